@@ -1,0 +1,80 @@
+"""The closed set of errors a caller of the engine may have to catch.
+
+`code` is stable: clients and metrics may rely on it. HTTP status codes live in `server/`, in one table.
+"""
+
+
+class ConvoyError(Exception):
+    """Base class; the message says what is wrong and what to do about it."""
+
+    code = "internal"
+
+
+class InvalidRequest(ConvoyError):
+    """The request can never succeed as it stands."""
+
+    code = "invalid_request"
+
+
+class UnknownModel(ConvoyError):
+    """No model of that name, or none for that pair of languages, is loaded."""
+
+    code = "unknown_model"
+
+
+class TooLarge(ConvoyError):
+    """The request (one text, or a whole group) exceeds what this server could ever hold."""
+
+    code = "too_large"
+
+
+class Overloaded(ConvoyError):
+    """The queue is full; try again after `retry_after` seconds."""
+
+    code = "overloaded"
+
+    def __init__(self, message: str, retry_after: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class DeadlineExceeded(ConvoyError):
+    """The request's deadline passed before its answer was complete."""
+
+    code = "deadline_exceeded"
+
+
+class Cancelled(ConvoyError):
+    """The caller gave the request up."""
+
+    code = "cancelled"
+
+
+class Stopping(ConvoyError):
+    """The server is draining and takes no new requests."""
+
+    code = "stopping"
+
+
+class ExecutorFailed(ConvoyError):
+    """The backend raised while this request was in flight; others are not affected."""
+
+    code = "executor_failed"
+
+
+class BundleError(ConvoyError):
+    """A bundle is missing, damaged, or does not fit this version or device."""
+
+    code = "bundle"
+
+
+class ConfigError(BundleError):
+    """A configuration holds an unknown, missing or impossible value."""
+
+    code = "config"
+
+
+class CheckpointError(ConvoyError):
+    """A foreign checkpoint can't be imported; the message lists every reason found."""
+
+    code = "checkpoint"

@@ -1,0 +1,69 @@
+"""What a backend must offer: it owns the tensors of one lane on one device, and nothing else.
+
+Shapes use n active slots (always the prefix 0..n-1), B beams a slot, K candidates a row. Arrays live on the
+executor's device in its array namespace (numpy, or torch), the one that the search computes in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+from engine.types import Limits
+
+
+class StepInput(NamedTuple):
+    """What the search asks of one decoding step.
+
+    tokens: int64 [n, B], fed to the decoder. positions: int64 [n, 1], 0 at a hypothesis's first step.
+    parents: int64 [n, B], slot-local beam that each row continues. forced: int64 [n, B], the only token
+    allowed, or -1. banned: int64 [n, B, M], tokens not allowed, filled up with pad (always banned itself).
+    temperature, unk_penalty: float32 [n]. k: candidates wanted of each row.
+    """
+
+    tokens: Any
+    positions: Any
+    parents: Any
+    forced: Any
+    banned: Any
+    temperature: Any
+    unk_penalty: Any
+    k: int
+
+
+class TopK(NamedTuple):
+    """scores: float32 [n, B, K] log-probabilities, descending; -inf where nothing is allowed. ids: int64
+    [n, B, K]. attention: float32 [n, B, S] (the first columns are the source's tokens, in order), or None
+    when it was not asked for. K may be below the k asked for when the vocabulary is smaller."""
+
+    scores: Any
+    ids: Any
+    attention: Any
+
+
+class Encoded(Protocol):
+    """A batch of encoded sources, staged until each is placed. Opaque to everybody but its executor."""
+
+    def __len__(self) -> int: ...
+
+
+class Executor(Protocol):
+    slots: int
+    beams: int
+    limits: Limits
+    pad: int
+    eos: int
+    namespace: Any  # array namespace for the search: numpy, or torch by array_api_compat
+    device: Any  # where that namespace creates arrays
+
+    def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
+        """Encode sources (each ends with end-of-sentence). Touches no slot."""
+
+    def place(self, encoded: Any, i: int, slot: int) -> None:
+        """Put source i of a batch that this executor encoded into a slot: its memory; decoder state zeroed."""
+
+    def step(self, n: int, inputs: StepInput, *, attention: bool = False) -> TopK:
+        """Reorder beams by `parents`, feed `tokens`, return the K best of each row."""
+
+    def move(self, source: int, target: int) -> None:
+        """Copy one slot (memory, state, ancestors) over another, so that active slots stay a prefix."""

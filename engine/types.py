@@ -1,0 +1,171 @@
+"""The nouns of the house: options, requests, results. Frozen data; nothing here computes on tensors."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from engine.errors import ConvoyError, InvalidRequest
+
+CANDIDATES: Final = 64  # sampling sees this many best tokens of each row, so top_k and the nucleus end there
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one engine can hold.
+
+    beams: widest beam. source: longest source in tokens, end-of-sentence included. target: longest target in
+    tokens, end-of-sentence excluded. vocab: size of the target vocabulary.
+    """
+
+    beams: int
+    source: int
+    target: int
+    vocab: int
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeOptions:
+    """How one source is decoded. Defaults are fairseq's; a bundle's generation_config.json overrides them.
+
+    Lengths count target tokens without end-of-sentence; S is the source's own length with it. The longest
+    target is min(max_length_a * S + max_length_b, max_length, the model's limit), the shortest
+    min_length_a * S + min_length. Scores divide by length ** length_penalty, the length INCLUDING
+    end-of-sentence, unless `normalize_scores` is off.
+    """
+
+    beam_size: int = 5
+    n_best: int = 1
+    length_penalty: float = 1.0
+    normalize_scores: bool = True
+    min_length: int = 1
+    min_length_a: float = 0.0
+    max_length: int | None = None
+    max_length_a: float = 0.0
+    max_length_b: int = 200
+    no_repeat_ngram_size: int = 0  # 0: off
+    unk_penalty: float = 0.0  # subtracted from the log-probability of unk; may be inf
+    temperature: float = 1.0
+    prefix: tuple[int, ...] = ()  # token ids every hypothesis begins with
+    sampling: bool = False  # beam_size independent samples instead of beam search
+    top_k: int = 0  # sampling: only the k best tokens; 0: all of the CANDIDATES best
+    top_p: float = 1.0  # sampling: the smallest set of best tokens with this much probability
+    seed: int = 0  # sampling: same seed, same answer, whatever else is in flight
+    diverse_groups: int = 1  # diverse beam search (Vijayakumar et al. 2016); 1: off
+    diverse_strength: float = 0.5
+    alignment: bool = False  # return the cross-attention of each hypothesis
+
+    def check(self, limits: Limits) -> None:
+        """Raise InvalidRequest that names every option at fault."""
+        found = [text for wrong, text in self._faults(limits) if wrong]
+        if found:
+            raise InvalidRequest("; ".join(found))
+
+    def lengths(self, source: int, limits: Limits) -> tuple[int, int]:
+        """Shortest and longest target for a source of `source` tokens (end-of-sentence included)."""
+        # capped before int(): the products may be infinite
+        longest = int(min(self.max_length_a * source + min(self.max_length_b, limits.target), limits.target))
+        if self.max_length is not None:
+            longest = min(longest, self.max_length)
+        return int(min(self.min_length_a * source + self.min_length, longest)), longest
+
+    def _faults(self, limits: Limits) -> list[tuple[bool, str]]:
+        beams = min(limits.beams, limits.vocab - 1)
+        return [
+            (not 1 <= self.beam_size <= beams, f"beam_size must be between 1 and {beams}"),
+            (not 1 <= self.n_best <= max(1, self.beam_size), "n_best must be between 1 and beam_size"),
+            (not math.isfinite(self.length_penalty), "length_penalty must be a finite number"),
+            (self.min_length < 0, "min_length must not be negative"),
+            (not 0 <= self.min_length_a < math.inf, "min_length_a must be a finite number, not negative"),
+            (not 0 <= self.max_length_a < math.inf, "max_length_a must be a finite number, not negative"),
+            (self.max_length_b < 0, "max_length_b must not be negative"),
+            (
+                self.max_length is not None and not 1 <= self.max_length <= limits.target,
+                f"max_length must be between 1 and {limits.target}, the model's limit",
+            ),
+            (
+                self.max_length is not None and self.min_length > self.max_length,
+                "min_length must not exceed max_length",
+            ),
+            (
+                self.min_length > limits.target,
+                f"min_length must be at most {limits.target}, the model's limit",
+            ),
+            (not 0 <= self.no_repeat_ngram_size <= 32, "no_repeat_ngram_size must be between 0 and 32"),
+            (not self.unk_penalty > -math.inf, "unk_penalty must be a number above minus infinity"),
+            (not 0 < self.temperature < math.inf, "temperature must be a positive, finite number"),
+            (
+                any(not 0 <= t < limits.vocab for t in self.prefix),
+                "prefix holds a token outside the target vocabulary",
+            ),
+            (
+                len(self.prefix) >= (self.max_length or limits.target),
+                "prefix must be shorter than the longest target",
+            ),
+            (not 0 <= self.top_k <= CANDIDATES, f"top_k must be between 0 and {CANDIDATES}"),
+            (not 0 < self.top_p <= 1, "top_p must be above 0 and at most 1"),
+            (not 0 <= self.seed < 2**63, "seed must be between 0 and 2**63 - 1"),
+            (
+                self.diverse_groups < 1 or self.beam_size % max(1, self.diverse_groups) != 0,
+                "diverse_groups must divide beam_size",
+            ),
+            (self.sampling and self.diverse_groups > 1, "sampling and diverse_groups exclude each other"),
+            (
+                not 0 <= self.diverse_strength < math.inf,
+                "diverse_strength must be a finite number, not negative",
+            ),
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Hypothesis:
+    """One finished target. `tokens` excludes end-of-sentence; `token_scores` (natural log) includes it.
+
+    finish: "stop" when the model ended it, "length" when the limit did. attention: float32 numpy array
+    [len(tokens) + 1, source length with end-of-sentence], rows sum to 1; only on request.
+    """
+
+    tokens: list[int]
+    score: float
+    token_scores: list[float]
+    finish: str
+    attention: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Seconds a request spent waiting, being encoded (with its batch) and being decoded; decoding steps."""
+
+    queue: float
+    encode: float
+    decode: float
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Hypotheses, best first: n_best of them, fewer only when the search found fewer."""
+
+    hypotheses: list[Hypothesis]
+    timings: Timings
+
+
+Outcome = Result | ConvoyError
+
+
+@dataclass(eq=False, slots=True)
+class Request:
+    """One source in flight. `source` ends with end-of-sentence. `reply` is called once, from the engine's
+    thread, unless the request was cancelled; it must not raise or block. `deadline` is a time.monotonic()."""
+
+    source: list[int]
+    options: DecodeOptions
+    reply: Callable[[Outcome], None]
+    deadline: float = math.inf
+    arrived: float = field(default_factory=time.monotonic)
+    admitted: float = 0.0
+    encode_seconds: float = 0.0
+    cancelled: bool = False  # set by the caller, from any thread
