@@ -1,0 +1,57 @@
+"""Dynamic and lightweight convolution in plain torch: the meaning that every faster kernel must reproduce.
+
+"Pay Less Attention" (Wu et al. 2019), sections 3 and 4. Channel c belongs to head c // (C / H); heads share
+a kernel. The kernel's softmax runs over all K taps, also those that fall on padding (REFERENCE.md 2.1).
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import handle_torch_function, has_torch_function
+
+
+def dynamic_conv(x: Tensor, taps: Tensor, left: int) -> Tensor:
+    """Full-sequence convolution y[t, c] = sum_k taps[t, head(c), k] * x[t - left + k, c], zeros outside.
+
+    x: [batch, time, channels]. taps: [batch, time, heads, K], or [heads, K] when they are the same for every
+    step (LightConv). `left` is K - 1 for a causal and K // 2 for a centred window. Returns the shape of x.
+
+    The taps become a band matrix [time, time], so that one batched product replaces K shifted copies of x
+    (paper, section 3, "Implementation").
+    """
+    if has_torch_function((x, taps)):  # export to ONNX sees one node
+        exported: Tensor = handle_torch_function(dynamic_conv, (x, taps), x, taps, left)
+        return exported
+    batch, time, channels = x.shape
+    heads, width = taps.shape[-2:]
+    if taps.dim() == 2:
+        taps = taps.expand(batch, time, heads, width)
+    band = F.pad(taps.transpose(1, 2), (0, time))  # [batch, heads, time, K + time]
+    band = band.flatten(2)[..., : time * (time + width - 1)]  # each row moves one step to the right
+    band = band.unflatten(2, (time, time + width - 1))[..., left : left + time]
+    heads_of_x = x.unflatten(2, (heads, channels // heads)).transpose(1, 2)  # [batch, heads, time, R]
+    return torch.matmul(band, heads_of_x).transpose(1, 2).flatten(2)
+
+
+def dynamic_conv_step(x: Tensor, taps: Tensor, ring: Tensor | None, index: Tensor | None) -> Tensor:
+    """One incremental step of the causal convolution: the newest input x and the K - 1 before it.
+
+    x: [slots, beams, channels], the current input (tap K - 1). taps: [slots, beams, heads, K] or [heads, K].
+    ring: [slots, K - 1, beams, channels], earlier inputs. index: int [slots, beams, K - 1], row of
+    ring.flatten(0, 2) that holds each hypothesis's input, oldest first. Both None when K is 1.
+    Returns [slots, beams, channels]. Nothing is reordered: beams are followed through `index`.
+    """
+    if has_torch_function((x, taps)):
+        exported: Tensor = handle_torch_function(dynamic_conv_step, (x, taps), x, taps, ring, index)
+        return exported
+    heads, width = taps.shape[-2:]
+    newest = x.unflatten(2, (heads, x.shape[2] // heads))  # [slots, beams, heads, R]
+    y: Tensor = taps[..., width - 1 :] * newest
+    if ring is not None and index is not None:
+        past = ring.flatten(0, 2)[index].unflatten(
+            3, (heads, newest.shape[3])
+        )  # [slots, beams, K-1, heads, R]
+        y = y + torch.matmul(taps[..., None, : width - 1], past.transpose(2, 3)).squeeze(-2)
+    return y.flatten(2)

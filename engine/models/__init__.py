@@ -1,0 +1,48 @@
+"""The table of architectures. A bundle names one of these; nothing is ever imported by a name it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from engine.config import ModelConfig
+from engine.errors import BundleError, ConfigError
+from engine.models.dynamicconv import DynamicConv
+
+ARCHITECTURES: Final = {"dynamicconv": DynamicConv}
+
+
+def build(config: ModelConfig) -> DynamicConv:
+    """A model with uninitialised weights, for evaluation. Raises ConfigError on an unknown architecture."""
+    if config.architecture not in ARCHITECTURES:
+        raise ConfigError(f"unknown architecture {config.architecture!r}; known are {sorted(ARCHITECTURES)}")
+    return ARCHITECTURES[config.architecture](config).eval()
+
+
+def load(config: ModelConfig, weights: Mapping[str, NDArray[np.float32]]) -> DynamicConv:
+    """A model with these weights (names of `weight_shapes`). Raises BundleError naming every weight that is
+    missing, left over, or of another shape."""
+    model = build(config)
+    wanted = weight_shapes(model)
+    problems = [f"{name} is missing" for name in sorted(set(wanted) - set(weights))]
+    problems += [f"{name} is not part of the model" for name in sorted(set(weights) - set(wanted))]
+    problems += [
+        f"{name} has shape {tuple(weights[name].shape)}, not {shape}"
+        for name, shape in wanted.items()
+        if name in weights and tuple(weights[name].shape) != shape
+    ]
+    if problems:
+        raise BundleError("weights do not fit the configuration: " + "; ".join(problems))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(torch.from_numpy(np.array(weights[name], dtype=np.float32)))
+    return model
+
+
+def weight_shapes(model: DynamicConv) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of all weights a bundle holds; shared ones once, under their first name."""
+    return {name: tuple(p.shape) for name, p in model.named_parameters()}
