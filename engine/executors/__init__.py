@@ -1,0 +1,70 @@
+"""The table of backends, and the one function that opens a bundle on one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from engine.bundle import Bundle
+from engine.errors import BundleError, ConfigError
+from engine.executor import Executor
+
+PRECISIONS: Final = ("fp32", "int8")
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where and how a bundle runs. lanes: (beams, slots) of each, narrowest first. threads: of each ONNX
+    session; None shares the process-wide pool (`engine.executors.onnx.share_threads`)."""
+
+    backend: str = "onnx"
+    device: str = "cpu"
+    precision: str = "fp32"
+    threads: int | None = None
+    lanes: tuple[tuple[int, int], ...] = ((1, 32), (5, 32), (16, 8))
+
+
+def open_executors(bundle: Bundle, placement: Placement) -> list[Executor]:
+    """One executor per lane, sharing weights. Raises ConfigError for what this backend can't do and
+    BundleError for a bundle that lacks what it needs."""
+    if placement.backend not in BACKENDS:
+        raise ConfigError(f"unknown backend {placement.backend!r}; known are {sorted(BACKENDS)}")
+    if placement.precision not in PRECISIONS:
+        raise ConfigError(f"unknown precision {placement.precision!r}; known are {list(PRECISIONS)}")
+    if not placement.lanes or any(beams < 1 or slots < 1 for beams, slots in placement.lanes):
+        raise ConfigError("lanes must be pairs of positive numbers: beams and slots")
+    return list(BACKENDS[placement.backend](bundle, placement))
+
+
+def _open_onnx(bundle: Bundle, placement: Placement) -> Sequence[Executor]:
+    from engine.executors.onnx import OnnxExecutor, open_sessions
+
+    if placement.device != "cpu":
+        raise ConfigError(f"the onnx backend runs on the CPU, not {placement.device!r}; take --backend torch")
+    graphs = {}
+    for part in ("encoder", "step"):
+        name = f"onnx/{part}.{placement.precision}.onnx"
+        if name not in bundle.files():
+            raise BundleError(f"{bundle.path} has no {name}; run: convoy export {bundle.path}")
+        graphs[part] = bundle.file(name).read_bytes()
+    sessions = open_sessions(bundle.config, graphs, bundle.weights(), placement.threads)
+    return [OnnxExecutor(sessions, beams, slots) for beams, slots in placement.lanes]
+
+
+def _open_torch(bundle: Bundle, placement: Placement) -> Sequence[Executor]:
+    try:
+        from engine.executors.torch import TorchExecutor
+        from engine.models import load
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"the torch backend needs torch ({error}); run: pip install torch") from None
+    if placement.precision != "fp32":
+        raise ConfigError(f"the torch backend computes in fp32, not {placement.precision}")
+    model = load(bundle.config, bundle.weights())
+    return [TorchExecutor(model, beams, slots, placement.device) for beams, slots in placement.lanes]
+
+
+BACKENDS: Final[dict[str, Callable[[Bundle, Placement], Sequence[Executor]]]] = {
+    "onnx": _open_onnx,
+    "torch": _open_torch,
+}

@@ -1,0 +1,114 @@
+"""Encoded sources: staged in batches, then held once per slot for the decoder's cross-attention."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.config import SOURCE, MemorySpec
+
+ENCODER_MULTIPLE: Final = 8  # a source is padded by its own length only, so neighbours can't change it
+MEMORY_MULTIPLE: Final = 32  # sums over the source are bit-equal for any padding to such a length
+
+
+class Staged:
+    """Encoded sources waiting for their slots: of each its length and memory, [*shape] by name."""
+
+    def __init__(self, lengths: list[int], memory: list[dict[str, Any]]) -> None:
+        self.lengths, self.memory = lengths, memory
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+
+class EncoderBatch:
+    """Sources of equal padded length. tokens: int64 [batch, width]; positions: int64 [width]; real: float32
+    [batch, width], 1 for tokens; members: their places in the list they came from."""
+
+    def __init__(self, sources: Sequence[Sequence[int]], members: list[int], width: int, pad: int) -> None:
+        self.members, self.positions = members, np.arange(width, dtype=np.int64)
+        self.tokens: NDArray[np.int64] = np.full((len(members), width), pad, np.int64)
+        for row, i in enumerate(members):
+            self.tokens[row, : len(sources[i])] = sources[i]
+        lengths = np.array([len(sources[i]) for i in members])
+        self.real = (self.positions < lengths[:, None]).astype(np.float32)
+
+
+def encoder_batches(sources: Sequence[Sequence[int]], pad: int) -> Iterator[EncoderBatch]:
+    """Group sources so that each batch needs no padding but its members' own."""
+    by_width: dict[int, list[int]] = {}
+    for i, source in enumerate(sources):
+        by_width.setdefault(ceil(len(source), ENCODER_MULTIPLE), []).append(i)
+    for width, members in by_width.items():
+        yield EncoderBatch(sources, members, width, pad)
+
+
+class Memory:
+    """Cross-attention memory of one lane in the array namespace `xp`.
+
+    blocks: by name, [slots, *shape], as wide as the longest active source needs. mask: float32 [slots,
+    width], 0 for tokens and -inf for padding. Columns past a source are zero, never another request's.
+    """
+
+    def __init__(self, specs: Sequence[MemorySpec], slots: int, xp: Any, device: Any, dtype: Any) -> None:
+        self.specs, self.slots, self.xp, self.device, self.dtype = specs, slots, xp, device, dtype
+        self.lengths = [0] * slots
+        self._allocate(MEMORY_MULTIPLE)
+
+    def place(self, slot: int, length: int, parts: Mapping[str, Any]) -> None:
+        self.lengths[slot] = length
+        if ceil(length, MEMORY_MULTIPLE) > self.mask.shape[1]:
+            self._resize(ceil(length, MEMORY_MULTIPLE))
+        for spec in self.specs:
+            block = self.blocks[spec.name][slot]
+            block[...] = 0.0
+            block[_until(spec, length)] = parts[spec.name][_until(spec, length)]
+        self.mask[slot] = -self.xp.inf
+        self.mask[slot, :length] = 0.0
+
+    def view(self, n: int) -> tuple[dict[str, Any], Any]:
+        """Blocks and mask of the first n slots, no wider than the longest of them needs."""
+        width = ceil(max(self.lengths[:n]), MEMORY_MULTIPLE)
+        if width < self.mask.shape[1]:  # the longest source has left: stop paying for it
+            self._resize(width)
+        return {name: block[:n] for name, block in self.blocks.items()}, self.mask[:n]
+
+    def move(self, source: int, target: int) -> None:
+        for block in self.blocks.values():
+            block[target] = block[source]
+        self.mask[target] = self.mask[source]
+        self.lengths[target] = self.lengths[source]
+
+    def _allocate(self, width: int) -> None:
+        self.blocks = {
+            spec.name: self.xp.zeros(
+                (self.slots, *(width if d == SOURCE else d for d in spec.shape)),
+                dtype=self.dtype,
+                device=self.device,
+            )
+            for spec in self.specs
+        }
+        self.mask = self.xp.full((self.slots, width), -self.xp.inf, dtype=self.xp.float32, device=self.device)
+        self.mask[:, 0] = 0.0  # a row without any source would make NaN of its slot
+
+    def _resize(self, width: int) -> None:
+        blocks, mask = self.blocks, self.mask
+        shared = min(width, mask.shape[1])
+        self._allocate(width)
+        self.mask[:, :shared] = mask[:, :shared]
+        for spec in self.specs:
+            part = (slice(None), *_until(spec, shared))
+            self.blocks[spec.name][part] = blocks[spec.name][part]
+
+
+def ceil(value: int, multiple: int) -> int:
+    """The smallest multiple of `multiple` that is not below `value`."""
+    return -(-value // multiple) * multiple
+
+
+def _until(spec: MemorySpec, length: int) -> tuple[slice, ...]:
+    """Index of the first `length` source positions of a memory block without its slot axis."""
+    return tuple(slice(0, length) if d == SOURCE else slice(None) for d in spec.shape)

@@ -1,0 +1,216 @@
+"""ONNX Runtime on the CPU: the default executor. Needs no torch.
+
+The graphs hold no weights. Their metadata names, for each initialiser, the tensor of `model.safetensors` it
+is made of and in which form; int8 weights are quantised here, when the session is made.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import array_api_compat.numpy as xp
+import numpy as np
+import onnxruntime as ort
+from numpy.typing import NDArray
+
+from engine.config import SOURCE, MemorySpec, ModelConfig, StateSpec
+from engine.errors import BundleError
+from engine.executor import StepInput, TopK
+from engine.executors.history import History
+from engine.executors.memory import Memory, Staged, encoder_batches
+from engine.tables import sinusoids
+from engine.types import Limits
+
+Array = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Sessions:
+    """The two graphs of one bundle, shared by all lanes of its engine."""
+
+    config: ModelConfig
+    encoder: ort.InferenceSession
+    step: ort.InferenceSession
+    memory: tuple[MemorySpec, ...]
+    states: tuple[StateSpec, ...]
+
+
+def open_sessions(
+    config: ModelConfig, graphs: Mapping[str, bytes], weights: Mapping[str, Array], threads: int | None
+) -> Sessions:
+    """Make sessions from graphs ("encoder" and "step") and weights.
+
+    threads: of each session; None takes the process-wide pool (`share_threads`). Raises BundleError when the
+    graphs and the weights do not belong together.
+    """
+    made: dict[str, Array] = {}
+    encoder = _session(graphs["encoder"], weights, threads, made)
+    step = _session(graphs["step"], weights, threads, made)
+    return Sessions(config, encoder, step, tuple(_memory(step)), tuple(_states(step)))
+
+
+def share_threads(threads: int) -> None:
+    """One pool of `threads` for every session made with threads=None. Call before the first such session."""
+    ort.set_global_thread_pool_sizes(threads, 1)
+
+
+def _session(
+    graph: bytes, weights: Mapping[str, Array], threads: int | None, made: dict[str, Array]
+) -> ort.InferenceSession:
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    options.inter_op_num_threads = 1
+    if threads is None:
+        options.use_per_session_threads = False
+    else:
+        options.intra_op_num_threads = threads
+    try:
+        recipes = json.loads(_metadata(graph)["convoy.initializers"])
+    except (KeyError, ValueError) as error:
+        raise BundleError(f"not a graph of this version ({error}); run: convoy export BUNDLE") from None
+    for label, recipe in recipes.items():
+        if label not in made:
+            made[label] = _initializer(recipe, weights)
+    names = sorted(recipes)
+    options.add_external_initializers(names, [ort.OrtValue.ortvalue_from_numpy(made[n]) for n in names])
+    try:
+        return ort.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        raise BundleError(f"ONNX Runtime refuses the graph: {error}; run: convoy export BUNDLE") from error
+
+
+def _metadata(graph: bytes) -> dict[str, str]:
+    """metadata_props (field 14) of a serialised ModelProto, read without the `onnx` package."""
+    found: dict[str, str] = {}
+    for field, value in _fields(graph):
+        if field == 14:
+            entry = dict(_fields(value))
+            found[entry[1].decode()] = entry[2].decode()
+    return found
+
+
+def _fields(data: bytes) -> list[tuple[int, bytes]]:
+    """Length-delimited fields of a protocol buffer message; others are skipped."""
+    found, at = [], 0
+    while at < len(data):
+        key, at = _varint(data, at)
+        if key & 7 == 2:
+            size, at = _varint(data, at)
+            if at + size > len(data):
+                raise ValueError("the file is cut short")
+            found.append((key >> 3, data[at : at + size]))
+            at += size
+        elif key & 7 == 0:
+            _, at = _varint(data, at)
+        elif key & 7 in (1, 5):
+            at += 8 if key & 7 == 1 else 4
+        else:
+            raise ValueError("the file is damaged")
+    return found
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        if at >= len(data):
+            raise ValueError("the file is cut short")
+        byte = data[at]
+        value |= (byte & 127) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 128:
+            return value, at
+
+
+def _initializer(recipe: Mapping[str, Any], weights: Mapping[str, Array]) -> NDArray[Any]:
+    if "sinusoids" in recipe:
+        return sinusoids(*recipe["sinusoids"])
+    name, form = recipe["tensor"], recipe["form"]
+    if name not in weights:
+        raise BundleError(f"the graph needs {name!r}, which model.safetensors lacks; run: convoy export")
+    weight = np.asarray(weights[name], np.float32)
+    if form == "plain":
+        return np.ascontiguousarray(weight)
+    if form == "transposed":
+        return np.ascontiguousarray(weight.T)
+    scales: Array = np.maximum(np.abs(weight).max(axis=1), np.float32(1e-30)) / np.float32(127)
+    if form == "scales":
+        return scales
+    if form == "quantized":
+        return np.ascontiguousarray(np.rint(weight / scales[:, None]).astype(np.int8).T)
+    raise BundleError(f"the graph asks for {form!r} weights, unknown to this version; upgrade Convoy")
+
+
+def _memory(step: ort.InferenceSession) -> list[MemorySpec]:
+    specs = []
+    for node in step.get_inputs():
+        if node.name.startswith("memory."):
+            shape = tuple(d if isinstance(d, int) else SOURCE for d in node.shape[1:])
+            specs.append(MemorySpec(node.name.removeprefix("memory."), shape))
+    return specs
+
+
+def _states(step: ort.InferenceSession) -> list[StateSpec]:
+    return [
+        StateSpec(node.name.removeprefix("state."), node.shape[1], node.shape[3])
+        for node in step.get_inputs()
+        if node.name.startswith("state.")
+    ]
+
+
+class OnnxExecutor:
+    """One lane on the CPU. See `engine.executor.Executor`."""
+
+    namespace: Any = xp
+    device: Any = "cpu"
+
+    def __init__(self, sessions: Sessions, beams: int, slots: int) -> None:
+        config = sessions.config
+        self.beams, self.slots, self.pad, self.eos = beams, slots, config.pad, config.eos
+        self.limits = Limits(beams, config.max_source, config.max_target - 1, config.target_vocab)
+        self.sessions = sessions
+        self.history = History(sessions.states, slots, beams, xp, None, np.float32)
+        self.memory = Memory(sessions.memory, slots, xp, None, np.float32)
+        self._columns = [f"column.{s.name}" for s in sessions.states]
+
+    def encode(self, sources: Sequence[Sequence[int]]) -> Staged:
+        memory: list[dict[str, Array]] = [{} for _ in sources]
+        names = [spec.name for spec in self.sessions.memory]
+        for batch in encoder_batches(sources, self.pad):
+            feeds = {"tokens": batch.tokens, "positions": batch.positions, "real": batch.real}
+            outputs = self.sessions.encoder.run(names, feeds)
+            for row, i in enumerate(batch.members):
+                memory[i] = {name: output[row] for name, output in zip(names, outputs, strict=True)}
+        return Staged([len(s) for s in sources], memory)
+
+    def place(self, encoded: Staged, i: int, slot: int) -> None:
+        self.memory.place(slot, encoded.lengths[i], encoded.memory[i])
+        self.history.clear(slot)
+
+    def step(self, n: int, inputs: StepInput, *, attention: bool = False) -> TopK:
+        index = self.history.advance(inputs.parents)
+        memory, mask = self.memory.view(n)
+        feeds = {
+            "tokens": inputs.tokens,
+            "positions": inputs.positions,
+            "forced": inputs.forced,
+            "banned": inputs.banned,
+            "temperature": inputs.temperature,
+            "unk_penalty": inputs.unk_penalty,
+            "k": np.array([min(inputs.k, self.limits.vocab)], np.int64),
+            "mask": mask,
+        }
+        feeds |= {f"memory.{name}": block for name, block in memory.items()}
+        feeds |= {f"state.{name}": ring[:n] for name, ring in self.history.rings.items()}
+        feeds |= {f"index.{window}": np.ascontiguousarray(rows) for window, rows in index.items()}
+        wanted = ["scores", "ids", *(["attention"] if attention else []), *self._columns]
+        scores, ids, *rest = self.sessions.step.run(wanted, feeds)
+        weights = rest.pop(0) if attention else None
+        self.history.write({s.name: c for s, c in zip(self.sessions.states, rest, strict=True)})
+        return TopK(scores, ids, weights)
+
+    def move(self, source: int, target: int) -> None:
+        self.memory.move(source, target)
+        self.history.move(source, target)

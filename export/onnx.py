@@ -1,0 +1,96 @@
+"""ONNX graphs of a bundle's model, without weights: the model's own torch code, run on symbols.
+
+The graph's metadata says from which tensor of `model.safetensors` each initialiser is made and in which
+form; `engine/executors/onnx.py` makes them when a session is opened.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+
+from engine.config import SOURCE, ModelConfig
+from engine.models import build
+from engine.models.dynamicconv import DynamicConv
+from engine.models.select import select
+from export.ops import OPS
+from export.symbols import Dim, Graph, Weight
+
+PRECISIONS: Final = ("fp32", "int8")
+
+
+def encoder_graph(config: ModelConfig, precision: str) -> bytes:
+    """The encoder: tokens [batch, time], positions [time] and real [batch, time] to each source's memory."""
+    graph = Graph(precision, OPS)
+    model: Any = _symbolic(config, graph)
+    memory = model.encode(
+        graph.input("tokens", ("batch", "time"), "int"),
+        graph.input("positions", ("time",), "int"),
+        graph.input("real", ("batch", "time"), "float"),
+    )
+    outputs = {
+        spec.name: memory[spec.name].like(
+            memory[spec.name].name, ("batch", *("time" if d == SOURCE else d for d in spec.shape))
+        )
+        for spec in model.memory_spec
+    }
+    return graph.finish(outputs, "encoder")
+
+
+def step_graph(config: ModelConfig, precision: str) -> bytes:
+    """One decoding step with selection. Inputs are StepInput's, `memory.*`, `mask`, `state.*`, `index.*`;
+    outputs are TopK's and `column.*`, the new column of each state."""
+    g = Graph(precision, OPS)
+    model: Any = _symbolic(config, g)
+    rows: tuple[Dim, ...] = ("slots", "beams")
+    tokens, positions = g.input("tokens", rows, "int"), g.input("positions", ("slots", 1), "int")
+    forced, banned = g.input("forced", rows, "int"), g.input("banned", (*rows, "bans"), "int")
+    temperature = g.input("temperature", ("slots",), "float")
+    unk_penalty, k = g.input("unk_penalty", ("slots",), "float"), g.input("k", (1,), "int")
+    mask = g.input("mask", ("slots", "source"), "float")
+    memory = {
+        s.name: g.input(
+            f"memory.{s.name}", ("slots", *("source" if d == SOURCE else d for d in s.shape)), "float"
+        )
+        for s in model.memory_spec
+    }
+    states = model.state_spec
+    rings = {s.name: g.input(f"state.{s.name}", ("slots", s.window, "beams", s.dim), "float") for s in states}
+    windows = sorted({s.window for s in states})
+    index = {w: g.input(f"index.{w}", (*rows, w), "int") for w in windows}
+    features, columns, attention = model.step(tokens, positions, memory, mask, rings, index)
+    logits = model.project(features / temperature[:, None, None])
+    on_symbols: Any = select
+    scores, ids = on_symbols(logits, forced, banned, unk_penalty, config.unk, k)
+    outputs = {"scores": scores, "ids": ids, "attention": attention}
+    outputs |= {f"column.{name}": column for name, column in columns.items()}
+    return g.finish(outputs, "step")
+
+
+def graphs(config: ModelConfig) -> dict[str, bytes]:
+    """Every graph a bundle holds, by its path inside the bundle."""
+    return {
+        f"onnx/{part}.{precision}.onnx": make(config, precision)
+        for part, make in (("encoder", encoder_graph), ("step", step_graph))
+        for precision in PRECISIONS
+    }
+
+
+def _symbolic(config: ModelConfig, graph: Graph) -> DynamicConv:
+    """A model whose weights are symbols. Built on the meta device: no weight is ever allocated."""
+    with torch.device("meta"):
+        model = build(config)
+    known: dict[int, Weight] = {}
+    names = {id(p): name for name, p in model.named_parameters()}
+    for path, module in model.named_modules():
+        for key, tensor in [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]:
+            shape = tuple(tensor.shape)
+            if id(tensor) not in known:
+                name = names.get(id(tensor), f"{path}.{key}")
+                constant = id(tensor) not in names
+                recipe = {"sinusoids": [*shape, config.pad]} if constant else {"tensor": name}
+                known[id(tensor)] = Weight(graph, name, shape, recipe)
+            del (module._buffers if key in module._buffers else module._parameters)[key]
+            setattr(module, key, known[id(tensor)])
+    return model

@@ -1,0 +1,149 @@
+"""What each torch function of the models becomes in ONNX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from onnx import TensorProto
+
+from engine.kernels.reference import dynamic_conv, dynamic_conv_step
+from export.symbols import Symbol, Weight, broadcast, operand
+
+
+def _linear(x: Symbol, weight: Weight, bias: Weight | None = None) -> Symbol:
+    g = x.graph
+    if g.precision == "int8":
+        product = _int8_product(x, weight)
+    else:
+        product = g.emit("MatMul", x.name, g.weight(weight, "transposed"))
+    out = x.like(product, (*x.shape[:-1], weight.shape[0]))
+    return out if bias is None else out + bias
+
+
+def _int8_product(x: Symbol, weight: Weight) -> str:
+    """x @ weight.T with int8 weights (a scale per output) and activations quantised a row at a time.
+
+    One scale a row, never one for the batch: a row's result then depends on nothing else in the batch, and
+    the integer sums are exact.
+    """
+    g = x.graph
+    if x.name not in g.quantized:
+        largest = g.emit("ReduceMax", g.emit("Abs", x.name), g.ints(-1), keepdims=1)
+        scale = g.emit("Mul", largest, g.constant(1 / 127, np.float32))
+        scale = g.emit("Max", scale, g.constant(1e-30, np.float32))  # a row of zeros stays zero
+        whole = g.emit("Round", g.emit("Div", x.name, scale))
+        shifted = g.emit("Add", whole, g.constant(128.0, np.float32))
+        g.quantized[x.name] = g.emit("Cast", shifted, to=TensorProto.UINT8), scale
+    rows, scale = g.quantized[x.name]
+    packed = g.weight(weight, "quantized")
+    zero = g.constant(128, np.uint8)
+    product = g.emit("Cast", g.emit("MatMulInteger", rows, packed, zero), to=TensorProto.FLOAT)
+    return g.emit("Mul", g.emit("Mul", product, g.weight(weight, "scales")), scale)
+
+
+def _embedding(index: Symbol, weight: Weight, **_: Any) -> Symbol:
+    name = index.graph.emit("Gather", weight.name, index.name)
+    return index.like(name, (*index.shape, weight.shape[1]), "float")
+
+
+def _glu(x: Symbol, dim: int = -1) -> Symbol:
+    value = x.graph.emit("Split", x.name, outputs=2, axis=-1, num_outputs=2)
+    gate = x.graph.emit("Sigmoid", f"{value}.1")
+    return x.like(x.graph.emit("Mul", value, gate), (*x.shape[:-1], x.size(-1) // 2))
+
+
+def _softmax(x: Symbol, dim: int = -1, **_: Any) -> Symbol:
+    return x.like(x.graph.emit("Softmax", x.name, axis=dim))
+
+
+def _log_softmax(x: Symbol, dim: int = -1, **_: Any) -> Symbol:
+    return x.like(x.graph.emit("LogSoftmax", x.name, axis=dim))
+
+
+def _layer_norm(x: Symbol, shape: Any, weight: Weight, bias: Weight, eps: float = 1e-5) -> Symbol:
+    name = x.graph.emit("LayerNormalization", x.name, weight.name, bias.name, axis=-1, epsilon=eps)
+    return x.like(name)
+
+
+def _matmul(a: Symbol, b: Symbol) -> Symbol:
+    shape = (*broadcast(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
+    return a.like(a.graph.emit("MatMul", a.name, b.name), shape)
+
+
+def _topk(x: Symbol, k: Symbol, dim: int = -1) -> tuple[Symbol, Symbol]:
+    name = x.graph.emit("TopK", x.name, k.name, outputs=2, axis=dim, largest=1, sorted=1)
+    shape = (*x.shape[:-1], "K")
+    return x.like(name, shape), x.like(f"{name}.1", shape, "int")
+
+
+def _where(condition: Symbol, a: Any, b: Any) -> Symbol:
+    shape = condition.shape
+    for value in (a, b):
+        shape = broadcast(shape, value.shape) if isinstance(value, Symbol) else shape
+    typed = next(v for v in (a, b) if isinstance(v, Symbol))
+    name = typed.graph.emit("Where", condition.name, operand(typed, a), operand(typed, b))
+    return typed.like(name, shape)
+
+
+def _full_like(x: Symbol, value: int) -> Symbol:
+    return x.like(x.graph.emit("Expand", operand(x, value), x.graph.emit("Shape", x.name)))
+
+
+def _dynamic_conv(x: Symbol, taps: Symbol, left: int) -> Symbol:
+    """The band matrix of `engine.kernels.reference.dynamic_conv`, for a time known only at run time."""
+    g = x.graph
+    heads, width, channels = taps.size(-2), taps.size(-1), x.size(2)
+    time = g.emit("Slice", g.emit("Shape", x.name), g.ints(1), g.ints(2))  # int64 [1]
+    if taps.dim() == 2:  # one kernel for every step: [heads, time, K]
+        shape = g.emit("Concat", g.ints(heads), time, g.ints(width), axis=0)
+        rows = g.emit("Expand", taps.unsqueeze(1).name, shape)
+        lead = [0]
+    else:
+        rows, lead = taps.transpose(1, 2).name, [0, 0]
+    rank = len(lead) + 2
+    padded = g.emit("Pad", rows, g.emit("Concat", g.ints(*[0] * (2 * rank - 1)), time, axis=0))
+    flat = g.emit("Reshape", padded, g.ints(*lead, -1))
+    row = g.emit("Add", time, g.ints(width - 1))
+    trimmed = g.emit("Slice", flat, g.ints(0), g.emit("Mul", time, row), g.ints(len(lead)))
+    band = g.emit("Reshape", trimmed, g.emit("Concat", g.ints(*lead, -1), row, axis=0))
+    band = g.emit("Slice", band, g.ints(left), g.emit("Add", time, g.ints(left)), g.ints(rank - 1))
+    of_x = x.unflatten(2, (heads, channels // heads)).transpose(1, 2)
+    y = of_x.like(g.emit("MatMul", band, of_x.name))
+    return y.transpose(1, 2).flatten(2)
+
+
+def _dynamic_conv_step(x: Symbol, taps: Symbol, ring: Symbol | None, index: Symbol | None) -> Symbol:
+    g = x.graph
+    heads, width, channels = taps.size(-2), taps.size(-1), x.size(2)
+    newest = x.unflatten(2, (heads, channels // heads))
+    y = taps[..., width - 1 :] * newest
+    if ring is not None and index is not None:
+        rows = g.emit("Reshape", ring.name, g.ints(-1, channels))
+        past = x.like(g.emit("Gather", rows, index.name), (*index.shape, channels))
+        past = past.unflatten(3, (heads, channels // heads)).permute(
+            0, 1, 3, 2, 4
+        )  # [slots, beams, heads, K - 1, R]
+        y = _matmul(taps[..., : width - 1].unsqueeze(taps.dim() - 1), past).squeeze(3) + y
+    return x.like(y.name, newest.shape).flatten(2)
+
+
+OPS: Final[dict[Callable[..., Any], Callable[..., Any]]] = {
+    F.linear: _linear,
+    F.embedding: _embedding,
+    F.glu: _glu,
+    F.relu: lambda x, inplace=False: x.like(x.graph.emit("Relu", x.name)),
+    F.softmax: _softmax,
+    F.log_softmax: _log_softmax,
+    F.layer_norm: _layer_norm,
+    torch.matmul: _matmul,
+    torch.topk: _topk,
+    torch.where: _where,
+    torch.isnan: lambda x: x.like(x.graph.emit("IsNaN", x.name), kind="bool"),
+    torch.full_like: _full_like,
+    dynamic_conv: _dynamic_conv,
+    dynamic_conv_step: _dynamic_conv_step,
+}

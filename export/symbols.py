@@ -1,0 +1,262 @@
+"""Symbols: stand-ins for tensors that write ONNX nodes when torch code runs on them.
+
+torch hands every function that meets a `Symbol` to `__torch_function__`; the graph's table of operators
+(`export/ops.py`) emits the nodes. Weights become initialisers whose data stay outside the graph.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import onnx
+import torch
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+from engine.errors import ConfigError
+
+OPSET: Final = 21
+Dim = int | str  # a name stands for a size known only at run time
+TYPES: Final = {"float": TensorProto.FLOAT, "int": TensorProto.INT64, "bool": TensorProto.BOOL}
+
+
+class Graph:
+    """An ONNX graph under construction."""
+
+    def __init__(self, precision: str, ops: Mapping[Callable[..., Any], Callable[..., Any]]) -> None:
+        self.precision, self.ops = precision, ops
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: dict[tuple[Any, ...], str] = {}
+        self.initializers: list[onnx.TensorProto] = []
+        self.inputs: list[onnx.ValueInfoProto] = []
+        self.recipes: dict[str, dict[str, Any]] = {}
+        self.quantized: dict[str, tuple[str, str]] = {}
+
+    def input(self, name: str, shape: Sequence[Dim], kind: str) -> Symbol:
+        self.inputs.append(helper.make_tensor_value_info(name, TYPES[kind], list(shape)))
+        return Symbol(self, name, tuple(shape), kind)
+
+    def emit(self, op: str, *inputs: str, outputs: int = 1, **attributes: Any) -> str:
+        """Append a node; returns its first output. Names are counted, so equal models give equal bytes."""
+        name = f"{op}_{len(self.nodes)}"
+        out = [name] + [f"{name}.{i}" for i in range(1, outputs)]
+        self.nodes.append(helper.make_node(op, list(inputs), out, name=name, **attributes))
+        return name
+
+    def constant(self, value: Any, dtype: type) -> str:
+        array: NDArray[Any] = np.asarray(value, dtype)
+        key = (array.dtype.str, array.shape, array.tobytes())
+        if key not in self.constants:
+            self.constants[key] = f"const_{len(self.constants)}"
+            self.initializers.append(numpy_helper.from_array(array, self.constants[key]))
+        return self.constants[key]
+
+    def ints(self, *values: int) -> str:
+        return self.constant(values, np.int64)
+
+    def weight(self, weight: Weight, form: str) -> str:
+        """The initialiser of a weight in a given form: plain, transposed, quantized or scales."""
+        shape = tuple(weight.size(axis) for axis in range(weight.dim()))
+        if form in ("transposed", "quantized"):
+            shape = shape[::-1]
+        elif form == "scales":
+            shape = shape[:1]
+        label = weight.label if form == "plain" else f"{weight.label}:{form}"
+        if label not in self.recipes:
+            self.recipes[label] = {**weight.recipe, "form": form}
+            kind = TensorProto.INT8 if form == "quantized" else TensorProto.FLOAT
+            proto = onnx.TensorProto(name=label, data_type=kind, dims=shape)
+            proto.data_location = TensorProto.EXTERNAL
+            proto.external_data.add(key="location", value="model.safetensors")
+            self.initializers.append(proto)
+        return label
+
+    def finish(self, outputs: dict[str, Symbol], name: str) -> bytes:
+        for label, symbol in outputs.items():
+            self.nodes.append(helper.make_node("Identity", [symbol.name], [label], name=f"output_{label}"))
+        infos = [helper.make_tensor_value_info(k, TYPES[s.kind], list(s.shape)) for k, s in outputs.items()]
+        graph = helper.make_graph(self.nodes, name, self.inputs, infos, self.initializers)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)
+        model.producer_name = "convoy"
+        helper.set_model_props(model, {"convoy.initializers": json.dumps(self.recipes, sort_keys=True)})
+        onnx.checker.check_model(_without_external(model))
+        return bytes(model.SerializeToString(deterministic=True))
+
+
+class Symbol:
+    """A tensor to be: a name in the graph, a shape (names stand for dynamic sizes) and a kind of element."""
+
+    def __init__(self, graph: Graph, name: str, shape: tuple[Dim, ...], kind: str = "float") -> None:
+        self.graph, self.name, self.shape, self.kind = graph, name, shape, kind
+        self.device = torch.device("cpu")
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        graph = next(a.graph for a in args if isinstance(a, Symbol))
+        if func not in graph.ops:
+            raise ConfigError(f"{func} has no ONNX form; add one to the table in export/ops.py")
+        return graph.ops[func](*args, **(kwargs or {}))
+
+    def like(self, name: str, shape: tuple[Dim, ...] | None = None, kind: str | None = None) -> Symbol:
+        return Symbol(self.graph, name, self.shape if shape is None else shape, kind or self.kind)
+
+    def size(self, axis: int) -> int:
+        """A size that is known now."""
+        size = self.shape[axis]
+        assert isinstance(size, int), f"axis {axis} of {self.name} is only known at run time"
+        return size
+
+    def dim(self) -> int:
+        return len(self.shape)
+
+    def _binary(self, op: str, other: Any, kind: str | None = None, *, swap: bool = False) -> Symbol:
+        operands = [self.name, operand(self, other)]
+        if swap:
+            operands.reverse()
+        shape = broadcast(self.shape, other.shape) if isinstance(other, Symbol) else self.shape
+        return self.like(self.graph.emit(op, *operands), shape, kind)
+
+    def __add__(self, other: Any) -> Symbol:
+        return self._binary("Add", other)
+
+    def __sub__(self, other: Any) -> Symbol:
+        return self._binary("Sub", other)
+
+    def __mul__(self, other: Any) -> Symbol:
+        return self._binary("Mul", other)
+
+    def __rmul__(self, other: Any) -> Symbol:
+        return self._binary("Mul", other, swap=True)
+
+    def __truediv__(self, other: Any) -> Symbol:
+        return self._binary("Div", other)
+
+    def __ge__(self, other: Any) -> Symbol:
+        return self._binary("GreaterOrEqual", other, "bool")
+
+    def __eq__(self, other: object) -> Symbol:  # type: ignore[override]
+        return self._binary("Equal", other, "bool")
+
+    __hash__ = object.__hash__
+
+    def unflatten(self, axis: int, sizes: Sequence[int]) -> Symbol:
+        axis %= self.dim()
+        return self._reshape(self.shape[:axis] + tuple(sizes) + self.shape[axis + 1 :])
+
+    def flatten(self, start: int) -> Symbol:
+        merged = self.shape[start:]
+        static = all(isinstance(d, int) for d in merged)
+        return self._reshape((*self.shape[:start], math.prod(merged) if static else "*"))
+
+    def _reshape(self, shape: tuple[Dim, ...]) -> Symbol:
+        # 0 copies the dimension at the same place, so leading dynamic sizes need no arithmetic
+        target = [d if isinstance(d, int) else (-1 if d == "*" else 0) for d in shape]
+        return self.like(self.graph.emit("Reshape", self.name, self.graph.ints(*target)), shape)
+
+    def permute(self, *axes: int) -> Symbol:
+        name = self.graph.emit("Transpose", self.name, perm=list(axes))
+        return self.like(name, tuple(self.shape[a] for a in axes))
+
+    def transpose(self, a: int, b: int) -> Symbol:
+        axes = list(range(self.dim()))
+        axes[a], axes[b] = axes[b], axes[a]
+        return self.permute(*axes)
+
+    def squeeze(self, axis: int) -> Symbol:
+        axis %= self.dim()
+        name = self.graph.emit("Squeeze", self.name, self.graph.ints(axis))
+        return self.like(name, self.shape[:axis] + self.shape[axis + 1 :])
+
+    def unsqueeze(self, axis: int) -> Symbol:
+        name = self.graph.emit("Unsqueeze", self.name, self.graph.ints(axis))
+        return self.like(name, (*self.shape[:axis], 1, *self.shape[axis:]))
+
+    def mean(self, axis: int) -> Symbol:
+        name = self.graph.emit("ReduceMean", self.name, self.graph.ints(axis), keepdims=0)
+        return self.like(name, self.shape[:axis] + self.shape[axis + 1 :])
+
+    def clamp(self, min: int) -> Symbol:  # noqa: A002  (torch's name)
+        return self._binary("Max", min)
+
+    def cumsum(self, axis: int) -> Symbol:
+        at = self.graph.constant(axis % self.dim(), np.int64)
+        return self.like(self.graph.emit("CumSum", self.name, at))
+
+    def gather(self, axis: int, index: Symbol) -> Symbol:
+        return self.like(self.graph.emit("GatherElements", self.name, index.name, axis=axis), index.shape)
+
+    def scatter(self, axis: int, index: Symbol, source: Any) -> Symbol:
+        if not isinstance(source, Symbol):
+            like = self.graph.emit("Shape", index.name)
+            source = self.like(self.graph.emit("Expand", operand(self, source), like), index.shape)
+        return self.like(self.graph.emit("ScatterElements", self.name, index.name, source.name, axis=axis))
+
+    def __getitem__(self, items: Any) -> Symbol:
+        items = items if isinstance(items, tuple) else (items,)
+        if Ellipsis in items:
+            at = items.index(Ellipsis)
+            hidden = self.dim() - sum(i is not None for i in items) + 1
+            items = items[:at] + (slice(None),) * hidden + items[at + 1 :]
+        result = self
+        for axis, item in enumerate(items):
+            if item is None:
+                result = result.unsqueeze(axis)
+            elif item != slice(None):
+                result = result._slice(axis, item)
+        return result
+
+    def _slice(self, axis: int, item: slice) -> Symbol:
+        size = self.shape[axis]
+        begin, end = item.start or 0, item.stop if item.stop is not None else 2**31
+        if isinstance(size, int):
+            begin, end, _ = item.indices(size)
+        shape = (*self.shape[:axis], end - begin, *self.shape[axis + 1 :])
+        ints = self.graph.ints
+        return self.like(self.graph.emit("Slice", self.name, ints(begin), ints(end), ints(axis)), shape)
+
+
+class Weight(Symbol):
+    """A parameter or constant table; `recipe` says what its data are made of."""
+
+    def __init__(self, graph: Graph, label: str, shape: tuple[int, ...], recipe: dict[str, Any]) -> None:
+        super().__init__(graph, "", shape)
+        self.label, self.recipe = label, recipe
+
+    def __getattribute__(self, key: str) -> Any:
+        if key == "name":  # becomes an initialiser when a node reads it
+            return self.graph.weight(self, "plain")
+        return super().__getattribute__(key)
+
+
+def operand(symbol: Symbol, other: Any) -> str:
+    if isinstance(other, Symbol):
+        return other.name
+    return symbol.graph.constant(other, np.float32 if symbol.kind == "float" else np.int64)
+
+
+def broadcast(a: tuple[Dim, ...], b: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    width = max(len(a), len(b))
+    a, b = (1,) * (width - len(a)) + a, (1,) * (width - len(b)) + b
+    return tuple(y if x == 1 else x for x, y in zip(a, b, strict=True))
+
+
+def _without_external(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy the checker accepts: it would look for the external file, which a bundle names model.safetensors
+    but feeds from memory. Weights become inputs."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    kept = []
+    for proto in copy.graph.initializer:
+        if proto.data_location == TensorProto.EXTERNAL:
+            copy.graph.input.append(helper.make_tensor_value_info(proto.name, proto.data_type, proto.dims))
+        else:
+            kept.append(proto)
+    del copy.graph.initializer[:]
+    copy.graph.initializer.extend(kept)
+    return copy

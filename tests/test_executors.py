@@ -1,0 +1,237 @@
+"""One suite for every executor: each step equals the teacher-forced pass over the whole prefix."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.executor import Executor, StepInput
+from tests.models import CONFIGS, executor, model
+
+BACKENDS = ["onnx", "torch"]
+EOS, PAD, UNK = 2, 1, 3
+
+
+@dataclass
+class Slot:
+    """One source in flight, with the tokens of each beam's whole prefix."""
+
+    source: list[int]
+    prefixes: list[list[int]] = field(default_factory=list)
+
+
+def reference(name: str, slot: Slot) -> tuple[np.ndarray, np.ndarray]:
+    """Log-probabilities of the next token and attention, [beams, vocab] and [beams, source]."""
+    net = model(name)
+    with torch.inference_mode():
+        source = torch.tensor([slot.source])
+        real = torch.ones(source.shape)
+        memory = net.encode(source, torch.arange(source.shape[1]), real)
+        memory = {k: v.expand(len(slot.prefixes), *v.shape[1:]) for k, v in memory.items()}
+        mask = torch.zeros(len(slot.prefixes), source.shape[1])
+        features, attention = net.decode(torch.tensor(slot.prefixes), memory, mask)
+        scores = torch.log_softmax(net.project(features[:, -1]), -1)
+    return scores.numpy(), attention[:, -1].numpy()
+
+
+def inputs(lane: Executor, slots: list[Slot], parents: np.ndarray, **changes: object) -> StepInput:
+    n, beams, k = len(slots), lane.beams, changes.pop("k", 2 * lane.beams)
+    values = {
+        "tokens": np.array([[p[-1] for p in s.prefixes] for s in slots], np.int64),
+        "positions": np.array([[len(s.prefixes[0]) - 1] for s in slots], np.int64),
+        "parents": parents,
+        "forced": np.full((n, beams), -1, np.int64),
+        "banned": np.full((n, beams, 1), PAD, np.int64),
+        "temperature": np.ones(n, np.float32),
+        "unk_penalty": np.zeros(n, np.float32),
+    } | changes
+    if lane.namespace.__name__.endswith("torch"):
+        values = {k: torch.from_numpy(np.asarray(v)) for k, v in values.items()}
+    return StepInput(**values, k=k)
+
+
+def check(name: str, lane: Executor, slots: list[Slot], top: object) -> None:
+    for i, slot in enumerate(slots):
+        scores, attention = reference(name, slot)
+        scores[:, PAD] = -np.inf
+        want = -np.sort(-scores, axis=1)[:, : top.scores.shape[2]]
+        got, ids = np.asarray(top.scores[i]), np.asarray(top.ids[i])
+        np.testing.assert_allclose(got, want, atol=2e-5)
+        np.testing.assert_allclose(np.take_along_axis(scores, ids, 1), got, atol=2e-5)
+        length = len(slot.source)
+        np.testing.assert_allclose(np.asarray(top.attention[i])[:, :length], attention, atol=1e-5)
+        assert not np.asarray(top.attention[i])[:, length:].any()
+
+
+def join(lane: Executor, slots: list[Slot], sources: list[list[int]]) -> None:
+    encoded = lane.encode(sources)
+    for i, source in enumerate(sources):
+        lane.place(encoded, i, len(slots))
+        slots.append(Slot(source, [[EOS] for _ in range(lane.beams)]))
+
+
+def leave(lane: Executor, slots: list[Slot], slot: int) -> None:
+    last = slots.pop()
+    if slot != len(slots):
+        lane.move(len(slots), slot)
+        slots[slot] = last
+
+
+def random_source(rng: np.random.Generator, longest: int = 40) -> list[int]:
+    return [*rng.integers(4, 47, rng.integers(0, longest)).tolist(), EOS]
+
+
+@pytest.mark.parametrize("name", list(CONFIGS))
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_steps_with_reordered_beams_in_moving_slots_equal_the_full_forward(backend: str, name: str) -> None:
+    rng = np.random.default_rng(5)
+    lane = executor(backend, name, beams=3, slots=4)
+    slots: list[Slot] = []
+    for _ in range(26):
+        while slots and rng.random() < 0.2:
+            leave(lane, slots, int(rng.integers(len(slots))))
+        if len(slots) < lane.slots and (not slots or rng.random() < 0.5):
+            room = int(rng.integers(1, lane.slots - len(slots) + 1))
+            join(lane, slots, [random_source(rng) for _ in range(room)])
+        parents = rng.integers(0, lane.beams, (len(slots), lane.beams))
+        for slot, order in zip(slots, parents, strict=True):
+            if len(slot.prefixes[0]) > 1:
+                slot.prefixes = [slot.prefixes[p] for p in order]
+            else:
+                order[:] = np.arange(lane.beams)
+        top = lane.step(len(slots), inputs(lane, slots, parents), attention=True)
+        check(name, lane, slots, top)
+        for slot in slots:
+            slot.prefixes = [[*p, int(rng.integers(4, 47))] for p in slot.prefixes]
+        for i in reversed(range(len(slots))):
+            if len(slots[i].prefixes[0]) > 20:
+                leave(lane, slots, i)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**32), beams=st.integers(1, 4), longest=st.integers(1, 90))
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_any_schedule_of_joins_moves_and_reorderings_leaves_a_slot_untouched(
+    backend: str, seed: int, beams: int, longest: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    lane = executor(backend, "glu", beams, slots=3)
+    slots: list[Slot] = []
+    for _ in range(int(rng.integers(3, 12))):
+        if slots and rng.random() < 0.25:
+            leave(lane, slots, int(rng.integers(len(slots))))
+        if len(slots) < lane.slots and (not slots or rng.random() < 0.5):
+            join(lane, slots, [random_source(rng, longest)])
+        parents = rng.integers(0, beams, (len(slots), beams))
+        for slot, order in zip(slots, parents, strict=True):
+            slot.prefixes = [slot.prefixes[p] for p in order]
+        top = lane.step(len(slots), inputs(lane, slots, parents), attention=True)
+        check("glu", lane, slots, top)
+        for slot in slots:
+            slot.prefixes = [[*p, int(rng.integers(4, 47))] for p in slot.prefixes]
+
+
+def started(backend: str, name: str = "glu", beams: int = 2) -> tuple[Executor, list[Slot]]:
+    rng = np.random.default_rng(11)
+    lane = executor(backend, name, beams, slots=3)
+    slots: list[Slot] = []
+    join(lane, slots, [random_source(rng, 20) for _ in range(3)])
+    return lane, slots
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_forced_token_keeps_its_own_probability_and_excludes_all_others(backend: str) -> None:
+    lane, slots = started(backend)
+    forced = np.array([[9, -1], [-1, UNK], [EOS, EOS]])
+    parents = np.zeros((3, 2), np.int64)
+    penalty = np.array([0.0, 1.5, 0.0], np.float32)
+    top = lane.step(3, inputs(lane, slots, parents, forced=forced, unk_penalty=penalty))
+    scores = [reference("glu", slot)[0] for slot in slots]
+    for slot, beam, token, minus in [(0, 0, 9, 0.0), (1, 1, UNK, 1.5), (2, 0, EOS, 0.0), (2, 1, EOS, 0.0)]:
+        row = np.asarray(top.scores[slot, beam])
+        assert int(top.ids[slot, beam, 0]) == token
+        assert row[0] == pytest.approx(scores[slot][beam, token] - minus, abs=2e-5)
+        assert np.isneginf(row[1:]).all()
+    assert np.isfinite(np.asarray(top.scores[0, 1])).all()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_bans_remove_tokens_and_never_renormalise(backend: str) -> None:
+    lane, slots = started(backend)
+    scores = [reference("glu", slot)[0] for slot in slots]
+    best = np.argsort(-scores[0][0])[:3]
+    banned = np.full((3, 2, 4), PAD)
+    banned[0, 0, :3] = best
+    top = lane.step(3, inputs(lane, slots, np.zeros((3, 2), np.int64), banned=banned))
+    assert not set(np.asarray(top.ids[0, 0]).tolist()) & {*best.tolist(), PAD}
+    kept = scores[0][0].copy()
+    kept[[*best, PAD]] = -np.inf
+    np.testing.assert_allclose(np.asarray(top.scores[0, 0]), -np.sort(-kept)[:4], atol=2e-5)
+    kept = scores[0][1].copy()
+    kept[PAD] = -np.inf
+    np.testing.assert_allclose(np.asarray(top.scores[0, 1]), -np.sort(-kept)[:4], atol=2e-5)
+
+
+@pytest.mark.parametrize("penalty", [2.0, -3.0, np.inf])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_unk_penalty_lowers_unk_only_even_without_limit(backend: str, penalty: float) -> None:
+    lane, slots = started(backend)
+    values = np.array([penalty, 0.0, 0.0], np.float32)
+    top = lane.step(3, inputs(lane, slots, np.zeros((3, 2), np.int64), unk_penalty=values, k=50))
+    for slot in range(3):
+        want = reference("glu", slots[slot])[0]
+        want[:, PAD] = -np.inf
+        want[:, UNK] -= values[slot]
+        np.testing.assert_allclose(
+            np.asarray(top.scores[slot]), -np.sort(-want)[:, : top.scores.shape[2]], atol=2e-5
+        )
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_temperature_divides_the_logits_of_its_own_slot(backend: str) -> None:
+    lane, slots = started(backend)
+    values = np.array([0.5, 1.0, 2.0], np.float32)
+    top = lane.step(3, inputs(lane, slots, np.zeros((3, 2), np.int64), temperature=values))
+    for slot in range(3):
+        scores = reference("glu", slots[slot])[0] / values[slot]
+        scores -= np.log(np.exp(scores).sum(-1, keepdims=True))
+        scores[:, PAD] = -np.inf
+        np.testing.assert_allclose(np.asarray(top.scores[slot]), -np.sort(-scores)[:, :4], atol=3e-5)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_not_a_number_is_impossible_and_stays_in_its_slot(backend: str) -> None:
+    lane, slots = started(backend)
+    want = lane.step(3, inputs(lane, slots, np.zeros((3, 2), np.int64)))
+    lane, slots = started(backend)
+    values = np.array([1.0, np.nan, 1.0], np.float32)
+    top = lane.step(3, inputs(lane, slots, np.zeros((3, 2), np.int64), temperature=values))
+    assert np.isneginf(np.asarray(top.scores[1])).all()
+    for slot in (0, 2):
+        np.testing.assert_array_equal(np.asarray(top.scores[slot]), np.asarray(want.scores[slot]))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_more_candidates_than_tokens_gives_all_tokens(backend: str) -> None:
+    lane, slots = started(backend)
+    top = lane.step(3, inputs(lane, slots, np.zeros((3, 2), np.int64), k=64))
+    assert top.scores.shape == top.ids.shape == (3, 2, 47)
+
+
+@pytest.mark.parametrize("name", list(CONFIGS))
+def test_onnx_equals_torch_in_fp32(name: str) -> None:
+    tops = []
+    for backend in BACKENDS:
+        lane, slots = started(backend, name)
+        for step in range(6):
+            tops.append(lane.step(3, inputs(lane, slots, np.zeros((3, 2), np.int64)), attention=True))
+            for slot in slots:
+                slot.prefixes = [[*p, 4 + step] for p in slot.prefixes]
+    for a, b in zip(tops[:6], tops[6:], strict=True):
+        np.testing.assert_allclose(np.asarray(a.scores), b.scores.numpy(), atol=2e-5)
+        np.testing.assert_allclose(np.asarray(a.attention), b.attention.numpy(), atol=1e-5)
