@@ -1,0 +1,141 @@
+"""Corpora to batches: placeholders, SentencePiece vocabulary, encoded pairs, batches by token budget."""
+
+from __future__ import annotations
+
+import gzip
+import random
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import sentencepiece as spm
+from numpy.typing import NDArray
+
+from training.recipe import Recipe
+
+PLACEHOLDERS = [f"<ph{i}>" for i in range(16)]
+# what a user may want left alone: addresses, numbers with their separators, capitalised names
+COPIED = re.compile(r"https?://\S+|\b\d+(?:[.,:]\d+)*\b|\b[A-ZÄÖÜ][a-zäöüß]+\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Encoded sentence pairs; each sequence ends with end-of-sentence."""
+
+    sources: list[NDArray[np.int32]]
+    targets: list[NDArray[np.int32]]
+
+
+def read_pairs(path: Path, source_column: int, target_column: int) -> list[tuple[str, str]]:
+    """Lines of a tab separated, gzipped file as (source, target)."""
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        rows = [line.rstrip("\n").split("\t") for line in lines]
+    return [(row[source_column], row[target_column]) for row in rows]
+
+
+def with_placeholders(pairs: list[tuple[str, str]], share: float, seed: int) -> list[tuple[str, str]]:
+    """Replace what both sides share by `<ph0>`, `<ph1>`, ... in about `share` of the pairs.
+
+    The model learns to copy these symbols, so that a server can protect numbers, names and addresses.
+    """
+    rng = random.Random(seed)
+    replaced = []
+    for source, target in pairs:
+        if rng.random() < share:
+            common = [m for m in dict.fromkeys(COPIED.findall(source)) if m in COPIED.findall(target)]
+            names = rng.sample(PLACEHOLDERS, min(len(common), len(PLACEHOLDERS)))
+            for text, name in zip(common, names, strict=False):
+                pattern = re.compile(rf"(?<!\w){re.escape(text)}(?!\w)")
+                source, target = pattern.sub(name, source), pattern.sub(name, target)
+        replaced.append((source, target))
+    return replaced
+
+
+def train_vocabulary(recipe: Recipe, pairs: list[tuple[str, str]], prefix: Path) -> None:
+    """Write `prefix`.model, a joint SentencePiece model with fairseq's special ids."""
+    corpus = prefix.with_suffix(".txt")
+    with corpus.open("w", encoding="utf-8") as out:
+        for source, target in pairs:
+            out.write(f"{source}\n{target}\n")
+    spm.SentencePieceTrainer.train(
+        input=str(corpus),
+        model_prefix=str(prefix),
+        vocab_size=recipe.vocabulary.size,
+        model_type=recipe.vocabulary.kind,
+        character_coverage=recipe.vocabulary.character_coverage,
+        bos_id=0,
+        pad_id=1,
+        eos_id=2,
+        unk_id=3,
+        user_defined_symbols=PLACEHOLDERS,
+        input_sentence_size=400_000,
+        shuffle_input_sentence=True,
+        max_sentence_length=16_384,
+        num_threads=1,  # the result depends on the number of threads
+        minloglevel=1,
+    )
+    corpus.unlink()
+
+
+def encode(vocabulary: Path, pairs: list[tuple[str, str]], recipe: Recipe) -> Pairs:
+    """Encode pairs; sources are cut to `crop_source` (titles need only an abstract's beginning), and pairs
+    longer than `max_tokens` on either side are left out."""
+    sp = spm.SentencePieceProcessor(model_file=str(vocabulary))
+    eos, limit, crop = sp.eos_id(), recipe.train.max_tokens, recipe.train.crop_source
+    sources, targets = [], []
+    encoded = zip(sp.encode([s for s, _ in pairs]), sp.encode([t for _, t in pairs]), strict=True)
+    for source, target in encoded:
+        if crop:
+            source = source[:crop]
+        if source and target and len(source) < limit and len(target) < limit:
+            sources.append(np.array([*source, eos], np.int32))
+            targets.append(np.array([*target, eos], np.int32))
+    return Pairs(sources, targets)
+
+
+def batches(pairs: Pairs, budget: int, seed: int) -> list[NDArray[np.int64]]:
+    """Indices of each batch: pairs of similar length, at most `budget` padded tokens a side, shuffled."""
+    rng = np.random.default_rng(seed)
+    lengths = np.array([(len(t), len(s)) for s, t in zip(pairs.sources, pairs.targets, strict=True)])
+    order = rng.permutation(len(lengths))
+    if lengths[:, 1].mean() > 2 * lengths[:, 0].mean():
+        lengths = lengths[:, ::-1]  # the longer side decides the padding
+    order = order[np.lexsort((lengths[order, 1], lengths[order, 0]))]
+    result: list[NDArray[np.int64]] = []
+    begin, widest = 0, 0
+    for i, index in enumerate(order):
+        widest = max(widest, int(lengths[index].max()))
+        if widest * (i + 1 - begin) > budget and i > begin:
+            result.append(order[begin:i])
+            begin, widest = i, int(lengths[index].max())
+    result.append(order[begin:])
+    rng.shuffle(result)  # type: ignore[arg-type]
+    return result
+
+
+def collate(pairs: Pairs, index: NDArray[np.int64], pad: int, eos: int) -> tuple[NDArray[np.int64], ...]:
+    """Padded source, decoder input (end-of-sentence first) and target, each int [batch, length]."""
+    source = _padded([pairs.sources[i] for i in index], pad)
+    target = _padded([pairs.targets[i] for i in index], pad)
+    previous = np.concatenate([np.full((len(index), 1), eos), target[:, :-1]], axis=1)
+    return source, previous, target
+
+
+def _padded(rows: list[NDArray[np.int32]], pad: int) -> NDArray[np.int64]:
+    out = np.full((len(rows), max(map(len, rows))), pad, np.int64)
+    for i, row in enumerate(rows):
+        out[i, : len(row)] = row
+    return out
+
+
+def epochs(pairs: Pairs, budget: int, seed: int, start: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Endless batches with the epoch's number; `start` skips that many batches, to resume."""
+    epoch = seen = 0
+    while True:
+        order = batches(pairs, budget, seed + epoch)
+        for index in order[max(0, start - seen) :]:
+            yield epoch, index
+        seen += len(order)
+        epoch += 1
