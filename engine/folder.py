@@ -1,0 +1,77 @@
+"""Replacing a folder as a whole: readers see the old one or the new one, never a mixture."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def replacing(path: Path, *, extend: bool = False) -> Iterator[Path]:
+    """Yield a temporary folder beside `path`; it takes that name when the block ends without an exception.
+
+    With `extend` it begins with the files of `path` (hard links: replace them, don't write into them).
+    After an exception, and while the block runs, `path` is as it was.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = _sibling(path, "new")
+    try:
+        if extend:
+            shutil.copytree(path, fresh, copy_function=_link)
+        else:
+            fresh.mkdir()
+        yield fresh
+        _sync(fresh)
+        _swap(fresh, path)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Write and fsync a file; parents are made, and a file of that name is replaced, not written into."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    with path.open("wb") as out:
+        out.write(data)
+        out.flush()
+        os.fsync(out.fileno())
+
+
+def _swap(fresh: Path, path: Path) -> None:
+    """Rename `fresh` to `path`; what was there is put back when that fails and removed when it succeeds."""
+    aside = _sibling(path, "old")
+    replaced = path.exists()
+    if replaced:
+        path.rename(aside)
+    try:
+        fresh.rename(path)
+    except OSError:
+        if replaced:
+            aside.rename(path)
+        raise
+    _sync(path.parent)
+    if replaced:
+        shutil.rmtree(aside)
+
+
+def _sibling(path: Path, kind: str) -> Path:
+    return path.parent / f".{path.name}.{uuid.uuid4().hex}.{kind}"
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # a file system without hard links
+        shutil.copy2(source, target)
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,365 @@
+"""Tokenizers against the reference and SentencePiece itself, sentence splitting, language detection."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+
+import numpy as np
+import pytest
+import sentencepiece
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.bundle import Description, write_bundle
+from engine.config import ModelConfig, StackConfig
+from engine.errors import BundleError, TooLarge
+from engine.text import fairseq
+from engine.text.detect import detect
+from engine.text.split import break_long, split
+from engine.text.tokenizer import open_tokenizer
+from tests.golden_fixtures import REAL, ROOT, SELECTION, real_golden
+
+STACK = StackConfig(embed_dim=8, conv_dim=8, ffn_dim=8, heads=2, kernel_sizes=(3,))
+PLACEHOLDERS = [f"<ph{i}>" for i in range(16)]
+CORPORA = ROOT.parent.parent / "shared" / "corpora"
+
+
+def bundle_of(path, text, files, source, target, **config):
+    model = ModelConfig("dynamicconv", source, target, STACK, STACK, **config)
+    weights = {"a": np.ones(1, np.float32)}
+    return write_bundle(
+        path, Description("toy", "translate", "de", "en", model, text), weights, files, half=False
+    )
+
+
+@pytest.fixture(scope="module")
+def pieces(tmp_path_factory):
+    """A small SentencePiece model, trained on the 200 sentence pairs of real-de-en."""
+    folder = tmp_path_factory.mktemp("pieces")
+    lines = [line for r in real_golden()["results"] for line in (r["src"], r["ref"])]
+    (folder / "corpus.txt").write_text("\n".join(lines), "utf-8")
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(folder / "corpus.txt"),
+        model_prefix=str(folder / "vocabulary"),
+        vocab_size=400,
+        bos_id=0,
+        pad_id=1,
+        eos_id=2,
+        unk_id=3,
+        user_defined_symbols=PLACEHOLDERS,
+        minloglevel=2,
+    )
+    return folder / "vocabulary.model"
+
+
+@pytest.fixture(scope="module")
+def joint(pieces, tmp_path_factory):
+    text = {"kind": "sentencepiece", "model": "vocabulary.model"}
+    path = tmp_path_factory.mktemp("joint") / "toy"
+    return open_tokenizer(bundle_of(path, text, {"vocabulary.model": pieces}, 400, 400))
+
+
+@cache
+def real_tokenizer():
+    folder = SELECTION / REAL
+    chosen = fairseq.Settings("dict.de.txt", "dict.en.txt", "bpecodes", "de", "en")
+    dictionaries = [fairseq.read_dictionary(folder / f"dict.{code}.txt") for code in ("de", "en")]
+    return fairseq.Fairseq(chosen, *dictionaries, fairseq.read_bpe(folder / "bpecodes"))
+
+
+# SentencePiece
+
+
+def test_pieces_are_those_of_the_sentencepiece_library(joint, pieces):
+    library = sentencepiece.SentencePieceProcessor(model_file=str(pieces))
+    for result in real_golden()["results"][:50]:
+        ids = joint.encode(result["src"])
+        assert ids == library.encode(result["src"]) == joint.encode_target(result["src"])
+        assert joint.decode([0, *ids, 2, 1]) == library.decode(ids)
+        if 3 not in ids:  # the library shows the text of unknown pieces
+            assert joint.pieces(ids, target=True) == library.encode(result["src"], out_type=str)
+
+
+def test_placeholders_are_one_token_each_and_come_back(joint):
+    assert joint.placeholders == tuple(PLACEHOLDERS)
+    ids = joint.encode("Maria <ph0> eine <ph15>.")
+    assert [joint.pieces([i], target=False)[0] for i in ids].count("<ph15>") == 1
+    assert joint.decode(ids) == "Maria <ph0> eine <ph15>."
+
+
+@given(st.text(st.characters()))
+def test_no_text_yields_control_ids(joint, text):
+    assert {0, 1, 2}.isdisjoint(joint.encode(text))
+    assert joint.encode("</s><pad><s>" + text) != [2, 1, 0]
+
+
+def test_a_vocabulary_of_another_model_is_refused(pieces, tmp_path):
+    text = {"kind": "sentencepiece", "model": "vocabulary.model"}
+    other = bundle_of(tmp_path / "a", text, {"vocabulary.model": pieces}, 401, 401)
+    with pytest.raises(BundleError, match="has 400 pieces"):
+        open_tokenizer(other)
+    moved = bundle_of(tmp_path / "b", text, {"vocabulary.model": pieces}, 400, 400, pad=0, bos=1)
+    with pytest.raises(BundleError, match="bos, pad, eos, unk"):
+        open_tokenizer(moved)
+    damaged = bundle_of(tmp_path / "c", text, {"vocabulary.model": b"no model"}, 400, 400)
+    with pytest.raises(BundleError, match="not a SentencePiece model"):
+        open_tokenizer(damaged)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ({"kind": "words"}, "unknown text kind 'words'.*fairseq"),
+        ({"kind": "sentencepiece", "model": "x"}, "no file 'x'"),
+        ({"kind": "sentencepiece"}, "no file"),
+        ({"kind": "sentencepiece", "vocabulary": "x"}, "unknown text settings"),
+        ({"kind": "fairseq"}, "source_dictionary is missing; target_dictionary is missing"),
+        (
+            {"kind": "fairseq", "source_dictionary": 1, "target_dictionary": "d", "x": 1},
+            "x is unknown.*must be str",
+        ),
+        ({"kind": "fairseq", "source_dictionary": "d", "target_dictionary": "d"}, "dictionary has 5 symbols"),
+    ],
+)
+def test_wrong_text_settings_are_named(tmp_path, text, message):
+    bundle = bundle_of(tmp_path / "toy", text, {"d": b"a 1\n"}, 9, 9)
+    with pytest.raises(BundleError, match=message):
+        open_tokenizer(bundle)
+
+
+# Moses, BPE and fairseq dictionaries
+
+
+def test_german_lines_become_the_ids_of_the_reference_and_its_tokens_become_its_text():
+    tokenizer = real_tokenizer()
+    for result in real_golden()["results"]:
+        ids = tokenizer.encode(result["src"])
+        assert [*ids, 2] == result["source_ids"]
+        assert " ".join(tokenizer.pieces(ids, target=False)) == result["source_bpe"]
+        assert tokenizer.decode(result["hyps"][0]["tokens"]) == result["text"]
+
+
+def test_threads_share_a_tokenizer():
+    tokenizer = real_tokenizer()
+    results = real_golden()["results"] * 2
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda r: [*tokenizer.encode(r["src"]), 2], results))
+    assert found == [r["source_ids"] for r in results]
+
+
+def test_a_target_prefix_uses_the_target_side():
+    tokenizer = real_tokenizer()
+    ids = tokenizer.encode_target("I don't know")
+    assert tokenizer.pieces(ids, target=True) == ["I", "don", "&apos;t", "know"]
+    assert tokenizer.decode(ids) == "I don't know"
+
+
+@settings(max_examples=200)
+@given(st.text(st.characters()))
+def test_any_text_is_tokenized_and_none_yields_control_ids(text):
+    tokenizer = real_tokenizer()
+    for ids in (tokenizer.encode(text), tokenizer.encode_target(text)):
+        assert all(3 <= i < 8152 for i in ids)
+        tokenizer.decode(ids)
+
+
+def toy(tmp_path, lines, **options):
+    (tmp_path / "dict.txt").write_bytes(lines.encode())
+    dictionary = fairseq.read_dictionary(tmp_path / "dict.txt")
+    chosen = fairseq.Settings("dict.txt", "dict.txt", **options)
+    return fairseq.Fairseq(chosen, dictionary, dictionary, None)
+
+
+def test_pretokenized_text_is_looked_up_word_by_word(tmp_path):
+    tokenizer = toy(tmp_path, "bab@@ 3\nü 2\nda 1\nmadeupword0000 0\n", pretokenized=True)
+    assert tokenizer.encode(" bab@@ ü\tda\nx </s> <pad> madeupword0000") == [4, 5, 6, 3, 3, 3, 7]
+    assert tokenizer.decode([4, 5, 6, 2]) == "babü da"
+    assert tokenizer.decode([6, 4]) == "da bab"
+    assert tokenizer.pieces([0, 1, 2, 3, 4], target=True) == ["<s>", "<pad>", "</s>", "<unk>", "bab@@"]
+
+
+def test_iwslt_text_is_lowercased(tmp_path):
+    tokenizer = toy(tmp_path, "maria 3\n&amp; 2\nx-y 1\n", lowercase=True, aggressive=False, normalize=None)
+    assert tokenizer.encode("MARIA & x-Y") == [4, 5, 6]
+    plain = dataclasses.replace(fairseq.Settings("d", "d"), escape=False)
+    assert fairseq.MosesSide(plain, "en", None)("a & b") == ["a", "&", "b"]
+
+
+def test_dictionaries_follow_the_rules_of_the_reference(tmp_path):
+    path = tmp_path / "dict.txt"
+    path.write_bytes("a b 5\nä\u2028c -1 \r\nx 1\nx 2 #fairseq:overwrite\n".encode())
+    found = fairseq.read_dictionary(path)
+    assert found.symbols == (*fairseq.SPECIALS, "a b", "ä\u2028c", "x", "x")
+    assert found.ids["x"] == 7
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"a 1\nb\n", "line 2: must be 'symbol count'"),
+        (b"a 1\n\nb 1\n", "line 2"),
+        (b"a one\n", "line 1"),
+        (b"a 1 #fairseq:later\n", "line 1"),
+        (b"a 1\nb 1\na 2\n", "line 3: 'a' occurs twice"),
+        (b"<unk> 1\n", "'<unk>' occurs twice"),
+        (b"\xff 1\n", "UTF-8"),
+    ],
+)
+def test_a_wrong_dictionary_is_refused_with_its_line(tmp_path, content, message):
+    (tmp_path / "dict.txt").write_bytes(content)
+    with pytest.raises(BundleError, match=rf"dict\.txt.*{message}"):
+        fairseq.read_dictionary(tmp_path / "dict.txt")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"#version: 0.2\na b\na\n", "line 3: must be two units"),
+        (b"a b 77\n", "line 1.*cut -d"),
+        (b"#version: 0.9\na b\n", "version"),
+        (b"\xff b\n", "UTF-8"),
+    ],
+)
+def test_wrong_bpe_codes_are_refused_with_their_line(tmp_path, content, message):
+    (tmp_path / "codes").write_bytes(content)
+    with pytest.raises(BundleError, match=message):
+        fairseq.read_bpe(tmp_path / "codes")
+
+
+def test_tokenizers_need_no_torch():
+    code = "import sys; sys.modules['torch'] = None; import engine.text.tokenizer, engine.text.split"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT.parent)
+
+
+# Sentences
+
+
+def test_abbreviations_do_not_end_a_sentence():
+    text = "Das ist z.B. ein Test. Dr. Müller kommt am 3. Mai. Wirklich?  Ja!"
+    assert split(text, "de").sentences == [
+        "Das ist z.B. ein Test.",
+        "Dr. Müller kommt am 3. Mai.",
+        "Wirklich?",
+        "Ja!",
+    ]
+    text = "Mr. Smith went by train, e.g. to Washington. He left."
+    assert split(text, "en").sentences == ["Mr. Smith went by train, e.g. to Washington.", "He left."]
+
+
+def test_layout_is_restored_around_translations():
+    layout = split("  Eins. Zwei!\r\n\r\n\tDrei\u00a0\nVier", "de")
+    assert layout.sentences == ["Eins.", "Zwei!", "Drei", "Vier"]
+    assert layout.join(["1.", "2!", "3", ""]) == "  1. 2!\r\n\r\n\t3\u00a0\n"
+
+
+def test_sentences_that_touch_can_be_set_apart():
+    layout = split("これは文です。次の文です。", "ja")
+    assert layout.join(["One.", "Two."], between=" ") == "One. Two."
+
+
+def test_text_without_sentences_stays():
+    for text in ("", " ", "\n \n"):
+        assert split(text, "de").sentences == []
+        assert split(text, "de").join([]) == text
+
+
+PROSE = st.lists(st.sampled_from([*" .!?\n\r\u2028\u00a0\x85A2aü。\ud800", "z.B. ", "Dr.", "\r\n"])).map(
+    "".join
+)
+
+
+@settings(max_examples=300)
+@given(st.text() | PROSE, st.sampled_from(["de", "en", "fr", "ja", "de-AT", "xx", ""]))
+def test_joining_the_sentences_gives_the_text_again(text, language):
+    layout = split(text, language)
+    assert layout.join(layout.sentences) == text
+    assert all(s == s.strip() and s for s in layout.sentences)
+
+
+@settings(max_examples=300)
+@given(st.text() | PROSE, st.integers(1, 12))
+def test_long_sentences_are_cut_so_that_each_part_fits(text, longest):
+    def fits(part):
+        return len(part) <= longest
+
+    parts = break_long(text, fits)
+    assert "".join(parts) == text
+    assert all(fits(part) for part in parts)
+    layout = split(text, "de", fits)
+    assert layout.join(layout.sentences) == text
+    assert all(fits(s) for s in layout.sentences)
+
+
+def test_cuts_prefer_clauses_then_spaces():
+    assert break_long("one two, three four, five", lambda s: len(s) <= 21) == [
+        "one two, three four, ",
+        "five",
+    ]
+    assert break_long("one two three", lambda s: len(s) <= 9) == ["one two ", "three"]
+    assert break_long("abcdef, gh", lambda s: len(s) <= 4) == ["abcd", "ef, ", "gh"]
+    assert break_long("1,000,000", lambda s: len(s) <= 9) == ["1,000,000"]
+
+
+def test_what_can_not_fit_is_too_large():
+    with pytest.raises(TooLarge, match="single character 'a'"):
+        break_long("abc", lambda s: False)
+
+
+def test_breaking_a_very_long_sentence_asks_seldom():
+    asked = []
+
+    def fits(part):
+        asked.append(len(part))
+        return len(part) <= 1000
+
+    break_long("word " * 40_000, fits)
+    assert sum(asked) < 40 * 200_000
+
+
+# Languages
+
+
+@pytest.mark.skipif(not CORPORA.is_dir(), reason="no ../shared/corpora")
+@pytest.mark.parametrize(
+    ("corpus", "column", "language"),
+    [("tatoeba-de-en", 0, "de"), ("tatoeba-de-en", 1, "en"), ("tatoeba-fr-en", 0, "fr")],
+)
+def test_languages_of_short_sentences_are_found(corpus, column, language):
+    with gzip.open(CORPORA / corpus / "valid.tsv.gz", "rt", encoding="utf-8") as lines:
+        texts = [line.rstrip("\n").split("\t")[column] for line, _ in zip(lines, range(500), strict=False)]
+    found = [detect(text, ["de", "en", "fr"])[0][0] for text in texts]
+    assert found.count(language) >= 0.99 * len(texts)
+
+
+def test_confidences_are_percentages_of_the_languages_asked_for():
+    found = detect("Wo ist der Bahnhof?", ["en", "fr", "de"])
+    assert found[0][0] == "de"
+    assert found[0][1] > 90
+    assert sum(c for _, c in found) == pytest.approx(100)
+    assert detect("Where is the station?", ["de-AT", "en-GB", "xx"])[0][0] == "en-GB"
+    assert dict(detect("Where is the station?", ["xx", "en"]))["xx"] == 0
+    assert detect("Where?", []) == []
+
+
+@pytest.mark.parametrize("text", ["", " ", "😀", "123", "?!"])
+def test_text_without_letters_has_no_language(text):
+    assert detect(text, ["de", "en"]) == [("de", 0.0), ("en", 0.0)]
+
+
+@given(st.text(st.characters()))
+def test_any_text_has_a_ranking(text):
+    found = detect(text, ["de", "en", "fr"])
+    assert sorted(language for language, _ in found) == ["de", "en", "fr"]
+    assert all(0 <= confidence <= 100.001 for _, confidence in found)
+
+
+def test_threads_detect_at_once():
+    texts = ["Wo ist der Bahnhof?", "Where is the station?", "Où est la gare ?"] * 20
+    with ThreadPoolExecutor(8) as pool:
+        found = [ranked[0][0] for ranked in pool.map(lambda t: detect(t, ["en", "fr", "de"]), texts)]
+    assert found == ["de", "en", "fr"] * 20
