@@ -6,10 +6,12 @@ form; `engine/executors/onnx.py` makes them when a session is opened.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Final
 
 import torch
 
+from engine.bundle import Bundle, add_files
 from engine.config import SOURCE, ModelConfig
 from engine.models import build
 from engine.models.dynamicconv import DynamicConv
@@ -68,13 +70,18 @@ def step_graph(config: ModelConfig, precision: str) -> bytes:
     return g.finish(outputs, "step")
 
 
-def graphs(config: ModelConfig) -> dict[str, bytes]:
+def graphs(config: ModelConfig) -> dict[str, bytes | Path]:
     """Every graph a bundle holds, by its path inside the bundle."""
     return {
         f"onnx/{part}.{precision}.onnx": make(config, precision)
         for part, make in (("encoder", encoder_graph), ("step", step_graph))
         for precision in PRECISIONS
     }
+
+
+def add_graphs(bundle: Bundle) -> Bundle:
+    """Write every graph of a bundle's model into it; graphs of an earlier version are replaced."""
+    return add_files(bundle.path, graphs(bundle.config))
 
 
 def _symbolic(config: ModelConfig, graph: Graph) -> DynamicConv:

@@ -49,6 +49,7 @@ class Train:
     save_every: int = 500  # updates
     max_tokens: int = 200
     crop_source: int = 0  # 0: never
+    copy_updates: int = 0  # first updates, spent on copying pieces of sources: attention learns to look up
     seed: int = 1
 
 
@@ -67,7 +68,7 @@ class Recipe:
     generation: dict[str, Any]
 
     def config(self) -> ModelConfig:
-        stacks = {}
+        stacks: dict[str, Any] = {}
         for side in ("encoder", "decoder"):
             values = dict(self.model[side])
             stacks[side] = StackConfig(**values | {"kernel_sizes": tuple(values["kernel_sizes"])})

@@ -64,7 +64,11 @@ class Trainer:
     def fit(self) -> Path:
         """Train to the recipe's last update. Returns the file of averaged weights."""
         train = self.recipe.train
-        stream = data.epochs(self.train, train.batch_tokens, train.seed, self.batch)
+        stream = data.epochs(
+            self.train, train.batch_tokens, train.seed, max(0, self.batch - train.copy_updates * train.accumulate)
+        )
+        copies = data.copying(self.train, train.seed) if self.update < train.copy_updates else self.train
+        copy_stream = data.epochs(copies, train.batch_tokens, train.seed, self.batch)
         bar = tqdm(total=train.updates, initial=self.update, unit="update", mininterval=5.0)
         loss = tokens = 0.0
         since = time.monotonic()
@@ -72,10 +76,11 @@ class Trainer:
         while self.update < train.updates:
             for group in self.optimizer.param_groups:
                 group["lr"] = rate(train, self.update)
-            chunks = []
+            copy = self.update < train.copy_updates
+            pairs, chunks = copies if copy else self.train, []
             for _ in range(train.accumulate):
-                epoch, index = next(stream)
-                chunks.append(data.collate(self.train, index, self.model.config.pad, self.model.config.eos))
+                epoch, index = next(copy_stream if copy else stream)
+                chunks.append(data.collate(pairs, index, self.model.config.pad, self.model.config.eos))
             self.batch += train.accumulate
             count = sum(int((target != self.model.config.pad).sum()) for *_, target in chunks)
             for chunk in chunks:

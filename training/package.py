@@ -1,0 +1,94 @@
+"""From a finished run to a bundle: weights in fp16, graphs, vocabulary and a model card with measured scores."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from engine.bundle import Bundle, Description, add_files, write_bundle
+from engine.errors import InvalidRequest
+from engine.models import build, weight_shapes
+from export.onnx import graphs
+from training.recipe import Recipe
+
+CARD = """# {name}
+
+{summary}
+
+- architecture: DynamicConv ("Pay Less Attention with Lightweight and Dynamic Convolutions", Wu et al. 2019), {parameters:,} parameters, fp16
+- data: `{corpus}`, train split
+- licence: {licence}
+- attribution: {attribution}
+- training: {updates} updates of at most {tokens} padded tokens a side, Adam, {schedule} schedule with {warmup} warm-up updates, label smoothing {smoothing}, dropout {dropout}, DropConnect {weight_dropout}, the last {average} checkpoints averaged
+- made by: `convoy train training/recipes/{name}.toml --corpora CORPORA --device {device}`
+"""
+DUE = """
+**A full training is still due.** These weights had {updates} updates on two shared CPU cores. On a GPU one command does the full recipe:
+`convoy train training/recipes/{name}.toml --corpora CORPORA --device cuda --out models/{name}`
+"""
+
+
+def package(recipe: Recipe, run: Path, out: Path, device: str, *, overwrite: bool = False) -> Bundle:
+    """Write the bundle of a run whose folder holds `averaged.pt` and `vocabulary.model`.
+
+    device: where it was trained, for the card. Raises InvalidRequest when the run has not finished, and
+    BundleError when `out` exists and `overwrite` is off.
+    """
+    averaged, vocabulary = run / "averaged.pt", run / "vocabulary.model"
+    for path in (averaged, vocabulary):
+        if not path.is_file():
+            raise InvalidRequest(f"{run} holds no {path.name}: the run has not finished; run: convoy train")
+    config = recipe.config()
+    state = torch.load(averaged, map_location="cpu", weights_only=True)
+    weights = {name: state[name].numpy() for name in weight_shapes(build(config))}
+    description = Description(
+        name=recipe.name,
+        task=recipe.task,
+        source=recipe.source,
+        target=recipe.target,
+        config=config,
+        text={"kind": "sentencepiece", "model": "vocabulary.model"},
+        generation=recipe.generation,
+    )
+    card = _card(recipe, sum(w.size for w in weights.values()), device)
+    files: dict[str, bytes | Path] = {"vocabulary.model": vocabulary, "README.md": card.encode()}
+    return write_bundle(
+        out, description, weights, files | graphs(config), half=True, overwrite=overwrite
+    )
+
+
+def add_scores(bundle: Bundle, scores: dict[str, float], command: str) -> Bundle:
+    """State measured scores in the model card, with the command that measures them again."""
+    card = bundle.file("README.md").read_text(encoding="utf-8").split("\n## Scores\n")[0].rstrip()
+    rows = "\n".join(f"| {name} | {value:.2f} |" for name, value in scores.items())
+    card += f"\n\n## Scores\n\n| metric | test |\n|---|---|\n{rows}\n\nMeasured by `{command}`.\n"
+    return add_files(bundle.path, {"README.md": card.encode()})
+
+
+def _card(recipe: Recipe, parameters: int, device: str) -> str:
+    train = recipe.train
+    summary = {
+        "translate": f"Translates {recipe.source} to {recipe.target}: short, everyday sentences.",
+        "summarize": "Writes a title for the abstract of a scientific paper.",
+    }[recipe.task]
+    if train.crop_source:
+        summary += f" Trained on the first {train.crop_source} tokens of each source."
+    text = CARD.format(
+        name=recipe.name,
+        summary=summary,
+        parameters=parameters,
+        corpus=recipe.corpus.folder,
+        licence=recipe.licence,
+        attribution=recipe.attribution,
+        updates=train.updates,
+        tokens=train.batch_tokens,
+        schedule=train.schedule,
+        warmup=train.warmup,
+        smoothing=train.smoothing,
+        dropout=train.dropout,
+        weight_dropout=train.weight_dropout,
+        average=train.average,
+        device=device,
+    )
+    return text + (DUE.format(name=recipe.name, updates=train.updates) if device == "cpu" else "")
