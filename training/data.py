@@ -13,6 +13,7 @@ import numpy as np
 import sentencepiece as spm
 from numpy.typing import NDArray
 
+from engine.errors import InvalidRequest
 from training.recipe import Recipe
 
 PLACEHOLDERS = [f"<ph{i}>" for i in range(16)]
@@ -59,24 +60,28 @@ def train_vocabulary(recipe: Recipe, pairs: list[tuple[str, str]], prefix: Path)
     with corpus.open("w", encoding="utf-8") as out:
         for source, target in pairs:
             out.write(f"{source}\n{target}\n")
-    spm.SentencePieceTrainer.train(
-        input=str(corpus),
-        model_prefix=str(prefix),
-        vocab_size=recipe.vocabulary.size,
-        model_type=recipe.vocabulary.kind,
-        character_coverage=recipe.vocabulary.character_coverage,
-        bos_id=0,
-        pad_id=1,
-        eos_id=2,
-        unk_id=3,
-        user_defined_symbols=PLACEHOLDERS,
-        input_sentence_size=400_000,
-        shuffle_input_sentence=True,
-        max_sentence_length=16_384,
-        num_threads=1,  # the result depends on the number of threads
-        minloglevel=1,
-    )
-    corpus.unlink()
+    try:
+        spm.SentencePieceTrainer.train(
+            input=str(corpus),
+            model_prefix=str(prefix),
+            vocab_size=recipe.vocabulary.size,
+            model_type=recipe.vocabulary.kind,
+            character_coverage=recipe.vocabulary.character_coverage,
+            bos_id=0,
+            pad_id=1,
+            eos_id=2,
+            unk_id=3,
+            user_defined_symbols=PLACEHOLDERS,
+            input_sentence_size=400_000,
+            shuffle_input_sentence=True,
+            max_sentence_length=16_384,
+            num_threads=1,  # the result depends on the number of threads
+            minloglevel=1,
+        )
+    except RuntimeError as error:  # its message names the size that would fit
+        raise InvalidRequest(f"[vocabulary] does not fit the corpus: {error}") from None
+    finally:
+        corpus.unlink()
 
 
 def encode(vocabulary: Path, pairs: list[tuple[str, str]], recipe: Recipe) -> Pairs:

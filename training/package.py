@@ -53,9 +53,7 @@ def package(recipe: Recipe, run: Path, out: Path, device: str, *, overwrite: boo
     )
     card = _card(recipe, sum(w.size for w in weights.values()), device)
     files: dict[str, bytes | Path] = {"vocabulary.model": vocabulary, "README.md": card.encode()}
-    return write_bundle(
-        out, description, weights, files | graphs(config), half=True, overwrite=overwrite
-    )
+    return write_bundle(out, description, weights, files | graphs(config), half=True, overwrite=overwrite)
 
 
 def add_scores(bundle: Bundle, scores: dict[str, float], command: str) -> Bundle:

@@ -26,4 +26,7 @@ def rouge(outputs: Sequence[str], references: Sequence[str]) -> dict[str, float]
     return {name: 100 * fmean(f[kind].fmeasure for f in found) for kind, name in names.items()}
 
 
-METRICS: Final[dict[str, Callable[[Sequence[str], Sequence[str]], dict[str, float]]]] = {"translate": bleu, "summarize": rouge}
+METRICS: Final[dict[str, Callable[[Sequence[str], Sequence[str]], dict[str, float]]]] = {
+    "translate": bleu,
+    "summarize": rouge,
+}

@@ -65,7 +65,10 @@ class Trainer:
         """Train to the recipe's last update. Returns the file of averaged weights."""
         train = self.recipe.train
         stream = data.epochs(
-            self.train, train.batch_tokens, train.seed, max(0, self.batch - train.copy_updates * train.accumulate)
+            self.train,
+            train.batch_tokens,
+            train.seed,
+            max(0, self.batch - train.copy_updates * train.accumulate),
         )
         copies = data.copying(self.train, train.seed) if self.update < train.copy_updates else self.train
         copy_stream = data.epochs(copies, train.batch_tokens, train.seed, self.batch)

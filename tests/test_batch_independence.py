@@ -1,0 +1,105 @@
+"""An answer never depends on what else is in the batch: bit for bit on the ONNX CPU executor."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine.bundle import open_bundle
+from engine.executors import Placement, open_executors
+from engine.lane import Lane
+from engine.types import DecodeOptions, Request, Result
+
+MODEL = Path(__file__).parent.parent / "models" / "tatoeba-de-en"
+WIDTHS = (1, 5, 16)
+EACH = 50  # sentences for each width and number of threads: 300 for each precision
+
+
+@cache
+def lane(backend: str, precision: str, threads: int, width: int) -> Lane:
+    lanes = ((width, 12),)
+    placement = Placement(backend=backend, precision=precision, threads=threads, lanes=lanes)
+    executor = open_executors(open_bundle(MODEL), placement)[0]
+    return Lane(executor, lambda request, outcome: request.reply(outcome))
+
+
+def random_options(rng: np.random.Generator, width: int) -> DecodeOptions:
+    beam = int(rng.integers(1, width + 1))
+    sampling = bool(rng.random() < 0.3)
+    even = beam % 2 == 0 and not sampling and rng.random() < 0.3
+    return DecodeOptions(
+        beam_size=beam,
+        n_best=beam,
+        length_penalty=float(rng.choice([0.0, 0.6, 1.0, 1.4])),
+        min_length=int(rng.integers(0, 8)),
+        max_length_a=float(rng.choice([0.0, 0.5])),
+        max_length_b=int(rng.integers(8, 24)),
+        no_repeat_ngram_size=int(rng.choice([0, 0, 2, 3])),
+        unk_penalty=float(rng.choice([0.0, 2.0, np.inf])),
+        temperature=float(rng.choice([0.7, 1.0, 1.3])),
+        prefix=tuple(rng.integers(20, 8000, rng.integers(0, 3)).tolist()),
+        sampling=sampling,
+        top_k=int(rng.choice([0, 5, 40])),
+        top_p=float(rng.choice([0.8, 1.0])),
+        seed=int(rng.integers(2**40)),
+        diverse_groups=2 if even else 1,
+        alignment=bool(rng.random() < 0.3),
+    )
+
+
+def random_job(rng: np.random.Generator, width: int) -> tuple[list[int], DecodeOptions]:
+    source = rng.integers(20, 8000, rng.integers(1, 71)).tolist()
+    return [*source, 2], random_options(rng, width)
+
+
+def decode(lane: Lane, jobs: list[tuple[list[int], DecodeOptions]], rng: np.random.Generator) -> list[Result]:
+    """Requests join a few at a time while others are at any step."""
+    results: dict[int, Result] = {}
+    waiting = [
+        Request(source, options, lambda outcome, i=i: results.__setitem__(i, outcome))
+        for i, (source, options) in enumerate(jobs)
+    ]
+    while waiting or lane.active:
+        joining = min(len(waiting), lane.free, int(rng.integers(0, 5)))
+        if joining:
+            lane.admit([waiting.pop(0) for _ in range(joining)])
+        if lane.active:
+            lane.step()
+    return [results[i] for i in range(len(jobs))]
+
+
+def facts(result: Result) -> list[tuple]:
+    return [
+        (h.tokens, h.score, h.token_scores, h.finish, None if h.attention is None else h.attention.tobytes())
+        for h in result.hypotheses
+    ]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_alone_and_among_others_answers_are_equal_bit_for_bit(
+    precision: str, width: int, threads: int
+) -> None:
+    rng = np.random.default_rng([WIDTHS.index(width), threads])
+    decoder = lane("onnx", precision, threads, width)
+    jobs = [random_job(rng, width) for _ in range(EACH)]
+    together = decode(decoder, jobs, rng)
+    for job, among in zip(jobs, together, strict=True):
+        (alone,) = decode(decoder, [job], rng)
+        assert facts(alone) == facts(among), job
+
+
+def test_on_torch_tokens_are_equal_and_scores_nearly() -> None:
+    rng = np.random.default_rng(3)
+    decoder = lane("torch", "fp32", 1, 5)
+    jobs = [random_job(rng, 5) for _ in range(12)]
+    for job, among in zip(jobs, decode(decoder, jobs, rng), strict=True):
+        (alone,) = decode(decoder, [job], rng)
+        assert [h.tokens for h in alone.hypotheses] == [h.tokens for h in among.hypotheses]
+        np.testing.assert_allclose(
+            [h.score for h in alone.hypotheses], [h.score for h in among.hypotheses], atol=1e-4
+        )

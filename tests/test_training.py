@@ -1,0 +1,238 @@
+"""Training: the loss against torch's own, resuming, placeholders, and a bundle that has learnt its task."""
+
+from __future__ import annotations
+
+import gzip
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from engine.api import Service, ServiceSettings
+from engine.bundle import open_bundle
+from engine.errors import InvalidRequest
+from training import data
+from training.loss import linear_cross_entropy
+from training.package import add_scores, package
+from training.recipe import Recipe, Train, load
+from training.scores import bleu, rouge
+from training.trainer import Trainer, rate
+
+RECIPES = Path(__file__).parent.parent / "training" / "recipes"
+WORDS = "eins zwei drei vier fünf sechs sieben acht neun zehn".split()
+ENGLISH = "one two three four five six seven eight nine ten".split()
+TINY = """
+name = "numbers"
+task = "translate"
+source = "de"
+target = "en"
+licence = "CC0-1.0"
+attribution = "made up"
+[corpus]
+folder = "numbers"
+[vocabulary]
+size = 58
+[model]
+architecture = "dynamicconv"
+share_embeddings = true
+share_output = true
+[model.encoder]
+embed_dim = 32
+conv_dim = 32
+ffn_dim = 64
+heads = 4
+kernel_sizes = [3, 5]
+[model.decoder]
+embed_dim = 32
+conv_dim = 32
+ffn_dim = 64
+heads = 4
+kernel_sizes = [3, 5]
+[train]
+updates = 240
+batch_tokens = 600
+learning_rate = 6e-3
+warmup = 30
+dropout = 0.0
+weight_dropout = 0.0
+average = 2
+save_every = 40
+[generation]
+beam_size = 3
+max_length_b = 30
+"""
+
+
+@pytest.fixture(scope="module")
+def corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("corpora")
+    (folder / "numbers").mkdir()
+    rng = random.Random(0)
+    for part, lines in (("train", 1500), ("valid", 60), ("test", 60)):
+        with gzip.open(folder / "numbers" / f"{part}.tsv.gz", "wt", encoding="utf-8") as out:
+            for _ in range(lines):
+                picks = [rng.randrange(10) for _ in range(rng.randint(1, 6))]
+                out.write(
+                    " ".join(WORDS[p] for p in picks) + "\t" + " ".join(ENGLISH[p] for p in picks) + "\n"
+                )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
+    path = tmp_path_factory.mktemp("recipes") / "numbers.toml"
+    path.write_text(TINY, encoding="utf-8")
+    return load(path, "cpu")
+
+
+def shorter(recipe: Recipe, tmp_path: Path, **changes: object) -> Recipe:
+    path = tmp_path / "recipe.toml"
+    path.write_text(TINY, encoding="utf-8")
+    return load(path, "cpu", {k: str(v) for k, v in changes.items()})
+
+
+def test_the_fused_loss_equals_torchs_cross_entropy_in_value_and_gradients() -> None:
+    torch.manual_seed(0)
+    features = torch.randn(1100, 16, requires_grad=True)
+    weight = torch.randn(37, 16, requires_grad=True)
+    target = torch.randint(0, 37, (1100,))
+    loss, nll = linear_cross_entropy(features, weight, target, smoothing=0.1, pad=1)
+    loss.backward()
+    got = features.grad.clone(), weight.grad.clone()
+    features.grad = weight.grad = None
+    logits = F.linear(features, weight)
+    want = F.cross_entropy(logits, target, ignore_index=1, label_smoothing=0.1, reduction="sum")
+    want.backward()
+    torch.testing.assert_close(loss, want, rtol=1e-5, atol=1e-3)
+    plain = F.cross_entropy(logits, target, ignore_index=1, reduction="sum")
+    torch.testing.assert_close(nll, plain.detach(), rtol=1e-5, atol=1e-3)
+    torch.testing.assert_close(got[0], features.grad, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(got[1], weight.grad, rtol=1e-4, atol=1e-3)
+
+
+def test_the_rate_rises_linearly_then_falls_as_the_schedule_says() -> None:
+    cosine = Train(updates=1000, batch_tokens=1, learning_rate=1.0, warmup=100)
+    assert rate(cosine, 0) == pytest.approx(0.01)
+    assert rate(cosine, 99) == pytest.approx(1.0)
+    assert rate(cosine, 550) == pytest.approx(0.5)
+    assert rate(cosine, 1000) == pytest.approx(0.0)
+    root = Train(updates=1000, batch_tokens=1, learning_rate=1.0, warmup=100, schedule="inverse_sqrt")
+    assert rate(root, 399) == pytest.approx(0.5)
+
+
+def test_what_both_sides_share_becomes_a_placeholder_on_both_sides() -> None:
+    pairs = [("Tom kam am 3.5. nach Boston.", "Tom came to Boston on 3.5.")] * 400
+    replaced = data.with_placeholders(pairs, 0.25, seed=1)
+    changed = [pair for pair in replaced if pair != pairs[0]]
+    assert 60 < len(changed) < 140
+    for source, target in changed:
+        used = [p for p in data.PLACEHOLDERS if p in source]
+        assert len(used) == 3
+        assert sorted(used) == sorted(p for p in data.PLACEHOLDERS if p in target)
+        assert "Tom" not in source + target
+        assert "Boston" not in source + target
+
+
+def test_batches_hold_every_pair_once_within_the_budget() -> None:
+    rng = np.random.default_rng(0)
+    rows = [rng.integers(4, 50, rng.integers(1, 30)).astype(np.int32) for _ in range(300)]
+    pairs = data.Pairs(rows, rows[::-1])
+    batches = data.batches(pairs, budget=200, seed=3)
+    assert sorted(i for batch in batches for i in batch) == list(range(300))
+    for batch in batches:
+        widest = max(max(len(pairs.sources[i]), len(pairs.targets[i])) for i in batch)
+        assert widest * len(batch) <= 200 or len(batch) == 1
+
+
+def test_copied_pieces_are_pieces_and_end_as_sources_do() -> None:
+    sources = [np.array([*range(10, 10 + n), 2], np.int32) for n in (1, 5, 60, 200)]
+    pieces = data.copying(data.Pairs(sources, sources), seed=0)
+    for piece, source in zip(pieces.targets, sources, strict=True):
+        assert piece[-1] == 2
+        assert " ".join(map(str, piece[:-1])) in " ".join(map(str, source))
+    assert pieces.sources is pieces.targets
+
+
+def test_a_killed_run_goes_on_and_ends_where_an_unbroken_one_ends(
+    recipe: Recipe, corpora: Path, tmp_path: Path
+) -> None:
+    whole = Trainer(shorter(recipe, tmp_path, updates=12, save_every=6), corpora, tmp_path / "a", "cpu")
+    averaged = whole.fit()
+    stopped = Trainer(shorter(recipe, tmp_path, updates=12, save_every=6), corpora, tmp_path / "b", "cpu")
+    run_until(stopped, 8)  # killed after its checkpoint at 6
+    again = Trainer(shorter(recipe, tmp_path, updates=12, save_every=6), corpora, tmp_path / "b", "cpu")
+    assert again.update == 6
+    resumed = torch.load(again.fit(), weights_only=True)
+    for name, tensor in torch.load(averaged, weights_only=True).items():
+        torch.testing.assert_close(resumed[name], tensor, rtol=1e-4, atol=1e-5)
+
+
+def run_until(trainer: Trainer, update: int) -> None:
+    class Killed(Exception):
+        pass
+
+    step = trainer.optimizer.step
+
+    def stop(*args: object) -> None:
+        if trainer.update == update:
+            raise Killed
+        step(*args)
+
+    trainer.optimizer.step = stop
+    with pytest.raises(Killed):
+        trainer.fit()
+
+
+async def test_a_trained_bundle_translates_what_it_was_taught(
+    recipe: Recipe, corpora: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    with pytest.raises(InvalidRequest, match="has not finished"):
+        package(recipe, run, tmp_path / "early", "cpu")
+    Trainer(recipe, corpora, run, "cpu").fit()
+    bundle = package(recipe, run, tmp_path / "numbers", "cpu")
+    tests = data.read_pairs(corpora / "numbers" / "test.tsv.gz", 0, 1)
+    service = Service.open([bundle.path], ServiceSettings(lanes=((3, 16),)))
+    service.start()
+    results = await service.run("numbers", [source for source, _ in tests])
+    service.stop()
+    scores = bleu([r.text for r in results], [target for _, target in tests])
+    assert scores["BLEU"] > 80
+    card = open_bundle(add_scores(bundle, scores, "convoy evaluate numbers").path).file("README.md")
+    assert f"| BLEU | {scores['BLEU']:.2f} |" in card.read_text(encoding="utf-8")
+    assert "CC0-1.0" in card.read_text(encoding="utf-8")
+    assert "A full training is still due" in card.read_text(encoding="utf-8")
+
+
+def test_rouge_is_the_mean_f1_of_the_pairs() -> None:
+    scores = rouge(["a cat sat", "dogs bark"], ["a cat sat", "nothing alike"])
+    assert scores["ROUGE-1"] == pytest.approx(50.0)
+    assert scores["ROUGE-2"] == pytest.approx(50.0)
+
+
+@pytest.mark.parametrize("name", ["tatoeba-de-en", "tatoeba-en-de", "arxiv-title-en"])
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_shipped_recipes_are_complete_for_both_devices(name: str, device: str) -> None:
+    recipe = load(RECIPES / f"{name}.toml", device)
+    assert recipe.name == name
+    assert recipe.config().encoder.layers == 4
+    assert (recipe.train.updates == 40_000) == (device == "cuda")
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (TINY.replace("updates = 240", "updates = 240\nepochs = 3"), "epochs"),
+        (TINY.replace('licence = "CC0-1.0"', ""), "licence"),
+        (TINY.replace("[train]", "[trian]"), "train"),
+        ("name = ", "can't read"),
+    ],
+)
+def test_a_recipe_with_a_fault_is_refused_by_name(text: str, complaint: str, tmp_path: Path) -> None:
+    path = tmp_path / "bad.toml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InvalidRequest, match=complaint):
+        load(path, "cpu")
