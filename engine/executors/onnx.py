@@ -62,11 +62,10 @@ def _session(
 ) -> ort.InferenceSession:
     options = ort.SessionOptions()
     options.log_severity_level = 3
-    options.inter_op_num_threads = 1
     if threads is None:
         options.use_per_session_threads = False
     else:
-        options.intra_op_num_threads = threads
+        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     try:
         recipes = json.loads(_metadata(graph)["convoy.initializers"])
     except (KeyError, ValueError) as error:

@@ -1,0 +1,320 @@
+"""The engine: one thread, a few lanes, four verbs (take, drop, admit, step), one fault boundary."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from engine.errors import (
+    ConfigError,
+    DeadlineExceeded,
+    ExecutorFailed,
+    InvalidRequest,
+    Overloaded,
+    Stopping,
+    TooLarge,
+)
+from engine.executor import Executor
+from engine.lane import Lane
+from engine.queue import FairQueue
+from engine.types import Limits, Outcome, Request, Result
+
+logger = logging.getLogger(__name__)
+
+STOPPED = "the server is stopping: send the request again, elsewhere or later"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """queue_tokens: source tokens that may wait. encode_tokens: source tokens encoded between two decoding
+    steps at most, one source excepted. name: of the thread, for logs."""
+
+    queue_tokens: int = 65_536
+    encode_tokens: int = 2_048
+    name: str = "engine"
+
+    def __post_init__(self) -> None:
+        if min(self.queue_tokens, self.encode_tokens) < 1:
+            raise ConfigError("queue_tokens and encode_tokens must be at least 1")
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """A snapshot for metrics. Waiting and active are now; the others only grow. Seconds are of wall clock.
+
+    tokens: target tokens of the best hypotheses answered, end-of-sentence included.
+    """
+
+    waiting_requests: int
+    waiting_tokens: int
+    active: tuple[int, ...]  # slots in use, by lane
+    slots: tuple[int, ...]  # slots there are, by lane
+    steps: int
+    step_seconds: float
+    encoded_requests: int
+    encode_seconds: float
+    tokens: int
+    answered: int
+    failed: int
+
+
+class Observer(Protocol):
+    """Told from the engine's thread; must be quick. What it raises is logged and forgotten."""
+
+    def on_step(self, seconds: float, slots: int) -> None:
+        """One lane has decoded one token for `slots` requests."""
+
+    def on_encode(self, seconds: float, requests: int, tokens: int) -> None:
+        """One batch of sources, `tokens` long together, has been encoded and placed."""
+
+
+class Engine:
+    """Serves one bundle. `submit` and `cancel` may be called from any thread, also before `start`."""
+
+    def __init__(
+        self,
+        executors: Sequence[Executor],
+        settings: EngineSettings | None = None,
+        observer: Observer | None = None,
+    ) -> None:
+        """One lane per executor; a request takes the narrowest that has its beam size."""
+        self.settings = settings or EngineSettings()
+        ordered = sorted(executors, key=lambda e: e.beams)
+        if not ordered:
+            raise ConfigError("an engine needs at least one executor")
+        self.lanes = [Lane(executor, self._reply) for executor in ordered]
+        self.eos, self.pad = ordered[0].eos, ordered[0].pad
+        self.limits = Limits(
+            beams=ordered[-1].beams,
+            source=min(e.limits.source for e in ordered),
+            target=min(e.limits.target for e in ordered),
+            vocab=ordered[0].limits.vocab,
+        )
+        self._observer = observer
+        self._queue = FairQueue(len(self.lanes))
+        self._wake = threading.Condition()  # guards the queue, the late and the two flags
+        self._late: list[Request] = []  # expired, removed from the queue, not yet answered
+        self._stopping = self._aborting = False
+        self._turn = 0
+        self._admissions: deque[tuple[float, int]] = deque(maxlen=64)  # when, source tokens
+        self._steps = self._encoded = self._tokens = self._answered = self._failed = 0
+        self._step_seconds = self._encode_seconds = 0.0
+        self._thread = threading.Thread(target=self._run, name=self.settings.name, daemon=True)
+
+    @property
+    def healthy(self) -> bool:
+        """Whether the thread runs and takes requests."""
+        return self._thread.is_alive() and not self._stopping
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def submit(self, group: Sequence[Request]) -> None:
+        """Accept all requests of a group or none; never waits.
+
+        Raises InvalidRequest or TooLarge for what can never be served, Overloaded when the queue has no
+        room now, Stopping when the engine takes nothing any more.
+        """
+        for request in group:
+            self._check(request)
+        lanes = [self._lane_of(request.options.beam_size) for request in group]
+        tokens, capacity = sum(len(r.source) for r in group), self.settings.queue_tokens
+        if tokens > capacity:
+            raise TooLarge(f"{tokens} source tokens in one request; at most {capacity} fit: send fewer texts")
+        with self._wake:
+            if self._stopping:
+                raise Stopping(STOPPED)
+            if self._queue.tokens + tokens > capacity:
+                self._queue.sweep()
+                self._late += self._queue.expired(time.monotonic())
+            missing = self._queue.tokens + tokens - capacity
+            if missing > 0:
+                raise Overloaded("the queue is full: try again later", self._retry_after(missing))
+            self._queue.add(zip(group, lanes, strict=True))
+            self._wake.notify()
+
+    def cancel(self, requests: Iterable[Request]) -> None:
+        """Give requests up: queue space is free at once, a slot at the next step. No reply will come."""
+        with self._wake:
+            for request in requests:
+                request.cancelled = True
+                self._queue.remove(request)
+            self._wake.notify()
+
+    def stop(self, *, drain: bool = True, timeout: float | None = None) -> None:
+        """Take nothing more and wait for the thread to end, at most `timeout` seconds.
+
+        drain: finish what was accepted; otherwise answer it with Stopping after the current step. A drain
+        that takes too long may be followed by stop(drain=False).
+        """
+        with self._wake:
+            self._stopping = True
+            self._aborting = self._aborting or not drain
+            self._wake.notify()
+        if self._thread.ident is None:  # never started: nobody else will answer
+            self._abandon()
+        else:
+            self._thread.join(timeout)
+
+    def stats(self) -> Stats:
+        with self._wake:
+            waiting, tokens = self._queue.requests, self._queue.tokens
+        return Stats(
+            waiting_requests=waiting,
+            waiting_tokens=tokens,
+            active=tuple(len(lane.active) for lane in self.lanes),
+            slots=tuple(lane.executor.slots for lane in self.lanes),
+            steps=self._steps,
+            step_seconds=self._step_seconds,
+            encoded_requests=self._encoded,
+            encode_seconds=self._encode_seconds,
+            tokens=self._tokens,
+            answered=self._answered,
+            failed=self._failed,
+        )
+
+    def turn(self) -> bool:
+        """One round: take, drop, admit, step. Waits while there is nothing to do; False when it is over.
+
+        For the engine's thread only, or for a caller that has not started it.
+        """
+        with self._wake:
+            while not (self._stopping or self._late or self._queue.requests or self._busy()):
+                self._wake.wait()
+            late = self._late + self._queue.expired(time.monotonic())
+            self._late = []
+            over = self._aborting or (self._stopping and not self._queue.requests and not self._busy())
+        for request in late:
+            self._reply(request, DeadlineExceeded("the deadline passed in the queue"))
+        if over:
+            return False
+        for lane in self.lanes:
+            self._drop(lane)
+        self._admit()
+        for lane in self.lanes:
+            self._step(lane)
+        return True
+
+    def _run(self) -> None:
+        try:
+            while self.turn():
+                pass
+        except Exception:
+            logger.exception("the engine's thread ends: this is a bug")
+        finally:
+            self._abandon()
+
+    def _abandon(self) -> None:
+        """Answer everything that is left, so that no caller waits for ever."""
+        with self._wake:
+            self._stopping = True
+            left = self._late + self._queue.clear()
+            self._late = []
+        for lane in self.lanes:
+            left += lane.clear()
+        for request in left:
+            self._reply(request, Stopping(STOPPED))
+
+    def _busy(self) -> bool:
+        return any(lane.active for lane in self.lanes)
+
+    def _drop(self, lane: Lane) -> None:
+        now = time.monotonic()
+        try:
+            for slot in reversed(range(len(lane.active))):
+                request = lane.active[slot].request
+                if request.cancelled:
+                    lane.drop(slot)
+                elif request.deadline <= now:
+                    self._reply(request, DeadlineExceeded("the deadline passed during decoding"))
+                    lane.drop(slot)
+        except Exception as error:
+            self._fail(lane.clear(), error)
+
+    def _admit(self) -> None:
+        """Lanes come first in turn, so that none uses up the others' share of the encoder."""
+        budget, first = self.settings.encode_tokens, True
+        self._turn += 1
+        for i in range(len(self.lanes)):
+            index = (self._turn + i) % len(self.lanes)
+            lane = self.lanes[index]
+            with self._wake:
+                batch = self._queue.take(index, lane.free, budget, first=first)
+            if not batch:
+                continue
+            tokens, first = sum(len(r.source) for r in batch), False
+            budget -= tokens
+            self._admissions.append((time.monotonic(), tokens))
+            try:
+                seconds = lane.admit(batch)
+            except Exception as error:
+                self._fail(batch, error)
+                continue
+            self._encode_seconds += seconds
+            self._encoded += len(batch)
+            if self._observer:
+                self._safely(self._observer.on_encode, seconds, len(batch), tokens)
+
+    def _step(self, lane: Lane) -> None:
+        if not lane.active:
+            return
+        slots, began = len(lane.active), time.monotonic()
+        try:
+            lane.step()
+        except Exception as error:
+            self._fail(lane.clear(), error)
+        seconds = time.monotonic() - began
+        self._steps += 1
+        self._step_seconds += seconds
+        if self._observer:
+            self._safely(self._observer.on_step, seconds, slots)
+
+    def _fail(self, requests: list[Request], error: Exception) -> None:
+        logger.error("the backend failed with %d requests in flight", len(requests), exc_info=error)
+        for request in requests:
+            self._reply(request, ExecutorFailed(f"the backend failed: {type(error).__name__}: {error}"))
+
+    def _reply(self, request: Request, outcome: Outcome) -> None:
+        if request.cancelled:
+            return
+        if isinstance(outcome, Result):
+            self._answered += 1
+            self._tokens += len(outcome.hypotheses[0].token_scores)
+        else:
+            self._failed += 1
+        self._safely(request.reply, outcome)
+
+    def _safely(self, call: Callable[..., None], *values: object) -> None:
+        """A caller's function must never end the thread or fail somebody else's request."""
+        try:
+            call(*values)
+        except Exception:
+            logger.exception("%r raised", call)
+
+    def _check(self, request: Request) -> None:
+        source, limit = request.source, self.limits.source
+        if not source:
+            raise InvalidRequest("the source is empty")
+        if source[-1] != self.eos:
+            raise InvalidRequest("the source must end with end-of-sentence")
+        if len(source) > limit:
+            raise TooLarge(f"the source has {len(source)} tokens; this model takes at most {limit}: split it")
+        request.options.check(self.limits)
+        if self.eos in request.options.prefix or self.pad in request.options.prefix:
+            raise InvalidRequest("prefix must not hold end-of-sentence or padding")
+
+    def _lane_of(self, beams: int) -> int:
+        return next(i for i, lane in enumerate(self.lanes) if lane.executor.beams >= beams)
+
+    def _retry_after(self, tokens: int) -> float:
+        """Seconds until so many source tokens have left the queue, at the rate of recent admissions."""
+        recent = list(self._admissions)
+        if not recent:
+            return 1.0
+        elapsed = max(time.monotonic() - recent[0][0], 1e-3)
+        return min(max(tokens * elapsed / sum(t for _, t in recent), 1.0), 60.0)

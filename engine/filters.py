@@ -1,0 +1,82 @@
+"""What to force or ban at each step, and which candidate a sample takes. Pure functions of arrays.
+
+Written against the array API (numpy, or torch on any device): fixed shapes, no boolean indexing, no
+integer-array assignment. n slots, B beams, C history columns, K candidates.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+# splitmix64 (Steele, Lea and Flood 2014), its odd constants as signed 64-bit numbers
+_GAMMA: Final = 0x9E3779B97F4A7C15 - 2**64
+_MIX: Final = (0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64)
+
+
+def minimum(xp: Any, step: Any, shortest: Any, eos: int, pad: int) -> Any:
+    """End-of-sentence while a hypothesis is too short, else pad. step, shortest: [n]; returns [n]."""
+    return xp.where(step < shortest, xp.full_like(step, eos), xp.full_like(step, pad))
+
+
+def repeats(xp: Any, history: Any, step: Any, sizes: Any, *, largest: int, pad: int) -> Any:
+    """Tokens that would repeat an n-gram (REFERENCE.md 6 item 4, and 6.1: the fixed rule).
+
+    history: int64 [n, B, C], column 0 the initial end-of-sentence (it counts as history), columns up to
+    `step` [n] the tokens so far, anything beyond. sizes: [n], 0 for off; largest: the biggest of them.
+    Returns int64 [n, B, C]: the token at each column that ended an earlier n-gram of the same beginning,
+    pad elsewhere. Of size 1 every token generated so far is banned, end-of-sentence never.
+    """
+    n, beams, columns = history.shape
+    here, size = step[:, None, None], sizes[:, None, None]
+    column = xp.arange(columns, dtype=xp.int64, device=history.device)[None, None, :]
+    inside = (column <= here) & (column >= size - 1) & (column >= 1) & (size > 0)  # [n, 1, C]
+    hit = xp.broadcast_to(inside, history.shape)
+    for back in range(1, min(largest, columns)):
+        at = xp.broadcast_to(xp.where(here + 1 > back, here + 1 - back, 0), (n, beams, 1))
+        tail = xp.take_along_axis(history, at, axis=2)
+        shifted = xp.concat([xp.full_like(history[:, :, :back], -1), history[:, :, :-back]], axis=2)
+        hit = hit & ((shifted == tail) | (size <= back))
+    return xp.where(hit, history, xp.full_like(history, pad))
+
+
+def tighten(xp: Any, banned: Any, pad: int) -> Any:
+    """The same bans [n, B, M] in as few columns as the fullest row needs, one at least. Reads values."""
+    unused = xp.astype(banned == pad, xp.int8)
+    width = banned.shape[2] - int(xp.min(xp.sum(unused, axis=2, dtype=xp.int64)))
+    order = xp.argsort(unused, axis=2, stable=True)[:, :, : max(1, width)]
+    return xp.take_along_axis(banned, order, axis=2)
+
+
+def uniform(xp: Any, seed: Any, beam: Any, position: Any) -> Any:
+    """A number in [0, 1), float64, from int64 counters (broadcast together): never from slot or batch."""
+    word = _scramble(seed + _GAMMA)
+    word = _scramble((word ^ beam) + _GAMMA)
+    word = _scramble((word ^ position) + _GAMMA)
+    return xp.astype((word >> 11) & (2**53 - 1), xp.float64) * 2.0**-53
+
+
+def _scramble(word: Any) -> Any:
+    word = (word ^ ((word >> 30) & (2**34 - 1))) * _MIX[0]  # masks make the arithmetic shift a logical one
+    word = (word ^ ((word >> 27) & (2**37 - 1))) * _MIX[1]
+    return word ^ ((word >> 31) & (2**33 - 1))
+
+
+def draw(xp: Any, scores: Any, top_k: Any, top_p: Any, uniforms: Any) -> Any:
+    """Index of the candidate that each row takes, by inverse CDF. Returns int64 [n, B].
+
+    scores: [n, B, K] log-probabilities, descending. The top_k [n] best are kept, and of those the smallest
+    set whose own probability reaches top_p [n] (the crossing token included); what is kept is renormalised.
+    uniforms: [n, B]. A row without any finite score takes index 0.
+    """
+    scores = xp.astype(scores, xp.float64)
+    rank = xp.arange(scores.shape[2], dtype=xp.int64, device=scores.device)[None, None, :]
+    mass = xp.exp(scores)
+    before = xp.cumulative_sum(mass, axis=2) - mass
+    kept = (rank < top_k[:, None, None]) & (before < top_p[:, None, None]) & (scores > -xp.inf)
+    best = xp.where(scores[:, :, :1] > -xp.inf, scores[:, :, :1], 0.0)
+    weight = xp.where(kept, xp.exp(scores - best), 0.0)  # relative to the best: no row underflows to nothing
+    reached = xp.cumulative_sum(weight, axis=2)
+    whole = reached[:, :, -1:]
+    below = (reached <= uniforms[:, :, None] * whole) & (reached < whole)
+    index = xp.sum(xp.astype(below, xp.int64), axis=2)
+    return xp.where(whole[:, :, 0] > 0, index, 0)

@@ -1,0 +1,93 @@
+"""What the search knows of each slot: plain arrays, one row per slot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from engine.executor import Executor
+
+
+@dataclass(slots=True)
+class State:
+    """What the search knows of each slot. C columns: the initial end-of-sentence, the target, its end.
+
+    Histories are [slots, B, C]; `trail` is the slot-local beam row whose step produced the token. The pool
+    of finished hypotheses (`kept...`) has the same form; `kept_steps` is the step of the final token.
+    """
+
+    tokens: Any
+    scores: Any  # cumulative
+    trail: Any
+    kept_tokens: Any
+    kept_scores: Any
+    kept_trail: Any
+    kept_steps: Any  # [slots, B]
+    kept_count: Any  # [slots], like all that follow but where noted
+    done: Any
+    step: Any
+    current: Any  # [slots, B]: the token to feed next
+    parents: Any  # [slots, B]: the slot-local beam that it continues
+    total: Any  # [slots, B]: cumulative score, -inf for a beam that may not go on
+    plan: Any  # [slots, C]: token forced at each step, or -1
+    width: Any
+    shortest: Any  # a test may change it between steps (REFERENCE.md 6.3)
+    longest: Any
+    ngram: Any
+    temperature: Any
+    unk_penalty: Any
+    sampling: Any
+    top_k: Any
+    top_p: Any
+    seed: Any
+    groups: Any
+    strength: Any
+
+    def move(self, source: int, target: int) -> None:
+        """Copy one slot over another."""
+        for field in fields(self):
+            array = getattr(self, field.name)
+            array[target, ...] = array[source, ...]
+
+
+def blank(xp: Any, executor: Executor, columns: int) -> State:
+    """State of idle slots, in the executor's namespace and on its device."""
+    slots, beams, device = executor.slots, executor.beams, executor.device
+
+    def whole(*shape: int, fill: int = 0) -> Any:
+        return xp.full((slots, *shape), fill, dtype=xp.int64, device=device)
+
+    def real(*shape: int) -> Any:
+        return xp.zeros((slots, *shape), dtype=xp.float32, device=device)
+
+    def flag() -> Any:
+        return xp.zeros(slots, dtype=xp.bool, device=device)
+
+    return State(
+        tokens=whole(beams, columns, fill=executor.eos),
+        scores=real(beams, columns),
+        trail=whole(beams, columns),
+        kept_tokens=whole(beams, columns, fill=executor.eos),
+        kept_scores=real(beams, columns),
+        kept_trail=whole(beams, columns),
+        kept_steps=whole(beams),
+        kept_count=whole(),
+        done=flag(),
+        step=whole(),
+        current=whole(beams),
+        parents=whole(beams),
+        total=real(beams),
+        plan=whole(columns),
+        width=whole(fill=1),
+        shortest=whole(),
+        longest=whole(),
+        ngram=whole(),
+        temperature=real(),
+        unk_penalty=real(),
+        sampling=flag(),
+        top_k=whole(),
+        top_p=xp.zeros(slots, dtype=xp.float64, device=device),
+        seed=whole(),
+        groups=whole(fill=1),
+        strength=real(),
+    )

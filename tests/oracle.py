@@ -1,0 +1,202 @@
+"""An independent search: plain lists, every prefix recomputed. Shares no code with engine/search.py.
+
+It follows REFERENCE.md 6 and 6.2 (fairseq's generator), with the fixed n-gram rule of 6.1. Cumulative scores
+are rounded to float32 after each addition, as the engine's arithmetic is, so that near ties fall alike.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+import numpy as np
+
+from engine.types import DecodeOptions
+
+CUT = 64  # sampling looks no further
+WORD = 2**64
+
+
+class Vocabulary(NamedTuple):
+    pad: int = 1
+    eos: int = 2
+    unk: int = 3
+
+
+class Found(NamedTuple):
+    tokens: list[int]
+    score: float
+    token_scores: list[float]
+    finish: str
+
+
+class Row(NamedTuple):
+    """A hypothesis under way: its tokens and the cumulative score after each of them."""
+
+    tokens: tuple[int, ...]
+    sums: tuple[float, ...]
+
+    @property
+    def total(self) -> float:
+        return self.sums[-1] if self.sums else 0.0
+
+
+def f32(x: float) -> float:
+    return float(np.float32(x))
+
+
+def oracle(
+    logprobs: Callable[[tuple[int, ...]], Sequence[float]],
+    options: DecodeOptions,
+    source_length: int,
+    target_limit: int,
+    vocabulary: Vocabulary | None = None,
+    minimum: Callable[[int], int] | None = None,
+) -> list[Found]:
+    """The n_best hypotheses. logprobs(prefix): the model's log-probabilities at temperature 1 after a prefix
+    (without the initial end-of-sentence). target_limit: longest target of the model. minimum(step): a
+    schedule of minimum lengths instead of the options' (REFERENCE.md 6.3)."""
+    v = vocabulary or Vocabulary()
+    longest = min(int(options.max_length_a * source_length + options.max_length_b), target_limit)
+    if options.max_length is not None:
+        longest = min(longest, options.max_length)
+    shortest = min(int(options.min_length_a * source_length + options.min_length), longest)
+    width = options.beam_size
+
+    def allowed(row: Row) -> dict[int, float]:
+        step = len(row.tokens)
+        short = step < (minimum(step) if minimum else shortest)
+        scores = tempered(logprobs(row.tokens), options.temperature)
+        scores[v.unk] -= options.unk_penalty
+        if step == longest:
+            tokens = [v.eos]
+        elif step < len(options.prefix):
+            tokens = [options.prefix[step]]
+        else:
+            taboo = repeating((v.eos, *row.tokens), options.no_repeat_ngram_size)
+            tokens = [
+                t for t in range(len(scores)) if t != v.pad and t not in taboo and not (t == v.eos and short)
+            ]
+        return {t: f32(scores[t]) for t in tokens if scores[t] > -math.inf}
+
+    finished: list[Row] = []
+    rows: list[Row | None] = [Row((), ())]
+    if options.sampling:
+        rows = rows * width
+    elif options.diverse_groups > 1:
+        rows = rows * options.diverse_groups
+    for step in range(longest + 1):
+        if options.sampling:
+            candidates = draws(rows, allowed, options, step)
+        elif options.diverse_groups > 1:
+            candidates = diverse(rows, allowed, options)
+        else:
+            candidates = best(rows, allowed)[: 2 * width]
+        for row in candidates[:width]:
+            if row is not None and row.tokens[-1] == v.eos and len(finished) < width:
+                finished.append(row)
+        if len(finished) == width:
+            break
+        if options.sampling:
+            rows = [None if row is None or row.tokens[-1] == v.eos else row for row in candidates]
+        else:
+            rows = [row for row in candidates if row is None or row.tokens[-1] != v.eos][:width]
+
+    def score(row: Row) -> float:
+        return (
+            row.total / len(row.tokens) ** options.length_penalty if options.normalize_scores else row.total
+        )
+
+    finished.sort(key=lambda row: -score(row))
+    return [
+        Found(
+            list(row.tokens[:-1]),
+            score(row),
+            [b - a for a, b in zip((0.0, *row.sums), row.sums, strict=False)],
+            "length" if len(row.tokens) - 1 == longest else "stop",
+        )
+        for row in finished[: options.n_best]
+    ]
+
+
+def tempered(scores: Sequence[float], temperature: float) -> list[float]:
+    scores = [s / temperature if s == s else -math.inf for s in scores]
+    top = max(scores)
+    if top == -math.inf or temperature == 1.0:
+        return scores
+    norm = top + math.log(math.fsum(math.exp(s - top) for s in scores))
+    return [s - norm for s in scores]
+
+
+def repeating(history: tuple[int, ...], n: int) -> set[int]:
+    """Tokens whose n-gram has occurred in the history, which begins with end-of-sentence."""
+    if n == 0:
+        return set()
+    if n == 1:
+        return set(history[1:])
+    tail = history[len(history) - n + 1 :]
+    if len(history) < n:
+        return set()
+    return {history[i + n - 1] for i in range(len(history) - n + 1) if history[i : i + n - 1] == tail}
+
+
+def best(rows, allowed, held=None, strength=0.0):
+    """All continuations, best first; `held` counts each token's uses by earlier groups."""
+    found = []
+    for row in rows:
+        if row is not None:
+            for token, score in allowed(row).items():
+                if held:
+                    score = f32(score - f32(f32(strength) * held.get(token, 0)))
+                found.append(grow(row, token, score))
+    return sorted(found, key=lambda r: -r.total)
+
+
+def grow(row: Row, token: int, score: float) -> Row:
+    return Row((*row.tokens, token), (*row.sums, f32(row.total + score)))
+
+
+def diverse(rows, allowed, options):
+    """Groups in order; interleaved, with None where a group had too few candidates."""
+    groups = options.diverse_groups
+    quota = 2 * options.beam_size // groups
+    held: dict[int, int] = {}
+    chosen = []
+    for g in range(groups):
+        mine = best(rows[g::groups], allowed, held, options.diverse_strength)[:quota]
+        for row in mine:
+            held[row.tokens[-1]] = held.get(row.tokens[-1], 0) + 1
+        chosen.append(mine + [None] * (quota - len(mine)))
+    return [chosen[g][i] for i in range(quota) for g in range(groups)]
+
+
+def draws(rows, allowed, options, step):
+    out = []
+    for beam, row in enumerate(rows):
+        ranked = sorted(allowed(row).items(), key=lambda c: (-c[1], c[0])) if row is not None else []
+        ranked = ranked[: min(CUT, options.top_k or CUT)]
+        if options.top_p < 1:
+            mass, size = 0.0, 0
+            while size < len(ranked) and mass < options.top_p:
+                mass += math.exp(ranked[size][1])
+                size += 1
+            ranked = ranked[:size]
+        if not ranked:
+            out.append(None)
+            continue
+        reached = list(accumulate(math.exp(score - ranked[0][1]) for _, score in ranked))
+        target = noise(options.seed, beam, step) * reached[-1]
+        chosen = next(c for c, r in zip(ranked, reached, strict=True) if r > target)
+        out.append(grow(row, *chosen))
+    return out
+
+
+def noise(seed: int, beam: int, position: int) -> float:
+    """splitmix64 over three counters, in unsigned whole numbers."""
+    word = 0
+    for counter in (seed, beam, position):
+        word = ((word ^ counter) + 0x9E3779B97F4A7C15) % WORD
+        word = (word ^ (word >> 30)) * 0xBF58476D1CE4E5B9 % WORD
+        word = (word ^ (word >> 27)) * 0x94D049BB133111EB % WORD
+        word ^= word >> 31
+    return (word >> 11) / 2**53

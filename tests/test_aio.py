@@ -1,0 +1,130 @@
+"""The asyncio bridge, over a real engine thread."""
+
+import asyncio
+import math
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from engine.aio import generate, generate_group
+from engine.engine import Engine, EngineSettings
+from engine.errors import DeadlineExceeded, ExecutorFailed, InvalidRequest, Overloaded, Stopping
+from engine.types import DecodeOptions
+from tests import cases
+from tests.fake import EOS, FakeExecutor, FakeModel
+from tests.rig import LONG, MODEL, PAST, QUICK, Switchable
+
+
+@pytest.fixture
+def engine():
+    executors = [Switchable(MODEL, slots, beams) for slots, beams in ((3, 1), (4, 8))]
+    engine = Engine(executors, EngineSettings(queue_tokens=20_000))
+    engine.start()
+    yield engine
+    for executor in executors:
+        executor.gate.set()
+    engine.stop(drain=False, timeout=10)
+
+
+async def until(condition):
+    for _ in range(2000):
+        if condition():
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("it did not happen")
+
+
+async def test_many_awaited_at_once_with_random_cancellations_equal_the_oracle(engine):
+    g = np.random.default_rng(0)
+    jobs = [(cases.source(g, 19), cases.options(g, 19)) for _ in range(150)]
+    tasks = [asyncio.create_task(generate(engine, s, o)) for s, o in jobs]
+    await asyncio.sleep(0.01)
+    for task in tasks[::5]:
+        task.cancel()
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    for i, ((source, options), result) in enumerate(zip(jobs, results, strict=True)):
+        wanted = cases.expect(MODEL, source, options, 14)
+        if isinstance(result, asyncio.CancelledError):
+            assert i % 5 == 0
+        elif wanted:
+            cases.same(result.hypotheses, wanted, MODEL, source)
+        else:
+            assert isinstance(result, ExecutorFailed)
+    await until(lambda: engine.stats().active == (0, 0))
+    assert engine.stats().waiting_tokens == 0
+
+
+async def test_a_group_comes_back_in_order(engine):
+    g = np.random.default_rng(3)
+    jobs = [(cases.source(g, 19), DecodeOptions(beam_size=int(g.integers(1, 9)))) for _ in range(40)]
+    results = await generate_group(engine, jobs)
+    for (source, options), result in zip(jobs, results, strict=True):
+        cases.same(result.hypotheses, cases.expect(MODEL, source, options, 14), MODEL, source)
+    assert await generate_group(engine, []) == []
+
+
+async def test_cancelling_the_task_frees_slots_and_queue(engine):
+    wide = engine.lanes[1].executor
+    wide.gate.clear()
+    task = asyncio.create_task(generate_group(engine, [([4, 5, EOS], LONG)] * 10))
+    await until(wide.entered.is_set)
+    assert engine.stats().waiting_requests == 6
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert engine.stats().waiting_requests == engine.stats().waiting_tokens == 0
+    wide.gate.set()
+    await until(lambda: engine.stats().active == (0, 0))
+    assert wide.diary.count("step") == 1
+    assert engine.stats().answered == 0
+
+
+async def test_the_first_failure_of_a_group_cancels_the_others(engine):
+    engine.lanes[0].executor.broken = {"encode"}
+    greedy = DecodeOptions(beam_size=1)
+    with pytest.raises(ExecutorFailed, match="encode is broken"):
+        await generate_group(engine, [([4, EOS], LONG)] * 20 + [([5, EOS], greedy)])
+    await until(lambda: engine.stats().active == (0, 0))
+    assert engine.stats().waiting_tokens == 0
+
+
+async def test_errors_reach_the_awaiting_task(engine):
+    with pytest.raises(DeadlineExceeded):
+        await generate(engine, [4, EOS], QUICK, deadline=PAST)
+    with pytest.raises(InvalidRequest):
+        await generate(engine, [], QUICK)
+    with pytest.raises(DeadlineExceeded):
+        engine.lanes[1].executor.gate.clear()
+        threading.Timer(0.1, engine.lanes[1].executor.gate.set).start()
+        await generate(engine, [4, EOS], LONG, deadline=time.monotonic() + 0.05)
+    engine.stop()
+    with pytest.raises(Stopping):
+        await generate(engine, [4, EOS], QUICK)
+
+
+async def test_overload_is_an_error_and_not_a_wait():
+    engine = Engine([FakeExecutor(MODEL)], EngineSettings(queue_tokens=5))  # never started
+    first = asyncio.create_task(generate(engine, [4, 5, EOS], QUICK))
+    await asyncio.sleep(0)
+    with pytest.raises(Overloaded):
+        await generate(engine, [4, 5, EOS], QUICK)
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    assert engine.stats().waiting_tokens == 0
+
+
+def test_a_closed_loop_does_not_raise_into_the_engine(caplog):
+    engine = Engine([FakeExecutor(FakeModel(seed=1))])  # turned by hand
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(generate(engine, [4, 5, EOS], QUICK))
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.close()
+    while engine.stats().answered == 0:
+        engine.turn()
+    assert engine.stats().active == (0,)
+    assert "raised" not in caplog.text
+    assert not math.isnan(engine.stats().step_seconds)
+    task._log_destroy_pending = False
+    task.get_coro().close()

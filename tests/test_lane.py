@@ -1,0 +1,222 @@
+"""Lanes: slots that are taken, moved and reused must not show in any answer."""
+
+import dataclasses
+import time
+
+import numpy as np
+import pytest
+
+from engine.errors import ExecutorFailed
+from engine.lane import Lane
+from engine.types import DecodeOptions, Request, Result
+from tests import cases
+from tests.fake import EOS, FakeExecutor, FakeModel
+
+LONG = DecodeOptions(beam_size=4, n_best=2, min_length=13, max_length=13)
+
+
+def lane_of(executor):
+    outcomes = {}
+    return Lane(executor, outcomes.__setitem__), outcomes
+
+
+def finish(lane):
+    while lane.active:
+        lane.step()
+
+
+def assert_equals_oracle(model, request, outcome):
+    wanted = cases.expect(model, request.source, request.options, 14)
+    if wanted:
+        assert isinstance(outcome, Result)
+        cases.same(outcome.hypotheses, wanted, model, request.source)
+    else:
+        assert isinstance(outcome, ExecutorFailed)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_drops_disturb_nobody(seed):
+    """Whoever is dropped, the last active slot moves into the hole and goes on exactly."""
+    g = np.random.default_rng(seed)
+    model = FakeModel(seed=seed)
+    lane, outcomes = lane_of(FakeExecutor(model, slots=5, beams=6))
+    waiting = [Request(cases.source(g, 19), cases.options(g, 19, 6), print) for _ in range(150)]
+    everybody, dropped = list(waiting), []
+    while waiting or lane.active:
+        if waiting and lane.free and g.random() < 0.7:
+            count = int(g.integers(1, lane.free + 1))
+            lane.admit(waiting[:count])
+            del waiting[:count]
+        if lane.active:
+            lane.step()
+        if lane.active and g.random() < 0.3:
+            slot = int(g.integers(len(lane.active)))
+            request = lane.active[slot].request
+            assert lane.drop(slot) is request
+            assert request not in [f.request for f in lane.active]
+            dropped.append(request)
+    assert len(dropped) > 10
+    assert set(outcomes) == set(everybody) - set(dropped)
+    for request, outcome in outcomes.items():
+        assert_equals_oracle(model, request, outcome)
+
+
+def test_a_moved_slot_keeps_its_position_and_its_beams():
+    model = FakeModel(seed=8)
+    lane, outcomes = lane_of(FakeExecutor(model, slots=3, beams=4))
+    requests = [Request([5 + i, 6, EOS], LONG, print) for i in range(3)]
+    lane.admit(requests[:1])
+    lane.step()
+    lane.step()
+    lane.admit(requests[1:])  # the last two are two steps behind
+    lane.step()
+    parents = lane.search.state.parents[2].tolist()
+    lane.drop(0)
+    inputs = lane.search.inputs(2)
+    assert inputs.positions.tolist() == [[1], [1]]
+    assert inputs.parents[0].tolist() == parents
+    finish(lane)
+    for request in requests[1:]:
+        assert_equals_oracle(model, request, outcomes[request])
+
+
+def test_nothing_of_the_last_tenant_shows_in_a_reused_slot():
+    model = FakeModel(seed=6)
+    g = np.random.default_rng(0)
+    executor = FakeExecutor(model, slots=1, beams=4)
+    lane, outcomes = lane_of(executor)
+    loud = DecodeOptions(
+        beam_size=4,
+        prefix=(5, 6, 7),
+        no_repeat_ngram_size=1,
+        min_length=9,
+        max_length=12,
+        unk_penalty=50.0,
+        temperature=3.0,
+        alignment=True,
+    )
+    for kind in ({}, {"sampling": True, "top_k": 2, "top_p": 0.3}, {"diverse_groups": 2}):
+        for steps in (1, 5, 20):
+            lane.admit([Request([4, 5, 6, 7, EOS], dataclasses.replace(loud, **kind), print)])
+            for _ in range(steps):
+                if lane.active:
+                    lane.step()
+            if lane.active:
+                lane.drop(0)
+            request = Request(cases.source(g, 19), cases.options(g, 19, 4), print)
+            lane.admit([request])
+            inputs = lane.search.inputs(1)
+            assert (inputs.tokens.tolist(), inputs.positions.tolist()) == ([[EOS] * 4], [[0]])
+            assert inputs.parents.tolist() == [[0, 1, 2, 3]]
+            finish(lane)
+            assert_equals_oracle(model, request, outcomes[request])
+
+
+class Recording(FakeExecutor):
+    """Notes what it was asked for, and fails on demand."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.attention, self.encoded, self.moves = [], [], []
+        self.bad_slot = None
+
+    def encode(self, sources):
+        self.encoded.append(list(sources))
+        return super().encode(sources)
+
+    def place(self, encoded, i, slot):
+        if slot == self.bad_slot:
+            raise MemoryError("no room")
+        super().place(encoded, i, slot)
+
+    def step(self, n, inputs, *, attention=False):
+        self.attention.append(attention)
+        return super().step(n, inputs, attention=attention)
+
+    def move(self, source, target):
+        self.moves.append((source, target))
+        super().move(source, target)
+
+
+def test_attention_is_asked_for_only_while_somebody_wants_it():
+    model = FakeModel(seed=2)
+    executor = Recording(model)
+    lane, outcomes = lane_of(executor)
+    plain = Request([4, 5, EOS], LONG, print)
+    short = DecodeOptions(beam_size=3, n_best=3, min_length=3, max_length=4, alignment=True)
+    aligned = Request([6, 7, 8, 9, EOS], short, print)
+    lane.admit([plain, aligned])
+    finish(lane)
+    steps = outcomes[aligned].timings.steps
+    assert executor.attention == [True] * steps + [False] * (14 - steps)
+    assert all(h.attention is None for h in outcomes[plain].hypotheses)
+    for h in outcomes[aligned].hypotheses:
+        assert h.attention.shape == (len(h.tokens) + 1, 5)
+        np.testing.assert_allclose(h.attention.sum(1), 1, atol=1e-5)
+        np.testing.assert_allclose(h.attention, model.attention(aligned.source, h.tokens), atol=1e-5)
+
+
+def test_the_sources_of_one_admission_are_encoded_together():
+    executor = Recording(FakeModel())
+    lane, _ = lane_of(executor)
+    requests = [Request([4, EOS], LONG, print), Request([5, 6, EOS], LONG, print)]
+    assert lane.admit(requests) >= 0
+    assert executor.encoded == [[[4, EOS], [5, 6, EOS]]]
+    assert lane.free == 2
+
+
+def test_active_slots_stay_a_prefix():
+    executor = Recording(FakeModel())
+    lane, _ = lane_of(executor)
+    requests = [Request([4 + i, EOS], LONG, print) for i in range(4)]
+    lane.admit(requests)
+    lane.drop(1)
+    lane.drop(2)
+    assert executor.moves == [(3, 1)]
+    assert [f.request for f in lane.active] == [requests[0], requests[3]]
+
+
+def test_a_failed_placement_takes_no_slot():
+    model = FakeModel()
+    executor = Recording(model)
+    lane, outcomes = lane_of(executor)
+    first = Request([4, 5, EOS], LONG, print)
+    lane.admit([first])
+    lane.step()
+    executor.bad_slot = 2
+    with pytest.raises(MemoryError):
+        lane.admit([Request([6, EOS], LONG, print), Request([7, EOS], LONG, print)])
+    assert lane.free == 3
+    executor.bad_slot = None
+    second = Request([8, 9, EOS], LONG, print)
+    lane.admit([second])
+    finish(lane)
+    assert_equals_oracle(model, first, outcomes[first])
+    assert_equals_oracle(model, second, outcomes[second])
+
+
+def test_clearing_a_lane_frees_every_slot_for_others():
+    model = FakeModel()
+    lane, outcomes = lane_of(FakeExecutor(model))
+    lost = [Request([4 + i, EOS], LONG, print) for i in range(3)]
+    lane.admit(lost)
+    lane.step()
+    assert lane.clear() == lost
+    assert lane.free == 4
+    request = Request([9, 8, EOS], LONG, print)
+    lane.admit([request])
+    finish(lane)
+    assert set(outcomes) == {request}
+    assert_equals_oracle(model, request, outcomes[request])
+
+
+def test_timings_add_up_to_the_time_since_arrival():
+    lane, outcomes = lane_of(FakeExecutor(FakeModel()))
+    request = Request([4, 5, EOS], LONG, print)
+    lane.admit([request])
+    finish(lane)
+    total = time.monotonic() - request.arrived
+    timings = outcomes[request].timings
+    assert timings.steps == 14
+    assert min(timings.queue, timings.encode, timings.decode) >= 0
+    assert timings.queue + timings.encode + timings.decode <= total

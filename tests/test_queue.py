@@ -1,0 +1,135 @@
+"""The queue's bookkeeping and its fairness, on random histories."""
+
+import math
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.queue import FairQueue
+from engine.types import DecodeOptions, Request
+
+PLENTY = 10**9
+
+
+def request(length=1, deadline=math.inf):
+    return Request([5] * length, DecodeOptions(), print, deadline)
+
+
+sizes = st.lists(st.integers(1, 9), min_size=1, max_size=6)
+actions = st.one_of(
+    st.tuples(st.just("add"), sizes, st.integers(0, 1), st.sampled_from([math.inf, 5.0, 15.0])),
+    st.tuples(st.just("take"), st.integers(0, 1), st.integers(0, 4), st.integers(0, 20), st.booleans()),
+    st.tuples(st.just("remove"), st.integers(0, 50)),
+    st.tuples(st.just("cancel"), st.integers(0, 50)),
+    st.tuples(st.just("sweep")),
+    st.tuples(st.just("expire"), st.sampled_from([4.0, 10.0, 20.0])),
+)
+
+
+def act(queue, waiting, action):
+    """Do one action on the queue and on `waiting`, a plain dict request -> lane; check what comes back."""
+    kind, *values = action
+    if kind == "add":
+        lengths, lane, deadline = values
+        group = {request(n, deadline): (lane + i) % 2 for i, n in enumerate(lengths)}
+        queue.add(group.items())
+        waiting |= group
+    elif kind == "take":
+        lane, slots, budget, first = values
+        taken = queue.take(lane, slots, budget, first=first)
+        assert len(taken) <= slots
+        assert all(waiting.pop(r) == lane and not r.cancelled for r in taken)
+        spent = sum(len(r.source) for r in taken)
+        assert spent <= budget or (first and spent - len(taken[0].source) <= max(0, budget))
+        for gone in [r for r in waiting if r.cancelled and r not in queue._where]:
+            assert waiting.pop(gone) == lane  # met while taking
+        if slots and first and any(at == lane for at in waiting.values()):
+            assert taken
+    elif kind in ("remove", "cancel") and waiting:
+        chosen = list(waiting)[values[0] % len(waiting)]
+        if kind == "cancel":
+            chosen.cancelled = True
+        else:
+            assert queue.remove(chosen)
+            assert not queue.remove(chosen)
+            del waiting[chosen]
+    elif kind == "sweep":
+        queue.sweep()
+        for gone in [r for r in waiting if r.cancelled]:
+            del waiting[gone]
+    elif kind == "expire":
+        late = queue.expired(values[0])
+        assert set(late) == {r for r in waiting if r.deadline <= values[0]}
+        for gone in late:
+            del waiting[gone]
+
+
+@given(st.lists(actions, min_size=5, max_size=40))
+@settings(max_examples=200, deadline=None)
+def test_the_queue_always_knows_its_requests_and_tokens(history):
+    queue, waiting = FairQueue(2), {}
+    for action in history:
+        act(queue, waiting, action)
+        assert queue.requests == len(waiting)
+        assert queue.tokens == sum(len(r.source) for r in waiting)
+    assert set(queue.clear()) == set(waiting)
+    assert (queue.requests, queue.tokens) == (0, 0)
+    assert not any(queue._rounds)
+    assert queue.expired(math.inf) == []
+
+
+@given(st.lists(st.integers(1, 12), min_size=1, max_size=6), st.integers(1, 5))
+@settings(max_examples=150, deadline=None)
+def test_groups_take_turns_and_keep_their_own_order(lengths, slots):
+    queue = FairQueue(1)
+    groups = [[request() for _ in range(n)] for n in lengths]
+    for group in groups:
+        queue.add((r, 0) for r in group)
+    order = []
+    while taken := queue.take(0, slots, PLENTY, first=True):
+        order += taken
+    assert [[r for r in order if r in group] for group in groups] == groups
+    rounds = [[g for g in groups if len(g) > i] for i in range(max(lengths))]
+    assert order == [g[i] for i, g_of_round in enumerate(rounds) for g in g_of_round]
+
+
+@given(st.integers(1, 300), st.integers(0, 20), st.lists(st.integers(1, 4), min_size=1, max_size=8))
+@settings(max_examples=100, deadline=None)
+def test_a_newcomer_waits_for_one_request_of_each_group_at_most(big, ahead, small):
+    """Whatever the size of the groups before it, its first request is among the next `groups` taken."""
+    queue = FairQueue(1)
+    queue.add((request(), 0) for _ in range(big))
+    queue.take(0, min(ahead, big), PLENTY, first=True)
+    for n in small:
+        queue.add((request(), 0) for _ in range(n))
+    newcomer = request()
+    queue.add([(newcomer, 0)])
+    assert newcomer in queue.take(0, len(small) + 2, PLENTY, first=True)
+
+
+def test_a_request_marked_as_cancelled_is_never_taken():
+    queue = FairQueue(1)
+    group = [request(3) for _ in range(4)]
+    queue.add((r, 0) for r in group)
+    group[0].cancelled = group[2].cancelled = True
+    assert queue.take(0, 4, PLENTY, first=True) == [group[1], group[3]]
+    assert (queue.requests, queue.tokens) == (0, 0)
+
+
+def test_a_source_beyond_the_budget_goes_alone_and_first_only():
+    queue = FairQueue(1)
+    long, short = request(50), request(2)
+    queue.add([(long, 0), (short, 0)])
+    assert queue.take(0, 4, 10, first=False) == []
+    assert queue.take(0, 4, 10, first=True) == [long]
+    assert queue.take(0, 4, 10, first=False) == [short]
+
+
+def test_deadlines_of_requests_long_gone_are_forgotten():
+    queue = FairQueue(1)
+    for _ in range(500):
+        passing = request(deadline=100.0)
+        queue.add([(passing, 0)])
+        queue.remove(passing)
+        assert queue.expired(0.0) == []
+    assert len(queue._deadlines) <= 65
