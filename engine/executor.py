@@ -60,7 +60,7 @@ class Executor(Protocol):
         """Encode sources (each ends with end-of-sentence). Touches no slot."""
 
     def place(self, encoded: Any, i: int, slot: int) -> None:
-        """Put source i of a batch that this executor encoded into a slot: its memory; decoder state zeroed."""
+        """Put source i of a batch that this executor encoded into a slot, and zero its decoder state."""
 
     def step(self, n: int, inputs: StepInput, *, attention: bool = False) -> TopK:
         """Reorder beams by `parents`, feed `tokens`, return the K best of each row."""

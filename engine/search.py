@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace, is_numpy_namespace, to_device
 
 from engine import filters
+from engine.diverse import Candidates, Groups, diverse, top
 from engine.executor import Executor, StepInput, TopK
 from engine.slots import blank
 from engine.types import CANDIDATES, DecodeOptions, Hypothesis
@@ -23,27 +24,21 @@ NEG = -math.inf
 HUGE = 1e30  # options beyond are clipped: float32 arithmetic on them must stay finite
 
 
-class Candidates(NamedTuple):
-    """The 2B continuations of each slot in the order they count: float32, int64, int64 [n, 2B]."""
-
-    scores: Any
-    tokens: Any
-    parents: Any
-
-
 class BeamSearch:
     """Beam search, diverse beam search and sampling, mixed freely over the slots of one executor.
 
     Only the executor's numbers are read here (slots, beams, limits, pad, eos, namespace, device).
     """
 
-    def __init__(self, executor: Executor) -> None:
+    def __init__(self, executor: Executor, *, tight: bool | None = None) -> None:
+        """tight: whether a step may read values back; by default only on the CPU."""
         self.xp = array_namespace(executor.namespace.zeros(1))
         self.device, self.limits = executor.device, executor.limits
         self.pad, self.eos, self.beams = executor.pad, executor.eos, executor.beams
         self.columns = executor.limits.target + 2
         self.state = blank(self.xp, executor, self.columns)
-        self._tight = is_numpy_namespace(self.xp)  # values are at hand: shapes may follow them
+        # where values are at hand, shapes may follow them
+        self._tight = is_numpy_namespace(self.xp) or str(self.device) == "cpu" if tight is None else tight
         self._ranks = self._range(2 * self.beams)[None, :]
         # the host's own copy of what decides shapes and kernels
         self._options = [DecodeOptions()] * executor.slots
@@ -68,6 +63,7 @@ class BeamSearch:
         state.width[slot], state.shortest[slot], state.longest[slot] = width, shortest, longest
         state.ngram[slot], state.groups[slot] = options.no_repeat_ngram_size, groups
         state.strength[slot] = min(options.diverse_strength, HUGE)
+        state.discount[slot], state.overlap[slot, :, :] = options.diverse_discount, 0.0
         state.temperature[slot] = min(max(options.temperature, 1 / HUGE), HUGE)
         penalty = options.unk_penalty
         state.unk_penalty[slot] = penalty if penalty == math.inf else min(max(penalty, -HUGE), HUGE)
@@ -116,11 +112,14 @@ class BeamSearch:
         found = self._candidates(topk, n)
         live = ~state.done[:n]
         ends = (found.tokens == self.eos) & (found.scores > NEG)
-        # an end of sentence counts only among the first `width` candidates (REFERENCE.md 6 item 6)
-        counts = ends & (self._ranks < state.width[:n, None]) & live[:, None]
+        # an end of sentence counts only among the first `width` candidates (REFERENCE.md 6 item 6); diverse
+        # groups have no candidates to spare, so each finished hypothesis takes the last place away
+        diverse = state.groups[:n] > 1
+        room = state.width[:n] - xp.where(diverse, state.kept_count[:n], 0)
+        counts = ends & (self._ranks < room[:, None]) & live[:, None]
         if not self._tight or bool(xp.any(counts)):
             self._keep(found, counts, n)
-        self._continue(found, ends, n)
+        self._continue(found, self._order(ends, room, diverse, n), ends & ~diverse[:, None], n)
         last = state.step[:n] >= state.longest[:n]
         state.done[:n] = state.done[:n] | last | (state.kept_count[:n] >= state.width[:n])
         state.step[:n] = state.step[:n] + xp.astype(live & ~state.done[:n], xp.int64)
@@ -180,32 +179,17 @@ class BeamSearch:
 
     def _ranked(self, topk: TopK, n: int) -> Candidates:
         """The first 2B of all rows' best (a row's own 2B best are provably enough)."""
-        scores, ids, k = self._rows(topk, n)
-        return self._top(self._finite(self.state.total[:n, :, None] + scores), ids, k)
+        scores, ids = self._rows(topk, n)
+        return top(self.xp, self._finite(self.state.total[:n, :, None] + scores), ids, 2 * self.beams)
 
     def _diverse(self, topk: TopK, n: int, largest: int) -> Candidates:
-        """Group after group, each penalising the tokens of the earlier ones (REFERENCE.md 6.2).
-
-        The penalised score is carried on. A group's candidates come back interleaved with the others'.
-        """
-        xp, state, beams = self.xp, self.state, self.beams
-        scores, ids, k = self._rows(topk, n)
-        groups, strength = state.groups[:n, None], state.strength[:n, None, None]
-        group = self._range(beams)[None, :] % groups  # [n, B]
-        quota = 2 * state.width[:n, None] // groups
-        held = xp.zeros_like(scores)  # [n, B, k]: how often earlier groups' candidates hold this token
-        picked = []
-        for g in range(largest):
-            penalised = self._finite(state.total[:n, :, None] + (scores - strength * held))
-            mine = xp.where((group == g)[:, :, None], penalised, NEG)
-            found = self._top(mine, ids, k)
-            picked.append(found)
-            taken = (self._ranks < quota) & (found.scores > NEG)
-            same = (ids[:, :, :, None] == found.tokens[:, None, None, :]) & taken[:, None, None, :]
-            held = held + xp.sum(xp.astype(same, scores.dtype), axis=3)
-        place = (self._ranks % groups) * (2 * beams) + self._ranks // groups
-        parts = (xp.concat(part, axis=1) for part in zip(*picked, strict=True))
-        return Candidates(*(xp.take_along_axis(part, place, axis=1) for part in parts))
+        """Group after group, each penalising the tokens of the earlier ones."""
+        state = self.state
+        scores, ids = self._rows(topk, n)
+        overlap = state.overlap[:n, :, :]
+        groups = Groups(state.groups[:n], state.width[:n], state.strength[:n], state.discount[:n], overlap)
+        found, state.overlap[:n, :, :] = diverse(self.xp, state.total[:n, :], scores, ids, groups, largest)
+        return found
 
     def _drawn(self, topk: TopK, n: int) -> Candidates:
         """One draw for each row, in the place of its row; the other B places can't be taken."""
@@ -224,18 +208,9 @@ class BeamSearch:
             xp.concat([xp.zeros_like(tokens) + beam, xp.zeros_like(nothing)], axis=1),
         )
 
-    def _rows(self, topk: TopK, n: int) -> tuple[Any, Any, int]:
+    def _rows(self, topk: TopK, n: int) -> tuple[Any, Any]:
         """Each row's 2B best (sampling slots of the batch may have made the rows longer)."""
-        scores, ids = topk.scores[:, :, : 2 * self.beams], topk.ids[:, :, : 2 * self.beams]
-        return scores, ids, int(scores.shape[2])
-
-    def _top(self, scores: Any, ids: Any, k: int) -> Candidates:
-        xp, flat = self.xp, (scores.shape[0], self.beams * k)
-        scores, ids = xp.reshape(scores, flat), xp.reshape(ids, flat)
-        order = xp.argsort(-scores, axis=1, stable=True)[:, : 2 * self.beams]
-        return Candidates(
-            xp.take_along_axis(scores, order, axis=1), xp.take_along_axis(ids, order, axis=1), order // k
-        )
+        return topk.scores[:, :, : 2 * self.beams], topk.ids[:, :, : 2 * self.beams]
 
     def _keep(self, found: Candidates, counts: Any, n: int) -> None:
         """Copy ended hypotheses into the pool in candidate order, while it holds fewer than `width`."""
@@ -255,16 +230,26 @@ class BeamSearch:
         state.kept_steps[:n, :] = xp.where(hit, state.step[:n, None], state.kept_steps[:n, :])
         state.kept_count[:n] = state.kept_count[:n] + xp.sum(xp.astype(counts, xp.int64), axis=1)
 
-    def _continue(self, found: Candidates, ends: Any, n: int) -> None:
-        """The first `width` candidates that do not end go on; a sample goes on in its own row."""
-        xp, state, beams, columns = self.xp, self.state, self.beams, self._columns(n)
-        width, rank = state.width[:n, None], self._ranks[:, :beams]
-        # of the first 2 * width at most `width` end, one for each row: the others suffice
-        order = xp.argsort(xp.astype(ends, xp.int8), axis=1, stable=True)[:, :beams]
-        order = xp.where(state.sampling[:n, None], rank, order)
+    def _order(self, ends: Any, room: Any, diverse: Any, n: int) -> Any:
+        """Which candidate each row goes on with: the first `width` that do not end; a sample keeps its row.
+
+        Diverse groups fill the places they lost with what ended (fairseq main keeps such rows among the
+        group's, though nothing at their rank counts any more).
+        """
+        xp, state, width = self.xp, self.state, self.state.width[:n, None]
+        passed = xp.astype(ends | (self._ranks >= 2 * width), xp.int8)
+        lost = xp.astype(ends | (self._ranks >= room[:, None]), xp.int8)
+        lost = xp.where(self._ranks < width, lost, xp.full_like(lost, 2))
+        passed = xp.where(diverse[:, None], lost, passed)
+        order = xp.argsort(passed, axis=1, stable=True)[:, : self.beams]
+        return xp.where(state.sampling[:n, None], self._ranks[:, : self.beams], order)
+
+    def _continue(self, found: Candidates, order: Any, ends: Any, n: int) -> None:
+        """Rows go on with the candidates of `order` [n, B]; where `ends` [n, 2B], they may not."""
+        xp, state, columns = self.xp, self.state, self._columns(n)
         scores, tokens, parents = (xp.take_along_axis(part, order, axis=1) for part in found)
         ended = xp.take_along_axis(ends, order, axis=1)
-        scores = xp.where((rank < width) & ~ended, scores, NEG)
+        scores = xp.where((self._ranks[:, : self.beams] < state.width[:n, None]) & ~ended, scores, NEG)
         grown = self._grown(Candidates(scores, tokens, parents), n)
         for history, new in zip((state.tokens, state.scores, state.trail), grown, strict=True):
             history[:n, :, :columns] = new

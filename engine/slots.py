@@ -42,6 +42,8 @@ class State:
     seed: Any
     groups: Any
     strength: Any
+    discount: Any
+    overlap: Any  # [slots, B, B]: how alike two diverse groups have been
 
     def move(self, source: int, target: int) -> None:
         """Copy one slot over another."""
@@ -90,4 +92,6 @@ def blank(xp: Any, executor: Executor, columns: int) -> State:
         seed=whole(),
         groups=whole(fill=1),
         strength=real(),
+        discount=real(),
+        overlap=real(beams, beams),
     )

@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, TypeVar
 
 from engine.compose import Plan, TextModel, TextOptions, TextResult, compose, plan
@@ -56,7 +57,7 @@ def stream(
     ahead = 0  # source tokens of `pending`
     try:
         for number, line in enumerate(lines, 1):
-            entry = _Entry(number, _numbered(number, lambda line=line: plan(model, line, options)))
+            entry = _Entry(number, _numbered(number, partial(plan, model, line, options)))
             ahead += entry.plan.tokens
             while pending and (ahead > engine.settings.queue_tokens or len(pending) >= BUFFERED):
                 ahead -= pending[0].plan.tokens
@@ -73,7 +74,7 @@ def stream(
 
 def _submitted(engine: Engine, entry: _Entry, *, must: bool) -> bool:
     try:
-        _numbered(entry.number, lambda: engine.submit(entry.requests))
+        _numbered(entry.number, partial(engine.submit, entry.requests))
     except Overloaded:
         if must:
             raise

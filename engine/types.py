@@ -56,6 +56,7 @@ class DecodeOptions:
     seed: int = 0  # sampling: same seed, same answer, whatever else is in flight
     diverse_groups: int = 1  # diverse beam search (Vijayakumar et al. 2016); 1: off
     diverse_strength: float = 0.5
+    diverse_discount: float = 1.0  # of what groups shared in earlier steps; 0: the paper's Hamming diversity
     alignment: bool = False  # return the cross-attention of each hypothesis
 
     def check(self, limits: Limits) -> None:
@@ -117,6 +118,7 @@ class DecodeOptions:
                 not 0 <= self.diverse_strength < math.inf,
                 "diverse_strength must be a finite number, not negative",
             ),
+            (not 0 <= self.diverse_discount <= 1, "diverse_discount must be between 0 and 1"),
         ]
 
 

@@ -39,6 +39,7 @@ def options(g: np.random.Generator, vocab: int, beams: int = 8, longest: int = 1
         seed=int(g.integers(0, 2**63 - 1)),
         diverse_groups=int(g.choice(divisors)) if kind == "diverse" and divisors else 1,
         diverse_strength=float(g.choice([0.0, 0.5, 2.0])),
+        diverse_discount=float(g.choice([0.0, 0.5, 1.0])),
         alignment=bool(g.random() < 0.2),
     )
 

@@ -45,6 +45,7 @@ CONFIGS = {
     ),
     "widths": _config(decoder={"input_dim": 24, "output_dim": 20, "kernel_sizes": (1, 4, 9)}),
     "shared": _config(source_vocab=47, share_embeddings=True, share_output=True),
+    "odd limit": _config(max_source=61),
     "narrow": _config({"kernel_sizes": (1,)}, {"kernel_sizes": (1,)}),
 }
 

@@ -85,20 +85,27 @@ def oracle(
         rows = rows * width
     elif options.diverse_groups > 1:
         rows = rows * options.diverse_groups
+    alike: dict[tuple[int, int], float] = {}
     for step in range(longest + 1):
         if options.sampling:
             candidates = draws(rows, allowed, options, step)
         elif options.diverse_groups > 1:
-            candidates = diverse(rows, allowed, options)
+            candidates = diverse(rows, allowed, options, alike)
         else:
             candidates = best(rows, allowed)[: 2 * width]
-        for row in candidates[:width]:
+        room = width - len(finished) if options.diverse_groups > 1 else width
+        for row in candidates[:room]:
             if row is not None and row.tokens[-1] == v.eos and len(finished) < width:
                 finished.append(row)
         if len(finished) == width:
             break
         if options.sampling:
             rows = [None if row is None or row.tokens[-1] == v.eos else row for row in candidates]
+        elif options.diverse_groups > 1:
+            # places lost to finished hypotheses come last, and what was there goes on as it is
+            lost = [r >= room or (c is not None and c.tokens[-1] == v.eos) for r, c in enumerate(candidates)]
+            rows = [c for c, gone in zip(candidates, lost, strict=True) if not gone]
+            rows += [c for c, gone in zip(candidates, lost, strict=True) if gone]
         else:
             rows = [row for row in candidates if row is None or row.tokens[-1] != v.eos][:width]
 
@@ -140,14 +147,14 @@ def repeating(history: tuple[int, ...], n: int) -> set[int]:
     return {history[i + n - 1] for i in range(len(history) - n + 1) if history[i : i + n - 1] == tail}
 
 
-def best(rows, allowed, held=None, strength=0.0):
-    """All continuations, best first; `held` counts each token's uses by earlier groups."""
+def best(rows, allowed, penalty=None):
+    """All continuations, best first; `penalty` of tokens that earlier groups have used."""
     found = []
     for row in rows:
         if row is not None:
             for token, score in allowed(row).items():
-                if held:
-                    score = f32(score - f32(f32(strength) * held.get(token, 0)))
+                if penalty:
+                    score = f32(score - f32(penalty.get(token, 0.0)))
                 found.append(grow(row, token, score))
     return sorted(found, key=lambda r: -r.total)
 
@@ -156,17 +163,28 @@ def grow(row: Row, token: int, score: float) -> Row:
     return Row((*row.tokens, token), (*row.sums, f32(row.total + score)))
 
 
-def diverse(rows, allowed, options):
-    """Groups in order; interleaved, with None where a group had too few candidates."""
-    groups = options.diverse_groups
-    quota = 2 * options.beam_size // groups
-    held: dict[int, int] = {}
+def diverse(rows, allowed, options, alike):
+    """fairseq main's groups, in order; interleaved, with None where a group had too few candidates.
+
+    alike[g, h]: what groups g and h have chosen alike so far, rank by rank, discounted at each step.
+    """
+    groups, strength = options.diverse_groups, options.diverse_strength
+    quota = options.beam_size // groups
     chosen = []
     for g in range(groups):
-        mine = best(rows[g::groups], allowed, held, options.diverse_strength)[:quota]
-        for row in mine:
-            held[row.tokens[-1]] = held.get(row.tokens[-1], 0) + 1
+        penalty: dict[int, float] = {}
+        for h in range(g):
+            for row in chosen[h]:
+                if row is not None:
+                    cost = strength * (1 + alike.get((g, h), 0.0))
+                    penalty[row.tokens[-1]] = penalty.get(row.tokens[-1], 0.0) + cost
+        mine = best(rows[g::groups], allowed, penalty)[:quota]
         chosen.append(mine + [None] * (quota - len(mine)))
+    for g in range(groups):
+        for h in range(groups):
+            pairs = zip(chosen[g], chosen[h], strict=True)
+            same = sum(a is not None and b is not None and a.tokens[-1] == b.tokens[-1] for a, b in pairs)
+            alike[g, h] = options.diverse_discount * (alike.get((g, h), 0.0) + same)
     return [chosen[g][i] for i in range(quota) for g in range(groups)]
 
 

@@ -235,3 +235,13 @@ def test_onnx_equals_torch_in_fp32(name: str) -> None:
     for a, b in zip(tops[:6], tops[6:], strict=True):
         np.testing.assert_allclose(np.asarray(a.scores), b.scores.numpy(), atol=2e-5)
         np.testing.assert_allclose(np.asarray(a.attention), b.attention.numpy(), atol=1e-5)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_longest_source_that_the_limit_allows_is_encoded_whatever_its_padding(backend: str) -> None:
+    lane = executor(backend, "odd limit", beams=2, slots=2)
+    assert lane.limits.source == 61  # padded to 64: beyond the last position
+    slots: list[Slot] = []
+    join(lane, slots, [[*range(4, 46), *range(4, 22), EOS], [5, EOS]])
+    top = lane.step(2, inputs(lane, slots, np.zeros((2, 2), np.int64)), attention=True)
+    check("odd limit", lane, slots, top)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,26 +24,37 @@ class Staged:
         return len(self.lengths)
 
 
+class Ends(NamedTuple):
+    """pad: the token that fills up a batch. source: how many positions there are."""
+
+    pad: int
+    source: int
+
+
 class EncoderBatch:
     """Sources of equal padded length. tokens: int64 [batch, width]; positions: int64 [width]; real: float32
     [batch, width], 1 for tokens; members: their places in the list they came from."""
 
-    def __init__(self, sources: Sequence[Sequence[int]], members: list[int], width: int, pad: int) -> None:
-        self.members, self.positions = members, np.arange(width, dtype=np.int64)
-        self.tokens: NDArray[np.int64] = np.full((len(members), width), pad, np.int64)
+    def __init__(
+        self, sources: Sequence[Sequence[int]], members: list[int], width: int, limits: Ends
+    ) -> None:
+        column = np.arange(width, dtype=np.int64)
+        # padding may reach past the last position there is; what it holds is masked
+        self.members, self.positions = members, np.minimum(column, limits.source - 1)
+        self.tokens: NDArray[np.int64] = np.full((len(members), width), limits.pad, np.int64)
         for row, i in enumerate(members):
             self.tokens[row, : len(sources[i])] = sources[i]
         lengths = np.array([len(sources[i]) for i in members])
-        self.real = (self.positions < lengths[:, None]).astype(np.float32)
+        self.real = (column < lengths[:, None]).astype(np.float32)
 
 
-def encoder_batches(sources: Sequence[Sequence[int]], pad: int) -> Iterator[EncoderBatch]:
+def encoder_batches(sources: Sequence[Sequence[int]], limits: Ends) -> Iterator[EncoderBatch]:
     """Group sources so that each batch needs no padding but its members' own."""
     by_width: dict[int, list[int]] = {}
     for i, source in enumerate(sources):
         by_width.setdefault(ceil(len(source), ENCODER_MULTIPLE), []).append(i)
     for width, members in by_width.items():
-        yield EncoderBatch(sources, members, width, pad)
+        yield EncoderBatch(sources, members, width, limits)
 
 
 class Memory:

@@ -20,7 +20,7 @@ from engine.config import SOURCE, MemorySpec, ModelConfig, StateSpec
 from engine.errors import BundleError
 from engine.executor import StepInput, TopK
 from engine.executors.history import History
-from engine.executors.memory import Memory, Staged, encoder_batches
+from engine.executors.memory import Ends, Memory, Staged, encoder_batches
 from engine.tables import sinusoids
 from engine.types import Limits
 
@@ -177,7 +177,7 @@ class OnnxExecutor:
     def encode(self, sources: Sequence[Sequence[int]]) -> Staged:
         memory: list[dict[str, Array]] = [{} for _ in sources]
         names = [spec.name for spec in self.sessions.memory]
-        for batch in encoder_batches(sources, self.pad):
+        for batch in encoder_batches(sources, Ends(self.pad, self.limits.source)):
             feeds = {"tokens": batch.tokens, "positions": batch.positions, "real": batch.real}
             outputs = self.sessions.encoder.run(names, feeds)
             for row, i in enumerate(batch.members):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from engine.executor import StepInput, TopK
 from engine.executors.history import History
-from engine.executors.memory import Memory, Staged, encoder_batches
+from engine.executors.memory import Ends, Memory, Staged, encoder_batches
 from engine.models.dynamicconv import DynamicConv
 from engine.models.select import select
 from engine.types import Limits
@@ -33,7 +33,7 @@ class TorchExecutor:
     @torch.inference_mode()
     def encode(self, sources: Sequence[Sequence[int]]) -> Staged:
         memory: list[dict[str, Tensor]] = [{} for _ in sources]
-        for batch in encoder_batches(sources, self.pad):
+        for batch in encoder_batches(sources, Ends(self.pad, self.limits.source)):
             arrays = (batch.tokens, batch.positions, batch.real)
             outputs = self.model.encode(*(torch.from_numpy(a).to(self.device) for a in arrays))
             for row, i in enumerate(batch.members):

@@ -1,0 +1,82 @@
+"""Diverse beam search: groups of beams that avoid each other's tokens (Vijayakumar et al. 2016).
+
+What is computed is fairseq main's DiverseBeamSearch: group g owns beams g, g + G, ...; groups choose in
+order, each B / G candidates; a candidate's penalised score is carried on.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+NEG = float("-inf")
+
+
+class Candidates(NamedTuple):
+    """Continuations of each slot in the order they count: float32, int64, int64 [n, 2B]."""
+
+    scores: Any
+    tokens: Any
+    parents: Any
+
+
+class Groups(NamedTuple):
+    """Per-slot settings, each [n], and `overlap` float32 [n, B, B]: how alike two groups have been so far."""
+
+    count: Any
+    width: Any
+    strength: Any
+    discount: Any
+    overlap: Any
+
+
+def top(xp: Any, scores: Any, ids: Any, size: int) -> Candidates:
+    """The `size` best of all rows. scores, ids: [n, B, k]. Ties go to the earlier row, then rank."""
+    n, beams, k = scores.shape
+    scores, ids = xp.reshape(scores, (n, beams * k)), xp.reshape(ids, (n, beams * k))
+    order = xp.argsort(-scores, axis=1, stable=True)[:, :size]
+    return Candidates(
+        xp.take_along_axis(scores, order, axis=1), xp.take_along_axis(ids, order, axis=1), order // k
+    )
+
+
+def diverse(
+    xp: Any, total: Any, scores: Any, ids: Any, groups: Groups, largest: int
+) -> tuple[Candidates, Any]:
+    """Candidates of all groups, interleaved, and the new overlap.
+
+    total: [n, B] cumulative scores. scores, ids: [n, B, k], each row's best; k = 2B is provably enough, since
+    earlier groups hold fewer than 2B tokens. largest: the most groups of any slot. Each use of a token by an
+    earlier group costs strength * (1 + overlap of the two groups). Overlap counts, rank by rank, the tokens
+    that two groups chose alike in earlier steps, discounted at each step.
+    """
+    n, beams, k = scores.shape
+    ranks = xp.arange(2 * beams, dtype=xp.int64, device=scores.device)[None, :]
+    count, quota = groups.count[:, None], (groups.width // groups.count)[:, None]
+    group = ranks[:, :beams] % count
+    picked: list[Candidates] = []
+    uses: list[Any] = []  # of each group, float32 [n, B, k]: how often its candidates hold this token
+    for g in range(largest):
+        held = xp.zeros_like(scores)
+        for earlier, used in enumerate(uses):
+            held = held + (1 + groups.overlap[:, g, earlier])[:, None, None] * used
+        penalised = total[:, :, None] + (scores - groups.strength[:, None, None] * held)
+        penalised = xp.where(penalised == penalised, penalised, NEG)
+        found = top(xp, xp.where((group == g)[:, :, None], penalised, NEG), ids, 2 * beams)
+        taken = (ranks < quota) & (found.scores > NEG)
+        found = Candidates(
+            xp.where(taken, found.scores, NEG), xp.where(taken, found.tokens, -1 - g), found.parents
+        )
+        picked.append(found)
+        same = ids[:, :, :, None] == found.tokens[:, None, None, :]
+        uses.append(xp.sum(xp.astype(same, scores.dtype), axis=3))
+    tokens = xp.stack([found.tokens for found in picked], axis=1)  # [n, G, 2B], -1 - g where nothing is
+    alike = xp.astype(tokens[:, :, None, :] == tokens[:, None, :, :], scores.dtype)
+    grown = xp.zeros_like(groups.overlap)
+    grown[:, :largest, :largest] = groups.overlap[:, :largest, :largest] + xp.sum(alike, axis=3)
+    place = (ranks % count) * (2 * beams) + ranks // count
+    parts = (xp.concat(part, axis=1) for part in zip(*picked, strict=True))
+    interleaved = Candidates(*(xp.take_along_axis(part, place, axis=1) for part in parts))
+    inside = ranks < groups.width[:, None]
+    scores_out = xp.where(inside, interleaved.scores, NEG)
+    tokens_out = xp.where(interleaved.tokens >= 0, interleaved.tokens, 0)
+    return Candidates(scores_out, tokens_out, interleaved.parents), grown * groups.discount[:, None, None]
