@@ -1,0 +1,80 @@
+"""Codes and names of languages, as LibreTranslate has them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# its long aliases of three of its own codes, used in answers and understood in requests
+ALIASES: Final = {"zh": "zh-Hans", "zt": "zh-Hant", "pb": "pt-BR"}
+SHORT: Final = {alias.casefold(): code for code, alias in ALIASES.items()}
+NAMES: Final = {
+    "ar": "Arabic",
+    "az": "Azerbaijani",
+    "bg": "Bulgarian",
+    "bn": "Bengali",
+    "ca": "Catalan",
+    "cs": "Czech",
+    "da": "Danish",
+    "de": "German",
+    "el": "Greek",
+    "en": "English",
+    "eo": "Esperanto",
+    "es": "Spanish",
+    "et": "Estonian",
+    "eu": "Basque",
+    "fa": "Persian",
+    "fi": "Finnish",
+    "fr": "French",
+    "ga": "Irish",
+    "gl": "Galician",
+    "he": "Hebrew",
+    "hi": "Hindi",
+    "hr": "Croatian",
+    "hu": "Hungarian",
+    "id": "Indonesian",
+    "is": "Icelandic",
+    "it": "Italian",
+    "ja": "Japanese",
+    "ko": "Korean",
+    "lt": "Lithuanian",
+    "lv": "Latvian",
+    "mk": "Macedonian",
+    "ms": "Malay",
+    "nb": "Norwegian",
+    "nl": "Dutch",
+    "no": "Norwegian",
+    "pb": "Portuguese (Brazil)",
+    "pl": "Polish",
+    "pt": "Portuguese",
+    "ro": "Romanian",
+    "ru": "Russian",
+    "sk": "Slovak",
+    "sl": "Slovenian",
+    "sq": "Albanian",
+    "sr": "Serbian",
+    "sv": "Swedish",
+    "ta": "Tamil",
+    "th": "Thai",
+    "tl": "Tagalog",
+    "tr": "Turkish",
+    "uk": "Ukrainian",
+    "ur": "Urdu",
+    "vi": "Vietnamese",
+    "zh": "Chinese",
+    "zt": "Chinese (traditional)",
+}
+
+
+def inward(code: str) -> str:
+    """A client's code in the form that models use: lower case, aliases resolved."""
+    plain = code.strip().casefold()
+    return SHORT.get(plain, plain)
+
+
+def outward(code: str) -> str:
+    return ALIASES.get(code, code)
+
+
+def name_of(code: str) -> str:
+    """English name, or the code itself."""
+    return NAMES.get(code, code)

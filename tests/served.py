@@ -1,0 +1,132 @@
+"""Small random bundles with a real vocabulary, as a server would find them on disk."""
+
+import atexit
+import shutil
+import tempfile
+import threading
+import time
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+import httpx
+import sentencepiece
+import torch
+import uvicorn
+
+from engine.api import Service, ServiceSettings
+from engine.bundle import Description, write_bundle
+from engine.config import ModelConfig, StackConfig
+from engine.models import ARCHITECTURES
+from export.onnx import graphs
+from server.app import Server, create_app
+from server.metrics import Metrics
+from server.settings import Settings
+from tests.golden_fixtures import real_golden
+
+VOCABULARY = 400
+STACK = StackConfig(embed_dim=16, conv_dim=16, ffn_dim=16, heads=2, kernel_sizes=(3, 5))
+MODELS = {
+    "toy-de-en": ("translate", "de", "en", 5),
+    "toy-en-de": ("translate", "en", "de", 6),
+    "toy-title": ("summarize", "en", "en", 7),
+}
+LANES = ((1, 4), (4, 4))
+SOURCE = 64  # longest source
+TARGET = 2047  # longest target: long enough to be interrupted
+
+
+@cache
+def bundles() -> Path:
+    """A folder of three bundles, made once per run."""
+    folder = Path(tempfile.mkdtemp(prefix="convoy-served-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    lines = [line for result in real_golden()["results"] for line in (result["src"], result["ref"])]
+    (folder / "corpus.txt").write_text("\n".join(lines), "utf-8")
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(folder / "corpus.txt"),
+        model_prefix=str(folder / "vocabulary"),
+        vocab_size=VOCABULARY,
+        bos_id=0,
+        pad_id=1,
+        eos_id=2,
+        unk_id=3,
+        minloglevel=2,
+    )
+    for name, (task, source, target, seed) in MODELS.items():
+        config = ModelConfig(
+            "dynamicconv", VOCABULARY, VOCABULARY, STACK, STACK, max_source=SOURCE, max_target=TARGET + 1
+        )
+        model = ARCHITECTURES["dynamicconv"](config)
+        model.initialise(seed=seed)
+        generator = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.3)
+        write_bundle(
+            folder / "models" / name,
+            Description(
+                name=name,
+                task=task,
+                source=source,
+                target=target,
+                config=config,
+                text={"kind": "sentencepiece", "model": "vocabulary.model"},
+                generation={"beam_size": 4, "max_length": 10},
+            ),
+            {key: p.detach().numpy() for key, p in model.named_parameters()},
+            {"vocabulary.model": folder / "vocabulary.model", **graphs(config)},
+            half=False,
+        )
+    return folder / "models"
+
+
+def open_service(observe=None, **settings) -> Service:
+    return Service.open([bundles()], ServiceSettings(**{"lanes": LANES, "threads": 1} | settings), observe)
+
+
+@contextmanager
+def running(**settings):
+    """A started service; stopped at the end."""
+    service = open_service(**settings)
+    service.start()
+    try:
+        yield service
+    finally:
+        service.stop(drain=False, timeout=30)
+
+
+@contextmanager
+def server(service_settings=None, **settings):
+    """A real server on a free port of this machine: (httpx client, house, the uvicorn server)."""
+    metrics = Metrics()
+    service = open_service(metrics.observer, **(service_settings or {}))
+    app = create_app(service, Settings(port=0, **settings), metrics)
+    config = uvicorn.Config(app, port=0, log_config=None, server_header=False)
+    instance = Server(config, app.state.house)
+    thread = threading.Thread(target=instance.run)
+    thread.start()
+    until(lambda: instance.started or not thread.is_alive())
+    port = instance.servers[0].sockets[0].getsockname()[1]
+    try:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
+            until(lambda: client.get("/health/ready").status_code == 200)
+            yield client, app.state.house, instance
+    finally:
+        instance.should_exit = True
+        thread.join(60)
+        service.stop(drain=False, timeout=30)
+        assert not thread.is_alive()
+
+
+def until(condition, seconds=30.0):
+    """Wait for something that must happen."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.005)
+
+
+def busy(service, model="toy-de-en"):
+    stats = service.stats()[model]
+    return sum(stats.active), stats.waiting_requests

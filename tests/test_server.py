@@ -1,0 +1,599 @@
+"""HTTP: LibreTranslate's contract over a real socket, our own fields, and what clients must never break."""
+
+import asyncio
+import json
+import math
+from html import unescape
+
+import httpx
+import pytest
+from deep_translator import LibreTranslator
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from libretranslatepy import LibreTranslateAPI
+
+from engine.api import (
+    BundleError,
+    Cancelled,
+    CheckpointError,
+    ConfigError,
+    ConvoyError,
+    DecodeOptions,
+    Overloaded,
+)
+from server.app import create_app
+from server.errors import STATUS, refusal
+from server.html import read_html
+from server.languages import inward, outward
+from server.metrics import Metrics
+from server.settings import Settings
+from tests.served import LANES, MODELS, bundles, open_service, server, until
+
+GERMAN = "Wo ist denn hier der Bahnhof?"
+
+
+@pytest.fixture(scope="module")
+def place():
+    with server() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def client(place):
+    return place[0]
+
+
+def post(client, path="/translate", **fields):
+    values = {"q": GERMAN, "source": "de", "target": "en"} | fields
+    return client.post(path, json={k: v for k, v in values.items() if v is not None})
+
+
+def direct(place, text, model="toy-de-en"):
+    """What the service itself answers."""
+    return asyncio.run(place[1].service.run(model, [text]))[0]
+
+
+# LibreTranslate's contract
+
+
+def test_a_string_is_answered_with_a_string_and_nothing_else(place):
+    answer = post(place[0])
+    assert answer.status_code == 200
+    assert answer.json() == {"translatedText": direct(place, GERMAN).text}
+
+
+def test_an_array_is_answered_with_an_array(place):
+    texts = [GERMAN, "", "Das ist gut."]
+    assert post(place[0], q=texts).json() == {"translatedText": [direct(place, t).text for t in texts]}
+
+
+@pytest.mark.parametrize("way", ["form", "query", "multipart", "mixed"])
+def test_forms_and_query_strings_are_understood(place, way):
+    client, values = place[0], {"q": GERMAN, "source": "DE", "target": "en", "api_key": ""}
+    ways = {
+        "form": {"data": values},
+        "query": {"params": values},
+        "multipart": {"files": {name: (None, value) for name, value in values.items()}},
+        "mixed": {"params": {"q": GERMAN, "target": "en"}, "data": {"q": "other", "source": "de"}},
+    }
+    answer = client.post("/translate", **ways[way])
+    assert answer.json() == {"translatedText": direct(place, GERMAN).text}
+
+
+def test_line_ends_of_forms_become_line_feeds_and_those_of_json_stay(client):
+    text = "Das ist gut.\r\nWer bist du?"
+    form = client.post("/translate", data={"q": text, "source": "de", "target": "en"})
+    assert "\r" not in form.json()["translatedText"]
+    assert "\n" in form.json()["translatedText"]
+    assert "\r\n" in post(client, q=text).json()["translatedText"]
+
+
+def test_the_detected_language_is_named_only_when_it_was_asked_for(client):
+    answer = post(client, source="auto").json()
+    assert answer["detectedLanguage"]["language"] == "de"
+    assert isinstance(answer["detectedLanguage"]["confidence"], float)
+    batch = post(client, q=[GERMAN, "Guten Abend!"], source="Auto").json()
+    assert [d["language"] for d in batch["detectedLanguage"]] == ["de", "de"]
+
+
+def test_text_already_in_the_target_language_is_echoed(client):
+    text = "Where can I find the railway station?"
+    assert post(client, q=text, source="auto").json()["translatedText"] == text
+    assert post(client, q=text, source="en").json() == {"translatedText": text}
+
+
+def test_emoji_are_echoed_with_no_confidence(client):
+    answer = post(client, q="😀 🎉", source="auto").json()
+    assert answer == {"translatedText": "😀 🎉", "detectedLanguage": {"confidence": 0.0, "language": "en"}}
+    assert '"confidence":0.0' in post(client, q="😀", source="auto").text
+
+
+def test_alternatives_are_distinct_and_answered_only_when_asked_for(client):
+    answer = post(client, alternatives=3).json()
+    found = [answer["translatedText"], *answer["alternatives"]]
+    assert 2 <= len(found) == len(set(found)) <= 4
+    batch = post(client, q=[GERMAN, "😀"], alternatives="2").json()["alternatives"]
+    assert 1 <= len(batch[0]) <= 2
+    assert batch[1] == []
+    assert "alternatives" not in post(client, alternatives=-3).json()
+    assert "alternatives" not in post(client, alternatives=0).json()
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"q": None}, "Invalid request: missing q parameter"),
+        ({"q": ""}, "Invalid request: missing q parameter"),
+        ({"q": []}, "Invalid request: missing q parameter"),
+        ({"source": None}, "Invalid request: missing source parameter"),
+        ({"target": ""}, "Invalid request: missing target parameter"),
+        ({"alternatives": "x"}, "Invalid request: alternatives parameter is not a number"),
+        ({"alternatives": 99}, "Invalid request: alternatives parameter must be <= 3"),
+        ({"alternatives": 10**30}, "Invalid request: alternatives parameter must be <= 3"),
+        ({"alternatives": [1]}, "Invalid request: alternatives parameter is not a number"),
+        ({"source": "zz"}, "zz is not supported"),
+        ({"target": "zz"}, "zz is not supported"),
+        ({"target": "auto"}, "auto is not supported"),
+        ({"source": "auto", "target": "auto"}, "auto is not supported"),
+        ({"format": "xml"}, "xml format is not supported"),
+    ],
+)
+def test_errors_have_the_words_of_libretranslate(client, fields, text):
+    answer = post(client, **fields)
+    assert (answer.status_code, answer.json()) == (400, {"error": text})
+
+
+def test_a_missing_pair_is_named_by_its_languages():
+    with server() as (client, house, _):
+        only = house.service
+        only._models = {k: m for k, m in only._models.items() if k == "toy-de-en"}
+        answer = post(client, source="en", target="de")
+    text = "German (de) is not available as a target language from English (en)"
+    assert (answer.status_code, answer.json()) == (400, {"error": text})
+
+
+def test_limits_are_enforced_in_the_words_of_libretranslate():
+    with server(char_limit=5, batch_limit=2, alternatives_limit=1) as (client, _, _):
+        assert client.get("/frontend/settings").json()["charLimit"] == 5
+        for path in ("/translate", "/summarize", "/detect"):
+            for q, size, limit in (("123456", 6, 5), (["a"] * 3, 3, 2), (["a", "1234567"], 7, 5)):
+                answer = post(client, path, q=q)
+                text = f"Invalid request: request ({size}) exceeds text limit ({limit})"
+                assert (answer.status_code, answer.json()) == (400, {"error": text})
+        assert post(client, q="12345").status_code == 200
+        answer = post(client, q="123", alternatives=2)
+        assert answer.json() == {"error": "Invalid request: alternatives parameter must be <= 1"}
+
+
+def test_long_aliases_stand_for_libretranslates_own_codes():
+    assert [inward(c) for c in ("zh-Hans", "ZH-HANT", "pt-br", "pb", "De")] == ["zh", "zt", "pb", "pb", "de"]
+    assert [outward(c) for c in ("zh", "zt", "pb", "de")] == ["zh-Hans", "zh-Hant", "pt-BR", "de"]
+
+
+def test_detection_ranks_languages(client):
+    found = client.post("/detect", json={"q": GERMAN}).json()
+    assert found[0]["language"] == "de"
+    assert 50 < found[0]["confidence"] <= 100
+    assert client.post("/detect", data={"q": "the railway station"}).json()[0]["language"] == "en"
+    assert client.post("/detect", json={"q": [GERMAN, GERMAN]}).json()[0]["language"] == "de"
+    assert client.post("/detect", json={"q": "😀"}).json() == [{"confidence": 0.0, "language": "en"}]
+    assert client.post("/detect", json={}).json() == {"error": "Invalid request: missing q parameter"}
+
+
+def test_languages_have_names_and_targets(client):
+    assert client.get("/languages").json() == [
+        {"code": "de", "name": "German", "targets": ["de", "en"]},
+        {"code": "en", "name": "English", "targets": ["de", "en"]},
+    ]
+
+
+def test_health_and_frontend_settings_are_libretranslates(client):
+    assert client.get("/health").json() == {"status": "ok"}
+    assert client.head("/health").status_code == 200
+    found = client.get("/frontend/settings").json()
+    assert found["charLimit"] == -1
+    assert found["language"]["source"] == {"code": "auto", "name": "Auto Detect"}
+    assert found["language"]["target"] == {"code": "en", "name": "English"}
+
+
+@pytest.mark.parametrize("path", ["/health", "/nothing"])
+def test_every_answer_carries_the_cors_headers(client, path):
+    headers = client.get(path).headers
+    assert headers["access-control-allow-origin"] == "*"
+    assert headers["access-control-allow-headers"] == "Authorization, Content-Type"
+    assert headers["access-control-allow-methods"] == "GET, POST"
+    assert headers["access-control-max-age"] == "1728000"
+    assert client.options(path).headers["access-control-allow-origin"] == "*"
+
+
+def test_the_real_libretranslatepy_is_served(place):
+    api = LibreTranslateAPI(str(place[0].base_url))
+    assert api.translate(GERMAN, "de", "en") == direct(place, GERMAN).text
+    assert api.detect(GERMAN)[0]["language"] == "de"
+    assert {language["code"] for language in api.languages()} == {"de", "en"}
+
+
+def test_the_real_deep_translator_is_served(place):
+    url = str(place[0].base_url) + "/"
+    api = LibreTranslator(source="de", target="en", use_free_api=False, custom_url=url, api_key="any")
+    assert api.translate(GERMAN) == direct(place, GERMAN).text
+
+
+# HTML
+
+
+def test_tags_stay_and_texts_between_them_are_translated(place):
+    html = '<p class="a">Das ist gut.</p><br/>\n<P>Wer bist &lt;du&gt;?</p><code>x = 1</code>'
+    answer = post(place[0], q=html, format="html", alternatives=1).json()
+    one, two = (direct(place, t).text for t in ("Das ist gut.", "Wer bist <du>?"))
+    two = two.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    one = one.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    assert answer["translatedText"] == f'<p class="a">{one}</p><br/>\n<P>{two}</p><code>x = 1</code>'
+    assert answer["alternatives"] == []
+
+
+def test_an_array_of_html_with_detection(client):
+    answer = post(client, q=["<b>Wo ist der Bahnhof?</b>", "<hr>"], source="auto", format="html").json()
+    assert answer["translatedText"][0].startswith("<b>")
+    assert answer["translatedText"][1] == "<hr>"
+    assert answer["detectedLanguage"][0]["language"] == "de"
+
+
+@pytest.mark.parametrize(
+    ("source", "texts"),
+    [
+        ("<!DOCTYPE html><!-- c --><p>a</p>", ["a"]),
+        ("<?php x ?><p>a</p><![CDATA[b]]>", ["a"]),
+        ('<p translate="no">a<br>b</p>c', ["c"]),
+        ("<script>if (a<b) x</script><style>p{}</style>a", ["a"]),
+        ("<pre>a <b>b</b></pre>c", ["c"]),
+        ("a < b", ["a < b"]),
+        ("<p>a</p></div>b", ["a", "b"]),
+        ("plain", ["plain"]),
+        ("<![<p>a", ["a"]),
+        ("a<!-- <p>b</p>", ["a"]),
+        ("a<b c", ["a"]),
+        ("<!-->a", ["a"]),
+        ('<a title="x>y">b</a>', ["b"]),
+        ("<p it's>b</p> it's", ["b", " it's"]),
+        ("<SCRIPT>a</script >b", ["b"]),
+        ("<script>a", []),
+        ("<textarea><b></textarea>c", ["c"]),
+        ("<code>a<code>b</code>c<code/></code>d", ["d"]),
+        ('<br translate="no">a', ["a"]),
+        ("<SPAN TRANSLATE=no>a</SPAN>b", ["b"]),
+        ("  ", []),
+    ],
+)
+def test_only_prose_is_taken_out_of_a_page(source, texts):
+    page = read_html(source)
+    assert page.texts == texts
+    assert page.join(page.texts) == source.replace("a < b", "a &lt; b")
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(alphabet="<>/!-?&;ab =\"'[]\n", max_size=40))
+def test_any_text_can_be_read_as_html(source):
+    page = read_html(source)
+    assert len(page.markup) == len(page.texts) + 1
+    assert unescape(page.join(page.texts)) == unescape(source)
+    again = read_html(page.join(page.texts))
+    assert [t.strip() for t in again.texts] == [t.strip() for t in page.texts]
+
+
+def test_scores_of_html_are_refused(client):
+    answer = post(client, format="html", scores=True)
+    assert answer.status_code == 400
+    assert "use format text" in answer.json()["error"]
+
+
+# our own fields
+
+
+def test_scores_alignment_and_timings_are_answered_when_asked_for(place):
+    answer = post(place[0], scores=True, alignment=True, timings=True, alternatives=1).json()
+    wanted = direct(place, GERMAN)
+    scores = answer["scores"]
+    assert scores["score"] == pytest.approx(wanted.score)
+    assert scores["tokens"] == wanted.tokens
+    assert scores["tokenScores"] == pytest.approx(wanted.token_scores)
+    assert scores["finish"] == wanted.finish
+    (sentence,) = answer["alignment"]
+    assert sentence["target"] == wanted.tokens
+    assert all(math.isclose(sum(row), 1, abs_tol=1e-3) for row in sentence["matrix"])
+    assert answer["timings"]["steps"] >= 1
+    batch = post(place[0], q=["😀", GERMAN], scores=True).json()["scores"]
+    assert [s["targetTokens"] for s in batch] == [0, wanted.target_tokens]
+
+
+@pytest.mark.parametrize("name", sorted(DecodeOptions.__dataclass_fields__))
+def test_every_decoding_option_has_a_documented_field(client, name):
+    schema = client.get("/openapi.json").json()["paths"]["/translate"]["post"]["requestBody"]
+    known = schema["content"]["application/json"]["schema"]["properties"]
+    assert {"n_best": "alternatives"}.get(name, name) in known
+
+
+def test_decoding_options_reach_the_model(place):
+    client = place[0]
+    two = post(client, min_length=2, max_length=2, scores=True).json()["scores"]
+    assert (two["targetTokens"], two["finish"]) == (2, "length")
+    assert post(client, prefix="The house").json()["translatedText"].startswith("The house")
+    form = {"q": GERMAN, "source": "de", "target": "en", "beam_size": "1", "sampling": "true", "seed": "7"}
+    one, same = (client.post("/translate", data=form).json() for _ in range(2))
+    assert one == same
+    other = [client.post("/translate", data=form | {"seed": str(s)}).json() for s in range(8)]
+    assert any(answer != one for answer in other)
+
+
+def test_a_model_may_be_named(client):
+    assert post(client, model="toy-de-en").status_code == 200
+    assert post(client, model="toy-en-de").status_code == 404
+    unknown = post(client, model="nobody")
+    assert unknown.status_code == 404
+    assert "no model 'nobody'; loaded are:" in unknown.json()["error"]
+
+
+def test_unsplit_text_stays_whole_or_is_refused(client):
+    assert post(client, split=False).status_code == 200
+    answer = post(client, q="Haus und Hof " * 60, split=False)
+    assert answer.status_code == 413
+    assert "at most 64" in answer.json()["error"]
+
+
+def test_summaries_mirror_translations(place):
+    client = place[0]
+
+    def summarize(**fields):
+        return post(client, "/summarize", **({"source": None, "target": None} | fields))
+
+    text = "We prove a theorem. It is new."
+    wanted = direct(place, text, "toy-title").text
+    assert summarize(q=text).json() == {"summaryText": wanted, "truncated": False}
+    batch = summarize(q=[text, text * 20], truncate=True, alternatives=1, source="en").json()
+    assert batch["truncated"] == [False, True]
+    assert batch["summaryText"][0] == wanted
+    assert len(batch["alternatives"]) == 2
+    long = summarize(q=text * 20)
+    assert long.status_code == 413
+    assert "set truncate" in long.json()["error"]
+    assert summarize(q=text, source="auto", model="toy-title", max_length=2).status_code == 200
+    assert summarize(q=text, source="fr").status_code == 404
+
+
+def test_models_are_described(client):
+    found = {m["name"]: m for m in client.get("/models").json()}
+    assert set(found) == set(MODELS)
+    toy = found["toy-de-en"]
+    assert (toy["task"], toy["limits"]["beams"], toy["options"]["beam_size"]) == (
+        "translate",
+        LANES[-1][0],
+        4,
+    )
+    assert client.get("/version").json()["name"] == "convoy"
+    assert client.get("/docs").status_code == 200
+
+
+def test_metrics_count_what_happened(client):
+    def read():
+        lines = client.get("/metrics").text.splitlines()
+        return {k: float(v) for k, v in (line.rsplit(" ", 1) for line in lines if line[0] != "#")}
+
+    def settled():
+        """Figures are noted just after the answer is sent."""
+        until(lambda: read()[steps] == read()[seconds])
+        return read()
+
+    latency = "convoy_http_request_duration_seconds_count"
+    steps, seconds = 'convoy_steps_total{model="toy-de-en"}', 'convoy_step_seconds_count{model="toy-de-en"}'
+    post(client)
+    before = settled()
+    post(client, q=["Das ist gut."] * 3)
+    post(client, target="zz")
+    client.request("BREW", "/a/very/odd/path")
+    until(lambda: f'{latency}{{method="other",route="other",status="404"}}' in read())
+    after = settled()
+
+    def grown(name):
+        return after[name] - before.get(name, 0.0)
+
+    assert grown('convoy_sentences_answered_total{model="toy-de-en"}') == 3
+    assert grown('convoy_rejections_total{reason="invalid_request"}') == 1
+    assert grown('convoy_request_queue_seconds_count{model="toy-de-en"}') == 1
+    assert grown(f'{latency}{{method="POST",route="/translate",status="200"}}') == 1
+    assert grown(f'{latency}{{method="other",route="other",status="404"}}') == 1
+    assert after['convoy_slots{lane="1",model="toy-de-en"}'] == LANES[1][1]
+    assert grown(steps) >= 1
+    assert grown('convoy_source_tokens_total{model="toy-de-en"}') > 3
+
+
+# bad input
+
+
+@pytest.mark.parametrize(
+    ("content", "status"),
+    [
+        (b"", 400),
+        (b"{", 400),
+        (b"[1]", 400),
+        (b'"x"', 400),
+        (b"\xff\xfe{}", 400),
+        (b"[" * 100_000, 400),
+        (b'{"a":' * 50_000 + b"1" + b"}" * 50_000, 400),
+        (b'{"q": NaN}', 400),
+        (b'{"q": ' + b"9" * 5000 + b"}", 400),
+        (b'{"q": "\\ud800", "source": "de", "target": "en"}', 400),
+        (b'{"q": "a", "source": "\\ud800", "target": "en"}', 400),
+        (b'{"q": "' + b"a" * 70_000 + b'"}', 400),
+        (b'{"q":"a","source":"de","target":"en","temperature":1e999}', 400),
+        (b'{"q":"a","source":"de","target":"en","seed":1e300}', 400),
+        (b'{"q":"a","source":"de","target":"en","alternatives":1e999}', 400),
+        (b'{"q":"a\\u0000b","source":"de","target":"en"}', 200),
+        (b'{"q":"a","source":"de","target":"en","unk_penalty":1e999,"scores":true}', 200),
+    ],
+)
+def test_json_that_is_wrong_is_a_client_error(client, content, status):
+    answer = client.post(
+        "/translate", content=content, headers={"content-type": "application/json; charset=x"}
+    )
+    assert answer.status_code == status
+    assert (set(answer.json()) == {"error"}) == (status != 200)
+    assert len(answer.content) < 2000
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"q": 1},
+        {"q": {"a": 1}},
+        {"q": [1]},
+        {"q": [None]},
+        {"q": [["a"]]},
+        {"source": 1},
+        {"target": ["en"]},
+        {"format": 7},
+        {"format": "x" * 10_000},
+        {"source": "x" * 10_000},
+        {"beam_size": "many"},
+        {"beam_size": 0},
+        {"beam_size": 10**12},
+        {"beam_size": 1.5},
+        {"temperature": "nan"},
+        {"length_penalty": "inf"},
+        {"max_length": -1},
+        {"prefix": ["a"]},
+        {"model": 3},
+        {"top_p": 0},
+        {"diverse_groups": 0},
+        {"scores": "perhaps"},
+        {"length_penalty": 10**400},
+        {"min_length_a": 1e308, "max_length_a": -1},
+    ],
+)
+def test_wrong_types_and_values_are_client_errors(client, fields):
+    answer = post(client, **fields)
+    assert answer.status_code == 400, answer.text
+    assert answer.json()["error"]
+    assert len(answer.content) < 1000
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        (b"q=%ff%fe&source=de&target=en", "application/x-www-form-urlencoded"),
+        (b"\xff\xfe=\xff&&&=", "application/x-www-form-urlencoded"),
+        (b"q=a&source=de", "application/x-www-form-urlencoded; charset=nonsense"),
+        (b"--x\r\nbroken", "multipart/form-data; boundary=x"),
+        (b"broken", "multipart/form-data"),
+        (b"q=1", "image/png"),
+    ],
+)
+def test_broken_forms_are_no_server_error(client, content, kind):
+    answer = client.post("/translate", content=content, headers={"content-type": kind})
+    assert answer.status_code in (200, 400), answer.text
+    assert (answer.status_code == 200) == ("translatedText" in answer.json())
+
+
+def test_a_body_above_the_limit_is_refused_whether_or_not_it_says_its_length():
+    def parts():
+        for _ in range(100):
+            yield b"a" * 1000
+
+    with server(body_limit=2000) as (client, _, _):
+        for content in (b"a" * 2001, parts()):
+            answer = client.post("/translate", content=content)
+            assert answer.status_code == 413
+            assert "limit of 2000 bytes" in answer.json()["error"]
+        assert post(client).status_code == 200
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+FIELDS = st.sampled_from(
+    [
+        "q",
+        "source",
+        "target",
+        "format",
+        "alternatives",
+        "prefix",
+        "model",
+        *DecodeOptions.__dataclass_fields__,
+    ]
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(fields=st.dictionaries(FIELDS, VALUES, max_size=4), path=st.sampled_from(["/translate", "/summarize"]))
+def test_no_json_object_is_a_server_error(client, fields, path):
+    values = {"q": "Gut.", "source": "de", "target": "en", "max_length": 4} | fields
+    answer = client.post(path, content=json.dumps(values), headers={"content-type": "application/json"})
+    assert answer.status_code in (200, 400, 404, 413), answer.text
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [("GET", "/translate", 405), ("POST", "/health", 405), ("GET", "/detect", 405), ("GET", "/x", 404)],
+)
+def test_wrong_paths_and_methods_are_json_errors(client, method, path, status):
+    answer = client.request(method, path)
+    assert answer.status_code == status
+    assert path in answer.json()["error"]
+
+
+@pytest.mark.parametrize("value", ["x", "0", "-1", "nan", "inf"])
+def test_a_senseless_timeout_is_refused(client, value):
+    answer = client.post("/translate", json={"q": "a"}, headers={"X-Request-Timeout": value})
+    assert answer.status_code == 400
+    assert "X-Request-Timeout" in answer.json()["error"]
+
+
+def test_every_error_of_the_engine_has_a_status():
+    kinds = set(ConvoyError.__subclasses__()) - {BundleError, ConfigError, CheckpointError}
+    assert kinds == set(STATUS)
+    assert refusal(BundleError("x")).status_code == 500
+    assert refusal(Cancelled("x")).status_code == 499
+    full = refusal(Overloaded("x", 2.2))
+    assert (full.status_code, full.headers["retry-after"]) == (429, "3")
+
+
+# without a socket: the application by itself
+
+
+async def test_a_fault_of_our_own_is_a_json_500_and_is_logged(caplog):
+    metrics = Metrics()
+    app = create_app(open_service(), Settings(), metrics)
+
+    @app.get("/fault")
+    async def fault() -> None:
+        raise RuntimeError("by design")
+
+    transport = httpx.ASGITransport(app=app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://toy") as client:
+        answer = await client.get("/fault")
+        assert (answer.status_code, answer.json()) == (500, {"error": "internal error: see the server's log"})
+        assert answer.headers["access-control-allow-origin"] == "*"
+        assert "by design" in caplog.text
+        assert (await client.get("/health/ready")).status_code == 503
+        assert (await client.get("/health")).status_code == 200
+        answer = await client.post("/translate", json={"q": "Gut.", "source": "de", "target": "de"})
+        assert answer.json() == {"translatedText": "Gut."}
+    assert 'route="/fault",status="500"' in metrics.text().decode()
+
+
+def test_settings_come_from_the_environment(monkeypatch, tmp_path):
+    for name, value in {"MODELS": f"{tmp_path}:b", "LANES": "1x2, 5x3", "PORT": "9", "THREADS": "3"}.items():
+        monkeypatch.setenv(f"CONVOY_{name}", value)
+    found = Settings()
+    assert [str(m) for m in found.models] == [str(tmp_path), "b"]
+    assert (found.lanes, found.port, found.threads) == (((1, 2), (5, 3)), 9, 3)
+    assert found.service().lanes == ((1, 2), (5, 3))
+    assert Settings(models=bundles()).models == (bundles(),)
+
+
+@pytest.mark.parametrize("lanes", ["5", "1x2x3", "ax1", "0x4", "", "1x-2"])
+def test_lanes_that_are_no_pairs_are_refused(lanes):
+    with pytest.raises(ValueError, match="lanes are pairs"):
+        Settings(lanes=lanes)
