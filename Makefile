@@ -1,0 +1,60 @@
+# `make serve` and `make test` are all that a newcomer needs; everything they make lies in .venv.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --only-binary :all: -c constraints.txt
+SOURCE := engine server export cli training tests
+
+.DEFAULT_GOAL := help
+.PHONY: help serve test lint types tests test-mutants bench wheel format clean
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+serve: $(VENV)/serve  ## serve the shipped models on 127.0.0.1:8000 (change with CONVOY_HOST, CONVOY_PORT, ...)
+	$(BIN)/convoy serve
+
+test: lint types tests  ## format, lint, types and tests; what .ci/run calls
+
+lint: $(VENV)/test
+	$(BIN)/ruff format --check $(SOURCE)
+	$(BIN)/ruff check $(SOURCE)
+
+types: $(VENV)/test
+	$(BIN)/mypy
+
+tests: $(VENV)/test
+	$(BIN)/python -m pytest -q -n 2 --cov --cov-report=term --cov-fail-under=95
+
+test-mutants: $(VENV)/test  ## inject faults into the code; each must make a test fail
+	$(BIN)/python tests/mutants.py
+
+bench: $(VENV)/serve  ## the table of docs/benchmarks.md (MODEL=models/...)
+	$(BIN)/convoy bench --model $(or $(MODEL),models/tatoeba-de-en)
+
+wheel: $(VENV)/test  ## dist/convoy_server-*.whl
+	$(BIN)/python -m hatchling build -t wheel
+
+format: $(VENV)/test  ## rewrite the sources in the one format
+	$(BIN)/ruff check --fix $(SOURCE)
+	$(BIN)/ruff format $(SOURCE)
+
+clean:  ## remove all that make made
+	rm -rf $(VENV) dist build .coverage* .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find $(SOURCE) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A stamp in .venv says which set of dependencies it holds. `serve` has no torch.
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+	  { echo "Convoy needs Python 3.11 or later as '$(PYTHON)'; name another: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+	  { echo "This Python can't make virtual environments. On Debian or Ubuntu: apt install python3-venv" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/serve: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) -e .
+	@touch $@
+
+$(VENV)/test: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) -e '.[dev]'
+	@touch $@ $(VENV)/serve
