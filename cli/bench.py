@@ -1,0 +1,114 @@
+"""`convoy bench`: how fast decoding steps and whole texts are on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Sequence
+from dataclasses import asdict
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from cli.lines import read, writing
+from engine.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from cli.measure import Row
+
+WHAT: Final = {
+    "step": "decoding step",
+    "mixed": "decoding step, one long source among short ones",
+    "text": "whole lines, in flight",
+}
+
+
+def bench(
+    model: Annotated[Path, typer.Option(help="A bundle folder.")],
+    precisions: Annotated[str, typer.Option(help="Comma separated: fp32, int8.")] = "fp32,int8",
+    beams: Annotated[str, typer.Option(help="Comma separated beam sizes.")] = "1,5",
+    sentences: Annotated[str, typer.Option(help="Comma separated, at most 32 in flight.")] = "1,8,32",
+    threads: Annotated[int, typer.Option(min=1, help="Threads of the numeric library.")] = 1,
+    backend: Annotated[str, typer.Option(help="onnx or torch.")] = "onnx",
+    device: Annotated[str, typer.Option(help="cpu, or cuda with --backend torch.")] = "cpu",
+    steps: Annotated[int, typer.Option(min=2, help="Decoding steps of one run.")] = 32,
+    source: Annotated[int, typer.Option(min=2, help="Source tokens of each sentence.")] = 24,
+    runs: Annotated[int, typer.Option(min=1, help="Runs of each case; cases alternate.")] = 5,
+    texts: Annotated[int, typer.Option(min=0, help="Lines translated end to end in a run; 0: none.")] = 128,
+    lines: Annotated[
+        Path | None, typer.Option("--input", help="Real source text; else built-in sentences.")
+    ] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Also write the figures here.")] = None,
+) -> None:
+    """Measure decoding steps and end-to-end speed; prints a Markdown table.
+
+    Every case runs once unmeasured, then RUNS times in turn with all others, so that a noisy minute meets
+    all of them. Figures are medians; the spread is the least and the greatest run.
+    """
+    from cli.measure import SLOTS, Case, Work, measure
+    from engine.executors import Placement
+
+    cases = [
+        Case(kind, precision.strip(), beam, n)
+        for precision in precisions.split(",")
+        for beam in _numbers(beams, "--beams", 64)
+        for kind, n in [
+            *(("step", n) for n in _numbers(sentences, "--sentences", SLOTS)),
+            ("mixed", SLOTS),
+            *([("text", texts)] if texts else []),
+        ]
+    ]
+    place = Placement(backend=backend, device=device, threads=threads)
+    work = Work(steps, source, texts, runs)
+    rows = measure(model, place, work, cases, [line for line in read(lines) if line] if lines else [])
+    typer.echo(_markdown(rows))
+    if json_file:
+        setup = {"model": model.name, "machine": _machine(), "threads": threads, "backend": backend}
+        with writing(json_file) as out:
+            json.dump(setup | {"work": asdict(work), "rows": [asdict(r) for r in rows]}, out, indent=2)
+            out.write("\n")
+    typer.echo("\n" + ", ".join(f"{k} {v}" for k, v in _machine().items()) + f", threads {threads}")
+
+
+def _markdown(rows: Sequence[Row]) -> str:
+    """The table; the spread is the least and the greatest run."""
+    lines = [
+        "| what | precision | beam | sentences | speed | spread | tokens/s |",
+        "|---|---|---:|---:|---:|---:|---:|",
+    ]
+    for row in rows:
+        case = row.case
+        spread = f"{row.least:.2f} to {row.greatest:.2f}"
+        lines.append(
+            f"| {WHAT[case.kind]} | {case.precision} | {case.beam} | {case.sentences} "
+            f"| {row.median:.2f} {row.unit} | {spread} | {row.tokens_per_second:,.0f} |"
+        )
+    return "\n".join(lines)
+
+
+def _machine() -> dict[str, str]:
+    """Processor and versions, as the figures depend on them."""
+    info = Path("/proc/cpuinfo")
+    names = [line.split(":", 1)[1].strip() for line in _lines(info) if line.startswith("model name")]
+    versions = {}
+    for package in ("convoy-server", "numpy", "onnxruntime", "torch"):
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    processor = names[0] if names else platform.machine()
+    return {"processor": f"{processor} x {os.cpu_count()}", "python": platform.python_version(), **versions}
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+
+
+def _numbers(text: str, flag: str, most: int) -> list[int]:
+    parts = text.split(",")
+    if not all(p.strip().isdecimal() and 1 <= int(p) <= most for p in parts):
+        raise InvalidRequest(f"{flag} takes numbers from 1 to {most}, separated by commas, not {text!r}")
+    return [int(p) for p in parts]

@@ -1,0 +1,56 @@
+"""`convoy convert`: import a foreign checkpoint as a bundle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from engine.errors import InvalidRequest
+
+FORMATS: Final = ("fairseq",)
+
+
+def convert(
+    kind: Annotated[str, typer.Argument(metavar="FORMAT", help="fairseq (0.6 to 0.12).")],
+    folder: Annotated[Path, typer.Argument(help="Checkpoint, dictionaries and BPE codes.")],
+    out: Annotated[Path, typer.Argument(help="The bundle folder to write.")],
+    name: Annotated[str | None, typer.Option(help="Of the model; else that of OUT.")] = None,
+    task: Annotated[str, typer.Option(help="translate or summarize.")] = "translate",
+    checkpoint: Annotated[str | None, typer.Option(help="File name, where the folder holds several.")] = None,
+    source: Annotated[str | None, typer.Option(help="Source language, else from the checkpoint.")] = None,
+    target: Annotated[str | None, typer.Option(help="Target language.")] = None,
+    normalize: Annotated[str, typer.Option(help="Language of the punctuation rules; '' for none.")] = "en",
+    aggressive: Annotated[bool | None, typer.Option(help="Moses: split dashes.")] = None,
+    escape: Annotated[bool | None, typer.Option(help="Moses: escape &, |, <, >, ', \", [ and ].")] = None,
+    lowercase: Annotated[bool | None, typer.Option(help="Lower-case the source.")] = None,
+    pretokenized: Annotated[bool | None, typer.Option(help="Text is tokens separated by spaces.")] = None,
+    half: Annotated[bool | None, typer.Option(help="Store fp16; else as the checkpoint does.")] = None,
+    onnx: Annotated[bool, typer.Option(help="Also write the ONNX graphs that the CPU server needs.")] = True,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing OUT.")] = False,
+) -> None:
+    """Import a checkpoint as a bundle, without running anything it holds (needs the extra `torch`)."""
+    if kind not in FORMATS:
+        raise InvalidRequest(f"can't convert {kind!r}; known formats are {', '.join(FORMATS)}")
+    from export.fairseq import Settings
+    from export.fairseq import convert as load
+    from export.onnx import add_graphs
+
+    settings = Settings(
+        name=name,
+        task=task,
+        checkpoint=checkpoint,
+        source=source,
+        target=target,
+        normalize=normalize,
+        aggressive=aggressive,
+        escape=escape,
+        lowercase=lowercase,
+        pretokenized=pretokenized,
+        half=half,
+    )
+    bundle = load(folder, out, settings, overwrite=overwrite)
+    if onnx:
+        bundle = add_graphs(bundle)
+    typer.echo(f"{out}: {bundle.name}, {len(bundle.files())} files; next: convoy inspect {out}")

@@ -1,0 +1,109 @@
+"""`convoy evaluate`: how good a model's texts are, by the standard measures."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from cli import lines, texts
+from cli.flags import decode_flags, given
+from engine.errors import InvalidRequest
+
+GZIP: Final = b"\x1f\x8b"
+
+
+@decode_flags
+def evaluate(
+    model: Annotated[Path, typer.Option(help="A bundle folder.")],
+    source: Annotated[
+        Path, typer.Option("--input", help="Tab separated columns, or one text a line; .gz too.")
+    ],
+    reference: Annotated[
+        Path | None, typer.Option(help="References, one a line, when --input holds sources only.")
+    ] = None,
+    source_column: Annotated[int, typer.Option(min=0, help="Column of --input, from 0.")] = 0,
+    target_column: Annotated[int, typer.Option(min=0, help="Column of the references.")] = 1,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only so many first lines.")] = None,
+    output: Annotated[Path | None, typer.Option(help="Also write the model's texts here.")] = None,
+    truncate: Annotated[bool, typer.Option("--truncate", help="Shorten sources that are too long.")] = False,
+    precision: texts.Precision = "fp32",
+    backend: texts.Backend = "onnx",
+    device: texts.Device = "cpu",
+    threads: texts.Threads = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    **decode: Any,
+) -> None:
+    """Score a model on a file: BLEU and chrF, for summaries ROUGE (needs the extra `train`).
+
+    Decoding flags are those of `convoy translate`; the bundle's defaults hold otherwise.
+    """
+    if reference:
+        pairs = _aligned(_read(source), _read(reference))
+    else:
+        pairs = _columns(_read(source), source, source_column, target_column)
+    pairs = pairs[:limit]
+    if not pairs:
+        raise InvalidRequest(f"{source}: holds no line to evaluate")
+    place = texts.Place(model, precision, backend, device, threads)
+    began = time.monotonic()
+    scores, made = score(place, texts.Wish(given(decode), truncate=truncate), pairs)
+    found = {name: round(value, 2) for name, value in scores.items()}
+    found |= {"lines": len(pairs), "seconds": round(time.monotonic() - began, 1)}
+    if output:
+        with lines.writing(output) as out:
+            out.writelines(f"{text}\n" for text in made)
+    if as_json:
+        typer.echo(json.dumps(found))
+        return
+    for name, value in found.items():
+        typer.echo(f"{name:12} {value}")
+
+
+def score(
+    place: texts.Place, wish: texts.Wish, pairs: Sequence[tuple[str, str]]
+) -> tuple[dict[str, float], list[str]]:
+    """The measures of the model's task over (source, reference) pairs, and the texts it made."""
+    from training.scores import METRICS
+
+    with texts.opened(place, wish) as service:
+        task = service.models()[0].task
+        if task not in METRICS:
+            raise InvalidRequest(f"no measure for the task {task!r}; known are {sorted(METRICS)}")
+        made = [r.text for r in texts.answers(service, task, [s for s, _ in pairs], wish, len(pairs))]
+    return METRICS[task](made, [r for _, r in pairs]), made
+
+
+def _read(path: Path) -> list[str]:
+    data = path.read_bytes()
+    if data.startswith(GZIP):
+        data = gzip.decompress(data)
+    try:
+        # only a line feed ends a line; texts may hold other separators
+        return data.decode("utf-8").removesuffix("\n").split("\n")
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(f"{path}: not UTF-8 ({error.reason} at byte {error.start})") from None
+
+
+def _aligned(sources: list[str], references: list[str]) -> list[tuple[str, str]]:
+    if len(sources) != len(references):
+        raise InvalidRequest(f"{len(sources)} sources, but {len(references)} references: each needs its own")
+    return list(zip(sources, references, strict=True))
+
+
+def _columns(rows: list[str], path: Path, source: int, target: int) -> list[tuple[str, str]]:
+    pairs = []
+    for number, row in enumerate(rows, 1):
+        cells = row.split("\t")
+        if len(cells) <= max(source, target):
+            raise InvalidRequest(
+                f"{path}, line {number}: {len(cells)} columns; choose --source-column and --target-column, "
+                "or give references by --reference"
+            )
+        pairs.append((cells[source], cells[target]))
+    return pairs

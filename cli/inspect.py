@@ -1,0 +1,82 @@
+"""`convoy inspect`: what a bundle is, after verifying every file's hash."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+if TYPE_CHECKING:
+    from engine.bundle import Bundle
+
+CARD: Final = "README.md"
+LICENCE: Final = re.compile(r"licen[cs]e", re.IGNORECASE)
+SCORE: Final = re.compile(r"\b(BLEU|chrF|ROUGE)", re.IGNORECASE)
+
+
+def inspect(
+    bundle: Annotated[Path, typer.Argument(help="A bundle folder.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Print a bundle's architecture, parameters, vocabulary, limits, files, licence and scores."""
+    from engine.bundle import open_bundle
+
+    found = _describe(open_bundle(bundle))
+    if as_json:
+        typer.echo(json.dumps(found, indent=2, ensure_ascii=False))
+        return
+    width = max(map(len, found))
+    for name, value in found.items():
+        lines = _lines(value)
+        typer.echo(f"{name:{width}}  {lines[0] if lines else '-'}")
+        for line in lines[1:]:
+            typer.echo(f"{'':{width}}  {line}")
+
+
+def _describe(bundle: Bundle) -> dict[str, Any]:
+    config = bundle.config
+    weights = bundle.weights()
+    card = bundle.file(CARD).read_text(encoding="utf-8").splitlines() if CARD in bundle.manifest else []
+    return {
+        "name": bundle.name,
+        "task": bundle.task,
+        "languages": f"{bundle.source} -> {bundle.target}",
+        "architecture": config.architecture,
+        "encoder": asdict(config.encoder),
+        "decoder": asdict(config.decoder),
+        "parameters": sum(w.size for w in weights.values()),
+        "vocabulary": {"source": config.source_vocab, "target": config.target_vocab},
+        "limits": {"source": config.max_source - 1, "target": config.max_target - 1},
+        "text": dict(bundle.text),
+        "options": {k: v for k, v in asdict(bundle.options).items() if v != ()},
+        "files": {name: bundle.manifest[name].size for name in bundle.files()},
+        "bytes": sum(entry.size for entry in bundle.manifest.values()),
+        "licence": _mentions(card, LICENCE),
+        "scores": _mentions(card, SCORE),
+    }
+
+
+def _mentions(card: list[str], pattern: re.Pattern[str]) -> list[str]:
+    """Lines of the model card that speak of something, without their list marks; headings left out."""
+    return [line.strip().lstrip("-* ") for line in card if pattern.search(line) and not line.startswith("#")]
+
+
+def _lines(value: Any) -> list[str]:
+    if isinstance(value, dict):
+        width = max(map(len, value), default=0)
+        return [f"{k:{width}}  {_short(v)}" for k, v in value.items() if v is not None]
+    return [str(v) for v in value] if isinstance(value, list) else [_short(value)]
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, tuple):
+        return " ".join(map(str, value))
+    return str(value)

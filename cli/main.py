@@ -1,0 +1,150 @@
+"""`convoy`: the table of commands, and the one place where errors become a line and an exit code.
+
+Exit codes: 0 done, 1 failed, 2 bad input (also what a shell expects of a wrong flag), 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module, metadata
+from typing import Annotated, Any, Final
+
+import typer
+from typer.core import TyperGroup
+
+from engine.errors import (
+    BundleError,
+    CheckpointError,
+    ConvoyError,
+    InvalidRequest,
+    TooLarge,
+    UnknownModel,
+)
+
+COMMANDS: Final = (
+    "serve",
+    "translate",
+    "summarize",
+    "inspect",
+    "evaluate",
+    "bench",
+    "convert",
+    "export",
+    "train",
+)
+BAD_INPUT: Final = (
+    BundleError,
+    CheckpointError,
+    InvalidRequest,
+    TooLarge,
+    UnknownModel,
+    OSError,
+    UnicodeDecodeError,
+)
+EXTRAS: Final = {"torch": "torch", "onnx": "torch", "sacrebleu": "train", "rouge_score": "train"}
+SETTINGS: Final[dict[str, Any]] = {"add_completion": False, "rich_markup_mode": None}
+
+
+class Commands(TyperGroup):
+    """Imports a command's module only when it is run or listed, so that each starts fast.
+
+    A module offers the command by its name, or `build()` where its flags take heavy imports to know.
+    """
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in COMMANDS:
+            return None
+        module = import_module(f"cli.{cmd_name}")
+        one = typer.Typer(**SETTINGS)
+        one.command(cmd_name)(module.build() if hasattr(module, "build") else getattr(module, cmd_name))
+        return typer.main.get_command(one)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """The first line of each command's docstring, without building any."""
+        rows = []
+        for name in COMMANDS:
+            text = getattr(import_module(f"cli.{name}"), name).__doc__
+            rows.append((name, text.splitlines()[0]))
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+table = typer.Typer(
+    cls=Commands,
+    context_settings={"auto_envvar_prefix": "CONVOY", "help_option_names": ["-h", "--help"]},
+    **SETTINGS,
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"convoy {metadata.version('convoy-server')}")
+        raise typer.Exit
+
+
+@table.callback()
+def convoy(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            help="Print the version.",
+            callback=_version,
+            is_eager=True,
+            allow_from_autoenv=False,
+        ),
+    ] = False,
+) -> None:
+    """Translate and summarize with convolutional sequence-to-sequence models.
+
+    Every flag has an environment variable: CONVOY_<COMMAND>_<FLAG>, or CONVOY_<FLAG> for `serve`.
+    """
+
+
+def app(arguments: Sequence[str] | None = None) -> None:
+    """Run a command and exit. Errors are one line on stderr; CONVOY_TRACEBACK=1 shows their origin."""
+    given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    try:
+        code = table(given, prog_name="convoy", standalone_mode=False)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        code = 130
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    except Exception as error:  # the fault boundary of the command line
+        if os.environ.get("CONVOY_TRACEBACK"):
+            raise
+        print(f"convoy: error: {' '.join(_message(error).split())}", file=sys.stderr)
+        code = _code(error)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _message(error: Exception) -> str:
+    if hasattr(error, "format_message"):  # a wrong flag or argument
+        context = getattr(error, "ctx", None)
+        hint = f" (see {context.command_path} --help)" if context else ""
+        return f"{error.format_message()}{hint}"
+    if isinstance(error, ModuleNotFoundError) and error.name and error.name.split(".")[0] in EXTRAS:
+        package = error.name.split(".")[0]
+        return f"this needs {package}; install it: pip install 'convoy-server[{EXTRAS[package]}]'"
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    if isinstance(error, (ConvoyError, UnicodeDecodeError)):
+        return str(error)
+    return f"unexpected {type(error).__name__}: {error}; CONVOY_TRACEBACK=1 shows where"
+
+
+def _code(error: Exception) -> int:
+    if isinstance(error, BAD_INPUT):
+        return 2
+    return int(getattr(error, "exit_code", 1))
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,188 @@
+"""What `convoy bench` measures: decoding steps of a lane, and texts from end to end."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Final
+
+from engine.api import Service, ServiceSettings, TextOptions
+from engine.bundle import Bundle, open_bundle
+from engine.errors import ConvoyError, InvalidRequest
+from engine.executors import Placement, open_executors
+from engine.lane import Lane
+from engine.text.tokenizer import open_tokenizer
+from engine.types import DecodeOptions, Outcome, Request
+
+SLOTS: Final = 32
+LONG: Final = 200  # source tokens of the one long source, where the model allows it
+SHORT: Final = 10  # source tokens of its neighbours
+# by language, so that a vocabulary meets words it knows; a file of real lines is better
+TEXTS: Final = {
+    "de": (
+        "Wir haben gestern lange auf den Zug gewartet, weil es in den Bergen geschneit hat.",
+        "Kannst du mir bitte sagen, wo ich hier in der Nähe ein gutes Buch kaufen kann?",
+        "Meine Schwester arbeitet seit drei Jahren in einem kleinen Krankenhaus am Meer.",
+        "Ich weiß nicht, ob er morgen kommt, aber wir sollten trotzdem auf ihn warten.",
+    ),
+    "en": (
+        "We waited a long time for the train yesterday because it had snowed in the mountains.",
+        "Could you please tell me where I can buy a good book somewhere around here?",
+        "My sister has been working in a small hospital by the sea for three years.",
+        "I do not know whether he will come tomorrow, but we should wait for him anyway.",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """How much one run is: decoding steps, source tokens of each sentence, lines end to end; runs a case."""
+
+    steps: int
+    source: int
+    texts: int
+    runs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A row of the table. kind: "step", "mixed" (one long source among short ones) or "text" (end to end)."""
+
+    kind: str
+    precision: str
+    beam: int
+    sentences: int
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of a case: target tokens and lines made, steps taken, seconds."""
+
+    tokens: int
+    lines: int
+    steps: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A measured case: milliseconds a step ("step", "mixed") or lines a second ("text"), median, least and
+    greatest over the runs; target tokens a second, median."""
+
+    case: Case
+    unit: str
+    median: float
+    least: float
+    greatest: float
+    tokens_per_second: float
+
+
+def measure(
+    path: Path, place: Placement, work: Work, cases: Sequence[Case], lines: Sequence[str]
+) -> list[Row]:
+    """Run every case once unmeasured, then `work.runs` times in turn with all others.
+
+    Alternating, so that a noisy minute of the machine meets every case. `lines`: source text, or built in.
+    """
+    bundle = open_bundle(path)
+    lines = lines or TEXTS.get(bundle.source, TEXTS["en"])
+    with ExitStack() as stack:
+        runners = [_runner(stack, bundle, place, work, case, lines) for case in cases]
+        found: list[list[Run]] = [[] for _ in cases]
+        for turn in range(work.runs + 1):
+            for runs, run in zip(found, runners, strict=True):
+                made = run()
+                if turn:
+                    runs.append(made)
+    return [_row(case, runs) for case, runs in zip(cases, found, strict=True)]
+
+
+def _runner(
+    stack: ExitStack, bundle: Bundle, place: Placement, work: Work, case: Case, lines: Sequence[str]
+) -> Callable[[], Run]:
+    """What runs a case once."""
+    one = replace(place, precision=case.precision, lanes=((case.beam, SLOTS),))
+    if case.kind == "text":
+        return _texts(stack, bundle, one, case, list(islice(cycle(lines), case.sentences)))
+    (executor,) = open_executors(bundle, one)
+    longest = executor.limits.source
+    if work.source > longest or work.steps > executor.limits.target:
+        raise InvalidRequest(
+            f"{bundle.name} takes {longest} source tokens and {executor.limits.target} steps at most"
+        )
+    lengths = [work.source] * case.sentences
+    if case.kind == "mixed":
+        lengths = [min(LONG, longest)] + [SHORT] * (case.sentences - 1)
+    sources = _sources(bundle, lines, lengths)
+    options = DecodeOptions(beam_size=case.beam, min_length=work.steps, max_length=work.steps)
+
+    def run() -> Run:
+        return _steps(Lane(executor, _check), sources, options)
+
+    return run
+
+
+def _texts(
+    stack: ExitStack, bundle: Bundle, place: Placement, case: Case, lines: Sequence[str]
+) -> Callable[[], Run]:
+    """Lines through the whole service: tokenize, encode, decode in flight, detokenize."""
+    settings = ServiceSettings(
+        backend=place.backend,
+        device=place.device,
+        precision=place.precision,
+        threads=place.threads,
+        lanes=tuple((beam, SLOTS) for beam in sorted({case.beam, bundle.options.beam_size})),
+        verify=False,
+    )
+    service = Service.open([bundle.path], settings)
+    service.start()
+    stack.callback(service.stop, drain=False, timeout=10.0)
+    options = TextOptions({"beam_size": case.beam}, truncate=True)
+
+    def run() -> Run:
+        began = time.perf_counter()
+        tokens = sum(r.target_tokens for r in service.run_many(bundle.name, lines, options))
+        return Run(tokens, len(lines), 0, time.perf_counter() - began)
+
+    return run
+
+
+def _steps(lane: Lane, sources: Sequence[list[int]], options: DecodeOptions) -> Run:
+    """Encode and place sources, unmeasured, then step until all are done: equal lengths, so all at once."""
+    lane.admit([Request(source, options, reply=_ignore) for source in sources])
+    steps = 0
+    began = time.perf_counter()
+    while lane.active:
+        lane.step()
+        steps += 1
+    return Run(steps * len(sources), len(sources), steps, time.perf_counter() - began)
+
+
+def _check(request: Request, outcome: Outcome) -> None:
+    if isinstance(outcome, ConvoyError):
+        raise outcome
+
+
+def _ignore(outcome: Outcome) -> None:
+    """The lane has told `_check` already."""
+
+
+def _sources(bundle: Bundle, lines: Sequence[str], lengths: Sequence[int]) -> list[list[int]]:
+    """Sources of exactly these lengths, end-of-sentence included: words of the lines, joined and cut."""
+    tokenizer = open_tokenizer(bundle)
+    words = cycle([token for line in lines for token in tokenizer.encode(line)] or [bundle.config.unk])
+    return [[*islice(words, n - 1), bundle.config.eos] for n in lengths]
+
+
+def _row(case: Case, runs: Sequence[Run]) -> Row:
+    if case.kind == "text":
+        unit, values = "lines/s", [r.lines / r.seconds for r in runs]
+    else:
+        unit, values = "ms/step", [1000 * r.seconds / r.steps for r in runs]
+    tokens = statistics.median(r.tokens / r.seconds for r in runs)
+    return Row(case, unit, statistics.median(values), min(values), max(values), tokens)

@@ -1,0 +1,57 @@
+"""`convoy serve`: the HTTP server. Its flags are the fields of server/settings.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from cli.flags import extend, given
+from engine.errors import InvalidRequest
+
+
+def serve(**flags: Any) -> None:
+    """Serve models over HTTP until SIGTERM or Ctrl-C; accepted requests are finished first.
+
+    Several --models have ":" between them.
+    """
+    from pydantic import ValidationError
+
+    from server.app import serve as run
+    from server.settings import Settings
+
+    try:
+        settings = Settings(**given(flags))
+    except ValidationError as error:
+        raise InvalidRequest("; ".join(map(_fault, error.errors()))) from None
+    raise typer.Exit(run(settings))
+
+
+def build() -> Callable[..., None]:
+    """`serve` with a flag and an environment variable for every setting, which parses and checks both."""
+    from server.settings import Settings
+
+    flags = {}
+    for name, field in Settings.model_fields.items():
+        option = typer.Option(
+            help=f"{field.description}{_shown(field.default)}",
+            envvar=f"CONVOY_{name.upper()}",
+            show_default=False,
+        )
+        flags[name] = Annotated[(bool if field.annotation is bool else str) | None, option]
+    return extend(serve, flags)
+
+
+def _shown(default: Any) -> str:
+    if default is None:
+        return ""
+    if isinstance(default, tuple):
+        default = ",".join("x".join(map(str, d)) if isinstance(d, tuple) else str(d) for d in default)
+    return f" Default: {default}."
+
+
+def _fault(error: Any) -> str:
+    name = str(error["loc"][0]) if error["loc"] else "settings"
+    flag = name.replace("_", "-")
+    return f"--{flag} (CONVOY_{name.upper()}): {error['msg']}, not {error['input']!r}"

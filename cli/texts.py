@@ -1,0 +1,149 @@
+"""What `translate`, `summarize` and `evaluate` share: one model, lines in, results out in order."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
+
+import typer
+from tqdm import tqdm
+
+from cli.lines import read, writing
+
+if TYPE_CHECKING:
+    from engine.api import Service, TextOptions, TextResult
+
+SLOTS: Final = 32
+ROWS: Final = 2_048  # slots x beams that a lane may have, so that memory ends somewhere
+
+Model = Annotated[Path, typer.Option(help="A bundle folder.")]
+Input = Annotated[Path | None, typer.Option("--input", help="A file, else standard input; one text a line.")]
+Output = Annotated[Path | None, typer.Option(help="A file, complete or not at all; else standard output.")]
+Scores = Annotated[bool, typer.Option("--scores", help="Print each score (natural log) before its text.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object a line, with all there is.")]
+Precision = Annotated[str, typer.Option(help="fp32 or int8.")]
+Backend = Annotated[str, typer.Option(help="onnx, or torch (needs the extra `torch`).")]
+Device = Annotated[str, typer.Option(help="cpu, or cuda with --backend torch.")]
+Threads = Annotated[int | None, typer.Option(min=1, help="Threads of the numeric library; else all cores.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which model, and where it runs."""
+
+    model: Path
+    precision: str = "fp32"
+    backend: str = "onnx"
+    device: str = "cpu"
+    threads: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """How texts are answered: `decode` by field of DecodeOptions; see TextOptions."""
+
+    decode: Mapping[str, Any] = field(default_factory=dict)
+    prefix: str = ""
+    split: bool = True
+    truncate: bool = False
+
+    def options(self) -> TextOptions:
+        from engine.api import TextOptions
+
+        return TextOptions(self.decode, prefix=self.prefix, split=self.split, truncate=self.truncate)
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How results are printed."""
+
+    output: Path | None = None
+    scores: bool = False
+    as_json: bool = False
+
+
+@contextmanager
+def opened(place: Place, wish: Wish) -> Iterator[Service]:
+    """A running service with this one model, and a lane as wide as the wish needs."""
+    from engine.api import Service, ServiceSettings
+    from engine.bundle import open_bundle
+
+    default = open_bundle(place.model, verify=False).options.beam_size
+    beam = wish.decode.get("beam_size") or max(default, wish.decode.get("n_best", 1))
+    widths = sorted({max(1, beam), default})  # a lane for the model's default must always be there
+    settings = ServiceSettings(
+        backend=place.backend,
+        device=place.device,
+        precision=place.precision,
+        threads=place.threads or len(os.sched_getaffinity(0)),
+        lanes=tuple((width, max(1, min(SLOTS, ROWS // width))) for width in widths),
+    )
+    service = Service.open([place.model], settings)
+    service.start()
+    try:
+        yield service
+    finally:
+        service.stop(drain=False, timeout=10.0)
+
+
+def answers(
+    service: Service, task: str, lines: Iterable[str], wish: Wish, total: int | None = None
+) -> Iterator[TextResult]:
+    """Results in the order of the lines, with a bar on standard error when that is a terminal.
+
+    Raises UnknownModel when the one model is for another task.
+    """
+    model = service.pick(task, model=service.models()[0].name)
+    results = service.run_many(model, lines, wish.options())
+    yield from tqdm(results, total=total, unit="line", disable=not sys.stderr.isatty())
+
+
+def pipe(place: Place, task: str, wish: Wish, source: Path | None, form: Form) -> None:
+    """Answer a stream of lines."""
+    several = wish.decode.get("n_best", 1) > 1
+    with opened(place, wish) as service, writing(form.output) as out:
+        for number, result in enumerate(answers(service, task, read(source), wish), 1):
+            _print(out, number, result, form, several)
+
+
+def _print(out: TextIO, number: int, result: TextResult, form: Form, several: bool) -> None:
+    ranked = list(
+        zip([result.text, *result.alternatives], [result.score, *result.alternative_scores], strict=True)
+    )
+    if form.as_json:
+        out.write(json.dumps(_fields(number, result, ranked), ensure_ascii=False) + "\n")
+    elif several:
+        out.writelines(f"{number}\t{score:.4f}\t{text}\n" for text, score in ranked)
+    else:
+        out.write(f"{result.score:.4f}\t{result.text}\n" if form.scores else f"{result.text}\n")
+
+
+def _fields(number: int, result: TextResult, ranked: list[tuple[str, float]]) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "line": number,
+        "text": result.text,
+        "score": result.score,
+        "hypotheses": [{"text": text, "score": score} for text, score in ranked],
+        "tokens": result.tokens,
+        "token_scores": result.token_scores,
+        "finish": result.finish,
+        "truncated": result.truncated,
+        "source_tokens": result.source_tokens,
+        "target_tokens": result.target_tokens,
+    }
+    if result.alignment:
+        found["alignment"] = [
+            {
+                "source": a.source,
+                "target": a.target,
+                "matrix": [[round(float(w), 6) for w in r] for r in a.matrix],
+            }
+            for a in result.alignment
+        ]
+    return found

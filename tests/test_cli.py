@@ -1,0 +1,472 @@
+"""The command line, run as a user runs it, on a converted fixture of the reference implementation."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from cli.flags import HELP, LEFT_OUT
+from cli.main import COMMANDS, app
+from engine.types import DecodeOptions
+from server.settings import Settings
+from tests.test_training import ENGLISH, TINY, WORDS
+
+ROOT = Path(__file__).parents[1]
+GOLDEN = ROOT / "tests" / "golden" / "dyn_glu"
+
+
+def run(*arguments, stdin="", check=True, env=None):
+    """A command in a process of its own: its streams and exit code."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "cli.main", *map(str, arguments)],
+        input=stdin.encode() if isinstance(stdin, str) else stdin,
+        capture_output=True,
+        cwd=ROOT,
+        env={**os.environ, **(env or {})},
+        timeout=120,
+    )
+    assert not check or ended.returncode == 0, ended.stderr.decode()
+    return ended
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory):
+    path = tmp_path_factory.mktemp("cli") / "dyn_glu"
+    done("convert", "fairseq", GOLDEN, path)
+    return path
+
+
+def done(*arguments):
+    """A command in this process, where torch is imported already; it must succeed."""
+    with pytest.raises(SystemExit) as stopped:
+        app([str(a) for a in arguments])
+    assert stopped.value.code == 0
+
+
+def failure(capsys, *arguments):
+    """Exit code and the one line of an error."""
+    with pytest.raises(SystemExit) as stopped:
+        app([str(a) for a in arguments])
+    message = capsys.readouterr().err
+    assert message.startswith("convoy: error: ")
+    assert message.count("\n") == 1
+    return stopped.value.code, message
+
+
+def test_help_lists_every_command_and_torch_stays_unimported():
+    code = (
+        "import sys\nfrom cli.main import app\ntry: app(['--help'])\n"
+        "finally: print('heavy:', [m for m in ('torch', 'onnxruntime') if m in sys.modules])"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    assert "heavy: []" in ended.stdout
+    assert all(f"\n  {name} " in ended.stdout for name in COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself(capsys, command):
+    with pytest.raises(SystemExit) as stopped:
+        app([command, "--help"])
+    assert stopped.value.code == 0
+    assert f"convoy {command}" in capsys.readouterr().out
+
+
+def test_a_wrong_flag_is_one_line_that_names_the_help(capsys):
+    code, message = failure(capsys, "inspect", "--nonsense")
+    assert code == 2
+    assert "--nonsense" in message
+    assert "convoy inspect --help" in message
+
+
+def test_an_unknown_command_is_one_line(capsys):
+    assert failure(capsys, "transmogrify")[0] == 2
+
+
+def test_a_missing_bundle_is_bad_input(capsys, tmp_path):
+    code, message = failure(capsys, "inspect", tmp_path / "nowhere")
+    assert code == 2
+    assert "nowhere" in message
+
+
+def test_inspect_says_what_the_bundle_is(bundle):
+    told = json.loads(run("inspect", bundle, "--json").stdout)
+    golden = json.loads((GOLDEN / "golden.json").read_text("utf-8"))
+    assert told["vocabulary"] == {"source": golden["n_src"], "target": golden["n_tgt"]}
+    files = {str(p.relative_to(bundle)): p.stat().st_size for p in bundle.rglob("*") if p.is_file()}
+    assert told["files"] == {name: size for name, size in files.items() if name != "manifest.json"}
+    text = run("inspect", bundle).stdout.decode()
+    assert f"{told['parameters']:,}" in text
+    assert told["architecture"] in text
+
+
+def test_inspect_refuses_a_bundle_whose_weights_were_changed(bundle, tmp_path, capsys):
+    copied = tmp_path / "changed"
+    shutil.copytree(bundle, copied)
+    weights = copied / "model.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[-1] ^= 1
+    weights.write_bytes(data)
+    code, message = failure(capsys, "inspect", copied)
+    assert code == 2
+    assert "SHA-256" in message
+
+
+def test_convert_refuses_a_format_it_does_not_know(capsys, tmp_path):
+    code, message = failure(capsys, "convert", "marian", GOLDEN, tmp_path / "out")
+    assert code == 2
+    assert "fairseq" in message
+
+
+def test_export_writes_the_same_graphs_again(bundle, tmp_path):
+    copied = tmp_path / "copy"
+    shutil.copytree(bundle, copied)
+    before = {p.name: p.read_bytes() for p in (copied / "onnx").iterdir()}
+    done("export", copied)
+    assert {p.name: p.read_bytes() for p in (copied / "onnx").iterdir()} == before
+
+
+def test_train_names_the_shipped_recipes_when_one_is_missing(capsys, tmp_path):
+    code, message = failure(capsys, "train", "klingon", "--corpora", tmp_path, "--out", tmp_path / "out")
+    assert code == 2
+    assert "tatoeba-de-en" in message
+
+
+def golden_lines():
+    """Sources of the fixture as text, and the indices that they have there; the empty one is left out."""
+    golden = json.loads((GOLDEN / "golden.json").read_text("utf-8"))
+    symbols = ["<s>", "<pad>", "</s>", "<unk>", *dictionary("src")]
+    lines = {
+        i: " ".join(symbols[t] if t != 3 else "nowhere" for t in ids[:-1])
+        for i, ids in enumerate(golden["src"])
+    }
+    return golden, {i: line for i, line in lines.items() if line}
+
+
+def dictionary(side):
+    rows = (GOLDEN / f"dict.{side}.txt").read_text("utf-8").splitlines()
+    return [row.rsplit(" ", 1)[0] for row in rows]
+
+
+@pytest.mark.parametrize("setting", ["b4_maxb5", "b4_fixedmax40", "b4_default_maxlen"])
+def test_translate_gives_the_reference_s_tokens_and_scores(bundle, setting):
+    golden, lines = golden_lines()
+    params = golden["settings"][setting]["params"]
+    flags = [
+        *("--beam-size", params["beam_size"], "--length-penalty", params["len_penalty"]),
+        *("--max-length-a", params["max_len_a"], "--max-length-b", params["max_len_b"]),
+        *("--no-split", "--json", "--threads", 1),
+    ]
+    printed = run("translate", "--model", bundle, *flags, stdin="\n".join(lines.values())).stdout
+    made = [json.loads(line) for line in printed.decode().splitlines()]
+    assert [m["line"] for m in made] == list(range(1, len(lines) + 1))
+    symbols = ["<s>", "<pad>", "</s>", "<unk>", *dictionary("tgt")]
+    expected = {r["id"]: r for r in golden["settings"][setting]["results"]}
+    compared = 0
+    for i, found in zip(lines, made, strict=True):
+        best = expected[i]["hyps"][0]
+        if expected[i]["stable"]:
+            assert found["tokens"] == [symbols[t] for t in best["tokens"]]
+            assert found["score"] == pytest.approx(best["score"], abs=1e-4)
+            compared += 1
+    assert compared > 30
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    """Twelve lines with an empty one and one without words among them."""
+    _, lines = golden_lines()
+    chosen = list(lines.values())[:10]
+    path = tmp_path_factory.mktemp("text") / "source.txt"
+    path.write_text("\n".join([*chosen[:3], "", "...", *chosen[3:]]) + "\n", "utf-8")
+    return path
+
+
+def translated(capsys, bundle, source, *flags):
+    done("translate", "--model", bundle, "--input", source, "--threads", 1, *flags)
+    return capsys.readouterr().out.splitlines()
+
+
+def test_every_line_gives_one_line_and_empty_ones_stay_empty(bundle, source, capsys):
+    plain = translated(capsys, bundle, source)
+    told = [json.loads(line) for line in translated(capsys, bundle, source, "--json")]
+    assert plain == [t["text"] for t in told]
+    assert plain[3:5] == ["", "..."]
+    assert all(plain[:3])
+
+
+def test_a_file_standard_input_and_an_output_file_give_the_same(bundle, source, capsys, tmp_path):
+    plain = translated(capsys, bundle, source)
+    piped = run("translate", "--model", bundle, stdin=source.read_bytes())
+    assert piped.stdout.decode().splitlines() == plain
+    assert piped.stderr == b""  # no bar where nobody watches
+    out = tmp_path / "out.txt"
+    translated(capsys, bundle, source, "--output", out)
+    assert out.read_text("utf-8").splitlines() == plain
+
+
+def test_windows_line_ends_and_a_byte_order_mark_are_no_part_of_the_text(bundle, source, capsys, tmp_path):
+    windows = tmp_path / "windows.txt"
+    windows.write_bytes(b"\xef\xbb\xbf" + source.read_bytes().replace(b"\n", b"\r\n"))
+    assert translated(capsys, bundle, windows) == translated(capsys, bundle, source)
+
+
+def test_scores_stand_before_their_texts(bundle, source, capsys):
+    told = [json.loads(line) for line in translated(capsys, bundle, source, "--json")]
+    assert translated(capsys, bundle, source, "--scores") == [f"{t['score']:.4f}\t{t['text']}" for t in told]
+
+
+def test_n_best_prints_distinct_hypotheses_best_first(bundle, source, capsys):
+    rows = [line.split("\t") for line in translated(capsys, bundle, source, "--n-best", 4)]
+    best = translated(capsys, bundle, source)
+    by_line = {number: [r for r in rows if r[0] == str(number)] for number in range(1, len(best) + 1)}
+    assert [found[0][2] for found in by_line.values()] == best
+    assert max(map(len, by_line.values())) > 1
+    for found in by_line.values():
+        assert len({text for _, _, text in found}) == len(found) <= 4
+        assert [float(s) for _, s, _ in found] == sorted((float(s) for _, s, _ in found), reverse=True)
+
+
+def test_alignment_rows_are_one_per_target_token_and_sum_to_one(bundle, source, capsys):
+    told = [json.loads(line) for line in translated(capsys, bundle, source, "--json", "--alignment")]
+    (aligned,) = told[0]["alignment"]
+    assert aligned["target"] == told[0]["tokens"]
+    assert [len(row) for row in aligned["matrix"]] == [len(aligned["source"])] * len(aligned["target"])
+    assert [sum(row) for row in aligned["matrix"]] == pytest.approx([1.0] * len(aligned["matrix"]), abs=1e-4)
+
+
+def test_an_environment_variable_stands_for_its_flag(bundle, source, capsys, monkeypatch):
+    greedy = translated(capsys, bundle, source, "--scores", "--beam-size", 1)
+    assert greedy != translated(capsys, bundle, source, "--scores")
+    monkeypatch.setenv("CONVOY_TRANSLATE_BEAM_SIZE", "1")
+    assert translated(capsys, bundle, source, "--scores") == greedy
+
+
+def test_every_decoding_option_has_a_flag_with_help():
+    names = {f.name for f in fields(DecodeOptions)} - LEFT_OUT
+    assert set(HELP) == names
+    shown = run("translate", "--help", env={"COLUMNS": "200"}).stdout.decode()
+    for name in names:
+        assert f"--{name.replace('_', '-')} " in shown
+
+
+def test_text_that_is_not_utf_8_names_its_line_and_leaves_no_output(bundle, tmp_path, capsys):
+    wrong, out = tmp_path / "latin1.txt", tmp_path / "out.txt"
+    wrong.write_bytes("da fa\nf\xfcr\n".encode("latin-1"))
+    code, message = failure(capsys, "translate", "--model", bundle, "--input", wrong, "--output", out)
+    assert code == 2
+    assert "line 2" in message
+    assert list(tmp_path.iterdir()) == [wrong]
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (["--beam-size", "0"], "beam_size"),
+        (["--temperature", "-1"], "temperature"),
+        (["--top-p", "2"], "top_p"),
+        (["--precision", "fp4"], "fp4"),
+        (["--backend", "abacus"], "abacus"),
+    ],
+)
+def test_an_impossible_option_is_bad_input(bundle, source, capsys, flags, told):
+    code, message = failure(capsys, "translate", "--model", bundle, "--input", source, *flags)
+    assert code == 2
+    assert told in message
+
+
+def test_a_model_for_another_task_is_refused(bundle, source, capsys):
+    code, message = failure(capsys, "summarize", "--model", bundle, "--input", source)
+    assert code == 2
+    assert "summarize" in message
+
+
+def test_a_reader_that_has_seen_enough_gets_no_complaint(bundle, source):
+    command = f"'{sys.executable}' -m cli.main translate --model '{bundle}' --input '{source}' | head -n 1"
+    ended = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, timeout=120)
+    assert ended.stdout.count(b"\n") == 1
+    assert ended.stderr == b""
+
+
+@pytest.fixture(scope="module")
+def summarizer(tmp_path_factory):
+    path = tmp_path_factory.mktemp("cli") / "summarizer"
+    done("convert", "fairseq", GOLDEN, path, "--task", "summarize")
+    return path
+
+
+def test_a_long_document_is_refused_or_shortened_on_request(summarizer, tmp_path, capsys):
+    _, lines = golden_lines()
+    limit = json.loads((summarizer / "config.json").read_text("utf-8"))["model"]["max_source"]
+    words = " ".join(lines.values()).split()
+    words = (words * (limit // len(words) + 1))[: limit + 10]
+    (tmp_path / "long.txt").write_text(" ".join(words) + "\n", "utf-8")
+    arguments = ("summarize", "--model", summarizer, "--input", tmp_path / "long.txt", "--max-length", 5)
+    code, message = failure(capsys, *arguments)
+    assert code == 2
+    assert "truncate" in message
+    done(*arguments, "--truncate", "--json")
+    told = json.loads(capsys.readouterr().out)
+    assert told["truncated"]
+    assert told["source_tokens"] == limit
+    assert told["target_tokens"] <= 5
+
+
+def test_evaluate_gives_the_bleu_and_chrf_of_sacrebleu_s_own_command(bundle, source, capsys, tmp_path):
+    texts = translated(capsys, bundle, source)
+    references = [" ".join(t.split()[i % 2 :]) or "nothing" for i, t in enumerate(texts)]
+    lines = source.read_text("utf-8").splitlines()
+    table, reference, hypotheses = (tmp_path / n for n in ("pairs.tsv.gz", "reference.txt", "made.txt"))
+    with gzip.open(table, "wt", encoding="utf-8") as out:
+        out.writelines(f"{r}\t{s}\n" for r, s in zip(references, lines, strict=True))
+    columns = ("--source-column", 1, "--target-column", 0)
+    done("evaluate", "--model", bundle, "--input", table, *columns, "--output", hypotheses, "--json")
+    found = json.loads(capsys.readouterr().out)
+    assert hypotheses.read_text("utf-8").splitlines() == texts
+    reference.write_text("\n".join(references) + "\n", "utf-8")
+    command = [
+        sys.executable,
+        "-m",
+        "sacrebleu",
+        reference,
+        "-i",
+        hypotheses,
+        "-m",
+        "bleu",
+        "chrf",
+        "-w",
+        "2",
+    ]
+    theirs = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    assert [found["BLEU"], found["chrF"]] == pytest.approx([m["score"] for m in theirs], abs=0.01)
+    assert 0 < found["BLEU"] < 100
+    done("evaluate", "--model", bundle, "--input", source, "--reference", reference, "--json")
+    assert json.loads(capsys.readouterr().out)["BLEU"] == found["BLEU"]
+
+
+def test_evaluate_gives_rouge_for_summaries(summarizer, source, capsys, tmp_path):
+    done("summarize", "--model", summarizer, "--input", source)
+    made = capsys.readouterr().out.splitlines()
+    # half the lines are exactly right, the others share no word with their reference
+    right = [i % 2 == 0 and bool(re.search(r"[a-z0-9]", text)) for i, text in enumerate(made)]
+    table = tmp_path / "pairs.tsv"
+    rows = zip(source.read_text("utf-8").splitlines(), made, right, strict=True)
+    table.write_text("".join(f"{s}\t{m if r else 'zzzz'}\n" for s, m, r in rows), "utf-8")
+    done("evaluate", "--model", summarizer, "--input", table, "--json")
+    found = json.loads(capsys.readouterr().out)
+    assert found["ROUGE-1"] == found["ROUGE-L"] == pytest.approx(100 * sum(right) / len(made), abs=0.01)
+
+
+def test_evaluate_refuses_references_that_do_not_fit(bundle, source, capsys, tmp_path):
+    (tmp_path / "short.txt").write_text("one\n", "utf-8")
+    arguments = ("evaluate", "--model", bundle, "--input", source)
+    assert "references" in failure(capsys, *arguments, "--reference", tmp_path / "short.txt")[1]
+    assert "columns" in failure(capsys, *arguments)[1]
+
+
+def test_bench_measures_every_case_it_lists(bundle, source, capsys, tmp_path):
+    flags = ["--beams", "1,2", "--sentences", "1,3", "--steps", 4, "--source", 6, "--runs", 2, "--texts", 5]
+    done("bench", "--model", bundle, "--input", source, *flags, "--json", tmp_path / "bench.json")
+    table = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| ")][1:]
+    written = json.loads((tmp_path / "bench.json").read_text("utf-8"))
+    cases = [tuple(row["case"].values()) for row in written["rows"]]
+    kinds = [("step", 1), ("step", 3), ("mixed", 32), ("text", 5)]
+    assert cases == [(k, p, b, n) for p in ("fp32", "int8") for b in (1, 2) for k, n in kinds]
+    assert len(table) == len(cases)
+    assert written["machine"]["numpy"]
+    for row in written["rows"]:
+        assert 0 < row["least"] <= row["median"] <= row["greatest"]
+        if row["unit"] == "ms/step":  # one token for each sentence in each step
+            implied = 1000 * row["case"]["sentences"] / row["median"]
+            assert row["tokens_per_second"] == pytest.approx(implied, rel=0.5)
+
+
+def test_bench_refuses_numbers_it_can_not_run(bundle, capsys):
+    assert "--sentences" in failure(capsys, "bench", "--model", bundle, "--sentences", "1,64")[1]
+    assert "steps" in failure(capsys, "bench", "--model", bundle, "--steps", 100_000)[1]
+
+
+def test_serve_has_a_flag_and_a_variable_for_every_setting():
+    shown = run("serve", "--help", env={"COLUMNS": "200"}).stdout.decode()
+    assert Settings.model_fields
+    for name in Settings.model_fields:
+        assert re.search(rf"--{name.replace('_', '-')}\b", shown)
+        assert f"CONVOY_{name.upper()}" in shown
+
+
+@pytest.mark.parametrize("given", [["--port", "seven"], ["--threads", "0"], ["--lanes", "5by32"]])
+def test_a_wrong_setting_names_its_flag_and_variable(capsys, given):
+    code, message = failure(capsys, "serve", *given)
+    assert code == 2
+    assert given[0] in message
+    assert f"CONVOY_{given[0].strip('-').upper()}" in message
+
+
+def test_a_wrong_variable_is_told_like_a_wrong_flag(capsys, monkeypatch):
+    monkeypatch.setenv("CONVOY_PORT", "70000")
+    assert "--port (CONVOY_PORT)" in failure(capsys, "serve")[1]
+
+
+def test_serve_refuses_a_folder_without_models(tmp_path):
+    # in a process of its own: serving sets ONNX Runtime's thread pool for the whole process
+    ended = run("serve", "--models", tmp_path, check=False)
+    assert ended.returncode == 2
+    assert ended.stderr.decode().startswith(f"convoy: error: {tmp_path}")
+    assert ended.stderr.count(b"\n") == 1
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    """A recipe of a few updates, and its corpus of counted words."""
+    folder = tmp_path / "corpora" / "numbers"
+    folder.mkdir(parents=True)
+    rng = random.Random(0)
+    for part, lines in (("train", 200), ("valid", 10), ("test", 10)):
+        with gzip.open(folder / f"{part}.tsv.gz", "wt", encoding="utf-8") as out:
+            for _ in range(lines):
+                picked = [rng.randrange(len(WORDS)) for _ in range(rng.randrange(1, 6))]
+                german, english = (" ".join(w[i] for i in picked) for w in (WORDS, ENGLISH))
+                out.write(f"{german}\t{english}\n")
+    path = tmp_path / "numbers.toml"
+    path.write_text(TINY, "utf-8")
+    return path
+
+
+def test_train_goes_from_a_recipe_to_a_bundle_whose_card_states_what_evaluate_measures(
+    recipe, tmp_path, capsys
+):
+    corpora, out = tmp_path / "corpora", tmp_path / "numbers"
+    changes = ["--set", "updates=6", "--set", "save_every=3", "--set", "warmup=2"]
+    places = ["--corpora", corpora, "--out", out, "--run", tmp_path / "run"]
+    done("train", recipe, *places, *changes)
+    capsys.readouterr()
+    test = corpora / "numbers" / "test.tsv.gz"
+    done("evaluate", "--model", out, "--input", test, "--truncate", "--json")
+    found = json.loads(capsys.readouterr().out)
+    card = (out / "README.md").read_text("utf-8")
+    assert f"| BLEU | {found['BLEU']:.2f} |" in card
+    assert f"| chrF | {found['chrF']:.2f} |" in card
+    told = json.loads(run("inspect", out, "--json").stdout)
+    assert any("BLEU" in line for line in told["scores"])
+    assert told["licence"] == ["licence: CC0-1.0"]
+
+
+def test_train_does_not_replace_another_model_unless_told(recipe, tmp_path, bundle, capsys):
+    corpora, other = tmp_path / "corpora", tmp_path / "other"
+    shutil.copytree(bundle, other)
+    code, message = failure(
+        capsys, "train", recipe, "--corpora", corpora, "--out", other, "--run", tmp_path / "run"
+    )
+    assert code == 2
+    assert "--overwrite" in message
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,94 @@
+"""What the wheel holds and asks for. Builds it once, without a network."""
+
+from __future__ import annotations
+
+import email
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    pytest.importorskip("hatchling", reason="building a wheel needs hatchling (the extra `dev`)")
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+def test_the_wheel_holds_every_source_of_the_five_packages_and_nothing_else(wheel):
+    names = set(zipfile.ZipFile(wheel).namelist())
+    held = {n for n in names if ".dist-info/" not in n}
+    parts = ("engine", "server", "export", "cli", "training")
+    sources = {
+        str(p.relative_to(ROOT))
+        for part in parts
+        for p in (ROOT / part).rglob("*")
+        if p.is_file() and "__pycache__" not in p.parts
+    }
+    assert held == sources
+    assert {n for n in held if n.startswith("training/recipes/")}
+
+
+def test_the_wheel_carries_the_licence_and_the_command(wheel):
+    archive = zipfile.ZipFile(wheel)
+    (licence,) = [n for n in archive.namelist() if n.endswith("licenses/LICENSE")]
+    assert "Apache License" in archive.read(licence).decode()
+    (entry,) = [n for n in archive.namelist() if n.endswith("entry_points.txt")]
+    assert "convoy = cli.main:app" in archive.read(entry).decode()
+
+
+def test_an_installation_without_extras_asks_for_no_torch(wheel):
+    archive = zipfile.ZipFile(wheel)
+    (name,) = [n for n in archive.namelist() if n.endswith("dist-info/METADATA")]
+    metadata = email.message_from_bytes(archive.read(name))
+    needed = metadata.get_all("Requires-Dist")
+    core = {_name(line) for line in needed if "extra ==" not in line}
+    assert not core & {"torch", "onnx", "sacrebleu", "pytest"}
+    assert {"numpy", "onnxruntime", "fastapi", "typer"} <= core
+    assert "torch" in {_name(line) for line in needed if "extra == 'torch'" in line}
+    assert metadata["Requires-Python"] == ">=3.11"
+
+
+def test_every_dependency_has_a_pinned_version_that_the_project_allows():
+    from packaging.requirements import Requirement
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    lines = [*project["dependencies"], *sum(project["optional-dependencies"].values(), [])]
+    text = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    pins = dict(line.lower().replace("_", "-").split("==") for line in text.splitlines() if "==" in line)
+    for wanted in map(Requirement, lines):
+        if wanted.name != project["name"]:
+            assert pins[wanted.name] in wanted.specifier, wanted.name
+
+
+def test_every_import_of_a_library_is_a_declared_dependency():
+    import ast
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    lines = [*project["dependencies"], *sum(project["optional-dependencies"].values(), [])]
+    declared = {_name(line).replace("-", "_") for line in lines} | {"multipart"}
+    # these come with a declared one and are its public face
+    declared |= {"pydantic", "starlette"}
+    own = {"engine", "server", "export", "cli", "training"}
+    for part in own:
+        for path in (ROOT / part).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+                names += [str(node.module)] if isinstance(node, ast.ImportFrom) else []
+                roots = {n.split(".")[0] for n in names} - own - set(sys.stdlib_module_names)
+                assert roots <= declared, f"{path.relative_to(ROOT)} imports {roots - declared}"
+
+
+def _name(requirement: str) -> str:
+    return re.split(r"[ <>=!~;\[(]", requirement)[0].lower()
