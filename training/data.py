@@ -101,18 +101,27 @@ def encode(vocabulary: Path, pairs: list[tuple[str, str]], recipe: Recipe) -> Pa
 
 
 def copying(pairs: Pairs, seed: int) -> Pairs:
-    """A task to begin with where targets are few and sources long: copy a random piece of each source.
+    """A task to begin with where targets are few and sources long: repeat a part of a piece of the source.
 
-    Attention learns in some hundred updates to look tokens up, which a short title alone teaches slowly.
+    Finding where a few tokens came from, and going on from there, teaches attention to look things up by
+    content; short titles alone teach it too slowly for a small budget.
     """
     rng = np.random.default_rng(seed)
-    pieces = []
+    sources, targets = [], []
     for source in pairs.sources:
-        length = int(rng.integers(8, 40))
-        begin = int(rng.integers(0, max(1, len(source) - length)))
-        piece = source[begin : begin + length]
-        pieces.append(piece if piece[-1] == source[-1] else np.append(piece, source[-1]))
-    return Pairs(pieces, pieces)
+        source = _piece(rng, source, 8, 80)
+        sources.append(source)
+        targets.append(_piece(rng, source, 8, 32))
+    return Pairs(sources, targets)
+
+
+def _piece(
+    rng: np.random.Generator, tokens: NDArray[np.int32], shortest: int, longest: int
+) -> NDArray[np.int32]:
+    """A random stretch of tokens, ending with end-of-sentence as they do."""
+    length = int(rng.integers(shortest, longest))
+    begin = int(rng.integers(0, max(1, len(tokens) - length)))
+    return np.append(tokens[:-1][begin : begin + length], tokens[-1])
 
 
 def batches(pairs: Pairs, budget: int, seed: int) -> list[NDArray[np.int64]]:

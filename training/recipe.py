@@ -49,7 +49,7 @@ class Train:
     save_every: int = 500  # updates
     max_tokens: int = 200
     crop_source: int = 0  # 0: never
-    copy_updates: int = 0  # first updates, spent on copying pieces of sources: attention learns to look up
+    copy_updates: int = 0  # updates over which batches of a copying task give way to the real ones
     seed: int = 1
 
 

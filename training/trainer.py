@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import re
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from tqdm import tqdm
 
@@ -64,14 +68,7 @@ class Trainer:
     def fit(self) -> Path:
         """Train to the recipe's last update. Returns the file of averaged weights."""
         train = self.recipe.train
-        stream = data.epochs(
-            self.train,
-            train.batch_tokens,
-            train.seed,
-            max(0, self.batch - train.copy_updates * train.accumulate),
-        )
-        copies = data.copying(self.train, train.seed) if self.update < train.copy_updates else self.train
-        copy_stream = data.epochs(copies, train.batch_tokens, train.seed, self.batch)
+        stream = self._batches()
         bar = tqdm(total=train.updates, initial=self.update, unit="update", mininterval=5.0)
         loss = tokens = 0.0
         since = time.monotonic()
@@ -79,14 +76,10 @@ class Trainer:
         while self.update < train.updates:
             for group in self.optimizer.param_groups:
                 group["lr"] = rate(train, self.update)
-            copy = self.update < train.copy_updates
-            pairs, chunks = copies if copy else self.train, []
-            for _ in range(train.accumulate):
-                epoch, index = next(copy_stream if copy else stream)
-                chunks.append(data.collate(pairs, index, self.model.config.pad, self.model.config.eos))
+            chunks = [next(stream) for _ in range(train.accumulate)]
             self.batch += train.accumulate
-            count = sum(int((target != self.model.config.pad).sum()) for *_, target in chunks)
-            for chunk in chunks:
+            count = sum(int((chunk[2] != self.model.config.pad).sum()) for _, chunk in chunks)
+            for _, chunk in chunks:
                 smoothed, nll = self._loss(*(torch.from_numpy(x).to(self.device) for x in chunk))
                 (smoothed / count).backward()
                 loss += nll.item()
@@ -98,7 +91,7 @@ class Trainer:
             bar.update()
             if self.update % 50 == 0:
                 speed = tokens / (time.monotonic() - since)
-                bar.set_postfix(epoch=epoch, nll=f"{loss / tokens:.3f}", tokens_s=f"{speed:.0f}")
+                bar.set_postfix(epoch=chunks[-1][0], nll=f"{loss / tokens:.3f}", tokens_s=f"{speed:.0f}")
                 loss = tokens = 0.0
                 since = time.monotonic()
             if self.update % train.save_every == 0 or self.update == train.updates:
@@ -106,6 +99,21 @@ class Trainer:
                 self._save()
         bar.close()
         return self.average()
+
+    def _batches(self) -> Iterator[tuple[int, tuple[NDArray[np.int64], ...]]]:
+        """Endless collated batches with the epoch's number, from `self.batch` on."""
+        train, config = self.recipe.train, self.model.config
+        fading = train.copy_updates * train.accumulate
+        choice = np.random.default_rng(train.seed).random(fading)
+        is_copy = choice * fading > np.arange(fading)  # ever fewer of them
+        done = int(is_copy[: self.batch].sum())
+        copies = data.copying(self.train, train.seed) if self.batch < fading else self.train
+        real = data.epochs(self.train, train.batch_tokens, train.seed, self.batch - done)
+        copy = data.epochs(copies, train.batch_tokens, train.seed, done)
+        for batch in itertools.count(self.batch):
+            from_copies = batch < fading and is_copy[batch]
+            epoch, index = next(copy if from_copies else real)
+            yield epoch, data.collate(copies if from_copies else self.train, index, config.pad, config.eos)
 
     @torch.no_grad()
     def validate(self) -> float:
