@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.executor import Executor, StepInput
-from tests.models import CONFIGS, executor, model
+from engine.executors.onnx import OnnxExecutor
+from tests.models import CONFIGS, executor, model, sessions
 
 BACKENDS = ["onnx", "torch"]
 EOS, PAD, UNK = 2, 1, 3
@@ -245,3 +246,32 @@ def test_the_longest_source_that_the_limit_allows_is_encoded_whatever_its_paddin
     join(lane, slots, [[*range(4, 46), *range(4, 22), EOS], [5, EOS]])
     top = lane.step(2, inputs(lane, slots, np.zeros((2, 2), np.int64)), attention=True)
     check("odd limit", lane, slots, top)
+
+
+def test_int8_rows_do_not_depend_on_their_neighbours() -> None:
+    rng = np.random.default_rng(2)
+    lane = OnnxExecutor(sessions("glu", "int8"), beams=2, slots=4)
+    sources = [random_source(rng, 30) for _ in range(4)]
+    together: list[Slot] = []
+    join(lane, together, sources)
+    top = lane.step(4, inputs(lane, together, np.zeros((4, 2), np.int64)))
+    for i, source in enumerate(sources):
+        alone: list[Slot] = []
+        join(lane, alone, [source])
+        got = lane.step(1, inputs(lane, alone, np.zeros((1, 2), np.int64)))
+        np.testing.assert_array_equal(got.scores[0], top.scores[i])
+        np.testing.assert_array_equal(got.ids[0], top.ids[i])
+
+
+def test_int8_is_close_to_fp32() -> None:
+    tops = []
+    for precision in ("fp32", "int8"):
+        rng = np.random.default_rng(2)
+        lane = OnnxExecutor(sessions("glu", precision), beams=2, slots=4)
+        slots: list[Slot] = []
+        join(lane, slots, [random_source(rng, 30) for _ in range(4)])
+        tops.append(lane.step(4, inputs(lane, slots, np.zeros((4, 2), np.int64), k=46)))
+    full, quantised = (np.take_along_axis(t.scores, np.argsort(t.ids, axis=2), axis=2) for t in tops)
+    difference = np.abs(np.where(np.isinf(full), 0, full - quantised))
+    assert difference.max() < 0.3
+    assert np.abs(difference).mean() < 0.05

@@ -22,8 +22,8 @@ from training.scores import bleu, rouge
 from training.trainer import Trainer, rate
 
 RECIPES = Path(__file__).parent.parent / "training" / "recipes"
-WORDS = "eins zwei drei vier fünf sechs sieben acht neun zehn".split()
-ENGLISH = "one two three four five six seven eight nine ten".split()
+WORDS = ["eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun", "zehn"]
+ENGLISH = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 TINY = """
 name = "numbers"
 task = "translate"

@@ -1,0 +1,284 @@
+"""Faults that the tests must catch: each is put into a copy of the code, and some test must fail.
+
+Run by `make test-mutants`. `python tests/mutants.py NAME...` runs some. A fault whose text is no longer found
+exactly once is an error, so this list follows the code (`test_mutants.py` checks that on every run).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class Mutant(NamedTuple):
+    """`old` becomes `new` in `file`; `tests` are pytest arguments of which some test must fail."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: str
+
+
+MUTANTS = [
+    Mutant(
+        "end of sentence counts beyond the first B candidates",
+        "engine/search.py",
+        "counts = ends & (self._ranks < room[:, None]) & live[:, None]",
+        "counts = ends & live[:, None]",
+        "tests/test_search.py",
+    ),
+    Mutant(
+        "bans are applied after the top-k",
+        "engine/models/select.py",
+        "best, ids = torch.topk(scores.scatter(2, banned, -torch.inf), k, dim=-1)",
+        "best, ids = torch.topk(scores, k, dim=-1)\n"
+        "    best = torch.where((ids[..., None] == banned[:, :, None]).any(-1), -torch.inf, best)",
+        "tests/test_executors.py -k torch",
+    ),
+    Mutant(
+        "bans renormalise",
+        "engine/models/select.py",
+        "scores = F.log_softmax(logits, dim=-1)",
+        "scores = F.log_softmax(logits.scatter(2, banned, -torch.inf), dim=-1)",
+        "tests/test_executors.py -k renormalise",
+    ),
+    Mutant(
+        "ancestors are not moved with their slot",
+        "engine/executors/history.py",
+        "        self.ancestors[target] = self.ancestors[source]\n",
+        "",
+        "tests/test_executors.py -k schedule",
+    ),
+    Mutant(
+        "state is not moved with its slot",
+        "engine/executors/history.py",
+        "ring[target] = ring[source]",
+        "pass",
+        "tests/test_executors.py -k schedule",
+    ),
+    Mutant(
+        "a reused slot keeps stale state",
+        "engine/executors/history.py",
+        "ring[slot] = 0.0",
+        "pass",
+        "tests/test_executors.py -k schedule",
+    ),
+    Mutant(
+        "a moved slot keeps stale memory",
+        "engine/executors/memory.py",
+        "block[target] = block[source]",
+        "pass",
+        "tests/test_executors.py -k schedule",
+    ),
+    Mutant(
+        "the window is read newest first",
+        "engine/executors/history.py",
+        "return self.xp.flip(rows, axis=-1)",
+        "return rows",
+        "tests/test_executors.py -k full_forward",
+    ),
+    Mutant(
+        "the score is divided by the length without end-of-sentence",
+        "engine/search.py",
+        "score=_normalised(cumulative[-1], step + 1, options)",
+        "score=_normalised(cumulative[-1], max(1, step), options)",
+        "tests/test_search.py",
+    ),
+    Mutant(
+        "the decoder's padding mask is dropped",
+        "engine/executors/memory.py",
+        "self.mask[slot] = -self.xp.inf",
+        "self.mask[slot] = 0.0",
+        "tests/test_executors.py -k schedule",
+    ),
+    Mutant(
+        "the encoder's padding is not zeroed before the convolution",
+        "engine/models/dynamicconv.py",
+        "x = self.gate(x) * real",
+        "x = self.gate(x)",
+        "tests/test_executors.py -k schedule",
+    ),
+    Mutant(
+        "activations are quantised with one scale for the whole batch",
+        "export/ops.py",
+        'g.emit("ReduceMax", g.emit("Abs", x.name), g.ints(-1), keepdims=1)',
+        'g.emit("ReduceMax", g.emit("Abs", x.name), keepdims=1)',
+        "tests/test_executors.py -k neighbours",
+    ),
+    Mutant(
+        "kernels are cut to the source before their softmax",
+        "engine/kernels/reference.py",
+        "    heads_of_x = x.unflatten",
+        "    band = band / band.sum(-1, keepdim=True)\n    heads_of_x = x.unflatten",
+        "tests/test_golden_teacher_forced.py",
+    ),
+    Mutant(
+        "positions start at the wrong row of the table",
+        "engine/models/layers.py",
+        "self.first = pad + 1",
+        "self.first = pad",
+        "tests/test_golden_teacher_forced.py",
+    ),
+    Mutant(
+        "attention logits are not scaled",
+        "engine/models/layers.py",
+        " * self.width**-0.5)",
+        ")",
+        "tests/test_golden_teacher_forced.py",
+    ),
+    Mutant(
+        "a cancellation is lost",
+        "engine/engine.py",
+        "                if request.cancelled:\n                    lane.drop(slot)\n                elif",
+        "                if",
+        "tests/test_engine.py tests/test_engine_faults.py tests/test_aio.py",
+    ),
+    Mutant(
+        "deadlines are ignored during decoding",
+        "engine/engine.py",
+        "elif request.deadline <= now:",
+        "elif False:",
+        "tests/test_engine.py tests/test_engine_faults.py tests/test_aio.py",
+    ),
+    Mutant(
+        "deadlines are ignored in the queue",
+        "engine/queue.py",
+        "while self._deadlines and self._deadlines[0][0] <= now:",
+        "while False:",
+        "tests/test_queue.py tests/test_engine.py tests/test_engine_faults.py",
+    ),
+    Mutant(
+        "a group is admitted in part",
+        "engine/engine.py",
+        "            if missing > 0:\n                raise Overloaded",
+        "            while missing > 0 and len(group) > 1:\n"
+        "                missing -= len(group[-1].source)\n"
+        "                group, lanes = group[:-1], lanes[:-1]\n"
+        "            if missing > 0:\n                raise Overloaded",
+        "tests/test_engine.py tests/test_engine_faults.py",
+    ),
+    Mutant(
+        "groups wait for those before them to finish",
+        "engine/queue.py",
+        "rounds.move_to_end(ticket)",
+        "pass",
+        "tests/test_queue.py tests/test_engine.py",
+    ),
+    Mutant(
+        "queue space is not given back",
+        "engine/queue.py",
+        "        self.tokens -= len(request.source)\n        return True",
+        "        return True",
+        "tests/test_queue.py tests/test_engine.py",
+    ),
+    Mutant(
+        "positions are wrong after a move",
+        "engine/slots.py",
+        "            array[target, ...] = array[source, ...]",
+        '            if field.name != "step":\n                array[target, ...] = array[source, ...]',
+        "tests/test_search.py tests/test_lane.py",
+    ),
+    Mutant(
+        "a sample's noise depends on its slot",
+        "engine/search.py",
+        "filters.uniform(xp, state.seed[:n, None], beam,",
+        "filters.uniform(xp, state.seed[:n, None] + self._range(n)[:, None], beam,",
+        "tests/test_search.py tests/test_lane.py",
+    ),
+    Mutant(
+        "the minimum length is one short",
+        "engine/filters.py",
+        "xp.where(step < shortest,",
+        "xp.where(step + 1 < shortest,",
+        "tests/test_search.py",
+    ),
+    Mutant(
+        "the end is not forced at the longest target",
+        "engine/search.py",
+        "state.plan[slot, longest] = self.eos",
+        "state.plan[slot, longest] = -1",
+        "tests/test_search.py",
+    ),
+    Mutant(
+        "what is too long is cut silently",
+        "engine/compose.py",
+        "if truncated and not options.truncate:",
+        "if False:",
+        "tests/test_api.py",
+    ),
+    Mutant(
+        "a full queue answers as an internal error",
+        "server/errors.py",
+        "    Overloaded: 429,\n",
+        "",
+        "tests/test_server.py",
+    ),
+    Mutant(
+        "damaged files of a bundle are accepted",
+        "engine/bundle.py",
+        "_check_file(path / name, entry, verify)",
+        "_check_file(path / name, entry, False)",
+        "tests/test_bundle.py",
+    ),
+]
+
+
+def applied(mutant: Mutant, text: str) -> str:
+    """Raises ValueError unless the fault fits the code exactly once."""
+    if text.count(mutant.old) != 1:
+        raise ValueError(f"{mutant.name!r}: its text occurs {text.count(mutant.old)} times in {mutant.file}")
+    return text.replace(mutant.old, mutant.new)
+
+
+def run(mutant: Mutant, tree: Path) -> tuple[bool, float]:
+    """Whether some test failed with the fault in `tree`, and the seconds it took."""
+    path = tree / mutant.file
+    sound = path.read_text(encoding="utf-8")
+    path.write_text(applied(mutant, sound), encoding="utf-8")
+    began = time.monotonic()
+    try:
+        pytest = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
+        environment = os.environ | {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
+        done = subprocess.run(
+            [*pytest, *mutant.tests.split()],
+            cwd=tree,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+    except subprocess.TimeoutExpired:  # a hang is noticed, too
+        return True, time.monotonic() - began
+    finally:
+        path.write_text(sound, encoding="utf-8")
+    if done.returncode not in (0, 1):
+        raise RuntimeError(f"{mutant.name!r}: pytest could not run:\n{done.stdout}{done.stderr}")
+    return done.returncode == 1, time.monotonic() - began
+
+
+def main(names: list[str]) -> int:
+    chosen = [m for m in MUTANTS if not names or m.name in names]
+    survived = 0
+    with tempfile.TemporaryDirectory(prefix="convoy-mutants-") as folder:
+        tree = Path(folder) / "project" / "convoy"  # ../shared must not be found: the clone tests itself
+        ignored = shutil.ignore_patterns(".git", ".venv", "__pycache__", ".*_cache", ".hypothesis", "runs")
+        shutil.copytree(ROOT, tree, ignore=ignored)
+        for mutant in chosen:
+            caught, seconds = run(mutant, tree)
+            survived += not caught
+            print(f"{'caught  ' if caught else 'SURVIVED'} {seconds:6.1f} s  {mutant.name}", flush=True)
+    print(f"{len(chosen) - survived} of {len(chosen)} faults caught")
+    return 1 if survived else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
