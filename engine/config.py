@@ -140,7 +140,8 @@ def _checked(kind: type, data: Any, where: str) -> dict[str, Any]:
         allowed = _TYPES[str(field.type)]
         value = data[name]
         if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed):
-            raise ConfigError(f"{where}.{name} must be of type {field.type}, not {value!r}")
+            wanted = "object" if field.type == "StackConfig" else field.type
+            raise ConfigError(f"{where}.{name} must be of type {wanted}, not {value!r}")
         if isinstance(value, (list, tuple)) and not all(type(v) is int for v in value):
             raise ConfigError(f"{where}.{name} must hold whole numbers, not {value!r}")
     return dict(data)

@@ -45,7 +45,7 @@ def test_mixed_jobs_over_several_lanes_with_random_cancellations_equal_the_oracl
             else:
                 chosen.cancelled = True  # the flag alone will do
     exhaust(engine)
-    assert len(cancelled) > 10
+    assert len(cancelled) > 5
     assert set(inbox.outcomes) == set(everybody) - cancelled
     assert inbox.twice == 0
     for request, outcome in inbox.outcomes.items():

@@ -1,0 +1,135 @@
+"""Configurations and executors refuse what they can't do, and name it."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from engine.bundle import open_bundle
+from engine.config import ModelConfig
+from engine.errors import BundleError, ConfigError
+from engine.executors import Placement, open_executors
+from engine.executors.onnx import open_sessions
+from engine.models import load
+from export.onnx import graphs
+from tests.models import CONFIGS, weights
+from tests.served import bundles
+
+GOOD = CONFIGS["glu"]
+
+
+@pytest.mark.parametrize("name", list(CONFIGS))
+def test_a_configuration_survives_json(name):
+    config = CONFIGS[name]
+    assert ModelConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+
+
+def changed(**changes):
+    data = json.loads(json.dumps(GOOD.to_dict()))
+    for path, value in changes.items():
+        *parents, key = path.split("__")
+        place = data
+        for parent in parents:
+            place = place[parent]
+        if value is KeyError:
+            del place[key]
+        else:
+            place[key] = value
+    return data
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"flux": 1}, "unknown keys .'flux'."),
+        ({"encoder__flux": 1}, "encoder has unknown keys"),
+        ({"source_vocab": KeyError}, "lacks the key 'source_vocab'"),
+        ({"encoder__heads": KeyError}, "encoder lacks the key 'heads'"),
+        ({"source_vocab": "many"}, "source_vocab must be of type int"),
+        ({"source_vocab": True}, "source_vocab must be of type int"),
+        ({"encoder": 3}, "encoder must be of type object"),
+        ({"encoder__kernel_sizes": [3, 2.5]}, "must hold whole numbers"),
+        ({"encoder__kernel_sizes": []}, "one positive width per layer"),
+        ({"encoder__kernel_sizes": [4]}, "encoder: kernel widths must be odd"),
+        ({"encoder__conv_dim": 46}, "conv_dim 46 is not a multiple of heads 4"),
+        ({"decoder__heads": 3}, "embed_dim 32 is not a multiple of heads 3"),
+        ({"decoder__conv_type": "wide"}, "neither 'dynamic' nor 'lightweight'"),
+        ({"decoder__ffn_dim": 0}, "decoder: all widths must be positive"),
+        ({"decoder__embed_dim": 64}, "same embed_dim"),
+        ({"encoder__input_dim": 8}, "belong to the decoder"),
+        ({"share_embeddings": True}, "equal vocabularies"),
+        ({"share_embeddings": True, "source_vocab": 47, "decoder__input_dim": 8}, "equal embedding widths"),
+        ({"share_output": True, "decoder__output_dim": 8}, "share_output needs input_dim == output_dim"),
+        ({"max_target": 1}, "at least 2"),
+        ({"unk": 2}, "four different ids"),
+        ({"unk": 900}, "four different ids"),
+    ],
+)
+def test_an_impossible_configuration_is_refused_by_name(changes, complaint):
+    with pytest.raises(ConfigError, match=complaint):
+        ModelConfig.from_dict(changed(**changes))
+
+
+def test_a_configuration_that_is_no_object_is_refused():
+    with pytest.raises(ConfigError, match="config must be an object, not list"):
+        ModelConfig.from_dict([])
+
+
+def test_all_faults_of_a_configuration_come_together():
+    with pytest.raises(ConfigError, match="odd.*at least 2"):
+        ModelConfig.from_dict(changed(encoder__kernel_sizes=[4], max_source=0))
+
+
+def test_an_architecture_is_never_looked_up_outside_the_table():
+    with pytest.raises(ConfigError, match="unknown architecture 'os'; known are .'dynamicconv'"):
+        load(replace(GOOD, architecture="os"), {})
+
+
+def test_weights_that_do_not_fit_are_all_named():
+    given = dict(weights("glu"))
+    given["extra"] = given.pop("encoder.embed_tokens.weight")
+    given["decoder.layers.0.fc1.bias"] = np.zeros(3, np.float32)
+    with pytest.raises(
+        BundleError, match="embed_tokens.weight is missing.*extra is not part.*fc1.bias has shape"
+    ):
+        load(GOOD, given)
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"backend": "abacus"}, "unknown backend 'abacus'; known are .'onnx', 'torch'"),
+        ({"precision": "int1"}, "unknown precision 'int1'"),
+        ({"lanes": ()}, "lanes must be pairs"),
+        ({"lanes": ((1, 0),)}, "lanes must be pairs"),
+        ({"device": "cuda"}, "onnx backend runs on the CPU"),
+        ({"backend": "torch", "precision": "int8"}, "torch backend computes in fp32"),
+    ],
+)
+def test_a_placement_that_cannot_be_is_refused_by_name(changes, complaint):
+    with pytest.raises(ConfigError, match=complaint):
+        open_executors(open_bundle(bundles() / "toy-de-en"), Placement(**changes))
+
+
+def parts():
+    made = graphs(GOOD)
+    return {part: made[f"onnx/{part}.fp32.onnx"] for part in ("encoder", "step")}
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda graph: graph[: len(graph) // 2],
+        lambda graph: b"",
+        lambda graph: b"\x07" + graph,
+        lambda graph: graph.replace(b"convoy.initializers", b"convoy.initialisers"),
+        lambda graph: graph.replace(b"LayerNormalization", b"LayerMoralization!"),
+        lambda graph: graph.replace(b'"transposed"', b'"transfixed"'),
+        lambda graph: graph.replace(b'"encoder.embed_tokens.weight"', b'"encoder.embed_tokens.height"'),
+    ],
+)
+def test_a_damaged_graph_is_refused_with_the_remedy(damage):
+    damaged = {name: damage(graph) for name, graph in parts().items()}
+    with pytest.raises(BundleError, match="convoy export|upgrade Convoy"):
+        open_sessions(GOOD, damaged, weights("glu"), 1)

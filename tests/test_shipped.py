@@ -1,0 +1,58 @@
+"""The bundles of this repository: whole, current, small enough, with a card, and sensible."""
+
+from pathlib import Path
+
+import pytest
+
+from engine.api import Service, ServiceSettings, TextOptions
+from engine.bundle import open_bundle
+from export.onnx import graphs
+
+MODELS = Path(__file__).parent.parent / "models"
+NAMES = ["arxiv-title-en", "tatoeba-de-en", "tatoeba-en-de"]
+ABSTRACT = (
+    "Recurrent neural networks are widely used for speech recognition. In this paper we propose a new "
+    "training method for deep neural networks that improves speech recognition on noisy data."
+)
+
+
+def test_three_bundles_are_shipped():
+    assert sorted(p.parent.name for p in MODELS.glob("*/manifest.json")) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_shipped_bundle_is_whole_and_its_graphs_are_those_the_exporter_makes(name):
+    bundle = open_bundle(MODELS / name)
+    assert sum(entry.size for entry in bundle.manifest.values()) < 16 * 2**20
+    for path, graph in graphs(bundle.config).items():
+        assert bundle.file(path).read_bytes() == graph, f"run: convoy export models/{name}"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_its_card_states_data_licence_attribution_scores_and_commands(name):
+    card = open_bundle(MODELS / name).file("README.md").read_text("utf-8")
+    for part in (
+        "data:",
+        "licence:",
+        "attribution:",
+        "made by: `convoy train",
+        "Measured by `convoy evaluate",
+    ):
+        assert part in card
+    assert ("ROUGE-1" if "title" in name else "BLEU") in card
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+async def test_shipped_models_answer_sensibly(precision):
+    service = Service.open([MODELS], ServiceSettings(lanes=((5, 8),), precision=precision))
+    service.start()
+    try:
+        (english,) = await service.run("tatoeba-de-en", ["Wo ist der Bahnhof?"])
+        (german,) = await service.run("tatoeba-en-de", ["Where is Tom?"])
+        (title,) = await service.run("arxiv-title-en", [ABSTRACT], TextOptions(decode={"max_length": 20}))
+    finally:
+        service.stop()
+    assert "station" in english.text
+    assert "Where" in english.text
+    assert german.text.startswith("Wo ist Tom")
+    assert {"neural", "speech", "recognition", "networks", "training"} & set(title.text.lower().split())
