@@ -72,6 +72,8 @@ def _card(recipe: Recipe, parameters: int, device: str) -> str:
     }[recipe.task]
     if train.crop_source:
         summary += f" Trained on the first {train.crop_source} tokens of each source."
+    if train.copy_updates:
+        summary += f" A copying task faded out over the first {train.copy_updates} updates."
     text = CARD.format(
         name=recipe.name,
         summary=summary,
