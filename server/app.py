@@ -13,6 +13,7 @@ from typing import Final
 
 import uvicorn
 from fastapi import FastAPI
+from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -50,7 +51,8 @@ def create_app(service: Service, settings: Settings, metrics: Metrics) -> FastAP
         canaries.cancel()
         await asyncio.to_thread(service.stop, drain=True, timeout=settings.drain_timeout)
 
-    app = FastAPI(title="Convoy", version=status.version_text(), lifespan=lifespan, redoc_url=None)
+    # /docs from this machine: a server without a way out still shows its page
+    app = FastAPIOffline(redoc_url=None, title="Convoy", version=status.version_text(), lifespan=lifespan)
     app.state.house = house
     app.add_middleware(Gate, house=house)
     app.add_exception_handler(ConvoyError, on_refusal)

@@ -373,6 +373,15 @@ def test_models_are_described(client):
     assert client.get("/docs").status_code == 200
 
 
+def test_the_page_of_the_documentation_needs_no_other_host(client):
+    page = client.get("/docs").text
+    assert "http://" not in page
+    assert "https://" not in page
+    for name in ("swagger-ui-bundle.js", "swagger-ui.css"):
+        assert name in page
+        assert len(client.get(f"/static-offline-docs/{name}").content) > 10_000
+
+
 def test_metrics_count_what_happened(client):
     def read():
         lines = client.get("/metrics").text.splitlines()
