@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import array_api_compat.numpy as xp
 import numpy as np
@@ -25,6 +25,8 @@ from engine.tables import sinusoids
 from engine.types import Limits
 
 Array = NDArray[np.float32]
+# fusions whose kernels are slower than what they replace (docs/benchmarks.md, "What paid")
+SLOWER: Final = ("SkipLayerNormFusion",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,9 @@ def _session(
     names = sorted(recipes)
     options.add_external_initializers(names, [ort.OrtValue.ortvalue_from_numpy(made[n]) for n in names])
     try:
-        return ort.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+        return ort.InferenceSession(
+            graph, options, providers=["CPUExecutionProvider"], disabled_optimizers=list(SLOWER)
+        )
     except Exception as error:
         raise BundleError(f"ONNX Runtime refuses the graph: {error}; run: convoy export BUNDLE") from error
 
