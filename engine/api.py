@@ -13,7 +13,7 @@ from typing import Final
 from safetensors import safe_open
 
 from engine.aio import generate_group
-from engine.bundle import MANIFEST, WEIGHTS, Bundle, open_bundle
+from engine.bundle import MANIFEST, PRECISIONS, WEIGHTS, Bundle, open_bundle
 from engine.compose import Alignment, Plan, TextModel, TextOptions, TextResult, compose, plan, slowest
 from engine.engine import Engine, EngineSettings, Observer, Stats
 from engine.errors import (
@@ -30,7 +30,7 @@ from engine.errors import (
     TooLarge,
     UnknownModel,
 )
-from engine.executors import BACKENDS, PRECISIONS, Placement, open_executors
+from engine.executors import BACKENDS, Placement, open_executors
 from engine.stream import stream
 from engine.text.detect import detect
 from engine.text.tokenizer import open_tokenizer

@@ -40,6 +40,7 @@ PICKLES: Final = frozenset({".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt", "
 KEYS: Final = {"format": int, "model": dict, "text": dict} | dict.fromkeys(
     ("name", "task", "source", "target"), str
 )
+PRECISIONS: Final = ("fp32", "int8")  # of the graphs
 AGAIN: Final = "copy or convert the bundle again"
 
 
@@ -103,6 +104,11 @@ class Bundle:
         if wrong:
             raise BundleError(f"{path}: {wrong[0]} is {stored[wrong[0]].dtype}, not fp16 or fp32")
         return {name: weight.astype(np.float32) for name, weight in stored.items()}
+
+
+def graph_name(part: str, precision: str) -> str:
+    """Where a bundle keeps a graph; part: "encoder" or "step"."""
+    return f"onnx/{part}.{precision}.onnx"
 
 
 def open_bundle(path: Path, *, verify: bool = True) -> Bundle:

@@ -7,19 +7,17 @@ form; `engine/executors/onnx.py` makes them when a session is opened.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import torch
 
-from engine.bundle import Bundle, add_files
+from engine.bundle import PRECISIONS, Bundle, add_files, graph_name
 from engine.config import SOURCE, ModelConfig
 from engine.models import build
 from engine.models.dynamicconv import DynamicConv
 from engine.models.select import select
 from export.ops import OPS
 from export.symbols import Dim, Graph, Weight
-
-PRECISIONS: Final = ("fp32", "int8")
 
 
 def encoder_graph(config: ModelConfig, precision: str) -> bytes:
@@ -73,7 +71,7 @@ def step_graph(config: ModelConfig, precision: str) -> bytes:
 def graphs(config: ModelConfig) -> dict[str, bytes | Path]:
     """Every graph a bundle holds, by its path inside the bundle."""
     return {
-        f"onnx/{part}.{precision}.onnx": make(config, precision)
+        graph_name(part, precision): make(config, precision)
         for part, make in (("encoder", encoder_graph), ("step", step_graph))
         for precision in PRECISIONS
     }

@@ -6,11 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from engine.bundle import Bundle
+from engine.bundle import PRECISIONS, Bundle, graph_name
 from engine.errors import BundleError, ConfigError
 from engine.executor import Executor
-
-PRECISIONS: Final = ("fp32", "int8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +42,7 @@ def _open_onnx(bundle: Bundle, placement: Placement) -> Sequence[Executor]:
         raise ConfigError(f"the onnx backend runs on the CPU, not {placement.device!r}; take --backend torch")
     graphs = {}
     for part in ("encoder", "step"):
-        name = f"onnx/{part}.{placement.precision}.onnx"
+        name = graph_name(part, placement.precision)
         if name not in bundle.files():
             raise BundleError(f"{bundle.path} has no {name}; run: convoy export {bundle.path}")
         graphs[part] = bundle.file(name).read_bytes()

@@ -23,7 +23,7 @@ class History:
     def __init__(
         self, specs: Sequence[StateSpec], slots: int, beams: int, xp: Any, device: Any, dtype: Any
     ) -> None:
-        self.xp, self.slots, self.beams, self.clock = xp, slots, beams, 0
+        self.xp, self.beams, self.clock = xp, beams, 0
         self.rings = {
             s.name: xp.zeros((slots, s.window, beams, s.dim), dtype=dtype, device=device) for s in specs
         }

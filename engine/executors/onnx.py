@@ -7,7 +7,7 @@ is made of and in which form; int8 weights are quantised here, when the session 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 from engine.config import SOURCE, MemorySpec, ModelConfig, StateSpec
 from engine.errors import BundleError
 from engine.executor import StepInput, TopK
-from engine.executors.history import History
-from engine.executors.memory import Ends, Memory, Staged, encoder_batches
+from engine.executors.memory import EncoderBatch
+from engine.executors.slots import Arrays, SlotExecutor
 from engine.tables import sinusoids
-from engine.types import Limits
 
 Array = NDArray[np.float32]
 # fusions whose kernels are slower than what they replace (docs/benchmarks.md, "What paid")
@@ -163,34 +162,19 @@ def _states(step: ort.InferenceSession) -> list[StateSpec]:
     ]
 
 
-class OnnxExecutor:
-    """One lane on the CPU. See `engine.executor.Executor`."""
-
-    namespace: Any = xp
-    device: Any = "cpu"
+class OnnxExecutor(SlotExecutor):
+    """One lane on the CPU."""
 
     def __init__(self, sessions: Sessions, beams: int, slots: int) -> None:
-        config = sessions.config
-        self.beams, self.slots, self.pad, self.eos = beams, slots, config.pad, config.eos
-        self.limits = Limits(beams, config.max_source, config.max_target - 1, config.target_vocab)
+        specs = sessions.memory, sessions.states
+        super().__init__(sessions.config, specs, (beams, slots), Arrays(xp, "cpu", np.float32))
         self.sessions = sessions
-        self.history = History(sessions.states, slots, beams, xp, None, np.float32)
-        self.memory = Memory(sessions.memory, slots, xp, None, np.float32)
         self._columns = [f"column.{s.name}" for s in sessions.states]
 
-    def encode(self, sources: Sequence[Sequence[int]]) -> Staged:
-        memory: list[dict[str, Array]] = [{} for _ in sources]
+    def _encode(self, batch: EncoderBatch) -> Mapping[str, Array]:
         names = [spec.name for spec in self.sessions.memory]
-        for batch in encoder_batches(sources, Ends(self.pad, self.limits.source)):
-            feeds = {"tokens": batch.tokens, "positions": batch.positions, "real": batch.real}
-            outputs = self.sessions.encoder.run(names, feeds)
-            for row, i in enumerate(batch.members):
-                memory[i] = {name: output[row] for name, output in zip(names, outputs, strict=True)}
-        return Staged([len(s) for s in sources], memory)
-
-    def place(self, encoded: Staged, i: int, slot: int) -> None:
-        self.memory.place(slot, encoded.lengths[i], encoded.memory[i])
-        self.history.clear(slot)
+        feeds = {"tokens": batch.tokens, "positions": batch.positions, "real": batch.real}
+        return dict(zip(names, self.sessions.encoder.run(names, feeds), strict=True))
 
     def step(self, n: int, inputs: StepInput, *, attention: bool = False) -> TopK:
         index = self.history.advance(inputs.parents)
@@ -213,7 +197,3 @@ class OnnxExecutor:
         weights = rest.pop(0) if attention else None
         self.history.write({s.name: c for s, c in zip(self.sessions.states, rest, strict=True)})
         return TopK(scores, ids, weights)
-
-    def move(self, source: int, target: int) -> None:
-        self.memory.move(source, target)
-        self.history.move(source, target)
