@@ -56,7 +56,7 @@ MUTANTS = [
         "engine/executors/history.py",
         "        self.ancestors[target] = self.ancestors[source]\n",
         "",
-        "tests/test_executors.py -k schedule",
+        "tests/test_executors.py -k ancestors",
     ),
     Mutant(
         "state is not moved with its slot",

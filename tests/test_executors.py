@@ -137,6 +137,25 @@ def test_any_schedule_of_joins_moves_and_reorderings_leaves_a_slot_untouched(
             slot.prefixes = [[*p, int(rng.integers(4, 47))] for p in slot.prefixes]
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_moved_slot_takes_its_ancestors_along(backend: str) -> None:
+    rng = np.random.default_rng(4)
+    lane = executor(backend, "glu", beams=3, slots=2)
+    slots: list[Slot] = []
+    join(lane, slots, [random_source(rng, 20) for _ in range(2)])
+    for step in range(10):
+        if step == 5:
+            leave(lane, slots, 0)
+        # the first slot keeps its beams in place, the second turns them round at every step
+        turns = [0, 1][-len(slots) :]
+        parents = np.array([[(beam + turn) % 3 for beam in range(3)] for turn in turns])
+        for slot, order in zip(slots, parents, strict=True):
+            slot.prefixes = [slot.prefixes[p] for p in order]
+        check("glu", lane, slots, lane.step(len(slots), inputs(lane, slots, parents), attention=True))
+        for slot in slots:
+            slot.prefixes = [[*p, int(rng.integers(4, 47))] for p in slot.prefixes]
+
+
 def started(backend: str, name: str = "glu", beams: int = 2) -> tuple[Executor, list[Slot]]:
     rng = np.random.default_rng(11)
     lane = executor(backend, name, beams, slots=3)
