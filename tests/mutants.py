@@ -239,30 +239,28 @@ def applied(mutant: Mutant, text: str) -> str:
     return text.replace(mutant.old, mutant.new)
 
 
-def run(mutant: Mutant, tree: Path) -> tuple[bool, float]:
-    """Whether some test failed with the fault in `tree`, and the seconds it took."""
+def fails(tests: str, tree: Path) -> bool:
+    """Whether some test fails; one that hangs does. Raises RuntimeError when pytest could not run them."""
+    pytest = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests.split()]
+    environment = os.environ | {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
+    try:
+        done = subprocess.run(pytest, cwd=tree, env=environment, capture_output=True, text=True, timeout=600)
+    except subprocess.TimeoutExpired:
+        return True
+    if done.returncode not in (0, 1):
+        raise RuntimeError(f"pytest could not run {tests}:\n{done.stdout}{done.stderr}")
+    return done.returncode == 1
+
+
+def caught(mutant: Mutant, tree: Path) -> bool:
+    """Whether the tests notice the fault, put into `tree` for as long as they run."""
     path = tree / mutant.file
     sound = path.read_text(encoding="utf-8")
     path.write_text(applied(mutant, sound), encoding="utf-8")
-    began = time.monotonic()
     try:
-        pytest = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
-        environment = os.environ | {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
-        done = subprocess.run(
-            [*pytest, *mutant.tests.split()],
-            cwd=tree,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=600,
-        )
-    except subprocess.TimeoutExpired:  # a hang is noticed, too
-        return True, time.monotonic() - began
+        return fails(mutant.tests, tree)
     finally:
         path.write_text(sound, encoding="utf-8")
-    if done.returncode not in (0, 1):
-        raise RuntimeError(f"{mutant.name!r}: pytest could not run:\n{done.stdout}{done.stderr}")
-    return done.returncode == 1, time.monotonic() - began
 
 
 def main(names: list[str]) -> int:
@@ -272,10 +270,15 @@ def main(names: list[str]) -> int:
         tree = Path(folder) / "project" / "convoy"  # ../shared must not be found: the clone tests itself
         ignored = shutil.ignore_patterns(".git", ".venv", "__pycache__", ".*_cache", ".hypothesis", "runs")
         shutil.copytree(ROOT, tree, ignore=ignored)
+        for tests in sorted({m.tests for m in chosen}):  # a fault proves nothing to tests that fail anyway
+            if fails(tests, tree):
+                print(f"{tests}: fails without any fault; mend that first")
+                return 1
         for mutant in chosen:
-            caught, seconds = run(mutant, tree)
-            survived += not caught
-            print(f"{'caught  ' if caught else 'SURVIVED'} {seconds:6.1f} s  {mutant.name}", flush=True)
+            began, found = time.monotonic(), caught(mutant, tree)
+            survived += not found
+            seconds = time.monotonic() - began
+            print(f"{'caught  ' if found else 'SURVIVED'} {seconds:6.1f} s  {mutant.name}", flush=True)
     print(f"{len(chosen) - survived} of {len(chosen)} faults caught")
     return 1 if survived else 0
 
