@@ -221,7 +221,7 @@ def _stack(values: Mapping[str, Any], side: str) -> StackConfig:
         ffn_dim=values[f"{side}_ffn_embed_dim"],
         heads=values[f"{side}_attention_heads"],
         kernel_sizes=tuple(values[f"{side}_kernel_size_list"]),
-        conv_type=values[f"{side}_conv_type"],
+        mixer=values[f"{side}_conv_type"],
         glu=values[f"{side}_glu"],
         weight_softmax=values["weight_softmax"],
         normalize_before=values[f"{side}_normalize_before"],

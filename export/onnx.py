@@ -6,15 +6,16 @@ form; `engine/executors/onnx.py` makes them when a session is opened.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from engine.bundle import PRECISIONS, Bundle, add_files, graph_name
-from engine.config import SOURCE, ModelConfig
+from engine.config import SOURCE, ModelConfig, StateSpec
 from engine.models import build
-from engine.models.dynamicconv import DynamicConv
+from engine.models.model import Model, Past
 from engine.models.select import select
 from export.ops import OPS
 from export.symbols import Dim, Graph, Weight
@@ -39,8 +40,8 @@ def encoder_graph(config: ModelConfig, precision: str) -> bytes:
 
 
 def step_graph(config: ModelConfig, precision: str) -> bytes:
-    """One decoding step with selection. Inputs are StepInput's, `memory.*`, `mask`, `state.*`, `index.*`;
-    outputs are TopK's and `column.*`, the new column of each state."""
+    """One decoding step with selection. Inputs are StepInput's, `memory.*` with `mask`, `state.*` with
+    `index.*`, `cache.*` with `lineage`; outputs are TopK's and `column.*`, the new column of each state."""
     g = Graph(precision, OPS)
     model: Any = _symbolic(config, g)
     rows: tuple[Dim, ...] = ("slots", "beams")
@@ -48,24 +49,38 @@ def step_graph(config: ModelConfig, precision: str) -> bytes:
     forced, banned = g.input("forced", rows, "int"), g.input("banned", (*rows, "bans"), "int")
     temperature = g.input("temperature", ("slots",), "float")
     unk_penalty, k = g.input("unk_penalty", ("slots",), "float"), g.input("k", (1,), "int")
-    mask = g.input("mask", ("slots", "source"), "float")
+    mask = g.input("mask", ("slots", "source"), "float") if model.memory_spec else None
     memory = {
         s.name: g.input(
             f"memory.{s.name}", ("slots", *("source" if d == SOURCE else d for d in s.shape)), "float"
         )
         for s in model.memory_spec
     }
-    states = model.state_spec
-    rings = {s.name: g.input(f"state.{s.name}", ("slots", s.window, "beams", s.dim), "float") for s in states}
-    windows = sorted({s.window for s in states})
-    index = {w: g.input(f"index.{w}", (*rows, w), "int") for w in windows}
-    features, columns, attention = model.step(tokens, positions, memory, mask, rings, index)
-    logits = model.project(features / temperature[:, None, None])
+    past = _past(g, model.state_spec)
+    features, columns, attention = model.step(tokens, positions, memory, mask, past)
+    scores = model.log_probs(features, temperature)
     on_symbols: Any = select
-    scores, ids = on_symbols(logits, forced, banned, unk_penalty, config.unk, k)
-    outputs = {"scores": scores, "ids": ids, "attention": attention}
-    outputs |= {f"column.{name}": column for name, column in columns.items()}
+    best, ids = on_symbols(scores, forced, banned, unk_penalty, config.unk, k)
+    outputs = {"scores": best, "ids": ids}
+    if attention is not None:
+        outputs["attention"] = attention
+    outputs |= {f"column.{name}": columns[name] for name in (s.name for s in model.state_spec)}
     return g.finish(outputs, "step")
+
+
+def _past(g: Graph, states: Sequence[StateSpec]) -> Past:
+    rings = [s for s in states if not s.heads]
+    windows = sorted({s.window for s in rings})
+    cached: dict[str, Any] = {}
+    for s in (s for s in states if s.heads):
+        shape = ("slots", s.heads, "columns", "beams", s.dim // s.heads)
+        cached[s.name] = g.input(f"cache.{s.name}", shape, "float")
+    ringed: dict[str, Any] = {
+        s.name: g.input(f"state.{s.name}", ("slots", s.window, "beams", s.dim), "float") for s in rings
+    }
+    rows: dict[int, Any] = {w: g.input(f"index.{w}", ("slots", "beams", w), "int") for w in windows}
+    lineage: Any = g.input("lineage", ("slots", "beams", "entries"), "float") if cached else None
+    return Past(ringed, rows, cached, lineage)
 
 
 def graphs(config: ModelConfig) -> dict[str, bytes | Path]:
@@ -82,7 +97,7 @@ def add_graphs(bundle: Bundle) -> Bundle:
     return add_files(bundle.path, graphs(bundle.config))
 
 
-def _symbolic(config: ModelConfig, graph: Graph) -> DynamicConv:
+def _symbolic(config: ModelConfig, graph: Graph) -> Model:
     """A model whose weights are symbols. Built on the meta device: no weight is ever allocated."""
     with torch.device("meta"):
         model = build(config)
@@ -94,7 +109,7 @@ def _symbolic(config: ModelConfig, graph: Graph) -> DynamicConv:
             if id(tensor) not in known:
                 name = names.get(id(tensor), f"{path}.{key}")
                 constant = id(tensor) not in names
-                recipe = {"sinusoids": [*shape, config.pad]} if constant else {"tensor": name}
+                recipe = {"sinusoids": [*shape, module.zero_row]} if constant else {"tensor": name}
                 known[id(tensor)] = Weight(graph, name, shape, recipe)
             del (module._buffers if key in module._buffers else module._parameters)[key]
             setattr(module, key, known[id(tensor)])

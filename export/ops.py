@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from onnx import TensorProto
 
 from engine.kernels.reference import dynamic_conv, dynamic_conv_step
-from export.symbols import Symbol, Weight, broadcast, operand
+from export.symbols import Dim, Symbol, Weight, broadcast, operand
 
 
 def _linear(x: Symbol, weight: Weight, bias: Weight | None = None) -> Symbol:
@@ -84,9 +84,35 @@ def _where(condition: Symbol, a: Any, b: Any) -> Symbol:
     shape = condition.shape
     for value in (a, b):
         shape = broadcast(shape, value.shape) if isinstance(value, Symbol) else shape
-    typed = next(v for v in (a, b) if isinstance(v, Symbol))
+    numbers = condition.like(condition.name, kind="float")
+    typed = next((v for v in (a, b) if isinstance(v, Symbol)), numbers)
     name = typed.graph.emit("Where", condition.name, operand(typed, a), operand(typed, b))
     return typed.like(name, shape)
+
+
+def _cat(parts: Sequence[Symbol], dim: int = 0) -> Symbol:
+    first = parts[0]
+    axis = dim % first.dim()
+    sizes = [part.shape[axis] for part in parts]
+    total: Dim = (
+        sum(s for s in sizes if isinstance(s, int)) if all(isinstance(s, int) for s in sizes) else "+"
+    )
+    name = first.graph.emit("Concat", *(part.name for part in parts), axis=axis)
+    return first.like(name, (*first.shape[:axis], total, *first.shape[axis + 1 :]))
+
+
+def _stack(parts: Sequence[Symbol], dim: int = 0) -> Symbol:
+    return _cat([part.unsqueeze(dim) for part in parts], dim)
+
+
+def _logsumexp(x: Symbol, dim: int) -> Symbol:
+    name = x.graph.emit("ReduceLogSumExp", x.name, x.graph.ints(dim), keepdims=0)
+    axis = dim % x.dim()
+    return x.like(name, x.shape[:axis] + x.shape[axis + 1 :])
+
+
+def _silu(x: Symbol, inplace: bool = False) -> Symbol:
+    return x * x.like(x.graph.emit("Sigmoid", x.name))
 
 
 def _full_like(x: Symbol, value: int) -> Symbol:
@@ -135,11 +161,18 @@ OPS: Final[dict[Callable[..., Any], Callable[..., Any]]] = {
     F.linear: _linear,
     F.embedding: _embedding,
     F.glu: _glu,
+    F.gelu: lambda x, approximate="none": x.like(x.graph.emit("Gelu", x.name, approximate=approximate)),
+    F.silu: _silu,
+    torch.sigmoid: lambda x: x.like(x.graph.emit("Sigmoid", x.name)),
     F.relu: lambda x, inplace=False: x.like(x.graph.emit("Relu", x.name)),
     F.softmax: _softmax,
     F.log_softmax: _log_softmax,
     F.layer_norm: _layer_norm,
     torch.matmul: _matmul,
+    torch.cat: _cat,
+    torch.stack: _stack,
+    torch.logsumexp: _logsumexp,
+    torch.zeros_like: lambda x: _full_like(x, 0),
     torch.topk: _topk,
     torch.where: _where,
     torch.isnan: lambda x: x.like(x.graph.emit("IsNaN", x.name), kind="bool"),

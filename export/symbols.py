@@ -98,7 +98,8 @@ class Symbol:
     def __torch_function__(
         cls, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        graph = next(a.graph for a in args if isinstance(a, Symbol))
+        flat = [a for arg in args for a in (arg if isinstance(arg, (list, tuple)) else (arg,))]
+        graph = next(a.graph for a in flat if isinstance(a, Symbol))
         if func not in graph.ops:
             raise ConfigError(f"{func} has no ONNX form; add one to the table in export/ops.py")
         return graph.ops[func](*args, **(kwargs or {}))
@@ -119,7 +120,8 @@ class Symbol:
         operands = [self.name, operand(self, other)]
         if swap:
             operands.reverse()
-        shape = broadcast(self.shape, other.shape) if isinstance(other, Symbol) else self.shape
+        known = isinstance(other, (Symbol, torch.Tensor))
+        shape = broadcast(self.shape, tuple(other.shape)) if known else self.shape
         return self.like(self.graph.emit(op, *operands), shape, kind)
 
     def __add__(self, other: Any) -> Symbol:
@@ -127,6 +129,12 @@ class Symbol:
 
     def __sub__(self, other: Any) -> Symbol:
         return self._binary("Sub", other)
+
+    def __radd__(self, other: Any) -> Symbol:
+        return self._binary("Add", other, swap=True)
+
+    def __rsub__(self, other: Any) -> Symbol:
+        return self._binary("Sub", other, swap=True)
 
     def __mul__(self, other: Any) -> Symbol:
         return self._binary("Mul", other)
@@ -140,6 +148,15 @@ class Symbol:
     def __ge__(self, other: Any) -> Symbol:
         return self._binary("GreaterOrEqual", other, "bool")
 
+    def __gt__(self, other: Any) -> Symbol:
+        return self._binary("Greater", other, "bool")
+
+    def __lt__(self, other: Any) -> Symbol:
+        return self._binary("Less", other, "bool")
+
+    def __and__(self, other: Any) -> Symbol:
+        return self._binary("And", other, "bool")
+
     def __eq__(self, other: object) -> Symbol:  # type: ignore[override]
         return self._binary("Equal", other, "bool")
 
@@ -149,14 +166,20 @@ class Symbol:
         axis %= self.dim()
         return self._reshape(self.shape[:axis] + tuple(sizes) + self.shape[axis + 1 :])
 
-    def flatten(self, start: int) -> Symbol:
-        merged = self.shape[start:]
+    def flatten(self, start: int, end: int = -1) -> Symbol:
+        end %= self.dim()
+        merged = self.shape[start : end + 1]
         static = all(isinstance(d, int) for d in merged)
-        return self._reshape((*self.shape[:start], math.prod(merged) if static else "*"))
+        middle: Dim = math.prod(merged) if static else "*"
+        return self._reshape((*self.shape[:start], middle, *self.shape[end + 1 :]))
 
     def _reshape(self, shape: tuple[Dim, ...]) -> Symbol:
         # 0 copies the dimension at the same place, so leading dynamic sizes need no arithmetic
-        target = [d if isinstance(d, int) else (-1 if d == "*" else 0) for d in shape]
+        same = [d == mine for d, mine in zip(shape, self.shape, strict=False)] + [False] * len(shape)
+        target = [
+            d if isinstance(d, int) else (0 if kept else -1) for d, kept in zip(shape, same, strict=False)
+        ]
+        assert target.count(-1) < 2, f"{self.name}: two sizes of {shape} are only known at run time"
         return self.like(self.graph.emit("Reshape", self.name, self.graph.ints(*target)), shape)
 
     def permute(self, *axes: int) -> Symbol:
@@ -178,11 +201,35 @@ class Symbol:
         return self.like(name, (*self.shape[:axis], 1, *self.shape[axis:]))
 
     def mean(self, axis: int) -> Symbol:
-        name = self.graph.emit("ReduceMean", self.name, self.graph.ints(axis), keepdims=0)
+        return self._reduce("ReduceMean", axis)
+
+    def sum(self, axis: int) -> Symbol:
+        return self._reduce("ReduceSum", axis)
+
+    def _reduce(self, op: str, axis: int) -> Symbol:
+        axis %= self.dim()
+        name = self.graph.emit(op, self.name, self.graph.ints(axis), keepdims=0)
         return self.like(name, self.shape[:axis] + self.shape[axis + 1 :])
+
+    def abs(self) -> Symbol:
+        return self.like(self.graph.emit("Abs", self.name))
+
+    def to(self, dtype: torch.dtype) -> Symbol:
+        kind = {torch.float32: "float", torch.int64: "int", torch.bool: "bool"}[dtype]
+        return self.like(self.graph.emit("Cast", self.name, to=TYPES[kind]), kind=kind)
+
+    def split(self, sizes: Sequence[int], axis: int) -> list[Symbol]:
+        axis %= self.dim()
+        name = self.graph.emit("Split", self.name, self.graph.ints(*sizes), outputs=len(sizes), axis=axis)
+        shapes = [(*self.shape[:axis], size, *self.shape[axis + 1 :]) for size in sizes]
+        names = [name] + [f"{name}.{i}" for i in range(1, len(sizes))]
+        return [self.like(part, shape) for part, shape in zip(names, shapes, strict=True)]
 
     def clamp(self, min: int) -> Symbol:  # noqa: A002  (torch's name)
         return self._binary("Max", min)
+
+    def clamp_max(self, most: int) -> Symbol:
+        return self._binary("Min", most)
 
     def cumsum(self, axis: int) -> Symbol:
         at = self.graph.constant(axis % self.dim(), np.int64)
@@ -212,13 +259,22 @@ class Symbol:
         return result
 
     def _slice(self, axis: int, item: slice) -> Symbol:
-        size = self.shape[axis]
+        size, step = self.shape[axis], item.step or 1
         begin, end = item.start or 0, item.stop if item.stop is not None else 2**31
+        left: Dim = (
+            "?"  # a part of a size that is only known at run time, unless the part is counted from its end
+        )
         if isinstance(size, int):
-            begin, end, _ = item.indices(size)
-        shape = (*self.shape[:axis], end - begin, *self.shape[axis + 1 :])
+            begin, end, step = item.indices(size)
+            left = len(range(begin, end, step))
+        elif begin < 0 and item.stop is None and step == 1:
+            left = -begin
+        elif begin >= 0 and end < 2**31 and end >= 0:
+            left = len(range(begin, end, step))
         ints = self.graph.ints
-        return self.like(self.graph.emit("Slice", self.name, ints(begin), ints(end), ints(axis)), shape)
+        bounds = [ints(begin), ints(end), ints(axis)] + ([ints(step)] if step != 1 else [])
+        shape = (*self.shape[:axis], left, *self.shape[axis + 1 :])
+        return self.like(self.graph.emit("Slice", self.name, *bounds), shape)
 
 
 class Weight(Symbol):
@@ -237,6 +293,8 @@ class Weight(Symbol):
 def operand(symbol: Symbol, other: Any) -> str:
     if isinstance(other, Symbol):
         return other.name
+    if isinstance(other, torch.Tensor):
+        other = other.numpy()
     return symbol.graph.constant(other, np.float32 if symbol.kind == "float" else np.int64)
 
 

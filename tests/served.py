@@ -17,7 +17,7 @@ import uvicorn
 from engine.api import Service, ServiceSettings
 from engine.bundle import Description, write_bundle
 from engine.config import ModelConfig, StackConfig
-from engine.models import ARCHITECTURES
+from engine.models import build
 from export.onnx import graphs
 from server.app import Server, create_app
 from server.metrics import Metrics
@@ -57,7 +57,7 @@ def bundles() -> Path:
         config = ModelConfig(
             "dynamicconv", VOCABULARY, VOCABULARY, STACK, STACK, max_source=SOURCE, max_target=TARGET + 1
         )
-        model = ARCHITECTURES["dynamicconv"](config)
+        model = build(config)
         model.initialise(seed=seed)
         generator = torch.Generator().manual_seed(seed)
         with torch.no_grad():

@@ -54,7 +54,7 @@ def changed(**changes):
         ({"encoder__kernel_sizes": [4]}, "encoder: kernel widths must be odd"),
         ({"encoder__conv_dim": 46}, "conv_dim 46 is not a multiple of heads 4"),
         ({"decoder__heads": 3}, "embed_dim 32 is not a multiple of heads 3"),
-        ({"decoder__conv_type": "wide"}, "neither 'dynamic' nor 'lightweight'"),
+        ({"decoder__mixer": "wide"}, "mixer 'wide' is none of 'dynamic', 'lightweight'"),
         ({"decoder__ffn_dim": 0}, "decoder: all widths must be positive"),
         ({"decoder__embed_dim": 64}, "same embed_dim"),
         ({"encoder__input_dim": 8}, "belong to the decoder"),
@@ -62,8 +62,8 @@ def changed(**changes):
         ({"share_embeddings": True, "source_vocab": 47, "decoder__input_dim": 8}, "equal embedding widths"),
         ({"share_output": True, "decoder__output_dim": 8}, "share_output needs input_dim == output_dim"),
         ({"max_target": 1}, "at least 2"),
-        ({"unk": 2}, "four different ids"),
-        ({"unk": 900}, "four different ids"),
+        ({"unk": 2}, "must be different ids"),
+        ({"unk": 900}, "must be different ids"),
     ],
 )
 def test_an_impossible_configuration_is_refused_by_name(changes, complaint):
@@ -82,7 +82,7 @@ def test_all_faults_of_a_configuration_come_together():
 
 
 def test_an_architecture_is_never_looked_up_outside_the_table():
-    with pytest.raises(ConfigError, match="unknown architecture 'os'; known are .'dynamicconv'"):
+    with pytest.raises(ConfigError, match="unknown architecture 'os'; known are .*'dynamicconv'"):
         load(replace(GOOD, architecture="os"), {})
 
 

@@ -36,7 +36,7 @@ def reference(name: str, slot: Slot) -> tuple[np.ndarray, np.ndarray]:
         memory = {k: v.expand(len(slot.prefixes), *v.shape[1:]) for k, v in memory.items()}
         mask = torch.zeros(len(slot.prefixes), source.shape[1])
         features, attention = net.decode(torch.tensor(slot.prefixes), memory, mask)
-        scores = torch.log_softmax(net.project(features[:, -1]), -1)
+        scores = net.log_probs(features[:, -1])
     return scores.numpy(), attention[:, -1].numpy()
 
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from engine.models import load
+from engine.models.model import Past
 from tests.golden_fixtures import fixture, folder, imported, parameters, right_padded
 
 BATCHES = range(6)
@@ -46,7 +47,7 @@ def test_teacher_forced_log_probabilities_equal_the_reference(name):
         previous = arrays[f"{prefix}_prev"]
         memory, mask = memory_of(model, arrays[f"{prefix}_src"])
         features, _ = model.decode(torch.from_numpy(previous), memory, mask)
-        scores = model.project(features).log_softmax(-1)
+        scores = model.log_probs(features)
         tokens = previous != 1
         close(scores[torch.from_numpy(tokens)], arrays[f"{prefix}_lprobs"][tokens])
         checked += 1
@@ -62,7 +63,7 @@ def test_the_encoder_equals_the_reference_at_tokens(name):
     for prefix in found:
         source = arrays[f"{prefix}_src"]
         tokens, real, _ = prepared(source)
-        encoded = model.encoder(tokens, torch.arange(tokens.shape[1]), real[:, :, None])
+        encoded = model.encoder(tokens, torch.arange(tokens.shape[1]), real)
         close(encoded[tokens != 1], arrays[f"{prefix}_enc"][source != 1])
 
 
@@ -110,7 +111,7 @@ def test_steps_equal_the_full_pass_while_beams_change_places(name):
                     column = torch.arange(slots) * window + then % window
                     index[window][:, place[h], window - 1 - age] = column * beams + beam
         positions = torch.full((slots, 1), step)
-        found = model.step(tokens, positions, memory, mask, rings, index)
+        found = model.step(tokens, positions, memory, mask, Past(rings, index, {}, None))
         for h in range(beams):
             close(found.features[:, place[h]], full[h][:, step].numpy(), 2e-5)
         for ring_name, column in found.columns.items():
@@ -135,7 +136,7 @@ def test_real_hypotheses_have_the_scores_of_the_reference():
         previous[target == 1] = 1
         memory, mask = memory_of(model, source)
         features, _ = model.decode(torch.from_numpy(previous), memory, mask)
-        scores = model.project(features).log_softmax(-1)
+        scores = model.log_probs(features)
         picked = scores.gather(2, torch.from_numpy(target)[:, :, None])[:, :, 0].numpy()
         real = target != 1
         close(torch.from_numpy((picked * real).sum(1) / real.sum(1)), [h["score"] for h in result["hyps"]])

@@ -94,23 +94,27 @@ def shorter(recipe: Recipe, tmp_path: Path, **changes: object) -> Recipe:
     return load(path, "cpu", {k: str(v) for k, v in changes.items()})
 
 
-def test_the_fused_loss_equals_torchs_cross_entropy_in_value_and_gradients() -> None:
+@pytest.mark.parametrize("biased", [False, True])
+def test_the_fused_loss_equals_torchs_cross_entropy_in_value_and_gradients(biased: bool) -> None:
     torch.manual_seed(0)
     features = torch.randn(1100, 16, requires_grad=True)
     weight = torch.randn(37, 16, requires_grad=True)
     target = torch.randint(0, 37, (1100,))
-    loss, nll = linear_cross_entropy(features, weight, target, smoothing=0.1, pad=1)
+    bias = torch.randn(37, requires_grad=True) if biased else None
+    loss, nll = linear_cross_entropy(features, weight, bias, target, smoothing=0.1, pad=1)
     loss.backward()
-    got = features.grad.clone(), weight.grad.clone()
-    features.grad = weight.grad = None
-    logits = F.linear(features, weight)
+    parameters = [features, weight, *([bias] if biased else [])]
+    got = [p.grad.clone() for p in parameters]
+    for parameter in parameters:
+        parameter.grad = None
+    logits = F.linear(features, weight, bias)
     want = F.cross_entropy(logits, target, ignore_index=1, label_smoothing=0.1, reduction="sum")
     want.backward()
     torch.testing.assert_close(loss, want, rtol=1e-5, atol=1e-3)
     plain = F.cross_entropy(logits, target, ignore_index=1, reduction="sum")
     torch.testing.assert_close(nll, plain.detach(), rtol=1e-5, atol=1e-3)
-    torch.testing.assert_close(got[0], features.grad, rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(got[1], weight.grad, rtol=1e-4, atol=1e-3)
+    for ours, parameter in zip(got, parameters, strict=True):
+        torch.testing.assert_close(ours, parameter.grad, rtol=1e-4, atol=1e-3)
 
 
 def test_the_rate_rises_linearly_then_falls_as_the_schedule_says() -> None:

@@ -15,17 +15,26 @@ class _LinearCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, features: Tensor, weight: Tensor, target: Tensor, smoothing: float, pad: int
+        ctx: Any,
+        features: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        target: Tensor,
+        smoothing: float,
+        pad: int,
     ) -> tuple[Tensor, Tensor]:
         vocab = weight.shape[0]
         w = weight.to(features.dtype)
         grad_features = torch.empty_like(features)
         grad_weight = torch.zeros_like(weight, dtype=torch.float32)
+        grad_bias = None if bias is None else torch.zeros_like(bias, dtype=torch.float32)
         loss = nll = features.new_zeros((), dtype=torch.float32)
         for begin in range(0, features.shape[0], CHUNK):
             f, t = features[begin : begin + CHUNK], target[begin : begin + CHUNK]
             real = (t != pad).float()
             logits = (f @ w.T).float()
+            if bias is not None:
+                logits += bias
             top = logits.amax(-1, keepdim=True)
             chosen = logits.gather(1, t[:, None]).squeeze(1)
             mean = logits.mean(-1)
@@ -36,24 +45,34 @@ class _LinearCrossEntropy(torch.autograd.Function):
             loss = loss + ((norm - (1 - smoothing) * chosen - smoothing * mean) * real).sum()
             p.div_(total).sub_(smoothing / vocab)
             p.scatter_add_(1, t[:, None], p.new_full((len(t), 1), smoothing - 1.0))
-            g = p.mul_(real[:, None]).to(features.dtype)
+            p.mul_(real[:, None])
+            if grad_bias is not None:
+                grad_bias += p.sum(0)
+            g = p.to(features.dtype)
             grad_features[begin : begin + CHUNK] = g @ w
             grad_weight += g.T @ f
-        ctx.save_for_backward(grad_features, grad_weight)
+        ctx.save_for_backward(grad_features, grad_weight, grad_bias)
         return loss, nll.detach()
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
-        features, weight = ctx.saved_tensors
-        return features * grad.to(features.dtype), weight * grad, None, None, None
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        features, weight, bias = ctx.saved_tensors
+        each = features * grad.to(features.dtype), weight * grad, None if bias is None else bias * grad
+        return *each, None, None, None
 
 
 def linear_cross_entropy(
-    features: Tensor, weight: Tensor, target: Tensor, *, smoothing: float, pad: int
+    features: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    target: Tensor,
+    *,
+    smoothing: float,
+    pad: int,
 ) -> tuple[Tensor, Tensor]:
     """Sum over non-pad rows of the label-smoothed loss, and of the plain negative log-likelihood (nats).
 
-    features: [rows, dim]; weight: [vocab, dim]; target: int [rows]. Smoothing mass is spread over the whole
-    vocabulary, as in the reference ("label_smoothed_cross_entropy").
+    features: [rows, dim]; weight: [vocab, dim]; bias: [vocab]; target: int [rows]. Smoothing mass is spread
+    over the whole vocabulary, as in the reference ("label_smoothed_cross_entropy").
     """
-    return _LinearCrossEntropy.apply(features, weight, target, smoothing, pad)  # type: ignore[no-any-return]
+    return _LinearCrossEntropy.apply(features, weight, bias, target, smoothing, pad)  # type: ignore[no-any-return]

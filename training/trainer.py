@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from tqdm import tqdm
 
-from engine.models.dynamicconv import Dropout, DynamicConv
+from engine.models import build as build_model
+from engine.models.model import Dropout, Model
 from training import data
 from training.loss import linear_cross_entropy
 from training.recipe import Recipe, Train
@@ -34,7 +35,7 @@ def rate(train: Train, update: int) -> float:
     return low + (train.learning_rate - low) * 0.5 * (1 + math.cos(math.pi * progress))
 
 
-def build(recipe: Recipe) -> DynamicConv:
+def build(recipe: Recipe) -> Model:
     train = recipe.train
     dropout = Dropout(
         residual=train.dropout,
@@ -42,7 +43,7 @@ def build(recipe: Recipe) -> DynamicConv:
         relu=train.relu_dropout,
         weight=train.weight_dropout,
     )
-    return DynamicConv(recipe.config(), dropout)
+    return build_model(recipe.config(), dropout)
 
 
 class Trainer:
@@ -147,11 +148,10 @@ class Trainer:
             positions = torch.arange(source.shape[1], device=source.device)
             memory = model.encode(source, positions, real)
             features, _ = model.decode(previous, memory, mask)
-        tied = model.decoder.embed_tokens if model.config.share_output else model.decoder.output_projection
         flat = features.flatten(0, 1).to(torch.bfloat16)
         keep = target.flatten() != model.config.pad
         return linear_cross_entropy(
-            flat[keep], tied.weight, target.flatten()[keep], smoothing=train.smoothing, pad=model.config.pad
+            flat[keep], *model.output, target.flatten()[keep], smoothing=train.smoothing, pad=model.config.pad
         )
 
     def _prepare(self, folder: Path) -> tuple[data.Pairs, data.Pairs]:

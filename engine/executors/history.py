@@ -1,23 +1,78 @@
-"""Beam history without reordering: rings of decoder state and one index of ancestors.
+"""What hypotheses remember, without reordering: rings of the newest columns, caches of all of them.
 
-All slots of a lane share one clock. At clock c each layer writes its column c mod window, whatever a slot's
-own step; a slot placed later reads zeros for the time before. Which row a hypothesis continues is followed
-through `ancestors`, so reordering beams moves a few small integers and no state.
+Beams are followed through small integers; no state is ever permuted. Everything lives in one array namespace
+(numpy, or torch by array_api_compat).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from engine.config import StateSpec
 
+COLUMNS: Final = (
+    32  # a cache's length is a multiple of this, so that sums over it are bit-equal for any length
+)
+
+
+class Remembered(NamedTuple):
+    """What the active slots remember before a step; see `engine.models.model.Past`."""
+
+    rings: dict[str, Any]
+    rows: dict[int, Any]
+    caches: dict[str, Any]
+    lineage: Any
+
 
 class History:
-    """Decoder state of one lane in the array namespace `xp` (numpy, or torch by array_api_compat).
+    """All decoder state of one lane."""
 
-    rings: by name, [slots, window, beams, dim]. ancestors: int64 [slots, beams, longest window]; entry a is
-    the slot-local beam that held this hypothesis a + 1 steps ago.
+    def __init__(
+        self, specs: Sequence[StateSpec], slots: int, beams: int, xp: Any, device: Any, dtype: Any
+    ) -> None:
+        lane = slots, beams, xp, device, dtype
+        self.rings = Rings([s for s in specs if not s.heads], *lane)
+        cached = [s for s in specs if s.heads]
+        self.caches = Caches(cached, *lane) if cached else None
+
+    def advance(self, parents: Any, positions: Any) -> Remembered:
+        """Follow `parents` (int64 [n, beams]) to the step at `positions` (int64 [n, 1])."""
+        n = parents.shape[0]
+        rows = self.rings.advance(parents)
+        rings = {name: ring[:n] for name, ring in self.rings.rings.items()}
+        if self.caches is None:
+            return Remembered(rings, rows, {}, None)
+        lineage = self.caches.advance(parents, positions)
+        return Remembered(rings, rows, self.caches.view(n), lineage)
+
+    def write(self, columns: dict[str, Any], positions: Any) -> None:
+        """Store this step's column [n, beams, dim] of each state."""
+        self.rings.write({name: c for name, c in columns.items() if name in self.rings.rings})
+        if self.caches is not None:
+            self.caches.write(
+                {name: c for name, c in columns.items() if name in self.caches.blocks}, positions
+            )
+
+    def clear(self, slot: int) -> None:
+        """Zeros: the padding before a first token, and no trace of who was here before."""
+        self.rings.clear(slot)
+        if self.caches is not None:
+            self.caches.clear(slot)
+
+    def move(self, source: int, target: int) -> None:
+        self.rings.move(source, target)
+        if self.caches is not None:
+            self.caches.move(source, target)
+
+
+class Rings:
+    """The last columns of each state, for states of a fixed window.
+
+    All slots of a lane share one clock. At clock c each layer writes its column c mod window, whatever a
+    slot's own step; a slot placed later reads zeros for the time before. rings: by name, [slots, window,
+    beams, dim]. ancestors: int64 [slots, beams, longest window]; entry a is the slot-local beam that held this
+    hypothesis a + 1 steps ago.
     """
 
     def __init__(
@@ -34,26 +89,23 @@ class History:
         self._age = xp.arange(1, longest + 1, dtype=xp.int64, device=device)
 
     def advance(self, parents: Any) -> dict[int, Any]:
-        """Follow `parents` (int64 [n, beams]) one step. Returns, by window, the rows of ring.flatten(0, 2)
-        to read: int64 [n, beams, window], oldest first."""
+        """Follow `parents` one step. Returns, by window, the rows of ring.flatten(0, 2) to read: int64 [n,
+        beams, window], oldest first."""
         xp, n, longest = self.xp, parents.shape[0], self.ancestors.shape[2]
         if longest > 1:
             earlier = self.ancestors[:n, :, : longest - 1]
-            index = xp.broadcast_to(parents[:, :, None], earlier.shape)
-            earlier = xp.take_along_axis(earlier, index, axis=1)
-            self.ancestors[:n, :, 1:] = earlier
+            self.ancestors[:n, :, 1:] = _follow(xp, earlier, parents)
         self.ancestors[:n, :, 0] = parents
         return {w: self._rows(n, w) for w in self.windows}
 
     def write(self, columns: dict[str, Any]) -> None:
-        """Store this step's column [n, beams, dim] of each state and let the clock tick."""
+        """Store this step's columns and let the clock tick."""
         for name, column in columns.items():
             ring = self.rings[name]
             ring[: column.shape[0], self.clock % ring.shape[1]] = column
         self.clock += 1
 
     def clear(self, slot: int) -> None:
-        """Zeros: the padding before a first token, and no trace of who was here before."""
         for ring in self.rings.values():
             ring[slot] = 0.0
         self.ancestors[slot] = 0
@@ -67,3 +119,92 @@ class History:
         columns = (self.clock - self._age[:window]) % window
         rows = (self._slot[:n] * window + columns) * self.beams + self.ancestors[:n, :, :window]
         return self.xp.flip(rows, axis=-1)
+
+
+class Caches:
+    """Every column since the first token, for states that never forget.
+
+    Column p of a slot is its own position p, so an answer does not depend on when its request joined. blocks:
+    by name, [slots, heads, columns, beams, dim / heads], no longer than the longest active hypothesis needs.
+    writers: int64 [slots, beams, columns]; which beam wrote each column of a hypothesis.
+    """
+
+    def __init__(
+        self, specs: Sequence[StateSpec], slots: int, beams: int, xp: Any, device: Any, dtype: Any
+    ) -> None:
+        self.specs, self.slots, self.beams, self.xp = list(specs), slots, beams, xp
+        self.device, self.dtype = device, dtype
+        self.steps = [0] * slots  # the host's own count, which decides how long the blocks are
+        self._beam = xp.arange(beams, dtype=xp.int64, device=device)
+        self._slot = xp.arange(slots, dtype=xp.int64, device=device)
+        self._allocate(COLUMNS)
+
+    def advance(self, parents: Any, positions: Any) -> Any:
+        """Follow `parents` to the step at `positions`. Returns the lineage [n, beams, columns * beams]."""
+        xp, n = self.xp, parents.shape[0]
+        needed = -(-max(self.steps[:n]) // COLUMNS) * COLUMNS
+        if max(needed, COLUMNS) != self.writers.shape[2]:
+            self._resize(max(needed, COLUMNS))
+        writers = _follow(xp, self.writers[:n], parents)
+        at = self._slot[:n], positions[:, 0]
+        writers[at[0], :, xp.where(at[1] > 0, at[1] - 1, 0)] = parents
+        self.writers[:n] = writers
+        column = xp.arange(writers.shape[2], dtype=xp.int64, device=self.device)
+        past = (column < positions)[:, None, :, None]  # [n, 1, columns, 1]
+        own = (writers[:, :, :, None] == self._beam) & past
+        lineage = xp.zeros(own.shape, dtype=self.dtype, device=self.device)
+        lineage = xp.where(own, lineage, -xp.inf)
+        return xp.reshape(lineage, (n, self.beams, writers.shape[2] * self.beams))
+
+    def view(self, n: int) -> dict[str, Any]:
+        return {name: block[:n] for name, block in self.blocks.items()}
+
+    def write(self, columns: dict[str, Any], positions: Any) -> None:
+        n = positions.shape[0]
+        if max(self.steps[:n]) >= self.writers.shape[2]:
+            self._resize(self.writers.shape[2] + COLUMNS)
+        slots, at = self._slot[:n], positions[:, 0]
+        for spec in self.specs:
+            block, column = self.blocks[spec.name], columns[spec.name]
+            parts = self.xp.reshape(column, (n, self.beams, spec.heads, spec.dim // spec.heads))
+            block[slots, :, at] = self.xp.permute_dims(parts, (0, 2, 1, 3))
+        for slot in range(n):
+            self.steps[slot] += 1
+
+    def clear(self, slot: int) -> None:
+        self.steps[slot] = 0
+        self.writers[slot] = 0
+        for block in self.blocks.values():
+            block[slot] = 0.0  # masked, but 0 times what was left here must not make NaN
+
+    def move(self, source: int, target: int) -> None:
+        self.steps[target] = self.steps[source]
+        self.writers[target] = self.writers[source]
+        for block in self.blocks.values():
+            block[target] = block[source]
+
+    def _allocate(self, columns: int) -> None:
+        xp = self.xp
+        self.writers = xp.zeros((self.slots, self.beams, columns), dtype=xp.int64, device=self.device)
+        self.blocks = {
+            s.name: xp.zeros(
+                (self.slots, s.heads, columns, self.beams, s.dim // s.heads),
+                dtype=self.dtype,
+                device=self.device,
+            )
+            for s in self.specs
+        }
+
+    def _resize(self, columns: int) -> None:
+        writers, blocks = self.writers, self.blocks
+        shared = min(columns, writers.shape[2])
+        self._allocate(columns)
+        self.writers[:, :, :shared] = writers[:, :, :shared]
+        for name, block in self.blocks.items():
+            block[:, :, :shared] = blocks[name][:, :, :shared]
+
+
+def _follow(xp: Any, table: Any, parents: Any) -> Any:
+    """Rows of int64 [n, beams, columns] that each beam continues."""
+    index = xp.broadcast_to(parents[:, :, None], table.shape)
+    return xp.take_along_axis(table, index, axis=1)

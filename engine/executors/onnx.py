@@ -50,7 +50,7 @@ def open_sessions(
     made: dict[str, Array] = {}
     encoder = _session(graphs["encoder"], weights, threads, made)
     step = _session(graphs["step"], weights, threads, made)
-    return Sessions(config, encoder, step, tuple(_memory(step)), tuple(_states(step)))
+    return Sessions(config, encoder, step, tuple(_memory(step)), tuple(_states(step, config.max_target - 1)))
 
 
 def share_threads(threads: int) -> None:
@@ -154,12 +154,16 @@ def _memory(step: ort.InferenceSession) -> list[MemorySpec]:
     return specs
 
 
-def _states(step: ort.InferenceSession) -> list[StateSpec]:
-    return [
-        StateSpec(node.name.removeprefix("state."), node.shape[1], node.shape[3])
-        for node in step.get_inputs()
-        if node.name.startswith("state.")
-    ]
+def _states(step: ort.InferenceSession, longest: int) -> list[StateSpec]:
+    specs = []
+    for node in step.get_inputs():
+        kind, _, name = node.name.partition(".")
+        if kind == "state":
+            specs.append(StateSpec(name, node.shape[1], node.shape[3]))
+        elif kind == "cache":
+            heads, width = node.shape[1], node.shape[4]
+            specs.append(StateSpec(name, longest, heads * width, heads))
+    return specs
 
 
 class OnnxExecutor(SlotExecutor):
@@ -177,7 +181,7 @@ class OnnxExecutor(SlotExecutor):
         return dict(zip(names, self.sessions.encoder.run(names, feeds), strict=True))
 
     def step(self, n: int, inputs: StepInput, *, attention: bool = False) -> TopK:
-        index = self.history.advance(inputs.parents)
+        past = self.history.advance(inputs.parents, inputs.positions)
         memory, mask = self.memory.view(n)
         feeds = {
             "tokens": inputs.tokens,
@@ -187,13 +191,17 @@ class OnnxExecutor(SlotExecutor):
             "temperature": inputs.temperature,
             "unk_penalty": inputs.unk_penalty,
             "k": np.array([min(inputs.k, self.limits.vocab)], np.int64),
-            "mask": mask,
         }
-        feeds |= {f"memory.{name}": block for name, block in memory.items()}
-        feeds |= {f"state.{name}": ring[:n] for name, ring in self.history.rings.items()}
-        feeds |= {f"index.{window}": np.ascontiguousarray(rows) for window, rows in index.items()}
+        if memory:
+            feeds |= {"mask": mask} | {f"memory.{name}": block for name, block in memory.items()}
+        feeds |= {f"state.{name}": ring for name, ring in past.rings.items()}
+        feeds |= {f"index.{window}": np.ascontiguousarray(rows) for window, rows in past.rows.items()}
+        if past.caches:
+            feeds |= {"lineage": past.lineage} | {f"cache.{name}": c for name, c in past.caches.items()}
+        attention = attention and bool(memory)
         wanted = ["scores", "ids", *(["attention"] if attention else []), *self._columns]
         scores, ids, *rest = self.sessions.step.run(wanted, feeds)
         weights = rest.pop(0) if attention else None
-        self.history.write({s.name: c for s, c in zip(self.sessions.states, rest, strict=True)})
+        columns = {s.name: c for s, c in zip(self.sessions.states, rest, strict=True)}
+        self.history.write(columns, inputs.positions)
         return TopK(scores, ids, weights)

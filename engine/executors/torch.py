@@ -11,14 +11,14 @@ from torch import Tensor
 from engine.executor import StepInput, TopK
 from engine.executors.memory import EncoderBatch
 from engine.executors.slots import Arrays, SlotExecutor
-from engine.models.dynamicconv import DynamicConv
+from engine.models.model import Model, Past
 from engine.models.select import select
 
 
 class TorchExecutor(SlotExecutor):
     """One lane. The model is shared by the lanes of an engine."""
 
-    def __init__(self, model: DynamicConv, beams: int, slots: int, device: str = "cpu") -> None:
+    def __init__(self, model: Model, beams: int, slots: int, device: str = "cpu") -> None:
         specs = model.memory_spec, model.state_spec
         arrays = Arrays(xp, torch.device(device), torch.float32)
         super().__init__(model.config, specs, (beams, slots), arrays)
@@ -31,12 +31,11 @@ class TorchExecutor(SlotExecutor):
 
     @torch.no_grad()
     def step(self, n: int, inputs: StepInput, *, attention: bool = False) -> TopK:
-        index = self.history.advance(inputs.parents)
+        past = Past(*self.history.advance(inputs.parents, inputs.positions))
         memory, mask = self.memory.view(n)
-        rings = {name: ring[:n] for name, ring in self.history.rings.items()}
-        step = self.model.step(inputs.tokens, inputs.positions, memory, mask, rings, index)
-        logits = self.model.project(step.features / inputs.temperature[:, None, None])
+        step = self.model.step(inputs.tokens, inputs.positions, memory, mask, past)
+        log_probs = self.model.log_probs(step.features, inputs.temperature)
         k = min(inputs.k, self.limits.vocab)
-        scores, ids = select(logits, inputs.forced, inputs.banned, inputs.unk_penalty, self.unk, k)
-        self.history.write(step.columns)
+        scores, ids = select(log_probs, inputs.forced, inputs.banned, inputs.unk_penalty, self.unk, k)
+        self.history.write(step.columns, inputs.positions)
         return TopK(scores, ids, step.attention if attention else None)

@@ -10,20 +10,26 @@ import torch
 from numpy.typing import NDArray
 
 from engine.config import ModelConfig
-from engine.errors import BundleError, ConfigError
+from engine.errors import BundleError
 from engine.models.dynamicconv import DynamicConv
+from engine.models.ensemble import Ensemble
+from engine.models.model import Dropout, Model
+from engine.models.transformer import Transformer
 
-ARCHITECTURES: Final = {"dynamicconv": DynamicConv}
+ARCHITECTURES: Final[dict[str, type[Model]]] = {
+    "dynamicconv": DynamicConv,
+    "transformer": Transformer,
+}
 
 
-def build(config: ModelConfig) -> DynamicConv:
-    """A model with uninitialised weights, for evaluation. Raises ConfigError on an unknown architecture."""
-    if config.architecture not in ARCHITECTURES:
-        raise ConfigError(f"unknown architecture {config.architecture!r}; known are {sorted(ARCHITECTURES)}")
-    return ARCHITECTURES[config.architecture](config).eval()
+def build(config: ModelConfig, dropout: Dropout | None = None) -> Model:
+    """A model with uninitialised weights, in evaluation mode. dropout: rates for training."""
+    if config.members:
+        return Ensemble(config, [build(member, dropout) for member in config.members]).eval()
+    return ARCHITECTURES[config.architecture](config, dropout).eval()
 
 
-def load(config: ModelConfig, weights: Mapping[str, NDArray[np.float32]]) -> DynamicConv:
+def load(config: ModelConfig, weights: Mapping[str, NDArray[np.float32]]) -> Model:
     """A model with these weights (names of `weight_shapes`). Raises BundleError naming every weight that is
     missing, left over, or of another shape."""
     model = build(config)
@@ -43,6 +49,6 @@ def load(config: ModelConfig, weights: Mapping[str, NDArray[np.float32]]) -> Dyn
     return model
 
 
-def weight_shapes(model: DynamicConv) -> dict[str, tuple[int, ...]]:
+def weight_shapes(model: Model) -> dict[str, tuple[int, ...]]:
     """Names and shapes of all weights a bundle holds; shared ones once, under their first name."""
     return {name: tuple(p.shape) for name, p in model.named_parameters()}

@@ -1,25 +1,25 @@
-"""From logits to the best allowed tokens of each row: the end of every decoding step."""
+"""From log-probabilities to the best allowed tokens of each row: the end of every decoding step."""
 
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 
 def select(
-    logits: Tensor, forced: Tensor, banned: Tensor, unk_penalty: Tensor, unk: int, k: int
+    scores: Tensor, forced: Tensor, banned: Tensor, unk_penalty: Tensor, unk: int | None, k: int
 ) -> tuple[Tensor, Tensor]:
     """The k best tokens of each row (REFERENCE.md 6, steps 1 to 4).
 
-    logits: float [slots, beams, vocab], temperature already applied. forced: int [slots, beams], the only
-    token allowed or -1. banned: int [slots, beams, M]. unk_penalty: float [slots].
+    scores: log-probabilities [slots, beams, vocab]. forced: int [slots, beams], the only
+    token allowed or -1. banned: int [slots, beams, M]. unk_penalty: float [slots];
+    unk None: the vocabulary has no such token.
     Returns log-probabilities, descending, and token ids, both [slots, beams, k]. Bans and forced tokens never
     renormalise; NaN counts as impossible.
     """
-    scores = F.log_softmax(logits, dim=-1)
-    at_unk = torch.full_like(banned[..., :1], unk)
-    scores = scores.scatter(2, at_unk, scores[..., unk : unk + 1] - unk_penalty[:, None, None])
+    if unk is not None:
+        at_unk = torch.full_like(banned[..., :1], unk)
+        scores = scores.scatter(2, at_unk, scores[..., unk : unk + 1] - unk_penalty[:, None, None])
     only = scores.gather(2, forced.clamp(min=0)[..., None])  # [slots, beams, 1]
     best, ids = torch.topk(scores.scatter(2, banned, -torch.inf), k, dim=-1)
     is_forced = (forced >= 0)[..., None]

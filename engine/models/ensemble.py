@@ -1,0 +1,80 @@
+"""An ensemble: several models of one vocabulary that decide together, as one model.
+
+Probabilities are averaged and so is the attention (REFERENCE.md 6 item 1). Members may differ in architecture
+and size; each keeps its memory and state under its own number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from engine.config import ModelConfig
+from engine.models.model import Model, Past, Step
+
+
+class Ensemble(Model):
+    """Features are those of the members, one after the other along the last axis."""
+
+    def __init__(self, config: ModelConfig, members: Sequence[Model]) -> None:
+        super().__init__()
+        self.config = config
+        self.members = nn.ModuleList(members)
+        self.memory_spec = [replace(s, name=f"{i}.{s.name}") for i, m in self._each() for s in m.memory_spec]
+        self.state_spec = [replace(s, name=f"{i}.{s.name}") for i, m in self._each() for s in m.state_spec]
+
+    def encode(self, tokens: Tensor, positions: Tensor, real: Tensor) -> dict[str, Tensor]:
+        encoded = ((i, member.encode(tokens, positions, real)) for i, member in self._each())
+        return {f"{i}.{name}": part for i, memory in encoded for name, part in memory.items()}
+
+    def step(
+        self, tokens: Tensor, positions: Tensor, memory: Mapping[str, Tensor], mask: Tensor, past: Past
+    ) -> Step:
+        columns: dict[str, Tensor] = {}
+        features, attentions = [], []
+        for i, member in self._each():
+            own = past._replace(rings=_of(i, past.rings), caches=_of(i, past.caches))
+            step = member.step(tokens, positions, _of(i, memory), mask, own)
+            columns |= {f"{i}.{name}": column for name, column in step.columns.items()}
+            features.append(step.features)
+            attentions.append(step.attention)
+        return Step(torch.cat(features, -1), columns, _mean(attentions))
+
+    def decode(
+        self, tokens: Tensor, memory: Mapping[str, Tensor], mask: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
+        found = [member.decode(tokens, _of(i, memory), mask) for i, member in self._each()]
+        return torch.cat([features for features, _ in found], -1), _mean([weights for _, weights in found])
+
+    def log_probs(self, features: Tensor, temperature: Tensor | None = None) -> Tensor:
+        """The logarithm of the members' mean probability."""
+        parts = features.split([m.feature_dim for _, m in self._each()], -1)
+        each = [m.log_probs(part, temperature) for (_, m), part in zip(self._each(), parts, strict=True)]
+        return torch.logsumexp(torch.stack(each), 0) - math.log(len(each))
+
+    @property
+    def feature_dim(self) -> int:
+        return sum(member.feature_dim for _, member in self._each())
+
+    @property
+    def output(self) -> tuple[Tensor, Tensor | None]:
+        raise NotImplementedError("an ensemble has an output projection for each member")
+
+    def _each(self) -> list[tuple[int, Model]]:
+        return [(i, member) for i, member in enumerate(self.members) if isinstance(member, Model)]
+
+
+def _of(number: int, parts: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The parts of one member, under its own names."""
+    start = f"{number}."
+    return {name.removeprefix(start): part for name, part in parts.items() if name.startswith(start)}
+
+
+def _mean(attentions: Sequence[Tensor | None]) -> Tensor | None:
+    """The mean over the members; None when they attend to nothing."""
+    found = [weights for weights in attentions if weights is not None]
+    return torch.stack(found).mean(0) if found else None

@@ -1,0 +1,321 @@
+"""Residual encoder-decoders: token embeddings, a stack of layers on each side, an output projection.
+
+DynamicConv, LightConv, the Transformer, averaged attention and the convolutions they are compared with differ
+in one sub-block of a layer, the mixer, in which positions of a sequence meet. An architecture brings its
+layers; all the rest is here. What is computed, to the letter: REFERENCE.md sections 1, 2 and 5. Parameter
+names are those of fairseq main.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from typing import ClassVar, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from engine.config import SOURCE, MemorySpec, ModelConfig, StackConfig, StateSpec
+from engine.models.layers import Attention, Positions, activation
+from engine.models.model import Dropout, Model, Past, Step
+
+
+class Where(NamedTuple):
+    """A layer's place: the stack it belongs to, its number there, the model's limits and training's rates."""
+
+    stack: StackConfig
+    number: int
+    config: ModelConfig
+    dropout: Dropout
+
+    @property
+    def width(self) -> int:
+        """The kernel width of the layer; 0: it sees all positions."""
+        return self.stack.kernel_sizes[self.number]
+
+
+class Residual(nn.Module):
+    """What all layers share: residual sub-blocks with their norms, and the feed-forward one."""
+
+    def __init__(self, where: Where) -> None:
+        super().__init__()
+        stack = where.stack
+        self.pre, self.rates, self.eps = stack.normalize_before, where.dropout, stack.norm_eps
+        self.activation = activation(stack.activation)
+        self.fc1 = nn.Linear(stack.embed_dim, stack.ffn_dim)
+        self.fc2 = nn.Linear(stack.ffn_dim, stack.embed_dim)
+
+    def norm(self, dim: int) -> nn.LayerNorm:
+        return nn.LayerNorm(dim, eps=self.eps)
+
+    def sublayer(self, x: Tensor, norm: nn.LayerNorm, f: Callable[[Tensor], Tensor]) -> Tensor:
+        """Residual connection with the norm before `f` or after the sum."""
+        x = x + self.drop(f(norm(x) if self.pre else x), self.rates.residual)
+        normed: Tensor = x if self.pre else norm(x)
+        return normed
+
+    def feed_forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.fc2(self.drop(self.activation(self.fc1(x)), self.rates.relu))
+        return y
+
+    def drop(self, x: Tensor, rate: float) -> Tensor:
+        return F.dropout(x, rate) if self.training and rate else x
+
+
+class EncoderLayer(Residual):
+    """A mixer and a feed-forward. A subclass adds `mix` and its parameters."""
+
+    def __init__(self, where: Where) -> None:
+        super().__init__(where)
+        self.layer_norm1 = self.norm(where.stack.embed_dim)
+        self.layer_norm2 = self.norm(where.stack.embed_dim)
+
+    @abstractmethod
+    def mix(self, x: Tensor, real: Tensor) -> Tensor:
+        """x: [batch, source, dim]; real: [batch, source], 1 for tokens and 0 for padding."""
+
+    def forward(self, x: Tensor, real: Tensor) -> Tensor:
+        x = self.sublayer(x, self.layer_norm1, lambda y: self.mix(y, real))
+        return self.sublayer(x, self.layer_norm2, self.feed_forward)
+
+
+class DecoderLayer(Residual):
+    """A causal mixer, attention over the source where there is one, and a feed-forward.
+
+    A subclass adds the mixer: its parameters, its `states`, and its full and incremental forms.
+    """
+
+    states: list[StateSpec]  # what the mixer remembers of each hypothesis
+
+    def __init__(self, where: Where) -> None:
+        super().__init__(where)
+        stack, encoder = where.stack, where.config.encoder
+        self.states = []
+        self.conv_layer_norm = self.norm(stack.embed_dim)  # of any mixer; the name is lightconv's
+        if encoder is not None:
+            self.encoder_attn = Attention(stack.embed_dim, stack.heads, encoder.embed_dim)
+            self.encoder_attn_layer_norm = self.norm(stack.embed_dim)
+        self.final_layer_norm = self.norm(stack.embed_dim)
+
+    @abstractmethod
+    def mix(self, x: Tensor) -> Tensor:
+        """Every position at once: x [batch, target, dim], each seeing itself and what is before it."""
+
+    @abstractmethod
+    def mix_step(self, x: Tensor, positions: Tensor, past: Past) -> tuple[Tensor, dict[str, Tensor]]:
+        """One position: x [slots, beams, dim], positions int [slots, 1]. Returns the same as `mix` would at
+        this position, and the new column [slots, beams, dim] of each of `states`."""
+
+    def forward(
+        self,
+        x: Tensor,
+        memory: tuple[Tensor, Tensor] | None,
+        mask: Tensor | None,
+        mix: Callable[[Tensor], Tensor],
+    ) -> tuple[Tensor, Tensor | None]:
+        """x: [batch, queries, dim]. memory: keys and values of the source, with its mask [batch, source].
+
+        Returns the layer's output and the attention [batch, queries, source].
+        """
+        attention: Tensor | None = None
+
+        def attend(x: Tensor) -> Tensor:
+            nonlocal attention
+            assert memory is not None
+            assert mask is not None
+            context: Tensor
+            context, attention = self.encoder_attn(x, *memory, mask)
+            return context
+
+        x = self.sublayer(x, self.conv_layer_norm, mix)
+        if memory is not None:
+            x = self.sublayer(x, self.encoder_attn_layer_norm, attend)
+        return self.sublayer(x, self.final_layer_norm, self.feed_forward), attention
+
+
+class Encoder(nn.Module):
+    def __init__(self, config: ModelConfig, layers: list[EncoderLayer], dropout: Dropout) -> None:
+        super().__init__()
+        stack = config.encoder
+        assert stack is not None
+        self.scale, self.rate = stack.embed_dim**0.5 if config.scale_embeddings else 1.0, dropout.residual
+        self.embed_tokens = nn.Embedding(config.source_vocab, stack.embed_dim)
+        if config.source_bias:
+            self.bias = nn.Parameter(torch.empty(stack.embed_dim))
+        if config.token_positions:
+            self.embed_positions = Positions(config, config.max_source, stack)
+        if stack.embedding_norm:
+            self.layernorm_embedding = nn.LayerNorm(stack.embed_dim, eps=stack.norm_eps)
+        self.layers = nn.ModuleList(layers)
+        if stack.normalize_before and stack.final_norm:
+            self.layer_norm = nn.LayerNorm(stack.embed_dim, eps=stack.norm_eps)
+
+    def forward(self, tokens: Tensor, positions: Tensor, real: Tensor) -> Tensor:
+        """tokens: int [batch, source]; positions: int [source]; real: float [batch, source]."""
+        x = F.embedding(tokens, self.embed_tokens.weight) * self.scale
+        if hasattr(self, "bias"):
+            x = x + self.bias
+        if hasattr(self, "embed_positions"):
+            x = x + self.embed_positions(positions)
+        if hasattr(self, "layernorm_embedding"):
+            x = self.layernorm_embedding(x)
+        if self.training:
+            x = F.dropout(x, self.rate)
+        for layer in self.layers:
+            x = layer(x, real)
+        normed: Tensor = self.layer_norm(x) if hasattr(self, "layer_norm") else x
+        return normed
+
+
+class Decoder(nn.Module):
+    def __init__(
+        self,
+        config: ModelConfig,
+        layers: list[DecoderLayer],
+        dropout: Dropout,
+        shared: nn.Embedding | None = None,
+    ) -> None:
+        super().__init__()
+        stack = config.decoder
+        assert stack is not None
+        self.scale, self.rate = stack.embed_dim**0.5 if config.scale_embeddings else 1.0, dropout.residual
+        self.tied, self.zero_start = config.share_output, config.zero_start
+        self.embed_tokens = shared or nn.Embedding(config.target_vocab, stack.token_dim)
+        if stack.token_dim != stack.embed_dim:
+            self.project_in_dim = nn.Linear(stack.token_dim, stack.embed_dim, bias=False)
+        if config.token_positions:
+            self.embed_positions = Positions(config, config.max_target, stack)
+        if stack.embedding_norm:
+            self.layernorm_embedding = nn.LayerNorm(stack.embed_dim, eps=stack.norm_eps)
+        self.layers = nn.ModuleList(layers)
+        if stack.normalize_before and stack.final_norm:
+            self.layer_norm = nn.LayerNorm(stack.embed_dim, eps=stack.norm_eps)
+        if stack.feature_dim != stack.embed_dim:
+            self.project_out_dim = nn.Linear(stack.embed_dim, stack.feature_dim, bias=False)
+        if not self.tied:
+            self.output_projection = nn.Linear(stack.feature_dim, config.target_vocab, bias=False)
+        if config.output_bias:
+            self.output_bias = nn.Parameter(torch.empty(config.target_vocab))
+
+    def forward(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        memory: Mapping[str, Tensor],
+        mask: Tensor | None,
+        mix: Callable[[DecoderLayer, Tensor], Tensor],
+    ) -> tuple[Tensor, Tensor | None]:
+        """tokens: int [batch, queries]; positions: int, broadcastable to them; `mix` runs a layer's mixer.
+
+        Returns features [batch, queries, dim] and the last layer's attention.
+        """
+        x = self.embed(tokens, positions)
+        if self.training:
+            x = F.dropout(x, self.rate)
+        attention: Tensor | None = None
+        for i, layer in enumerate(self.layers):
+            source = (memory[f"keys.{i}"], memory[f"values.{i}"]) if memory else None
+            x, attention = layer(x, source, mask, lambda y, layer=layer: mix(layer, y))
+        if hasattr(self, "layer_norm"):
+            x = self.layer_norm(x)
+        if hasattr(self, "project_out_dim"):
+            x = self.project_out_dim(x)
+        return x, attention
+
+    def attentions(self) -> list[Attention]:
+        """The layers' attention over the source."""
+        return [layer.encoder_attn for layer in self.layers if isinstance(layer, DecoderLayer)]
+
+    def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        x = F.embedding(tokens, self.embed_tokens.weight) * self.scale
+        if hasattr(self, "project_in_dim"):
+            x = self.project_in_dim(x)
+        if self.zero_start:
+            x = torch.where((positions > 0)[..., None], x, 0.0)
+        if hasattr(self, "embed_positions"):
+            x = x + self.embed_positions(positions)
+        if hasattr(self, "layernorm_embedding"):
+            x = self.layernorm_embedding(x)
+        return x
+
+    @property
+    def output(self) -> tuple[Tensor, Tensor | None]:
+        weight = self.embed_tokens.weight if self.tied else self.output_projection.weight
+        return weight, getattr(self, "output_bias", None)
+
+
+class EncoderDecoder(Model):
+    """A residual encoder-decoder. A subclass names the layers that each mixer makes."""
+
+    ENCODERS: ClassVar[Mapping[str, type[EncoderLayer]]]
+    DECODERS: ClassVar[Mapping[str, type[DecoderLayer]]]
+
+    def __init__(self, config: ModelConfig, dropout: Dropout | None = None) -> None:
+        super().__init__()
+        self.config = config
+        rates = dropout or Dropout()
+        encoder, decoder = config.encoder, config.decoder
+        assert encoder is not None
+        assert decoder is not None
+        reader, writer = self.ENCODERS[encoder.mixer], self.DECODERS[decoder.mixer]
+        readers = [reader(Where(encoder, i, config, rates)) for i in range(encoder.layers)]
+        writers = [writer(Where(decoder, i, config, rates)) for i in range(decoder.layers)]
+        self.encoder = Encoder(config, readers, rates)
+        shared = self.encoder.embed_tokens if config.share_embeddings else None
+        self.decoder = Decoder(config, writers, rates, shared)
+        self.state_spec = [state for layer in writers for state in layer.states]
+        width = decoder.embed_dim // decoder.heads
+        self.memory_spec = [
+            spec
+            for i in range(decoder.layers)
+            for spec in (
+                MemorySpec(f"keys.{i}", (decoder.heads, width, SOURCE)),
+                MemorySpec(f"values.{i}", (decoder.heads, SOURCE, width)),
+            )
+        ]
+
+    def encode(self, tokens: Tensor, positions: Tensor, real: Tensor) -> dict[str, Tensor]:
+        encoded = self.encoder(tokens, positions, real)
+        memory = {}
+        for i, attention in enumerate(self.decoder.attentions()):
+            memory[f"keys.{i}"], memory[f"values.{i}"] = attention.memory(encoded)
+        return memory
+
+    def step(
+        self, tokens: Tensor, positions: Tensor, memory: Mapping[str, Tensor], mask: Tensor, past: Past
+    ) -> Step:
+        columns: dict[str, Tensor] = {}
+
+        def mix(layer: DecoderLayer, x: Tensor) -> Tensor:
+            y, new = layer.mix_step(x, positions, past)
+            columns.update(new)
+            return y
+
+        features, attention = self.decoder(tokens, positions, memory, mask, mix)
+        return Step(features, columns, attention)
+
+    def decode(
+        self, tokens: Tensor, memory: Mapping[str, Tensor], mask: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
+        positions = torch.arange(tokens.shape[1], device=tokens.device)
+        found: tuple[Tensor, Tensor | None] = self.decoder(
+            tokens, positions, memory, mask, lambda layer, x: layer.mix(x)
+        )
+        return found
+
+    @property
+    def output(self) -> tuple[Tensor, Tensor | None]:
+        return self.decoder.output
+
+    def initialise_module(self, module: nn.Module) -> None:
+        super().initialise_module(module)
+        if isinstance(module, Encoder) and hasattr(module, "bias"):
+            nn.init.zeros_(module.bias)
+        elif isinstance(module, Decoder):
+            stack = self.config.decoder
+            assert stack is not None
+            if hasattr(module, "output_bias"):
+                nn.init.zeros_(module.output_bias)
+            if not module.tied:
+                nn.init.normal_(module.output_projection.weight, std=stack.feature_dim**-0.5)
