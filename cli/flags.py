@@ -19,12 +19,17 @@ TYPES: Final[dict[str, type]] = {
     "int | None": int,
     "float": float,
     "bool": bool,
+    "str": str,
 }
 HELP: Final = {
     "beam_size": "Hypotheses kept at each step.",
     "n_best": "Hypotheses returned for each line.",
     "length_penalty": "Scores divide by length ** penalty.",
     "normalize_scores": "Divide scores by the length at all.",
+    "length_normalization": "power: length ** penalty; wu: ((5 + length) / 6) ** penalty.",
+    "word_reward": "Added to the score for each target token: longer targets; negative: shorter ones.",
+    "coverage_penalty": "Weight of source words that got little attention (Wu et al. 2016); 0: off.",
+    "stepwise_penalty": "Candidates of each step compete by coverage too, not at the end only.",
     "min_length": "Shortest target: this plus min-length-a x source tokens.",
     "min_length_a": "See --min-length.",
     "max_length": "Longest target in tokens.",

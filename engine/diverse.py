@@ -29,11 +29,13 @@ class Groups(NamedTuple):
     overlap: Any
 
 
-def top(xp: Any, scores: Any, ids: Any, size: int) -> Candidates:
-    """The `size` best of all rows. scores, ids: [n, B, k]. Ties go to the earlier row, then rank."""
+def top(xp: Any, scores: Any, ids: Any, size: int, ranking: Any = None) -> Candidates:
+    """The `size` best of all rows. scores, ids: [n, B, k]. Ties go to the earlier row, then rank. ranking: what
+    decides instead of the scores, likewise [n, B, k]."""
     n, beams, k = scores.shape
+    ranking = xp.reshape(scores if ranking is None else ranking, (n, beams * k))
     scores, ids = xp.reshape(scores, (n, beams * k)), xp.reshape(ids, (n, beams * k))
-    order = xp.argsort(-scores, axis=1, stable=True)[:, :size]
+    order = xp.argsort(-ranking, axis=1, stable=True)[:, :size]
     return Candidates(
         xp.take_along_axis(scores, order, axis=1), xp.take_along_axis(ids, order, axis=1), order // k
     )

@@ -18,7 +18,8 @@ class StepInput(NamedTuple):
     tokens: int64 [n, B], fed to the decoder. positions: int64 [n, 1], 0 at a hypothesis's first step.
     parents: int64 [n, B], slot-local beam that each row continues. forced: int64 [n, B], the only token
     allowed, or -1. banned: int64 [n, B, M], tokens not allowed, filled up with pad (always banned itself).
-    temperature, unk_penalty: float32 [n]. k: candidates wanted of each row.
+    temperature, unk_penalty, eos_penalty: float32 [n]; penalties are subtracted from log-probabilities.
+    k: candidates wanted of each row.
     """
 
     tokens: Any
@@ -28,6 +29,7 @@ class StepInput(NamedTuple):
     banned: Any
     temperature: Any
     unk_penalty: Any
+    eos_penalty: Any
     k: int
 
 

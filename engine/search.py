@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace, is_numpy_namespace, to_device
 
-from engine import filters
+from engine import filters, penalties
 from engine.diverse import Candidates, Groups, diverse, top
 from engine.executor import Executor, StepInput, TopK
 from engine.slots import blank
@@ -67,6 +67,12 @@ class BeamSearch:
         state.temperature[slot] = min(max(options.temperature, 1 / HUGE), HUGE)
         penalty = options.unk_penalty
         state.unk_penalty[slot] = penalty if penalty == math.inf else min(max(penalty, -HUGE), HUGE)
+        state.word_reward[slot] = min(max(options.word_reward, -HUGE), HUGE)
+        state.exponent[slot] = min(max(penalties.exponent(options), -HUGE), HUGE)
+        state.wu[slot] = options.length_normalization == penalties.WU
+        state.coverage[slot] = min(options.coverage_penalty, HUGE)
+        state.stepwise[slot], state.words[slot] = options.stepwise_penalty, source_length - 1
+        state.attended[slot, :, :] = 0.0
         state.sampling[slot], state.seed[slot] = options.sampling, options.seed
         state.top_k[slot] = options.top_k or CANDIDATES
         state.top_p[slot] = options.top_p if options.top_p < 1 else math.inf  # no cut by a rounding error
@@ -100,6 +106,7 @@ class BeamSearch:
             banned=banned,
             temperature=state.temperature[:n],
             unk_penalty=state.unk_penalty[:n],
+            eos_penalty=state.word_reward[:n],  # words compete by it; what it adds up to counts in the end
             k=max(k, CANDIDATES) if any(o.sampling for o in options) else k,
         )
 
@@ -109,7 +116,9 @@ class BeamSearch:
         A done slot may be advanced again: its finished hypotheses stay as they are.
         """
         xp, state = self.xp, self.state
-        found = self._candidates(topk, n)
+        attended = self._attended(topk, n) if any(o.coverage_penalty for o in self._options[:n]) else None
+        missing = None if attended is None else penalties.uncovered(xp, attended, state.words[:n])
+        found = self._candidates(topk, n, missing)
         live = ~state.done[:n]
         ends = (found.tokens == self.eos) & (found.scores > NEG)
         # an end of sentence counts only among the first `width` candidates (REFERENCE.md 6 item 6); diverse
@@ -118,8 +127,12 @@ class BeamSearch:
         room = state.width[:n] - xp.where(diverse, state.kept_count[:n], 0)
         counts = ends & (self._ranks < room[:, None]) & live[:, None]
         if not self._tight or bool(xp.any(counts)):
-            self._keep(found, counts, n)
+            self._keep(found, counts, missing, n)
         self._continue(found, self._order(ends, room, diverse, n), ends & ~diverse[:, None], n)
+        if attended is not None:
+            parents = xp.broadcast_to(state.parents[:n, :, None], attended.shape)
+            followed = xp.take_along_axis(attended, parents, axis=1)
+            state.attended[:n, :, : attended.shape[2]] = followed
         last = state.step[:n] >= state.longest[:n]
         state.done[:n] = state.done[:n] | last | (state.kept_count[:n] >= state.width[:n])
         state.step[:n] = state.step[:n] + xp.astype(live & ~state.done[:n], xp.int64)
@@ -134,7 +147,7 @@ class BeamSearch:
         """
         options, state = self._options[slot], self.state
         count, longest = int(state.kept_count[slot]), int(state.longest[slot])
-        steps = self._host(state.kept_steps[slot, :count])
+        steps, uncovered = (self._host(x[slot, :count]) for x in (state.kept_steps, state.kept_coverage))
         columns = int(steps.max(initial=0)) + 2
         tokens, scores, trail = (
             self._host(pool[slot, :count, :columns])
@@ -143,6 +156,7 @@ class BeamSearch:
         found = []
         for row, step in enumerate(steps.tolist()):
             cumulative = scores[row, : step + 2].astype(np.float64)
+            cumulative[-1] += float(state.word_reward[slot])  # the price of ending was for the race only
             rows = None
             if attention is not None:
                 picks = trail[row, 1 : step + 2].tolist()
@@ -150,7 +164,7 @@ class BeamSearch:
             found.append(
                 Hypothesis(
                     tokens=tokens[row, 1 : step + 1].tolist(),
-                    score=_normalised(cumulative[-1], step + 1, options),
+                    score=penalties.score(cumulative[-1], step + 1, options, float(uncovered[row])),
                     token_scores=np.diff(cumulative).tolist(),
                     finish="length" if step == longest else "stop",
                     attention=rows,
@@ -158,12 +172,12 @@ class BeamSearch:
             )
         return sorted(found, key=lambda h: -h.score)[: options.n_best]
 
-    def _candidates(self, topk: TopK, n: int) -> Candidates:
+    def _candidates(self, topk: TopK, n: int, missing: Any) -> Candidates:
         """Beam search, diverse groups or samples, as each slot asks; only what some slot asks is computed."""
         options = self._options[:n]
         found: Candidates | None = None
         if not all(o.sampling for o in options):
-            found = self._ranked(topk, n)
+            found = self._ranked(topk, n, missing)
         if any(o.diverse_groups > 1 for o in options):
             diverse = self._diverse(topk, n, max(o.diverse_groups for o in options))
             found = self._merge(self.state.groups[:n] > 1, diverse, found)
@@ -177,10 +191,20 @@ class BeamSearch:
             return new
         return Candidates(*(self.xp.where(chosen[:, None], a, b) for a, b in zip(new, old, strict=True)))
 
-    def _ranked(self, topk: TopK, n: int) -> Candidates:
-        """The first 2B of all rows' best (a row's own 2B best are provably enough)."""
+    def _ranked(self, topk: TopK, n: int, missing: Any) -> Candidates:
+        """The first 2B of all rows' best (a row's own 2B best are provably enough).
+
+        All candidates of a step are of one length, so of a stepwise penalty only the coverage tells them apart.
+        """
+        xp, state = self.xp, self.state
         scores, ids = self._rows(topk, n)
-        return top(self.xp, self._finite(self.state.total[:n, :, None] + scores), ids, 2 * self.beams)
+        totals = self._finite(state.total[:n, :, None] + scores)
+        if missing is None or not any(o.stepwise_penalty for o in self._options[:n]):
+            return top(xp, totals, ids, 2 * self.beams)
+        weight = xp.where(state.stepwise[:n], state.coverage[:n], 0.0)
+        scale = penalties.normaliser(xp, state.step[:n] + 1, state.exponent[:n], state.wu[:n])
+        handicap = missing * (weight * scale)[:, None]
+        return top(xp, totals, ids, 2 * self.beams, self._finite(totals + handicap[:, :, None]))
 
     def _diverse(self, topk: TopK, n: int, largest: int) -> Candidates:
         """Group after group, each penalising the tokens of the earlier ones."""
@@ -212,7 +236,13 @@ class BeamSearch:
         """Each row's 2B best (sampling slots of the batch may have made the rows longer)."""
         return topk.scores[:, :, : 2 * self.beams], topk.ids[:, :, : 2 * self.beams]
 
-    def _keep(self, found: Candidates, counts: Any, n: int) -> None:
+    def _attended(self, topk: TopK, n: int) -> Any:
+        """Attention that each source position has received from each row, this step's included: [n, B, S]."""
+        known = self.state.attended
+        width = min(known.shape[2], topk.attention.shape[2])  # what is beyond the longest source is padding
+        return known[:n, :, :width] + topk.attention[:, :, :width]
+
+    def _keep(self, found: Candidates, counts: Any, missing: Any, n: int) -> None:
         """Copy ended hypotheses into the pool in candidate order, while it holds fewer than `width`."""
         xp, state, beams, columns = self.xp, self.state, self.beams, self._columns(n)
         counts = counts[:, :beams]
@@ -227,6 +257,9 @@ class BeamSearch:
         grown = self._grown(Candidates(scores, tokens, parents), n)
         for pool, new in zip(pools, grown, strict=True):
             pool[:n, :, :columns] = xp.where(hit[:, :, None], new, pool[:n, :, :columns])
+        if missing is not None:
+            left = xp.take_along_axis(missing, parents, axis=1)
+            state.kept_coverage[:n, :] = xp.where(hit, left, state.kept_coverage[:n, :])
         state.kept_steps[:n, :] = xp.where(hit, state.step[:n, None], state.kept_steps[:n, :])
         state.kept_count[:n] = state.kept_count[:n] + xp.sum(xp.astype(counts, xp.int64), axis=1)
 
@@ -286,12 +319,3 @@ class BeamSearch:
 
     def _host(self, array: Any) -> Any:
         return np.asarray(to_device(array, "cpu"))
-
-
-def _normalised(cumulative: float, length: int, options: DecodeOptions) -> float:
-    """Score of a hypothesis whose length INCLUDES end-of-sentence (REFERENCE.md 6 item 6)."""
-    if not options.normalize_scores:
-        return float(cumulative)
-    with np.errstate(all="ignore"):  # an absurd penalty gives an absurd, finite score
-        score = np.float64(cumulative) / np.float64(length) ** np.float64(options.length_penalty)
-    return float(np.nan_to_num(score))

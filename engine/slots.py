@@ -36,6 +36,14 @@ class State:
     ngram: Any
     temperature: Any
     unk_penalty: Any
+    word_reward: Any
+    exponent: Any  # of the length that scores are divided by; 0 where they are not
+    wu: Any
+    coverage: Any  # weight of the coverage penalty
+    stepwise: Any
+    words: Any  # source positions but end-of-sentence
+    attended: Any  # [slots, B, source]: attention each source position has received
+    kept_coverage: Any  # [slots, B]: what the hypotheses of the pool left uncovered
     sampling: Any
     top_k: Any
     top_p: Any
@@ -86,6 +94,14 @@ def blank(xp: Any, executor: Executor, columns: int) -> State:
         ngram=whole(),
         temperature=real(),
         unk_penalty=real(),
+        word_reward=real(),
+        exponent=real(),
+        wu=flag(),
+        coverage=real(),
+        stepwise=flag(),
+        words=whole(),
+        attended=real(beams, executor.limits.source),
+        kept_coverage=real(beams),
         sampling=flag(),
         top_k=whole(),
         top_p=xp.zeros(slots, dtype=xp.float64, device=device),

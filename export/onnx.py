@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 
-from engine.bundle import PRECISIONS, Bundle, add_files, graph_name
+from engine.bundle import PRECISIONS, Bundle, add_files, graph_name, graph_parts
 from engine.config import SOURCE, ModelConfig, StateSpec
 from engine.models import build
 from engine.models.model import Model, Past
-from engine.models.select import select
+from engine.models.select import Rules, select
 from export.ops import OPS
 from export.symbols import Dim, Graph, Weight
 
@@ -48,7 +48,8 @@ def step_graph(config: ModelConfig, precision: str) -> bytes:
     tokens, positions = g.input("tokens", rows, "int"), g.input("positions", ("slots", 1), "int")
     forced, banned = g.input("forced", rows, "int"), g.input("banned", (*rows, "bans"), "int")
     temperature = g.input("temperature", ("slots",), "float")
-    unk_penalty, k = g.input("unk_penalty", ("slots",), "float"), g.input("k", (1,), "int")
+    unk_penalty, eos_penalty = (g.input(f"{t}_penalty", ("slots",), "float") for t in ("unk", "eos"))
+    k = g.input("k", (1,), "int")
     mask = g.input("mask", ("slots", "source"), "float") if model.memory_spec else None
     memory = {
         s.name: g.input(
@@ -60,7 +61,7 @@ def step_graph(config: ModelConfig, precision: str) -> bytes:
     features, columns, attention = model.step(tokens, positions, memory, mask, past)
     scores = model.log_probs(features, temperature)
     on_symbols: Any = select
-    best, ids = on_symbols(scores, forced, banned, unk_penalty, config.unk, k)
+    best, ids = on_symbols(scores, Rules(forced, banned, unk_penalty, eos_penalty), config.unk, config.eos, k)
     outputs = {"scores": best, "ids": ids}
     if attention is not None:
         outputs["attention"] = attention
@@ -85,9 +86,10 @@ def _past(g: Graph, states: Sequence[StateSpec]) -> Past:
 
 def graphs(config: ModelConfig) -> dict[str, bytes | Path]:
     """Every graph a bundle holds, by its path inside the bundle."""
+    makers = {"encoder": encoder_graph, "step": step_graph}
     return {
-        graph_name(part, precision): make(config, precision)
-        for part, make in (("encoder", encoder_graph), ("step", step_graph))
+        graph_name(part, precision): makers[part](config, precision)
+        for part in graph_parts(config)
         for precision in PRECISIONS
     }
 

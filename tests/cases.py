@@ -1,5 +1,7 @@
 """Random decoding jobs over every option, and the comparison with the oracle."""
 
+from functools import cache
+
 import numpy as np
 
 from engine.types import DecodeOptions
@@ -16,12 +18,17 @@ def options(g: np.random.Generator, vocab: int, beams: int = 8, longest: int = 1
     beam = int(g.integers(1, min(beams, vocab - 2) + 1))
     kind = g.choice(["beam", "beam", "sampling", "diverse"])
     divisors = [d for d in range(2, beam + 1) if beam % d == 0]
+    plain = kind == "beam" or (kind == "diverse" and not divisors)
     limit = int(g.integers(2, longest + 1))
     return DecodeOptions(
         beam_size=beam,
         n_best=int(g.integers(1, beam + 1)),
         length_penalty=float(g.choice([0.0, 0.6, 1.0, 1.4, -0.5])),
         normalize_scores=bool(g.random() < 0.8),
+        length_normalization=str(g.choice(["power", "power", "wu"])),
+        word_reward=maybe(0.3, float(g.uniform(-1, 1)), 0.0) if plain else 0.0,
+        coverage_penalty=maybe(0.3, float(g.uniform(0, 0.5)), 0.0),
+        stepwise_penalty=bool(plain and g.random() < 0.5),
         min_length=int(g.integers(0, limit)),
         min_length_a=maybe(0.2, 0.3, 0.0),
         max_length=maybe(0.7, limit, None),
@@ -49,7 +56,11 @@ def source(g: np.random.Generator, vocab: int, longest: int = 11) -> list[int]:
 
 
 def expect(model, source, options, limit):
-    return oracle(model.logprobs(source), options, len(source), limit)
+    @cache
+    def attention(prefix):
+        return model.attention(source, prefix)
+
+    return oracle(model.logprobs(source), options, len(source), limit, attention=attention)
 
 
 def same(found, wanted, model, source):

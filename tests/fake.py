@@ -80,6 +80,7 @@ def select(logits, inputs: StepInput, k: int):
     logp = log_softmax(logits / np.asarray(inputs.temperature, np.float64)[:, None, None])
     logp = np.where(np.isnan(logp), -np.inf, logp)
     logp[:, :, UNK] -= np.asarray(inputs.unk_penalty, np.float64)[:, None]
+    logp[:, :, EOS] -= np.asarray(inputs.eos_penalty, np.float64)[:, None]
     ids = np.arange(logp.shape[-1])
     forced = np.asarray(inputs.forced)[:, :, None]
     banned = (np.asarray(inputs.banned)[:, :, :, None] == ids).any(2) | (ids == PAD)

@@ -89,9 +89,37 @@ MUTANTS = [
     Mutant(
         "the score is divided by the length without end-of-sentence",
         "engine/search.py",
-        "score=_normalised(cumulative[-1], step + 1, options)",
-        "score=_normalised(cumulative[-1], max(1, step), options)",
+        "score=penalties.score(cumulative[-1], step + 1, options",
+        "score=penalties.score(cumulative[-1], max(1, step), options",
         "tests/test_search.py",
+    ),
+    Mutant(
+        "attention that was received is not followed when beams change places",
+        "engine/search.py",
+        "followed = xp.take_along_axis(attended, parents, axis=1)",
+        "followed = attended",
+        "tests/test_search.py -k oracle",
+    ),
+    Mutant(
+        "end-of-sentence earns the reward of a word",
+        "engine/penalties.py",
+        "options.word_reward * (length - 1)",
+        "options.word_reward * length",
+        "tests/test_search.py -k oracle",
+    ),
+    Mutant(
+        "a cached column is read whoever wrote it",
+        "engine/executors/history.py",
+        "own = (writers[:, :, :, None] == self._beam) & past",
+        "own = (writers[:, :, :, None] >= 0) & past",
+        "tests/test_executors.py -k transformer",
+    ),
+    Mutant(
+        "a cache forgets what it held when it grows",
+        "engine/executors/history.py",
+        "block[:, :, :shared] = blocks[name][:, :, :shared]",
+        "pass",
+        "tests/test_executors.py -k longer_than_a_block",
     ),
     Mutant(
         "the decoder's padding mask is dropped",
@@ -103,8 +131,8 @@ MUTANTS = [
     Mutant(
         "the encoder's padding is not zeroed before the convolution",
         "engine/models/dynamicconv.py",
-        "x = self.gate(x) * real",
-        "x = self.gate(x)",
+        "self.convolve(self.inputs(x) * real[:, :, None], self.conv.width // 2)",
+        "self.convolve(self.inputs(x), self.conv.width // 2)",
         "tests/test_executors.py -k schedule",
     ),
     Mutant(
@@ -124,8 +152,8 @@ MUTANTS = [
     Mutant(
         "positions start at the wrong row of the table",
         "engine/models/layers.py",
-        "self.first = pad + 1",
-        "self.first = pad",
+        "self.first = config.pad + 1 if",
+        "self.first = config.pad if",
         "tests/test_golden_teacher_forced.py",
     ),
     Mutant(
@@ -210,7 +238,7 @@ MUTANTS = [
     ),
     Mutant(
         "what is too long is cut silently",
-        "engine/compose.py",
+        "engine/plan.py",
         "if truncated and not options.truncate:",
         "if False:",
         "tests/test_api.py",

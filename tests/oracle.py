@@ -52,10 +52,12 @@ def oracle(
     target_limit: int,
     vocabulary: Vocabulary | None = None,
     minimum: Callable[[int], int] | None = None,
+    attention: Callable[[tuple[int, ...]], Sequence[Sequence[float]]] | None = None,
 ) -> list[Found]:
     """The n_best hypotheses. logprobs(prefix): the model's log-probabilities at temperature 1 after a prefix
     (without the initial end-of-sentence). target_limit: longest target of the model. minimum(step): a
-    schedule of minimum lengths instead of the options' (REFERENCE.md 6.3)."""
+    schedule of minimum lengths instead of the options' (REFERENCE.md 6.3). attention(prefix): the weights of
+    each step up to the one after the prefix, for the coverage penalty."""
     v = vocabulary or Vocabulary()
     longest = min(int(options.max_length_a * source_length + options.max_length_b), target_limit)
     if options.max_length is not None:
@@ -79,6 +81,29 @@ def oracle(
             ]
         return {t: f32(scores[t]) for t in tokens if scores[t] > -math.inf}
 
+    def divisor(length: int) -> float:
+        if not options.normalize_scores:
+            return 1.0
+        base = (5 + length) / 6 if options.length_normalization == "wu" else length
+        return base**options.length_penalty
+
+    def coverage(row: Row) -> float:
+        if not options.coverage_penalty or attention is None:
+            return 0.0
+        mass = np.asarray(attention(row.tokens[:-1]), np.float64).sum(0)[: source_length - 1]
+        return options.coverage_penalty * float(np.log(np.clip(mass, 1e-10, 1.0)).sum())
+
+    def score(row: Row) -> float:
+        """Of a finished hypothesis; its last token is end-of-sentence, which earns nothing."""
+        words = len(row.tokens) - 1
+        return (row.total + options.word_reward * words) / divisor(len(row.tokens)) + coverage(row)
+
+    def race(row: Row) -> float:
+        """What candidates of one step are ranked by."""
+        ending = options.word_reward if row.tokens[-1] == v.eos else 0.0
+        weighed = coverage(row) * divisor(len(row.tokens)) if options.stepwise_penalty else 0.0
+        return row.total - ending + weighed
+
     finished: list[Row] = []
     rows: list[Row | None] = [Row((), ())]
     if options.sampling:
@@ -92,7 +117,7 @@ def oracle(
         elif options.diverse_groups > 1:
             candidates = diverse(rows, allowed, options, alike)
         else:
-            candidates = best(rows, allowed)[: 2 * width]
+            candidates = sorted(best(rows, allowed), key=lambda row: -race(row))[: 2 * width]
         room = width - len(finished) if options.diverse_groups > 1 else width
         for row in candidates[:room]:
             if row is not None and row.tokens[-1] == v.eos and len(finished) < width:
@@ -108,11 +133,6 @@ def oracle(
             rows += [c for c, gone in zip(candidates, lost, strict=True) if gone]
         else:
             rows = [row for row in candidates if row is None or row.tokens[-1] != v.eos][:width]
-
-    def score(row: Row) -> float:
-        return (
-            row.total / len(row.tokens) ** options.length_penalty if options.normalize_scores else row.total
-        )
 
     finished.sort(key=lambda row: -score(row))
     return [

@@ -126,6 +126,7 @@ def parts():
         lambda graph: graph.replace(b"convoy.initializers", b"convoy.initialisers"),
         lambda graph: graph.replace(b"LayerNormalization", b"LayerMoralization!"),
         lambda graph: graph.replace(b'"transposed"', b'"transfixed"'),
+        lambda graph: graph.replace(b"eos_penalty", b"end_penalty"),
         lambda graph: graph.replace(b'"encoder.embed_tokens.weight"', b'"encoder.embed_tokens.height"'),
     ],
 )

@@ -50,6 +50,7 @@ def inputs(lane: Executor, slots: list[Slot], parents: np.ndarray, **changes: ob
         "banned": np.full((n, beams, 1), PAD, np.int64),
         "temperature": np.ones(n, np.float32),
         "unk_penalty": np.zeros(n, np.float32),
+        "eos_penalty": np.zeros(n, np.float32),
     } | changes
     if lane.namespace.__name__.endswith("torch"):
         values = {k: torch.from_numpy(np.asarray(v)) for k, v in values.items()}
@@ -112,6 +113,25 @@ def test_steps_with_reordered_beams_in_moving_slots_equal_the_full_forward(backe
         for i in reversed(range(len(slots))):
             if len(slots[i].prefixes[0]) > 20:
                 leave(lane, slots, i)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_caches_longer_than_a_block_hold_every_token_while_they_grow_and_shrink(backend: str) -> None:
+    """Targets of 39 tokens need a second block of columns; short ones that come later give it back."""
+    rng = np.random.default_rng(6)
+    lane, slots = executor(backend, "transformer", beams=2, slots=2), []
+    for _ in range(2):
+        join(lane, slots, [random_source(rng)])
+        for step in range(39):
+            n = len(slots)
+            parents = rng.integers(0, 2, (n, 2)) if step else np.tile(np.arange(2), (n, 1))
+            for slot, order in zip(slots, parents, strict=True):
+                slot.prefixes = [slot.prefixes[p] for p in order]
+            top = lane.step(n, inputs(lane, slots, parents), attention=True)
+            check("transformer", lane, slots, top)
+            for slot in slots:
+                slot.prefixes = [[*p, int(rng.integers(4, 47))] for p in slot.prefixes]
+        leave(lane, slots, 0)
 
 
 @settings(max_examples=40, deadline=None)

@@ -66,6 +66,56 @@ def test_thousands_of_mixed_jobs_in_flight_equal_the_oracle(vocab, slots, beams,
     check(model, executor, jobs, decode(executor, jobs, np.random.default_rng(slots)))
 
 
+def test_the_score_is_what_the_formula_makes_of_log_probabilities_and_attention():
+    """Wu et al. 2016, equation 14, from the hypotheses' own token scores and attention."""
+    model, g = FakeModel(30, seed=3), np.random.default_rng(8)
+    for _ in range(40):
+        source = cases.source(g, 30)
+        options = DecodeOptions(
+            beam_size=4,
+            n_best=4,
+            length_penalty=float(g.uniform(0, 1.5)),
+            length_normalization=str(g.choice(["power", "wu"])),
+            word_reward=float(g.uniform(-0.5, 0.5)),
+            coverage_penalty=float(g.uniform(0, 1)),
+            stepwise_penalty=bool(g.random() < 0.5),
+            max_length=10,
+            alignment=True,
+        )
+        (result,) = decode(FakeExecutor(model, 1, 4), [(source, options)])
+        for h in result.hypotheses:
+            length = len(h.tokens) + 1
+            base = (5 + length) / 6 if options.length_normalization == "wu" else length
+            total = sum(h.token_scores) + options.word_reward * len(h.tokens)
+            received = np.minimum(h.attention[:, : len(source) - 1].sum(0), 1.0)
+            coverage = options.coverage_penalty * np.log(received).sum()
+            assert h.score == pytest.approx(total / base**options.length_penalty + coverage, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"word_reward": 0.5},
+        {"word_reward": -0.5},
+        {"coverage_penalty": 0.6},
+        {"coverage_penalty": 0.6, "stepwise_penalty": True},
+        {"length_normalization": "wu", "length_penalty": 1.4},
+    ],
+)
+def test_each_rule_of_scores_changes_answers_and_goes_the_way_its_name_says(changes):
+    model, g = FakeModel(19, seed=1), np.random.default_rng(2)
+    plain = DecodeOptions(beam_size=4, max_length=12)
+    jobs = [cases.source(g, 19) for _ in range(60)]
+    before = decode(FakeExecutor(model, 4, 4), [(s, plain) for s in jobs])
+    ruled = dataclasses.replace(plain, **changes)
+    after = decode(FakeExecutor(model, 4, 4), [(s, ruled) for s in jobs])
+    answers = [[r.hypotheses[0].tokens for r in found] for found in (before, after)]
+    assert answers[0] != answers[1]
+    if "word_reward" in changes:
+        shorter, longer = (sum(map(len, found)) for found in answers)
+        assert (longer - shorter) * changes["word_reward"] > 0
+
+
 def test_search_on_torch_equals_search_on_numpy():
     xtorch = pytest.importorskip("array_api_compat.torch")
     model = FakeModel(40, seed=5)
@@ -88,23 +138,25 @@ def test_a_step_on_torch_never_reads_a_value_back():
     """The meta device has shapes but no values: reading one raises."""
     torch = pytest.importorskip("torch")
     xtorch = pytest.importorskip("array_api_compat.torch")
-    executor = FakeExecutor(FakeModel(), slots=3, beams=4, namespace=xtorch)
+    executor = FakeExecutor(FakeModel(), slots=4, beams=4, namespace=xtorch)
     executor.device = "meta"
     search = BeamSearch(executor)
     everything = [
         DecodeOptions(beam_size=4, no_repeat_ngram_size=3, prefix=(5, 6)),
         DecodeOptions(beam_size=2, sampling=True, top_p=0.5),
         DecodeOptions(beam_size=4, diverse_groups=2),
+        DecodeOptions(beam_size=4, coverage_penalty=0.5, stepwise_penalty=True, word_reward=0.1),
     ]
     for slot, options in enumerate(everything):
         search.start(slot, options, 5)
     shapes = set()
     for _ in range(20):  # longer than any target: shapes stay the same
-        inputs = search.inputs(3)
+        inputs = search.inputs(4)
         shapes.add(tuple(tuple(part.shape) for part in inputs[:-1]))
-        scores = torch.zeros((3, 4, inputs.k), device="meta")
-        topk = TopK(scores, torch.zeros((3, 4, inputs.k), device="meta", dtype=torch.int64), None)
-        assert search.advance(topk, 3).shape == (3,)
+        scores = torch.zeros((4, 4, inputs.k), device="meta")
+        weights = torch.zeros((4, 4, 32), device="meta")
+        topk = TopK(scores, torch.zeros((4, 4, inputs.k), device="meta", dtype=torch.int64), weights)
+        assert search.advance(topk, 4).shape == (4,)
     search.move(2, 0)
     assert len(shapes) == 1
 

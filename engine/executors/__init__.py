@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from engine.bundle import PRECISIONS, Bundle, graph_name
+from engine.bundle import PRECISIONS, Bundle, graph_name, graph_parts
 from engine.errors import BundleError, ConfigError
 from engine.executor import Executor
 
@@ -41,7 +41,7 @@ def _open_onnx(bundle: Bundle, placement: Placement) -> Sequence[Executor]:
     if placement.device != "cpu":
         raise ConfigError(f"the onnx backend runs on the CPU, not {placement.device!r}; take --backend torch")
     graphs = {}
-    for part in ("encoder", "step"):
+    for part in graph_parts(bundle.config):
         name = graph_name(part, placement.precision)
         if name not in bundle.files():
             raise BundleError(f"{bundle.path} has no {name}; run: convoy export {bundle.path}")

@@ -26,14 +26,16 @@ from engine.tables import sinusoids
 Array = NDArray[np.float32]
 # fusions whose kernels are slower than what they replace (docs/benchmarks.md, "What paid")
 SLOWER: Final = ("SkipLayerNormFusion",)
+# inputs of every step graph, beside memory and state
+FED: Final = {"tokens", "positions", "forced", "banned", "temperature", "unk_penalty", "eos_penalty", "k"}
 
 
 @dataclass(frozen=True, slots=True)
 class Sessions:
-    """The two graphs of one bundle, shared by all lanes of its engine."""
+    """The graphs of one bundle, shared by all lanes of its engine. encoder: None of a language model."""
 
     config: ModelConfig
-    encoder: ort.InferenceSession
+    encoder: ort.InferenceSession | None
     step: ort.InferenceSession
     memory: tuple[MemorySpec, ...]
     states: tuple[StateSpec, ...]
@@ -42,14 +44,19 @@ class Sessions:
 def open_sessions(
     config: ModelConfig, graphs: Mapping[str, bytes], weights: Mapping[str, Array], threads: int | None
 ) -> Sessions:
-    """Make sessions from graphs ("encoder" and "step") and weights.
+    """Make sessions from graphs (by the names of `engine.bundle.graph_parts`) and weights.
 
     threads: of each session; None takes the process-wide pool (`share_threads`). Raises BundleError when the
     graphs and the weights do not belong together.
     """
     made: dict[str, Array] = {}
-    encoder = _session(graphs["encoder"], weights, threads, made)
+    encoder = _session(graphs["encoder"], weights, threads, made) if config.reads_source else None
     step = _session(graphs["step"], weights, threads, made)
+    lacking = FED - {node.name for node in step.get_inputs()}
+    if lacking:
+        raise BundleError(
+            f"a graph of an earlier version, without {sorted(lacking)}; run: convoy export BUNDLE"
+        )
     return Sessions(config, encoder, step, tuple(_memory(step)), tuple(_states(step, config.max_target - 1)))
 
 
@@ -176,6 +183,7 @@ class OnnxExecutor(SlotExecutor):
         self._columns = [f"column.{s.name}" for s in sessions.states]
 
     def _encode(self, batch: EncoderBatch) -> Mapping[str, Array]:
+        assert self.sessions.encoder is not None
         names = [spec.name for spec in self.sessions.memory]
         feeds = {"tokens": batch.tokens, "positions": batch.positions, "real": batch.real}
         return dict(zip(names, self.sessions.encoder.run(names, feeds), strict=True))
@@ -190,6 +198,7 @@ class OnnxExecutor(SlotExecutor):
             "banned": inputs.banned,
             "temperature": inputs.temperature,
             "unk_penalty": inputs.unk_penalty,
+            "eos_penalty": inputs.eos_penalty,
             "k": np.array([min(inputs.k, self.limits.vocab)], np.int64),
         }
         if memory:

@@ -36,7 +36,8 @@ class SlotExecutor(ABC):
         """specs: what each slot holds. lane: beams and slots."""
         self.beams, self.slots = lane
         self.pad, self.eos = config.pad, config.eos
-        self.limits = Limits(self.beams, config.max_source, config.max_target - 1, config.target_vocab)
+        lengths = config.max_source, config.max_target - 1
+        self.limits = Limits(self.beams, *lengths, config.target_vocab, config.reads_source)
         self.namespace, self.device = arrays.namespace, arrays.device
         memory, states = specs
         where = arrays.namespace, arrays.device, arrays.dtype
@@ -45,6 +46,8 @@ class SlotExecutor(ABC):
 
     def encode(self, sources: Sequence[Sequence[int]]) -> Staged:
         memory: list[dict[str, Any]] = [{} for _ in sources]
+        if not self.memory.specs:  # a language model
+            return Staged([len(s) for s in sources], memory)
         for batch in encoder_batches(sources, Ends(self.pad, self.limits.source)):
             outputs = self._encode(batch)
             for row, i in enumerate(batch.members):

@@ -12,7 +12,7 @@ from engine.executor import StepInput, TopK
 from engine.executors.memory import EncoderBatch
 from engine.executors.slots import Arrays, SlotExecutor
 from engine.models.model import Model, Past
-from engine.models.select import select
+from engine.models.select import Rules, select
 
 
 class TorchExecutor(SlotExecutor):
@@ -35,7 +35,8 @@ class TorchExecutor(SlotExecutor):
         memory, mask = self.memory.view(n)
         step = self.model.step(inputs.tokens, inputs.positions, memory, mask, past)
         log_probs = self.model.log_probs(step.features, inputs.temperature)
+        rules = Rules(inputs.forced, inputs.banned, inputs.unk_penalty, inputs.eos_penalty)
         k = min(inputs.k, self.limits.vocab)
-        scores, ids = select(log_probs, inputs.forced, inputs.banned, inputs.unk_penalty, self.unk, k)
+        scores, ids = select(log_probs, rules, self.unk, self.eos, k)
         self.history.write(step.columns, inputs.positions)
         return TopK(scores, ids, step.attention if attention else None)

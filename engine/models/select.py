@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
 
-def select(
-    scores: Tensor, forced: Tensor, banned: Tensor, unk_penalty: Tensor, unk: int | None, k: int
-) -> tuple[Tensor, Tensor]:
+class Rules(NamedTuple):
+    """What the search asks of a selection. forced: int [slots, beams], the only token allowed or -1. banned: int
+    [slots, beams, M]. unk_penalty, eos_penalty: float [slots], subtracted from those tokens' log-probabilities.
+    """
+
+    forced: Tensor
+    banned: Tensor
+    unk_penalty: Tensor
+    eos_penalty: Tensor
+
+
+def select(scores: Tensor, rules: Rules, unk: int | None, eos: int, k: int) -> tuple[Tensor, Tensor]:
     """The k best tokens of each row (REFERENCE.md 6, steps 1 to 4).
 
-    scores: log-probabilities [slots, beams, vocab]. forced: int [slots, beams], the only
-    token allowed or -1. banned: int [slots, beams, M]. unk_penalty: float [slots];
-    unk None: the vocabulary has no such token.
+    scores: log-probabilities [slots, beams, vocab]. unk None: the vocabulary has no such token.
     Returns log-probabilities, descending, and token ids, both [slots, beams, k]. Bans and forced tokens never
     renormalise; NaN counts as impossible.
     """
-    if unk is not None:
-        at_unk = torch.full_like(banned[..., :1], unk)
-        scores = scores.scatter(2, at_unk, scores[..., unk : unk + 1] - unk_penalty[:, None, None])
+    forced, banned = rules.forced, rules.banned
+    dear = [(eos, rules.eos_penalty), *([] if unk is None else [(unk, rules.unk_penalty)])]
+    at = [torch.full_like(banned[..., :1], token) for token, _ in dear]
+    lowered = [scores[..., token : token + 1] - penalty[:, None, None] for token, penalty in dear]
+    scores = scores.scatter(2, torch.cat(at, -1), torch.cat(lowered, -1))
     only = scores.gather(2, forced.clamp(min=0)[..., None])  # [slots, beams, 1]
     best, ids = torch.topk(scores.scatter(2, banned, -torch.inf), k, dim=-1)
     is_forced = (forced >= 0)[..., None]

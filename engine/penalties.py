@@ -1,0 +1,54 @@
+"""What makes a hypothesis's score out of its log-probabilities: length, reward per word, coverage.
+
+s = (sum of log P + word_reward * words) / normaliser(length) + coverage_penalty * sum over source words of
+log(min(attention received, 1)): Wu et al. 2016, equation 14, with fairseq's power of the length beside theirs.
+Plain arrays of any namespace `xp`, one row per slot.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from engine.types import DecodeOptions
+
+WU: Final = "wu"
+UNSEEN: Final = 1e-10  # attention that counts as none: its logarithm is finite
+
+
+def normaliser(xp: Any, length: Any, exponent: Any, wu: Any) -> Any:
+    """What a sum of log-probabilities is divided by: length ** exponent, or where `wu` ((5 + length) / 6) **
+    exponent. length counts end-of-sentence. All broadcast together; an exponent of 0 divides by nothing."""
+    base = xp.where(wu, (5 + length) / 6, 1.0 * length)
+    return base**exponent
+
+
+def uncovered(xp: Any, attended: Any, words: Any) -> Any:
+    """Sum of log(min(attention, 1)) over each source's words; never above 0. Float [n, B].
+
+    attended: [n, B, S], attention that each source position has received so far. words: [n], how many of the
+    first positions are words (end-of-sentence is none).
+    """
+    column = xp.arange(attended.shape[2], dtype=xp.int64, device=attended.device)
+    missing = xp.log(xp.clip(attended, UNSEEN, 1.0))
+    return xp.sum(xp.where(column < words[:, None, None], missing, 0.0), axis=2)
+
+
+def exponent(options: DecodeOptions) -> float:
+    """The power of the normaliser; 0 where scores are plain sums."""
+    return options.length_penalty if options.normalize_scores else 0.0
+
+
+def score(cumulative: float, length: int, options: DecodeOptions, uncovered: float = 0.0) -> float:
+    """Score of a hypothesis whose length INCLUDES end-of-sentence (REFERENCE.md 6 item 6, above).
+
+    uncovered: of the function of that name.
+    """
+    total = cumulative + options.word_reward * (length - 1)
+    with np.errstate(all="ignore"):  # an absurd penalty gives an absurd, finite score
+        wu = np.asarray(options.length_normalization == WU)
+        power = np.float64(exponent(options))
+        divisor = normaliser(np, np.float64(length), power, wu)
+        found = total / divisor + options.coverage_penalty * uncovered
+    return float(np.nan_to_num(found))
