@@ -3,10 +3,10 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --only-binary :all: -c constraints.txt
-SOURCE := engine server export cli training tests
+SOURCE := engine server export cli training convoy_client tests
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test lint types tests test-mutants bench wheel format clean
+.PHONY: help serve test lint types tests test-mutants native bench wheel format clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ tests: $(VENV)/test
 
 test-mutants: $(VENV)/test  ## inject faults into the code; each must make a test fail
 	$(BIN)/python tests/mutants.py
+
+native:  ## build the C++ operators again (installing builds them too, where a compiler is)
+	$(PYTHON) engine/native/build.py
 
 bench: $(VENV)/serve  ## the table of docs/benchmarks.md (MODEL=models/...)
 	$(BIN)/convoy bench --model $(or $(MODEL),models/tatoeba-de-en)

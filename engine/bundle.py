@@ -106,9 +106,15 @@ class Bundle:
         return {name: weight.astype(np.float32) for name, weight in stored.items()}
 
 
-def graph_name(part: str, precision: str) -> str:
-    """Where a bundle keeps a graph; part: "encoder" or "step"."""
-    return f"onnx/{part}.{precision}.onnx"
+def graph_parts(config: ModelConfig) -> tuple[str, ...]:
+    """The graphs that a model is made of; a language model has no encoder."""
+    return ("encoder", "step") if config.reads_source else ("step",)
+
+
+def graph_name(part: str, precision: str, kernels: str = "pure") -> str:
+    """Where a bundle keeps a graph; part: "encoder" or "step". kernels: of standard operators only ("pure") or
+    with our own ("native", see `engine.native`)."""
+    return f"onnx/{part}.{precision}.onnx" if kernels == "pure" else f"onnx/{part}.{precision}.{kernels}.onnx"
 
 
 def open_bundle(path: Path, *, verify: bool = True) -> Bundle:

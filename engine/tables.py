@@ -22,3 +22,13 @@ def sinusoids(rows: int, dim: int, zero_row: int | None) -> NDArray[np.float32]:
     if zero_row is not None:
         table[zero_row] = 0.0
     return table.astype(np.float32)
+
+
+def timing(rows: int, dim: int) -> NDArray[np.float32]:
+    """SliceNet's timing signal [rows, dim]: 16 timescales from 1 to 10000 whatever the width; channels 0
+    to 15 hold sines, 16 to 31 cosines, others zeros (SLICENET.md). Computed in fp32 like the reference."""
+    step = np.float32(np.log(10000.0) / 15)
+    angles = np.arange(rows, dtype=np.float32)[:, None] * np.exp(np.arange(16, dtype=np.float32) * -step)
+    table = np.zeros((rows, dim), np.float32)
+    table[:, :16], table[:, 16:32] = np.sin(angles), np.cos(angles)
+    return table

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Mapping
+import zipfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -36,6 +37,30 @@ class Ignored(dict[Any, Any]):
         pass
 
 
+class Wrapped:
+    """Stands for a node of OmegaConf, of which fairseq 0.10 made its `cfg`: holds what the node wraps."""
+
+    content: Any = None
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.content = state["_content"] if "_content" in state else state.get("_val")
+
+
+NODES: Final = (
+    "dictconfig.DictConfig",
+    "listconfig.ListConfig",
+    *(f"nodes.{kind}Node" for kind in ("Any", "String", "Integer", "Float", "Boolean")),
+)
+TYPES: Final = (
+    "dict",
+    "list",
+    "tuple",
+    "str",
+    "int",
+    "long",
+    "float",
+    "bool",
+)  # named, never called
 METERS: Final = ("AverageMeter", "TimeMeter", "StopwatchMeter", "SumMeter", "MetersDict")
 PLACES: Final = ("meters", "logging.meters")
 STAND_INS: Final[dict[str, type]] = {
@@ -44,12 +69,23 @@ STAND_INS: Final[dict[str, type]] = {
     "numpy.core.multiarray.scalar": Ignored,
     "numpy._core.multiarray.scalar": Ignored,
     "numpy.dtype": Ignored,
+    **{f"omegaconf.{name}": Wrapped for name in NODES},
+    "omegaconf.base.ContainerMetadata": Ignored,
+    "omegaconf.base.Metadata": Ignored,
+    "collections.defaultdict": Ignored,
+    "typing.Any": Ignored,
+    **{f"{place}.{name}": Ignored for name in TYPES for place in ("builtins", "__builtin__")},
 }
+# parts of a `cfg` that newer models keep as groups, for "encoder_embed_dim" and the like
+GROUPS: Final = ("encoder", "decoder", "quant_noise")
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What inference needs of a checkpoint: options by name, and the state dictionary on the CPU."""
+    """What inference needs of a checkpoint: options by name, and the state dictionary on the CPU.
+
+    arguments also hold `encoder_version` and `decoder_version`, those of the state dictionary; 1 if absent.
+    """
 
     arguments: dict[str, Any]
     state: dict[str, Tensor]
@@ -66,7 +102,46 @@ def read_checkpoint(path: Path) -> Checkpoint:
     state = dict(content["model"])
     if not all(isinstance(n, str) and isinstance(w, Tensor) for n, w in state.items()):
         raise CheckpointError(f"{path}: 'model' must map names to tensors; is it a fairseq checkpoint?")
-    return Checkpoint(_arguments(path, content), state)
+    odd = [name for name, weight in state.items() if not _plain(weight)]
+    if odd:
+        raise CheckpointError(
+            f"{path}: {odd[0]} is no ordinary tensor (sparse, quantised or without content)"
+        )
+    return Checkpoint({**_arguments(path, content), **_versions(path, state)}, state)
+
+
+def average(checkpoints: Sequence[tuple[Path, Checkpoint]]) -> Checkpoint:
+    """The mean of the weights, summed in fp32 as fairseq's average_checkpoints.py does; options of the first.
+
+    Raises CheckpointError when weights differ in name or shape.
+    """
+    (first, base), *others = checkpoints
+    for path, other in others:
+        if {n: w.shape for n, w in other.state.items()} != {n: w.shape for n, w in base.state.items()}:
+            raise CheckpointError(
+                f"{path}: can't be averaged with {first}: their weights differ in name or shape"
+            )
+    mean = {}
+    for name, weight in base.state.items():
+        if not weight.is_floating_point():
+            mean[name] = weight
+            continue
+        total = weight.float().clone()
+        for _, other in others:
+            total += other.state[name].float()
+        mean[name] = total.div_(len(checkpoints))
+    return Checkpoint(base.arguments, mean)
+
+
+def _versions(path: Path, state: Mapping[str, Tensor]) -> dict[str, float]:
+    """The versions of the layout of both sides' weights."""
+    found = {}
+    for side in ("encoder", "decoder"):
+        version = state.get(f"{side}.version")
+        if version is not None and (version.numel() != 1 or version.is_complex()):
+            raise CheckpointError(f"{path}: {side}.version must be one number; is the file damaged?")
+        found[f"{side}_version"] = 1.0 if version is None else float(version)
+    return found
 
 
 def _load(path: Path) -> Any:
@@ -74,6 +149,7 @@ def _load(path: Path) -> Any:
     try:
         with torch.serialization.safe_globals(allowed), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # old storages raise deprecation warnings that users can't act on
+            _check_sums(path)
             return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # damage makes torch raise almost anything
         refused = re.search(r"GLOBAL (\S+)", str(error))
@@ -89,11 +165,23 @@ def _load(path: Path) -> Any:
         ) from error
 
 
+def _check_sums(path: Path) -> None:
+    """torch itself reads over wrong checksums. Files of the older format have none."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            wrong = archive.testzip()
+        if wrong is not None:
+            raise ValueError(f"{wrong} has a wrong checksum")
+
+
 def _arguments(path: Path, content: dict[str, Any]) -> dict[str, Any]:
     """Options of the model, from `args` or `cfg`; in `cfg` those of the task fill what the model lacks."""
     if isinstance(content.get("args"), Arguments):
         return dict(content["args"])
-    cfg = content.get("cfg")
+    try:
+        cfg = _unwrapped(content.get("cfg"), {})
+    except RecursionError as error:
+        raise CheckpointError(f"{path}: 'cfg' is nested without end; is the file damaged?") from error
     if not isinstance(cfg, Mapping) or not isinstance(cfg.get("model"), Mapping):
         raise CheckpointError(
             f"{path}: has neither 'args' nor a 'cfg' with a model; is it a fairseq checkpoint?"
@@ -101,4 +189,33 @@ def _arguments(path: Path, content: dict[str, Any]) -> dict[str, Any]:
     model = dict(cfg["model"])
     task = cfg["task"] if isinstance(cfg.get("task"), Mapping) else {}
     named = {"arch": model.get("_name"), "task": task.get("_name")}
-    return {**task, **named, **model}
+    grouped = {
+        f"{group}_{name}": value
+        for group in GROUPS
+        if isinstance(model.get(group), Mapping)
+        for name, value in model[group].items()
+    }
+    return {**task, **named, **grouped, **model}
+
+
+def _unwrapped(value: Any, done: dict[int, Any]) -> Any:
+    """A configuration without OmegaConf's nodes. done: by id, so that what is shared is visited once."""
+    if id(value) in done:
+        return done[id(value)]
+    if isinstance(value, Wrapped):
+        found = _unwrapped(value.content, done)
+    elif isinstance(value, Mapping):
+        found = {key: _unwrapped(part, done) for key, part in value.items()}
+    elif isinstance(value, list):
+        found = [_unwrapped(part, done) for part in value]
+    else:
+        return value
+    done[id(value)] = found
+    return found
+
+
+def _plain(weight: Tensor) -> bool:
+    """Whether all values of a tensor are there: dense, on the CPU, and not one value standing for many."""
+    if weight.layout != torch.strided or weight.device.type != "cpu" or weight.is_quantized:
+        return False
+    return weight.untyped_storage().nbytes() >= weight.numel() * weight.element_size()

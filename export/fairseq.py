@@ -1,23 +1,31 @@
-"""`convoy convert fairseq`: a folder with a fairseq checkpoint, dictionaries and BPE codes to a bundle."""
+"""`convoy convert fairseq`: a folder with fairseq checkpoints, dictionaries and BPE codes to a bundle."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import numpy as np
 import torch
 
 from engine.bundle import Bundle, Description, write_bundle
+from engine.config import ModelConfig
 from engine.errors import BundleError, CheckpointError
-from engine.text import fairseq as text
-from export import lightconv
-from export.checkpoint import Checkpoint, read_checkpoint
+from engine.text.dictionary import Dictionary, read_dictionary
+from engine.text.fairseq import Settings as TextSettings
+from export import archive, fconv, lightconv, lightconv_lm, transformer
+from export.checkpoint import Checkpoint, average, read_checkpoint
+from export.maps import Family, Weights
 
-PREFERRED: Final = ("model.pt", "checkpoint_best.pt", "checkpoint.pt")
-CODES: Final = ("bpecodes", "code", "codes", "bpe.codes")
-ESCAPES: Final = ("&apos;", "&quot;", "&amp;", "&#124;", "&#91;", "&#93;", "&lt;", "&gt;")
+# fairseq's architecture: the map that reads it
+FAMILIES: Final[dict[str, Family]] = {
+    architecture: family
+    for family in (fconv, lightconv, lightconv_lm, transformer)
+    for architecture in family.ARCHITECTURES
+}
 
 CARD: Final = """# {said.name}
 
@@ -33,15 +41,19 @@ CARD: Final = """# {said.name}
 class Settings:
     """What a checkpoint does not say. None: find out from the folder, or refuse.
 
-    checkpoint: file name. source, target: languages of the dictionaries dict.LANGUAGE.txt. normalize: the
-    language of the punctuation rules, or "" for none. aggressive (dash splitting), escape, lowercase: Moses
-    options, by default as the source dictionary shows. pretokenized: by default when there are no BPE codes.
-    half: store fp16, by default as the checkpoint does.
+    checkpoints: file names, several for an ensemble. average: their mean instead. dictionaries: their folder.
+    source, target: languages of the dictionaries dict.LANGUAGE.txt. normalize: the language of punctuation
+    rules, or "" for none. aggressive (dash splitting), escape, lowercase: Moses options, by default as the
+    source dictionary shows. pretokenized: by default when there is nothing to segment words with.
+    unk_dictionary: words in the place of unknown ones (`engine.text.unknown`). half: store
+    fp16, by default as the checkpoints do.
     """
 
     name: str | None = None
-    task: str = "translate"
-    checkpoint: str | None = None
+    task: str | None = None
+    checkpoints: tuple[str, ...] = ()
+    average: bool = False
+    dictionaries: Path | None = None
     source: str | None = None
     target: str | None = None
     normalize: str = "en"
@@ -49,11 +61,28 @@ class Settings:
     escape: bool | None = None
     lowercase: bool | None = None
     pretokenized: bool | None = None
+    unk_dictionary: Path | None = None
     half: bool | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A checkpoint as it was read, and where from."""
+
+    path: Path
+    checkpoint: Checkpoint
+
+    @property
+    def given(self) -> dict[str, Any]:
+        return self.checkpoint.arguments
+
+    @property
+    def family(self) -> Family:
+        return FAMILIES[self.given["arch"]]
+
+
 def convert(folder: Path, out: Path, settings: Settings | None = None, *, overwrite: bool = False) -> Bundle:
-    """Import the LightConv or DynamicConv encoder-decoder of `folder` as the bundle `out`.
+    """Import the model of `folder`, or several of them as an ensemble, as the bundle `out`.
 
     Raises CheckpointError that lists every unsupported option, or every weight that does not fit; BundleError
     when `out` exists. Nothing is written before everything was checked.
@@ -63,145 +92,191 @@ def convert(folder: Path, out: Path, settings: Settings | None = None, *, overwr
         raise CheckpointError(f"{folder}: there is no such folder")
     if out.exists() and not overwrite:
         raise BundleError(f"{out}: already exists; choose another name or ask to overwrite it")
-    path = _find_checkpoint(folder, chosen.checkpoint)
-    checkpoint = read_checkpoint(path)
-    _, problems = lightconv.options(checkpoint.arguments)
-    if problems:
-        raise CheckpointError(f"{path}: can't be imported: " + "; ".join(problems))
-    found = _text(folder, checkpoint, chosen)
-    source, target = _dictionaries(folder, found)
-    sizes = len(source.symbols), len(target.symbols)
-    config, problems = lightconv.model_config(checkpoint.arguments, *sizes)
-    problems += _vocabulary_problems(checkpoint, source, target)
-    if config is None or problems:
-        raise CheckpointError(f"{path}: can't be imported: " + "; ".join(problems))
-    weights, problems = lightconv.model_weights(checkpoint.state, config)
-    if problems:
-        raise CheckpointError(f"{path}: its weights do not fit its options: " + "; ".join(problems))
-    half = _stored_half(checkpoint) if chosen.half is None else chosen.half
+    paths = archive.find_checkpoints(folder, chosen.checkpoints)
+    sources = [Source(path, read_checkpoint(path)) for path in paths]
+    _check_options(sources)
+    if chosen.average:
+        sources = [_averaged(sources)]
+    given = sources[0].given
+    dictionaries = archive.find_dictionaries(folder, chosen.dictionaries)
+    spoken = archive.languages(dictionaries, given, chosen.source, chosen.target)
+    modelling = archive.is_language_model(given)
+    found = archive.read_text(folder, dictionaries, spoken, language_model=modelling)
+    if chosen.unk_dictionary is not None:
+        found = archive.with_unknown(found, chosen.unk_dictionary)
+    _check_companions(sources, dictionaries, found)
+    members = [_member(source, found) for source in sources]
+    _check_different(sources, members)
+    config, weights = _ensemble(members)
+    half = chosen.half
+    if half is None:
+        half = all(_stored_half(source.checkpoint) for source in sources) and _half_holds(weights)
     description = Description(
         name=chosen.name or folder.resolve().name,
-        task=chosen.task,
-        source=found.source_language,
-        target=found.target_language,
+        task=chosen.task or ("language-model" if modelling else "translate"),
+        source=spoken.source,
+        target=spoken.target,
         config=config,
-        text={"kind": "fairseq", **asdict(_shown(found, chosen, source.symbols))},
+        text={"kind": "fairseq", **asdict(_text(found, chosen))},
     )
-    names = {found.source_dictionary, found.target_dictionary, *([found.bpe] if found.bpe else [])}
-    files: dict[str, bytes | Path] = {name: folder / name for name in names}
-    parameters = sum(weight.size for weight in weights.values())
-    files["README.md"] = _card(description, str(checkpoint.arguments["arch"]), parameters, half=half)
+    files: dict[str, bytes | Path] = {**found.files}
+    files["README.md"] = _card(description, [s.given["arch"] for s in sources], weights, half=half)
     return write_bundle(out, description, weights, files, half=half, overwrite=overwrite)
 
 
-def _find_checkpoint(folder: Path, name: str | None) -> Path:
-    """The one checkpoint of a folder. Several with no usual name among them are not guessed from."""
-    if name is not None:
-        if not (folder / name).is_file():
-            raise CheckpointError(f"{folder}: there is no checkpoint {name!r}")
-        return folder / name
-    for usual in PREFERRED:
-        if (folder / usual).is_file():
-            return folder / usual
-    found = sorted(path.name for path in folder.glob("*.pt"))
-    if len(found) == 1:
-        return folder / found[0]
-    if found:
-        raise CheckpointError(
-            f"{folder}: holds several checkpoints {found}; name one (ensembles are not supported)"
-        )
-    raise CheckpointError(f"{folder}: holds no checkpoint, neither model.pt nor any other *.pt")
+def _check_options(sources: Sequence[Source]) -> None:
+    """Every unsupported option of every checkpoint, in one error."""
+    wrong = []
+    for source in sources:
+        arch = source.given.get("arch")
+        if not isinstance(arch, str) or arch not in FAMILIES:
+            known = ", ".join(FAMILIES)
+            problems = [f"architecture {arch!r} is not supported; supported are {known}"]
+        else:
+            problems = source.family.options(source.given)[1]
+        if problems:
+            wrong.append(f"{source.path}: can't be imported: " + "; ".join(problems))
+    if wrong:
+        raise CheckpointError(". ".join(wrong))
 
 
-def _find_codes(folder: Path) -> str | None:
-    found = [name for name in CODES if (folder / name).is_file()]
-    if len(found) > 1:
-        raise CheckpointError(f"{folder}: holds several files of BPE codes {found}: keep this model's")
-    if not found and list(folder.glob("*.model")):
-        raise CheckpointError(
-            f"{folder}: holds a SentencePiece model; only Moses with BPE codes is supported"
-        )
-    return found[0] if found else None
+def _averaged(sources: Sequence[Source]) -> Source:
+    """One checkpoint with the mean of the weights, as fairseq's average_checkpoints.py makes it."""
+    if len(sources) < 2:
+        raise CheckpointError(f"{sources[0].path}: an average needs several checkpoints; name them all")
+    first = sources[0]
+    for other in sources[1:]:
+        ours, theirs = (s.family.options(s.given)[0] for s in (first, other))
+        differ = sorted(name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name))
+        if differ:
+            raise CheckpointError(
+                f"{other.path}: can't be averaged with {first.path}: their options {differ} differ"
+            )
+    mean = average([(source.path, source.checkpoint) for source in sources])
+    return Source(first.path, mean)
 
 
-def _text(folder: Path, checkpoint: Checkpoint, chosen: Settings) -> text.Settings:
-    """Files and languages of the text. Languages by the settings, else by the checkpoint: the dictionaries
-    alone don't tell the direction."""
-    source = chosen.source or checkpoint.arguments.get("source_lang")
-    target = chosen.target or checkpoint.arguments.get("target_lang")
-    known = sorted(path.name.split(".")[1] for path in folder.glob("dict.*.txt"))
-    if not source or not target:
-        raise CheckpointError(
-            f"{folder}: the checkpoint does not name its languages: give source and target of {known}"
-        )
-    missing = [language for language in (source, target) if language not in known]
-    if missing:
-        raise CheckpointError(f"{folder}: there is no dict.{missing[0]}.txt; it has dictionaries for {known}")
-    return text.Settings(
-        source_dictionary=f"dict.{source}.txt",
-        target_dictionary=f"dict.{target}.txt",
-        bpe=_find_codes(folder),
-        source_language=source,
-        target_language=target,
-    )
+def _check_companions(sources: Sequence[Source], dictionaries: Path, found: archive.TextFiles) -> None:
+    """Checkpoints from other folders must come with the same dictionaries and the same direction."""
+    settings = found.settings
+    names = (settings.source_dictionary, found.source), (settings.target_dictionary, found.target)
+    for source in sources[1:]:
+        own = source.path.parent
+        for name, dictionary in names:
+            if own.resolve() == dictionaries.resolve() or not (own / name).is_file():
+                continue
+            if _read_dictionary(own / name).symbols != dictionary.symbols:
+                raise CheckpointError(f"{own / name}: differs from {dictionaries / name}; one bundle has one")
+        for key in ("source_lang", "target_lang"):
+            ours, theirs = sources[0].given.get(key), source.given.get(key)
+            if ours and theirs and ours != theirs:
+                raise CheckpointError(f"{source.path}: its {key} is {theirs!r}, not {ours!r}")
 
 
-def _dictionaries(folder: Path, found: text.Settings) -> tuple[text.Dictionary, text.Dictionary]:
+def _read_dictionary(path: Path) -> Dictionary:
     try:
-        if found.bpe:
-            text.read_bpe(folder / found.bpe)
-        source = text.read_dictionary(folder / found.source_dictionary)
-        return source, text.read_dictionary(folder / found.target_dictionary)
+        return read_dictionary(path)
     except BundleError as error:
         raise CheckpointError(str(error)) from error
 
 
-def _vocabulary_problems(
-    checkpoint: Checkpoint, source: text.Dictionary, target: text.Dictionary
-) -> list[str]:
-    values, _ = lightconv.options(checkpoint.arguments)
-    sides = (("encoder", source, "encoder_embed_dim"), ("decoder", target, "decoder_input_dim"))
+def _member(source: Source, found: archive.TextFiles) -> tuple[ModelConfig, Weights]:
+    """The configuration and weights of one checkpoint."""
+    sizes = len(found.source.symbols), len(found.target.symbols)
+    config, problems = source.family.model_config(source.given, *sizes)
+    if config is not None:
+        problems = [*problems, *_vocabulary_problems(source.checkpoint, config, found)]
+    if config is None or problems:
+        raise CheckpointError(f"{source.path}: can't be imported: " + "; ".join(problems))
+    weights, problems = source.family.model_weights(source.checkpoint.state, config)
+    if problems:
+        raise CheckpointError(f"{source.path}: its weights do not fit its options: " + "; ".join(problems))
+    return config, weights
+
+
+def _vocabulary_problems(checkpoint: Checkpoint, config: ModelConfig, found: archive.TextFiles) -> list[str]:
     problems = []
-    for side, dictionary, width in sides:
+    sides = (("encoder", config.encoder, found.source), ("decoder", config.decoder, found.target))
+    for side, stack, dictionary in sides:
         table = checkpoint.state.get(f"{side}.embed_tokens.weight")
-        wanted = len(dictionary.symbols), values.get(width)
-        if table is not None and tuple(table.shape) != wanted:
+        if stack is None or table is None:
+            continue
+        wanted = len(dictionary.symbols), stack.token_dim
+        if tuple(table.shape) != wanted:
             problems.append(
                 f"{side}.embed_tokens.weight has shape {tuple(table.shape)}, but its dictionary (and the 4 "
-                f"special symbols) and {width} say {wanted}"
+                f"special symbols) and its options say {wanted}"
             )
-    if values.get("share_all_embeddings") and source.symbols != target.symbols:
+    if config.share_embeddings and found.source.symbols != found.target.symbols:
         problems.append("share_all_embeddings needs two equal dictionaries, but they differ")
     return problems
+
+
+def _check_different(sources: Sequence[Source], members: Sequence[tuple[ModelConfig, Weights]]) -> None:
+    """No weights are stored twice: a model that is named again would only make the others count less."""
+    for (i, (config, weights)), (j, (other, same)) in itertools.combinations(enumerate(members), 2):
+        if config == other and all(np.array_equal(weights[name], same[name]) for name in weights):
+            raise CheckpointError(
+                f"{sources[j].path}: holds the same weights as {sources[i].path}; name each model once"
+            )
+
+
+def _ensemble(members: Sequence[tuple[ModelConfig, Weights]]) -> tuple[ModelConfig, Weights]:
+    """One member as it is; several as an ensemble whose limits all members reach."""
+    if len(members) == 1:
+        return members[0]
+    configs = tuple(config for config, _ in members)
+    config = ModelConfig(
+        architecture="ensemble",
+        source_vocab=configs[0].source_vocab,
+        target_vocab=configs[0].target_vocab,
+        encoder=None,
+        decoder=None,
+        max_source=min(c.max_source for c in configs),
+        max_target=min(c.max_target for c in configs),
+        members=configs,
+    )
+    weights = {f"members.{i}.{name}": w for i, (_, own) in enumerate(members) for name, w in own.items()}
+    return config, weights
 
 
 def _stored_half(checkpoint: Checkpoint) -> bool:
     return all(w.dtype == torch.float16 for w in checkpoint.state.values() if w.is_floating_point())
 
 
-def _shown(found: text.Settings, chosen: Settings, symbols: Sequence[str]) -> text.Settings:
-    """Moses options; where the settings are silent, those that made the dictionary's own symbols."""
-    known = set(symbols[len(text.SPECIALS) :])
-
-    def either(given: bool | None, shown: bool) -> bool:
-        return shown if given is None else given
-
+def _text(found: archive.TextFiles, chosen: Settings) -> TextSettings:
+    """The text pipeline; where the settings are silent, the one that made the dictionary's own symbols."""
+    settings = found.settings
+    whole = settings.bpe is None and settings.sentencepiece is None
+    pretokenized = whole if chosen.pretokenized is None else chosen.pretokenized
+    if settings.sentencepiece:
+        no = False
+        return replace(
+            settings, normalize=None, aggressive=no, escape=no, lowercase=no, pretokenized=pretokenized
+        )
+    shown = archive.moses_as_shown(settings, found.source.symbols)
     return replace(
-        found,
+        shown,
         normalize=chosen.normalize or None,
-        aggressive=either(chosen.aggressive, "@-@" in known),
-        escape=either(chosen.escape, not known.isdisjoint(ESCAPES)),
-        lowercase=either(chosen.lowercase, all(symbol == symbol.lower() for symbol in known)),
-        pretokenized=either(chosen.pretokenized, found.bpe is None),
+        aggressive=shown.aggressive if chosen.aggressive is None else chosen.aggressive,
+        escape=shown.escape if chosen.escape is None else chosen.escape,
+        lowercase=shown.lowercase if chosen.lowercase is None else chosen.lowercase,
+        pretokenized=pretokenized,
     )
 
 
-def _card(description: Description, arch: str, parameters: int, *, half: bool) -> bytes:
+def _half_holds(weights: Weights) -> bool:
+    """Whether fp16 holds every weight as it is; not when an import computes with them, as ConvS2S's does."""
+    with np.errstate(over="ignore"):
+        return all(np.array_equal(w.astype(np.float16).astype(np.float32), w) for w in weights.values())
+
+
+def _card(description: Description, archs: Sequence[str], weights: Weights, *, half: bool) -> bytes:
     card = CARD.format(
         said=description,
         model=description.config,
-        arch=arch,
-        parameters=parameters,
+        arch="` + `".join(archs),
+        parameters=sum(weight.size for weight in weights.values()),
         precision="fp16" if half else "fp32",
     )
     return card.encode()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -17,13 +17,16 @@ from engine.config import SOURCE, ModelConfig, StateSpec
 from engine.models import build
 from engine.models.model import Model, Past
 from engine.models.select import Rules, select
-from export.ops import OPS
+from export import native, ops
 from export.symbols import Dim, Graph, Weight
 
+# of which operators graphs are made: standard ones only, or with those of engine/native
+KERNELS: Final = {"pure": ops.OPS, "native": native.OPS}
 
-def encoder_graph(config: ModelConfig, precision: str) -> bytes:
+
+def encoder_graph(config: ModelConfig, precision: str, kernels: str = "pure") -> bytes:
     """The encoder: tokens [batch, time], positions [time] and real [batch, time] to each source's memory."""
-    graph = Graph(precision, OPS)
+    graph = Graph(precision, KERNELS[kernels])
     model: Any = _symbolic(config, graph)
     memory = model.encode(
         graph.input("tokens", ("batch", "time"), "int"),
@@ -39,10 +42,10 @@ def encoder_graph(config: ModelConfig, precision: str) -> bytes:
     return graph.finish(outputs, "encoder")
 
 
-def step_graph(config: ModelConfig, precision: str) -> bytes:
+def step_graph(config: ModelConfig, precision: str, kernels: str = "pure") -> bytes:
     """One decoding step with selection. Inputs are StepInput's, `memory.*` with `mask`, `state.*` with
     `index.*`, `cache.*` with `lineage`; outputs are TopK's and `column.*`, the new column of each state."""
-    g = Graph(precision, OPS)
+    g = Graph(precision, KERNELS[kernels])
     model: Any = _symbolic(config, g)
     rows: tuple[Dim, ...] = ("slots", "beams")
     tokens, positions = g.input("tokens", rows, "int"), g.input("positions", ("slots", 1), "int")
@@ -61,7 +64,8 @@ def step_graph(config: ModelConfig, precision: str) -> bytes:
     features, columns, attention = model.step(tokens, positions, memory, mask, past)
     scores = model.log_probs(features, temperature)
     on_symbols: Any = select
-    best, ids = on_symbols(scores, Rules(forced, banned, unk_penalty, eos_penalty), config.unk, config.eos, k)
+    rules: Any = (forced, banned, unk_penalty, eos_penalty)
+    best, ids = on_symbols(scores, Rules(*rules), config.unk, config.eos, k)
     outputs = {"scores": best, "ids": ids}
     if attention is not None:
         outputs["attention"] = attention
@@ -88,9 +92,10 @@ def graphs(config: ModelConfig) -> dict[str, bytes | Path]:
     """Every graph a bundle holds, by its path inside the bundle."""
     makers = {"encoder": encoder_graph, "step": step_graph}
     return {
-        graph_name(part, precision): makers[part](config, precision)
+        graph_name(part, precision, kernels): makers[part](config, precision, kernels)
         for part in graph_parts(config)
         for precision in PRECISIONS
+        for kernels in KERNELS
     }
 
 
@@ -111,7 +116,7 @@ def _symbolic(config: ModelConfig, graph: Graph) -> Model:
             if id(tensor) not in known:
                 name = names.get(id(tensor), f"{path}.{key}")
                 constant = id(tensor) not in names
-                recipe = {"sinusoids": [*shape, module.zero_row]} if constant else {"tensor": name}
+                recipe = module.recipe if constant else {"tensor": name}
                 known[id(tensor)] = Weight(graph, name, shape, recipe)
             del (module._buffers if key in module._buffers else module._parameters)[key]
             setattr(module, key, known[id(tensor)])

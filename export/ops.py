@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from onnx import TensorProto
 
-from engine.kernels.reference import dynamic_conv, dynamic_conv_step
+from engine.kernels.reference import attend, attend_plainly, dynamic_conv, dynamic_conv_step
+from engine.models.select import select, select_plainly
 from export.symbols import Dim, Symbol, Weight, broadcast, operand
 
 
@@ -54,6 +55,12 @@ def _glu(x: Symbol, dim: int = -1) -> Symbol:
     value = x.graph.emit("Split", x.name, outputs=2, axis=-1, num_outputs=2)
     gate = x.graph.emit("Sigmoid", f"{value}.1")
     return x.like(x.graph.emit("Mul", value, gate), (*x.shape[:-1], x.size(-1) // 2))
+
+
+def _conv1d(x: Symbol, weight: Symbol, *, padding: int, dilation: int, groups: int) -> Symbol:
+    options: dict[str, Any] = {"pads": [padding] * 2, "dilations": [dilation], "group": groups}
+    name = x.graph.emit("Conv", x.name, weight.name, **options)
+    return x.like(name, (x.shape[0], weight.shape[0], "?" if padding else x.shape[2]))
 
 
 def _softmax(x: Symbol, dim: int = -1, **_: Any) -> Symbol:
@@ -161,6 +168,7 @@ OPS: Final[dict[Callable[..., Any], Callable[..., Any]]] = {
     F.linear: _linear,
     F.embedding: _embedding,
     F.glu: _glu,
+    F.conv1d: _conv1d,
     F.gelu: lambda x, approximate="none": x.like(x.graph.emit("Gelu", x.name, approximate=approximate)),
     F.silu: _silu,
     torch.sigmoid: lambda x: x.like(x.graph.emit("Sigmoid", x.name)),
@@ -169,6 +177,7 @@ OPS: Final[dict[Callable[..., Any], Callable[..., Any]]] = {
     F.log_softmax: _log_softmax,
     F.layer_norm: _layer_norm,
     torch.matmul: _matmul,
+    torch.sqrt: lambda x: x.like(x.graph.emit("Sqrt", x.name)),
     torch.cat: _cat,
     torch.stack: _stack,
     torch.logsumexp: _logsumexp,
@@ -177,6 +186,8 @@ OPS: Final[dict[Callable[..., Any], Callable[..., Any]]] = {
     torch.where: _where,
     torch.isnan: lambda x: x.like(x.graph.emit("IsNaN", x.name), kind="bool"),
     torch.full_like: _full_like,
+    attend: attend_plainly,
+    select: select_plainly,
     dynamic_conv: _dynamic_conv,
     dynamic_conv_step: _dynamic_conv_step,
 }

@@ -35,6 +35,7 @@ class Graph:
         self.inputs: list[onnx.ValueInfoProto] = []
         self.recipes: dict[str, dict[str, Any]] = {}
         self.quantized: dict[str, tuple[str, str]] = {}
+        self.sums: dict[str, tuple[Symbol, Symbol]] = {}  # what each addition of two symbols adds
 
     def input(self, name: str, shape: Sequence[Dim], kind: str) -> Symbol:
         self.inputs.append(helper.make_tensor_value_info(name, TYPES[kind], list(shape)))
@@ -46,6 +47,12 @@ class Graph:
         out = [name] + [f"{name}.{i}" for i in range(1, outputs)]
         self.nodes.append(helper.make_node(op, list(inputs), out, name=name, **attributes))
         return name
+
+    def made_by(self, name: str, op: str) -> onnx.NodeProto | None:
+        """The node whose first output has this name, if it is one of this operator."""
+        number = name.rpartition("_")[2]
+        node = self.nodes[int(number)] if name.startswith(f"{op}_") and number.isdecimal() else None
+        return node if node is not None and node.op_type == op else None
 
     def constant(self, value: Any, dtype: type) -> str:
         array: NDArray[Any] = np.asarray(value, dtype)
@@ -59,16 +66,16 @@ class Graph:
         return self.constant(values, np.int64)
 
     def weight(self, weight: Weight, form: str) -> str:
-        """The initialiser of a weight in a given form: plain, transposed, quantized or scales."""
+        """The initialiser of a weight in a given form: plain, transposed, quantized, packed or scales."""
         shape = tuple(weight.size(axis) for axis in range(weight.dim()))
-        if form in ("transposed", "quantized"):
+        if form in ("transposed", "quantized", "packed"):
             shape = shape[::-1]
         elif form == "scales":
             shape = shape[:1]
         label = weight.label if form == "plain" else f"{weight.label}:{form}"
         if label not in self.recipes:
             self.recipes[label] = {**weight.recipe, "form": form}
-            kind = TensorProto.INT8 if form == "quantized" else TensorProto.FLOAT
+            kind = TensorProto.INT8 if form in ("quantized", "packed") else TensorProto.FLOAT
             proto = onnx.TensorProto(name=label, data_type=kind, dims=shape)
             proto.data_location = TensorProto.EXTERNAL
             proto.external_data.add(key="location", value="model.safetensors")
@@ -80,7 +87,9 @@ class Graph:
             self.nodes.append(helper.make_node("Identity", [symbol.name], [label], name=f"output_{label}"))
         infos = [helper.make_tensor_value_info(k, TYPES[s.kind], list(s.shape)) for k, s in outputs.items()]
         graph = helper.make_graph(self.nodes, name, self.inputs, infos, self.initializers)
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)
+        domains = {node.domain for node in self.nodes} - {""}
+        opsets = [helper.make_opsetid("", OPSET), *(helper.make_opsetid(d, 1) for d in sorted(domains))]
+        model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
         model.producer_name = "convoy"
         helper.set_model_props(model, {"convoy.initializers": json.dumps(self.recipes, sort_keys=True)})
         onnx.checker.check_model(_without_external(model))
@@ -125,7 +134,10 @@ class Symbol:
         return self.like(self.graph.emit(op, *operands), shape, kind)
 
     def __add__(self, other: Any) -> Symbol:
-        return self._binary("Add", other)
+        total = self._binary("Add", other)
+        if isinstance(other, Symbol):
+            self.graph.sums[total.name] = self, other
+        return total
 
     def __sub__(self, other: Any) -> Symbol:
         return self._binary("Sub", other)

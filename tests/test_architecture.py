@@ -11,31 +11,42 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-OWN = ("engine", "server", "export", "cli", "training")
+OWN = ("engine", "server", "export", "cli", "training", "convoy_client")
 
 # lowest first; a unit may import those before it (and itself, when it is a package)
 ORDER = (
     "engine.errors",
     "engine.types",
     "engine.config",
+    "engine.presets",
     "engine.folder",
     "engine.bundle",
     "engine.text",
     "engine.tables",
     "engine.executor",
     "engine.filters",
+    "engine.penalties",
     "engine.slots",
     "engine.diverse",
     "engine.search",
+    "engine.progress",
     "engine.kernels",
+    "engine.native",
     "engine.models",
     "engine.executors",
     "engine.lane",
     "engine.queue",
+    "engine.pace",
     "engine.engine",
     "engine.aio",
+    "engine.plan",
+    "engine.trust",
     "engine.compose",
+    "engine.drafts",
     "engine.stream",
+    "engine.chain",
+    "engine.answer",
+    "engine.score",
     "engine.api",
 )
 TORCH_SIDE = ("engine.kernels", "engine.models")  # importing them imports torch
@@ -48,6 +59,8 @@ HEAVY = {
     "fastapi": ("server",),
     "starlette": ("server",),
     "uvicorn": ("server",),
+    "limits": ("server.access", "server.quotas"),
+    "httpx": ("convoy_client",),
     "pydantic": ("server", "cli.serve"),
     "pydantic_settings": ("server",),
     "prometheus_client": ("server",),
@@ -65,6 +78,7 @@ ALLOWED = {
         "engine.errors",
         "engine.types",
         "engine.config",
+        "engine.presets",
         "engine.folder",
         "engine.bundle",
         "engine.text",
@@ -73,7 +87,8 @@ ALLOWED = {
         "engine.models",
     ),
     "training": ("training", "export", "engine"),
-    "cli": ("cli", "engine", "server", "export", "training"),
+    "convoy_client": ("convoy_client",),
+    "cli": ("cli", "engine", "server", "export", "training", "convoy_client"),
 }
 
 

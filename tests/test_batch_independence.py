@@ -12,6 +12,7 @@ from engine.bundle import open_bundle
 from engine.executors import Placement, open_executors
 from engine.lane import Lane
 from engine.types import DecodeOptions, Request, Result
+from tests.models import KERNELS
 
 MODEL = Path(__file__).parent.parent / "models" / "tatoeba-de-en"
 WIDTHS = (1, 5, 16)
@@ -81,11 +82,12 @@ def facts(result: Result) -> list[tuple]:
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
+@pytest.mark.parametrize("kernels", KERNELS)
 def test_alone_and_among_others_answers_are_equal_bit_for_bit(
-    precision: str, width: int, threads: int
+    kernels: str, precision: str, width: int, threads: int
 ) -> None:
     rng = np.random.default_rng([WIDTHS.index(width), threads])
-    decoder = lane("onnx", precision, threads, width)
+    decoder = lane(f"onnx-{kernels}", precision, threads, width)
     jobs = [random_job(rng, width) for _ in range(EACH)]
     together = decode(decoder, jobs, rng)
     for job, among in zip(jobs, together, strict=True):

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from engine.executor import Executor, StepInput
 from engine.executors.onnx import OnnxExecutor
-from tests.models import CONFIGS, executor, model, sessions
+from tests.models import BACKENDS, KERNELS, CONFIGS, executor, model, sessions
 
-BACKENDS = ["onnx", "torch"]
 EOS, PAD, UNK = 2, 1, 3
 
 
@@ -26,8 +25,9 @@ class Slot:
     prefixes: list[list[int]] = field(default_factory=list)
 
 
-def reference(name: str, slot: Slot) -> tuple[np.ndarray, np.ndarray]:
-    """Log-probabilities of the next token and attention, [beams, vocab] and [beams, source]."""
+def reference(name: str, slot: Slot) -> tuple[np.ndarray, np.ndarray | None]:
+    """Log-probabilities of the next token and attention, [beams, vocab] and [beams, source]; no attention where
+    there is no source."""
     net = model(name)
     with torch.inference_mode():
         source = torch.tensor([slot.source])
@@ -37,7 +37,7 @@ def reference(name: str, slot: Slot) -> tuple[np.ndarray, np.ndarray]:
         mask = torch.zeros(len(slot.prefixes), source.shape[1])
         features, attention = net.decode(torch.tensor(slot.prefixes), memory, mask)
         scores = net.log_probs(features[:, -1])
-    return scores.numpy(), attention[:, -1].numpy()
+    return scores.numpy(), None if attention is None else attention[:, -1].numpy()
 
 
 def inputs(lane: Executor, slots: list[Slot], parents: np.ndarray, **changes: object) -> StepInput:
@@ -63,8 +63,12 @@ def check(name: str, lane: Executor, slots: list[Slot], top: object) -> None:
         scores[:, PAD] = -np.inf
         want = -np.sort(-scores, axis=1)[:, : top.scores.shape[2]]
         got, ids = np.asarray(top.scores[i]), np.asarray(top.ids[i])
-        np.testing.assert_allclose(got, want, atol=2e-5)
-        np.testing.assert_allclose(np.take_along_axis(scores, ids, 1), got, atol=2e-5)
+        # without a norm after the last layer (SliceNet) logits are large, and rounded accordingly
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=2e-5)
+        np.testing.assert_allclose(np.take_along_axis(scores, ids, 1), got, rtol=1e-5, atol=2e-5)
+        if attention is None:
+            assert top.attention is None
+            continue
         length = len(slot.source)
         np.testing.assert_allclose(np.asarray(top.attention[i])[:, :length], attention, atol=1e-5)
         assert not np.asarray(top.attention[i])[:, length:].any()
@@ -266,7 +270,7 @@ def test_more_candidates_than_tokens_gives_all_tokens(backend: str) -> None:
 @pytest.mark.parametrize("name", list(CONFIGS))
 def test_onnx_equals_torch_in_fp32(name: str) -> None:
     tops = []
-    for backend in BACKENDS:
+    for backend in ("onnx-pure", "torch"):
         lane, slots = started(backend, name)
         for step in range(6):
             tops.append(lane.step(3, inputs(lane, slots, np.zeros((3, 2), np.int64)), attention=True))
@@ -274,7 +278,8 @@ def test_onnx_equals_torch_in_fp32(name: str) -> None:
                 slot.prefixes = [[*p, 4 + step] for p in slot.prefixes]
     for a, b in zip(tops[:6], tops[6:], strict=True):
         np.testing.assert_allclose(np.asarray(a.scores), b.scores.numpy(), atol=2e-5)
-        np.testing.assert_allclose(np.asarray(a.attention), b.attention.numpy(), atol=1e-5)
+        if CONFIGS[name].reads_source:
+            np.testing.assert_allclose(np.asarray(a.attention), b.attention.numpy(), atol=1e-5)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -287,9 +292,10 @@ def test_the_longest_source_that_the_limit_allows_is_encoded_whatever_its_paddin
     check("odd limit", lane, slots, top)
 
 
-def test_int8_rows_do_not_depend_on_their_neighbours() -> None:
+@pytest.mark.parametrize("kernels", KERNELS)
+def test_int8_rows_do_not_depend_on_their_neighbours(kernels: str) -> None:
     rng = np.random.default_rng(2)
-    lane = OnnxExecutor(sessions("glu", "int8"), beams=2, slots=4)
+    lane = OnnxExecutor(sessions("glu", "int8", kernels=kernels), beams=2, slots=4)
     sources = [random_source(rng, 30) for _ in range(4)]
     together: list[Slot] = []
     join(lane, together, sources)
@@ -302,11 +308,12 @@ def test_int8_rows_do_not_depend_on_their_neighbours() -> None:
         np.testing.assert_array_equal(got.ids[0], top.ids[i])
 
 
-def test_int8_is_close_to_fp32() -> None:
+@pytest.mark.parametrize("kernels", KERNELS)
+def test_int8_is_close_to_fp32(kernels: str) -> None:
     tops = []
     for precision in ("fp32", "int8"):
         rng = np.random.default_rng(2)
-        lane = OnnxExecutor(sessions("glu", precision), beams=2, slots=4)
+        lane = OnnxExecutor(sessions("glu", precision, kernels=kernels), beams=2, slots=4)
         slots: list[Slot] = []
         join(lane, slots, [random_source(rng, 30) for _ in range(4)])
         tops.append(lane.step(4, inputs(lane, slots, np.zeros((4, 2), np.int64), k=46)))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import random
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,17 +13,22 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from cli.train import _perplexity
 from engine.api import Service, ServiceSettings
 from engine.bundle import open_bundle
+from engine.config import Bands
 from engine.errors import InvalidRequest
+from engine.models import ARCHITECTURES
+from engine.models.adaptive import AdaptiveSoftmax
 from training import data
-from training.loss import linear_cross_entropy
-from training.package import add_scores, package
+from training.loss import adaptive_cross_entropy, linear_cross_entropy
+from training.package import FAMILIES, add_scores, package
 from training.recipe import Recipe, Train, load
 from training.scores import bleu, rouge
 from training.trainer import Trainer, rate
 
 RECIPES = Path(__file__).parent.parent / "training" / "recipes"
+FEW = 12
 WORDS = ["eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun", "zehn"]
 ENGLISH = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 TINY = """
@@ -78,6 +85,11 @@ def corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 out.write(
                     " ".join(WORDS[p] for p in picks) + "\t" + " ".join(ENGLISH[p] for p in picks) + "\n"
                 )
+    (folder / "few").mkdir()
+    few = data.read_pairs(folder / "numbers" / "valid.tsv.gz", 0, 1)[:FEW]
+    for part in ("train", "valid"):
+        with gzip.open(folder / "few" / f"{part}.tsv.gz", "wt", encoding="utf-8") as out:
+            out.writelines(f"{source}\t{target}\n" for source, target in few)
     return folder
 
 
@@ -88,10 +100,102 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
     return load(path, "cpu")
 
 
-def shorter(recipe: Recipe, tmp_path: Path, **changes: object) -> Recipe:
+@pytest.fixture(scope="module")
+def vocabulary(corpora: Path, recipe: Recipe, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    prefix = tmp_path_factory.mktemp("vocabulary") / "vocabulary"
+    data.train_vocabulary(recipe, data.read_pairs(corpora / "numbers" / "train.tsv.gz", 0, 1), prefix)
+    return prefix.with_suffix(".model")
+
+
+def shorter(tmp_path: Path, **changes: object) -> Recipe:
     path = tmp_path / "recipe.toml"
     path.write_text(TINY, encoding="utf-8")
     return load(path, "cpu", {k: str(v) for k, v in changes.items()})
+
+
+# what each architecture's [model] says beyond its sides, and what both sides say
+RESIDUAL = {"embed_dim": 32, "conv_dim": 32, "ffn_dim": 48, "heads": 4, "kernel_sizes": [3, 3]}
+SEES_ALL = RESIDUAL | {"kernel_sizes": [0, 0]}
+CONVS2S = {"embed_dim": 32, "widths": [32, 48], "kernel_sizes": [3, 3], "residuals": [1, 1]}
+SLICENET = {"embed_dim": 48, "layers": 1, "separability": 0}
+SHARED = {"share_embeddings": True, "share_output": True}
+MODELS: dict[str, dict[str, object]] = {
+    "aan": {"encoder": SEES_ALL | {"mixer": "attention"}, "decoder": SEES_ALL | {"mixer": "average"}},
+    "cnn": {"encoder": RESIDUAL | {"mixer": "convolution"}, "decoder": RESIDUAL | {"mixer": "convolution"}},
+    "convs2s": {
+        "encoder": CONVS2S,
+        "decoder": CONVS2S | {"attention": [0, 1]},
+        "output_bias": True,
+        "scale_embeddings": False,
+    },
+    "dynamicconv": {"encoder": RESIDUAL, "decoder": RESIDUAL | {"mixer": "lightweight"}},
+    "lightconv_lm": {
+        "decoder": RESIDUAL | {"normalize_before": True},
+        "adaptive": {"softmax": {"cutoffs": [20, 40], "factor": 2.0}},
+    },
+    "slicenet": {
+        "encoder": SLICENET,
+        "decoder": SLICENET | {"attention": "transformer", "heads": 2},
+        **SHARED,
+    },
+    "transformer": {
+        "preset": "transformer_tiny",
+        "encoder": {"activation": "gelu"},
+        "decoder": {"kernel_sizes": [0]},
+        **SHARED,
+    },
+}
+
+
+@pytest.mark.parametrize("architecture", sorted(ARCHITECTURES))
+def test_every_architecture_learns_a_few_pairs_by_heart_and_becomes_a_bundle(
+    architecture: str, corpora: Path, vocabulary: Path, tmp_path: Path
+) -> None:
+    rates = {f"{kind}_dropout": 0.01 for kind in ("input", "relu", "attention", "symbol", "weight")}
+    changes = {"updates": 70, "save_every": 70, "warmup": 10, "average": 1, "smoothing": 0.0, **rates}
+    changes |= {"learning_rate": 0.01, "dropout": 0.01}
+    recipe = shorter(tmp_path, **changes)
+    model = MODELS[architecture]
+    modelling = architecture == "lightconv_lm"
+    recipe = replace(
+        recipe,
+        corpus=replace(recipe.corpus, folder="few", placeholder_share=0.0),
+        task="language-model" if modelling else "translate",
+        model=model if "preset" in model else {"architecture": architecture, **model},
+    )
+    run = tmp_path / "run"
+    run.mkdir()
+    shutil.copy(vocabulary, run / "vocabulary.model")
+    trainer = Trainer(recipe, corpora, run, "cpu")
+    before = trainer.validate()
+    trainer.fit()
+    tokens = sum(map(len, trainer.valid.targets))
+    # without a source, which of the texts it is stays unknown until its first words
+    unknown = FEW * np.log(FEW) / tokens if modelling else 0.0
+    assert before > 2.0
+    assert trainer.validate() < unknown + 0.25
+    bundle = package(recipe, run, tmp_path / "bundle", "cpu")
+    assert bundle.config.architecture == architecture
+    card = bundle.file("README.md").read_text("utf-8")
+    assert FAMILIES[architecture].split(" (")[0] in card
+    assert ("preset `transformer_tiny`" in card) == ("preset" in model)
+    if modelling:  # what it is served with, in fp16, is what was trained
+        texts = [target for _, target in data.read_pairs(corpora / "few" / "valid.tsv.gz", 0, 1)]
+        served = np.log(_perplexity(bundle.path, texts)["perplexity"])
+        assert served == pytest.approx(trainer.validate(), abs=0.02)
+
+
+def test_the_adaptive_loss_is_the_likelihood_of_the_adaptive_softmax() -> None:
+    torch.manual_seed(0)
+    bands = Bands((10, 30), 2.0)
+    softmax = AdaptiveSoftmax(bands, 41, 16)
+    features, target = torch.randn(200, 16), torch.randint(0, 41, (200,))
+    want = -softmax(features).gather(1, target[:, None]).sum()
+    torch.testing.assert_close(adaptive_cross_entropy(softmax, features, target), want, rtol=1e-5, atol=1e-3)
+    few = target < 10  # no row for a tail
+    want = -softmax(features[few]).gather(1, target[few][:, None]).sum()
+    got = adaptive_cross_entropy(softmax, features[few], target[few])
+    torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-3)
 
 
 @pytest.mark.parametrize("biased", [False, True])
@@ -164,11 +268,11 @@ def test_copied_targets_are_part_of_their_sources_and_end_as_they_do() -> None:
 def test_a_killed_run_goes_on_and_ends_where_an_unbroken_one_ends(
     recipe: Recipe, corpora: Path, tmp_path: Path
 ) -> None:
-    whole = Trainer(shorter(recipe, tmp_path, updates=12, save_every=6), corpora, tmp_path / "a", "cpu")
+    whole = Trainer(shorter(tmp_path, updates=12, save_every=6), corpora, tmp_path / "a", "cpu")
     averaged = whole.fit()
-    stopped = Trainer(shorter(recipe, tmp_path, updates=12, save_every=6), corpora, tmp_path / "b", "cpu")
+    stopped = Trainer(shorter(tmp_path, updates=12, save_every=6), corpora, tmp_path / "b", "cpu")
     run_until(stopped, 8)  # killed after its checkpoint at 6
-    again = Trainer(shorter(recipe, tmp_path, updates=12, save_every=6), corpora, tmp_path / "b", "cpu")
+    again = Trainer(shorter(tmp_path, updates=12, save_every=6), corpora, tmp_path / "b", "cpu")
     assert again.update == 6
     resumed = torch.load(again.fit(), weights_only=True)
     for name, tensor in torch.load(averaged, weights_only=True).items():
@@ -233,6 +337,11 @@ def test_shipped_recipes_are_complete_for_both_devices(name: str, device: str) -
         (TINY.replace("updates = 240", "updates = 240\nepochs = 3"), "epochs"),
         (TINY.replace('licence = "CC0-1.0"', ""), "licence"),
         (TINY.replace("[train]", "[trian]"), "train"),
+        (TINY.replace("heads = 4", "heads = 5"), r"\[model\].*encoder.*heads 5"),
+        (TINY.replace("share_output", "share_outputs"), r"\[model\].*share_outputs"),
+        (TINY.replace('architecture = "dynamicconv"', 'preset = "lightconf"'), "no preset 'lightconf'"),
+        (TINY.replace('task = "translate"', 'task = "translation"'), "task 'translation'"),
+        (TINY.replace('task = "translate"', 'task = "language-model"'), "models without an encoder"),
         ("name = ", "can't read"),
     ],
 )

@@ -86,16 +86,17 @@ def train_vocabulary(recipe: Recipe, pairs: list[tuple[str, str]], prefix: Path)
 
 def encode(vocabulary: Path, pairs: list[tuple[str, str]], recipe: Recipe) -> Pairs:
     """Encode pairs; sources are cut to `crop_source` (titles need only an abstract's beginning), and pairs
-    longer than `max_tokens` on either side are left out."""
+    longer than `max_tokens` on either side are left out. A language model's source is end-of-sentence."""
     sp = spm.SentencePieceProcessor(model_file=str(vocabulary))
     eos, limit, crop = sp.eos_id(), recipe.train.max_tokens, recipe.train.crop_source
+    reads = recipe.config().reads_source
     sources, targets = [], []
     encoded = zip(sp.encode([s for s, _ in pairs]), sp.encode([t for _, t in pairs]), strict=True)
     for source, target in encoded:
         if crop:
             source = source[:crop]
         if source and target and len(source) < limit and len(target) < limit:
-            sources.append(np.array([*source, eos], np.int32))
+            sources.append(np.array([*source, eos] if reads else [eos], np.int32))
             targets.append(np.array([*target, eos], np.int32))
     return Pairs(sources, targets)
 

@@ -1,11 +1,14 @@
-"""Label-smoothed cross-entropy fused with the output projection, a chunk of rows at a time."""
+"""Label-smoothed cross-entropy fused with the output projection, and the loss of an adaptive softmax."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+
+from engine.models.adaptive import AdaptiveSoftmax
 
 CHUNK = 512  # rows; 512 x 8,000 logits stay within the last-level cache of a small CPU
 
@@ -76,3 +79,22 @@ def linear_cross_entropy(
     over the whole vocabulary, as in the reference ("label_smoothed_cross_entropy").
     """
     return _LinearCrossEntropy.apply(features, weight, bias, target, smoothing, pad)  # type: ignore[no-any-return]
+
+
+def adaptive_cross_entropy(softmax: AdaptiveSoftmax, features: Tensor, target: Tensor) -> Tensor:
+    """Sum of the negative log-likelihood (nats) under an adaptive softmax (Grave et al. 2017).
+
+    features: [rows, dim]; target: int [rows]. A tail sees only the rows whose target lies in its band, and
+    nothing is smoothed, as in the reference.
+    """
+    (_, first), *rest = softmax.edges
+    inside = [(target >= begin) & (target < end) for begin, end in rest]
+    head = target
+    for band, mine in enumerate(inside):
+        head = torch.where(mine, first + band, head)
+    loss = F.cross_entropy(softmax.head(features).float(), head, reduction="sum")
+    for tail, mine, (begin, _) in zip(softmax.tail, inside, rest, strict=True):
+        if mine.any():
+            logits = tail(features[mine]).float()
+            loss = loss + F.cross_entropy(logits, target[mine] - begin, reduction="sum")
+    return loss

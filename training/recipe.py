@@ -5,10 +5,14 @@ from __future__ import annotations
 import tomllib
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from engine.config import ModelConfig, StackConfig
-from engine.errors import InvalidRequest
+from engine.config import ModelConfig
+from engine.errors import ConfigError, InvalidRequest
+from engine.presets import preset
+
+LANGUAGE_MODEL: Final = "language-model"
+TASKS: Final = ("translate", "summarize", LANGUAGE_MODEL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,8 @@ class Train:
     input_dropout: float = 0.0
     relu_dropout: float = 0.0
     weight_dropout: float = 0.1
+    attention_dropout: float = 0.0
+    symbol_dropout: float = 0.0  # tokens replaced by padding (SliceNet)
     average: int = 5  # checkpoints averaged for the bundle
     save_every: int = 500  # updates
     max_tokens: int = 200
@@ -56,7 +62,7 @@ class Train:
 @dataclass(frozen=True, slots=True)
 class Recipe:
     name: str
-    task: str  # translate | summarize
+    task: str  # see TASKS
     source: str
     target: str
     licence: str
@@ -68,13 +74,14 @@ class Recipe:
     generation: dict[str, Any]
 
     def config(self) -> ModelConfig:
-        stacks: dict[str, Any] = {}
-        for side in ("encoder", "decoder"):
-            values = dict(self.model[side])
-            stacks[side] = StackConfig(**values | {"kernel_sizes": tuple(values["kernel_sizes"])})
-        rest = {k: v for k, v in self.model.items() if k not in stacks}
+        """What `model` says: a configuration, or changes of the `preset` that it names. Raises ConfigError
+        that names what is wrong with it."""
         size = self.vocabulary.size
-        return ModelConfig(source_vocab=size, target_vocab=size, **rest, **stacks)
+        values = {key: value for key, value in self.model.items() if key != "preset"}
+        if "preset" in self.model:
+            return preset(self.model["preset"], size, size, values)
+        sizes = {"source_vocab": size, "target_vocab": size}
+        return ModelConfig.from_dict({"encoder": None, **values, **sizes})
 
 
 def load(path: Path, device: str, changes: dict[str, str] | None = None) -> Recipe:
@@ -95,7 +102,7 @@ def load(path: Path, device: str, changes: dict[str, str] | None = None) -> Reci
             train[key] = tomllib.loads(f"x = {text}")["x"] if not text.isalpha() else text
         if "betas" in train:
             train["betas"] = tuple(train["betas"])
-        return Recipe(
+        recipe = Recipe(
             corpus=_build(Corpus, data.pop("corpus"), "corpus"),
             vocabulary=_build(Vocabulary, data.pop("vocabulary"), "vocabulary"),
             train=_build(Train, train, "train"),
@@ -105,6 +112,24 @@ def load(path: Path, device: str, changes: dict[str, str] | None = None) -> Reci
         raise InvalidRequest(f"recipe {path} lacks {error.args[0]!r}") from None
     except (TypeError, tomllib.TOMLDecodeError) as error:
         raise InvalidRequest(f"recipe {path}: {error}") from None
+    return _checked(recipe, path)
+
+
+def _checked(recipe: Recipe, path: Path) -> Recipe:
+    """The recipe, when its task is known and its model possible: not found out after hours of training."""
+    if not isinstance(recipe.model, dict):
+        raise InvalidRequest(f"recipe {path}: [model] must be a table, not {recipe.model!r}")
+    if recipe.task not in TASKS:
+        raise InvalidRequest(f"recipe {path}: task {recipe.task!r} is none of {', '.join(TASKS)}")
+    try:
+        reads = recipe.config().reads_source
+    except ConfigError as error:
+        raise InvalidRequest(f"recipe {path}, [model]: {error}") from None
+    if reads == (recipe.task == LANGUAGE_MODEL):
+        raise InvalidRequest(
+            f"recipe {path}: the task {LANGUAGE_MODEL!r} is that of models without an encoder"
+        )
+    return recipe
 
 
 def _build(kind: type[Any], data: dict[str, Any], where: str) -> Any:

@@ -18,9 +18,11 @@ from torch import Tensor
 from tqdm import tqdm
 
 from engine.models import build as build_model
+from engine.models.adaptive import AdaptiveSoftmax
+from engine.models.lightconv_lm import LightConvLM
 from engine.models.model import Dropout, Model
 from training import data
-from training.loss import linear_cross_entropy
+from training.loss import adaptive_cross_entropy, linear_cross_entropy
 from training.recipe import Recipe, Train
 
 
@@ -42,6 +44,8 @@ def build(recipe: Recipe) -> Model:
         inputs=train.input_dropout,
         relu=train.relu_dropout,
         weight=train.weight_dropout,
+        attention=train.attention_dropout,
+        symbols=train.symbol_dropout,
     )
     return build_model(recipe.config(), dropout)
 
@@ -144,21 +148,28 @@ class Trainer:
         model, train = self.model, self.recipe.train
         real = (source != model.config.pad).float()
         mask = torch.zeros_like(real).masked_fill(real == 0, float("-inf"))
+        keep = target.flatten() != model.config.pad
+        wanted = target.flatten()[keep]
         with torch.autocast(self.device.type, torch.bfloat16):
             positions = torch.arange(source.shape[1], device=source.device)
             memory = model.encode(source, positions, real)
             features, _ = model.decode(previous, memory, mask)
-        flat = features.flatten(0, 1).to(torch.bfloat16)
-        keep = target.flatten() != model.config.pad
+            flat = features.flatten(0, 1).to(torch.bfloat16)[keep]
+            softmax = model.decoder.adaptive_softmax if isinstance(model, LightConvLM) else None
+            if isinstance(softmax, AdaptiveSoftmax):
+                loss = adaptive_cross_entropy(softmax, flat, wanted)
+                return loss, loss.detach()
         return linear_cross_entropy(
-            flat[keep], *model.output, target.flatten()[keep], smoothing=train.smoothing, pad=model.config.pad
+            flat, *model.output, wanted, smoothing=train.smoothing, pad=model.config.pad
         )
 
     def _prepare(self, folder: Path) -> tuple[data.Pairs, data.Pairs]:
         recipe, corpus = self.recipe, self.recipe.corpus
-        columns = corpus.source_column, corpus.target_column
+        reads = recipe.config().reads_source  # a language model learns targets only
+        columns = corpus.source_column if reads else corpus.target_column, corpus.target_column
         train = data.read_pairs(folder / "train.tsv.gz", *columns)
-        train = data.with_placeholders(train, corpus.placeholder_share, recipe.train.seed)
+        if reads:
+            train = data.with_placeholders(train, corpus.placeholder_share, recipe.train.seed)
         prefix = self.folder / "vocabulary"
         if not prefix.with_suffix(".model").exists():
             data.train_vocabulary(recipe, train, prefix)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from engine.bundle import PRECISIONS, Bundle, graph_name, graph_parts
@@ -35,18 +36,23 @@ def open_executors(bundle: Bundle, placement: Placement) -> list[Executor]:
     return list(BACKENDS[placement.backend](bundle, placement))
 
 
-def _open_onnx(bundle: Bundle, placement: Placement) -> Sequence[Executor]:
+def _open_onnx(bundle: Bundle, placement: Placement, kernels: str | None = None) -> Sequence[Executor]:
+    """kernels: of standard operators only ("pure"), or with our own ("native"); None: if they are there."""
     from engine.executors.onnx import OnnxExecutor, open_sessions
+    from engine.native import library
 
+    operators = library() if kernels != "pure" else None
+    if kernels == "native" and operators is None:
+        raise ConfigError("the native operators were not built: install a C++ compiler, then: make native")
     if placement.device != "cpu":
         raise ConfigError(f"the onnx backend runs on the CPU, not {placement.device!r}; take --backend torch")
     graphs = {}
     for part in graph_parts(bundle.config):
-        name = graph_name(part, placement.precision)
+        name = graph_name(part, placement.precision, "pure" if operators is None else "native")
         if name not in bundle.files():
             raise BundleError(f"{bundle.path} has no {name}; run: convoy export {bundle.path}")
         graphs[part] = bundle.file(name).read_bytes()
-    sessions = open_sessions(bundle.config, graphs, bundle.weights(), placement.threads)
+    sessions = open_sessions(bundle.config, graphs, bundle.weights(), placement.threads, operators)
     return [OnnxExecutor(sessions, beams, slots) for beams, slots in placement.lanes]
 
 
@@ -64,5 +70,7 @@ def _open_torch(bundle: Bundle, placement: Placement) -> Sequence[Executor]:
 
 BACKENDS: Final[dict[str, Callable[[Bundle, Placement], Sequence[Executor]]]] = {
     "onnx": _open_onnx,
+    "onnx-native": partial(_open_onnx, kernels="native"),
+    "onnx-pure": partial(_open_onnx, kernels="pure"),
     "torch": _open_torch,
 }

@@ -7,8 +7,10 @@ is made of and in which form; int8 weights are quantised here, when the session 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import array_api_compat.numpy as xp
@@ -21,9 +23,12 @@ from engine.errors import BundleError
 from engine.executor import StepInput, TopK
 from engine.executors.memory import EncoderBatch
 from engine.executors.slots import Arrays, SlotExecutor
-from engine.tables import sinusoids
+from engine.native import pack
+from engine.tables import sinusoids, timing
 
 Array = NDArray[np.float32]
+# constants that a graph names by what makes them
+TABLES: Final[dict[str, Callable[..., Array]]] = {"sinusoids": sinusoids, "timing": timing}
 # fusions whose kernels are slower than what they replace (docs/benchmarks.md, "What paid")
 SLOWER: Final = ("SkipLayerNormFusion",)
 # inputs of every step graph, beside memory and state
@@ -42,16 +47,22 @@ class Sessions:
 
 
 def open_sessions(
-    config: ModelConfig, graphs: Mapping[str, bytes], weights: Mapping[str, Array], threads: int | None
+    config: ModelConfig,
+    graphs: Mapping[str, bytes],
+    weights: Mapping[str, Array],
+    threads: int | None,
+    operators: Path | None = None,
 ) -> Sessions:
     """Make sessions from graphs (by the names of `engine.bundle.graph_parts`) and weights.
 
-    threads: of each session; None takes the process-wide pool (`share_threads`). Raises BundleError when the
+    threads: of each session; None takes the process-wide pool (`share_threads`). operators: the library that
+    native graphs need. Raises BundleError when the
     graphs and the weights do not belong together.
     """
-    made: dict[str, Array] = {}
-    encoder = _session(graphs["encoder"], weights, threads, made) if config.reads_source else None
-    step = _session(graphs["step"], weights, threads, made)
+    initializers = Initializers(weights)
+    options = partial(_options, threads, operators)
+    encoder = _session(graphs["encoder"], initializers, options()) if config.reads_source else None
+    step = _session(graphs["step"], initializers, options())
     lacking = FED - {node.name for node in step.get_inputs()}
     if lacking:
         raise BundleError(
@@ -65,24 +76,39 @@ def share_threads(threads: int) -> None:
     ort.set_global_thread_pool_sizes(threads, 1)
 
 
-def _session(
-    graph: bytes, weights: Mapping[str, Array], threads: int | None, made: dict[str, Array]
-) -> ort.InferenceSession:
+class Initializers(dict[str, Array]):
+    """Initialisers by label, made of weights; each once for all graphs of a bundle."""
+
+    def __init__(self, weights: Mapping[str, Array]) -> None:
+        self.weights = weights
+
+    def add(self, recipes: Mapping[str, Mapping[str, Any]]) -> None:
+        for label, recipe in recipes.items():
+            if label not in self:
+                self[label] = _initializer(recipe, self.weights)
+
+
+def _options(threads: int | None, operators: Path | None) -> ort.SessionOptions:
     options = ort.SessionOptions()
     options.log_severity_level = 3
     if threads is None:
         options.use_per_session_threads = False
     else:
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    if operators is not None:
+        options.register_custom_ops_library(str(operators))
+    return options
+
+
+def _session(graph: bytes, initializers: Initializers, options: ort.SessionOptions) -> ort.InferenceSession:
     try:
         recipes = json.loads(_metadata(graph)["convoy.initializers"])
     except (KeyError, ValueError) as error:
         raise BundleError(f"not a graph of this version ({error}); run: convoy export BUNDLE") from None
-    for label, recipe in recipes.items():
-        if label not in made:
-            made[label] = _initializer(recipe, weights)
+    initializers.add(recipes)
     names = sorted(recipes)
-    options.add_external_initializers(names, [ort.OrtValue.ortvalue_from_numpy(made[n]) for n in names])
+    values = [ort.OrtValue.ortvalue_from_numpy(initializers[name]) for name in names]
+    options.add_external_initializers(names, values)
     try:
         return ort.InferenceSession(
             graph, options, providers=["CPUExecutionProvider"], disabled_optimizers=list(SLOWER)
@@ -134,8 +160,9 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _initializer(recipe: Mapping[str, Any], weights: Mapping[str, Array]) -> NDArray[Any]:
-    if "sinusoids" in recipe:
-        return sinusoids(*recipe["sinusoids"])
+    for kind, make in TABLES.items():
+        if kind in recipe:
+            return make(*recipe[kind])
     name, form = recipe["tensor"], recipe["form"]
     if name not in weights:
         raise BundleError(f"the graph needs {name!r}, which model.safetensors lacks; run: convoy export")
@@ -147,8 +174,9 @@ def _initializer(recipe: Mapping[str, Any], weights: Mapping[str, Array]) -> NDA
     scales: Array = np.maximum(np.abs(weight).max(axis=1), np.float32(1e-30)) / np.float32(127)
     if form == "scales":
         return scales
-    if form == "quantized":
-        return np.ascontiguousarray(np.rint(weight / scales[:, None]).astype(np.int8).T)
+    if form in ("quantized", "packed"):
+        whole = np.ascontiguousarray(np.rint(weight / scales[:, None]).astype(np.int8).T)
+        return whole if form == "quantized" else pack(whole)
     raise BundleError(f"the graph asks for {form!r} weights, unknown to this version; upgrade Convoy")
 
 

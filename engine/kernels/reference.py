@@ -1,4 +1,4 @@
-"""Dynamic and lightweight convolution in plain torch: the meaning that every faster kernel must reproduce.
+"""Dynamic and lightweight convolution, and attention, in plain torch: what every faster kernel must reproduce.
 
 "Pay Less Attention" (Wu et al. 2019), sections 3 and 4. Channel c belongs to head c // (C / H); heads share
 a kernel. The kernel's softmax runs over all K taps, also those that fall on padding (REFERENCE.md 2.1).
@@ -55,3 +55,31 @@ def dynamic_conv_step(x: Tensor, taps: Tensor, ring: Tensor | None, index: Tenso
         )  # [slots, beams, K-1, heads, R]
         y = y + torch.matmul(taps[..., None, : width - 1], past.transpose(2, 3)).squeeze(-2)
     return y.flatten(2)
+
+
+def attend(
+    q: Tensor, keys: Tensor, values: Tensor, mask: Tensor, dropout: float = 0.0
+) -> tuple[Tensor, Tensor]:
+    """Multi-head attention of some queries over a memory that they share.
+
+    q: [batch, queries, dim], scaled. keys: [batch, heads, dim / heads, source]. values: [batch, heads, source,
+    dim / heads]. mask: [batch, source], 0 or -inf. dropout: of the weights, in training. Returns the context [batch, queries, dim] and the weights,
+    mean over heads, [batch, queries, source].
+    """
+    if has_torch_function((q, keys, values, mask)):
+        exported: tuple[Tensor, Tensor] = handle_torch_function(
+            attend, (q, keys, values, mask), q, keys, values, mask, dropout
+        )
+        return exported
+    return attend_plainly(q, keys, values, mask, dropout)
+
+
+def attend_plainly(
+    q: Tensor, keys: Tensor, values: Tensor, mask: Tensor, dropout: float = 0.0
+) -> tuple[Tensor, Tensor]:
+    """`attend` of operators that a graph has, for those who export it without a kernel of its own."""
+    heads, width = keys.shape[1], keys.shape[2]
+    logits = torch.matmul(q.unflatten(2, (heads, width)).transpose(1, 2), keys) + mask[:, None, None, :]
+    weights = F.softmax(logits, dim=-1)  # [batch, heads, queries, source]
+    used = F.dropout(weights, dropout) if dropout else weights
+    return torch.matmul(used, values).transpose(1, 2).flatten(2), weights.mean(1)

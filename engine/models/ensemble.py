@@ -64,6 +64,11 @@ class Ensemble(Model):
     def output(self) -> tuple[Tensor, Tensor | None]:
         raise NotImplementedError("an ensemble has an output projection for each member")
 
+    def initialise(self, seed: int) -> None:
+        """Random weights, of each member by a seed of its own."""
+        for i, member in self._each():
+            member.initialise(seed + i)
+
     def _each(self) -> list[tuple[int, Model]]:
         return [(i, member) for i, member in enumerate(self.members) if isinstance(member, Model)]
 

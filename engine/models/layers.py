@@ -10,12 +10,29 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from engine.config import ModelConfig
-from engine.tables import sinusoids
+from engine.kernels.reference import attend
+from engine.tables import sinusoids, timing
 
 
 def activation(name: str) -> Callable[[Tensor], Tensor]:
     table: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "swish": F.silu}
     return table[name]
+
+
+def neighbours(x: Tensor, width: int, left: int, dilation: int = 1) -> Tensor:
+    """Each column of x [batch, time, dim] with others around it: `width` in all, `dilation` apart, the first
+    `left` before it.
+
+    Returns them side by side, oldest first, [batch, time, width * dim]; zeros lie beyond the edges. A
+    convolution is a projection of that.
+    """
+    if width == 1:
+        return x
+    reach = (width - 1) * dilation
+    zeros = torch.zeros_like(x[:, :1])
+    padded = torch.cat([zeros] * left + [x] + [zeros] * (reach - left), 1)
+    begins = range(0, reach + 1, dilation)
+    return torch.cat([padded[:, k : k - reach if k < reach else None] for k in begins], -1)
 
 
 class Positions(nn.Module):
@@ -36,22 +53,55 @@ class Positions(nn.Module):
             table = torch.from_numpy(sinusoids(rows, stack.embed_dim, self.zero_row))
             self.register_buffer("weight", table, persistent=False)
 
+    @property
+    def recipe(self) -> dict[str, Any]:
+        """What makes the constant again, for graphs without weights."""
+        return {"sinusoids": [*self.weight.shape, self.zero_row]}
+
     def forward(self, positions: Tensor) -> Tensor:
         """positions: int, 0 for the first token; any shape. Returns that shape + [dim]."""
         return F.embedding(positions + self.first if self.first else positions, self.weight)
 
 
+class Timing(nn.Module):
+    """SliceNet's timing signal, a constant [positions, dim] (`engine.tables.timing`)."""
+
+    weight: Tensor
+
+    def __init__(self, positions: int, dim: int) -> None:
+        super().__init__()
+        self.register_buffer("weight", torch.from_numpy(timing(positions, dim)), persistent=False)
+
+    @property
+    def recipe(self) -> dict[str, Any]:
+        """What makes the constant again, for graphs without weights."""
+        return {"timing": list(self.weight.shape)}
+
+    def forward(self, positions: Tensor) -> Tensor:
+        """positions: int, 0 for the first token; any shape. Returns that shape + [dim]."""
+        return F.embedding(positions, self.weight)
+
+
 class Attention(nn.Module):
     """Multi-head attention over the encoder's output, with keys and values projected once per source."""
 
-    def __init__(self, dim: int, heads: int, source_dim: int | None = None) -> None:
-        """source_dim: width of what is attended to, where it differs."""
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        source_dim: int | None = None,
+        dropout: float = 0.0,
+        *,
+        bias: bool = True,
+    ) -> None:
+        """source_dim: width of what is attended to, where it differs. dropout: of the weights, in training.
+        bias: of the projections."""
         super().__init__()
-        self.heads, self.width = heads, dim // heads
-        self.q_proj = nn.Linear(dim, dim)
-        self.k_proj = nn.Linear(source_dim or dim, dim)
-        self.v_proj = nn.Linear(source_dim or dim, dim)
-        self.out_proj = nn.Linear(dim, dim)
+        self.heads, self.width, self.dropout = heads, dim // heads, dropout
+        self.q_proj = nn.Linear(dim, dim, bias=bias)
+        self.k_proj = nn.Linear(source_dim or dim, dim, bias=bias)
+        self.v_proj = nn.Linear(source_dim or dim, dim, bias=bias)
+        self.out_proj = nn.Linear(dim, dim, bias=bias)
 
     def memory(self, encoded: Tensor) -> tuple[Tensor, Tensor]:
         """encoded: [batch, source, dim]. Returns keys [batch, heads, width, source] and values
@@ -66,11 +116,12 @@ class Attention(nn.Module):
         Queries are target positions in training and beams in a decoding step: both read the same memory.
         Returns [batch, queries, dim] and the weights, mean over heads, [batch, queries, source].
         """
-        q = self.queries(x)
-        logits = torch.matmul(q, keys) + mask[:, None, None, :]
-        weights = F.softmax(logits, dim=-1)  # [batch, heads, queries, source]
-        context = torch.matmul(weights, values).transpose(1, 2).flatten(2)
-        return self.out_proj(context), weights.mean(1)
+        q = self.q_proj(x) * self.width**-0.5
+        context, weights = attend(q, keys, values, mask, self.dropout if self.training else 0.0)
+        return self.out_proj(context), weights
+
+    def dropped(self, weights: Tensor) -> Tensor:
+        return F.dropout(weights, self.dropout) if self.training and self.dropout else weights
 
     def queries(self, x: Tensor) -> Tensor:
         """Scaled queries [batch, heads, queries, width] of x [batch, queries, dim]."""

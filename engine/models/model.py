@@ -22,13 +22,14 @@ from engine.models.layers import Positions
 @dataclass(frozen=True, slots=True)
 class Dropout:
     """Rates used in training only. `weight` is DropConnect on the kernels ("Pay Less
-    Attention", section 3)."""
+    Attention", section 3); `symbols` puts padding in place of tokens (SliceNet)."""
 
     residual: float = 0.0
     inputs: float = 0.0
     relu: float = 0.0
     attention: float = 0.0
     weight: float = 0.0
+    symbols: float = 0.0
 
 
 class Past(NamedTuple):
@@ -45,9 +46,11 @@ class Past(NamedTuple):
     caches: Mapping[str, Tensor]
     lineage: Tensor | None
 
-    def window(self, spec: StateSpec) -> Tensor:
-        """The columns of a ring that each hypothesis continues, [slots, beams, window, dim], oldest first."""
-        return F.embedding(self.rows[spec.window], self.rings[spec.name].flatten(0, 2))
+    def window(self, spec: StateSpec, stride: int = 1) -> Tensor:
+        """The columns of a ring that each hypothesis continues, [slots, beams, window / stride, dim], oldest
+        first; stride: only every so many of them."""
+        rows = self.rows[spec.window] if stride == 1 else self.rows[spec.window][..., ::stride]
+        return F.embedding(rows, self.rings[spec.name].flatten(0, 2))
 
 
 class Step(NamedTuple):

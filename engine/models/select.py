@@ -6,12 +6,13 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.overrides import handle_torch_function, has_torch_function
 
 
 class Rules(NamedTuple):
-    """What the search asks of a selection. forced: int [slots, beams], the only token allowed or -1. banned: int
-    [slots, beams, M]. unk_penalty, eos_penalty: float [slots], subtracted from those tokens' log-probabilities.
-    """
+    """What the search asks of a selection. forced: int [slots, beams], the only token allowed or -1. banned:
+    int [slots, beams, M]. unk_penalty, eos_penalty: float [slots], subtracted from the log-probability of those
+    tokens."""
 
     forced: Tensor
     banned: Tensor
@@ -26,6 +27,14 @@ def select(scores: Tensor, rules: Rules, unk: int | None, eos: int, k: int) -> t
     Returns log-probabilities, descending, and token ids, both [slots, beams, k]. Bans and forced tokens never
     renormalise; NaN counts as impossible.
     """
+    if has_torch_function((scores,)):
+        exported: tuple[Tensor, Tensor] = handle_torch_function(select, (scores,), scores, rules, unk, eos, k)
+        return exported
+    return select_plainly(scores, rules, unk, eos, k)
+
+
+def select_plainly(scores: Tensor, rules: Rules, unk: int | None, eos: int, k: int) -> tuple[Tensor, Tensor]:
+    """`select` of operators that a graph has, for those who export it without a kernel of its own."""
     forced, banned = rules.forced, rules.banned
     dear = [(eos, rules.eos_penalty), *([] if unk is None else [(unk, rules.unk_penalty)])]
     at = [torch.full_like(banned[..., :1], token) for token, _ in dear]

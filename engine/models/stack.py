@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -75,8 +75,12 @@ class EncoderLayer(Residual):
     def mix(self, x: Tensor, real: Tensor) -> Tensor:
         """x: [batch, source, dim]; real: [batch, source], 1 for tokens and 0 for padding."""
 
+    def mixed(self, x: Tensor, mix: Callable[[Tensor], Tensor]) -> Tensor:
+        """The mixer's whole sub-block: residual connection and norm around `mix`."""
+        return self.sublayer(x, self.layer_norm1, mix)
+
     def forward(self, x: Tensor, real: Tensor) -> Tensor:
-        x = self.sublayer(x, self.layer_norm1, lambda y: self.mix(y, real))
+        x = self.mixed(x, lambda y: self.mix(y, real))
         return self.sublayer(x, self.layer_norm2, self.feed_forward)
 
 
@@ -94,7 +98,9 @@ class DecoderLayer(Residual):
         self.states = []
         self.conv_layer_norm = self.norm(stack.embed_dim)  # of any mixer; the name is lightconv's
         if encoder is not None:
-            self.encoder_attn = Attention(stack.embed_dim, stack.heads, encoder.embed_dim)
+            self.encoder_attn = Attention(
+                stack.embed_dim, stack.heads, encoder.embed_dim, where.dropout.attention
+            )
             self.encoder_attn_layer_norm = self.norm(stack.embed_dim)
         self.final_layer_norm = self.norm(stack.embed_dim)
 
@@ -106,6 +112,10 @@ class DecoderLayer(Residual):
     def mix_step(self, x: Tensor, positions: Tensor, past: Past) -> tuple[Tensor, dict[str, Tensor]]:
         """One position: x [slots, beams, dim], positions int [slots, 1]. Returns the same as `mix` would at
         this position, and the new column [slots, beams, dim] of each of `states`."""
+
+    def mixed(self, x: Tensor, mix: Callable[[Tensor], Tensor]) -> Tensor:
+        """The mixer's whole sub-block: residual connection and norm around `mix`."""
+        return self.sublayer(x, self.conv_layer_norm, mix)
 
     def forward(
         self,
@@ -128,7 +138,7 @@ class DecoderLayer(Residual):
             context, attention = self.encoder_attn(x, *memory, mask)
             return context
 
-        x = self.sublayer(x, self.conv_layer_norm, mix)
+        x = self.mixed(x, mix)
         if memory is not None:
             x = self.sublayer(x, self.encoder_attn_layer_norm, attend)
         return self.sublayer(x, self.final_layer_norm, self.feed_forward), attention
@@ -138,7 +148,7 @@ class Encoder(nn.Module):
     def __init__(self, config: ModelConfig, layers: list[EncoderLayer], dropout: Dropout) -> None:
         super().__init__()
         stack = config.encoder
-        assert stack is not None
+        assert isinstance(stack, StackConfig)
         self.scale, self.rate = stack.embed_dim**0.5 if config.scale_embeddings else 1.0, dropout.residual
         self.embed_tokens = nn.Embedding(config.source_vocab, stack.embed_dim)
         if config.source_bias:
@@ -174,15 +184,19 @@ class Decoder(nn.Module):
         config: ModelConfig,
         layers: list[DecoderLayer],
         dropout: Dropout,
-        shared: nn.Embedding | None = None,
+        embedding: nn.Module | None = None,
+        softmax: nn.Module | None = None,
     ) -> None:
+        """embedding: of tokens, where it is shared or has another form than a table. softmax: from features
+        to log-probabilities, in place of an output projection."""
         super().__init__()
         stack = config.decoder
-        assert stack is not None
+        assert isinstance(stack, StackConfig)
         self.scale, self.rate = stack.embed_dim**0.5 if config.scale_embeddings else 1.0, dropout.residual
         self.tied, self.zero_start = config.share_output, config.zero_start
-        self.embed_tokens = shared or nn.Embedding(config.target_vocab, stack.token_dim)
-        if stack.token_dim != stack.embed_dim:
+        table = embedding is None or isinstance(embedding, nn.Embedding)
+        self.embed_tokens = embedding or nn.Embedding(config.target_vocab, stack.token_dim)
+        if table and stack.token_dim != stack.embed_dim:
             self.project_in_dim = nn.Linear(stack.token_dim, stack.embed_dim, bias=False)
         if config.token_positions:
             self.embed_positions = Positions(config, config.max_target, stack)
@@ -193,7 +207,8 @@ class Decoder(nn.Module):
             self.layer_norm = nn.LayerNorm(stack.embed_dim, eps=stack.norm_eps)
         if stack.feature_dim != stack.embed_dim:
             self.project_out_dim = nn.Linear(stack.embed_dim, stack.feature_dim, bias=False)
-        if not self.tied:
+        self.adaptive_softmax = softmax
+        if softmax is None and not self.tied:
             self.output_projection = nn.Linear(stack.feature_dim, config.target_vocab, bias=False)
         if config.output_bias:
             self.output_bias = nn.Parameter(torch.empty(config.target_vocab))
@@ -228,7 +243,7 @@ class Decoder(nn.Module):
         return [layer.encoder_attn for layer in self.layers if isinstance(layer, DecoderLayer)]
 
     def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
-        x = F.embedding(tokens, self.embed_tokens.weight) * self.scale
+        x: Tensor = self.embed_tokens(tokens) * self.scale
         if hasattr(self, "project_in_dim"):
             x = self.project_in_dim(x)
         if self.zero_start:
@@ -241,46 +256,14 @@ class Decoder(nn.Module):
 
     @property
     def output(self) -> tuple[Tensor, Tensor | None]:
-        weight = self.embed_tokens.weight if self.tied else self.output_projection.weight
+        weight: Any = (self.embed_tokens if self.tied else self.output_projection).weight
         return weight, getattr(self, "output_bias", None)
 
 
-class EncoderDecoder(Model):
-    """A residual encoder-decoder. A subclass names the layers that each mixer makes."""
+class Stacked(Model):
+    """What models with a residual decoder share, whether or not they have an encoder."""
 
-    ENCODERS: ClassVar[Mapping[str, type[EncoderLayer]]]
-    DECODERS: ClassVar[Mapping[str, type[DecoderLayer]]]
-
-    def __init__(self, config: ModelConfig, dropout: Dropout | None = None) -> None:
-        super().__init__()
-        self.config = config
-        rates = dropout or Dropout()
-        encoder, decoder = config.encoder, config.decoder
-        assert encoder is not None
-        assert decoder is not None
-        reader, writer = self.ENCODERS[encoder.mixer], self.DECODERS[decoder.mixer]
-        readers = [reader(Where(encoder, i, config, rates)) for i in range(encoder.layers)]
-        writers = [writer(Where(decoder, i, config, rates)) for i in range(decoder.layers)]
-        self.encoder = Encoder(config, readers, rates)
-        shared = self.encoder.embed_tokens if config.share_embeddings else None
-        self.decoder = Decoder(config, writers, rates, shared)
-        self.state_spec = [state for layer in writers for state in layer.states]
-        width = decoder.embed_dim // decoder.heads
-        self.memory_spec = [
-            spec
-            for i in range(decoder.layers)
-            for spec in (
-                MemorySpec(f"keys.{i}", (decoder.heads, width, SOURCE)),
-                MemorySpec(f"values.{i}", (decoder.heads, SOURCE, width)),
-            )
-        ]
-
-    def encode(self, tokens: Tensor, positions: Tensor, real: Tensor) -> dict[str, Tensor]:
-        encoded = self.encoder(tokens, positions, real)
-        memory = {}
-        for i, attention in enumerate(self.decoder.attentions()):
-            memory[f"keys.{i}"], memory[f"values.{i}"] = attention.memory(encoded)
-        return memory
+    decoder: Decoder
 
     def step(
         self, tokens: Tensor, positions: Tensor, memory: Mapping[str, Tensor], mask: Tensor, past: Past
@@ -308,14 +291,53 @@ class EncoderDecoder(Model):
     def output(self) -> tuple[Tensor, Tensor | None]:
         return self.decoder.output
 
+    def initialise(self, seed: int) -> None:
+        super().initialise(seed)
+        projection = getattr(self.decoder, "output_projection", None)
+        if projection is not None:  # drawn like the embeddings, not like the other projections
+            nn.init.normal_(projection.weight, std=projection.weight.shape[1] ** -0.5)
+
     def initialise_module(self, module: nn.Module) -> None:
         super().initialise_module(module)
         if isinstance(module, Encoder) and hasattr(module, "bias"):
             nn.init.zeros_(module.bias)
-        elif isinstance(module, Decoder):
-            stack = self.config.decoder
-            assert stack is not None
-            if hasattr(module, "output_bias"):
-                nn.init.zeros_(module.output_bias)
-            if not module.tied:
-                nn.init.normal_(module.output_projection.weight, std=stack.feature_dim**-0.5)
+        elif isinstance(module, Decoder) and hasattr(module, "output_bias"):
+            nn.init.zeros_(module.output_bias)
+
+
+class EncoderDecoder(Stacked):
+    """A residual encoder-decoder. A subclass names the layers that each mixer makes."""
+
+    ENCODERS: ClassVar[Mapping[str, type[EncoderLayer]]]
+    DECODERS: ClassVar[Mapping[str, type[DecoderLayer]]]
+
+    def __init__(self, config: ModelConfig, dropout: Dropout | None = None) -> None:
+        super().__init__()
+        self.config = config
+        rates = dropout or Dropout()
+        encoder, decoder = config.encoder, config.decoder
+        assert isinstance(encoder, StackConfig)
+        assert isinstance(decoder, StackConfig)
+        reader, writer = self.ENCODERS[encoder.mixer], self.DECODERS[decoder.mixer]
+        readers = [reader(Where(encoder, i, config, rates)) for i in range(encoder.layers)]
+        writers = [writer(Where(decoder, i, config, rates)) for i in range(decoder.layers)]
+        self.encoder = Encoder(config, readers, rates)
+        shared = self.encoder.embed_tokens if config.share_embeddings else None
+        self.decoder = Decoder(config, writers, rates, shared)
+        self.state_spec = [state for layer in writers for state in layer.states]
+        width = decoder.embed_dim // decoder.heads
+        self.memory_spec = [
+            spec
+            for i in range(decoder.layers)
+            for spec in (
+                MemorySpec(f"keys.{i}", (decoder.heads, width, SOURCE)),
+                MemorySpec(f"values.{i}", (decoder.heads, SOURCE, width)),
+            )
+        ]
+
+    def encode(self, tokens: Tensor, positions: Tensor, real: Tensor) -> dict[str, Tensor]:
+        encoded = self.encoder(tokens, positions, real)
+        memory = {}
+        for i, attention in enumerate(self.decoder.attentions()):
+            memory[f"keys.{i}"], memory[f"values.{i}"] = attention.memory(encoded)
+        return memory

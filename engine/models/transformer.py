@@ -26,7 +26,7 @@ class SelfAttention(Attention):
         """x: [batch, time, dim]; mask: [batch or 1, time or 1, time], 0 or -inf. Returns the shape of x."""
         keys, values = self.memory(x)
         weights = F.softmax(torch.matmul(self.queries(x), keys) + mask[:, None], dim=-1)
-        y: Tensor = self.out_proj(torch.matmul(weights, values).transpose(1, 2).flatten(2))
+        y: Tensor = self.out_proj(torch.matmul(self.dropped(weights), values).transpose(1, 2).flatten(2))
         return y
 
     def cached(self, x: Tensor, k: Tensor, v: Tensor, past: tuple[Tensor, Tensor], lineage: Tensor) -> Tensor:
@@ -69,12 +69,14 @@ class AttentionEncoderLayer(EncoderLayer):
     def __init__(self, where: Where) -> None:
         super().__init__(where)
         self.reach = where.width // 2 if where.width else None
-        self.self_attn = SelfAttention(where.stack.embed_dim, where.stack.heads)
+        stack = where.stack
+        self.self_attn = SelfAttention(stack.embed_dim, stack.heads, dropout=where.dropout.attention)
 
     def mix(self, x: Tensor, real: Tensor) -> Tensor:
         mask = torch.where(real > 0, 0.0, -torch.inf)[:, None]
         if self.reach is not None:
-            place = real.cumsum(1)  # counts tokens, so padding on any side changes nothing
+            # counts tokens, so padding on any side changes nothing; padding at the left sees the first token
+            place = real.cumsum(1).clamp(min=1)
             far = (place[:, :, None] - place[:, None]).abs() > self.reach
             mask = torch.where(far, -torch.inf, mask)
         return self.self_attn.whole(x, mask)
@@ -85,7 +87,7 @@ class AttentionDecoderLayer(DecoderLayer):
         super().__init__(where)
         stack, number = where.stack, where.number
         self.width = where.width
-        self.self_attn = SelfAttention(stack.embed_dim, stack.heads)
+        self.self_attn = SelfAttention(stack.embed_dim, stack.heads, dropout=where.dropout.attention)
         window, heads = (self.width - 1, 0) if self.width else (where.config.max_target - 1, stack.heads)
         if window:
             self.states = [

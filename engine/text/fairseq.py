@@ -1,9 +1,12 @@
-"""The text pipeline of fairseq models: Moses tokenisation, subword-nmt BPE, dictionaries (REFERENCE.md 0)."""
+"""The text pipelines of fairseq models: Moses tokenisation with BPE, or SentencePiece, and dictionaries.
+
+REFERENCE.md 0. Codes are those of subword-nmt or of fastBPE, which differ in their file only.
+"""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import lru_cache
 from pathlib import Path
@@ -15,11 +18,12 @@ from subword_nmt.apply_bpe import encode as segment
 
 from engine.bundle import Bundle
 from engine.errors import BundleError
+from engine.text.dictionary import UNK, Dictionary, is_whole, read_dictionary
+from engine.text.fairseq_pieces import DictionaryPieces, read_pieces
+from engine.text.unknown import read_table, replaced, word_of_each
 
-SPECIALS: Final = ("<s>", "<pad>", "</s>", "<unk>")  # ids 0 to 3
-UNK: Final = SPECIALS.index("<unk>")
-OVERWRITE: Final = "#fairseq:overwrite"
 SEPARATOR: Final = "@@"
+HYPHEN: Final = "@-@"  # within a word
 CACHED_WORDS: Final = 65_536
 
 
@@ -27,10 +31,12 @@ CACHED_WORDS: Final = 65_536
 class Settings:
     """`text` of config.json for the kind "fairseq".
 
-    source_dictionary, target_dictionary, bpe: names of files in the bundle (bpe may be null). normalize: the
-    language whose rules normalise punctuation, or null. aggressive: split at hyphens ("@-@"). escape: write
-    &amp; and so on. lowercase: after tokenisation. pretokenized: text comes and goes as tokens between
-    spaces, already segmented for the dictionary; only "@@ " is removed from the output.
+    source_dictionary, target_dictionary, bpe, sentencepiece: names of files in the bundle; at most one of the
+    last two, and with sentencepiece the Moses options don't count. normalize: the language whose rules
+    normalise punctuation, or null. aggressive: split at hyphens ("@-@"). escape: write &amp; and so on.
+    lowercase: after tokenisation. pretokenized: text comes and goes as tokens between spaces, cut for the
+    dictionary; only "@@ " is removed from the output. unk_dictionary: name of a file of words that replace
+    unknown ones (`engine.text.unknown`).
     """
 
     source_dictionary: str
@@ -43,47 +49,15 @@ class Settings:
     escape: bool = True
     lowercase: bool = False
     pretokenized: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Dictionary:
-    """Symbols by id, and ids by symbol. The four special symbols are never found by `ids`."""
-
-    symbols: tuple[str, ...]
-    ids: dict[str, int]
-
-
-def read_dictionary(path: Path) -> Dictionary:
-    """Read dict.LANGUAGE.txt: ids 0 to 3 are special, then one symbol per line from 4, "symbol count".
-
-    A symbol that occurred before must be marked "#fairseq:overwrite"; then the later id counts. Raises
-    BundleError naming the line.
-    """
-    try:
-        text = path.read_bytes().decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BundleError(f"{path}: not readable as UTF-8 ({error}); copy the dictionary again") from error
-    symbols = list(SPECIALS)
-    seen = set(SPECIALS)
-    ids: dict[str, int] = {}
-    for number, line in enumerate(io.StringIO(text, newline=None), 1):
-        symbol, _, count = line.rstrip().rpartition(" ")
-        overwrite = count == OVERWRITE
-        if overwrite:
-            symbol, _, count = symbol.rpartition(" ")
-        if not symbol or not _whole(count):
-            raise BundleError(f"{path}, line {number}: must be 'symbol count', not {line.strip()!r}")
-        if symbol in seen and not overwrite:
-            raise BundleError(f"{path}, line {number}: {symbol!r} occurs twice; remove it or add {OVERWRITE}")
-        seen.add(symbol)
-        if symbol not in SPECIALS:
-            ids[symbol] = len(symbols)
-        symbols.append(symbol)
-    return Dictionary(tuple(symbols), ids)
+    sentencepiece: str | None = None
+    unk_dictionary: str | None = None
 
 
 def read_bpe(path: Path) -> BPE:
-    """Read subword-nmt codes, version 0.1 or 0.2. Raises BundleError naming the line."""
+    """Read codes of subword-nmt, version 0.1 or 0.2, or of fastBPE, which adds a count to each line.
+
+    Raises BundleError naming the line.
+    """
     try:
         text = path.read_bytes().decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -95,13 +69,15 @@ def read_bpe(path: Path) -> BPE:
         raise BundleError(
             f"{path}: BPE codes of {lines[0].strip()!r} are unknown; versions 0.1 and 0.2 are read"
         )
-    for number, line in enumerate(lines[header:], 1 + header):
-        parts = line.strip("\r\n ").split(" ")
-        if len(parts) != 2:
-            remedy = (
-                "cut -d ' ' -f 1,2 turns fastBPE codes into these" if len(parts) == 3 else "is it complete?"
-            )
-            raise BundleError(f"{path}, line {number}: must be two units, not {line.strip()!r}; {remedy}")
+    units = [line.strip("\r\n ").split(" ") for line in lines[header:]]
+    counted = not header and len(units[0]) == 3
+    for number, parts in enumerate(units, 1 + header):
+        if len(parts) != 2 + counted or (counted and not is_whole(parts[2])):
+            wanted = "two units and a count" if counted else "two units"
+            line = " ".join(parts)
+            raise BundleError(f"{path}, line {number}: must be {wanted}, not {line!r}; is it complete?")
+    if counted:  # a word's end is marked as in version 0.2
+        text = "\n".join(["#version: 0.2", *(" ".join(parts[:2]) for parts in units)])
     return BPE(io.StringIO(text))
 
 
@@ -131,9 +107,18 @@ class Fairseq:
     """Text to ids of two dictionaries. A symbol that a user's text spells like a special one becomes unk."""
 
     placeholders: tuple[str, ...] = ()
+    replaces_unk = True
 
-    def __init__(self, settings: Settings, source: Dictionary, target: Dictionary, bpe: BPE | None) -> None:
-        self._source, self._target = source, target
+    def __init__(
+        self,
+        settings: Settings,
+        source: Dictionary,
+        target: Dictionary,
+        bpe: BPE | None,
+        table: Mapping[str, str] | None = None,
+    ) -> None:
+        """table: what replaces unknown words, by the source word they attend to."""
+        self._source, self._target, self._table = source, target, table or {}
         plain = settings.pretokenized
         self._split_source = str.split if plain else MosesSide(settings, settings.source_language, bpe)
         self._split_target = str.split if plain else MosesSide(settings, settings.target_language, bpe)
@@ -147,19 +132,59 @@ class Fairseq:
         return [self._target.ids.get(symbol, UNK) for symbol in self._split_target(text)]
 
     def decode(self, tokens: Sequence[int]) -> str:
+        return self._detokenized(_joined(self.pieces([t for t in tokens if t >= UNK], target=True)))
+
+    def replaced(self, tokens: Sequence[int], attention: Any, source: str) -> str:
+        words = word_of_each(self._split_source(source), SEPARATOR)
+        unknown = [i for i, token in enumerate(tokens) if token == UNK]
+        symbols = replaced(self.pieces(tokens, target=True), unknown, words, attention, self._table)
+        return self._detokenized(_joined([s for s, t in zip(symbols, tokens, strict=True) if t >= UNK]))
+
+    def settled(self, tokens: Sequence[int]) -> str:
+        """The Moses rules look one word ahead, and a hyphen joins its neighbours; only the Czech ones look at
+        the end of the sentence, so there nothing is settled before it."""
         symbols = self.pieces([t for t in tokens if t >= UNK], target=True)
-        joined = (" ".join(symbols) + " ").replace(SEPARATOR + " ", "").rstrip()
+        while symbols and symbols[-1].endswith(SEPARATOR):
+            symbols.pop()
+        joined = _joined(symbols)
         if self._detokenizer is None:
             return joined
-        text: str = self._detokenizer.detokenize(joined.split(), unescape=self._unescape)
-        return text
+        words = joined.split()
+        last = len(words) - 1  # the first word left out
+        while last > 0 and HYPHEN in words[last - 1 : last + 1]:
+            last -= 1
+        if last <= 0 or self._detokenizer.lang == "cs":
+            return ""
+        text, longer = (self._detokenized(" ".join(words[:end])) for end in (last, last + 1))
+        # what the next word clings to is no whole word yet
+        whole = longer.startswith(text) and longer[len(text) :][:1].isspace()
+        return text if whole else " ".join(text.split(" ")[:-1])
+
+    def words(self, tokens: Sequence[int], *, target: bool) -> list[int]:
+        pieces = self.pieces(tokens, target=target)
+        return [i for i in range(len(pieces)) if not i or not pieces[i - 1].endswith(SEPARATOR)]
+
+    def word(self, tokens: Sequence[int], *, target: bool) -> str:
+        joined = _joined(self.pieces(tokens, target=target))
+        return self._detokenizer.unescape_xml(joined) if self._detokenizer and self._unescape else joined
 
     def pieces(self, tokens: Sequence[int], *, target: bool) -> list[str]:
         symbols = (self._target if target else self._source).symbols
         return [symbols[t] for t in tokens]
 
+    def _detokenized(self, joined: str) -> str:
+        if self._detokenizer is None:
+            return joined
+        text: str = self._detokenizer.detokenize(joined.split(), unescape=self._unescape)
+        return text
 
-def open_fairseq(bundle: Bundle) -> Fairseq:
+
+def _joined(symbols: Sequence[str]) -> str:
+    """Words between spaces."""
+    return (" ".join(symbols) + " ").replace(SEPARATOR + " ", "").rstrip()
+
+
+def open_fairseq(bundle: Bundle) -> Fairseq | DictionaryPieces:
     """Settings: those of `Settings`. Raises BundleError on wrong ones and on dictionaries of another size."""
     settings = _settings(bundle)
     source = read_dictionary(bundle.file(settings.source_dictionary))
@@ -174,20 +199,16 @@ def open_fairseq(bundle: Bundle) -> Fairseq:
             )
     if (config.bos, config.pad, config.eos, config.unk) != (0, 1, 2, 3):
         raise BundleError(f"{bundle.path}: a fairseq dictionary needs bos, pad, eos, unk to be 0, 1, 2, 3")
-    return Fairseq(settings, source, target, read_bpe(bundle.file(settings.bpe)) if settings.bpe else None)
+    if settings.sentencepiece and not settings.pretokenized:
+        return DictionaryPieces(read_pieces(bundle.file(settings.sentencepiece)), source, target)
+    bpe = read_bpe(bundle.file(settings.bpe)) if settings.bpe else None
+    table = read_table(bundle.file(settings.unk_dictionary)) if settings.unk_dictionary else None
+    return Fairseq(settings, source, target, bpe, table)
 
 
 def _segments(bpe: BPE, word: str) -> tuple[str, ...]:
     *parts, last = segment(word, bpe.bpe_codes, bpe.bpe_codes_reverse, None, SEPARATOR, bpe.version, {})
     return (*(part + SEPARATOR for part in parts), last)
-
-
-def _whole(text: str) -> bool:
-    try:
-        int(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _settings(bundle: Bundle) -> Settings:

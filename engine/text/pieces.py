@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import sentencepiece
 
 from engine.bundle import Bundle
 from engine.errors import BundleError
 
+SPACE: Final = "\u2581"  # how the library writes a space in its pieces
+
 
 class Pieces:
     """Ids are those of the SentencePiece model. Its user-defined symbols are the placeholders."""
+
+    replaces_unk = False
 
     def __init__(self, processor: Any) -> None:
         self._model = processor
@@ -35,6 +40,21 @@ class Pieces:
     def decode(self, tokens: Sequence[int]) -> str:
         text: str = self._model.decode([int(t) for t in tokens if t not in self._special])
         return text
+
+    def replaced(self, tokens: Sequence[int], attention: Any, source: str) -> str:
+        return self.decode(tokens)
+
+    def settled(self, tokens: Sequence[int]) -> str:
+        """SentencePiece decodes from left to right; only an unfinished character's bytes may still change."""
+        text = self.decode(tokens).rstrip("\ufffd")
+        return text[: last_word(text)].rstrip()
+
+    def words(self, tokens: Sequence[int], *, target: bool) -> list[int]:
+        pieces = self.pieces(tokens, target=target)
+        return [i for i, piece in enumerate(pieces) if not i or piece.startswith(SPACE)]
+
+    def word(self, tokens: Sequence[int], *, target: bool) -> str:
+        return "".join(self.pieces(tokens, target=target)).replace(SPACE, "")
 
     def pieces(self, tokens: Sequence[int], *, target: bool) -> list[str]:
         return [self._model.id_to_piece(int(t)) for t in tokens]
@@ -62,3 +82,13 @@ def open_pieces(bundle: Bundle) -> Pieces:
     if found != wanted:
         raise BundleError(f"{path}: its bos, pad, eos, unk are {found}, the model's {wanted}")
     return Pieces(processor)
+
+
+def last_word(text: str) -> int:
+    """Where the word that may still grow begins: after a space, or a character of a script without spaces."""
+    for i in range(len(text), 0, -1):
+        last = text[i - 1]
+        wide = unicodedata.east_asian_width(last) in "WF" and not "\uac00" <= last <= "\ud7a3"  # no Hangul
+        if last.isspace() or wide:
+            return i
+    return 0

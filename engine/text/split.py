@@ -40,15 +40,18 @@ class Layout:
         return "".join([*parts, gaps[-1]])
 
 
-def split(text: str, language: str, fits: Callable[[str], bool] | None = None) -> Layout:
+def split(
+    text: str, language: str, fits: Callable[[str], bool] | None = None, seen: str | None = None
+) -> Layout:
     """Split a text into sentences; a line break always ends one. Joining the sentences gives the text again.
 
     language: a code like "de" or "de-AT"; unknown ones are split by the library's general rules. fits: when
     given, sentences for which it is false are split further by `break_long` (which may raise TooLarge).
+    seen: a text of the same length and lines in which the ends of sentences are looked for instead.
     """
     sentences: list[str] = []
     gaps = [""]
-    for segment in _segments(text, language):
+    for segment in _segments(text, text if seen is None else seen, language):
         for part in break_long(segment, fits) if fits and segment.strip() else [segment]:
             sentence = part.strip()
             begin = part.index(sentence)
@@ -102,11 +105,12 @@ def _most(pieces: list[str], begin: int, fits: Callable[[str], bool]) -> int:
     return good
 
 
-def _segments(text: str, language: str) -> Iterator[str]:
-    for line in text.splitlines(keepends=True):
+def _segments(text: str, seen: str, language: str) -> Iterator[str]:
+    position = 0
+    for line in seen.splitlines(keepends=True):
         plain = UNUSUAL.sub(" ", line)  # as many characters, so the library's cuts are ours
-        position = 0
+        end = position + len(line)
         for found in sentencex.segment(language, plain):
-            yield line[position : position + len(found)]
+            yield text[position : position + len(found)]
             position += len(found)
-        assert position == len(line)
+        assert position == end

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from engine.bundle import Bundle
 from engine.errors import BundleError
@@ -17,6 +17,7 @@ class Tokenizer(Protocol):
     """
 
     placeholders: tuple[str, ...]  # words like "<ph0>" that are one token each and come back unchanged
+    replaces_unk: bool  # whether `replaced` is more than `decode`
 
     def encode(self, text: str) -> list[int]:
         """Source ids, without end-of-sentence."""
@@ -26,6 +27,19 @@ class Tokenizer(Protocol):
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Text of target ids; begin, padding and end are left out."""
+
+    def replaced(self, tokens: Sequence[int], attention: Any, source: str) -> str:
+        """`decode`, with source words in the place of unknown ones. attention: float array [at least the
+        tokens, source tokens with end-of-sentence]; source: the text that was encoded."""
+
+    def settled(self, tokens: Sequence[int]) -> str:
+        """A text of whole words that `decode` of these tokens and any that may follow begins with."""
+
+    def words(self, tokens: Sequence[int], *, target: bool) -> list[int]:
+        """Indices of the tokens that begin a word, 0 the first; none without tokens."""
+
+    def word(self, tokens: Sequence[int], *, target: bool) -> str:
+        """How the tokens of one word read."""
 
     def pieces(self, tokens: Sequence[int], *, target: bool) -> list[str]:
         """The vocabulary's symbol of each id, special ones included."""

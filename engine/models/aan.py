@@ -1,0 +1,114 @@
+"""Averaged attention networks (Zhang, Xiong and Su 2018), computed to the letter of AAN.md.
+
+A position sees the average of the inputs up to itself (decoder) or of all of them (encoder), through an
+optional feed-forward and a gate. The fields of `StackConfig` express the authors' own model, Marian's, and
+the one that Table 3 of "Pay Less Attention" compares with.
+
+Marian's `--transformer-aan-depth D` of width W is `average_depth` D - 1 of `average_ffn` W (D = 1: width 0),
+with `average_projection` off where W is the model's own width; its gates are "separate", or "none".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from engine.config import StateSpec
+from engine.models.layers import activation
+from engine.models.model import Past
+from engine.models.stack import DecoderLayer, EncoderDecoder, EncoderLayer, Residual, Where
+from engine.models.transformer import AttentionDecoderLayer, AttentionEncoderLayer
+
+
+class AverageBlock(Residual):
+    """What becomes of an average: norm, feed-forward and gate.
+
+    x, which is averaged, gated and added, is not normalised before: with `normalize_before` its average is.
+    """
+
+    NORM: ClassVar[str]  # name of the sub-block's norm
+
+    def __init__(self, where: Where) -> None:
+        super().__init__(where)
+        stack = where.stack
+        dim, width = stack.embed_dim, stack.average_ffn
+        self.average_activation, self.gate = activation(stack.average_activation), stack.gate
+        if stack.normalize_before and not stack.average_norm:
+            delattr(self, self.NORM)
+        if width:
+            widths = [dim] + [width] * stack.average_depth
+            self.average_hidden = nn.ModuleList(
+                nn.Linear(before, after) for before, after in zip(widths, widths[1:], strict=False)
+            )
+            if stack.average_projection:
+                self.average_out = nn.Linear(width, dim)
+        if self.gate == "joint":
+            self.gates = nn.Linear(2 * dim, 2 * dim)
+        elif self.gate == "separate":
+            self.input_gate, self.forget_gate = nn.Linear(dim, dim), nn.Linear(dim, dim)
+
+    def mixed(self, x: Tensor, mix: Callable[[Tensor], Tensor]) -> Tensor:
+        x = x + self.drop(mix(x), self.rates.residual)
+        normed: Tensor = x if self.pre else getattr(self, self.NORM)(x)
+        return normed
+
+    def fed(self, average: Tensor) -> Tensor:
+        """The average [..., dim], normalised and fed forward as far as the model does."""
+        y = average
+        if self.pre and hasattr(self, self.NORM):
+            y = getattr(self, self.NORM)(y)
+        if hasattr(self, "average_hidden"):
+            for layer in self.average_hidden:
+                y = self.drop(self.average_activation(layer(y)), self.rates.relu)
+        if hasattr(self, "average_out"):
+            y = self.average_out(y)
+        return y
+
+    def gated(self, x: Tensor, y: Tensor) -> Tensor:
+        """The input x and what became of its average, both [..., dim], to what is added to x."""
+        if self.gate == "none":
+            return y
+        if self.gate == "joint":
+            logits: Tensor = self.gates(torch.cat([x, y], -1))
+            of_x, of_y = logits.split([x.shape[-1], x.shape[-1]], -1)
+        else:
+            of_x, of_y = self.input_gate(x), self.forget_gate(y)
+        return torch.sigmoid(of_x) * x + torch.sigmoid(of_y) * y
+
+
+class AverageEncoderLayer(AverageBlock, EncoderLayer):
+    NORM: ClassVar = "layer_norm1"
+
+    def mix(self, x: Tensor, real: Tensor) -> Tensor:
+        # ONNX Runtime adds up one position after the other here; its ReduceSum depends on the batch's size
+        total = (x * real[:, :, None]).cumsum(1)[:, -1:]
+        average = total / real.sum(1)[:, None, None]
+        return self.gated(x, self.fed(average) + torch.zeros_like(x))  # the same for every position
+
+
+class AverageDecoderLayer(AverageBlock, DecoderLayer):
+    """The state is the running sum; positions say how many inputs it holds."""
+
+    NORM: ClassVar = "conv_layer_norm"
+
+    def __init__(self, where: Where) -> None:
+        super().__init__(where)
+        self.spec = StateSpec(f"sum.{where.number}", 1, where.stack.embed_dim)
+        self.states = [self.spec]
+
+    def mix(self, x: Tensor) -> Tensor:
+        count = torch.arange(1, x.shape[1] + 1, device=x.device, dtype=x.dtype)
+        return self.gated(x, self.fed(x.cumsum(1) / count[:, None]))
+
+    def mix_step(self, x: Tensor, positions: Tensor, past: Past) -> tuple[Tensor, dict[str, Tensor]]:
+        total = past.window(self.spec).squeeze(2) + x
+        count = (positions + 1).to(torch.float32)[:, :, None]
+        return self.gated(x, self.fed(total / count)), {self.spec.name: total}
+
+
+class AverageAttention(EncoderDecoder):
+    ENCODERS: ClassVar = {"average": AverageEncoderLayer, "attention": AttentionEncoderLayer}
+    DECODERS: ClassVar = {"average": AverageDecoderLayer, "attention": AttentionDecoderLayer}

@@ -1,0 +1,131 @@
+"""Adaptive softmax and adaptive input: wide rows for frequent tokens, narrow ones for rare tokens.
+
+Grave et al. 2017 and Baevski and Auli 2019, as fairseq computes them (REFERENCE.md section 3); parameter
+names are fairseq's. Ids are sorted by frequency and cut into bands (`engine.config.Bands`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from engine.config import Bands
+
+
+class Rows(nn.Module):
+    """The table [size, width] of one band. pad: the row that is zero at the start, if any."""
+
+    def __init__(self, size: int, width: int, pad: int | None) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(size, width))
+        self.pad = pad
+
+    def initialise(self) -> None:
+        nn.init.normal_(self.weight, std=self.weight.shape[1] ** -0.5)
+        if self.pad is not None:
+            with torch.no_grad():
+                self.weight[self.pad].zero_()
+
+
+class AdaptiveInput(nn.Module):
+    """Token embeddings of each band, projected to one width."""
+
+    def __init__(self, bands: Bands, vocab: int, widths: tuple[int, int], pad: int) -> None:
+        """widths: of the first band's rows, and of what comes out."""
+        super().__init__()
+        first, width = widths
+        self.edges = bands.begins(vocab)
+        parts = []
+        for band, (begin, end) in enumerate(self.edges):
+            narrow = bands.width(first, band)
+            rows = Rows(end - begin, narrow, pad if begin == 0 and pad < end else None)
+            parts.append(nn.Sequential(rows, nn.Linear(narrow, width, bias=False)))
+        self.embeddings = nn.ModuleList(parts)
+
+    def rows(self, band: int) -> Any:
+        """The table of a band, a parameter."""
+        return self.embeddings[band][0].weight  # type: ignore[index]
+
+    def projection(self, band: int) -> Any:
+        """The projection [width, narrow] of a band, a parameter."""
+        return self.embeddings[band][1].weight  # type: ignore[index]
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """tokens: int, any shape. Returns that shape + [width].
+
+        Every band looks every token up and the token's own band is kept: no shape depends on values.
+        """
+        found: Tensor | None = None
+        for band, (begin, end) in enumerate(self.edges):
+            local = (tokens - begin).clamp(min=0).clamp_max(end - begin - 1)
+            x = F.linear(F.embedding(local, self.rows(band)), self.projection(band))
+            found = x if found is None else torch.where((tokens >= begin)[..., None], x, found)
+        assert found is not None
+        return found
+
+
+class Tied(nn.Module):
+    """A linear map with a weight of the adaptive input."""
+
+    def __init__(self, weight: nn.Parameter, *, transposed: bool = False) -> None:
+        super().__init__()
+        self.weight, self.transposed = weight, transposed
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.matmul(x, self.weight) if self.transposed else F.linear(x, self.weight)
+
+
+class TiedHead(nn.Module):
+    """Logits of the first band's tokens by their embeddings, then one for each further band."""
+
+    def __init__(self, rows: nn.Parameter, dim: int, bands: int) -> None:
+        super().__init__()
+        self.word_proj = Tied(rows)
+        self.class_proj = nn.Linear(dim, bands, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([self.word_proj(x), self.class_proj(x)], -1)
+
+
+class AdaptiveSoftmax(nn.Module):
+    """Log-probabilities of the whole vocabulary: a head of the first band's tokens and one class for each
+    further band, within which a tail decides."""
+
+    def __init__(
+        self,
+        bands: Bands,
+        vocab: int,
+        dim: int,
+        tied: AdaptiveInput | None = None,
+        *,
+        tie_projections: bool = False,
+    ) -> None:
+        """tied: whose rows the logits are made with; with tie_projections by its projections backwards."""
+        super().__init__()
+        self.edges = bands.begins(vocab)
+        (_, self.first), *rest = self.edges
+        self.head: nn.Module
+        if tied is None:
+            self.head = nn.Linear(dim, self.first + len(rest), bias=False)
+        else:
+            self.head = TiedHead(tied.rows(0), dim, len(rest))
+        self.tail = nn.ModuleList()
+        for band, (begin, end) in enumerate(rest, 1):
+            width = bands.width(dim, band)
+            inner: nn.Module = nn.Linear(dim, width, bias=False)
+            if tied is not None and tie_projections:
+                inner = Tied(tied.projection(band), transposed=True)
+            outer = nn.Linear(width, end - begin, bias=False) if tied is None else Tied(tied.rows(band))
+            self.tail.append(nn.Sequential(inner, nn.Identity(), outer))  # fairseq has a dropout between
+
+    def forward(self, features: Tensor) -> Tensor:
+        """features: [..., dim]. Returns log-probabilities [..., vocab]."""
+        head = F.log_softmax(self.head(features), dim=-1)
+        parts = [head[..., : self.first]]
+        for band, tail in enumerate(self.tail):
+            prior = head[..., self.first + band : self.first + band + 1]
+            parts.append(F.log_softmax(tail(features), dim=-1) + prior)
+        return torch.cat(parts, -1)

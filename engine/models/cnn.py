@@ -1,0 +1,58 @@
+"""The non-separable convolution that "Pay Less Attention" compares with (Table 3, "CNN").
+
+The mixer is one convolution of all channels, embed_dim to embed_dim, with a bias and without projections
+before or after it (section 6.2; REFERENCE.md section 10). The depthwise rows of that table are DynamicConv's.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from engine.config import StateSpec
+from engine.models.layers import neighbours
+from engine.models.model import Past
+from engine.models.stack import DecoderLayer, EncoderDecoder, EncoderLayer, Residual, Where
+
+
+class ConvolutionBlock(Residual):
+    """A convolution as one projection of the inputs under the kernel, side by side, oldest first."""
+
+    def __init__(self, where: Where) -> None:
+        super().__init__(where)
+        self.width, dim = where.width, where.stack.embed_dim
+        self.conv = nn.Linear(self.width * dim, dim)
+
+    def convolve(self, x: Tensor, left: int) -> Tensor:
+        """Whole sequences [batch, time, dim]; `left` taps lie before a position, the rest from it on."""
+        y: Tensor = self.conv(neighbours(self.drop(x, self.rates.inputs), self.width, left))
+        return y
+
+
+class ConvolutionEncoderLayer(ConvolutionBlock, EncoderLayer):
+    def mix(self, x: Tensor, real: Tensor) -> Tensor:
+        # padding acts as the zeros beyond the edges
+        return self.convolve(x * real[:, :, None], self.width // 2)
+
+
+class ConvolutionDecoderLayer(ConvolutionBlock, DecoderLayer):
+    def __init__(self, where: Where) -> None:
+        super().__init__(where)
+        self.spec = StateSpec(f"inputs.{where.number}", self.width - 1, where.stack.embed_dim)
+        self.states = [self.spec] if self.spec.window else []
+
+    def mix(self, x: Tensor) -> Tensor:
+        return self.convolve(x, self.width - 1)
+
+    def mix_step(self, x: Tensor, positions: Tensor, past: Past) -> tuple[Tensor, dict[str, Tensor]]:
+        if not self.states:
+            return self.conv(x), {}
+        seen = torch.cat([past.window(self.spec), x[:, :, None]], 2)
+        return self.conv(seen.flatten(2)), {self.spec.name: x}
+
+
+class Cnn(EncoderDecoder):
+    ENCODERS: ClassVar = {"convolution": ConvolutionEncoderLayer}
+    DECODERS: ClassVar = {"convolution": ConvolutionDecoderLayer}

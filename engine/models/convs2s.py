@@ -1,0 +1,260 @@
+"""ConvS2S ("Convolutional Sequence to Sequence Learning", Gehring et al. 2017): fairseq's `fconv`.
+
+What is computed, to the letter: REFERENCE.md section 4. Layers of convolution and gated linear unit (the
+paper's section 3.2) between residuals scaled by the square root of a half; decoder layers attend one after
+another (3.3). Weight normalisation is folded when a checkpoint is imported, so weights here are plain.
+Parameter names are those of fairseq main.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from engine.config import SOURCE, ConvStack, MemorySpec, ModelConfig, StateSpec
+from engine.models.layers import Positions, neighbours
+from engine.models.model import Dropout, Model, Past, Step
+
+HALF: Final = 0.5**0.5  # keeps the variance of a sum of two (section 3.4)
+
+
+class Projection(nn.Linear):
+    """A linear layer with bias; `kept`: the share of its inputs that training's dropout keeps."""
+
+    def __init__(self, dim: int, width: int, rate: float = 0.0, *, bias: bool = True) -> None:
+        super().__init__(dim, width, bias=bias)
+        self.kept = 1.0 - rate
+
+
+class Convolution(nn.Module):
+    """A convolution over time and its gated linear unit, as one product: weight [2 * width, K * dim] meets K
+    neighbouring columns side by side, the oldest first."""
+
+    def __init__(self, dim: int, width: int, kernel: int, rate: float) -> None:
+        super().__init__()
+        self.kernel, self.kept = kernel, 1.0 - rate
+        self.weight = nn.Parameter(torch.empty(2 * width, kernel * dim))
+        self.bias = nn.Parameter(torch.empty(2 * width))
+
+    def forward(self, columns: Tensor) -> Tensor:
+        """columns: [..., K * dim]. Returns [..., width]."""
+        return F.glu(F.linear(columns, self.weight, self.bias), dim=-1)
+
+
+class Attention(nn.Module):
+    """One layer's attention (section 3.3, equations 1 and 2)."""
+
+    def __init__(self, width: int, embed_dim: int) -> None:
+        super().__init__()
+        self.in_projection = Projection(width, embed_dim)
+        self.out_projection = Projection(embed_dim, width)
+
+    def forward(
+        self, x: Tensor, embedded: Tensor, memory: Mapping[str, Tensor], mask: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """x: [batch, queries, width]; embedded: what the decoder read, [batch, queries, embed_dim];
+        mask: [batch, source], 0 or -inf. Returns the shape of x and the weights [batch, queries, source]."""
+        query = (self.in_projection(x) + embedded) * HALF
+        weights = F.softmax(torch.matmul(query, memory["keys"]) + mask[:, None], dim=-1)
+        context = torch.matmul(weights, memory["values"])
+        return (self.out_projection(context) + x) * HALF, weights
+
+
+class Side(nn.Module):
+    """What encoder and decoder share: embeddings, projections to and from the layers' widths, residuals."""
+
+    def __init__(
+        self, config: ModelConfig, stack: ConvStack, table: nn.Embedding, positions: int, rate: float
+    ) -> None:
+        super().__init__()
+        self.rate, self.residuals = rate, stack.residuals
+        self.embed_tokens = table
+        if config.token_positions:
+            self.embed_positions = Positions(config, positions, stack)
+        self.fc1 = Projection(stack.embed_dim, stack.widths[0], rate)
+        # under the numbers of their layers: only a residual of another width has a projection
+        self.projections = nn.ModuleDict(
+            {
+                str(i): Projection(wide, width)
+                for i, (wide, width) in enumerate(zip(stack.residual_widths, stack.widths, strict=True))
+                if wide not in (0, width)
+            }
+        )
+        shapes = zip(stack.inputs, stack.widths, stack.kernel_sizes, strict=True)
+        self.convolutions = nn.ModuleList(Convolution(*shape, rate) for shape in shapes)
+        self.fc2 = Projection(stack.widths[-1], stack.feature_dim)
+
+    def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        x = F.embedding(tokens, self.embed_tokens.weight)
+        if hasattr(self, "embed_positions"):
+            x = x + self.embed_positions(positions)
+        return self.drop(x)
+
+    def convolution(self, layer: int) -> Convolution:
+        found = self.convolutions[layer]
+        assert isinstance(found, Convolution)
+        return found
+
+    def layers(self, embedded: Tensor, convolve: Callable[[int, Tensor], Tensor]) -> Tensor:
+        """[..., embed_dim] to [..., feature_dim]; `convolve` runs a layer by number, without residual."""
+        before = [self.fc1(embedded)]
+        for i, back in enumerate(self.residuals):
+            y = convolve(i, self.drop(before[-1]))
+            if back:
+                residual, name = before[-back], str(i)
+                y = (y + (self.projections[name](residual) if name in self.projections else residual)) * HALF
+            before.append(y)
+        out: Tensor = self.fc2(before[-1])
+        return out
+
+    def drop(self, x: Tensor) -> Tensor:
+        return F.dropout(x, self.rate) if self.training and self.rate else x
+
+
+class Encoder(Side):
+    def __init__(self, config: ModelConfig, stack: ConvStack, attentions: int, rate: float) -> None:
+        table = nn.Embedding(config.source_vocab, stack.embed_dim)
+        super().__init__(config, stack, table, config.max_source, rate)
+        self.attentions = attentions
+
+    def forward(self, tokens: Tensor, positions: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
+        """tokens: int [batch, source]; positions: int [source]; real: float [batch, source].
+
+        Returns what is compared with queries (zero at padding) and what is averaged, both [batch, source,
+        embed_dim]: the last layer, and the same with the embeddings (section 3.3).
+        """
+        embedded, tokened = self.embed(tokens, positions), real[:, :, None]
+
+        def convolve(i: int, x: Tensor) -> Tensor:
+            conv = self.convolution(i)
+            # zeros at padding act as the zeros beyond the edges; an even window looks further to the right
+            y: Tensor = conv(neighbours(x * tokened, conv.kernel, (conv.kernel - 1) // 2))
+            return y
+
+        x = self.layers(embedded, convolve) * tokened
+        if self.training:  # section 3.4: one encoder serves every attention; its embeddings are not scaled
+            x = torch.lerp(x.detach(), x, 1.0 / (2 * self.attentions))
+        return x, (x + embedded) * HALF
+
+
+class Decoder(Side):
+    def __init__(
+        self, config: ModelConfig, stack: ConvStack, shared: nn.Embedding | None, rate: float
+    ) -> None:
+        table = shared or nn.Embedding(config.target_vocab, stack.embed_dim)
+        super().__init__(config, stack, table, config.max_target, rate)
+        self.attention = nn.ModuleDict(
+            {str(i): Attention(stack.widths[i], stack.embed_dim) for i in stack.attention}
+        )
+        self.fc3 = Projection(stack.feature_dim, config.target_vocab, rate, bias=config.output_bias)
+        if config.share_output:
+            self.fc3.weight = self.embed_tokens.weight
+
+    def forward(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        memory: Mapping[str, Tensor],
+        mask: Tensor,
+        convolve: Callable[[int, Tensor], Tensor],
+    ) -> tuple[Tensor, Tensor]:
+        """tokens: int [batch, queries]; positions: int, broadcastable to them; `convolve` runs a layer's
+        convolution. Returns features [batch, queries, dim], and the sum of the layers' attention by the
+        number of all layers [batch, queries, source], as the reference reports it."""
+        embedded = self.embed(tokens, positions)
+        attentions: list[Tensor] = []
+
+        def layer(i: int, x: Tensor) -> Tensor:
+            y = convolve(i, x)
+            if str(i) in self.attention:
+                y, weights = self.attention[str(i)](y, embedded, memory, mask)
+                attentions.append(weights)
+            return y
+
+        features = self.drop(self.layers(embedded, layer))
+        total = attentions[0]
+        for weights in attentions[1:]:
+            total = total + weights
+        return features, total * (1.0 / len(self.residuals))
+
+
+class ConvS2S(Model):
+    """The model. A decoder layer of kernel width K remembers its last K - 1 inputs; of width 1, none."""
+
+    def __init__(self, config: ModelConfig, dropout: Dropout | None = None) -> None:
+        super().__init__()
+        self.config = config
+        rate = (dropout or Dropout()).residual
+        encoder, decoder = config.encoder, config.decoder
+        assert isinstance(encoder, ConvStack)
+        assert isinstance(decoder, ConvStack)
+        self.encoder = Encoder(config, encoder, len(decoder.attention), rate)
+        shared = self.encoder.embed_tokens if config.share_embeddings else None
+        self.decoder = Decoder(config, decoder, shared, rate)
+        dim = encoder.embed_dim
+        self.memory_spec = [MemorySpec("keys", (dim, SOURCE)), MemorySpec("values", (SOURCE, dim))]
+        self.states = {
+            i: StateSpec(f"conv.{i}", kernel - 1, width)
+            for i, (kernel, width) in enumerate(zip(decoder.kernel_sizes, decoder.inputs, strict=True))
+            if kernel > 1
+        }
+        self.state_spec = list(self.states.values())
+
+    def encode(self, tokens: Tensor, positions: Tensor, real: Tensor) -> dict[str, Tensor]:
+        keys, values = self.encoder(tokens, positions, real)
+        # the attended mean grows by the square root of the source's length (section 3.4): here, once for all
+        length = torch.sqrt(real.sum(1))[:, None, None]
+        return {"keys": keys.transpose(1, 2), "values": values * length}
+
+    def step(
+        self, tokens: Tensor, positions: Tensor, memory: Mapping[str, Tensor], mask: Tensor, past: Past
+    ) -> Step:
+        columns: dict[str, Tensor] = {}
+
+        def convolve(i: int, x: Tensor) -> Tensor:
+            spec = self.states.get(i)
+            if spec is not None:
+                columns[spec.name] = x
+                x = torch.cat([past.window(spec).flatten(2), x], -1)
+            y: Tensor = self.decoder.convolution(i)(x)
+            return y
+
+        features, attention = self.decoder(tokens, positions, memory, mask, convolve)
+        return Step(features, columns, attention)
+
+    def decode(
+        self, tokens: Tensor, memory: Mapping[str, Tensor], mask: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
+        def convolve(i: int, x: Tensor) -> Tensor:
+            conv = self.decoder.convolution(i)
+            y: Tensor = conv(neighbours(x, conv.kernel, conv.kernel - 1))
+            return y
+
+        positions = torch.arange(tokens.shape[1], device=tokens.device)
+        found: tuple[Tensor, Tensor | None] = self.decoder(tokens, positions, memory, mask, convolve)
+        return found
+
+    @property
+    def output(self) -> tuple[Tensor, Tensor | None]:
+        return self.decoder.fc3.weight, self.decoder.fc3.bias
+
+    def initialise_module(self, module: nn.Module) -> None:
+        """Section 3.5: variances that keep activations at the scale of the inputs, dropout included."""
+        if isinstance(module, Convolution):
+            nn.init.normal_(module.weight, std=(4.0 * module.kept / module.weight.shape[1]) ** 0.5)
+            nn.init.zeros_(module.bias)
+        elif isinstance(module, Projection):
+            if not (self.config.share_output and module is self.decoder.fc3):
+                nn.init.normal_(module.weight, std=(module.kept / module.in_features) ** 0.5)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+        elif isinstance(module, nn.Embedding):
+            nn.init.normal_(module.weight, std=0.1)
+            with torch.no_grad():
+                module.weight[self.config.pad].zero_()
+        elif isinstance(module, Positions) and isinstance(module.weight, nn.Parameter):
+            nn.init.normal_(module.weight, std=0.1)

@@ -1,0 +1,129 @@
+"""Convolutions between a full and a depthwise separable one (SliceNet, sections 2.1 and 2.2, Table 1).
+
+To the letter: SLICENET.md, "Convolution block". Channels are split into groups, contiguous and equal. A
+convolution has two forms that compute the same: over whole sequences, and of the newest position alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from engine.config import StateSpec
+from engine.models.layers import neighbours
+
+
+class Kernel(NamedTuple):
+    """One convolution: channels in and out, taps, how far they are apart. separability: see `SliceStack`."""
+
+    inputs: int
+    outputs: int
+    width: int
+    dilation: int
+    separability: int
+
+    @property
+    def reach(self) -> int:
+        """How far the first tap is from the last."""
+        return (self.width - 1) * self.dilation
+
+
+class SuperSeparable(nn.Module):
+    """Depthwise convolution, then a pointwise one within each group (section 2.2); with one group, depthwise
+    separable (2.1). K * C + C * C / g weights, no bias."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        super().__init__()
+        self.kernel, groups = kernel, max(1, -kernel.separability)
+        self.depthwise = nn.Parameter(torch.empty(kernel.width, kernel.inputs))
+        parts = kernel.inputs // groups, kernel.outputs // groups
+        self.pointwise = nn.ModuleList(nn.Linear(*parts, bias=False) for _ in range(groups))
+
+    def whole(self, x: Tensor, left: int) -> Tensor:
+        """x: [batch, time, inputs], zeros outside; the first tap is `left` before a position: `reach`
+        (causal) or half of it (centred). Returns [batch, time, outputs]."""
+        k, taps = self.kernel, self.depthwise.transpose(0, 1).unsqueeze(1)
+        y = F.conv1d(x.transpose(1, 2), taps, padding=left, dilation=k.dilation, groups=k.inputs)
+        y = y.transpose(1, 2)
+        return self._within_groups(y if 2 * left == k.reach else y[:, : x.shape[1]])
+
+    def newest(self, x: Tensor, before: Tensor | None) -> Tensor:
+        """x: [slots, beams, inputs]; before: [slots, beams, K - 1, inputs], under the earlier taps, oldest
+        first; None when K is 1. Returns [slots, beams, outputs]."""
+        last = self.kernel.width - 1
+        y = x * self.depthwise[last:]
+        return self._within_groups(y if before is None else (before * self.depthwise[:last]).sum(2) + y)
+
+    def _within_groups(self, x: Tensor) -> Tensor:
+        if len(self.pointwise) == 1:
+            y: Tensor = self.pointwise[0](x)
+            return y
+        size = self.kernel.inputs // len(self.pointwise)
+        parts = x.split([size] * len(self.pointwise), -1)
+        return torch.cat([point(part) for point, part in zip(self.pointwise, parts, strict=True)], -1)
+
+
+class SubSeparable(nn.Module):
+    """A full convolution within each group, then a projection of all channels (section 2.1); with one group,
+    a full convolution alone. K * C * C / g + C * C weights, a bias on the projection only."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        super().__init__()
+        self.kernel, groups = kernel, kernel.separability
+        # each row holds the taps one after the other, oldest first
+        shape = kernel.width * kernel.inputs // groups, kernel.outputs // groups
+        self.parts = nn.ModuleList(nn.Linear(*shape, bias=False) for _ in range(groups))
+        if groups > 1:
+            self.mix = nn.Linear(kernel.outputs, kernel.outputs)
+
+    def whole(self, x: Tensor, left: int) -> Tensor:
+        """As `SuperSeparable.whole`."""
+        k = self.kernel
+        return self._project(neighbours(x, k.width, left, k.dilation).unflatten(2, (k.width, k.inputs)))
+
+    def newest(self, x: Tensor, before: Tensor | None) -> Tensor:
+        """As `SuperSeparable.newest`."""
+        seen = x.unsqueeze(2)
+        return self._project(seen if before is None else torch.cat([before, seen], 2))
+
+    def _project(self, seen: Tensor) -> Tensor:
+        """seen: [..., K, inputs]."""
+        size = self.kernel.inputs // len(self.parts)
+        parts = seen.split([size] * len(self.parts), -1) if len(self.parts) > 1 else [seen]
+        y = torch.cat([part(x.flatten(2)) for part, x in zip(self.parts, parts, strict=True)], -1)
+        return self.mix(y) if hasattr(self, "mix") else y
+
+
+class ConvStep(nn.Module):
+    """A convolution with the layer norm after it (section 3.1, ConvStep); the ReLU before it is the caller's.
+
+    state: what the decoder remembers, the inputs under the earlier taps; None on the encoder's side.
+    """
+
+    def __init__(self, kernel: Kernel, eps: float, name: str | None) -> None:
+        super().__init__()
+        self.kernel = kernel
+        self.conv = SubSeparable(kernel) if kernel.separability > 0 else SuperSeparable(kernel)
+        self.norm = nn.LayerNorm(kernel.outputs, eps=eps)
+        self.state = StateSpec(name, kernel.reach, kernel.inputs) if name and kernel.reach else None
+
+
+class Block(nn.Module):
+    """Steps one after the other. name: of the decoder's state; None on the encoder's side."""
+
+    def __init__(self, kernels: Iterable[Kernel], eps: float, name: str | None) -> None:
+        super().__init__()
+        self.steps = nn.ModuleList(
+            ConvStep(kernel, eps, name and f"{name}.{i}") for i, kernel in enumerate(kernels)
+        )
+
+    def forward(self, x: Tensor, convolve: Callable[[ConvStep, Tensor], Tensor]) -> Tensor:
+        """x: [batch, time, inputs]; `convolve` runs a step with the ReLU before it."""
+        for step in self.steps:
+            assert isinstance(step, ConvStep)
+            x = convolve(step, x)
+        return x

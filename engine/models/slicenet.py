@@ -1,0 +1,308 @@
+"""SliceNet ("Depthwise Separable Convolutions for Neural Machine Translation", Kaiser et al. 2017).
+
+What is computed, to the letter: SLICENET.md, tensor2tensor's model with its attention "transformer"; the
+attention "inner_product" is the paper's own. The padding of a source is masked in attention, unlike in
+tensor2tensor: an answer never depends on its batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from engine.config import SLICE_SPACES, SOURCE, MemorySpec, ModelConfig, SliceStack, StateSpec
+from engine.models.layers import Attention, Timing
+from engine.models.model import Dropout, Model, Past, Step
+from engine.models.separable import Block, ConvStep, Kernel, SuperSeparable
+from engine.models.transformer import SelfAttention
+
+MERGED: Final = 4  # groups of the sub-separable convolution that merges, whatever the others are
+TARGETS_TIME: Final = (5, 5), (1, 4)  # widths and dilations of the steps before an attention
+
+
+class Time(Protocol):
+    """The positions at hand, [time] or [slots, 1], and how those before them are seen."""
+
+    @property
+    def positions(self) -> Tensor: ...
+
+    def convolve(self, step: ConvStep, x: Tensor) -> Tensor:
+        """ReLU, convolution and norm (section 3.1, ConvStep). x: [batch, time, channels]."""
+
+    def attend(self, own: OwnAttention, x: Tensor) -> Tensor:
+        """Causal self-attention; x and what is returned: [batch, time, dim]."""
+
+
+class Whole(NamedTuple):
+    """Whole sequences. real: [batch, time], 1 for tokens, where both sides of a position are seen; None: only
+    what is before it."""
+
+    positions: Tensor
+    real: Tensor | None = None
+
+    def convolve(self, step: ConvStep, x: Tensor) -> Tensor:
+        x, left = F.relu(x), step.kernel.reach
+        if self.real is not None:
+            x, left = x * self.real[:, :, None], left // 2
+        y: Tensor = step.norm(step.conv.whole(x, left))
+        return y
+
+    def attend(self, own: OwnAttention, x: Tensor) -> Tensor:
+        seen = self.positions[:, None] >= self.positions
+        return own.whole(x, torch.where(seen, 0.0, -torch.inf)[None])
+
+
+class Newest(NamedTuple):
+    """One position after those of `past`; new columns are added to `columns`."""
+
+    positions: Tensor
+    past: Past
+    columns: dict[str, Tensor]
+
+    def convolve(self, step: ConvStep, x: Tensor) -> Tensor:
+        x, before = F.relu(x), None
+        if step.state is not None:
+            self.columns[step.state.name] = x
+            before = self.past.window(step.state, step.kernel.dilation)
+        y: Tensor = step.norm(step.conv.newest(x, before))
+        return y
+
+    def attend(self, own: OwnAttention, x: Tensor) -> Tensor:
+        keys, values = (state.name for state in own.states)
+        k, v = own.k_proj(x), own.v_proj(x)
+        self.columns[keys], self.columns[values] = k, v
+        assert self.past.lineage is not None
+        return own.cached(x, k, v, (self.past.caches[keys], self.past.caches[values]), self.past.lineage)
+
+
+class OwnAttention(SelfAttention):
+    """Causal self-attention over everything since the first token, kept in caches."""
+
+    def __init__(self, stack: SliceStack, name: str, longest: int, rate: float) -> None:
+        super().__init__(stack.embed_dim, stack.heads, dropout=rate, bias=False)
+        self.states = [
+            StateSpec(f"{name}.{part}", longest, stack.embed_dim, stack.heads) for part in ("keys", "values")
+        ]
+
+
+class InnerProduct(nn.Module):
+    """Attend(source, target) of section 3.2: softmax of the scaled similarities, no projections.
+
+    The formula is printed with its factor before the softmax. The text re-scales similarities, and so did the
+    authors' code of 2017 (`simple_attention`), without which the softmax begins next to one-hot.
+    """
+
+    def memory(self, encoded: Tensor) -> tuple[Tensor, Tensor]:
+        """encoded: [batch, source, dim]. Returns keys [batch, dim, source] and values, as encoded."""
+        return encoded.transpose(1, 2), encoded
+
+    def forward(self, x: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """As `Attention.forward`."""
+        logits = torch.matmul(x * float(x.shape[-1] ** -0.5), keys) + mask[:, None]
+        weights = F.softmax(logits, dim=-1)
+        return torch.matmul(weights, values), weights
+
+
+class AttentionModule(nn.Module):
+    """Section 3.2, attention(source, target): timing, two convolution steps, self-attention where the type
+    has it, attention over the source. number: among the decoder's."""
+
+    def __init__(self, config: ModelConfig, stack: SliceStack, number: int, rate: float) -> None:
+        super().__init__()
+        name, projects = f"attention.{number}", stack.attention == "transformer"
+        self.targets_time = Block(_kernels(stack, *TARGETS_TIME), stack.norm_eps, f"{name}.time")
+        self.encoder_attn: Attention | InnerProduct
+        if projects:
+            self.self_attn = OwnAttention(stack, name, config.max_target - 1, rate)
+            self.encoder_attn = Attention(stack.embed_dim, stack.heads, dropout=rate, bias=False)
+        else:
+            self.encoder_attn = InnerProduct()
+        self.source = number if projects else 0  # without projections all attend to the same memory
+
+    def forward(
+        self, x: Tensor, timing: Tensor, time: Time, memory: Mapping[str, Tensor], mask: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """x: [batch, queries, dim]; mask: [batch, source]. Returns the context, of the shape of x, and the
+        weights over the source."""
+        x = self.targets_time(x + timing, time.convolve)
+        if hasattr(self, "self_attn"):
+            x = time.attend(self.self_attn, x)
+        keys, values = memory[f"keys.{self.source}"], memory[f"values.{self.source}"]
+        context, weights = self.encoder_attn(x, keys, values, mask)
+        return context, weights
+
+
+class ConvModule(nn.Module):
+    """Convolution steps with two residual connections (section 3.1), connected as in tensor2tensor: the
+    second begins where the first ends, x + y + residual2(x + y)."""
+
+    def __init__(self, stack: SliceStack, name: str | None) -> None:
+        super().__init__()
+        self.residual1, self.residual2 = (
+            Block(
+                _kernels(stack, stack.kernel_sizes[part], stack.dilations[part]),
+                stack.norm_eps,
+                name and f"{name}.{number}",
+            )
+            for number, part in enumerate((slice(2), slice(2, None)), 1)
+        )
+
+    def forward(self, x: Tensor, time: Time) -> Tensor:
+        x = x + self.residual1(x, time.convolve)
+        y: Tensor = x + self.residual2(x, time.convolve)
+        return y
+
+
+class Encoder(nn.Module):
+    """InputEncoder of section 3.3."""
+
+    def __init__(self, config: ModelConfig, stack: SliceStack, dropout: Dropout) -> None:
+        super().__init__()
+        self.dropout, self.scale = dropout, _scale(config, stack)
+        self.embed_tokens = nn.Embedding(config.source_vocab, stack.embed_dim)
+        self.timing = Timing(config.max_source, stack.embed_dim)
+        self.layers = nn.ModuleList(ConvModule(stack, None) for _ in range(stack.layers))
+
+    def forward(self, tokens: Tensor, positions: Tensor, real: Tensor) -> Tensor:
+        """Arguments as `Model.encode`'s. Returns [batch, source, dim], zero at padding."""
+        if self.training and self.dropout.symbols:  # a dropped token is padding to the whole encoder
+            real = real * (torch.rand_like(real) >= self.dropout.symbols)
+        tokened, time = real[:, :, None], Whole(positions, real)
+        x = F.embedding(tokens, self.embed_tokens.weight) * self.scale * tokened + self.timing(positions)
+        for layer in self.layers:
+            x = layer(x, time) * tokened
+        return F.dropout(x, self.dropout.residual) if self.training else x
+
+
+class Decoder(nn.Module):
+    """IOMixer and Decoder of section 3.3."""
+
+    def __init__(
+        self, config: ModelConfig, stack: SliceStack, dropout: Dropout, shared: nn.Embedding | None
+    ) -> None:
+        super().__init__()
+        dim, self.pad, self.space = stack.embed_dim, config.pad, stack.target_space
+        self.dropout, self.scale = dropout, _scale(config, stack)
+        self.embed_tokens = shared or nn.Embedding(config.target_vocab, dim)
+        self.target_space = nn.Embedding(SLICE_SPACES, dim)
+        self.timing = Timing(config.max_target, dim)
+        attends = range(stack.layers + 1) if stack.attention != "none" else range(0)
+        self.attentions = nn.ModuleList(AttentionModule(config, stack, i, dropout.attention) for i in attends)
+        self.merge = Block([Kernel(2 * dim, dim, 3, 1, MERGED)], stack.norm_eps, "merge")
+        self.layers = nn.ModuleList(ConvModule(stack, f"layer.{i}") for i in range(stack.layers))
+        if not config.share_output:
+            self.output_projection = nn.Linear(dim, config.target_vocab, bias=False)
+
+    def forward(
+        self, tokens: Tensor, time: Time, memory: Mapping[str, Tensor], mask: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
+        """tokens: int [batch, queries]. Returns features [batch, queries, dim] and the last layer's
+        attention."""
+        x, timing = self.embed(tokens, time.positions), self.timing(time.positions)
+        mixed, weights = torch.zeros_like(x), None
+        if self.attentions:
+            mixed, weights = self.attentions[0](x, timing, time, memory, mask)
+        x = self.merge(torch.cat([mixed, x], -1), time.convolve)
+        for i, layer in enumerate(self.layers, 1):
+            x = layer(x, time)
+            if self.attentions:
+                context, weights = self.attentions[i](x, timing, time, memory, mask)
+                x = x + context
+        return F.dropout(x, self.dropout.residual) if self.training else x, weights
+
+    def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        """Padding is zero; the first position is the target space, whatever token stands there."""
+        if self.training and self.dropout.symbols:
+            dropped = torch.rand(tokens.shape, device=tokens.device) < self.dropout.symbols
+            tokens = tokens.masked_fill(dropped, self.pad)
+        x = F.embedding(tokens, self.embed_tokens.weight) * self.scale
+        x = torch.where((tokens == self.pad)[..., None], 0.0, x)
+        return torch.where(
+            (positions > 0)[..., None], x, self.target_space.weight[self.space : self.space + 1]
+        )
+
+
+class SliceNet(Model):
+    """The model. Without attention its decoder is a language model, and there is no encoder."""
+
+    def __init__(self, config: ModelConfig, dropout: Dropout | None = None) -> None:
+        super().__init__()
+        self.config = config
+        rates, stack = dropout or Dropout(), config.decoder
+        assert isinstance(stack, SliceStack)
+        shared = None
+        if config.encoder is not None:
+            assert isinstance(config.encoder, SliceStack)
+            self.encoder = Encoder(config, config.encoder, rates)
+            shared = self.encoder.embed_tokens if config.share_embeddings else None
+        self.decoder = Decoder(config, stack, rates, shared)
+        steps = (m.state for m in self.decoder.modules() if isinstance(m, ConvStep))
+        caches = (m.states for m in self.decoder.modules() if isinstance(m, OwnAttention))
+        self.state_spec = [s for s in steps if s is not None] + [s for pair in caches for s in pair]
+        projects, width = stack.attention == "transformer", stack.embed_dim // stack.heads
+        heads = (stack.heads,) if projects else ()
+        self.memory_spec = [
+            MemorySpec(f"{part}.{module.source}", (*heads, *shape))
+            for module in self._sources()
+            for part, shape in (("keys", (width, SOURCE)), ("values", (SOURCE, width)))
+        ]
+
+    def encode(self, tokens: Tensor, positions: Tensor, real: Tensor) -> dict[str, Tensor]:
+        memory: dict[str, Tensor] = {}
+        if not hasattr(self, "encoder"):
+            return memory
+        encoded = self.encoder(tokens, positions, real)
+        for module in self._sources():
+            keys, values = module.encoder_attn.memory(encoded)
+            memory |= {f"keys.{module.source}": keys, f"values.{module.source}": values}
+        return memory
+
+    def step(
+        self, tokens: Tensor, positions: Tensor, memory: Mapping[str, Tensor], mask: Tensor, past: Past
+    ) -> Step:
+        columns: dict[str, Tensor] = {}
+        features, attention = self.decoder(tokens, Newest(positions, past, columns), memory, mask)
+        return Step(features, columns, attention)
+
+    def decode(
+        self, tokens: Tensor, memory: Mapping[str, Tensor], mask: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
+        time = Whole(torch.arange(tokens.shape[1], device=tokens.device))
+        found: tuple[Tensor, Tensor | None] = self.decoder(tokens, time, memory, mask)
+        return found
+
+    @property
+    def output(self) -> tuple[Tensor, Tensor | None]:
+        tied = self.config.share_output
+        return (self.decoder.embed_tokens if tied else self.decoder.output_projection).weight, None
+
+    def initialise_module(self, module: nn.Module) -> None:
+        tables = isinstance(module, nn.Embedding), module is getattr(self.decoder, "output_projection", None)
+        if any(tables):  # padding too: its row may be an output's, its embedding is zero anyway
+            assert isinstance(module, nn.Embedding | nn.Linear)
+            nn.init.normal_(module.weight, std=module.weight.shape[1] ** -0.5)
+            return
+        super().initialise_module(module)
+        if isinstance(module, SuperSeparable):  # keeps the variance, like the authors' unit scaling
+            most = (3 / module.kernel.width) ** 0.5
+            nn.init.uniform_(module.depthwise, -most, most)
+
+    def _sources(self) -> list[AttentionModule]:
+        """The attention modules that have a memory of their own."""
+        modules = [m for m in self.decoder.attentions if isinstance(m, AttentionModule)]
+        return [m for i, m in enumerate(modules) if m.source == i]
+
+
+def _kernels(stack: SliceStack, widths: Sequence[int], dilations: Sequence[int]) -> list[Kernel]:
+    """Convolutions in a row, from embed_dim to embed_dim channels."""
+    dim, separabilities = stack.embed_dim, stack.separabilities(len(widths))
+    each = zip(widths, dilations, separabilities, strict=True)
+    return [Kernel(dim, dim, width, dilation, separability) for width, dilation, separability in each]
+
+
+def _scale(config: ModelConfig, stack: SliceStack) -> float:
+    return stack.embed_dim**0.5 if config.scale_embeddings else 1.0

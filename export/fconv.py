@@ -1,0 +1,246 @@
+"""The map of fairseq's `fconv` (ConvS2S) to ours: options and weights (REFERENCE.md 4 and 8).
+
+Layers are written as Python expressions, "[(512, 3)] * 9 + [(1024, 3, 2)]", which are parsed and never run.
+Weight normalisation is folded: what a bundle holds are plain weights.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from engine.config import ConvStack, ModelConfig
+from engine.errors import ConfigError
+from export.maps import (
+    DEEPEST,
+    LARGEST,
+    UNUSUAL,
+    Names,
+    Options,
+    Weights,
+    defaults,
+    fitted,
+    positions,
+    read_options,
+    rename,
+)
+
+SIDES: Final = ("encoder", "decoder")
+
+
+def _defaults(name: str) -> dict[str, Any]:
+    """Options of the preset of that name, layers as fairseq writes them."""
+    dims = {f"{side}_embed_dim": f"{side}.embed_dim" for side in SIDES}
+    found = defaults(name, {**dims, "decoder_out_embed_dim": "decoder.feature_dim"})
+    for side in SIDES:
+        parts = defaults(name, {"widths": f"{side}.widths", "kernels": f"{side}.kernel_sizes"})
+        found[f"{side}_layers"] = str(list(zip(parts["widths"], parts["kernels"], strict=True)))
+    return found
+
+
+BASE: Final[dict[str, Any]] = {
+    "decoder_attention": "True",
+    "share_input_output_embed": False,
+    "max_source_positions": 1024,
+    "max_target_positions": 1024,
+}
+ARCHITECTURES: Final = {
+    name: _defaults(name)
+    for name in ("fconv", "fconv_iwslt_de_en", "fconv_wmt_en_ro", "fconv_wmt_en_de", "fconv_wmt_en_fr")
+}
+OPTIONS: Final = Options(BASE, {}, ARCHITECTURES, UNUSUAL)
+NAMES: Final = Names(
+    renamed=(),
+    dropped=re.compile(r"^(encoder|decoder)\.version$|\._linearized_weight$"),
+)
+CONVOLUTION: Final = re.compile(r"^(encoder|decoder)\.convolutions\.\d+\.weight$")
+LONGEST: Final = 2_000  # characters of an expression
+UNUSABLE: Final = 2  # rows of a table of positions that no token has: those up to pad's
+
+
+def options(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """All options of the model, absent ones by its architecture's defaults, and what is wrong with them.
+
+    Layers come as tuples (channels, kernel width, residual), `decoder_attention` as a truth value for each.
+    """
+    values, problems = read_options(positions(given), OPTIONS)
+    for name, read in (
+        ("encoder_layers", _layers),
+        ("decoder_layers", _layers),
+        ("decoder_attention", _flags),
+    ):
+        if values[name] is None:
+            continue
+        try:
+            values[name] = read(_parsed(values[name]))
+        except ValueError as error:
+            problems.append(f"{name} = {values[name]!r} is not understood: {error}")
+            values[name] = None
+    layers, attention = values["decoder_layers"], values["decoder_attention"]
+    if layers and type(attention) is bool:
+        values["decoder_attention"] = (attention,) * len(layers)
+    elif layers and attention is not None and len(attention) != len(layers):
+        problems.append(f"decoder_attention has {len(attention)} values for {len(layers)} layers")
+    return values, problems
+
+
+def model_config(
+    given: Mapping[str, Any], source_vocab: int, target_vocab: int
+) -> tuple[ModelConfig | None, list[str]]:
+    """Our configuration of a checkpoint's options, or None and all the reasons why there is none."""
+    values, problems = options(given)
+    if problems:
+        return None, problems
+    try:
+        config = ModelConfig(
+            architecture="convs2s",
+            source_vocab=source_vocab,
+            target_vocab=target_vocab,
+            encoder=_stack(values, "encoder"),
+            decoder=_stack(values, "decoder"),
+            share_output=values["share_input_output_embed"],
+            output_bias=True,
+            scale_embeddings=False,
+            max_source=values["max_source_positions"] - UNUSABLE,
+            max_target=values["max_target_positions"] - UNUSABLE,
+        )
+    except ConfigError as error:
+        return None, [str(error)]
+    return config, []
+
+
+def model_weights(state: Mapping[str, Tensor], config: ModelConfig) -> tuple[Weights, list[str]]:
+    """The state dictionary under our names, without weight normalisation, and every weight that does not fit.
+
+    Before version 2 of the decoder its convolutions were normalised along another axis.
+    """
+    version = state.get("decoder.version")
+    named, problems = rename(state, NAMES)
+    named, unfolded = _folded(named, old=version is None or bool((version < 2).any()))
+    copy, original = "decoder.fc3.weight", "decoder.embed_tokens.weight"
+    if config.share_output and original in named and copy in named:
+        same = torch.equal(named.pop(copy), named[original])
+        if not same:
+            problems.append(f"{copy} differs from {original}, although the options say they are shared")
+    return fitted({n: _flat(n, w) for n, w in named.items()}, config, problems + unfolded)
+
+
+def _stack(values: Mapping[str, Any], side: str) -> ConvStack:
+    layers, embed = values[f"{side}_layers"], values[f"{side}_embed_dim"]
+    output = values["decoder_out_embed_dim"] if side == "decoder" else embed
+    flags = values["decoder_attention"] if side == "decoder" else ()
+    return ConvStack(
+        embed_dim=embed,
+        widths=tuple(width for width, _, _ in layers),
+        kernel_sizes=tuple(kernel for _, kernel, _ in layers),
+        residuals=tuple(residual for _, _, residual in layers),
+        attention=tuple(i for i, attends in enumerate(flags) if attends),
+        output_dim=output if output != embed else None,
+    )
+
+
+def _folded(named: Mapping[str, Tensor], *, old: bool) -> tuple[dict[str, Tensor], list[str]]:
+    """Each pair `weight_g`, `weight_v` (Salimans and Kingma 2016) as the one weight g v / |v|."""
+    plain = {n: w for n, w in named.items() if not n.endswith((".weight_g", ".weight_v"))}
+    problems = []
+    for base in sorted({name[:-2] for name in named if name not in plain}):
+        gains, directions = named.get(f"{base}_g"), named.get(f"{base}_v")
+        if gains is None or directions is None:
+            problems.append(f"{base}_{'g' if gains is None else 'v'} is missing")
+            continue
+        if base in plain:
+            problems.append(f"{base} occurs with and without weight normalisation")
+            continue
+        convolution = CONVOLUTION.search(base)
+        kept = 2 if convolution and not (old and convolution[1] == "decoder") else 0
+        rank = 3 if convolution else 2
+        if directions.dim() != rank:
+            problems.append(f"{base}_v has shape {tuple(directions.shape)}, not {rank} axes")
+            continue
+        wanted = tuple(directions.shape[axis] if axis == kept else 1 for axis in range(rank))
+        if tuple(gains.shape) != wanted:
+            problems.append(f"{base}_g has shape {tuple(gains.shape)}, not {wanted}")
+            continue
+        v = directions.float()
+        norm = v.norm(dim=[axis for axis in range(rank) if axis != kept], keepdim=True)
+        plain[base] = v * (gains.float() / norm)
+    return plain, problems
+
+
+def _flat(name: str, weight: Tensor) -> Tensor:
+    """A convolution's kernel [K, dim, 2 * width] as our projection [2 * width, K * dim]."""
+    if not CONVOLUTION.search(name) or weight.dim() != 3:
+        return weight
+    return weight.permute(2, 0, 1).flatten(1).contiguous()
+
+
+def _layers(value: Any) -> list[tuple[int, int, int]]:
+    """(channels, kernel width, how many layers back the residual begins) of each layer."""
+    if not isinstance(value, (list, tuple)) or not value:
+        raise ValueError("it must be a list of layers")
+    layers = []
+    for layer in value:
+        numbers = isinstance(layer, (list, tuple)) and all(type(number) is int for number in layer)
+        if not numbers or len(layer) not in (2, 3):
+            raise ValueError(f"a layer is (channels, kernel width) or with a residual, not {layer!r}")
+        if max(layer) > LARGEST:
+            raise ValueError(f"{max(layer)} is beyond {LARGEST}")
+        layers.append((*layer, 1)[:3])
+    return layers
+
+
+def _flags(value: Any) -> bool | tuple[bool, ...]:
+    if isinstance(value, bool):
+        return value
+    if not isinstance(value, (list, tuple)) or not all(type(flag) in (bool, int) for flag in value):
+        raise ValueError("it must be True, False or a list of these")
+    return tuple(bool(flag) for flag in value)
+
+
+def _parsed(text: str) -> Any:
+    """The value of an expression of numbers, truth values, lists, tuples, `+` and `*`. Nothing is run."""
+    if len(text) > LONGEST:
+        raise ValueError(f"it is longer than {LONGEST} characters")
+    try:
+        return _value(ast.parse(text.strip(), mode="eval").body)
+    except (SyntaxError, RecursionError, MemoryError):
+        raise ValueError("it is no expression") from None
+
+
+def _value(node: ast.expr) -> Any:
+    if isinstance(node, ast.Constant) and type(node.value) in (bool, int):
+        return node.value
+    if isinstance(node, (ast.List, ast.Tuple)):
+        items = [_value(item) for item in node.elts]
+        return items if isinstance(node, ast.List) else tuple(items)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Mult)):
+        return _combined(_value(node.left), _value(node.right), add=isinstance(node.op, ast.Add))
+    raise ValueError("it may hold whole numbers, lists, tuples, + and * only")
+
+
+def _combined(left: Any, right: Any, *, add: bool) -> Any:
+    numbers = type(left) is int, type(right) is int
+    same: bool = type(left) is type(right)
+    if all(numbers):
+        result = left + right if add else left * right
+        if abs(result) > LARGEST:
+            raise ValueError(f"{result} is beyond {LARGEST}")
+        return result
+    if add and same and isinstance(left, (list, tuple)):
+        return _limited(len(left) + len(right)) and left + right
+    if not add and any(numbers):
+        count, part = (left, right) if numbers[0] else (right, left)
+        if isinstance(part, (list, tuple)):
+            return _limited(len(part) * count) and part * count
+    raise ValueError("+ joins two lists and * repeats one")
+
+
+def _limited(length: int) -> bool:
+    if length > DEEPEST:
+        raise ValueError(f"{length} layers are more than {DEEPEST}")
+    return True

@@ -1,0 +1,186 @@
+"""The map of fairseq's `lightconv_lm` language models to ours: options and weights (REFERENCE.md 3 and 8)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from torch import Tensor
+
+from engine.config import AdaptiveConfig, Bands, ModelConfig, StackConfig
+from engine.errors import ConfigError
+from export.maps import (
+    UNUSUAL,
+    Names,
+    Options,
+    Weights,
+    defaults,
+    read_options,
+    read_weights,
+    tied_embeddings,
+)
+
+BASE: Final[dict[str, Any]] = {
+    "share_decoder_input_output_embed": False,
+    "no_token_positional_embeddings": False,
+    "adaptive_input": False,
+    "tie_adaptive_weights": False,
+    "tie_adaptive_proj": False,
+}
+FIELDS: Final = {
+    "decoder_embed_dim": "decoder.embed_dim",
+    "decoder_ffn_embed_dim": "decoder.ffn_dim",
+    "decoder_layers": "decoder.layers",
+    "decoder_attention_heads": "decoder.heads",
+    "decoder_kernel_size_list": "decoder.kernel_sizes",
+    "decoder_glu": "decoder.glu",
+    "decoder_conv_type": "decoder.mixer",
+    "decoder_learned_pos": "decoder.learned_positions",
+    "weight_softmax": "decoder.weight_softmax",
+    "max_target_positions": "max_target",
+}
+INHERITED: Final = {f"decoder_{part}_dim": "decoder_embed_dim" for part in ("conv", "input", "output")}
+ARCHITECTURES: Final = {name: defaults(name, FIELDS) for name in ("lightconv_lm", "lightconv_lm_gbw")}
+CARRIED: Final = ("adaptive_input", "adaptive_softmax_cutoff", "tie_adaptive_proj", "tie_adaptive_weights")
+NEUTRAL: Final[dict[str, tuple[Any, ...]]] = {
+    **{name: harmless for name, harmless in UNUSUAL.items() if name not in CARRIED},
+    "task": (None, "language_modeling"),
+    "activation_fn": (None, "relu"),
+    "output_dictionary_size": (None, -1),
+    **dict.fromkeys(
+        (
+            "add_bos_token",
+            "layernorm_embedding",
+            "no_scale_embedding",
+            "past_target",
+            "renorm_padding",
+            "self_target",
+        ),
+        (None, False),
+    ),
+}
+OPTIONS: Final = Options(BASE, INHERITED, ARCHITECTURES, NEUTRAL)
+EMBEDDINGS: Final = "decoder.embed_tokens.embeddings"
+SOFTMAX: Final = "decoder.adaptive_softmax"
+VERSION: Final = f"{SOFTMAX}.version"  # files without it have tails of another form
+NAMES: Final = Names(
+    renamed=((re.compile(r"^decoder\.embed_out$"), "decoder.output_projection.weight"),),
+    dropped=re.compile(
+        rf"^decoder\.version$|^{re.escape(VERSION)}$|\._float_tensor$|\.embed_positions\.weights$"
+        r"|\.conv\.conv_bias$"
+    ),
+)
+
+
+def options(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """All options of the model, absent ones by its architecture's defaults, and what is wrong with them.
+
+    Beside fairseq's own there are `adaptive_softmax` and `adaptive_inputs`: their bands, or None.
+    """
+    if given.get("max_target_positions") is None:
+        given = {**given, "max_target_positions": given.get("tokens_per_sample")}
+    values, problems = read_options(given, OPTIONS)
+    kernels, layers = values["decoder_kernel_size_list"], values["decoder_layers"]
+    if kernels and layers and len(kernels) == 1:
+        values["decoder_kernel_size_list"] = kernels * layers
+    elif kernels and layers and len(kernels) != layers:
+        problems.append(f"decoder_kernel_size_list has {len(kernels)} widths for {layers} layers")
+    for side, name, wanted in (
+        ("softmax", "softmax", given.get("adaptive_softmax_cutoff") is not None),
+        ("input", "inputs", values["adaptive_input"]),
+    ):
+        values[f"adaptive_{name}"], fault = _bands(given, side) if wanted else (None, None)
+        problems += [fault] if fault else []
+    return values, problems
+
+
+def model_config(
+    given: Mapping[str, Any], source_vocab: int, target_vocab: int
+) -> tuple[ModelConfig | None, list[str]]:
+    """Our configuration of a checkpoint's options, or None and all the reasons why there is none.
+
+    The model reads no source: `max_source` is as long as its targets, and says nothing.
+    """
+    values, problems = options(given)
+    if problems:
+        return None, problems
+    embed, longest = values["decoder_embed_dim"], values["max_target_positions"]
+    widths = [values[f"decoder_{part}_dim"] for part in ("input", "output")]
+    try:
+        stack = StackConfig(
+            embed_dim=embed,
+            conv_dim=values["decoder_conv_dim"],
+            ffn_dim=values["decoder_ffn_embed_dim"],
+            heads=values["decoder_attention_heads"],
+            kernel_sizes=tuple(values["decoder_kernel_size_list"]),
+            mixer=values["decoder_conv_type"],
+            glu=values["decoder_glu"],
+            weight_softmax=values["weight_softmax"],
+            normalize_before=True,  # fairseq sets it, whatever the file says
+            final_norm=False,
+            learned_positions=values["decoder_learned_pos"],
+            input_dim=widths[0] if widths[0] != embed else None,
+            output_dim=widths[1] if widths[1] != embed else None,
+        )
+        config = ModelConfig(
+            architecture="lightconv_lm",
+            source_vocab=source_vocab,
+            target_vocab=target_vocab,
+            encoder=None,
+            decoder=stack,
+            share_output=values["share_decoder_input_output_embed"] and not values["adaptive_softmax"],
+            token_positions=not values["no_token_positional_embeddings"],
+            max_source=longest,
+            max_target=longest,
+            adaptive=_adaptive(values, target_vocab),
+        )
+    except ConfigError as error:
+        return None, [str(error)]
+    return config, []
+
+
+def model_weights(state: Mapping[str, Tensor], config: ModelConfig) -> tuple[Weights, list[str]]:
+    """The state dictionary under our names, of either era, and every weight that does not fit."""
+    adaptive, ties = config.adaptive, tied_embeddings(config)
+    if adaptive and adaptive.softmax and adaptive.tie_weights:
+        ties.append((f"{SOFTMAX}.head.word_proj.weight", f"{EMBEDDINGS}.0.0.weight"))
+        for tail in range(len(adaptive.softmax.cutoffs)):
+            ties.append((f"{SOFTMAX}.tail.{tail}.2.weight", f"{EMBEDDINGS}.{tail + 1}.0.weight"))
+            if adaptive.tie_projections:
+                ties.append((f"{SOFTMAX}.tail.{tail}.0.weight", f"{EMBEDDINGS}.{tail + 1}.1.weight"))
+    weights, problems = read_weights(state, config, NAMES, ties)
+    if adaptive and adaptive.softmax and VERSION not in state:
+        problems.append(f"{VERSION} is missing: the adaptive softmax is of a fairseq before 0.6")
+    return weights, problems
+
+
+def _adaptive(values: Mapping[str, Any], vocab: int) -> AdaptiveConfig | None:
+    softmax, inputs = (_within(values[name], vocab) for name in ("adaptive_softmax", "adaptive_inputs"))
+    if softmax is inputs is None:
+        return None
+    tied = bool(values["tie_adaptive_weights"])
+    # without tied weights fairseq leaves the projections alone
+    return AdaptiveConfig(softmax, inputs, tied, tied and bool(values["tie_adaptive_proj"]))
+
+
+def _within(bands: Bands | None, vocab: int) -> Bands | None:
+    """Bands without a last cutoff that is the end of the vocabulary."""
+    if bands is None or bands.cutoffs[-1] != vocab:
+        return bands
+    return Bands(bands.cutoffs[:-1], bands.factor)
+
+
+def _bands(given: Mapping[str, Any], side: str) -> tuple[Bands | None, str | None]:
+    """The bands of one side, or what is wrong with them. Cutoffs are a list, or text such as "[40, 80]"."""
+    cutoffs, factor = given.get(f"adaptive_{side}_cutoff"), given.get(f"adaptive_{side}_factor")
+    found = cutoffs
+    if isinstance(cutoffs, str):
+        parts = [part.strip() for part in cutoffs.strip("[]() ").rstrip(",").split(",")]
+        found = [int(part) for part in parts] if all(part.isdecimal() for part in parts) else None
+    if not isinstance(found, (list, tuple)) or not found or not all(type(c) is int for c in found):
+        return None, f"adaptive_{side}_cutoff = {cutoffs!r} is not understood"
+    factor = 4 if factor is None else factor
+    if type(factor) not in (int, float):
+        return None, f"adaptive_{side}_factor = {factor!r} is not understood"
+    return Bands(tuple(found), float(factor)), None

@@ -1,0 +1,210 @@
+"""tensor2tensor's SliceNet under our names: its hyperparameters as a `ModelConfig`, its variables as weights.
+
+The names and shapes of the variables are those of SLICENET.md. Nothing is ever guessed: each function returns
+what it found and everything that is wrong with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from engine.config import SLICE_ATTENTION, ModelConfig, SliceStack
+from engine.errors import ConfigError
+from engine.models import build
+from engine.models.layers import Attention
+from engine.models.separable import Block, ConvStep, SuperSeparable
+from engine.presets import SLICE_DILATIONS, SLICE_KERNELS
+
+Array = NDArray[np.float32]
+ROOT: Final = "slice_net"
+BODY: Final = f"{ROOT}/body/slicenet"
+PROJECTIONS: Final = {"q_proj": "q", "k_proj": "k", "v_proj": "v", "out_proj": "output_transform"}
+WHOLE: Final = (
+    "hidden_size",
+    "num_hidden_layers",
+    "num_heads",
+    "large_kernel_size",
+    "separability",
+    "target_space_id",
+    "vocab_in",
+    "vocab_out",
+)
+# hyperparameters that change the arithmetic and must be as they are here
+FIXED: Final[dict[str, Any]] = {"kernel_height": 3, "kernel_width": 1, "norm_type": "layer"}
+
+
+def model_config(given: Mapping[str, Any]) -> tuple[ModelConfig | None, list[str]]:
+    """Our configuration of t2t's hyperparameters, the sizes of the vocabularies (`vocab_in`, `vocab_out`) and
+    the `target_space_id`; or None and all the reasons why there is none.
+
+    Vocabularies of different sizes unset the sharing of embeddings, as they do in t2t.
+    """
+    problems = [
+        f"{name} must be a whole number, not {given.get(name)!r}" for name in WHOLE if not _whole(given, name)
+    ]
+    problems += [f"{k} = {given[k]!r} is not supported" for k, v in FIXED.items() if given.get(k, v) != v]
+    attention = given.get("attention_type", "transformer")
+    if attention not in SLICE_ATTENTION:
+        problems.append(f"attention_type {attention!r} is none of {', '.join(SLICE_ATTENTION)}")
+    if problems:
+        return None, problems
+    dim, layers = given["hidden_size"], given["num_hidden_layers"]
+    kernel_sizes, dilations = scheme(given)
+    shape = {
+        "embed_dim": dim,
+        "kernel_sizes": kernel_sizes,
+        "dilations": dilations,
+        "separability": given["separability"],
+        "norm_eps": given.get("norm_epsilon", 1e-6),
+    }
+    reads = attention != "none"
+    vocab_in, vocab_out = given["vocab_in"] if reads else given["vocab_out"], given["vocab_out"]
+    shared = bool(given.get("shared_embedding_and_softmax_weights")) and given["vocab_in"] == vocab_out
+    try:
+        config = ModelConfig(
+            architecture="slicenet",
+            source_vocab=vocab_in,
+            target_vocab=vocab_out,
+            encoder=SliceStack(layers=layers * 3 // 2, **shape) if reads else None,
+            decoder=SliceStack(
+                layers=layers,
+                attention=attention,
+                heads=given["num_heads"] if attention == "transformer" else 1,
+                target_space=given["target_space_id"],
+                **shape,
+            ),
+            share_embeddings=shared and reads,
+            share_output=shared,
+            scale_embeddings=given.get("multiply_embedding_mode", "sqrt_depth") == "sqrt_depth",
+            bos=None,
+            pad=0,
+            eos=1,
+            unk=None,
+        )
+    except ConfigError as error:
+        return None, [str(error)]
+    return config, []
+
+
+def scheme(given: Mapping[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Kernel widths and dilations of a layer. The shorter scheme cuts the other off; unknown names mean
+    two kernels of width 3 and two of `large_kernel_size`, the last with dilation 4."""
+    kernels = SLICE_KERNELS.get(given.get("kernel_scheme", ""))
+    dilations = SLICE_DILATIONS.get(given.get("dilation_scheme", ""))
+    if kernels is None or dilations is None:
+        large = given["large_kernel_size"]
+        return (3, 3, large, large), (1, 1, 1, 4)
+    length = min(len(kernels), len(dilations))
+    return kernels[:length], dilations[:length]
+
+
+def weights(variables: Mapping[str, NDArray[Any]], config: ModelConfig) -> tuple[dict[str, Array], list[str]]:
+    """t2t's variables under our names, and every variable that is missing, left over or of another shape. A
+    decoder without attention has no use for the encoder's, which are dropped."""
+    left, problems = dict(variables), []
+    found: dict[str, Array] = {}
+    if config.encoder is None:
+        left = {name: v for name, v in left.items() if not name.startswith(f"{BODY}/encoder/")}
+        left = {name: v for name, v in left.items() if not name.endswith("/input_emb/weights_0")}
+    with torch.device("meta"):
+        model = build(config)
+    shapes = {name: tuple(p.shape) for name, p in model.named_parameters()}
+    for name, parts in _names(model, config):
+        missing = [part for part in parts if part not in left]
+        arrays = [np.asarray(left.pop(part), np.float32) for part in parts if part in left]
+        problems += [f"{part} is missing" for part in missing]
+        if missing:
+            continue
+        weight = _joined(arrays, name)
+        if weight is None or weight.shape != shapes[name]:
+            seen = ", ".join(str(a.shape) for a in arrays)
+            problems.append(f"{parts[0]} has shape {seen}, which does not fit {name} {shapes[name]}")
+        else:
+            found[name] = weight
+    return found, problems + [f"{name} is not part of the model" for name in sorted(left)]
+
+
+def _joined(arrays: Sequence[Array], name: str) -> Array | None:
+    """A weight from its variable, or from those of its groups; None when their ranks do not fit."""
+    if name.endswith(".depthwise"):  # [K, 1, C / g, 1] each
+        if any(a.ndim != 4 or a.shape[1] != 1 or a.shape[3] != 1 for a in arrays):
+            return None
+        return np.concatenate([a[:, 0, :, 0] for a in arrays], axis=1)
+    (array,) = arrays
+    if array.ndim == 4:  # [K, 1, in, out]
+        return np.ascontiguousarray(array.reshape(-1, array.shape[3]).T) if array.shape[1] == 1 else None
+    transposed = array.ndim == 2 and name.rpartition(".")[0].endswith("_proj")
+    return np.ascontiguousarray(array.T if transposed else array)
+
+
+def _names(model: nn.Module, config: ModelConfig) -> Iterator[tuple[str, list[str]]]:
+    """Each of our weights with the variables it is made of."""
+    yield from _tables(config)
+    for path, module in model.named_modules():
+        if isinstance(module, Block):
+            for i, step in enumerate(module.steps):
+                assert isinstance(step, ConvStep)
+                yield from _step(f"{path}.steps.{i}", step, f"{BODY}/{_scope(path)}", i)
+        elif isinstance(module, Attention):
+            kind = "self_attention" if path.endswith("self_attn") else "encdec_attention"
+            at = f"{BODY}/{_scope(path.rpartition('.')[0])}{kind}"
+            yield from ((f"{path}.{p}.weight", [f"{at}/{q}/kernel"]) for p, q in PROJECTIONS.items())
+
+
+def _tables(config: ModelConfig) -> Iterator[tuple[str, list[str]]]:
+    decoder = config.decoder
+    assert decoder is not None
+    yield "decoder.target_space.weight", [f"{BODY}/target_space_embedding/kernel"]
+
+    def table(vocab: int, kind: str) -> list[str]:
+        return [f"{ROOT}/symbol_modality_{vocab}_{decoder.embed_dim}/{kind}/weights_0"]
+
+    if config.share_output:
+        side = "encoder" if config.encoder is not None else "decoder"
+        yield f"{side}.embed_tokens.weight", table(config.target_vocab, "shared")
+        return
+    if config.encoder is not None:
+        yield "encoder.embed_tokens.weight", table(config.source_vocab, "input_emb")
+    yield "decoder.embed_tokens.weight", table(config.target_vocab, "target_emb")
+    yield "decoder.output_projection.weight", table(config.target_vocab, "softmax")
+
+
+def _scope(path: str) -> str:
+    """t2t's scope of a module of ours, with a slash at its end: `decoder.attentions.0` is the middle's."""
+    side, *rest = path.split(".")
+    if rest[0] == "merge":
+        return "targets_merge/"
+    number, part = int(rest[1]), "".join(f"{name}/" for name in rest[2:])
+    if rest[0] == "attentions":
+        return part if number == 0 else f"{side}/layer_{number - 1}/{part}"
+    return f"{side}/layer_{number}/{part}"
+
+
+def _step(path: str, step: ConvStep, scope: str, i: int) -> Iterator[tuple[str, list[str]]]:
+    norm = f"{scope}conv_block_norm_{i}/layer_norm/layer_norm"
+    yield f"{path}.norm.weight", [f"{norm}_scale"]
+    yield f"{path}.norm.bias", [f"{norm}_bias"]
+    groups = max(1, abs(step.kernel.separability))
+    parts = [f"{scope}part_{j}/" for j in range(groups)] if step.kernel.separability else [scope]
+    convolutions = [f"{part}conv_block_{i}_single" for part in parts]
+    if isinstance(step.conv, SuperSeparable):
+        yield f"{path}.conv.depthwise", [f"{at}/depthwise_kernel" for at in convolutions]
+        each = "pointwise", "pointwise_kernel"
+    else:
+        each = "parts", "kernel"
+        if groups > 1:
+            mix = f"{scope}conv2d_{i}" if i else f"{scope}conv2d"
+            yield f"{path}.conv.mix.weight", [f"{mix}/kernel"]
+            yield f"{path}.conv.mix.bias", [f"{mix}/bias"]
+    for j, at in enumerate(convolutions):
+        yield f"{path}.conv.{each[0]}.{j}.weight", [f"{at}/{each[1]}"]
+
+
+def _whole(given: Mapping[str, Any], name: str) -> bool:
+    return type(given.get(name)) is int

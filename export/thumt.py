@@ -1,0 +1,192 @@
+"""Averaged attention networks of their authors' code (bzhangGo/transformer-aan): options and variables.
+
+What that code computes and how it names things: AAN.md. Variables come as arrays by name, as TensorFlow's
+`tf.train.load_checkpoint` gives them; nothing here needs TensorFlow (THUMT is built on it).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from engine.config import ModelConfig, StackConfig
+from engine.errors import CheckpointError, ConfigError
+from engine.models import build, weight_shapes
+
+SIZES: Final = ("hidden_size", "filter_size", "num_heads", "num_encoder_layers", "num_decoder_layers")
+# options that change the arithmetic and that are not carried over, with their harmless values
+NEUTRAL: Final[dict[str, tuple[Any, ...]]] = {
+    "position_info_type": (None, "timing"),
+    "multiply_embedding_mode": (None, "sqrt_depth"),
+    "attention_key_channels": (None, 0),
+    "attention_value_channels": (None, 0),
+}
+NORM_EPS: Final = 1e-6
+# of training only: moments and powers of Adam, the number of the step
+TRAINING: Final = re.compile(r"(^|/)(Adam(_\d+)?|beta[12]_power|global_step|loss_scale.*)$")
+ROOT: Final = "transformer/"
+
+
+def config(given: Mapping[str, Any], vocabularies: tuple[int, int], unk: int | None = 2) -> ModelConfig:
+    """The configuration of a model with these hyper-parameters; `pad_id` and `eos_id` are 0 and 1 if absent.
+
+    vocabularies: sizes of source and target. Raises CheckpointError that names every option at fault.
+    """
+    problems = [f"{name} = {given.get(name)!r} is no size" for name in SIZES if not _is_size(given.get(name))]
+    problems += [
+        f"{name} = {given[name]!r} is not supported"
+        for name, harmless in NEUTRAL.items()
+        if name in given and given[name] not in harmless
+    ]
+    norms = given.get("layer_preprocess", "none"), given.get("layer_postprocess", "layer_norm")
+    if norms not in (("none", "layer_norm"), ("layer_norm", "none")):
+        problems.append(
+            "layer_preprocess or layer_postprocess must be 'layer_norm', and the other one 'none'"
+        )
+    if problems:
+        raise CheckpointError("can't be imported: " + "; ".join(problems))
+    tied = bool(given.get("shared_embedding_and_softmax_weights", False))
+    try:
+        return ModelConfig(
+            architecture="aan",
+            source_vocab=vocabularies[0],
+            target_vocab=vocabularies[1],
+            encoder=_stack(given, "encoder", norms[0] == "layer_norm"),
+            decoder=_stack(given, "decoder", norms[0] == "layer_norm"),
+            share_embeddings=bool(given.get("shared_source_target_embedding", False)),
+            share_output=tied,
+            first_position=0,
+            source_bias=True,
+            zero_start=True,
+            bos=None,
+            pad=given.get("pad_id", 0),
+            eos=given.get("eos_id", 1),
+            unk=unk,
+        )
+    except ConfigError as error:
+        raise CheckpointError(str(error)) from error
+
+
+def weights(variables: Mapping[str, NDArray[Any]], config: ModelConfig) -> dict[str, NDArray[np.float32]]:
+    """The model's weights under our names. Raises CheckpointError that lists every variable that is missing,
+    left over, of another shape or not finite."""
+    with torch.device("meta"):
+        wanted = weight_shapes(build(config))
+    found, used = renamed(variables, config)
+    problems = [f"{name} is missing" for name in sorted(used - set(variables))]
+    kept = {name for name in variables if not TRAINING.search(name)}
+    problems += [f"{name} is not part of the model" for name in sorted(kept - used)]
+    for name, array in found.items():
+        if array.shape != wanted[name]:
+            problems.append(f"{name} has shape {array.shape}, not {wanted[name]}")
+        elif not np.isfinite(array).all():
+            problems.append(f"{name} holds values that are not finite")
+    if problems:
+        raise CheckpointError("the variables do not fit the options: " + "; ".join(problems))
+    assert set(found) == set(wanted), "export/thumt.py names all weights of the architecture"
+    return found
+
+
+def renamed(
+    variables: Mapping[str, NDArray[Any]], config: ModelConfig
+) -> tuple[dict[str, NDArray[np.float32]], set[str]]:
+    """Those of a model's weights that `variables` holds, and the names of all variables it is made of."""
+    found, used = {}, set()
+    for ours, theirs, part, parts in _names(config):
+        used.add(ROOT + theirs)
+        if ROOT + theirs in variables:
+            array = variables[ROOT + theirs]
+            piece = np.array_split(array, parts, axis=-1)[part] if parts > 1 else array
+            turned = piece.T if theirs.endswith("/matrix") else piece
+            found[ours] = np.ascontiguousarray(turned, dtype=np.float32)
+    return found, used
+
+
+def _is_size(value: Any) -> bool:
+    return type(value) is int and value > 0
+
+
+def _stack(given: Mapping[str, Any], side: str, normalize_before: bool) -> StackConfig:
+    feeds = bool(given.get("use_ffn", False))
+    return StackConfig(
+        embed_dim=given["hidden_size"],
+        conv_dim=given["hidden_size"],
+        ffn_dim=given["filter_size"],
+        heads=given["num_heads"],
+        kernel_sizes=(0,) * given[f"num_{side}_layers"],
+        mixer="attention" if side == "encoder" else "average",
+        glu=False,
+        normalize_before=normalize_before,
+        norm_eps=NORM_EPS,
+        average_ffn=given["filter_size"] if feeds and side == "decoder" else 0,
+        average_norm=feeds or side == "encoder",
+    )
+
+
+def _names(config: ModelConfig) -> Iterator[tuple[str, str, int, int]]:
+    """Every weight: our name, the variable's, and which of how many equal parts of its columns."""
+    shared = config.share_embeddings
+    yield "encoder.bias", "bias", 0, 1
+    yield "encoder.embed_tokens.weight", "weights" if shared else "source_embedding", 0, 1
+    if not shared:
+        yield "decoder.embed_tokens.weight", "target_embedding", 0, 1
+    if not config.share_output:
+        yield "decoder.output_projection.weight", "softmax", 0, 1
+    for side, stack in (("encoder", config.encoder), ("decoder", config.decoder)):
+        assert isinstance(stack, StackConfig)
+        for layer in range(stack.layers):
+            blocks = _encoder_layer() if side == "encoder" else _decoder_layer(stack)
+            for ours, theirs, part, parts in blocks:
+                yield f"{side}.layers.{layer}.{ours}", f"{side}/layer_{layer}/{theirs}", part, parts
+        if stack.normalize_before:
+            for ours, theirs, *whole in _norm("layer_norm", "layer_norm"):
+                yield f"{side}.{ours}", f"{side}/{theirs}", whole[0], whole[1]
+
+
+Names = Iterator[tuple[str, str, int, int]]
+
+
+def _encoder_layer() -> Names:
+    attention = "self_attention/multihead_attention"
+    for part, letter in enumerate("qkv"):
+        yield from _linear(f"self_attn.{letter}_proj", f"{attention}/qkv_transform", part, 3)
+    yield from _linear("self_attn.out_proj", f"{attention}/output_transform")
+    yield from _norm("layer_norm1", "self_attention/layer_norm")
+    yield from _feed_forward("fc1", "fc2", "feed_forward")
+    yield from _norm("layer_norm2", "feed_forward/layer_norm")
+
+
+def _decoder_layer(stack: StackConfig) -> Names:
+    if stack.average_ffn:
+        yield from _feed_forward("average_hidden.0", "average_out", "position_forward")
+    yield from _linear("gates", "position_forward/z_project")
+    if stack.average_norm or not stack.normalize_before:
+        yield from _norm("conv_layer_norm", "position_forward/layer_norm")
+    attention = "encdec_attention/multihead_attention"
+    yield from _linear("encoder_attn.q_proj", f"{attention}/q_transform")
+    for part, letter in enumerate("kv"):
+        yield from _linear(f"encoder_attn.{letter}_proj", f"{attention}/kv_transform", part, 2)
+    yield from _linear("encoder_attn.out_proj", f"{attention}/output_transform")
+    yield from _norm("encoder_attn_layer_norm", "encdec_attention/layer_norm")
+    yield from _feed_forward("fc1", "fc2", "feed_forward")
+    yield from _norm("final_layer_norm", "feed_forward/layer_norm")
+
+
+def _linear(ours: str, theirs: str, part: int = 0, parts: int = 1) -> Names:
+    yield f"{ours}.weight", f"{theirs}/matrix", part, parts
+    yield f"{ours}.bias", f"{theirs}/bias", part, parts
+
+
+def _norm(ours: str, theirs: str) -> Names:
+    yield f"{ours}.weight", f"{theirs}/scale", 0, 1
+    yield f"{ours}.bias", f"{theirs}/offset", 0, 1
+
+
+def _feed_forward(hidden: str, out: str, theirs: str) -> Names:
+    yield from _linear(hidden, f"{theirs}/ffn_layer/input_layer/linear")
+    yield from _linear(out, f"{theirs}/ffn_layer/output_layer/linear")

@@ -1,0 +1,155 @@
+"""The map of fairseq's `transformer` encoder-decoders to ours: options and weights (REFERENCE.md 5 and 8)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from torch import Tensor
+
+from engine.config import ACTIVATIONS, ModelConfig, StackConfig
+from engine.errors import ConfigError
+from export.maps import (
+    UNUSUAL,
+    Names,
+    Options,
+    Weights,
+    defaults,
+    positions,
+    read_options,
+    read_weights,
+    tied_embeddings,
+)
+
+SIDES: Final = ("encoder", "decoder")
+BASE: Final[dict[str, Any]] = {
+    "no_scale_embedding": False,
+    "layernorm_embedding": False,
+    "no_decoder_final_norm": False,
+    "share_decoder_input_output_embed": False,
+    "share_all_embeddings": False,
+    "no_token_positional_embeddings": False,
+}
+FIELDS: Final = {
+    "encoder_embed_dim": "encoder.embed_dim",
+    "encoder_ffn_embed_dim": "encoder.ffn_dim",
+    "activation_fn": "encoder.activation",
+    "max_source_positions": "max_source",
+    "max_target_positions": "max_target",
+    **{f"{side}_layers": f"{side}.layers" for side in SIDES},
+    **{f"{side}_attention_heads": f"{side}.heads" for side in SIDES},
+    **{f"{side}_normalize_before": f"{side}.normalize_before" for side in SIDES},
+    **{f"{side}_learned_pos": f"{side}.learned_positions" for side in SIDES},
+}
+# decoder_input_dim is not among them: this family's embeddings have the decoder's own width whatever it says
+DECODER_WIDTHS: Final = {"decoder_embed_dim": "decoder.embed_dim", "decoder_ffn_embed_dim": "decoder.ffn_dim"}
+INHERITED: Final = {
+    "decoder_embed_dim": "encoder_embed_dim",
+    "decoder_ffn_embed_dim": "encoder_ffn_embed_dim",
+    "decoder_output_dim": "decoder_embed_dim",
+}
+AS_THE_ENCODER: Final = ("transformer", "transformer_tiny", "transformer_wmt_en_de")  # widths of the decoder
+ARCHITECTURES: Final = {
+    name: defaults(name, FIELDS if name in AS_THE_ENCODER else FIELDS | DECODER_WIDTHS)
+    for name in (
+        *AS_THE_ENCODER,
+        "transformer_iwslt_de_en",
+        "transformer_vaswani_wmt_en_de_big",
+        "transformer_vaswani_wmt_en_fr_big",
+        "transformer_wmt_en_de_big",
+        "transformer_wmt_en_de_big_t2t",
+    )
+}
+NEUTRAL: Final[dict[str, tuple[Any, ...]]] = {
+    **UNUSUAL,
+    "activation_fn": (None, *ACTIVATIONS),
+    **dict.fromkeys(
+        (
+            "decoder_xformers_att_config",
+            "encoder_xformers_att_config",
+            "scale_attn",
+            "scale_fc",
+            "scale_heads",
+            "scale_resids",
+        ),
+        (None, False, ""),
+    ),
+}
+OPTIONS: Final = Options(BASE, INHERITED, ARCHITECTURES, NEUTRAL)
+ENCODER: Final = r"^(encoder\.layers\.\d+\.)"
+DECODER: Final = r"^(decoder\.layers\.\d+\.)"
+NAMES: Final = Names(
+    renamed=(
+        (re.compile(ENCODER + r"(layer_norms\.0|self_attn_layer_norm)\."), r"\1layer_norm1."),
+        (re.compile(ENCODER + r"(layer_norms\.1|final_layer_norm)\."), r"\1layer_norm2."),
+        (re.compile(DECODER + r"(layer_norms\.0|self_attn_layer_norm)\."), r"\1conv_layer_norm."),
+        (re.compile(DECODER + r"layer_norms\.1\."), r"\1encoder_attn_layer_norm."),
+        (re.compile(DECODER + r"layer_norms\.2\."), r"\1final_layer_norm."),
+        (re.compile(r"_attn\.([qkv])_proj_weight$"), r"_attn.\1_proj.weight"),  # 0.7 and 0.8, two widths
+        (re.compile(r"^decoder\.embed_out$"), "decoder.output_projection.weight"),
+    ),
+    dropped=re.compile(r"^(encoder|decoder)\.version$|\.embed_positions\.(_float_tensor|weights)$"),
+)
+
+
+def options(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """All options of the model, absent ones by its architecture's defaults, and what is wrong with them."""
+    return read_options(positions(given), OPTIONS)
+
+
+def model_config(
+    given: Mapping[str, Any], source_vocab: int, target_vocab: int
+) -> tuple[ModelConfig | None, list[str]]:
+    """Our configuration of a checkpoint's options, or None and all the reasons why there is none.
+
+    `encoder_version` and `decoder_version`: those of the state dictionary (see `export.checkpoint`).
+    """
+    values, problems = options(given)
+    if problems:
+        return None, problems
+    tied = bool(values["share_all_embeddings"])
+    try:
+        config = ModelConfig(
+            architecture="transformer",
+            source_vocab=source_vocab,
+            target_vocab=target_vocab,
+            encoder=_stack(given, values, "encoder"),
+            decoder=_stack(given, values, "decoder"),
+            share_embeddings=tied,
+            share_output=tied or values["share_decoder_input_output_embed"],
+            token_positions=not values["no_token_positional_embeddings"],
+            scale_embeddings=not values["no_scale_embedding"],
+            max_source=values["max_source_positions"],
+            max_target=values["max_target_positions"],
+        )
+    except ConfigError as error:
+        return None, [str(error)]
+    return config, []
+
+
+def model_weights(state: Mapping[str, Tensor], config: ModelConfig) -> tuple[Weights, list[str]]:
+    """The state dictionary under our names, of any era, and every weight that does not fit."""
+    return read_weights(state, config, NAMES, tied_embeddings(config))
+
+
+def _stack(given: Mapping[str, Any], values: Mapping[str, Any], side: str) -> StackConfig:
+    embed, decoder = values[f"{side}_embed_dim"], side == "decoder"
+    output = values["decoder_output_dim"] if decoder else embed
+    # files before version 2 come from code that did not normalise after the last layer
+    final = given.get(f"{side}_version", 3) >= 2 and not (decoder and values["no_decoder_final_norm"])
+    return StackConfig(
+        embed_dim=embed,
+        conv_dim=embed,
+        ffn_dim=values[f"{side}_ffn_embed_dim"],
+        heads=values[f"{side}_attention_heads"],
+        kernel_sizes=(0,) * values[f"{side}_layers"],
+        mixer="attention",
+        glu=False,
+        normalize_before=values[f"{side}_normalize_before"],
+        learned_positions=values[f"{side}_learned_pos"],
+        output_dim=output if output != embed else None,
+        activation=values["activation_fn"],
+        embedding_norm=values["layernorm_embedding"],
+        final_norm=final,
+    )

@@ -1,0 +1,205 @@
+"""Our own operators against numpy, on every instruction set that this machine has."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from itertools import product
+
+import numpy as np
+import pytest
+
+from engine.native import library, pack
+
+pytestmark = pytest.mark.skipif(library() is None, reason="no native operators: make native")
+SETS = ("baseline", "avx2", "avx512vnni")
+
+
+def session(op, inputs, outputs, **attributes):
+    """One operator as a model; inputs and outputs: numpy types by name."""
+    import onnxruntime as ort
+    from onnx import TensorProto, helper
+
+    kinds = {np.float32: TensorProto.FLOAT, np.int8: TensorProto.INT8, np.int64: TensorProto.INT64}
+    node = helper.make_node(op, list(inputs), list(outputs), domain="convoy", **attributes)
+    values = [
+        [helper.make_tensor_value_info(name, kinds[kind], None) for name, kind in part.items()]
+        for part in (inputs, outputs)
+    ]
+    graph = helper.make_graph([node], op, *values)
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("convoy", 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    options = ort.SessionOptions()
+    options.register_custom_ops_library(str(library()))
+    options.intra_op_num_threads = 2
+    return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+def softmax(x):
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_each_instruction_set_passes_the_same_tests(name):
+    """The choice is made once in a process, so each has its own."""
+    if name == os.environ.get("CONVOY_KERNELS_ISA"):
+        pytest.skip("this is the process of that instruction set")
+    environment = os.environ | {"CONVOY_KERNELS_ISA": name}
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-x",
+        "-p",
+        "no:cacheprovider",
+        __file__,
+        "-k",
+        "equals_numpy",
+    ]
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert found.returncode == 0, found.stdout[-2000:]
+
+
+F, L = np.float32, np.int64
+
+
+@pytest.mark.parametrize(("k", "n"), [(512, 512), (30, 12), (515, 1030), (4, 1), (3, 17), (64, 96)])
+@pytest.mark.parametrize("epilogue", [0, 1, 2])
+def test_the_int8_product_equals_numpy(k, n, epilogue):
+    g = np.random.default_rng(k + n)
+    w = g.integers(-127, 128, (k, n)).astype(np.int8)
+    scales, bias = g.random(n).astype(F) / 1000, g.normal(size=n).astype(F)
+    kinds = {"x": F, "w": np.int8, "s": F, "b": F}
+    ready = session("Int8Linear", kinds, {"y": F}, epilogue=epilogue)
+    for rows in (1, 5, 12, 29):
+        x = g.normal(size=(rows, 2, k)).astype(F)
+        x[0, 0] = 0  # a row of zeros
+        steps = np.maximum(np.abs(x).max(-1, keepdims=True) * F(1 / 127), F(1e-30))
+        y = (np.rint(x / steps).astype(L) @ w.astype(L)).astype(F) * scales * steps + bias
+        if epilogue == 1:
+            y = np.maximum(y, 0)
+        elif epilogue == 2:
+            y = y[..., : n // 2] / (1 + np.exp(-y[..., n // 2 : n // 2 * 2]))
+        if epilogue == 2 and n % 2:
+            continue
+        (got,) = ready.run(None, {"x": x, "w": pack(w), "s": scales, "b": bias})
+        np.testing.assert_allclose(got, y, rtol=2e-5, atol=2e-5)
+
+
+def test_an_int8_product_without_bias_equals_numpy():
+    g = np.random.default_rng(0)
+    w, x = g.integers(-127, 128, (8, 20)).astype(np.int8), np.eye(8, dtype=F)
+    (got,) = session("Int8Linear", {"x": F, "w": np.int8, "s": F}, {"y": F}, epilogue=0).run(
+        None, {"x": x, "w": pack(w), "s": np.ones(20, F)}
+    )
+    np.testing.assert_allclose(got, w, rtol=1e-6)
+
+
+@pytest.mark.parametrize("n", [1, 7, 16, 512])
+def test_the_layer_norm_of_a_sum_equals_numpy(n):
+    g = np.random.default_rng(n)
+    x, r, gain, bias = (g.normal(size=s).astype(F) for s in ((5, 3, n), (5, 3, n), (n,), (n,)))
+    (got,) = session("AddNorm", dict.fromkeys("xrgb", F), {"y": F}, epsilon=1e-5).run(
+        None, {"x": x, "r": r, "g": gain, "b": bias}
+    )
+    s = (x + r).astype(np.float64)
+    want = (s - s.mean(-1, keepdims=True)) / np.sqrt(s.var(-1, keepdims=True) + 1e-5) * gain + bias
+    np.testing.assert_allclose(got, want, atol=2e-5)
+
+
+@pytest.mark.parametrize(("k", "width", "dynamic"), list(product((1, 2, 7, 31), (3, 16, 80), (True, False))))
+def test_the_convolution_step_equals_numpy(k, width, dynamic):
+    g = np.random.default_rng(k * width)
+    slots, beams, heads = 3, 2, 4
+    x = g.normal(size=(slots, beams, heads * width)).astype(F)
+    taps = g.normal(size=(slots, beams, heads, k) if dynamic else (heads, k)).astype(F)
+    ring = g.normal(size=(slots, k - 1, beams, heads * width)).astype(F)
+    index = g.integers(0, max(1, ring[..., 0].size), (slots, beams, k - 1))
+    feeds = {"x": x, "t": taps} | ({"r": ring, "i": index} if k > 1 else {})
+    kinds = {"x": F, "t": F} | ({"r": F, "i": L} if k > 1 else {})
+    (got,) = session("DynamicConvStep", kinds, {"y": F}, softmax=int(dynamic)).run(None, feeds)
+    weights = softmax(taps) if dynamic else np.broadcast_to(taps, (slots, beams, heads, k))
+    past = ring.reshape(-1, heads * width)[index] if k > 1 else np.zeros((slots, beams, 0, heads * width), F)
+    window = np.concatenate([past, x[:, :, None]], 2).reshape(slots, beams, k, heads, width)
+    np.testing.assert_allclose(
+        got, np.einsum("sbhk,sbkhw->sbhw", weights, window).reshape(x.shape), atol=2e-5
+    )
+
+
+@pytest.mark.parametrize(("k", "time", "left"), [(3, 1, 1), (7, 4, 3), (31, 40, 15), (5, 9, 4)])
+def test_the_convolution_of_sequences_equals_numpy(k, time, left):
+    g = np.random.default_rng(k)
+    batch, heads, width = 2, 3, 20
+    x = g.normal(size=(batch, time, heads * width)).astype(F)
+    taps = g.normal(size=(batch, time, heads, k)).astype(F)
+    (got,) = session("DynamicConv", {"x": F, "t": F}, {"y": F}, left=left, softmax=1).run(
+        None, {"x": x, "t": taps}
+    )
+    padded = np.pad(x, ((0, 0), (left, k), (0, 0))).reshape(batch, -1, heads, width)
+    want = np.zeros((batch, time, heads, width))
+    for t, j in product(range(time), range(k)):
+        want[:, t] += softmax(taps)[:, t, :, j, None] * padded[:, t + j]
+    np.testing.assert_allclose(got, want.reshape(x.shape), atol=2e-5)
+
+
+@pytest.mark.parametrize(("width", "time"), [(8, 32), (64, 96), (20, 40), (5, 3)])
+def test_attention_equals_numpy(width, time):
+    g = np.random.default_rng(width)
+    slots, beams, heads = 3, 2, 4
+    q = g.normal(size=(slots, beams, heads * width)).astype(F)
+    keys = g.normal(size=(slots, heads, width, time)).astype(F)
+    values = g.normal(size=(slots, heads, time, width)).astype(F)
+    mask = np.where(np.arange(time) < g.integers(1, time + 1, (slots, 1)), 0, -np.inf).astype(F)
+    context, mean = session("Attend", dict.fromkeys("qkvm", F), {"c": F, "w": F}).run(
+        None, {"q": q, "k": keys, "v": values, "m": mask}
+    )
+    split = q.reshape(slots, beams, heads, width).transpose(0, 2, 1, 3)
+    weights = softmax(split @ keys + mask[:, None, None])
+    want = (weights @ values).transpose(0, 2, 1, 3).reshape(q.shape)
+    np.testing.assert_allclose(context, want, atol=2e-5)
+    np.testing.assert_allclose(mean, weights.mean(1), atol=1e-5)
+
+
+@pytest.mark.parametrize(("vocab", "k"), [(9, 9), (50, 8), (1000, 64), (10_016, 8)])
+def test_the_selection_equals_numpy(vocab, k):
+    g = np.random.default_rng(vocab)
+    slots, beams = 4, 3
+    logits = (g.normal(size=(slots, beams, vocab)) * 3).astype(F)
+    forced = np.full((slots, beams), -1)
+    forced[1, 0], forced[2, 1] = 7, 2
+    banned = g.integers(0, vocab, (slots, beams, 4))
+    unk, eos = (g.normal(size=slots).astype(F) * 4 for _ in range(2))
+    unk[3] = np.inf
+    kinds = {"l": F, "f": L, "b": L, "u": F, "e": F, "k": L}
+    feeds = {"l": logits, "f": forced, "b": banned, "u": unk, "e": eos, "k": np.array([k])}
+    scores, ids = session("Select", kinds, {"s": F, "i": L}, unk=3, eos=2).run(None, feeds)
+    want = np.log(softmax(logits.astype(np.float64)))
+    want[..., 3] -= unk[:, None]
+    want[..., 2] -= eos[:, None]
+    for s, b in product(range(slots), range(beams)):
+        row = want[s, b]
+        token = forced[s, b]
+        if token >= 0:
+            assert (ids[s, b] == token).all()
+            np.testing.assert_allclose(scores[s, b, 0], row[token], atol=1e-5)
+            assert np.isneginf(scores[s, b, 1:]).all()
+            continue
+        row[banned[s, b]] = -np.inf
+        np.testing.assert_allclose(scores[s, b], -np.sort(-row)[:k], atol=1e-5)
+        possible = np.isfinite(scores[s, b])
+        np.testing.assert_allclose(row[ids[s, b]][possible], scores[s, b][possible], atol=1e-5)
+
+
+def test_a_row_with_a_logit_that_is_not_a_number_selects_nothing_and_equals_numpy():
+    logits = np.zeros((1, 2, 20), F)
+    logits[0, 1, 5] = np.nan
+    kinds = {"l": F, "f": L, "b": L, "u": F, "e": F, "k": L}
+    none = {"f": np.full((1, 2), -1), "b": np.ones((1, 2, 1), L), "u": np.zeros(1, F), "e": np.zeros(1, F)}
+    scores, _ = session("Select", kinds, {"s": F, "i": L}, unk=-1, eos=2).run(
+        None, {"l": logits, "k": np.array([4])} | none
+    )
+    np.testing.assert_allclose(scores[0, 0], np.log(1 / 20), atol=1e-6)
+    assert np.isneginf(scores[0, 1]).all()

@@ -1,0 +1,163 @@
+"""Unknown target words become source words: the rules alone, and from a checkpoint to texts."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from cli.main import table
+from engine.api import Service, ServiceSettings, TextOptions
+from engine.bundle import Bundle, open_bundle
+from engine.errors import BundleError, CheckpointError, InvalidRequest
+from engine.plan import TextModel, plan
+from engine.text.fairseq import Fairseq, read_dictionary
+from engine.text.fairseq import Settings as Text
+from engine.text.tokenizer import open_tokenizer
+from engine.text.unknown import read_table, replaced, word_of_each
+from engine.types import Limits
+from export.checkpoint import read_checkpoint
+from export.fairseq import Settings, convert
+from export.onnx import add_graphs
+from server.schemas import TranslateRequest, checked, text_options
+from tests.golden_fixtures import folder, parameters
+
+NAME = "fconv_base"
+MODELS = Path(__file__).parent.parent / "models"
+
+
+def test_each_symbol_belongs_to_the_word_that_its_separators_spell() -> None:
+    symbols = ["das", "Ł@@", "ó@@", "dź", "@@", "a@@", "b@@"]
+    assert word_of_each(symbols, "@@") == ["das", *["Łódź"] * 3, *["ab"] * 3]
+    assert word_of_each([], "@@") == []
+
+
+def test_an_unknown_word_is_looked_up_else_copied_and_never_the_end_of_the_sentence() -> None:
+    attention = np.array([[0.2, 0.1, 0.7], [0.0, 0.1, 0.9], [0.3, 0.3, 0.4], [0.9, 0.1, 0.0]], np.float32)
+    words = replaced(["<unk>", "<unk>", "<unk>", "x"], [0, 1, 2], ["eins", "Bär"], attention, {"Bär": "bear"})
+    assert words == ["eins", "bear", "eins", "x"]
+    cut = replaced(["<unk>"], [0], ["eins", "zwei", "drei"], attention, {})  # the model read two of the three
+    assert cut == ["eins"]
+    assert replaced(["<unk>"], [0], [], attention[:, :1], {}) == ["<unk>"]
+
+
+def test_a_dictionary_of_words_is_read_as_fairseq_reads_it(tmp_path: Path) -> None:
+    path = tmp_path / "words"
+    path.write_text("Bär bear\n\n  Haus\thouse 17\r\nBär bruin\n", "utf-8")
+    assert read_table(path) == {"Bär": "bruin", "Haus": "house"}
+    for data, remedy in (
+        (b"a b\nc\n", "line 2: must be 'source target'"),
+        (b"\xff a", "not readable as UTF-8"),
+    ):
+        path.write_bytes(data)
+        with pytest.raises(BundleError, match=remedy):
+            read_table(path)
+    with pytest.raises(BundleError, match="not readable"):
+        read_table(tmp_path / "none")
+
+
+def test_words_are_replaced_before_they_become_text_again(tmp_path: Path) -> None:
+    path = tmp_path / "dict.txt"
+    path.write_text("in 5\n, 4\nŁ@@ 3\nó@@ 3\ndź 3\n", "utf-8")
+    words = read_dictionary(path)
+    tokenizer = Fairseq(Text("s", "t", source_language="pl"), words, words, None, {"in": "w"})
+    attention = np.eye(6, 7, dtype=np.float32)[[5, 0, 1, 4]]
+    assert tokenizer.replaced([3, 5, 3, 3], attention, "a & b, in Łódź") == "Łódź, & w"
+    assert tokenizer.decode([3, 5, 3, 3]) == "<unk>, <unk> <unk>"
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    source = folder(NAME)
+    if source is None:
+        pytest.skip(f"no golden/{NAME}")
+    place = tmp_path_factory.mktemp("unknown")
+    (place / "words").write_text("da DA\nfa FA\nbabü X\n", "utf-8")
+    return add_graphs(convert(source, place / "bundle", Settings(unk_dictionary=place / "words")))
+
+
+def answer(path: Path, texts: list[str], options: TextOptions):
+    service = Service.open([path], ServiceSettings(lanes=((5, 8),), threads=1))
+    service.start()
+    try:
+        return asyncio.run(service.run(service.models()[0].name, texts, options))
+    finally:
+        service.stop(drain=False, timeout=10.0)
+
+
+def test_a_model_that_writes_unknown_words_answers_with_source_words(bundle: Bundle) -> None:
+    texts = ["da fa gad", "ka qqq da zzz", "ka bab@@ ü gad da"]
+    decode = {"unk_penalty": -6.0, "beam_size": 4, "max_length": 12}
+    wanted = answer(bundle.path, texts, TextOptions(decode, alignment=True, alternatives=2))
+    found = answer(bundle.path, texts, TextOptions(decode, replace_unk=True, alternatives=2))
+    table = {"da": "DA", "fa": "FA", "babü": "X"}
+    copied = 0
+    for text, plain, result in zip(texts, wanted, found, strict=True):
+        symbols = text.split()
+        whole = ["babü" if s in ("bab@@", "ü") else s for s in symbols]
+        (aligned,) = plain.alignment
+        words = list(plain.tokens[:-1])
+        for i, word in enumerate(words):
+            if word == "<unk>":
+                source = whole[int(np.argmax(aligned.matrix[i][: len(whole)]))]
+                words[i] = table.get(source, source)
+                copied += 1
+        assert result.text == (" ".join(words) + " ").replace("@@ ", "").rstrip()
+        assert result.tokens == plain.tokens
+        assert not result.alignment
+        assert not any("<unk>" in other for other in result.alternatives)
+    assert copied > 3
+
+
+def test_the_flag_and_the_field_of_requests_ask_for_the_same(bundle: Bundle) -> None:
+    text, more = "ka qqq da zzz", {"unk_penalty": -6.0, "beam_size": 4, "max_length": 12}
+    wish = checked(TranslateRequest, {"q": text, "replace_unk": True, **more})
+    (wanted,) = answer(bundle.path, [text], text_options(wish, 0))
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in more.items()]
+    command = ["translate", "--model", str(bundle.path), "--threads", "1", *flags]
+    plain, replacing = (
+        CliRunner().invoke(table, [*command, *extra], input=text) for extra in ([], ["--replace-unk"])
+    )
+    assert replacing.stdout == wanted.text + "\n"
+    assert "<unk>" in plain.stdout
+    assert "<unk>" not in replacing.stdout
+
+
+def test_models_without_words_refuse_to_replace_any() -> None:
+    bundle = open_bundle(MODELS / "tatoeba-de-en", verify=False)
+    limits = Limits(beams=8, source=64, target=64, vocab=bundle.config.target_vocab)
+    model = TextModel("translate", "de", "en", open_tokenizer(bundle), bundle.options, limits, eos=2)
+    assert not plan(model, "Haus", TextOptions()).decode.alignment
+    with pytest.raises(InvalidRequest, match="replace_unk"):
+        plan(model, "Haus", TextOptions(replace_unk=True))
+
+
+@pytest.mark.parametrize("name", parameters(NAME))
+def test_a_wrong_dictionary_of_words_is_refused_before_anything_is_written(name: str, tmp_path: Path) -> None:
+    source = folder(name)
+    assert source is not None
+    (tmp_path / "words").write_text("alone\n", "utf-8")
+    with pytest.raises(CheckpointError, match="line 1: must be 'source target'"):
+        convert(source, tmp_path / "out", Settings(unk_dictionary=tmp_path / "words"))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", parameters(NAME))
+def test_a_checkpoint_in_fp16_is_stored_in_fp32_when_its_folded_weights_need_it(
+    name: str, tmp_path: Path
+) -> None:
+    path = folder(name)
+    assert path is not None
+    read = read_checkpoint(path / "checkpoint.pt")
+    half = {key: w.half() if w.is_floating_point() else w for key, w in read.state.items()}
+    for file in path.glob("dict.*"):
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    torch.save({"args": argparse.Namespace(**read.arguments), "model": half}, tmp_path / "model.pt")
+    stored = convert(tmp_path, tmp_path / "out").weights()["encoder.fc1.weight"]
+    v, g = (half[f"encoder.fc1.weight_{part}"].double().numpy() for part in "vg")
+    np.testing.assert_allclose(stored, g * v / np.linalg.norm(v, axis=1, keepdims=True), rtol=1e-6)
