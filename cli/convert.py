@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -17,8 +18,17 @@ def convert(
     folder: Annotated[Path, typer.Argument(help="Checkpoint, dictionaries and BPE codes.")],
     out: Annotated[Path, typer.Argument(help="The bundle folder to write.")],
     name: Annotated[str | None, typer.Option(help="Of the model; else that of OUT.")] = None,
-    task: Annotated[str, typer.Option(help="translate or summarize.")] = "translate",
-    checkpoint: Annotated[str | None, typer.Option(help="File name, where the folder holds several.")] = None,
+    task: Annotated[str | None, typer.Option(help="translate, summarize, ...; else by the model.")] = None,
+    checkpoint: Annotated[
+        list[str] | None,
+        typer.Option(help="File name. Several (repeated, or between ',' or ':') become an ensemble."),
+    ] = None,
+    average: Annotated[
+        bool, typer.Option("--average", help="One model of the checkpoints' mean weights.")
+    ] = False,
+    dictionaries: Annotated[
+        Path | None, typer.Option(help="Folder of dict.*.txt, where not beside the checkpoint.")
+    ] = None,
     source: Annotated[str | None, typer.Option(help="Source language, else from the checkpoint.")] = None,
     target: Annotated[str | None, typer.Option(help="Target language.")] = None,
     normalize: Annotated[str, typer.Option(help="Language of the punctuation rules; '' for none.")] = "en",
@@ -26,6 +36,9 @@ def convert(
     escape: Annotated[bool | None, typer.Option(help="Moses: escape &, |, <, >, ', \", [ and ].")] = None,
     lowercase: Annotated[bool | None, typer.Option(help="Lower-case the source.")] = None,
     pretokenized: Annotated[bool | None, typer.Option(help="Text is tokens separated by spaces.")] = None,
+    unk_dictionary: Annotated[
+        Path | None, typer.Option(help="Lines 'source target': words for unknown ones (--replace-unk).")
+    ] = None,
     half: Annotated[bool | None, typer.Option(help="Store fp16; else as the checkpoint does.")] = None,
     onnx: Annotated[bool, typer.Option(help="Also write the ONNX graphs that the CPU server needs.")] = True,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing OUT.")] = False,
@@ -40,7 +53,9 @@ def convert(
     settings = Settings(
         name=name,
         task=task,
-        checkpoint=checkpoint,
+        checkpoints=tuple(name for given in checkpoint or () for name in _names(folder, given)),
+        average=average,
+        dictionaries=dictionaries,
         source=source,
         target=target,
         normalize=normalize,
@@ -48,9 +63,16 @@ def convert(
         escape=escape,
         lowercase=lowercase,
         pretokenized=pretokenized,
+        unk_dictionary=unk_dictionary,
         half=half,
     )
     bundle = load(folder, out, settings, overwrite=overwrite)
     if onnx:
         bundle = add_graphs(bundle)
     typer.echo(f"{out}: {bundle.name}, {len(bundle.files())} files; next: convoy inspect {out}")
+
+
+def _names(folder: Path, given: str) -> list[str]:
+    """Names between commas or colons (fairseq's own --path), unless all of it is one file's name."""
+    whole = (folder / given).is_file()
+    return [given] if whole else [name for name in re.split("[,:]", given) if name]

@@ -30,7 +30,7 @@ def inspect(
         typer.echo(json.dumps(found, indent=2, ensure_ascii=False))
         return
     width = max(map(len, found))
-    for name, value in found.items():
+    for name, value in ((name, value) for name, value in found.items() if value is not None):
         lines = _lines(value)
         typer.echo(f"{name:{width}}  {lines[0] if lines else '-'}")
         for line in lines[1:]:
@@ -46,6 +46,7 @@ def _describe(bundle: Bundle) -> dict[str, Any]:
         "task": bundle.task,
         "languages": f"{bundle.source} -> {bundle.target}",
         "architecture": config.architecture,
+        "members": [member.architecture for member in config.members] or None,
         "encoder": asdict(config.encoder) if config.encoder else None,
         "decoder": asdict(config.decoder) if config.decoder else None,
         "parameters": sum(w.size for w in weights.values()),

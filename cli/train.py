@@ -60,7 +60,8 @@ def train(
 
 
 def _score(recipe: Recipe, corpus: Path, out: Path) -> None:
-    """Measure the bundle on the test split, as `convoy evaluate` does, and state it in the card."""
+    """Measure the bundle on the test split, as `convoy evaluate` or `convoy score` does, and state it in the
+    card."""
     from cli.evaluate import score
     from cli.texts import Place, Wish
     from engine.bundle import open_bundle
@@ -69,11 +70,28 @@ def _score(recipe: Recipe, corpus: Path, out: Path) -> None:
 
     columns = recipe.corpus.source_column, recipe.corpus.target_column
     pairs = read_pairs(corpus / "test.tsv.gz", *columns)
+    if not recipe.config().reads_source:
+        cut = f"zcat CORPORA/{recipe.corpus.folder}/test.tsv.gz | cut -f{columns[1] + 1}"
+        command = f"{cut} | convoy score {out} - --total"
+        add_scores(open_bundle(out), _perplexity(out, [target for _, target in pairs]), command)
+        return
     found, _ = score(Place(out), Wish(truncate=True), pairs)
     command = f"convoy evaluate --model {out} --input CORPORA/{recipe.corpus.folder}/test.tsv.gz"
     if columns != (0, 1):
         command += f" --source-column {columns[0]} --target-column {columns[1]}"
     add_scores(open_bundle(out), found, f"{command} --truncate")
+
+
+def _perplexity(out: Path, lines: list[str]) -> dict[str, float]:
+    from cli.score import Sum
+    from cli.texts import Place, Wish, opened
+
+    found = Sum()
+    with opened(Place(out), Wish({"beam_size": 1})) as service:
+        for scored in service.score_many(service.models()[0].name, ((line, None) for line in lines)):
+            found.add(scored)
+    facts = found.facts()
+    return {"perplexity": facts["perplexity"], "perplexity a word": facts["word_perplexity"]}
 
 
 def _is_bundle(path: Path, name: str) -> bool:

@@ -114,7 +114,7 @@ def graph_parts(config: ModelConfig) -> tuple[str, ...]:
 def graph_name(part: str, precision: str, kernels: str = "pure") -> str:
     """Where a bundle keeps a graph; part: "encoder" or "step". kernels: of standard operators only ("pure") or
     with our own ("native", see `engine.native`)."""
-    return f"onnx/{part}.{precision}.onnx" if kernels == "pure" else f"onnx/{part}.{precision}.{kernels}.onnx"
+    return f"onnx/{part}.{precision}{'' if kernels == 'pure' else f'.{kernels}'}.onnx"
 
 
 def open_bundle(path: Path, *, verify: bool = True) -> Bundle:

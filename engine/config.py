@@ -1,4 +1,4 @@
-"""`ModelConfig`: one description for all architectures, and the specs by which executors know a model.
+"""`ModelConfig`: one description for all architectures.
 
 Nothing here knows numpy or torch. Unknown keys are refused, so that a bundle of a later version is not
 half understood.
@@ -11,302 +11,7 @@ from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any, Final
 
 from engine.errors import ConfigError
-
-SOURCE: Final = -1  # in MemorySpec.shape: the axis that grows with the source
-
-
-@dataclass(frozen=True, slots=True)
-class StateSpec:
-    """Decoder state that one layer keeps of each hypothesis: its last `window` inputs of `dim` values.
-
-    heads 0: a ring [slots, window, beams, dim], read through an index of ancestors; zero before the first
-    token. heads > 0: a cache of everything since the first token, [slots, heads, columns, beams, dim / heads],
-    with a column at least for each token of the longest hypothesis in flight; the lineage says which entries
-    are a hypothesis's own (`engine.executors.history`). Neither is ever permuted when beams are reordered.
-    A model's step returns the new column [slots, beams, dim] of each.
-    """
-
-    name: str
-    window: int
-    dim: int
-    heads: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class MemorySpec:
-    """What the encoder leaves for the decoder, once per slot, shared by its beams.
-
-    `shape` excludes the slot axis; exactly one entry is SOURCE, the padded source length.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-
-    @property
-    def source_axis(self) -> int:
-        """Axis of the source length, counted without the slot axis."""
-        return self.shape.index(SOURCE)
-
-
-@dataclass(frozen=True, slots=True)
-class StackConfig:
-    """One side (encoder or decoder) of a residual model: each layer mixes positions, attends, feeds forward.
-
-    kernel_sizes: how many positions each layer's mixer sees, 0 for all of them (self-attention, average).
-    """
-
-    embed_dim: int
-    conv_dim: int  # width inside the mixer
-    ffn_dim: int
-    heads: int
-    kernel_sizes: tuple[int, ...]
-    mixer: str = "dynamic"  # see MIXERS
-    glu: bool = True
-    weight_softmax: bool = True
-    normalize_before: bool = False
-    learned_positions: bool = False
-    input_dim: int | None = None  # decoder only: width of the token embedding where it differs
-    output_dim: int | None = None  # decoder only: width of the output projection where it differs
-    conv_heads: int | None = None  # kernels of a light or dynamic convolution, where not as many as heads
-    activation: str = "relu"  # relu | gelu | swish
-    norm_eps: float = 1e-5
-    embedding_norm: bool = False  # a layer norm on the embeddings
-    final_norm: bool = True  # with normalize_before: a layer norm after the last layer
-    # of an averaged attention: a feed-forward of `average_depth` hidden layers (width 0: none), and a gate
-    average_ffn: int = 0
-    average_depth: int = 1
-    average_activation: str = "relu"
-    average_projection: bool = True  # back to embed_dim after the hidden layers
-    average_norm: bool = True  # with normalize_before: of the average
-    gate: str = "joint"  # joint: both gates see input and average | separate: each its own | none
-
-    @property
-    def layers(self) -> int:
-        return len(self.kernel_sizes)
-
-    @property
-    def token_dim(self) -> int:
-        return self.embed_dim if self.input_dim is None else self.input_dim
-
-    @property
-    def feature_dim(self) -> int:
-        return self.embed_dim if self.output_dim is None else self.output_dim
-
-    @property
-    def kernels(self) -> int:
-        """Kernels of a light or dynamic convolution."""
-        return self.heads if self.conv_heads is None else self.conv_heads
-
-    def problems(self, side: str) -> Iterator[str]:
-        sizes = (self.embed_dim, self.conv_dim, self.ffn_dim, self.heads, self.token_dim, self.feature_dim)
-        if min(*sizes, self.kernels) < 1:
-            yield "all widths must be positive"
-            return
-        convolves = self.mixer in ("dynamic", "lightweight")
-        if convolves and self.conv_dim % self.kernels:
-            field = "heads" if self.conv_heads is None else "conv_heads"
-            yield f"conv_dim {self.conv_dim} is not a multiple of {field} {self.kernels}"
-        if self.embed_dim % self.heads:
-            yield f"embed_dim {self.embed_dim} is not a multiple of heads {self.heads}"
-        least, most = {"attention": (0, None), "average": (0, 0)}.get(self.mixer, (1, None))
-        if not self.kernel_sizes or min(self.kernel_sizes) < least:
-            yield f"kernel_sizes must name one {'width' if not least else 'positive width'} per layer"
-        elif most is not None and max(self.kernel_sizes) > most:
-            yield "kernel_sizes of an average must be 0: it sees all positions"
-        elif side == "encoder" and any(k and k % 2 == 0 for k in self.kernel_sizes):
-            yield "kernel widths must be odd (a centred window)"
-        named: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-            ("activation", self.activation, ACTIVATIONS),
-            ("average_activation", self.average_activation, ACTIVATIONS),
-            ("gate", self.gate, GATES),
-        )
-        for name, value, allowed in named:
-            if value not in allowed:
-                yield f"{name} {value!r} is none of {', '.join(allowed)}"
-        if self.average_ffn < 0 or self.average_depth < 1:
-            yield "average_ffn must not be negative, and average_depth must be positive"
-        if self.average_ffn not in (0, self.embed_dim) and not self.average_projection:
-            yield f"without average_projection average_ffn must be embed_dim {self.embed_dim}"
-        if not 0 < self.norm_eps < 1:
-            yield "norm_eps must be between 0 and 1"
-        if side == "encoder" and not (self.input_dim is self.output_dim is None):
-            yield "input_dim and output_dim belong to the decoder"
-
-
-@dataclass(frozen=True, slots=True)
-class ConvStack:
-    """One side of ConvS2S: gated convolutions of any widths, each with a residual (Gehring et al. 2017).
-
-    widths: channels that each layer makes. residuals: how many layers back each layer's residual begins: 1 at
-    its own input, 0 none. attention: numbers of the decoder layers that attend to the source.
-    """
-
-    embed_dim: int
-    widths: tuple[int, ...]
-    kernel_sizes: tuple[int, ...]
-    residuals: tuple[int, ...]
-    attention: tuple[int, ...] = ()
-    output_dim: int | None = None  # decoder only: width of the output projection where it differs
-    learned_positions: bool = True
-
-    @property
-    def layers(self) -> int:
-        return len(self.widths)
-
-    @property
-    def token_dim(self) -> int:
-        return self.embed_dim
-
-    @property
-    def feature_dim(self) -> int:
-        return self.embed_dim if self.output_dim is None else self.output_dim
-
-    @property
-    def inputs(self) -> tuple[int, ...]:
-        """Channels that each layer reads; the first one's are projected to its own width."""
-        return (self.widths[0], *self.widths[:-1])
-
-    @property
-    def residual_widths(self) -> tuple[int, ...]:
-        """Channels of what each layer's residual brings; 0 where there is none."""
-        outputs = (self.widths[0], *self.widths)
-        return tuple(outputs[i + 1 - back] if back else 0 for i, back in enumerate(self.residuals))
-
-    def problems(self, side: str) -> Iterator[str]:
-        if not self.widths or min(self.embed_dim, self.feature_dim, *self.widths) < 1:
-            yield "all widths must be positive, and there must be one per layer"
-        if len(self.kernel_sizes) != self.layers or min(self.kernel_sizes, default=1) < 1:
-            yield "kernel_sizes must name one positive width per layer"
-        if len(self.residuals) != self.layers or any(
-            not 0 <= back <= i + 1 for i, back in enumerate(self.residuals)
-        ):
-            yield "residuals must say for each layer how many layers back, no further than there are"
-        if side == "encoder" and (self.attention or self.output_dim is not None):
-            yield "attention and output_dim belong to the decoder"
-        if side == "decoder" and (
-            not self.attention
-            or list(self.attention) != sorted(set(self.attention))
-            or not 0 <= self.attention[0] <= self.attention[-1] < self.layers
-        ):
-            yield "attention must name at least one layer, each once and in order"
-
-
-@dataclass(frozen=True, slots=True)
-class SliceStack:
-    """One side of SliceNet: layers of the same convolutions (Kaiser et al. 2017; SLICENET.md).
-
-    kernel_sizes, dilations: of each convolution of a layer, two of the first residual, the rest of the second.
-    separability: 0 separable; n > 0 sub-separable in n groups; -n super-separable, in n groups for the last
-    convolution of a residual and in one more for each before it.
-    """
-
-    embed_dim: int
-    layers: int
-    kernel_sizes: tuple[int, ...] = (3, 7, 15, 31)
-    dilations: tuple[int, ...] = (1, 1, 1, 1)
-    separability: int = -2
-    norm_eps: float = 1e-6
-    attention: str = "none"  # decoder only: transformer | inner_product (section 3.2) | none
-    heads: int = 1  # of the attention "transformer"
-    target_space: int = 0  # decoder only: row of the table of target spaces that starts a target
-
-    @property
-    def token_dim(self) -> int:
-        return self.embed_dim
-
-    @property
-    def feature_dim(self) -> int:
-        return self.embed_dim
-
-    def separabilities(self, convolutions: int) -> tuple[int, ...]:
-        """Of each of so many convolutions in a row."""
-        step = 1 if self.separability < 0 else 0
-        return tuple(self.separability - step * i for i in reversed(range(convolutions)))
-
-    def problems(self, side: str) -> Iterator[str]:
-        if self.embed_dim < SLICE_TIMING or self.embed_dim % 4 or self.layers < 1:
-            yield f"embed_dim must be a multiple of 4, {SLICE_TIMING} or more, and layers positive"
-        shape = len(self.kernel_sizes), len(self.dilations)
-        if shape[0] < 3 or shape[0] != shape[1] or min(*self.kernel_sizes, *self.dilations) < 1:
-            yield "kernel_sizes and dilations must be positive, one each for three or more convolutions"
-        elif side == "encoder" and any(k % 2 == 0 for k in self.kernel_sizes):
-            yield "kernel widths must be odd (a centred window)"
-        groups = {abs(s) for n in (2, len(self.kernel_sizes) - 2) for s in self.separabilities(n)} - {0}
-        if any(self.embed_dim % n for n in groups):
-            yield f"embed_dim {self.embed_dim} is not a multiple of each number of groups {sorted(groups)}"
-        if not 0 < self.norm_eps < 1:
-            yield "norm_eps must be between 0 and 1"
-        if side == "encoder" and (self.attention != "none" or self.heads != 1 or self.target_space):
-            yield "attention, heads and target_space belong to the decoder"
-        if self.attention not in SLICE_ATTENTION:
-            yield f"attention {self.attention!r} is none of {', '.join(SLICE_ATTENTION)}"
-        elif self.attention != "transformer" and self.heads != 1:
-            yield "heads belong to the attention 'transformer'"
-        elif self.heads < 1 or self.embed_dim % self.heads:
-            yield f"embed_dim {self.embed_dim} is not a multiple of heads {self.heads}"
-        if not 0 <= self.target_space < SLICE_SPACES:
-            yield f"target_space must be between 0 and {SLICE_SPACES - 1}"
-
-
-Stack = StackConfig | ConvStack | SliceStack
-
-
-@dataclass(frozen=True, slots=True)
-class Bands:
-    """A vocabulary sorted by frequency, cut into bands; each is `factor` times narrower than the one before.
-
-    cutoffs: the id at which each band after the first begins.
-    """
-
-    cutoffs: tuple[int, ...]
-    factor: float = 4.0
-
-    def begins(self, vocab: int) -> list[tuple[int, int]]:
-        """First id of each band, and the one after its last."""
-        edges = (0, *self.cutoffs, vocab)
-        return list(zip(edges, edges[1:], strict=False))
-
-    def width(self, dim: int, band: int) -> int:
-        """Width of a band's rows, where those of the first are `dim` wide."""
-        return int(dim // self.factor**band)
-
-    def problems(self, vocab: int, dim: int) -> Iterator[str]:
-        edges = (0, *self.cutoffs, vocab)
-        if len(edges) < 3 or any(a >= b for a, b in zip(edges, edges[1:], strict=False)):
-            yield f"cutoffs {self.cutoffs} must rise, between 0 and the {vocab} tokens, one at least"
-        elif not 0 < self.factor < float("inf") or self.width(dim, len(self.cutoffs)) < 1:
-            yield f"factor {self.factor} leaves the last band no width"
-
-
-@dataclass(frozen=True, slots=True)
-class AdaptiveConfig:
-    """Adaptive softmax (Grave et al. 2017) and adaptive input (Baevski and Auli 2019); REFERENCE.md 3.
-
-    None: an ordinary table. tie_weights: the rows of a token are the same on both sides. tie_projections: so
-    are the projections of the bands after the first.
-    """
-
-    softmax: Bands | None = None
-    input: Bands | None = None
-    tie_weights: bool = False
-    tie_projections: bool = False
-
-    def problems(self, vocab: int, stack: StackConfig) -> Iterator[str]:
-        """vocab: of both sides. stack: the decoder."""
-        for name, bands, dim in (
-            ("softmax", self.softmax, stack.feature_dim),
-            ("input", self.input, stack.token_dim),
-        ):
-            if bands is not None:
-                yield from (f"adaptive {name}: {problem}" for problem in bands.problems(vocab, dim))
-        if self.softmax is self.input is None:
-            yield "adaptive needs bands of softmax or input"
-        if self.tie_weights and (self.softmax is None or self.softmax != self.input):
-            yield "tie_weights needs the same bands for input and softmax"
-        if self.tie_weights and not stack.token_dim == stack.embed_dim == stack.feature_dim:
-            yield "tie_weights needs input_dim == embed_dim == output_dim"
-        if self.tie_projections and not self.tie_weights:
-            yield "tie_projections needs tie_weights"
+from engine.stacks import AdaptiveConfig, Bands, ConvStack, SliceStack, Stack, StackConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,8 +34,10 @@ class ModelConfig:
     token_positions: bool = True
     scale_embeddings: bool = True  # by the square root of embed_dim
     first_position: int | None = None  # row of the first token in the table of positions; None: pad + 1
+    paper_sinusoids: bool = False  # frequencies 10000 ** (-2i / dim); else fairseq's, which end at 1 / 10000
     source_bias: bool = False  # a learned vector added to every source embedding
     zero_start: bool = False  # the decoder's first input is zeros, not a token's embedding
+    start: int | None = None  # the token that the decoder reads first; None: end-of-sentence
     max_source: int = 1024
     max_target: int = 1024
     bos: int | None = 0
@@ -343,8 +50,8 @@ class ModelConfig:
     def __post_init__(self) -> None:
         if self.architecture not in STACKS:
             raise ConfigError(
-                f"unknown architecture {self.architecture!r}; known are {sorted(STACKS)}. Was it written by a "
-                "newer Convoy?"
+                f"unknown architecture {self.architecture!r}; known are {sorted(STACKS)}. Was it written by "
+                "a newer Convoy?"
             )
         problems = list(_problems(self))
         if problems:
@@ -354,6 +61,11 @@ class ModelConfig:
     def reads_source(self) -> bool:
         """Whether there is an encoder; a language model has none."""
         return self.encoder is not None or any(member.reads_source for member in self.members)
+
+    @property
+    def first_token(self) -> int:
+        """What the decoder reads first."""
+        return self.eos if self.start is None else self.start
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -372,11 +84,6 @@ class ModelConfig:
         return cls(**values)
 
 
-ACTIVATIONS: Final = ("relu", "gelu", "swish")
-GATES: Final = ("joint", "separate", "none")
-SLICE_ATTENTION: Final = ("transformer", "inner_product", "none")
-SLICE_SPACES: Final = 32  # rows of the table of target spaces
-SLICE_TIMING: Final = 32  # channels that carry the timing signal
 # architecture: what describes each of its sides
 STACKS: Final[dict[str, type[Stack]]] = {
     "aan": StackConfig,
@@ -436,7 +143,8 @@ def _checked(kind: type, data: Any, where: str) -> dict[str, Any]:
             continue
         allowed = _TYPES[str(field.type)]
         value = data[name]
-        if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed):
+        fits = isinstance(value, allowed) and (bool in allowed or not isinstance(value, bool))
+        if not fits:
             wanted = "object" if dict in allowed else field.type
             raise ConfigError(f"{where}.{name} must be of type {wanted}, not {value!r}")
         if field.type == "tuple[int, ...]":
@@ -479,6 +187,8 @@ def _problems(config: ModelConfig) -> Iterator[str]:
     vocabulary = min(config.source_vocab, config.target_vocab)
     if len(set(specials)) != len(specials) or min(specials) < 0 or max(specials) >= vocabulary:
         yield f"special ids {specials} must be different ids below {vocabulary}"
+    if config.start is not None and not 0 <= config.start < config.target_vocab:
+        yield f"start {config.start} must be a token of the target vocabulary"
     if config.first_position is not None and config.first_position < 0:
         yield "first_position must not be negative"
 
@@ -492,6 +202,7 @@ def _slice_problems(config: ModelConfig, decoder: SliceStack) -> Iterator[str]:
         ("first_position", None),
         ("source_bias", False),
         ("zero_start", False),
+        ("paper_sinusoids", False),
     ):
         if getattr(config, name) != usual:
             yield f"{name} is not of this architecture"
@@ -530,7 +241,7 @@ def _ensemble_problems(config: ModelConfig) -> Iterator[str]:
         yield "an ensemble has no stacks of its own, and at least two members"
         return
     for i, member in enumerate(config.members):
-        for name in ("source_vocab", "target_vocab", "bos", "pad", "eos", "unk"):
+        for name in ("source_vocab", "target_vocab", "bos", "pad", "eos", "unk", "start"):
             if getattr(member, name) != getattr(config, name):
                 yield f"member {i} has another {name} than the ensemble"
         if member.max_source < config.max_source or member.max_target < config.max_target:

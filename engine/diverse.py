@@ -12,7 +12,7 @@ NEG = float("-inf")
 
 
 class Candidates(NamedTuple):
-    """Continuations of each slot in the order they count: float32, int64, int64 [n, 2B]."""
+    """Continuations of each slot in the order they count: float64, int64, int64 [n, 2B]."""
 
     scores: Any
     tokens: Any
@@ -30,8 +30,8 @@ class Groups(NamedTuple):
 
 
 def top(xp: Any, scores: Any, ids: Any, size: int, ranking: Any = None) -> Candidates:
-    """The `size` best of all rows. scores, ids: [n, B, k]. Ties go to the earlier row, then rank. ranking: what
-    decides instead of the scores, likewise [n, B, k]."""
+    """The `size` best of all rows. scores, ids: [n, B, k]. Ties go to the earlier row, then rank. ranking:
+    what decides instead of the scores, likewise [n, B, k]."""
     n, beams, k = scores.shape
     ranking = xp.reshape(scores if ranking is None else ranking, (n, beams * k))
     scores, ids = xp.reshape(scores, (n, beams * k)), xp.reshape(ids, (n, beams * k))

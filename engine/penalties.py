@@ -1,7 +1,7 @@
 """What makes a hypothesis's score out of its log-probabilities: length, reward per word, coverage.
 
 s = (sum of log P + word_reward * words) / normaliser(length) + coverage_penalty * sum over source words of
-log(min(attention received, 1)): Wu et al. 2016, equation 14, with fairseq's power of the length beside theirs.
+log(min(attention received, 1)): Wu et al. 2016, equation 14, beside fairseq's power of the length.
 Plain arrays of any namespace `xp`, one row per slot.
 """
 

@@ -34,7 +34,8 @@ class BeamSearch:
         """tight: whether a step may read values back; by default only on the CPU."""
         self.xp = array_namespace(executor.namespace.zeros(1))
         self.device, self.limits = executor.device, executor.limits
-        self.pad, self.eos, self.beams = executor.pad, executor.eos, executor.beams
+        self.pad, self.eos, self.first = executor.pad, executor.eos, executor.start
+        self.beams = executor.beams
         self.columns = executor.limits.target + 2
         self.state = blank(self.xp, executor, self.columns)
         # where values are at hand, shapes may follow them
@@ -52,7 +53,7 @@ class BeamSearch:
         starts = width if options.sampling else groups
         state.total[slot, :] = NEG
         state.total[slot, :starts] = 0.0
-        state.current[slot, :] = self.eos
+        state.current[slot, :] = self.first
         state.parents[slot, :] = self._range(self.beams)
         state.plan[slot, :] = -1
         prefix = options.prefix[:longest]
@@ -194,7 +195,7 @@ class BeamSearch:
     def _ranked(self, topk: TopK, n: int, missing: Any) -> Candidates:
         """The first 2B of all rows' best (a row's own 2B best are provably enough).
 
-        All candidates of a step are of one length, so of a stepwise penalty only the coverage tells them apart.
+        All candidates of a step have one length: of a stepwise penalty only the coverage tells them apart.
         """
         xp, state = self.xp, self.state
         scores, ids = self._rows(topk, n)

@@ -70,15 +70,19 @@ def blank(xp: Any, executor: Executor, columns: int) -> State:
     def real(*shape: int) -> Any:
         return xp.zeros((slots, *shape), dtype=xp.float32, device=device)
 
+    def exact(*shape: int) -> Any:
+        # sums of hundreds of log-probabilities, of which the differences must still be good to 1e-4
+        return xp.zeros((slots, *shape), dtype=xp.float64, device=device)
+
     def flag() -> Any:
         return xp.zeros(slots, dtype=xp.bool, device=device)
 
     return State(
         tokens=whole(beams, columns, fill=executor.eos),
-        scores=real(beams, columns),
+        scores=exact(beams, columns),
         trail=whole(beams, columns),
         kept_tokens=whole(beams, columns, fill=executor.eos),
-        kept_scores=real(beams, columns),
+        kept_scores=exact(beams, columns),
         kept_trail=whole(beams, columns),
         kept_steps=whole(beams),
         kept_count=whole(),
@@ -86,7 +90,7 @@ def blank(xp: Any, executor: Executor, columns: int) -> State:
         step=whole(),
         current=whole(beams),
         parents=whole(beams),
-        total=real(beams),
+        total=exact(beams),
         plan=whole(columns),
         width=whole(fill=1),
         shortest=whole(),

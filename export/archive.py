@@ -99,7 +99,8 @@ def languages(folder: Path, given: Mapping[str, Any], source: str | None, target
         )
     missing = [language for language in (source, target) if language not in known]
     if missing:
-        raise CheckpointError(f"{folder}: there is no dict.{missing[0]}.txt; it has dictionaries for {known}")
+        name = f"dict.{missing[0]}.txt"
+        raise CheckpointError(f"{folder}: there is no {name!r}; it has dictionaries for {known}")
     return Languages(source, target)
 
 

@@ -102,6 +102,9 @@ def read_checkpoint(path: Path) -> Checkpoint:
     state = dict(content["model"])
     if not all(isinstance(n, str) and isinstance(w, Tensor) for n, w in state.items()):
         raise CheckpointError(f"{path}: 'model' must map names to tensors; is it a fairseq checkpoint?")
+    strange = [name for name in state if not name.isprintable()]
+    if strange:
+        raise CheckpointError(f"{path}: holds a weight called {strange[0]!r}; is the file damaged?")
     odd = [name for name, weight in state.items() if not _plain(weight)]
     if odd:
         raise CheckpointError(
@@ -155,14 +158,19 @@ def _load(path: Path) -> Any:
         refused = re.search(r"GLOBAL (\S+)", str(error))
         if refused:
             raise CheckpointError(
-                f"{path}: refers to {refused[1]}, which is not on the list of harmless classes; nothing was "
-                "run. Save the checkpoint again without it, or don't trust the file"
+                f"{path}: refers to {_printable(refused[1])}, which is not on the list of harmless classes; "
+                "nothing was run. Save the checkpoint again without it, or don't trust the file"
             ) from error
-        first = str(error).strip().split("\n")[0][:200]
+        first = _printable(str(error).strip().split("\n")[0][:200])
         raise CheckpointError(
             f"{path}: not a readable checkpoint, damaged or incomplete ({type(error).__name__}: {first}); "
             "download or copy it again"
         ) from error
+
+
+def _printable(text: str) -> str:
+    """Text that comes from a file, for a terminal."""
+    return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def _check_sums(path: Path) -> None:
@@ -216,6 +224,8 @@ def _unwrapped(value: Any, done: dict[int, Any]) -> Any:
 
 def _plain(weight: Tensor) -> bool:
     """Whether all values of a tensor are there: dense, on the CPU, and not one value standing for many."""
-    if weight.layout != torch.strided or weight.device.type != "cpu" or weight.is_quantized:
+    if type(weight) not in (Tensor, torch.nn.Parameter) or weight.is_nested or weight.is_quantized:
+        return False
+    if weight.layout != torch.strided or weight.device.type != "cpu":
         return False
     return weight.untyped_storage().nbytes() >= weight.numel() * weight.element_size()

@@ -112,7 +112,7 @@ def convert(folder: Path, out: Path, settings: Settings | None = None, *, overwr
     if half is None:
         half = all(_stored_half(source.checkpoint) for source in sources) and _half_holds(weights)
     description = Description(
-        name=chosen.name or folder.resolve().name,
+        name=chosen.name or out.resolve().name,
         task=chosen.task or ("language-model" if modelling else "translate"),
         source=spoken.source,
         target=spoken.target,

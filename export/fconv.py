@@ -14,8 +14,9 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from engine.config import ConvStack, ModelConfig
+from engine.config import ModelConfig
 from engine.errors import ConfigError
+from engine.stacks import ConvStack
 from export.maps import (
     DEEPEST,
     LARGEST,

@@ -11,8 +11,9 @@ from typing import Any, Final
 
 from torch import Tensor
 
-from engine.config import ModelConfig, StackConfig
+from engine.config import ModelConfig
 from engine.errors import ConfigError
+from engine.stacks import StackConfig
 from export.maps import (
     UNUSUAL,
     Names,

@@ -13,10 +13,11 @@ from typing import Any, Final
 import torch
 
 from engine.bundle import PRECISIONS, Bundle, add_files, graph_name, graph_parts
-from engine.config import SOURCE, ModelConfig, StateSpec
+from engine.config import ModelConfig
 from engine.models import build
 from engine.models.model import Model, Past
 from engine.models.select import Rules, select
+from engine.specs import SOURCE, StateSpec
 from export import native, ops
 from export.symbols import Dim, Graph, Weight
 

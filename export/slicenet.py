@@ -14,12 +14,13 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from engine.config import SLICE_ATTENTION, ModelConfig, SliceStack
+from engine.config import ModelConfig
 from engine.errors import ConfigError
 from engine.models import build
 from engine.models.layers import Attention
 from engine.models.separable import Block, ConvStep, SuperSeparable
 from engine.presets import SLICE_DILATIONS, SLICE_KERNELS
+from engine.stacks import SLICE_ATTENTION, SliceStack
 
 Array = NDArray[np.float32]
 ROOT: Final = "slice_net"

@@ -86,14 +86,26 @@ class Graph:
         for label, symbol in outputs.items():
             self.nodes.append(helper.make_node("Identity", [symbol.name], [label], name=f"output_{label}"))
         infos = [helper.make_tensor_value_info(k, TYPES[s.kind], list(s.shape)) for k, s in outputs.items()]
-        graph = helper.make_graph(self.nodes, name, self.inputs, infos, self.initializers)
-        domains = {node.domain for node in self.nodes} - {""}
+        nodes, initializers = self._needed(set(outputs))
+        graph = helper.make_graph(nodes, name, self.inputs, infos, initializers)
+        domains = {node.domain for node in nodes} - {""}
         opsets = [helper.make_opsetid("", OPSET), *(helper.make_opsetid(d, 1) for d in sorted(domains))]
         model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
         model.producer_name = "convoy"
-        helper.set_model_props(model, {"convoy.initializers": json.dumps(self.recipes, sort_keys=True)})
+        kept = {proto.name for proto in initializers}
+        recipes = {label: recipe for label, recipe in self.recipes.items() if label in kept}
+        helper.set_model_props(model, {"convoy.initializers": json.dumps(recipes, sort_keys=True)})
         onnx.checker.check_model(_without_external(model))
         return bytes(model.SerializeToString(deterministic=True))
+
+    def _needed(self, names: set[str]) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
+        """Nodes and initialisers that these outputs need: ONNX Runtime runs whatever it is given."""
+        nodes = []
+        for node in reversed(self.nodes):
+            if not names.isdisjoint(node.output):
+                nodes.append(node)
+                names.update(node.input)
+        return nodes[::-1], [proto for proto in self.initializers if proto.name in names]
 
 
 class Symbol:

@@ -14,9 +14,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from engine.config import ModelConfig, StackConfig
+from engine.config import ModelConfig
 from engine.errors import CheckpointError, ConfigError
 from engine.models import build, weight_shapes
+from engine.stacks import StackConfig
 
 SIZES: Final = ("hidden_size", "filter_size", "num_heads", "num_encoder_layers", "num_decoder_layers")
 # options that change the arithmetic and that are not carried over, with their harmless values

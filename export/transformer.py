@@ -8,8 +8,9 @@ from typing import Any, Final
 
 from torch import Tensor
 
-from engine.config import ACTIVATIONS, ModelConfig, StackConfig
+from engine.config import ModelConfig
 from engine.errors import ConfigError
+from engine.stacks import ACTIVATIONS, StackConfig
 from export.maps import (
     UNUSUAL,
     Names,

@@ -24,7 +24,20 @@ from export.fairseq import Settings, convert
 ROOT = Path(__file__).resolve().parent
 SELECTION = ROOT / "golden"
 SHARED = ROOT.parent.parent / "shared" / "golden"
-NAMES = ("dyn_glu", "dyn_glu_b", "dyn_glu_fp16", "dyn_noglu", "light_glu", "light_noglu", "old061_dyn_glu")
+NAMES = (
+    "cli_main_fconv",
+    "dyn_glu",
+    "dyn_glu_b",
+    "dyn_glu_fp16",
+    "dyn_noglu",
+    "ens_dyn2",
+    "fconv_base",
+    "light_glu",
+    "light_noglu",
+    "old061_dyn_glu",
+    "transformer_base",
+)
+ENSEMBLE = "ens_dyn2"
 REAL = "real-de-en"
 
 
@@ -51,8 +64,16 @@ def parameters(*names: str) -> list[Any]:
 
 
 def folder(name: str) -> Path | None:
-    """Where a fixture with a checkpoint lies, if anywhere."""
-    return next((p / name for p in (SHARED, SELECTION) if list((p / name).glob("*.pt"))), None)
+    """Where a fixture with its checkpoints lies, if anywhere."""
+    return next((p / name for p in (SHARED, SELECTION) if checkpoints(p / name)), None)
+
+
+def checkpoints(path: Path) -> list[Path]:
+    """The checkpoints of a fixture's folder; an ensemble's lie in its members' folders."""
+    if path.name != ENSEMBLE or not path.is_dir():
+        return list(path.glob("*.pt"))
+    members = json.loads((path / "golden.json").read_text("utf-8"))["members"]
+    return [path / member for member in members if (path / member).is_file()]
 
 
 @cache
@@ -70,6 +91,8 @@ def imported(name: str) -> Bundle:
     path = folder(name)
     assert path is not None
     settings = Settings(source="de", target="en") if name == REAL else Settings()
+    if name == ENSEMBLE:
+        settings = Settings(checkpoints=tuple(str(member) for member in checkpoints(path)))
     return convert(path, _folder() / name, settings)
 
 

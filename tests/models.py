@@ -10,13 +10,14 @@ import pytest
 import torch
 
 from engine.bundle import graph_name, graph_parts
-from engine.config import AdaptiveConfig, Bands, ConvStack, ModelConfig, SliceStack, StackConfig
+from engine.config import ModelConfig
 from engine.executor import Executor
 from engine.executors.onnx import OnnxExecutor, Sessions, open_sessions
 from engine.executors.torch import TorchExecutor
 from engine.models import build
 from engine.models.model import Model
 from engine.native import library
+from engine.stacks import AdaptiveConfig, Bands, ConvStack, SliceStack, StackConfig
 from export.onnx import graphs
 
 ENCODER = StackConfig(embed_dim=32, conv_dim=48, ffn_dim=40, heads=4, kernel_sizes=(3, 7))

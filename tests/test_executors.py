@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from engine.executor import Executor, StepInput
 from engine.executors.onnx import OnnxExecutor
-from tests.models import BACKENDS, KERNELS, CONFIGS, executor, model, sessions
+from tests.models import BACKENDS, CONFIGS, KERNELS, executor, model, sessions
 
 EOS, PAD, UNK = 2, 1, 3
 
@@ -26,8 +26,8 @@ class Slot:
 
 
 def reference(name: str, slot: Slot) -> tuple[np.ndarray, np.ndarray | None]:
-    """Log-probabilities of the next token and attention, [beams, vocab] and [beams, source]; no attention where
-    there is no source."""
+    """Log-probabilities of the next token and attention, [beams, vocab] and [beams, source]; no attention
+    where there is no source."""
     net = model(name)
     with torch.inference_mode():
         source = torch.tensor([slot.source])

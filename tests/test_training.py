@@ -16,10 +16,10 @@ import torch.nn.functional as F
 from cli.train import _perplexity
 from engine.api import Service, ServiceSettings
 from engine.bundle import open_bundle
-from engine.config import Bands
 from engine.errors import InvalidRequest
 from engine.models import ARCHITECTURES
 from engine.models.adaptive import AdaptiveSoftmax
+from engine.stacks import Bands
 from training import data
 from training.loss import adaptive_cross_entropy, linear_cross_entropy
 from training.package import FAMILIES, add_scores, package

@@ -7,9 +7,9 @@ from pathlib import Path
 import torch
 
 from engine.bundle import Bundle, Description, add_files, write_bundle
-from engine.config import StackConfig
 from engine.errors import InvalidRequest
 from engine.models import build, weight_shapes
+from engine.stacks import StackConfig
 from export.onnx import graphs
 from training.recipe import Recipe
 

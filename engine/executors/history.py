@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from engine.config import StateSpec
+from engine.specs import StateSpec
 
 COLUMNS: Final = (
     32  # a cache's length is a multiple of this, so that sums over it are bit-equal for any length
@@ -71,8 +71,8 @@ class Rings:
 
     All slots of a lane share one clock. At clock c each layer writes its column c mod window, whatever a
     slot's own step; a slot placed later reads zeros for the time before. rings: by name, [slots, window,
-    beams, dim]. ancestors: int64 [slots, beams, longest window]; entry a is the slot-local beam that held this
-    hypothesis a + 1 steps ago.
+    beams, dim]. ancestors: int64 [slots, beams, longest window]; entry a is the slot-local beam that held
+    this hypothesis a + 1 steps ago.
     """
 
     def __init__(

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.config import SOURCE, MemorySpec
+from engine.specs import SOURCE, MemorySpec
 
 ENCODER_MULTIPLE: Final = 8  # a source is padded by its own length only, so neighbours can't change it
 MEMORY_MULTIPLE: Final = 32  # sums over the source are bit-equal for any padding to such a length

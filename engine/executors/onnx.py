@@ -18,12 +18,13 @@ import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
-from engine.config import SOURCE, MemorySpec, ModelConfig, StateSpec
+from engine.config import ModelConfig
 from engine.errors import BundleError
 from engine.executor import StepInput, TopK
 from engine.executors.memory import EncoderBatch
 from engine.executors.slots import Arrays, SlotExecutor
 from engine.native import pack
+from engine.specs import SOURCE, MemorySpec, StateSpec
 from engine.tables import sinusoids, timing
 
 Array = NDArray[np.float32]

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from engine.config import MemorySpec, ModelConfig, StateSpec
+from engine.config import ModelConfig
 from engine.executor import StepInput, TopK
 from engine.executors.history import History
 from engine.executors.memory import EncoderBatch, Ends, Memory, Staged, encoder_batches
+from engine.specs import MemorySpec, StateSpec
 from engine.types import Limits
 
 
@@ -35,7 +36,7 @@ class SlotExecutor(ABC):
     ) -> None:
         """specs: what each slot holds. lane: beams and slots."""
         self.beams, self.slots = lane
-        self.pad, self.eos = config.pad, config.eos
+        self.pad, self.eos, self.start = config.pad, config.eos, config.first_token
         lengths = config.max_source, config.max_target - 1
         self.limits = Limits(self.beams, *lengths, config.target_vocab, config.reads_source)
         self.namespace, self.device = arrays.namespace, arrays.device

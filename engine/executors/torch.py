@@ -40,3 +40,9 @@ class TorchExecutor(SlotExecutor):
         scores, ids = select(log_probs, rules, self.unk, self.eos, k)
         self.history.write(step.columns, inputs.positions)
         return TopK(scores, ids, step.attention if attention else None)
+
+
+def memory_of(device: str) -> tuple[int, int]:
+    """Bytes of a CUDA device: in use by anybody, and all there are."""
+    free, total = torch.cuda.mem_get_info(device)
+    return total - free, total

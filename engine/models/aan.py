@@ -16,11 +16,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from engine.config import StateSpec
 from engine.models.layers import activation
 from engine.models.model import Past
 from engine.models.stack import DecoderLayer, EncoderDecoder, EncoderLayer, Residual, Where
 from engine.models.transformer import AttentionDecoderLayer, AttentionEncoderLayer
+from engine.specs import StateSpec
 
 
 class AverageBlock(Residual):

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engine.config import Bands
+from engine.stacks import Bands
 
 
 class Rows(nn.Module):

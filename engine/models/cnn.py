@@ -11,10 +11,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from engine.config import StateSpec
 from engine.models.layers import neighbours
 from engine.models.model import Past
 from engine.models.stack import DecoderLayer, EncoderDecoder, EncoderLayer, Residual, Where
+from engine.specs import StateSpec
 
 
 class ConvolutionBlock(Residual):

@@ -15,9 +15,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engine.config import SOURCE, ConvStack, MemorySpec, ModelConfig, StateSpec
+from engine.config import ModelConfig
 from engine.models.layers import Positions, neighbours
 from engine.models.model import Dropout, Model, Past, Step
+from engine.specs import SOURCE, MemorySpec, StateSpec
+from engine.stacks import ConvStack
 
 HALF: Final = 0.5**0.5  # keeps the variance of a sum of two (section 3.4)
 

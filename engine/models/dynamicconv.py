@@ -13,10 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engine.config import StateSpec
 from engine.kernels.reference import dynamic_conv, dynamic_conv_step
 from engine.models.model import Past
 from engine.models.stack import DecoderLayer, EncoderDecoder, EncoderLayer, Residual, Where
+from engine.specs import StateSpec
 
 
 class Conv(nn.Module):

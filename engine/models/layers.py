@@ -50,13 +50,13 @@ class Positions(nn.Module):
         if stack.learned_positions:
             self.weight = nn.Parameter(torch.empty(rows, stack.embed_dim))
         else:
-            table = torch.from_numpy(sinusoids(rows, stack.embed_dim, self.zero_row))
-            self.register_buffer("weight", table, persistent=False)
+            self.table = rows, stack.embed_dim, self.zero_row, *([True] if config.paper_sinusoids else [])
+            self.register_buffer("weight", torch.from_numpy(sinusoids(*self.table)), persistent=False)
 
     @property
     def recipe(self) -> dict[str, Any]:
         """What makes the constant again, for graphs without weights."""
-        return {"sinusoids": [*self.weight.shape, self.zero_row]}
+        return {"sinusoids": list(self.table)}
 
     def forward(self, positions: Tensor) -> Tensor:
         """positions: int, 0 for the first token; any shape. Returns that shape + [dim]."""

@@ -11,11 +11,12 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from engine.config import ModelConfig, StackConfig
+from engine.config import ModelConfig
 from engine.models.adaptive import AdaptiveInput, AdaptiveSoftmax, Rows
 from engine.models.dynamicconv import Conv, ConvDecoderLayer
 from engine.models.model import Dropout
 from engine.models.stack import Decoder, DecoderLayer, Stacked, Where
+from engine.stacks import StackConfig
 
 
 class LightConvLM(Stacked):

@@ -15,8 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engine.config import MemorySpec, ModelConfig, StateSpec
+from engine.config import ModelConfig
 from engine.models.layers import Positions
+from engine.specs import MemorySpec, StateSpec
 
 
 @dataclass(frozen=True, slots=True)

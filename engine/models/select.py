@@ -11,8 +11,8 @@ from torch.overrides import handle_torch_function, has_torch_function
 
 class Rules(NamedTuple):
     """What the search asks of a selection. forced: int [slots, beams], the only token allowed or -1. banned:
-    int [slots, beams, M]. unk_penalty, eos_penalty: float [slots], subtracted from the log-probability of those
-    tokens."""
+    int [slots, beams, M]. unk_penalty, eos_penalty: float [slots], subtracted from the log-probability of
+    those tokens."""
 
     forced: Tensor
     banned: Tensor

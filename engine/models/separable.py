@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engine.config import StateSpec
 from engine.models.layers import neighbours
+from engine.specs import StateSpec
 
 
 class Kernel(NamedTuple):

@@ -14,11 +14,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engine.config import SLICE_SPACES, SOURCE, MemorySpec, ModelConfig, SliceStack, StateSpec
+from engine.config import ModelConfig
 from engine.models.layers import Attention, Timing
 from engine.models.model import Dropout, Model, Past, Step
 from engine.models.separable import Block, ConvStep, Kernel, SuperSeparable
 from engine.models.transformer import SelfAttention
+from engine.specs import SOURCE, MemorySpec, StateSpec
+from engine.stacks import SLICE_SPACES, SliceStack
 
 MERGED: Final = 4  # groups of the sub-separable convolution that merges, whatever the others are
 TARGETS_TIME: Final = (5, 5), (1, 4)  # widths and dilations of the steps before an attention

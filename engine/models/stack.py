@@ -16,9 +16,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engine.config import SOURCE, MemorySpec, ModelConfig, StackConfig, StateSpec
+from engine.config import ModelConfig
 from engine.models.layers import Attention, Positions, activation
 from engine.models.model import Dropout, Model, Past, Step
+from engine.specs import SOURCE, MemorySpec, StateSpec
+from engine.stacks import StackConfig
 
 
 class Where(NamedTuple):

@@ -13,10 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.config import StateSpec
 from engine.models.layers import Attention
 from engine.models.model import Past
 from engine.models.stack import DecoderLayer, EncoderDecoder, EncoderLayer, Where
+from engine.specs import StateSpec
 
 
 class SelfAttention(Attention):

@@ -66,8 +66,8 @@ void quantize(const float* x, size_t k, uint8_t* bytes, float* scale) {
   float top = 0;
   for (float part : parts) top = std::max(top, part);
   *scale = std::max(top * (1.0f / 127.0f), 1e-30f);  // a row of zeros stays zero
-  const float s = *scale;
-  for (i = 0; i < k; i++) bytes[i] = static_cast<uint8_t>(static_cast<int32_t>(std::nearbyint(x[i] / s)) + 128);
+  const float step = *scale;  // divided by, as the standard operators do: a reciprocal rounds otherwise
+  for (i = 0; i < k; i++) bytes[i] = static_cast<uint8_t>(static_cast<int32_t>(std::nearbyint(x[i] / step)) + 128);
 }
 
 struct Out {
@@ -308,44 +308,50 @@ void taps(const float* const* rows, const float* taps, size_t heads, size_t k, s
   }
 }
 
-template <size_t N>
-inline void dots(const float* q, const float* keys, const float* mask, size_t width, size_t time, size_t at,
-                 float* __restrict weights) {
-  float acc[N];
-  for (size_t t = 0; t < N; t++) acc[t] = 0;
-  for (size_t d = 0; d < width; d++) {
-    const float x = q[d];
-    const float* row = keys + d * time + at;
-    for (size_t t = 0; t < N; t++) acc[t] += x * row[t];
+// QUERIES of one head at once, which share what is loaded of keys and values; N positions stay in registers.
+// The sums of a query are the same in any company.
+template <size_t QUERIES, size_t N>
+inline void dots(const Heads& h, const float* q, size_t at, float* weights) {
+  float acc[QUERIES][N] = {};
+  for (size_t d = 0; d < h.width; d++) {
+    const float* row = h.keys + d * h.time + at;
+    for (size_t i = 0; i < QUERIES; i++)
+      for (size_t t = 0; t < N; t++) acc[i][t] += q[i * h.dim + d] * row[t];
   }
-  for (size_t t = 0; t < N; t++) weights[at + t] = acc[t] + mask[at + t];
+  for (size_t i = 0; i < QUERIES; i++)
+    for (size_t t = 0; t < N; t++) weights[i * h.time + at + t] = acc[i][t] + h.mask[at + t];
 }
 
-template <size_t N>
-inline void blend(const float* weights, const float* values, size_t width, size_t length, size_t at,
-                  float* __restrict context) {
-  float acc[N] = {};
-  for (size_t t = 0; t < length; t++) {
-    const float w = weights[t];
-    const float* row = values + t * width + at;
-    for (size_t d = 0; d < N; d++) acc[d] += w * row[d];
+template <size_t QUERIES, size_t N>
+inline void blend(const Heads& h, const float* weights, size_t at, float* context) {
+  float acc[QUERIES][N] = {};
+  for (size_t t = 0; t < h.length; t++) {
+    const float* row = h.values + t * h.width + at;
+    for (size_t i = 0; i < QUERIES; i++)
+      for (size_t d = 0; d < N; d++) acc[i][d] += weights[i * h.time + t] * row[d];
   }
-  for (size_t d = 0; d < N; d++) context[at + d] = acc[d];
+  for (size_t i = 0; i < QUERIES; i++)
+    for (size_t d = 0; d < N; d++) context[i * h.dim + at + d] = acc[i][d];
 }
 
-void attend(const float* q, const float* keys, const float* values, const float* mask, size_t width, size_t time,
-            size_t length, float* weights, float* context) {
+template <size_t QUERIES>
+inline void attend_some(const Heads& h, const float* q, float* weights, float* context) {
   // whole blocks even beyond the length, where the mask hides them: sums are the same for any padding
-  const size_t padded = std::min((length + LANES - 1) / LANES * LANES, time);
+  const size_t padded = std::min((h.length + LANES - 1) / LANES * LANES, h.time);
+  size_t t = 0, d = 0;
+  for (; t + 2 * LANES <= padded; t += 2 * LANES) dots<QUERIES, 2 * LANES>(h, q, t, weights);
+  for (; t + LANES <= padded; t += LANES) dots<QUERIES, LANES>(h, q, t, weights);
+  for (; t < padded; t++) dots<QUERIES, 1>(h, q, t, weights);
+  for (size_t i = 0; i < QUERIES; i++) softmax(weights + i * h.time, padded, weights + i * h.time);
+  for (; d + 2 * LANES <= h.width; d += 2 * LANES) blend<QUERIES, 2 * LANES>(h, weights, d, context);
+  for (; d + LANES <= h.width; d += LANES) blend<QUERIES, LANES>(h, weights, d, context);
+  for (; d < h.width; d++) blend<QUERIES, 1>(h, weights, d, context);
+}
+
+void attend(const Heads& h, const float* q, size_t queries, float* weights, float* context) {
   size_t i = 0;
-  for (; i + 2 * LANES <= padded; i += 2 * LANES) dots<2 * LANES>(q, keys, mask, width, time, i, weights);
-  for (; i + LANES <= padded; i += LANES) dots<LANES>(q, keys, mask, width, time, i, weights);
-  for (; i < padded; i++) dots<1>(q, keys, mask, width, time, i, weights);
-  softmax(weights, padded, weights);
-  size_t d = 0;
-  for (; d + STRIP <= width; d += STRIP) blend<STRIP>(weights, values, width, length, d, context);
-  for (; d + LANES <= width; d += LANES) blend<LANES>(weights, values, width, length, d, context);
-  for (; d < width; d++) blend<1>(weights, values, width, length, d, context);
+  for (; i + 4 <= queries; i += 4) attend_some<4>(h, q + i * h.dim, weights + i * h.time, context + i * h.dim);
+  for (; i < queries; i++) attend_some<1>(h, q + i * h.dim, weights + i * h.time, context + i * h.dim);
 }
 
 // scratch: room for a float of every 64 of the vocabulary

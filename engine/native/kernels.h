@@ -25,6 +25,16 @@ struct Weights {
   const int32_t* sums;   // [N], 128 x the sum of each column
 };
 
+// One head of attention over one source.
+struct Heads {
+  const float* keys;    // [width, time]
+  const float* values;  // [time, width]
+  const float* mask;    // [time], 0 or -inf
+  size_t width, time;
+  size_t length;  // positions that count; the mask hides the rest
+  size_t dim;     // floats between queries
+};
+
 struct Selection {
   const float* logits;    // [rows, vocab]
   const int64_t* forced;  // [rows], or -1
@@ -49,10 +59,9 @@ struct Kernels {
   void (*softmax)(const float* x, size_t n, float* y);
   // y [channels] = sum over taps; rows[i] points to the input under tap i; taps [heads, k]
   void (*taps)(const float* const* rows, const float* taps, size_t heads, size_t k, size_t channels, float* y);
-  // one query [width] against keys [width, time] and values [time, width]; of the weights [time] the first
-  // `length`, rounded up to blocks of 16, are written
-  void (*attend)(const float* q, const float* keys, const float* values, const float* mask, size_t width,
-                 size_t time, size_t length, float* weights, float* context);
+  // queries [queries, dim] of one head; weights [queries, time], of which the first `length`, rounded up to blocks
+  // of 16, are written; context [queries, dim]
+  void (*attend)(const Heads& h, const float* q, size_t queries, float* weights, float* context);
   // the k best log-probabilities of one row, see engine/models/select.py; scratch: vocab / 64 + 1 floats
   void (*select)(const Selection& s, size_t row, float* scores, int64_t* ids, float* scratch);
 };

@@ -2,6 +2,7 @@
 // the same functions are made of standard operators.
 #include <algorithm>
 #include <cstdlib>
+#include <memory>
 #include <mutex>
 #include <numeric>
 #include <string>
@@ -133,30 +134,39 @@ struct Int8Linear {
     const size_t k = x.last(), n = w.last(), m = x.size(0, x.shape.size() - 1);
     const Kernels& kernels = chosen();
     std::call_once(summed, [&] { sum(w.as<int8_t>(), k, n); });
-    std::vector<uint8_t> bytes(m * k);
-    std::vector<float> steps(m);
-    run.each(m, m * k, [&](size_t from, size_t until) {
-      for (size_t i = from; i < until; i++) kernels.quantize(x.as<float>() + i * k, k, &bytes[i * k], &steps[i]);
-    });
     const bool gated = epilogue == Epilogue::glu;
     std::vector<int64_t> shape = x.shape;
     shape.back() = static_cast<int64_t>(gated ? n / 2 : n);
     const Tensor y = run.output(0, shape);
-    std::vector<float> wide(gated ? m * n : 0);
-    float* out = gated ? wide.data() : y.as<float>();
     const Weights weights{w.as<int8_t>(), scales.as<float>(), bias.as<float>(), sums.data()};
-    const size_t pairs = (n + 31) / 32;  // of 16 columns
-    run.each(pairs, m * k * n / 16, [&](size_t from, size_t until) {
-      kernels.product({bytes.data(), steps.data()}, weights, m, k, n, from * 32, std::min(until * 32, n), out, n,
-                      epilogue == Epilogue::relu);
-    });
-    if (gated)
-      run.each(m, m * n, [&](size_t from, size_t until) {
-        for (size_t i = from; i < until; i++) kernels.glu(out + i * n, n / 2, y.as<float>() + i * (n / 2));
+    // many rows go in bands, so that what was quantised and what waits for its gate stay in the cache; few do not,
+    // for each band reads all the weights again
+    const size_t band = m < 2 * BAND ? m : BAND, blocks = (n + 31) / 32;  // of twice 16 columns
+    const auto bytes = std::make_unique_for_overwrite<uint8_t[]>(band * k);
+    const auto steps = std::make_unique_for_overwrite<float[]>(band);
+    const auto wide = std::make_unique_for_overwrite<float[]>(gated ? band * n : 0);
+    for (size_t begin = 0; begin < m; begin += band) {
+      const size_t rows = std::min(band, m - begin);
+      run.each(rows, rows * k, [&](size_t from, size_t until) {
+        for (size_t i = from; i < until; i++)
+          kernels.quantize(x.as<float>() + (begin + i) * k, k, &bytes[i * k], &steps[i]);
       });
+      float* out = gated ? wide.get() : y.as<float>() + begin * n;
+      run.each(blocks, rows * k * n / 16, [&](size_t from, size_t until) {
+        kernels.product({bytes.get(), steps.get()}, weights, rows, k, n, from * 32, std::min(until * 32, n), out, n,
+                        epilogue == Epilogue::relu);
+      });
+      if (gated)
+        run.each(rows, rows * n, [&](size_t from, size_t until) {
+          for (size_t i = from; i < until; i++)
+            kernels.glu(out + i * n, n / 2, y.as<float>() + (begin + i) * (n / 2));
+        });
+    }
   }
 
  private:
+  static constexpr size_t BAND = 96;  // rows; a multiple of the tallest tile's
+
   // 128 times the sum of each column: what the offset of the bytes adds to a product
   void sum(const int8_t* packed, size_t k, size_t n) {
     sums.assign(n, 0);
@@ -291,21 +301,21 @@ struct Attend {
     const Tensor context = run.output(0, q.shape);
     const Tensor mean = run.output(1, {q.shape[0], q.shape[1], static_cast<int64_t>(time)});
     run.each(slots, 4 * slots * queries * dim * time, [&](size_t from, size_t until) {
-      std::vector<float> weights(time);
+      std::vector<float> weights(queries * time);
       for (size_t s = from; s < until; s++) {
         const float* hidden = mask.as<float>() + s * time;
         size_t length = time;  // a source pays for its own length only
         while (length > 1 && hidden[length - 1] < -1e30f) length--;
         if (mean.data) std::fill_n(mean.as<float>() + s * queries * time, queries * time, 0.0f);
-        for (size_t h = 0; h < heads; h++)
-          for (size_t i = 0; i < queries; i++) {
-            const size_t at = (s * queries + i) * dim + h * width, memory = (s * heads + h) * width * time;
-            chosen().attend(q.as<float>() + at, keys.as<float>() + memory, values.as<float>() + memory, hidden,
-                            width, time, length, weights.data(), context.as<float>() + at);
-            if (!mean.data) continue;
+        for (size_t h = 0; h < heads; h++) {
+          const size_t at = s * queries * dim + h * width, memory = (s * heads + h) * width * time;
+          const Heads head{keys.as<float>() + memory, values.as<float>() + memory, hidden, width, time, length, dim};
+          chosen().attend(head, q.as<float>() + at, queries, weights.data(), context.as<float>() + at);
+          for (size_t i = 0; mean.data && i < queries; i++) {
             float* row = mean.as<float>() + (s * queries + i) * time;
-            for (size_t t = 0; t < length; t++) row[t] += weights[t] / static_cast<float>(heads);
+            for (size_t t = 0; t < length; t++) row[t] += weights[i * time + t] / static_cast<float>(heads);
           }
+        }
       }
     });
   }

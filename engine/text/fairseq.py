@@ -141,8 +141,8 @@ class Fairseq:
         return self._detokenized(_joined([s for s, t in zip(symbols, tokens, strict=True) if t >= UNK]))
 
     def settled(self, tokens: Sequence[int]) -> str:
-        """The Moses rules look one word ahead, and a hyphen joins its neighbours; only the Czech ones look at
-        the end of the sentence, so there nothing is settled before it."""
+        """The Moses rules look one word ahead, and a hyphen ("@-@") joins its neighbours; only the Czech ones
+        look at the end of the sentence, so there nothing is settled before it."""
         symbols = self.pieces([t for t in tokens if t >= UNK], target=True)
         while symbols and symbols[-1].endswith(SEPARATOR):
             symbols.pop()
@@ -151,12 +151,10 @@ class Fairseq:
             return joined
         words = joined.split()
         last = len(words) - 1  # the first word left out
-        while last > 0 and HYPHEN in words[last - 1 : last + 1]:
-            last -= 1
         if last <= 0 or self._detokenizer.lang == "cs":
             return ""
         text, longer = (self._detokenized(" ".join(words[:end])) for end in (last, last + 1))
-        # what the next word clings to is no whole word yet
+        # what the next word clings to, or a hyphen joins to it, is no whole word yet
         whole = longer.startswith(text) and longer[len(text) :][:1].isspace()
         return text if whole else " ".join(text.split(" ")[:-1])
 

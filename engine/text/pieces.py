@@ -45,8 +45,9 @@ class Pieces:
         return self.decode(tokens)
 
     def settled(self, tokens: Sequence[int]) -> str:
-        """SentencePiece decodes from left to right; only an unfinished character's bytes may still change."""
-        text = self.decode(tokens).rstrip("\ufffd")
+        """SentencePiece decodes from left to right; only bytes of an unfinished character may still change,
+        and they end no word."""
+        text = self.decode(tokens)
         return text[: last_word(text)].rstrip()
 
     def words(self, tokens: Sequence[int], *, target: bool) -> list[int]:

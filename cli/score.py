@@ -1,0 +1,130 @@
+"""`convoy score`: how probable a model finds each line of a file, and the perplexity of all of them."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from tqdm import tqdm
+
+from cli import texts
+from cli.lines import read, writing
+from engine.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from engine.api import TextScore
+
+
+@dataclass(slots=True)
+class Sum:
+    """Of all lines so far. score: natural log-probability; tokens: with one end-of-sentence a line."""
+
+    lines: int = 0
+    tokens: int = 0
+    words: int = 0
+    score: float = 0.0
+
+    def add(self, scored: TextScore) -> None:
+        self.lines += 1
+        self.tokens += len(scored.token_scores)
+        self.words += scored.words
+        self.score += scored.total
+
+    def facts(self) -> dict[str, Any]:
+        """loss: bits a token; perplexity is 2 ** loss, and word_perplexity counts words and ends of lines."""
+        from engine.api import perplexity
+
+        return {
+            "lines": self.lines,
+            "tokens": self.tokens,
+            "words": self.words,
+            "score": self.score,
+            "loss": -self.score / math.log(2) / self.tokens,
+            "perplexity": perplexity(self.score, self.tokens),
+            "word_perplexity": perplexity(self.score, self.words + self.lines),
+        }
+
+
+def score(
+    bundle: Annotated[Path, typer.Argument(help="A bundle folder: a language model, or any other.")],
+    file: Annotated[Path, typer.Argument(help="One text a line; - for standard input.")],
+    source: Annotated[
+        Path | None, typer.Option(help="Sources, one a line: of a model that is no language model.")
+    ] = None,
+    output: texts.Output = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object a line, with every token's score.")
+    ] = False,
+    total: Annotated[bool, typer.Option("--total", help="Print the last line only.")] = False,
+    precision: texts.Precision = "fp32",
+    backend: texts.Backend = "onnx",
+    device: texts.Device = "cpu",
+    threads: texts.Threads = None,
+) -> None:
+    """Score texts: log-probability and perplexity of each line, then of all.
+
+    A line gives: natural log-probability, perplexity, text. Each is scored by itself and with its end. The
+    last line holds the number of tokens (one end a line among them), the loss in bits a token, perplexity.
+    """
+    place = texts.Place(bundle, precision, backend, device, threads)
+    found, waiting = Sum(), deque[str]()
+    with texts.opened(place, texts.Wish({"beam_size": 1})) as service, writing(output) as out:
+        name = service.models()[0].name
+        results = service.score_many(name, _pairs(file, source, waiting))
+        for scored in tqdm(results, unit="line", disable=not sys.stderr.isatty()):
+            found.add(scored)
+            text = waiting.popleft()
+            if not total:
+                out.write(_line(found.lines, text, scored, as_json=as_json) + "\n")
+        if not found.lines:
+            raise InvalidRequest(f"{file}: holds no line to score")
+        out.write(_last(found, as_json=as_json) + "\n")
+
+
+def _pairs(file: Path, source: Path | None, waiting: deque[str]) -> Iterator[tuple[str, str | None]]:
+    """Texts with their sources; each text is also put at the end of `waiting`."""
+    lines = read(None if str(file) == "-" else file)
+    if source is None:
+        for text in lines:
+            waiting.append(text)
+            yield text, None
+        return
+    for number, (line, of) in enumerate(zip_longest(lines, read(source)), 1):
+        if line is None or of is None:
+            shorter = file if line is None else source
+            raise InvalidRequest(f"{shorter} ends before line {number}: each text needs its own source")
+        waiting.append(line)
+        yield line, of
+
+
+def _line(number: int, text: str, scored: TextScore, *, as_json: bool) -> str:
+    if not as_json:
+        return f"{scored.total:.4f}\t{scored.perplexity:.2f}\t{text}"
+    found = {
+        "line": number,
+        "text": text,
+        "score": scored.total,
+        "perplexity": scored.perplexity,
+        "words": scored.words,
+        "tokens": scored.tokens,
+        "token_scores": scored.token_scores,
+    }
+    return json.dumps(found, ensure_ascii=False)
+
+
+def _last(found: Sum, *, as_json: bool) -> str:
+    facts = found.facts()
+    if as_json:
+        return json.dumps({"total": facts})
+    return (
+        f"{found.lines} lines, {found.tokens} tokens, loss {facts['loss']:.4f} (base 2), perplexity "
+        f"{facts['perplexity']:.2f}; {found.words} words, perplexity {facts['word_perplexity']:.2f} a word"
+    )

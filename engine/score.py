@@ -1,0 +1,150 @@
+"""Texts scored: how probable a model finds each token of a text.
+
+Scoring is decoding with every token forced, end-of-sentence last: incremental, batched and joining what is in
+flight like any other request. A language model scores a text by itself; any other model a target of a source.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+
+from engine.aio import generate_group
+from engine.engine import Engine
+from engine.errors import InvalidRequest
+from engine.plan import TextModel, check_text
+from engine.stream import flow
+from engine.types import DecodeOptions, Result, Timings
+
+
+@dataclass(frozen=True, slots=True)
+class TextScore:
+    """tokens: pieces of the text, end-of-sentence last; token_scores: log-probability (natural) of each.
+    words: of the text."""
+
+    tokens: list[str]
+    token_scores: list[float]
+    words: int
+    timings: Timings
+
+    @property
+    def total(self) -> float:
+        """Log-probability (natural) of the text and its end."""
+        return math.fsum(self.token_scores)
+
+    @property
+    def perplexity(self) -> float:
+        """By tokens, end-of-sentence included."""
+        return perplexity(self.total, len(self.token_scores))
+
+    @property
+    def word_perplexity(self) -> float:
+        """By words, and one for end-of-sentence; comparable between vocabularies."""
+        return perplexity(self.total, self.words + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Forced:
+    """One text, ready for the engine. source and target end with end-of-sentence."""
+
+    source: list[int]
+    target: list[int]
+
+    @property
+    def jobs(self) -> list[tuple[list[int], DecodeOptions]]:
+        inner = tuple(self.target[:-1])
+        return [
+            (self.source, DecodeOptions(beam_size=1, min_length=0, max_length_b=len(inner), prefix=inner))
+        ]
+
+    @property
+    def tokens(self) -> int:
+        return len(self.source)
+
+
+def perplexity(total: float, count: int) -> float:
+    """One over the geometric mean probability of `count` events that have this natural log-probability in
+    all; infinite where that is beyond all numbers."""
+    try:
+        return math.exp(-total / count)
+    except OverflowError:
+        return math.inf
+
+
+async def score(
+    engine: Engine,
+    model: TextModel,
+    texts: Sequence[str],
+    sources: Sequence[str] | None,
+    deadline: float = math.inf,
+) -> list[TextScore]:
+    """Score texts as one group: all are accepted or none. sources: one for each text; None: a language model.
+
+    Raises InvalidRequest on a text or source that is too long for the model, and on sources that are missing,
+    too many or not read at all; else what `generate_group` raises.
+    """
+    if sources is not None and len(sources) != len(texts):
+        raise InvalidRequest(f"{len(texts)} texts, but {len(sources)} sources: each text needs its own")
+    pairs = list(zip(texts, repeat(None) if sources is None else sources, strict=False))
+
+    def prepare() -> list[Forced]:
+        return [_forced(model, text, source) for text, source in pairs]
+
+    plans = await asyncio.to_thread(prepare)
+    results = await generate_group(engine, [job for plan in plans for job in plan.jobs], deadline)
+    return [_scored(model, plan, [result]) for plan, result in zip(plans, results, strict=True)]
+
+
+def score_many(
+    engine: Engine, model: TextModel, pairs: Iterable[tuple[str, str | None]]
+) -> Generator[TextScore]:
+    """Score (text, source) pairs in input order and in bounded memory; see `engine.stream.flow`."""
+    return flow(
+        engine,
+        pairs,
+        lambda pair: _forced(model, *pair),
+        lambda plan, results: _scored(model, plan, results),
+    )
+
+
+def _forced(model: TextModel, text: str, source: str | None) -> Forced:
+    check_text(text)
+    target = model.tokenizer.encode_target(text)
+    longest = model.limits.target
+    if len(target) > longest:
+        raise InvalidRequest(
+            f"the text has {len(target)} tokens; this model scores at most {longest}: split it"
+        )
+    return Forced(_source(model, source), [*target, model.eos])
+
+
+def _source(model: TextModel, source: str | None) -> list[int]:
+    if not model.limits.attention:
+        if source is not None:
+            raise InvalidRequest("a language model reads no source: leave it out")
+        return [model.eos]
+    if source is None:
+        raise InvalidRequest(
+            "this model scores targets of a source: give the source of each text (source_text, --source)"
+        )
+    check_text(source)
+    ids = [*model.tokenizer.encode(" ".join(source.split())), model.eos]
+    if len(ids) > model.limits.source:
+        raise InvalidRequest(
+            f"the source has {len(ids)} tokens; this model reads at most {model.limits.source}: split it"
+        )
+    return ids
+
+
+def _scored(model: TextModel, plan: Forced, results: Sequence[Result]) -> TextScore:
+    (result,) = results
+    (hypothesis,) = result.hypotheses
+    return TextScore(
+        tokens=model.tokenizer.pieces(plan.target, target=True),
+        token_scores=hypothesis.token_scores,
+        words=len(model.tokenizer.words(plan.target[:-1], target=True)),
+        timings=result.timings,
+    )

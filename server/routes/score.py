@@ -1,0 +1,138 @@
+"""POST /score: how probable a model finds texts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from typing import Any, Final
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field
+
+from engine.api import InvalidRequest, Service, TextScore, UnknownModel, perplexity, slowest
+from server.access import charge
+from server.house import deadline_of, house_of
+from server.intake import parameters, while_connected
+from server.languages import inward
+from server.routes.docs import TEXTS, errors, request_of
+from server.schemas import check_sizes, checked, finite, texts_of
+
+TASK: Final = "language-model"
+SOURCES: Final = TEXTS | {"description": "What each text is a translation of; nothing for a language model."}
+EXAMPLE: Final = {
+    "q": "Where is the station?",
+    "source_text": "Wo ist der Bahnhof?",
+    "source": "de",
+    "target": "en",
+}
+
+router = APIRouter()
+
+
+class ScoreRequest(BaseModel):
+    """Beside the texts `q` and `source_text`."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    model: str | None = Field(None, description="A model's name; else the first that fits.")
+    source: str | None = Field(None, description="Language of the sources; else any.")
+    target: str | None = Field(None, description="Language of the texts; else any.")
+    timings: bool = Field(False, description="Also answer seconds waited, encoded and decoded.")
+
+
+class Score(BaseModel):
+    """Natural logarithms; end-of-sentence is a text's last token."""
+
+    score: float | None
+    perplexity: float | None
+    words: int
+    tokens: list[str]
+    tokenScores: list[float]
+
+
+class ScoreAnswer(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    model: str
+    scores: Score | list[Score]
+    perplexity: float | None = Field(description="Of all tokens together.")
+    timings: dict[str, float] | None = None
+
+
+@router.post(
+    "/score",
+    response_model=ScoreAnswer,
+    responses=errors(400, 404, 413, 429, 503, 504),
+    openapi_extra=request_of(
+        {"q": TEXTS, "source_text": SOURCES} | ScoreRequest.model_json_schema()["properties"], ["q"], EXAMPLE
+    ),
+)
+async def score(request: Request) -> JSONResponse:
+    """Log-probability of a text, or of each of an array (JSON only), token by token, and the perplexity.
+
+    A language model scores texts by themselves; with `source_text` a translating model scores them as
+    translations. Texts are never split or shortened: one that is too long for the model is refused.
+    """
+    house = house_of(request)
+    deadline = deadline_of(request, house)
+    values = await parameters(request, house.settings.body_limit)
+    q = texts_of(values)
+    texts = check_sizes(q, house.settings.char_limit, house.settings.batch_limit)
+    sources = _sources(values, q)
+    if sources is not None:
+        given = sources[0] if isinstance(q, str) else sources
+        check_sizes(given, house.settings.char_limit, house.settings.batch_limit)
+    wish = checked(ScoreRequest, values)
+    model = _model(house.service, wish, translated=sources is not None)
+    await charge(request, [*texts, *(sources or [])])
+    results = await while_connected(request, house.service.score(model, texts, sources, deadline))
+    house.metrics.answered(model, results)
+    scores = [_score(result) for result in results]
+    total = math.fsum(result.total for result in results)
+    answer: dict[str, Any] = {
+        "model": model,
+        "scores": scores[0] if isinstance(q, str) else scores,
+        "perplexity": finite(perplexity(total, sum(len(result.tokens) for result in results))),
+    }
+    if wish.timings:
+        answer["timings"] = asdict(slowest([result.timings for result in results]))
+    return JSONResponse(answer)
+
+
+def _sources(values: dict[str, Any], q: str | list[str]) -> list[str] | None:
+    """`source_text` as a list; None where it is missing."""
+    given = values.get("source_text")
+    if given is None:
+        return None
+    if isinstance(q, str) and isinstance(given, str):
+        return [given]
+    if isinstance(q, list) and isinstance(given, list) and all(isinstance(text, str) for text in given):
+        if len(given) != len(q):
+            raise InvalidRequest(f"Invalid request: {len(q)} texts, but {len(given)} of source_text")
+        return given
+    raise InvalidRequest("Invalid request: source_text must be a string or an array of strings, as q is")
+
+
+def _model(service: Service, wish: ScoreRequest, *, translated: bool) -> str:
+    if wish.model is not None:
+        return wish.model
+    source, target = (inward(code) if code else None for code in (wish.source, wish.target))
+    if translated:
+        return service.pick("translate", source, target)
+    infos = service.models()
+    for info in infos:
+        if info.task == TASK and target in (None, info.target):
+            return info.name
+    known = ", ".join(f"{info.name} ({info.task})" for info in infos)
+    raise UnknownModel(f"no such language model; give source_text for other models. Loaded are: {known}")
+
+
+def _score(result: TextScore) -> dict[str, Any]:
+    return {
+        "score": finite(result.total),
+        "perplexity": finite(result.perplexity),
+        "words": result.words,
+        "tokens": result.tokens,
+        "tokenScores": result.token_scores,
+    }

@@ -1,0 +1,251 @@
+"""Hostile and damaged checkpoints: nothing in them is ever run, and each is one clear error."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import io
+import os
+import pickle
+import shutil
+import subprocess
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from engine.bundle import open_bundle
+from engine.errors import CheckpointError
+from export.fairseq import Settings, convert
+from tests.checkpoints import folder_of, namespace, refused, state
+from tests.golden_fixtures import SELECTION
+
+
+@pytest.fixture
+def made(tmp_path):
+    """Write a folder with dyn_noglu's dictionaries and a checkpoint of these parts."""
+    return lambda content, *, old=False: folder_of(tmp_path / "made", content, old=old)
+
+
+class Trap:
+    """Runs a function of the standard library when it is unpickled."""
+
+    def __init__(self, function, *arguments):
+        self.call = function, arguments
+
+    def __reduce__(self):
+        return self.call
+
+
+def traps(marker: Path) -> dict[str, Trap]:
+    """Each makes the folder `marker` when a pickle that holds it is loaded."""
+    code = f"__import__('os').mkdir({str(marker)!r})"
+    return {
+        "mkdir": Trap(os.mkdir, str(marker)),
+        "system": Trap(os.system, f"mkdir {marker}"),
+        "eval": Trap(eval, code),
+        "exec": Trap(exec, code),
+        "Popen": Trap(subprocess.Popen, ["mkdir", str(marker)]),
+        "getattr": Trap(getattr, Trap(__import__, "os"), "mkdir"),
+        "loads": Trap(pickle.loads, pickle.dumps(Trap(os.mkdir, str(marker)))),
+        "partial": Trap(functools.partial, os.mkdir, str(marker)),
+    }
+
+
+@pytest.mark.parametrize("old", [False, True])
+@pytest.mark.parametrize("place", ["model", "args", "extra_state", "nested"])
+@pytest.mark.parametrize("name", ["mkdir", "system", "eval", "exec"])
+def test_a_malicious_pickle_runs_nothing(made, tmp_path, old, place, name):
+    marker = tmp_path / "marker"
+    trap = traps(marker)[name]
+    content = {"args": namespace(), "model": state(), "extra_state": {}}
+    if place == "args":
+        content["args"] = argparse.Namespace(arch=trap)
+    elif place == "nested":
+        content["extra_state"] = {"train_iterator": [{"epoch": (1, {"deep": trap})}]}
+    else:
+        content[place] = {"a": trap}
+    path = made(content, old=old)
+    refused(path, rf"refers to (posix\.|nt\.|builtins\.)?{name}, which is not on the list")
+    assert not marker.exists()
+    torch.load(path / "model.pt", weights_only=False)  # the trap does work
+    assert marker.exists()
+
+
+@pytest.mark.parametrize("name", ["Popen", "getattr", "loads", "partial"])
+def test_other_ways_to_run_something_are_refused_by_name(made, tmp_path, name):
+    marker = tmp_path / "marker"
+    content = {"args": namespace(), "model": state(), "last_optimizer_state": traps(marker)[name]}
+    refused(made(content), rf"refers to \S*\b{name}, which is not on the list")
+    assert not marker.exists()
+
+
+# pickles written by hand: attributes of harmless classes must not lead further
+FORMS = {
+    "an attribute of a harmless class": b"cargparse\nNamespace.__init__.__globals__\n.",
+    "a stand-in's own name": b"cexport.checkpoint\nArguments\n.",
+    "a module": b"cos\nenviron\n.",
+    "the old opcode for instances": b"(S'echo'\nios\nsystem\n.",
+    "an extension": b"\x80\x02\x82\x01.",
+    "a call of a tensor's method": b"ctorch\nTensor.tofile\n.",
+}
+
+
+@pytest.mark.parametrize("form", list(FORMS))
+def test_pickles_written_by_hand_are_refused(made, form):
+    path = made({"args": namespace(), "model": state()}) / "model.pt"
+    with zipfile.ZipFile(path) as archive:
+        entries = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in entries.items():
+            archive.writestr(name, FORMS[form] if name.endswith("data.pkl") else content)
+    refused(path.parent, "not on the list|not a readable checkpoint")
+
+
+def test_harmless_classes_can_be_called_but_do_nothing(made, tmp_path):
+    """A stand-in takes any arguments and state, and keeps nothing that is later used."""
+    content = io.BytesIO()
+    torch.save({"args": namespace(), "model": state(), "extra_state": {"x": Called("numpy.dtype")}}, content)
+    path = made({}) / "model.pt"
+    path.write_bytes(content.getvalue())
+    assert convert(path.parent, tmp_path / "out").name == "out"
+
+
+class Called:
+    """Pickled as a call of numpy's dtype, with a state that would replace its attributes."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def __reduce__(self):
+        import numpy as np
+
+        return np.dtype, ("f8", False, True), (3, "<", None, None, None, -1, -1, 0)
+
+
+def test_other_classes_are_refused_by_name(made):
+    content = {"args": namespace(extra=argparse.ArgumentParser), "model": state()}
+    refused(made(content), r"argparse\.ArgumentParser, which is not on the list.*nothing was run")
+
+
+# Damage
+
+
+@pytest.fixture(scope="module", params=["old061_dyn_glu", "dyn_glu_fp16"])
+def damaged(request, tmp_path_factory):
+    """Import a checkpoint of the older or the zip format with other bytes."""
+    path = tmp_path_factory.mktemp("damage") / request.param
+    shutil.copytree(SELECTION / request.param, path)
+    content = (path / "checkpoint.pt").read_bytes()
+
+    def attempt(change):
+        (path / "checkpoint.pt").write_bytes(change(content))
+        out = path.parent / "out"
+        try:
+            open_bundle(convert(path, out).path)
+        except CheckpointError as error:
+            assert str(error).isprintable()
+            failed = True
+        else:
+            shutil.rmtree(out)
+            failed = False
+        assert [p.name for p in path.parent.iterdir()] == [path.name]
+        return failed
+
+    attempt.size = len(content)
+    return attempt
+
+
+SLOW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@SLOW
+@given(share=st.floats(0, 1, exclude_max=True))
+@example(share=0.0)
+@example(share=0.00001)
+@example(share=0.004)
+def test_a_truncated_checkpoint_is_one_clear_error(damaged, share):
+    assert damaged(lambda content: content[: int(len(content) * share)])
+
+
+@SLOW
+@given(
+    st.lists(
+        # the pickles lie at the beginning; the rest is numbers
+        st.tuples(
+            st.one_of(st.integers(0, 299), st.integers(0, 19_999), st.integers(0, 500_000)),
+            st.integers(0, 255),
+        ),
+        min_size=1,
+        max_size=20,
+    )
+)
+def test_a_damaged_checkpoint_is_one_clear_error_or_still_a_whole_bundle(damaged, changes):
+    def change(content):
+        broken = bytearray(content)
+        for place, value in changes:
+            broken[place % len(broken)] = value
+        return bytes(broken)
+
+    damaged(change)
+
+
+def with_pickle(content, change):
+    """A checkpoint in zip format whose pickle is another, with right checksums."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(made, "w") as new:
+        for entry in old.namelist():
+            data = old.read(entry)
+            new.writestr(entry, change(data) if entry.endswith("data.pkl") else data)
+    return made.getvalue()
+
+
+PLACES = st.tuples(st.integers(0, 100_000), st.integers(0, 255))
+
+
+@pytest.mark.parametrize("damaged", ["dyn_glu_fp16"], indirect=True)
+@SLOW
+@given(st.lists(PLACES, min_size=1, max_size=8))
+def test_any_other_pickle_in_a_whole_zip_is_one_clear_error_or_a_whole_bundle(damaged, changes):
+    def change(data):
+        broken = bytearray(data)
+        for place, value in changes:
+            broken[place % len(broken)] = value
+        return bytes(broken)
+
+    damaged(lambda content: with_pickle(content, change))
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+def test_one_wrong_bit_among_the_numbers_of_a_zip_is_noticed(made, share):
+    path = made({"args": namespace(), "model": state()}) / "model.pt"
+    content = bytearray(path.read_bytes())
+    with zipfile.ZipFile(path) as archive:
+        largest = max(archive.infolist(), key=lambda entry: entry.file_size)
+    content[largest.header_offset + 100 + int(share * (largest.file_size - 100))] ^= 1
+    path.write_bytes(content)
+    refused(path.parent, "damaged or incomplete.*checksum")
+
+
+@SLOW
+@given(
+    content=st.binary(max_size=200), name=st.sampled_from(["dict.src.txt", "dict.tgt.txt", "code", "a.model"])
+)
+@example(content=b"", name="code")
+@example(content=b"#version:", name="code")
+@example(content=b"#version: \n", name="code")
+@example(content=b"<s> 1\n<s> 2 #fairseq:overwrite\n", name="dict.src.txt")
+def test_any_other_bytes_as_a_text_file_are_one_clear_error(tmp_path_factory, content, name):
+    path = tmp_path_factory.mktemp("text") / "made"
+    folder_of(path, {"args": namespace(), "model": state()})
+    (path / name).write_bytes(content)
+    try:
+        convert(path, path.parent / "out", Settings())
+    except CheckpointError as error:
+        assert path.name in str(error)
+        assert not (path.parent / "out").exists()
+    else:
+        assert name == "code"  # a line of two words is a rule, whatever they are

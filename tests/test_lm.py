@@ -1,0 +1,450 @@
+"""Language models: the reference's fixture, adaptive softmax and input by loops, and the importer."""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from engine.bundle import open_bundle
+from engine.config import ModelConfig
+from engine.engine import Engine
+from engine.errors import CheckpointError, ConfigError, InvalidRequest
+from engine.executors import Placement, open_executors
+from engine.lane import Lane
+from engine.models import build, load
+from engine.models.adaptive import AdaptiveInput, AdaptiveSoftmax
+from engine.stacks import AdaptiveConfig, Bands
+from engine.types import DecodeOptions, Limits, Request, Result
+from export.fairseq import convert
+from export.lightconv_lm import ARCHITECTURES, SOFTMAX, model_config, model_weights, options
+from export.onnx import add_graphs
+from tests.golden_fixtures import SHARED, fixture, folder, imported
+from tests.models import CONFIGS, executor, model, sessions, weights
+
+EOS, PAD = 2, 1
+NAME = "lm_adaptive"
+needs_fixture = pytest.mark.skipif(folder(NAME) is None, reason=f"no {SHARED.name}/{NAME}")
+
+
+def forced(tokens: list[int]) -> DecodeOptions:
+    """Every token of a text that ends with end-of-sentence."""
+    inner = tuple(tokens[:-1])
+    return DecodeOptions(beam_size=1, min_length=0, max_length_b=len(inner), prefix=inner)
+
+
+def decode(lane: Lane, wanted: list[DecodeOptions], each: int = 3) -> list[Result]:
+    """Requests join a few at a time while others are at any step."""
+    found: dict[int, Result] = {}
+    waiting = [Request([EOS], o, lambda r, i=i: found.__setitem__(i, r)) for i, o in enumerate(wanted)]
+    while waiting or lane.active:
+        joining = [waiting.pop(0) for _ in range(min(each, lane.free, len(waiting)))]
+        if joining:
+            lane.admit(joining)
+        lane.step()
+    return [found[i] for i in range(len(wanted))]
+
+
+def lane_of(executor) -> Lane:
+    return Lane(executor, lambda request, outcome: request.reply(outcome))
+
+
+# the reference
+
+
+@pytest.fixture(scope="module")
+def bundle():
+    return add_graphs(imported(NAME))
+
+
+@needs_fixture
+@torch.no_grad()
+def test_a_full_pass_equals_the_reference_in_every_log_probability(bundle):
+    net, arrays = load(bundle.config, bundle.weights()), fixture(NAME).arrays
+    features, attention = net.decode(torch.from_numpy(arrays["prev"]), {}, None)
+    real = arrays["target"] != PAD
+    assert attention is None
+    np.testing.assert_allclose(net.log_probs(features).numpy()[real], arrays["lprobs"][real], atol=1e-4)
+
+
+@needs_fixture
+@pytest.mark.parametrize("backend", ["onnx", "onnx-pure", "torch"])
+def test_forced_steps_in_flight_score_as_the_reference(bundle, backend):
+    (executor,) = open_executors(bundle, Placement(backend=backend, threads=1, lanes=((2, 4),)))
+    golden = fixture(NAME).golden
+    results = decode(lane_of(executor), [forced(tokens) for tokens in golden["seqs"]])
+    for result, tokens, wanted, total in zip(
+        results, golden["seqs"], golden["token_logprobs"], golden["sentence_logprob"], strict=True
+    ):
+        (hypothesis,) = result.hypotheses
+        assert [*hypothesis.tokens, EOS] == tokens
+        np.testing.assert_allclose(hypothesis.token_scores, wanted, atol=1e-4)
+        assert sum(hypothesis.token_scores) == pytest.approx(total, abs=1e-3)
+
+
+@needs_fixture
+def test_a_prefix_is_continued_as_the_reference_does(bundle):
+    (executor,) = open_executors(bundle, Placement(threads=1, lanes=((3, 4),)))
+    wanted = fixture(NAME).golden["generate_beam3_maxb30"]
+    assert len(wanted) >= 5
+    asked = [DecodeOptions(beam_size=3, n_best=3, max_length=30, prefix=tuple(w["prefix"])) for w in wanted]
+    for result, want in zip(decode(lane_of(executor), asked), wanted, strict=True):
+        assert [[*h.tokens, EOS] for h in result.hypotheses] == [h["tokens"] for h in want["hyps"]]
+        for ours, theirs in zip(result.hypotheses, want["hyps"], strict=True):
+            assert ours.score == pytest.approx(theirs["score"], abs=1e-4)
+            np.testing.assert_allclose(ours.token_scores, theirs["pos"], atol=1e-4)
+
+
+@needs_fixture
+def test_the_bundle_of_a_language_model_has_one_dictionary_and_no_encoder(bundle):
+    assert (bundle.task, bundle.source, bundle.target) == ("language-model", "und", "und")
+    assert bundle.config.encoder is None
+    graphs = [name for name in bundle.files() if name.startswith("onnx/")]
+    assert {"onnx/step.fp32.onnx", "onnx/step.int8.onnx"} <= set(graphs)
+    assert all(name.startswith("onnx/step.") for name in graphs)
+    assert [n for n in bundle.files() if n.startswith("dict")] == ["dict.txt"]
+    with (folder(NAME) / "dict.txt").open() as lines:
+        assert bundle.config.target_vocab == 4 + sum(1 for _ in lines)
+
+
+# adaptive softmax and input, by loops
+
+
+def log_softmax(logits: np.ndarray) -> np.ndarray:
+    shifted = logits - logits.max()
+    return shifted - np.log(np.exp(shifted).sum())
+
+
+def by_loops(w: dict[str, np.ndarray], x: np.ndarray, edges: list[int], *, tied: bool, backwards: bool):
+    """Log-probabilities of one feature vector, in float64, as REFERENCE.md section 3 says it."""
+    table = "decoder.embed_tokens.embeddings"
+    if tied:
+        head = np.concatenate([w[f"{table}.0.0.weight"] @ x, w[f"{SOFTMAX}.head.class_proj.weight"] @ x])
+    else:
+        head = w[f"{SOFTMAX}.head.weight"] @ x
+    head = log_softmax(head)
+    scores = list(head[: edges[0]])
+    for tail in range(len(edges) - 1):
+        inner = w[f"{table}.{tail + 1}.1.weight"].T if backwards else w[f"{SOFTMAX}.tail.{tail}.0.weight"]
+        outer = w[f"{table}.{tail + 1}.0.weight"] if tied else w[f"{SOFTMAX}.tail.{tail}.2.weight"]
+        assert len(outer) == edges[tail + 1] - edges[tail]
+        scores += list(head[edges[0] + tail] + log_softmax(outer @ (inner @ x)))
+    return np.array(scores)
+
+
+@pytest.mark.parametrize("name", ["lm adaptive softmax", "lm adaptive", "lm tied", "lm tied projections"])
+@torch.no_grad()
+def test_the_adaptive_softmax_equals_loops_and_is_a_distribution(name):
+    config, net = CONFIGS[name], model(name)
+    adaptive = config.adaptive
+    edges = [*adaptive.softmax.cutoffs, config.target_vocab]
+    features = torch.randn(3, 2, config.decoder.feature_dim, generator=torch.Generator().manual_seed(1))
+    heat = torch.tensor([0.5, 1.0, 2.0])
+    found = net.log_probs(features, heat).numpy()
+    np.testing.assert_allclose(np.exp(found).sum(-1), 1.0, atol=1e-5)
+    kinds = {"tied": adaptive.tie_weights, "backwards": adaptive.tie_projections}
+    for slot in range(3):
+        for beam in range(2):
+            x = (features[slot, beam] / heat[slot]).numpy().astype(np.float64)
+            np.testing.assert_allclose(
+                found[slot, beam], by_loops(weights(name), x, edges, **kinds), atol=1e-5
+            )
+
+
+@pytest.mark.parametrize("name", ["lm adaptive input", "lm adaptive", "lm tied"])
+@torch.no_grad()
+def test_the_adaptive_input_looks_each_token_up_in_its_own_band(name):
+    config, w = CONFIGS[name], weights(name)
+    edges = [0, *config.adaptive.input.cutoffs, config.target_vocab]
+    tokens = torch.arange(config.target_vocab).view(1, -1)
+    found = model(name).decoder.embed_tokens(tokens)[0].numpy()
+    for token in range(config.target_vocab):
+        band = max(i for i, edge in enumerate(edges) if token >= edge)
+        table = f"decoder.embed_tokens.embeddings.{band}"
+        want = w[f"{table}.1.weight"] @ w[f"{table}.0.weight"][token - edges[band]]
+        np.testing.assert_allclose(found[token], want, atol=1e-5)
+
+
+def test_the_bands_of_a_factor_get_narrower_and_the_tied_weights_are_held_once():
+    adaptive = AdaptiveInput(Bands((12, 28)), 47, (32, 32), PAD)
+    assert [tuple(adaptive.rows(band).shape) for band in range(3)] == [(12, 32), (16, 8), (19, 2)]
+    softmax = AdaptiveSoftmax(Bands((12, 28)), 47, 32, adaptive, tie_projections=True)
+    held = {id(p) for p in adaptive.parameters()}
+    assert [n for n, p in softmax.named_parameters() if id(p) not in held] == ["head.class_proj.weight"]
+
+
+def test_a_model_drawn_at_random_has_a_zero_row_for_padding_in_the_first_band_only():
+    net = build(CONFIGS["lm tied"])
+    net.initialise(seed=3)
+    tables = [net.decoder.embed_tokens.rows(band) for band in range(3)]
+    assert not tables[0][PAD].any()
+    assert all(table.abs().sum(1).count_nonzero() == len(table) - (not i) for i, table in enumerate(tables))
+
+
+@pytest.mark.parametrize("name", ["lm shared", "lm adaptive", "lm tied projections"])
+def test_int8_scores_are_close_to_fp32(name):
+    from engine.executors.onnx import OnnxExecutor
+
+    rng = np.random.default_rng(0)
+    texts = [[*rng.integers(4, 47, n).tolist(), EOS] for n in (0, 1, 5, 17, 30)]
+    full, quantised = (
+        decode(lane_of(OnnxExecutor(sessions(name, precision), 1, 3)), [forced(t) for t in texts])
+        for precision in ("fp32", "int8")
+    )
+    for a, b in zip(full, quantised, strict=True):
+        np.testing.assert_allclose(
+            a.hypotheses[0].token_scores, b.hypotheses[0].token_scores, atol=0.3, rtol=0.05
+        )
+
+
+# configurations
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "complaint"),
+    [
+        ("lm plain", {"source_vocab": 50}, "one vocabulary"),
+        ("lm plain", {"share_embeddings": True}, "need an encoder"),
+        ("lm plain", {"encoder": CONFIGS["glu"].encoder}, "lightconv_lm has no encoder"),
+        ("glu", {"encoder": None}, "dynamicconv needs an encoder"),
+        ("glu", {"adaptive": AdaptiveConfig(Bands((9,)))}, "belong to language models"),
+        ("slicenet language model", {"adaptive": AdaptiveConfig(Bands((9,)))}, "neither adaptive softmax"),
+        ("lm plain", {"adaptive": AdaptiveConfig()}, "needs bands of softmax or input"),
+        ("lm plain", {"adaptive": AdaptiveConfig(Bands(()))}, "one at least"),
+        ("lm plain", {"adaptive": AdaptiveConfig(Bands((9, 9)))}, "must rise"),
+        (
+            "lm plain",
+            {"adaptive": AdaptiveConfig(input=Bands((47,)))},
+            "adaptive input: cutoffs .* must rise",
+        ),
+        ("lm plain", {"adaptive": AdaptiveConfig(Bands((9,), 64.0))}, "leaves the last band no width"),
+        ("lm plain", {"adaptive": AdaptiveConfig(Bands((9,)), tie_weights=True)}, "the same bands"),
+        ("lm tied", {"adaptive": AdaptiveConfig(Bands((9,)), tie_projections=True)}, "needs tie_weights"),
+        ("lm adaptive", {"adaptive": AdaptiveConfig(Bands((9,))), "share_output": True}, "see tie_weights"),
+    ],
+)
+def test_an_impossible_language_model_is_refused_by_name(name, changes, complaint):
+    with pytest.raises(ConfigError, match=complaint):
+        replace(CONFIGS[name], **changes)
+
+
+@pytest.mark.parametrize(
+    ("adaptive", "complaint"),
+    [
+        (3, "config.adaptive must be of type object"),
+        ({"flux": 1}, "adaptive has unknown keys"),
+        ({"softmax": {"factor": 4}}, "adaptive.softmax lacks the key 'cutoffs'"),
+        ({"softmax": {"cutoffs": [9.5]}}, "must hold whole numbers"),
+    ],
+)
+def test_an_adaptive_configuration_of_another_form_is_refused(adaptive, complaint):
+    data = json.loads(json.dumps(CONFIGS["lm tied"].to_dict())) | {"adaptive": adaptive}
+    with pytest.raises(ConfigError, match=complaint):
+        ModelConfig.from_dict(data)
+
+
+def test_an_ensemble_never_mixes_language_models_with_others():
+    with pytest.raises(ConfigError, match="member 1 is a language model, unlike member 0"):
+        replace(
+            CONFIGS["lm ensemble"], members=(replace(CONFIGS["glu"], source_vocab=47), CONFIGS["lm plain"])
+        )
+
+
+def test_what_needs_attention_is_refused_where_there_is_no_source():
+    limits = Limits(5, 40, 39, 47, attention=False)
+    DecodeOptions().check(limits)
+    for wish in ({"alignment": True}, {"coverage_penalty": 0.5}):
+        with pytest.raises(InvalidRequest, match="a source to attend to"):
+            DecodeOptions(**wish).check(limits)
+
+
+def test_an_engine_refuses_a_source_that_its_language_model_would_not_read():
+    engine = Engine([executor("torch", "lm plain", 2, 1)])
+    options = DecodeOptions(beam_size=2)
+    engine.submit([Request([EOS], options, print)])
+    with pytest.raises(InvalidRequest, match="end-of-sentence alone: text is its prefix"):
+        engine.submit([Request([5, EOS], options, print)])
+    engine.stop(drain=False)
+
+
+# the importer
+
+
+@pytest.mark.parametrize("arch", sorted(ARCHITECTURES))
+def test_absent_options_take_the_defaults_of_the_reference(arch):
+    path = SHARED.parent / "arch_defaults.json"
+    if not path.exists():
+        pytest.skip(f"no {path.name}")
+    values, problems = options({"arch": arch})
+    wanted = json.loads(path.read_text("utf-8"))[arch]
+    assert not problems
+    assert values["max_target_positions"] == wanted["tokens_per_sample"]
+    shared = set(values) & set(wanted) - {"max_target_positions"}
+    assert len(shared) >= 15
+    assert {name: values[name] for name in shared} == {name: wanted[name] for name in shared}
+
+
+GIVEN = {
+    "arch": "lightconv_lm",
+    "task": "language_modeling",
+    "decoder_embed_dim": 32,
+    "decoder_conv_dim": 32,
+    "decoder_ffn_embed_dim": 40,
+    "decoder_layers": 2,
+    "decoder_attention_heads": 4,
+    "decoder_kernel_size_list": [3],
+    "tokens_per_sample": 40,
+}
+TIED = {
+    "adaptive_input": True,
+    "adaptive_input_cutoff": "12,28",
+    "adaptive_softmax_cutoff": "12,28",
+    "adaptive_softmax_factor": 4.0,
+    "tie_adaptive_weights": True,
+    "tie_adaptive_proj": True,
+}
+
+
+def config_of(**changes) -> ModelConfig:
+    config, problems = model_config(GIVEN | changes, 47, 47)
+    assert config is not None, problems
+    return config
+
+
+def test_options_become_a_configuration():
+    plain = config_of()
+    assert plain.adaptive is None
+    assert plain.decoder.kernel_sizes == (3, 3)
+    assert (plain.decoder.normalize_before, plain.decoder.final_norm) == (True, False)
+    assert plain.max_target == 40
+    assert config_of(max_target_positions=99).max_target == 99
+    assert config_of(share_decoder_input_output_embed=True).share_output
+    tied = config_of(**TIED, share_decoder_input_output_embed=True)
+    assert tied.adaptive == AdaptiveConfig(Bands((12, 28)), Bands((12, 28)), True, True)
+    assert not tied.share_output
+    loose = config_of(tie_adaptive_proj=True, adaptive_softmax_cutoff=[12, 47], adaptive_softmax_factor=2)
+    assert loose.adaptive == AdaptiveConfig(Bands((12,), 2.0))
+
+
+@pytest.mark.parametrize("text", ["12,28", "[12, 28]", "(12, 28,)", [12, 28], (12, 28)])
+def test_cutoffs_are_read_in_every_form_and_never_evaluated(text):
+    assert config_of(adaptive_softmax_cutoff=text).adaptive.softmax.cutoffs == (12, 28)
+
+
+def test_all_that_is_wrong_with_the_options_comes_in_one_answer():
+    config, problems = model_config(
+        GIVEN
+        | {
+            "adaptive_softmax_cutoff": "print(1)",
+            "adaptive_input": True,
+            "adaptive_input_cutoff": None,
+            "character_embeddings": True,
+            "add_bos_token": True,
+            "decoder_kernel_size_list": [3, 3, 3],
+        },
+        47,
+        47,
+    )
+    assert config is None
+    for part in (
+        "adaptive_softmax_cutoff = 'print(1)' is not understood",
+        "adaptive_input_cutoff = None is not understood",
+        "character_embeddings = True is not supported",
+        "add_bos_token = True is not supported",
+        "decoder_kernel_size_list has 3 widths for 2 layers",
+    ):
+        assert part in problems
+
+
+def saved(path: Path, options: dict, *, change=None) -> Path:
+    """A folder as fairseq leaves it: tied weights under both names, and what is never read."""
+    path.mkdir()
+    config = config_of(**options)
+    net = build(config)
+    net.initialise(seed=5)
+    state = net.state_dict()  # holds shared tensors under every name
+    state |= {"decoder.version": torch.ones(1), "decoder.embed_positions._float_tensor": torch.ones(1)}
+    state["decoder.layers.0.conv.conv_bias"] = torch.randn(1, 1, 32)
+    if config.adaptive and config.adaptive.softmax:
+        state[f"{SOFTMAX}.version"] = torch.ones(1, dtype=torch.int64)
+        state["decoder.embed_tokens._float_tensor"] = torch.ones(1)
+    if change:
+        change(state)
+    torch.save({"args": Namespace(**GIVEN, **options), "model": state}, path / "model.pt")
+    (path / "dict.txt").write_text("".join(f"w{i} {99 - i}\n" for i in range(43)))
+    return path
+
+
+@pytest.mark.parametrize("chosen", [{}, TIED, TIED | {"tie_adaptive_proj": False}])
+@torch.no_grad()
+def test_an_imported_model_computes_what_was_saved(tmp_path, chosen):
+    bundle = convert(saved(tmp_path / "in", chosen), tmp_path / "out")
+    net = build(config_of(**chosen))
+    net.initialise(seed=5)
+    tokens = torch.randint(4, 47, (2, 9), generator=torch.Generator().manual_seed(0))
+    ours = load(bundle.config, bundle.weights())
+    torch.testing.assert_close(*(m.log_probs(m.decode(tokens, {}, None)[0]) for m in (ours, net)))
+    names = set(bundle.weights())
+    assert f"{SOFTMAX}.tail.0.2.weight" not in names
+    assert (f"{SOFTMAX}.tail.0.0.weight" in names) == (chosen.get("tie_adaptive_proj") is False)
+
+
+def differs(name):
+    def change(state):
+        state[name] = state[name] + 1
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (differs(f"{SOFTMAX}.tail.1.2.weight"), "tail.1.2.weight differs from .*embeddings.2.0.weight"),
+        (differs(f"{SOFTMAX}.tail.0.0.weight"), "tail.0.0.weight differs from .*embeddings.1.1.weight"),
+        (
+            differs(f"{SOFTMAX}.head.word_proj.weight"),
+            "word_proj.weight differs from .*embeddings.0.0.weight",
+        ),
+        (lambda state: state.pop(f"{SOFTMAX}.version"), "version is missing"),
+        (lambda state: state.pop(f"{SOFTMAX}.head.class_proj.weight"), "class_proj.weight is missing"),
+        (lambda state: state.update(more=torch.ones(1)), "more is not part of the model"),
+    ],
+)
+def test_weights_that_do_not_fit_are_refused_by_name(tmp_path, change, complaint):
+    with pytest.raises(CheckpointError, match=complaint):
+        convert(saved(tmp_path / "in", TIED, change=change), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_several_language_models_become_an_ensemble(tmp_path):
+    source = saved(tmp_path / "in", {})
+    (source / "model.pt").rename(source / "a.pt")
+    (saved(tmp_path / "more", TIED) / "model.pt").rename(source / "b.pt")
+    from export.fairseq import Settings
+
+    bundle = add_graphs(convert(source, tmp_path / "out", Settings(checkpoints=("a.pt", "b.pt"))))
+    assert not open_bundle(tmp_path / "out").config.reads_source
+    tokens = [8, 30, 46, 5, EOS]
+    previous = torch.tensor([[EOS, *tokens[:-1]]])
+    with torch.no_grad():
+        nets = [build(config_of(**chosen)) for chosen in ({}, TIED)]
+        for net in nets:
+            net.initialise(seed=5)
+        each = torch.stack([n.log_probs(n.decode(previous, {}, None)[0]).exp() for n in nets])
+    want = each.mean(0).log()[0].gather(1, torch.tensor(tokens)[:, None])[:, 0]
+    (executor,) = open_executors(bundle, Placement(threads=1, lanes=((1, 1),)))
+    (result,) = decode(lane_of(executor), [forced(tokens)])
+    np.testing.assert_allclose(result.hypotheses[0].token_scores, want.numpy(), atol=1e-4)
+
+
+def test_weights_are_read_from_a_state_dictionary_without_the_copies(tmp_path):
+    config = config_of(**TIED)
+    state = {name: torch.randn(p.shape) for name, p in build(config).named_parameters()}
+    found, problems = model_weights({**state, f"{SOFTMAX}.version": torch.ones(1)}, config)
+    assert not problems
+    assert set(found) == set(state)
