@@ -6,7 +6,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --onl
 SOURCE := engine server export cli training convoy_client tests
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test lint types tests test-mutants native bench wheel format clean
+.PHONY: help serve test lint types tests test-mutants test-containers test-faults native bench wheel format clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +28,12 @@ tests: $(VENV)/test
 
 test-mutants: $(VENV)/test  ## inject faults into the code; each must make a test fail
 	$(BIN)/python tests/mutants.py
+
+test-containers: $(VENV)/test  ## build the CPU image, run compose, kill it and see it come back (needs Docker)
+	$(BIN)/python -m pytest -q -rs -s -m containers tests/test_containers.py
+
+test-faults: $(VENV)/test  ## break things on purpose: minutes
+	$(BIN)/python -m pytest -q -rs -m faults
 
 native:  ## build the C++ operators again (installing builds them too, where a compiler is)
 	$(PYTHON) engine/native/build.py

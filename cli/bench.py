@@ -32,7 +32,7 @@ def bench(
     beams: Annotated[str, typer.Option(help="Comma separated beam sizes.")] = "1,5",
     sentences: Annotated[str, typer.Option(help="Comma separated, at most 32 in flight.")] = "1,8,32",
     threads: Annotated[int, typer.Option(min=1, help="Threads of the numeric library.")] = 1,
-    backend: Annotated[str, typer.Option(help="onnx or torch.")] = "onnx",
+    backend: Annotated[str, typer.Option(help="onnx, onnx-native, onnx-pure or torch.")] = "onnx",
     device: Annotated[str, typer.Option(help="cpu, or cuda with --backend torch.")] = "cpu",
     steps: Annotated[int, typer.Option(min=2, help="Decoding steps of one run.")] = 32,
     source: Annotated[int, typer.Option(min=2, help="Source tokens of each sentence.")] = 24,

@@ -32,6 +32,7 @@ def evaluate(
     limit: Annotated[int | None, typer.Option(min=1, help="Only so many first lines.")] = None,
     output: Annotated[Path | None, typer.Option(help="Also write the model's texts here.")] = None,
     truncate: Annotated[bool, typer.Option("--truncate", help="Shorten sources that are too long.")] = False,
+    replace_unk: texts.ReplaceUnk = False,
     precision: texts.Precision = "fp32",
     backend: texts.Backend = "onnx",
     device: texts.Device = "cpu",
@@ -52,7 +53,7 @@ def evaluate(
         raise InvalidRequest(f"{source}: holds no line to evaluate")
     place = texts.Place(model, precision, backend, device, threads)
     began = time.monotonic()
-    scores, made = score(place, texts.Wish(given(decode), truncate=truncate), pairs)
+    scores, made = score(place, texts.Wish(given(decode), truncate=truncate, replace_unk=replace_unk), pairs)
     found = {name: round(value, 2) for name, value in scores.items()}
     found |= {"lines": len(pairs), "seconds": round(time.monotonic() - began, 1)}
     if output:

@@ -41,14 +41,27 @@ def _decode(stream: IO[bytes], name: str) -> Iterator[str]:
 def writing(path: Path | None) -> Iterator[TextIO]:
     """A stream to a file that appears complete or not at all, or to standard output."""
     if path is None:
-        sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
+        # a reader at the other end of a pipe gets each line when it is made
+        sys.stdout.reconfigure(encoding="utf-8", newline="\n", line_buffering=True)  # type: ignore[union-attr]
         yield sys.stdout
         sys.stdout.flush()
         return
+    with _replacing(path) as partial, partial.open("w", encoding="utf-8", newline="\n") as out:
+        yield out
+
+
+def write(path: Path, content: bytes) -> None:
+    """The whole file or nothing."""
+    with _replacing(path) as partial:
+        partial.write_bytes(content)
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """A file beside `path` that takes its place when all went well."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        with partial.open("w", encoding="utf-8", newline="\n") as out:
-            yield out
+        yield partial
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)

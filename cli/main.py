@@ -27,6 +27,8 @@ COMMANDS: Final = (
     "serve",
     "translate",
     "summarize",
+    "score",
+    "keys",
     "inspect",
     "evaluate",
     "bench",
@@ -43,14 +45,21 @@ BAD_INPUT: Final = (
     OSError,
     UnicodeDecodeError,
 )
-EXTRAS: Final = {"torch": "torch", "onnx": "torch", "sacrebleu": "train", "rouge_score": "train"}
+EXTRAS: Final = {
+    "httpx": "client",
+    "torch": "torch",
+    "onnx": "torch",
+    "sacrebleu": "train",
+    "rouge_score": "train",
+}
 SETTINGS: Final[dict[str, Any]] = {"add_completion": False, "rich_markup_mode": None}
 
 
 class Commands(TyperGroup):
     """Imports a command's module only when it is run or listed, so that each starts fast.
 
-    A module offers the command by its name, or `build()` where its flags take heavy imports to know.
+    A module offers the command by its name, `build()` where its flags take heavy imports to know, or a
+    `table` of commands of its own.
     """
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -60,6 +69,8 @@ class Commands(TyperGroup):
         if cmd_name not in COMMANDS:
             return None
         module = import_module(f"cli.{cmd_name}")
+        if hasattr(module, "table"):
+            return typer.main.get_command(module.table)
         one = typer.Typer(**SETTINGS)
         one.command(cmd_name)(module.build() if hasattr(module, "build") else getattr(module, cmd_name))
         return typer.main.get_command(one)
@@ -77,7 +88,7 @@ class Commands(TyperGroup):
 table = typer.Typer(
     cls=Commands,
     context_settings={"auto_envvar_prefix": "CONVOY", "help_option_names": ["-h", "--help"]},
-    **SETTINGS,
+    **SETTINGS | {"add_completion": True},
 )
 
 

@@ -175,7 +175,7 @@ def _ignore(outcome: Outcome) -> None:
 def _sources(bundle: Bundle, lines: Sequence[str], lengths: Sequence[int]) -> list[list[int]]:
     """Sources of exactly these lengths, end-of-sentence included: words of the lines, joined and cut."""
     tokenizer = open_tokenizer(bundle)
-    words = cycle([token for line in lines for token in tokenizer.encode(line)] or [bundle.config.unk])
+    words = cycle([token for line in lines for token in tokenizer.encode(line)] or [bundle.config.eos])
     return [[*islice(words, n - 1), bundle.config.eos] for n in lengths]
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
 from cli.flags import extend, given
 from engine.errors import InvalidRequest
+
+SECRET: Final = frozenset({"api_keys", "metrics_auth_token", "docs_auth_token", "admin_token"})  # never repeated
 
 
 def serve(**flags: Any) -> None:
@@ -54,4 +56,5 @@ def _shown(default: Any) -> str:
 def _fault(error: Any) -> str:
     name = str(error["loc"][0]) if error["loc"] else "settings"
     flag = name.replace("_", "-")
-    return f"--{flag} (CONVOY_{name.upper()}): {error['msg']}, not {error['input']!r}"
+    given = "" if name in SECRET else f", not {error['input']!r}"
+    return f"--{flag} (CONVOY_{name.upper()}): {error['msg']}{given}"

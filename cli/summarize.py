@@ -6,15 +6,18 @@ from typing import Annotated, Any
 
 import typer
 
-from cli import texts
+from cli import remote, texts
 from cli.flags import decode_flags, given
 
 
 @decode_flags
 def summarize(
-    model: texts.Model,
-    source: texts.Input = None,
+    file: texts.File = None,
+    lines: texts.Input = None,
     output: texts.Output = None,
+    url: texts.Url = None,
+    api_key: texts.ApiKey = None,
+    model: texts.Model = None,
     scores: texts.Scores = False,
     as_json: texts.AsJson = False,
     prefix: Annotated[str, typer.Option(help="What each summary begins with.")] = "",
@@ -25,9 +28,12 @@ def summarize(
     backend: texts.Backend = "onnx",
     device: texts.Device = "cpu",
     threads: texts.Threads = None,
+    timeout: texts.Timeout = 300.0,
+    concurrency: texts.Concurrency = 16,
     **decode: Any,
 ) -> None:
     """Summarize documents, one a line, in order; see --truncate for those that are too long."""
-    place = texts.Place(model, precision, backend, device, threads)
+    server = remote.Server(url, api_key, timeout, concurrency) if url else None
+    job = texts.job_of("summarize", texts.Place(model, precision, backend, device, threads), server)
     wish = texts.Wish(given(decode), prefix, truncate=truncate)
-    texts.pipe(place, "summarize", wish, source, texts.Form(output, scores, as_json))
+    texts.pipe(job, wish, texts.lines_of(file, lines), texts.Form(output, scores, as_json))

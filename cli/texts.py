@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
 import typer
 from tqdm import tqdm
 
+from cli import complete, remote
 from cli.lines import read, writing
+from cli.remote import Server
+from engine.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from engine.api import Service, TextOptions, TextResult
@@ -22,11 +25,36 @@ if TYPE_CHECKING:
 SLOTS: Final = 32
 ROWS: Final = 2_048  # slots x beams that a lane may have, so that memory ends somewhere
 
-Model = Annotated[Path, typer.Option(help="A bundle folder.")]
+File = Annotated[Path | None, typer.Argument(help="A file, as --input.", show_default=False)]
+Model = Annotated[
+    Path | None,
+    typer.Option(help="A bundle folder; with --url, a model's name.", autocompletion=complete.models),
+]
+Source = Annotated[
+    str | None,
+    typer.Option(help="Language of the text; with --url else found out.", autocompletion=complete.sources),
+]
+Target = Annotated[
+    str | None,
+    typer.Option(help="Language to translate into; else the model's.", autocompletion=complete.targets),
+]
+Url = Annotated[
+    str | None, typer.Option(help="A server to ask, such as http://127.0.0.1:8000 (needs `client`).")
+]
+ApiKey = Annotated[str | None, typer.Option(envvar="CONVOY_API_KEY", help="With --url: the server's key.")]
+Timeout = Annotated[
+    float, typer.Option(min=0.1, help="With --url: seconds for each text, all tries together.")
+]
+Concurrency = Annotated[int, typer.Option(min=1, max=256, help="With --url: requests at a time.")]
 Input = Annotated[Path | None, typer.Option("--input", help="A file, else standard input; one text a line.")]
-Output = Annotated[Path | None, typer.Option(help="A file, complete or not at all; else standard output.")]
+Output = Annotated[
+    Path | None, typer.Option("--output", "-o", help="A file, complete or not at all; else standard output.")
+]
 Scores = Annotated[bool, typer.Option("--scores", help="Print each score (natural log) before its text.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object a line, with all there is.")]
+ReplaceUnk = Annotated[
+    bool, typer.Option("--replace-unk", help="Unknown words become the source words they attend to.")
+]
 Precision = Annotated[str, typer.Option(help="fp32 or int8.")]
 Backend = Annotated[str, typer.Option(help="onnx, or torch (needs the extra `torch`).")]
 Device = Annotated[str, typer.Option(help="cpu, or cuda with --backend torch.")]
@@ -35,13 +63,24 @@ Threads = Annotated[int | None, typer.Option(min=1, help="Threads of the numeric
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Which model, and where it runs."""
+    """Which model, and where it runs. source, target: languages that it must be for; None: any."""
 
-    model: Path
+    model: Path | None
     precision: str = "fp32"
     backend: str = "onnx"
     device: str = "cpu"
     threads: int | None = None
+    source: str | None = None
+    target: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is done where; with a server, `place` only names the model and the languages."""
+
+    task: str
+    place: Place
+    server: Server | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +91,18 @@ class Wish:
     prefix: str = ""
     split: bool = True
     truncate: bool = False
+    replace_unk: bool = False
 
     def options(self) -> TextOptions:
         from engine.api import TextOptions
 
-        return TextOptions(self.decode, prefix=self.prefix, split=self.split, truncate=self.truncate)
+        return TextOptions(
+            self.decode,
+            prefix=self.prefix,
+            split=self.split,
+            truncate=self.truncate,
+            replace_unk=self.replace_unk,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +116,13 @@ class Form:
 
 @contextmanager
 def opened(place: Place, wish: Wish) -> Iterator[Service]:
-    """A running service with this one model, and a lane as wide as the wish needs."""
+    """A running service with this one model, and a lane as wide as the wish needs. Raises BundleError, and
+    InvalidRequest when no model is named."""
     from engine.api import Service, ServiceSettings
     from engine.bundle import open_bundle
 
+    if place.model is None:
+        raise InvalidRequest("give --model, a bundle folder here, or --url, a server")
     default = open_bundle(place.model, verify=False).options.beam_size
     beam = wish.decode.get("beam_size") or max(default, wish.decode.get("n_best", 1))
     widths = sorted({max(1, beam), default})  # a lane for the model's default must always be there
@@ -100,16 +149,47 @@ def answers(
     Raises UnknownModel when the one model is for another task.
     """
     model = service.pick(task, model=service.models()[0].name)
-    results = service.run_many(model, lines, wish.options())
+    return _barred(service.run_many(model, lines, wish.options()), total)
+
+
+def _barred(results: Iterable[TextResult], total: int | None = None) -> Iterator[TextResult]:
     yield from tqdm(results, total=total, unit="line", disable=not sys.stderr.isatty())
 
 
-def pipe(place: Place, task: str, wish: Wish, source: Path | None, form: Form) -> None:
-    """Answer a stream of lines."""
+def pipe(job: Job, wish: Wish, lines: Iterable[str], form: Form) -> None:
+    """Answer a stream of lines, here or by a server."""
     several = wish.decode.get("n_best", 1) > 1
-    with opened(place, wish) as service, writing(form.output) as out:
-        for number, result in enumerate(answers(service, task, read(source), wish), 1):
+    with _results(job, wish, lines) as results, writing(form.output) as out:
+        for number, result in enumerate(results, 1):
             _print(out, number, result, form, several)
+
+
+@contextmanager
+def _results(job: Job, wish: Wish, lines: Iterable[str]) -> Iterator[Iterator[TextResult]]:
+    place = job.place
+    if job.server is not None:
+        found = remote.answers(job.server, (job.task, place, wish), lines)
+        with closing(found):  # gives up what is still asked for
+            yield _barred(found)
+        return
+    with opened(place, wish) as service:
+        service.pick(job.task, place.source, place.target, service.models()[0].name)
+        yield answers(service, job.task, lines, wish)
+
+
+def job_of(task: str, place: Place, server: Server | None) -> Job:
+    """Raises InvalidRequest on flags that mean nothing to a server."""
+    here = Place(place.model, source=place.source, target=place.target)
+    if server is not None and place != here:
+        raise InvalidRequest("--precision, --backend, --device and --threads are the server's own with --url")
+    return Job(task, place, server)
+
+
+def lines_of(file: Path | None, given: Path | None) -> Iterator[str]:
+    """Lines of the file that was named, in either way, or of standard input."""
+    if file is not None and given is not None:
+        raise InvalidRequest("name the file once: as it is, or with --input")
+    return read(file or given)
 
 
 def _print(out: TextIO, number: int, result: TextResult, form: Form, several: bool) -> None:

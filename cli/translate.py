@@ -1,20 +1,28 @@
-"""`convoy translate`: lines in, translations out."""
+"""`convoy translate`: lines in, translations out; or a document as a whole."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from cli import texts
+from cli import remote, texts
 from cli.flags import decode_flags, given
+from cli.lines import write
+from engine.errors import InvalidRequest
 
 
 @decode_flags
 def translate(
-    model: texts.Model,
-    source: texts.Input = None,
+    file: texts.File = None,
+    lines: texts.Input = None,
     output: texts.Output = None,
+    url: texts.Url = None,
+    api_key: texts.ApiKey = None,
+    model: texts.Model = None,
+    source: texts.Source = None,
+    target: texts.Target = None,
     scores: texts.Scores = False,
     as_json: texts.AsJson = False,
     prefix: Annotated[str, typer.Option(help="What each translation begins with.")] = "",
@@ -22,16 +30,36 @@ def translate(
     truncate: Annotated[
         bool, typer.Option("--truncate", help="With --no-split: shorten lines that are too long.")
     ] = False,
+    replace_unk: texts.ReplaceUnk = False,
     precision: texts.Precision = "fp32",
     backend: texts.Backend = "onnx",
     device: texts.Device = "cpu",
     threads: texts.Threads = None,
+    timeout: texts.Timeout = 300.0,
+    concurrency: texts.Concurrency = 16,
     **decode: Any,
 ) -> None:
-    """Translate text, one line each, in order.
+    """Translate text, one line each, in order; or with --url a document: .docx, .odt, .md, .html, .srt.
 
     With --n-best above 1: line number, score and text, separated by tabs, one line a hypothesis.
     """
-    place = texts.Place(model, precision, backend, device, threads)
-    wish = texts.Wish(given(decode), prefix, split, truncate)
-    texts.pipe(place, "translate", wish, source, texts.Form(output, scores, as_json))
+    server = remote.Server(url, api_key, timeout, concurrency) if url else None
+    place = texts.Place(model, precision, backend, device, threads, source, target)
+    job = texts.job_of("translate", place, server)
+    if file is not None and file.suffix.lower() in remote.DOCUMENTS:
+        _document(job, file, output)
+        return
+    wish = texts.Wish(given(decode), prefix, split, truncate, replace_unk)
+    texts.pipe(job, wish, texts.lines_of(file, lines), texts.Form(output, scores, as_json))
+
+
+def _document(job: texts.Job, file: Path, output: Path | None) -> None:
+    """A file in its own format; decoding is the server's own."""
+    if job.server is None:
+        raise InvalidRequest(
+            f"{file}: documents are translated by a server: start `convoy serve`, "
+            "and add --url http://127.0.0.1:8000; or give a text as --input"
+        )
+    if output is None:
+        raise InvalidRequest(f"{file}: name the translated document with --output")
+    write(output, remote.translate_document(job.server, job.place, file))

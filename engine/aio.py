@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from engine.engine import Engine
 from engine.types import DecodeOptions, Outcome, Request, Result
@@ -13,6 +15,8 @@ from engine.types import DecodeOptions, Outcome, Request, Result
 logger = logging.getLogger(__name__)
 
 Job = tuple[list[int], DecodeOptions]  # a source, ending with end-of-sentence, and how to decode it
+# told, in the event loop, of a job's target tokens that are certain by now, and in the end of its result
+Watch = Callable[[int, list[int] | Result], None]
 
 
 async def generate(
@@ -25,10 +29,14 @@ async def generate(
     return (await generate_group(engine, [(source, options)], deadline))[0]
 
 
-async def generate_group(engine: Engine, jobs: Sequence[Job], deadline: float = math.inf) -> list[Result]:
+async def generate_group(
+    engine: Engine, jobs: Sequence[Job], deadline: float = math.inf, watch: Watch | None = None
+) -> list[Result]:
     """Decode several sources as one group, all accepted or none; results in the order of the jobs.
 
-    The first failure is raised and cancels the others, and so does cancelling the awaiting task.
+    The first failure is raised and cancels the others, and so does cancelling the awaiting task. watch: when
+    the event loop is slower than the engine, it is told the newest tokens only. It must not raise, and may be
+    told something after the end.
     """
     if not jobs:
         return []
@@ -43,19 +51,21 @@ async def generate_group(engine: Engine, jobs: Sequence[Job], deadline: float = 
             future.set_exception(outcome)
             return
         results[index] = outcome
+        if watch:
+            watch(index, outcome)
         if len(results) == len(jobs):
             future.set_result(None)
 
     def answer(index: int) -> Callable[[Outcome], None]:
         def reply(outcome: Outcome) -> None:
-            try:
-                loop.call_soon_threadsafe(settle, index, outcome)
-            except RuntimeError:  # the loop is closed: nobody waits any more
-                logger.debug("an answer came after its event loop was closed")
+            _soon(loop, partial(settle, index, outcome))
 
         return reply
 
     requests = [Request(source, options, answer(i), deadline) for i, (source, options) in enumerate(jobs)]
+    if watch:
+        for i, request in enumerate(requests):
+            request.progress = Newest(loop, partial(watch, i))
     engine.submit(requests)
     try:
         await future
@@ -63,3 +73,31 @@ async def generate_group(engine: Engine, jobs: Sequence[Job], deadline: float = 
         if len(results) < len(jobs):
             engine.cancel(requests)
     return [results[i] for i in range(len(jobs))]
+
+
+class Newest:
+    """Passes tokens on to a function in the event loop; those it has not taken are replaced by newer ones."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, tell: Callable[[list[int]], None]) -> None:
+        self._loop, self._tell = loop, tell
+        self._lock = threading.Lock()
+        self._tokens: list[int] | None = None
+
+    def __call__(self, tokens: list[int]) -> None:
+        with self._lock:
+            waiting, self._tokens = self._tokens is not None, tokens
+        if not waiting:
+            _soon(self._loop, self._pass)
+
+    def _pass(self) -> None:
+        with self._lock:
+            tokens, self._tokens = self._tokens, None
+        assert tokens is not None
+        self._tell(tokens)
+
+
+def _soon(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
+    try:
+        loop.call_soon_threadsafe(call)
+    except RuntimeError:  # the loop is closed: nobody waits any more
+        logger.debug("an answer came after its event loop was closed")

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import math
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from safetensors import safe_open
 
-from engine.aio import generate_group
+from engine.answer import answer, live
 from engine.bundle import MANIFEST, PRECISIONS, WEIGHTS, Bundle, open_bundle
-from engine.compose import Alignment, Plan, TextModel, TextOptions, TextResult, compose, plan, slowest
+from engine.chain import Step, stream_through
+from engine.compose import Alignment, TextResult, slowest
+from engine.drafts import Partial
 from engine.engine import Engine, EngineSettings, Observer, Stats
 from engine.errors import (
     BundleError,
@@ -29,11 +34,15 @@ from engine.errors import (
     Stopping,
     TooLarge,
     UnknownModel,
+    WouldBeLate,
 )
 from engine.executors import BACKENDS, Placement, open_executors
-from engine.stream import stream
+from engine.plan import TextModel, TextOptions
+from engine.score import TextScore, perplexity, score, score_many
 from engine.text.detect import detect
+from engine.text.protect import Kept, Marked
 from engine.text.tokenizer import open_tokenizer
+from engine.trust import Coverage, Repetition
 from engine.types import DecodeOptions, Limits, Timings
 
 __all__ = [
@@ -45,29 +54,38 @@ __all__ = [
     "CheckpointError",
     "ConfigError",
     "ConvoyError",
+    "Coverage",
     "DeadlineExceeded",
     "DecodeOptions",
     "ExecutorFailed",
     "InvalidRequest",
+    "Kept",
     "Language",
     "Limits",
+    "Marked",
+    "Memory",
     "ModelInfo",
     "Observer",
     "Overloaded",
+    "Partial",
+    "Repetition",
     "Service",
     "ServiceSettings",
     "Stats",
     "Stopping",
     "TextOptions",
     "TextResult",
+    "TextScore",
     "Timings",
     "TooLarge",
     "UnknownModel",
+    "WouldBeLate",
+    "perplexity",
     "share_threads",
     "slowest",
 ]
 
-INLINE: Final = 2_000  # characters that are split and tokenized in the event loop itself; more go to a thread
+THEN: Final = "+"  # between the names of two models, of which the second reads the first's answers
 SAMPLE: Final = 4_000  # characters that decide a text's language
 CANARY: Final = "Hallo, 1 2 3."
 CANARY_TOKENS: Final = 16
@@ -79,7 +97,8 @@ class ServiceSettings:
 
     lanes: (beams, slots) of each. threads: of each ONNX session; None takes the pool of `share_threads`.
     queue_tokens, encode_tokens: see EngineSettings. beam_size: overrides the models' default. verify: compare
-    the hashes of every bundle's files.
+    the hashes of every bundle's files. languages: when given, load only the models whose languages are all
+    among these codes.
     """
 
     backend: str = "onnx"
@@ -91,11 +110,13 @@ class ServiceSettings:
     encode_tokens: int = 2_048
     beam_size: int | None = None
     verify: bool = True
+    languages: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """What a loaded model is. `options` are its decoding defaults."""
+    """What a loaded model is. `options` are its decoding defaults. placeholders: phrases of one sentence that
+    it can keep. load_seconds: what opening it took. device: where it runs."""
 
     name: str
     task: str
@@ -107,21 +128,37 @@ class ModelInfo:
     precision: str
     backend: str
     options: DecodeOptions
+    placeholders: int = 0
+    load_seconds: float = 0.0
+    device: str = "cpu"
 
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """A language that texts may be translated from or, with no targets, only into."""
+    """A language that texts may be translated from or, with no targets, only into. targets: those of one
+    model first. pivots: the targets that take two models, each with the language between."""
 
     code: str
     targets: tuple[str, ...]
+    pivots: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes of a device, in use by anybody and in all."""
+
+    used: int
+    total: int
 
 
 @dataclass(frozen=True, slots=True)
 class _Model:
+    """again: opens the same bundle anew, from its files as they are then."""
+
     info: ModelInfo
     text: TextModel
     engine: Engine
+    again: Callable[[], _Model]
 
 
 def share_threads(threads: int) -> None:
@@ -136,6 +173,9 @@ class Service:
 
     def __init__(self, models: Sequence[_Model]) -> None:
         self._models = {model.info.name: model for model in models}
+        self._users = Counter[Engine]()  # calls under way
+        self._change = threading.Condition()  # guards both
+        self._reloading = threading.Lock()
 
     @classmethod
     def open(
@@ -152,6 +192,10 @@ class Service:
         bundles = [
             open_bundle(p, verify=settings.verify) for path in paths for p in _bundle_paths(Path(path))
         ]
+        if wanted := set(settings.languages):
+            bundles = [bundle for bundle in bundles if {bundle.source, bundle.target} <= wanted]
+            if not bundles:
+                raise BundleError(f"no model is for the languages {sorted(wanted)} alone: add others to them")
         if not bundles:
             raise BundleError("no models to load: give the path of a bundle or of a folder of bundles")
         paths_of: dict[str, Path] = {}
@@ -194,31 +238,42 @@ class Service:
             if info.target not in into:
                 into.append(info.target)
             targets.setdefault(info.target, [])
-        return [Language(code, tuple(into)) for code, into in targets.items()]
+        found = []
+        for code, into in targets.items():
+            pivots: dict[str, str] = {}
+            for between in into:
+                for last in targets[between]:
+                    if last != code and last not in into:
+                        pivots.setdefault(last, between)
+            found.append(Language(code, (*into, *pivots), tuple(pivots.items())))
+        return found
 
     def pick(
         self, task: str, source: str | None = None, target: str | None = None, model: str | None = None
     ) -> str:
         """Name of the first model for a task and languages (None: any), or `model` when it is for them.
 
-        Raises UnknownModel that says what there is.
+        Where no model translates between two given languages but two do, one after the other, their names
+        with "+" between; `model` may be such a name. Raises UnknownModel that says what there is.
         """
-        infos = self.models()
-        if model is not None and model not in self._models:
-            raise UnknownModel(f"no model {model!r}; loaded are: {', '.join(self._models)}")
-        for info in infos:
-            if (
-                (model is None or info.name == model)
-                and info.task == task
-                and source in (None, info.source)
-                and target in (None, info.target)
-            ):
-                return info.name
-        wanted = f"{task} from {source or 'any language'} to {target or 'any language'}"
         if model is not None:
-            raise UnknownModel(f"model {model!r} can't {wanted}")
-        known = ", ".join(f"{i.name} ({i.task} {i.source} to {i.target})" for i in infos)
-        raise UnknownModel(f"no model can {wanted}; loaded are: {known}")
+            chain = self._chain(model)
+            first, last = chain[0].info, chain[-1].info
+            into = target in (None, last.target)
+            if not (first.task == last.task == task and source in (None, first.source) and into):
+                raise UnknownModel(f"model {model!r} can't {_wanted(task, source, target)}")
+            return model
+        infos = [info for info in self.models() if info.task == task]
+        for info in infos:
+            if source in (None, info.source) and target in (None, info.target):
+                return info.name
+        if task == "translate" and source and target and source != target:
+            for info in (i for i in infos if i.source == source):
+                for after in infos:
+                    if (after.source, after.target) == (info.target, target):
+                        return f"{info.name}{THEN}{after.name}"
+        known = ", ".join(f"{i.name} ({i.task} {i.source} to {i.target})" for i in self.models())
+        raise UnknownModel(f"no model can {_wanted(task, source, target)}; loaded are: {known}")
 
     def detect(self, text: str) -> list[tuple[str, float]]:
         """Languages of the translating models, most likely first, with confidences from 0 to 100."""
@@ -227,33 +282,40 @@ class Service:
     async def run(
         self,
         model: str,
-        texts: Sequence[str],
+        texts: Sequence[str | Marked],
         options: TextOptions | None = None,
         deadline: float = math.inf,
     ) -> list[TextResult]:
-        """Answer texts as one group: all are accepted or none. deadline: a time.monotonic().
+        """Answer texts as one group: all are accepted or none. deadline: a time.monotonic(). model: a name,
+        or two with "+" between, of which the second reads the first's answers.
 
         Raises the errors of `plan` and of the engine. Cancelling the awaiting task cancels the group.
         """
-        chosen, wish = self._model(model), options or TextOptions()
-        long = sum(map(len, texts)) > INLINE
+        with self._used(model) as steps:
+            return await answer(steps, texts, options or TextOptions(), deadline)
 
-        def prepare() -> list[Plan]:
-            return [plan(chosen.text, text, wish) for text in texts]
+    async def stream(
+        self,
+        model: str,
+        texts: Sequence[str | Marked],
+        options: TextOptions | None = None,
+        deadline: float = math.inf,
+    ) -> AsyncGenerator[Partial | list[TextResult]]:
+        """Like `run`, and tells what is certain by then: each Partial is a beginning of its text's answer,
+        longer than the one before. In the end the results.
 
-        plans = await asyncio.to_thread(prepare) if long else prepare()
-        results = await generate_group(chosen.engine, [job for p in plans for job in p.jobs], deadline)
-
-        def finish() -> list[TextResult]:
-            rest = iter(results)
-            return [compose(chosen.text, p, [next(rest) for _ in p.jobs]) for p in plans]
-
-        return await asyncio.to_thread(finish) if long else finish()
+        A slow consumer gets fewer of them. Of two models only the second's answers are told. Leaving the
+        iterator (aclose) cancels the group.
+        """
+        with self._used(model) as steps:
+            async with aclosing(live(steps, texts, options or TextOptions(), deadline)) as news:
+                async for event in news:
+                    yield event
 
     def run_many(
         self,
         model: str,
-        texts: Iterable[str],
+        texts: Iterable[str | Marked],
         options: TextOptions | None = None,
         on_done: Callable[[int], object] | None = None,
     ) -> Iterator[TextResult]:
@@ -262,15 +324,42 @@ class Service:
         on_done: told how many more texts have been answered. An error names the number of its text, counted
         from 1. Leaving the iterator cancels what is in flight.
         """
-        chosen = self._model(model)
-        for result in stream(chosen.engine, chosen.text, texts, options or TextOptions()):
-            if on_done:
-                on_done(1)
-            yield result
+        with self._used(model) as steps:
+            for result in stream_through(steps, texts, options or TextOptions()):
+                if on_done:
+                    on_done(1)
+                yield result
+
+    async def score(
+        self,
+        model: str,
+        texts: Sequence[str],
+        sources: Sequence[str] | None = None,
+        deadline: float = math.inf,
+    ) -> list[TextScore]:
+        """How probable each text is, as one group: all are accepted or none. deadline: a time.monotonic().
+
+        A language model takes no sources; other models score each text as the whole target of its source.
+        Raises the errors of `engine.score.score`. Cancelling the awaiting task cancels the group.
+        """
+        self._model(model)
+        with self._used(model) as (chosen,):
+            return await score(chosen.engine, chosen.text, texts, sources, deadline)
+
+    def score_many(self, model: str, pairs: Iterable[tuple[str, str | None]]) -> Iterator[TextScore]:
+        """Score (text, source) pairs in input order and in bounded memory, like `run_many`."""
+        self._model(model)
+        with self._used(model) as (chosen,):
+            yield from score_many(chosen.engine, chosen.text, pairs)
 
     async def canary(self, model: str, deadline: float = math.inf) -> None:
         """Really answer a short text. Raises what `run` raises, and ExecutorFailed on a senseless score."""
         chosen = self._model(model).text
+        if not chosen.limits.attention:  # a language model
+            (scored,) = await self.score(model, [CANARY], None, deadline)
+            if not math.isfinite(scored.total):
+                raise ExecutorFailed(f"model {model!r} scores with {scored.total}")
+            return
         floor = max(CANARY_TOKENS, chosen.defaults.min_length)
         options = TextOptions(decode={"max_length": min(floor, chosen.limits.target)})
         (result,) = await self.run(model, [CANARY], options, deadline)
@@ -289,6 +378,62 @@ class Service:
             raise UnknownModel(f"no model {name!r}; loaded are: {', '.join(self._models)}")
         return self._models[name]
 
+    def _chain(self, name: str) -> list[_Model]:
+        """The model of a name, or the two of a name like "de-en+en-fr"."""
+        first, then, last = (name, "", "") if name in self._models else name.partition(THEN)
+        found = [self._model(one) for one in ([first, last] if then else [first])]
+        ends, begins = found[0].info, found[-1].info
+        fit = ends.task == begins.task == "translate" and ends.target == begins.source
+        if then and not fit:
+            raise UnknownModel(f"model {name!r}: the second does not translate from the first one's target")
+        return found
+
+    @contextmanager
+    def _used(self, name: str) -> Iterator[list[Step]]:
+        """The steps of a model's name. A reload lets whoever is in here finish with the old model."""
+        with self._change:
+            steps = [Step(model.engine, model.text) for model in self._chain(name)]
+            self._users.update(step.engine for step in steps)
+        try:
+            yield steps
+        finally:
+            with self._change:
+                self._users.subtract(step.engine for step in steps)
+                self._change.notify_all()
+
+    def reload(self, name: str) -> ModelInfo:
+        """Open a model's bundle anew and let new requests have it; those under way finish with the old one.
+
+        Blocks for as long as that takes, and for that long there are two. Raises UnknownModel, BundleError
+        or ConfigError, and ExecutorFailed when the new one can't answer; then the old one goes on.
+        """
+        with self._reloading:
+            old = self._model(name)
+            fresh = old.again()
+            if fresh.info.name != name:
+                raise BundleError(f"the bundle of {name!r} is now one of {fresh.info.name!r}: start anew")
+            fresh.engine.start()
+            try:
+                asyncio.run(Service([fresh]).canary(name))
+            except BaseException:
+                fresh.engine.stop(drain=False)
+                raise
+            with self._change:
+                self._models = self._models | {name: fresh}
+                self._change.wait_for(lambda: not self._users[old.engine])
+                del self._users[old.engine]
+            old.engine.stop()
+        return fresh.info
+
+    def memory(self) -> dict[str, Memory]:
+        """Of each GPU that a model is on, by its name."""
+        devices = {model.info.device for model in self._models.values()}
+        return {device: _memory(device) for device in sorted(devices) if device.startswith("cuda")}
+
+
+def _wanted(task: str, source: str | None, target: str | None) -> str:
+    return f"{task} from {source or 'any language'} to {target or 'any language'}"
+
 
 def _bundle_paths(path: Path) -> list[Path]:
     """The path itself when it is a bundle, else the bundles in it."""
@@ -300,7 +445,14 @@ def _bundle_paths(path: Path) -> list[Path]:
     return found
 
 
+def _memory(device: str) -> Memory:
+    from engine.executors.torch import memory_of
+
+    return Memory(*memory_of(device))
+
+
 def _open(bundle: Bundle, settings: ServiceSettings, observer: Observer | None) -> _Model:
+    began = time.monotonic()
     place = Placement(settings.backend, settings.device, settings.precision, settings.threads, settings.lanes)
     executors = open_executors(bundle, place)
     limits = EngineSettings(settings.queue_tokens, settings.encode_tokens, f"engine {bundle.name}")
@@ -314,6 +466,7 @@ def _open(bundle: Bundle, settings: ServiceSettings, observer: Observer | None) 
         raise ConfigError(
             f"{bundle.path}: its decoding defaults don't fit: {error}; change the lanes"
         ) from error
+    tokenizer = open_tokenizer(bundle)
     info = ModelInfo(
         name=bundle.name,
         task=bundle.task,
@@ -325,17 +478,25 @@ def _open(bundle: Bundle, settings: ServiceSettings, observer: Observer | None) 
         precision=settings.precision,
         backend=settings.backend,
         options=options,
+        placeholders=len(tokenizer.placeholders),
+        load_seconds=time.monotonic() - began,
+        device=settings.device,
     )
     text = TextModel(
         task=bundle.task,
         source=bundle.source,
         target=bundle.target,
-        tokenizer=open_tokenizer(bundle),
+        tokenizer=tokenizer,
         defaults=options,
         limits=engine.limits,
         eos=engine.eos,
+        name=bundle.name,
     )
-    return _Model(info, text, engine)
+
+    def again() -> _Model:
+        return _open(open_bundle(bundle.path, verify=settings.verify), settings, observer)
+
+    return _Model(info, text, engine, again)
 
 
 def _parameters(path: Path) -> int:

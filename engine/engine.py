@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -18,9 +18,11 @@ from engine.errors import (
     Overloaded,
     Stopping,
     TooLarge,
+    WouldBeLate,
 )
 from engine.executor import Executor
 from engine.lane import Lane
+from engine.pace import LONGEST, Forecast
 from engine.queue import FairQueue
 from engine.types import Limits, Outcome, Request, Result
 
@@ -87,13 +89,14 @@ class Engine:
         ordered = sorted(executors, key=lambda e: e.beams)
         if not ordered:
             raise ConfigError("an engine needs at least one executor")
-        self.lanes = [Lane(executor, self._reply) for executor in ordered]
+        self.lanes = [Lane(executor, self._reply, self._report) for executor in ordered]
         self.eos, self.pad = ordered[0].eos, ordered[0].pad
         self.limits = Limits(
             beams=ordered[-1].beams,
             source=min(e.limits.source for e in ordered),
             target=min(e.limits.target for e in ordered),
             vocab=ordered[0].limits.vocab,
+            attention=ordered[0].limits.attention,
         )
         self._observer = observer
         self._queue = FairQueue(len(self.lanes))
@@ -101,7 +104,7 @@ class Engine:
         self._late: list[Request] = []  # expired, removed from the queue, not yet answered
         self._stopping = self._aborting = False
         self._turn = 0
-        self._admissions: deque[tuple[float, int]] = deque(maxlen=64)  # when, source tokens
+        self._forecast = Forecast(self._queue, len(self.lanes))
         self._steps = self._encoded = self._tokens = self._answered = self._failed = 0
         self._step_seconds = self._encode_seconds = 0.0
         self._thread = threading.Thread(target=self._run, name=self.settings.name, daemon=True)
@@ -118,7 +121,8 @@ class Engine:
         """Accept all requests of a group or none; never waits.
 
         Raises InvalidRequest or TooLarge for what can never be served, Overloaded when the queue has no
-        room now, Stopping when the engine takes nothing any more.
+        room now, WouldBeLate when a deadline is nearer than the end of the queue, Stopping when the engine
+        takes nothing any more.
         """
         for request in group:
             self._check(request)
@@ -134,7 +138,9 @@ class Engine:
                 self._late += self._queue.expired(time.monotonic())
             missing = self._queue.tokens + tokens - capacity
             if missing > 0:
-                raise Overloaded("the queue is full: try again later", self._retry_after(missing))
+                wait = self._forecast.retry_after(time.monotonic(), missing)
+                raise Overloaded("the queue is full: try again later", wait)
+            self._hurry(group, lanes)
             self._queue.add(zip(group, lanes, strict=True))
             self._wake.notify()
 
@@ -245,11 +251,12 @@ class Engine:
             lane = self.lanes[index]
             with self._wake:
                 batch = self._queue.take(index, lane.free, budget, first=first)
+                tokens = sum(len(r.source) for r in batch)
+                self._forecast.took(index, time.monotonic(), tokens)
             if not batch:
                 continue
-            tokens, first = sum(len(r.source) for r in batch), False
+            first = False
             budget -= tokens
-            self._admissions.append((time.monotonic(), tokens))
             try:
                 seconds = lane.admit(batch)
             except Exception as error:
@@ -289,6 +296,10 @@ class Engine:
             self._failed += 1
         self._safely(request.reply, outcome)
 
+    def _report(self, request: Request, tokens: list[int]) -> None:
+        if request.progress and not request.cancelled:
+            self._safely(request.progress, tokens)
+
     def _safely(self, call: Callable[..., None], *values: object) -> None:
         """A caller's function must never end the thread or fail somebody else's request."""
         try:
@@ -302,19 +313,24 @@ class Engine:
             raise InvalidRequest("the source is empty")
         if source[-1] != self.eos:
             raise InvalidRequest("the source must end with end-of-sentence")
+        if len(source) > 1 and not self.limits.attention:
+            raise InvalidRequest("a language model's source is end-of-sentence alone: text is its prefix")
         if len(source) > limit:
             raise TooLarge(f"the source has {len(source)} tokens; this model takes at most {limit}: split it")
         request.options.check(self.limits)
         if self.eos in request.options.prefix or self.pad in request.options.prefix:
             raise InvalidRequest("prefix must not hold end-of-sentence or padding")
 
+    def _hurry(self, group: Sequence[Request], lanes: Sequence[int]) -> None:
+        """Refuse a group whose deadline passes before its turn; what is late already is answered as such."""
+        now = time.monotonic()
+        left = min((r.deadline - now for r in group if r.deadline > now), default=math.inf)
+        wait = self._forecast.wait(now, lanes, left)
+        if wait > left:
+            raise WouldBeLate(
+                f"the queue takes about {wait:.1f} seconds, more than the request has: try again later",
+                min(max(wait - left, 1.0), LONGEST),
+            )
+
     def _lane_of(self, beams: int) -> int:
         return next(i for i, lane in enumerate(self.lanes) if lane.executor.beams >= beams)
-
-    def _retry_after(self, tokens: int) -> float:
-        """Seconds until so many source tokens have left the queue, at the rate of recent admissions."""
-        recent = list(self._admissions)
-        if not recent:
-            return 1.0
-        elapsed = max(time.monotonic() - recent[0][0], 1e-3)
-        return min(max(tokens * elapsed / sum(t for _, t in recent), 1.0), 60.0)

@@ -38,6 +38,12 @@ class Overloaded(ConvoyError):
         self.retry_after = retry_after
 
 
+class WouldBeLate(Overloaded):
+    """The queue is so long that the deadline would pass in it; `retry_after` is when it should suffice."""
+
+    code = "would_be_late"
+
+
 class DeadlineExceeded(ConvoyError):
     """The request's deadline passed before its answer was complete."""
 

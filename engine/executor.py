@@ -55,6 +55,7 @@ class Executor(Protocol):
     limits: Limits
     pad: int
     eos: int
+    start: int  # the token that every hypothesis is fed first
     namespace: Any  # array namespace for the search: numpy, or torch by array_api_compat
     device: Any  # where that namespace creates arrays
 

@@ -12,10 +12,12 @@ from array_api_compat import to_device
 
 from engine.errors import ExecutorFailed
 from engine.executor import Executor
+from engine.progress import certain
 from engine.search import BeamSearch
 from engine.types import Outcome, Request, Result, Timings
 
 Reply = Callable[[Request, Outcome], None]
+Report = Callable[[Request, list[int]], None]
 
 NOTHING = (
     "no hypothesis has a finite score: the options (prefix, unk_penalty, no_repeat_ngram_size) leave no "
@@ -25,10 +27,12 @@ NOTHING = (
 
 @dataclass(slots=True)
 class InFlight:
-    """One request in a slot. attention: a host array [B, source length] of each step, when asked for."""
+    """One request in a slot. attention: a host array [B, source length] of each step, when asked for.
+    certain: how many target tokens its caller has been told."""
 
     request: Request
     steps: int = 0
+    certain: int = 0
     attention: list[Any] = field(default_factory=list)
 
 
@@ -38,8 +42,9 @@ class Lane:
     Anything that the executor raises passes through; after a failed `step` or `drop` call `clear`.
     """
 
-    def __init__(self, executor: Executor, reply: Reply) -> None:
-        self.executor, self.reply = executor, reply
+    def __init__(self, executor: Executor, reply: Reply, report: Report | None = None) -> None:
+        """report: told of requests with a `progress`, which it is to call; both must not raise."""
+        self.executor, self.reply, self.report = executor, reply, report
         self.search = BeamSearch(executor)
         self.active: list[InFlight] = []
 
@@ -67,7 +72,7 @@ class Lane:
     def step(self) -> None:
         """One token for every active request; replies to those that are done and frees their slots."""
         n = len(self.active)
-        wanted = any(f.request.options.alignment for f in self.active)
+        wanted = any(f.request.options.attends for f in self.active)
         topk = self.executor.step(n, self.search.inputs(n), attention=wanted)
         if wanted:
             self._log(topk.attention)
@@ -78,6 +83,10 @@ class Lane:
             if done[slot]:
                 self.reply(self.active[slot].request, self._outcome(slot))
                 self.drop(slot)
+        if self.report:
+            for slot, flight in enumerate(self.active):
+                if flight.request.progress:
+                    self._tell(self.report, slot, flight)
 
     def drop(self, slot: int) -> Request:
         """Free a slot at once, by moving the last active one into it."""
@@ -103,6 +112,12 @@ class Lane:
         queued = request.admitted - request.arrived
         decoding = time.monotonic() - request.admitted - request.encode_seconds
         return Result(found, Timings(queued, request.encode_seconds, decoding, flight.steps))
+
+    def _tell(self, report: Report, slot: int, flight: InFlight) -> None:
+        tokens = certain(self.search.state, slot, flight.request.options, flight.certain)
+        if len(tokens) > flight.certain:
+            flight.certain = len(tokens)
+            report(flight.request, tokens)
 
     def _log(self, attention: Any) -> None:
         host = _host(attention)

@@ -60,6 +60,15 @@ class FairQueue:
                 budget -= cost
         return taken
 
+    def waits(self, lane: int) -> bool:
+        """Whether anybody waits for a lane."""
+        return bool(self._rounds[lane])
+
+    def ahead(self, lane: int, requests: int) -> int:
+        """About how many source tokens leave before, or with, the last of a new group of so many requests."""
+        groups = self._rounds[lane].values()
+        return sum(len(r.source) for group in groups for r in itertools.islice(group, requests))
+
     def remove(self, request: Request) -> bool:
         """Free the space of a request, wherever it waits; False when it does not wait here."""
         lane, ticket = self._where.pop(request, (-1, -1))

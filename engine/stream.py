@@ -3,27 +3,45 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
-from engine.compose import Plan, TextModel, TextOptions, TextResult, compose, plan
+from engine.compose import TextResult, compose, doubtful, merged
 from engine.engine import Engine
 from engine.errors import ConvoyError, Overloaded, Stopping
-from engine.types import Outcome, Request, Result
+from engine.plan import Plan, TextModel, TextOptions, plan
+from engine.text.protect import Marked
+from engine.types import DecodeOptions, Outcome, Request, Result
+
+
+class Planned(Protocol):
+    """A text, ready for the engine."""
+
+    @property
+    def jobs(self) -> Sequence[tuple[list[int], DecodeOptions]]:
+        """Its sources, each with the options to decode it."""
+
+    @property
+    def tokens(self) -> int:
+        """Of all its sources."""
+
 
 T = TypeVar("T")
+Item = TypeVar("Item")
+P = TypeVar("P", bound=Planned)
 BUFFERED: Final = 4_096  # texts between the one read last and the one yielded next
 
 
 @dataclass(eq=False, slots=True)
-class _Entry:
+class _Entry(Generic[P]):
     """A text in flight; `answers` is filled by the engine's thread."""
 
     number: int
-    plan: Plan
+    plan: P
     requests: list[Request] = field(default_factory=list)
     answers: dict[int, Outcome] = field(default_factory=dict)
     done: threading.Event = field(default_factory=threading.Event)
@@ -44,35 +62,52 @@ class _Entry:
 
 
 def stream(
-    engine: Engine, model: TextModel, lines: Iterable[str], options: TextOptions
-) -> Iterator[TextResult]:
-    """Answer texts in input order. Reads ahead as far as the engine's queue and BUFFERED allow.
+    engine: Engine, model: TextModel, lines: Iterable[str | Marked], options: TextOptions
+) -> Generator[TextResult]:
+    """Answer texts in input order; see `flow`."""
+    return flow(
+        engine,
+        lines,
+        lambda line: plan(model, line, options),
+        lambda planned, results: _composed(engine, model, planned, results),
+    )
+
+
+def flow(
+    engine: Engine,
+    items: Iterable[Item],
+    prepare: Callable[[Item], P],
+    finish: Callable[[P, list[Result]], T],
+) -> Generator[T]:
+    """`finish` of each item's plan and results, one result of each job, in the order of the items.
+
+    Reads ahead as far as the engine's queue and BUFFERED allow.
 
     An error carries the number of its text, counted from 1. Leaving the iterator early cancels what is in
     flight. Raises Stopping when the engine does not run.
     """
     if not engine.healthy:
         raise Stopping("the engine does not run: start the service first")
-    pending: deque[_Entry] = deque()
+    pending: deque[_Entry[P]] = deque()
     ahead = 0  # source tokens of `pending`
     try:
-        for number, line in enumerate(lines, 1):
-            entry = _Entry(number, _numbered(number, partial(plan, model, line, options)))
+        for number, item in enumerate(items, 1):
+            entry = _Entry(number, _numbered(number, partial(prepare, item)))
             ahead += entry.plan.tokens
             while pending and (ahead > engine.settings.queue_tokens or len(pending) >= BUFFERED):
                 ahead -= pending[0].plan.tokens
-                yield _finish(model, pending.popleft())
+                yield _finished(pending.popleft(), finish)
             while not _submitted(engine, entry, must=not pending):  # somebody else fills the queue
                 ahead -= pending[0].plan.tokens
-                yield _finish(model, pending.popleft())
+                yield _finished(pending.popleft(), finish)
             pending.append(entry)
         while pending:
-            yield _finish(model, pending.popleft())
+            yield _finished(pending.popleft(), finish)
     finally:
         engine.cancel([request for entry in pending for request in entry.requests])
 
 
-def _submitted(engine: Engine, entry: _Entry, *, must: bool) -> bool:
+def _submitted(engine: Engine, entry: _Entry[P], *, must: bool) -> bool:
     try:
         _numbered(entry.number, partial(engine.submit, entry.requests))
     except Overloaded:
@@ -82,23 +117,53 @@ def _submitted(engine: Engine, entry: _Entry, *, must: bool) -> bool:
     return True
 
 
-def _finish(model: TextModel, entry: _Entry) -> TextResult:
+@dataclass(frozen=True, slots=True)
+class _Again:
+    """Jobs of a text that are done anew."""
+
+    jobs: Sequence[tuple[list[int], DecodeOptions]]
+
+    @property
+    def tokens(self) -> int:
+        return sum(len(source) for source, _ in self.jobs)
+
+
+def _composed(engine: Engine, model: TextModel, planned: Plan, results: list[Result]) -> TextResult:
+    """The answer; a sentence whose numbers got lost is translated again, whose turn it is next."""
+    wrong = doubtful(model, planned, results)
+    if wrong:
+        planned, jobs = planned.stricter(wrong)
+        entry = _Entry(0, _Again(jobs))
+        while True:
+            try:
+                engine.submit(entry.requests)
+            except Overloaded as error:  # the text has been accepted: others have to let it through
+                time.sleep(error.retry_after)
+            else:
+                break
+        results = merged(results, wrong, _answered(entry))
+    return compose(model, planned, results)
+
+
+def _finished(entry: _Entry[P], finish: Callable[[P, list[Result]], T]) -> T:
+    results = _numbered(entry.number, partial(_answered, entry))
+    return _numbered(entry.number, partial(finish, entry.plan, results))
+
+
+def _answered(entry: _Entry[P]) -> list[Result]:
+    """Waits for the engine."""
     entry.done.wait()
     results: list[Result] = []
     for index in range(len(entry.requests)):
         outcome = entry.answers[index]
         if not isinstance(outcome, Result):
-            raise _named(entry.number, outcome)
+            raise outcome
         results.append(outcome)
-    return compose(model, entry.plan, results)
+    return results
 
 
 def _numbered(number: int, call: Callable[[], T]) -> T:
     try:
         return call()
     except ConvoyError as error:
-        raise _named(number, error) from error
-
-
-def _named(number: int, error: ConvoyError) -> ConvoyError:
-    return type(error)(f"line {number}: {error}")
+        raise type(error)(f"line {number}: {error}") from error

@@ -6,12 +6,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def sinusoids(rows: int, dim: int, zero_row: int | None) -> NDArray[np.float32]:
+def sinusoids(rows: int, dim: int, zero_row: int | None, paper: bool = False) -> NDArray[np.float32]:
     """Sinusoidal positions [rows, dim]: sines in the first half, cosines in the second; `zero_row` is zero.
 
     Row number is the position index (REFERENCE.md 1). Computed in fp32 like the reference, whose rounding
-    of large angles is part of the result.
+    of large angles is part of the result. paper: frequencies 10000 ** (-2i / dim) (Vaswani et al. 2017, 3.5)
+    in double precision, as `transformers` computes them for Marian's models; else fairseq's and Marian's own.
     """
+    if paper:
+        angles = np.arange(rows)[:, None] / np.power(10000.0, 2 * np.arange((dim + 1) // 2) / dim)
+        sines, cosines = np.sin(angles), np.cos(angles[:, : dim // 2])
+        return np.concatenate([sines, cosines], axis=1).astype(np.float32)
     half = dim // 2
     step = np.log(10000.0) / max(half - 1, 1)
     frequencies = np.exp(np.arange(half, dtype=np.float32) * np.float32(-step))

@@ -18,13 +18,15 @@ class Limits:
     """What one engine can hold.
 
     beams: widest beam. source: longest source in tokens, end-of-sentence included. target: longest target in
-    tokens, end-of-sentence excluded. vocab: size of the target vocabulary.
+    tokens, end-of-sentence excluded. vocab: size of the target vocabulary. attention: whether there is a
+    source to attend to; a language model reads none.
     """
 
     beams: int
     source: int
     target: int
     vocab: int
+    attention: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +36,21 @@ class DecodeOptions:
     Lengths count target tokens without end-of-sentence; S is the source's own length with it. The longest
     target is min(max_length_a * S + max_length_b, max_length, the model's limit), the shortest
     min_length_a * S + min_length. Scores divide by length ** length_penalty, the length INCLUDING
-    end-of-sentence, unless `normalize_scores` is off.
+    end-of-sentence, unless `normalize_scores` is off. All that makes a score: `engine.penalties`.
     """
 
     beam_size: int = 5
     n_best: int = 1
     length_penalty: float = 1.0
     normalize_scores: bool = True
+    length_normalization: str = "power"  # power: length ** penalty | wu: ((5 + length) / 6) ** penalty
+    word_reward: float = (
+        0.0  # added to the score for each token but end-of-sentence; Marian's word penalty, negated
+    )
+    coverage_penalty: float = 0.0  # weight of the source words that got little attention (Wu et al. 2016)
+    stepwise_penalty: bool = (
+        False  # candidates of each step compete by length and coverage too, not at the end only
+    )
     min_length: int = 1
     min_length_a: float = 0.0
     max_length: int | None = None
@@ -58,6 +68,15 @@ class DecodeOptions:
     diverse_strength: float = 0.5
     diverse_discount: float = 1.0  # of what groups shared in earlier steps; 0: the paper's Hamming diversity
     alignment: bool = False  # return the cross-attention of each hypothesis
+
+    @property
+    def attends(self) -> bool:
+        """Whether decoding needs the cross-attention of each step."""
+        return self.alignment or self.coverage_penalty > 0
+
+    @property
+    def _plain(self) -> bool:
+        return not self.sampling and self.diverse_groups == 1
 
     def check(self, limits: Limits) -> None:
         """Raise InvalidRequest that names every option at fault."""
@@ -79,6 +98,24 @@ class DecodeOptions:
             (not 1 <= self.beam_size <= beams, f"beam_size must be between 1 and {beams}"),
             (not 1 <= self.n_best <= max(1, self.beam_size), "n_best must be between 1 and beam_size"),
             (not math.isfinite(self.length_penalty), "length_penalty must be a finite number"),
+            (
+                self.length_normalization not in ("power", "wu"),
+                "length_normalization must be 'power' or 'wu'",
+            ),
+            # more would drown the log-probabilities, which are summed in single precision
+            (not -100 <= self.word_reward <= 100, "word_reward must be between -100 and 100"),
+            (
+                not 0 <= self.coverage_penalty < math.inf,
+                "coverage_penalty must be a finite number, not negative",
+            ),
+            (
+                (self.stepwise_penalty or self.word_reward != 0) and not self._plain,
+                "stepwise_penalty and word_reward are of beam search without sampling or diverse_groups",
+            ),
+            (
+                self.attends and not limits.attention,
+                "alignment and coverage_penalty need a source to attend to",
+            ),
             (self.min_length < 0, "min_length must not be negative"),
             (not 0 <= self.min_length_a < math.inf, "min_length_a must be a finite number, not negative"),
             (not 0 <= self.max_length_a < math.inf, "max_length_a must be a finite number, not negative"),
@@ -103,8 +140,8 @@ class DecodeOptions:
                 "prefix holds a token outside the target vocabulary",
             ),
             (
-                len(self.prefix) >= (self.max_length or limits.target),
-                "prefix must be shorter than the longest target",
+                len(self.prefix) > (self.max_length or limits.target),
+                "prefix must not be longer than the longest target",
             ),
             (not 0 <= self.top_k <= CANDIDATES, f"top_k must be between 0 and {CANDIDATES}"),
             (not 0 < self.top_p <= 1, "top_p must be above 0 and at most 1"),
@@ -146,6 +183,15 @@ class Timings:
     decode: float
     steps: int
 
+    def __add__(self, other: Timings) -> Timings:
+        """Of one thing done after another."""
+        return Timings(
+            self.queue + other.queue,
+            self.encode + other.encode,
+            self.decode + other.decode,
+            self.steps + other.steps,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Result:
@@ -160,13 +206,17 @@ Outcome = Result | ConvoyError
 
 @dataclass(eq=False, slots=True)
 class Request:
-    """One source in flight. `source` ends with end-of-sentence. `reply` is called once, from the engine's
-    thread, unless the request was cancelled; it must not raise or block. `deadline` is a time.monotonic()."""
+    """One source in flight. `source` ends with end-of-sentence; a language model's is end-of-sentence alone,
+    and the text that it goes on with is the options' `prefix`. `reply` is called once, from the engine's
+    thread, unless the request was cancelled; it must not raise or block. `deadline` is a time.monotonic().
+    `progress` is called likewise, after a step, with the target tokens that the best hypothesis is now
+    certain to begin with, each time there are more of them; without it nothing is computed."""
 
     source: list[int]
     options: DecodeOptions
     reply: Callable[[Outcome], None]
     deadline: float = math.inf
+    progress: Callable[[list[int]], None] | None = None
     arrived: float = field(default_factory=time.monotonic)
     admitted: float = 0.0
     encode_seconds: float = 0.0

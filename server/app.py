@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
+import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,43 +20,57 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from engine.api import ConvoyError, Service, Stopping, share_threads
+from server import logs
+from server.access import Access, Door, on_refused
+from server.cors import cors_headers
 from server.errors import INTERNAL, failure, on_http, on_refusal, refusal
 from server.house import House
 from server.metrics import Metrics
-from server.routes import detect, status, summarize, translate
+from server.notes import HEADER, current, note_of
+from server.refused import Refused
+from server.routes import deepl, detect, files, jobs, kserve, score, status, stream, summarize, translate, web
 from server.settings import Settings
+from server.tracing import Tracing
 
 logger = logging.getLogger(__name__)
 
-CORS: Final = [
-    (b"access-control-allow-origin", b"*"),
-    (b"access-control-allow-headers", b"Authorization, Content-Type"),
-    (b"access-control-allow-methods", b"GET, POST"),
-    (b"access-control-max-age", b"1728000"),
-]
-ROUTES: Final = (translate, summarize, detect, status)
-METHODS: Final = frozenset({"GET", "HEAD", "POST", "OPTIONS"})  # others share a label
+ROUTES: Final = (translate, summarize, stream, score, detect, files, deepl, jobs, kserve, status, web)
 STOPPING: Final = "the server is stopping: send the request again, elsewhere or later"
 LAST_MOMENT: Final = 5.0  # seconds that requests cut short get to be answered
 
 
 def create_app(service: Service, settings: Settings, metrics: Metrics) -> FastAPI:
-    """The application around a service that is not yet started. `app.state.house` holds what routes share."""
+    """The application around a service that is not yet started. `app.state.house` holds what routes share.
+
+    Raises ConfigError when the keys can't be read.
+    """
+    access = Access(settings)
     house = House(service, settings, metrics)
-    metrics.watch(service.stats)
+    metrics.watch(service.stats, service.memory)
+    metrics.ready.set_function(lambda: house.ready)
+    for info in service.models():
+        metrics.load.labels(info.name).set(info.load_seconds)
+    tracing = Tracing.to(settings.traces) if settings.traces else None
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         service.start()
         canaries = asyncio.create_task(house.sing())
+        if threading.current_thread() is threading.main_thread():  # only there may signals be caught
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, house.reload_all)
         yield
         canaries.cancel()
         await asyncio.to_thread(service.stop, drain=True, timeout=settings.drain_timeout)
+        await access.quotas.close()
+        if tracing:
+            await asyncio.to_thread(tracing.close)
 
     # /docs from this machine: a server without a way out still shows its page
     app = FastAPIOffline(redoc_url=None, title="Convoy", version=status.version_text(), lifespan=lifespan)
-    app.state.house = house
-    app.add_middleware(Gate, house=house)
+    app.state.house, app.state.access = house, access
+    app.add_middleware(Door, access=access, metrics=metrics)
+    app.add_middleware(Gate, house=house, tracing=tracing)  # added last: outermost
+    app.add_exception_handler(Refused, on_refused)
     app.add_exception_handler(ConvoyError, on_refusal)
     app.add_exception_handler(HTTPException, on_http)
     for routes in ROUTES:
@@ -63,23 +79,29 @@ def create_app(service: Service, settings: Settings, metrics: Metrics) -> FastAP
 
 
 class Gate:
-    """Around every request: CORS headers, latency, no new work while draining, and the one fault boundary."""
+    """Around every request: its note, CORS headers, no new work while draining, the one fault boundary."""
 
-    def __init__(self, app: ASGIApp, house: House) -> None:
-        self._app, self._house = app, house
+    def __init__(self, app: ASGIApp, house: House, tracing: Tracing | None = None) -> None:
+        self._app, self._house, self._tracing = app, house, tracing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         house, began, seen = self._house, time.monotonic(), 0
+        if house.settings.url_prefix:  # understood with and without it, as proxies may take it off
+            scope["root_path"] = house.settings.url_prefix
+        cors = cors_headers(scope, house.settings.cors_origins)
+        note = note_of(scope)
+        token = current.set(note)
+        own = [*cors, (HEADER.encode(), note.id.encode())]
 
         async def answer(message: Message) -> None:
             nonlocal seen
             if message["type"] == "http.response.start":
                 seen = message["status"]
                 closing = [(b"connection", b"close")] if house.draining else []
-                message["headers"] = [*message.get("headers", []), *CORS, *closing]
+                message["headers"] = [*message.get("headers", []), *own, *closing]
             await send(message)
 
         house.in_flight += 1
@@ -97,10 +119,12 @@ class Gate:
         finally:
             house.in_flight -= 1
             house.metrics.in_flight.dec()
-            method = scope["method"] if scope["method"] in METHODS else "other"
             route = getattr(scope.get("route"), "path", "other")
             taken = time.monotonic() - began
-            house.metrics.latency.labels(method, route, str(seen)).observe(taken)
+            house.metrics.latency.labels(route, note.model, note.ended(seen)).observe(taken)
+            if self._tracing:
+                self._tracing.write(scope, note, route, seen)
+            current.reset(token)
 
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
         app = self._app
@@ -149,26 +173,43 @@ def serve(settings: Settings) -> int:
     Returns 0, or 1 when accepted requests were cut short. Raises BundleError or ConfigError when a model
     can't be loaded. Sets up logging; for a process of its own.
     """
-    logging.basicConfig(
-        level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
-    if settings.backend == "onnx":
+    logs.set_up(settings)
+    if settings.backend.startswith("onnx"):
         share_threads(settings.threads or len(os.sched_getaffinity(0)))
     metrics = Metrics()
     service = Service.open(settings.models, settings.service(), metrics.observer)
     for info in service.models():
         logger.info("loaded %s: %s from %s to %s", info.name, info.task, info.source, info.target)
     app = create_app(service, settings, metrics)
-    config = uvicorn.Config(
+    server = Server(configure(app, settings), app.state.house)
+    server.run()
+    return 0 if server.complete else 1
+
+
+def configure(app: FastAPI, settings: Settings) -> uvicorn.Config:
+    """Uvicorn's share of the settings. Its access log gets no query strings: they may hold keys and texts."""
+    logging.getLogger("uvicorn.access").addFilter(without_query)
+    return uvicorn.Config(
         app,
         host=settings.host,
         port=settings.port,
         log_config=None,
         log_level=settings.log_level,
         access_log=settings.access_log,
+        proxy_headers=bool(settings.trusted_proxies),
+        forwarded_allow_ips=list(settings.trusted_proxies),
         server_header=False,
+        ssl_certfile=settings.ssl_certfile,
+        ssl_keyfile=settings.ssl_keyfile,
         timeout_graceful_shutdown=round(LAST_MOMENT),
     )
-    server = Server(config, app.state.house)
-    server.run()
-    return 0 if server.complete else 1
+
+
+def without_query(record: logging.LogRecord) -> bool:
+    """A filter that keeps every record. Uvicorn's arguments: client, method, path?query, version, status."""
+    if isinstance(record.args, tuple) and len(record.args) == 5:
+        client, method, path, *rest = record.args
+        told = str(path).partition("?")[0]
+        folder, found, _ = told.partition("/download_file/")  # to know the name is to be let in
+        record.args = (client, method, f"{folder}{found}..." if found else told, *rest)
+    return True

@@ -6,11 +6,12 @@ import asyncio
 import logging
 import math
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from starlette.requests import Request
 
-from engine.api import ConvoyError, InvalidRequest, Service
+from engine.api import ConvoyError, InvalidRequest, ModelInfo, Service
 from server.metrics import Metrics
 from server.settings import Settings
 
@@ -22,7 +23,7 @@ RETRY = 1.0  # seconds between two tries of a canary
 @dataclass(eq=False, slots=True)
 class House:
     """draining: after SIGTERM; new work is refused. sung: models whose canary has been translated. in_flight:
-    requests not yet answered."""
+    requests not yet answered. tasks: reloads under way."""
 
     service: Service
     settings: Settings
@@ -30,11 +31,34 @@ class House:
     draining: bool = False
     in_flight: int = 0
     sung: set[str] = field(default_factory=set)
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     @property
     def ready(self) -> bool:
         names = {info.name for info in self.service.models()}
         return not self.draining and self.service.healthy() and names == self.sung
+
+    async def reload(self, name: str) -> ModelInfo:
+        """See `Service.reload`; one that is refused is logged."""
+        try:
+            info = await asyncio.to_thread(self.service.reload, name)
+        except ConvoyError as error:
+            logger.error("%s goes on with the old bundle: %s", name, error)  # noqa: TRY400
+            raise
+        self.metrics.load.labels(name).set(info.load_seconds)
+        logger.info("reloaded %s in %.1f seconds", name, info.load_seconds)
+        return info
+
+    def reload_all(self) -> None:
+        """Reload every model, one after the other, in the background. For the event loop's thread."""
+        task = asyncio.get_running_loop().create_task(self._reload_all())
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    async def _reload_all(self) -> None:
+        for info in self.service.models():
+            with suppress(ConvoyError):
+                await self.reload(info.name)
 
     async def sing(self) -> None:
         """Translate a canary with every model; try again until each has answered."""

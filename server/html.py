@@ -1,8 +1,9 @@
-"""HTML as its text nodes and everything between them, which is kept to the letter.
+"""HTML and XML as segments of prose and the markup between them, which is kept to the letter.
 
-The standard library's parser is no help here: in 3.11 it raises on "<![<" and takes quadratic time for
-unclosed tags. This takes linear time, by the rules of the HTML standard (13.2.5, tokenization) as far as
-they tell text from markup: what is never closed reaches to the end of the page.
+A segment goes across inline tags, up to the next tag of a block. The standard library's parser is no help
+here: in 3.11 it raises on "<![<" and takes quadratic time for unclosed tags. This takes linear time, by the
+rules of the HTML standard (13.2.5, tokenization) as far as they tell text from markup: what is never closed
+reaches to the end of the page.
 """
 
 from __future__ import annotations
@@ -13,80 +14,288 @@ from dataclasses import dataclass, field
 from html import escape, unescape
 from typing import Final
 
+from server.spans import Builder, Segment, weave
+
 # their content is no prose, or must stay as it is
 VERBATIM: Final = frozenset({"code", "pre", "svg", "math", "kbd", "samp", "var"})
 RAW: Final = frozenset({"script", "style", "textarea"})  # and holds no tags
 VOID: Final = frozenset(
     {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
 )
+# a tag of any other name, known or not, is inline: a sentence goes across it
+# fmt: off
+BLOCKS: Final = frozenset(
+    {
+        "address", "article", "aside", "base", "blockquote", "body", "br", "button", "caption", "center",
+        "col", "colgroup", "dd", "details", "dialog", "dir", "div", "dl", "dt", "fieldset", "figcaption",
+        "figure", "footer", "form", "frame", "frameset", "h1", "h2", "h3", "h4", "h5", "h6", "head",
+        "header", "hgroup", "hr", "html", "iframe", "legend", "li", "link", "main", "menu", "meta", "nav",
+        "noscript", "ol", "optgroup", "option", "p", "pre", "search", "section", "select", "summary",
+        "table", "tbody", "td", "textarea", "tfoot", "th", "thead", "title", "tr", "ul",
+    }
+)
+# fmt: on
 OPENING: Final = re.compile(r"<(?:!--|[!?]|/?[a-zA-Z])")
 NAME: Final = re.compile(r"</?([a-zA-Z][^\s/>]*)")
 STOP: Final = re.compile(r">|=\s*([\"'])")  # the end of a tag, or the beginning of a quoted value
-REFUSED: Final = re.compile(r"\stranslate\s*=\s*[\"']?no\b", re.IGNORECASE)
+REFUSED: Final = re.compile(
+    r"\stranslate\s*=\s*[\"']?no\b|\sclass\s*=\s*(?:[\"'][^\"']*|)\bnotranslate\b", re.IGNORECASE
+)
+SPACE: Final = re.compile(r"\s+")
+MOST: Final = 1_000  # formats in one segment
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Which tags end a sentence and which content stays as it is.
+
+    xml: names have case, nothing is known of them and only `blocks` split. keep: further names whose content
+    stays. inline: names that never split. fold: white space becomes single spaces, as in HTML.
+    """
+
+    xml: bool = False
+    blocks: frozenset[str] = BLOCKS
+    keep: frozenset[str] = VERBATIM
+    inline: frozenset[str] = frozenset()
+    fold: bool = True
+
+
+HTML: Final = Rules()
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Prose (no name), or markup: name of its element, "" for comments and the like. kept: a whole element
+    whose content stays; its text is for the model to read."""
+
+    raw: str
+    name: str | None = None
+    closing: bool = False
+    void: bool = False
+    kept: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Prose:
+    """A segment and what it was in the page; marks: the markup (begin, end) of each span."""
+
+    segment: Segment
+    raw: str
+    marks: list[list[str]]
+
+    def write(self, segment: Segment) -> str:
+        if segment is self.segment:  # not translated
+            return self.raw
+        parts, kept = list[str](), False
+        for kind, value in weave(segment):
+            if isinstance(value, int):
+                parts.append(self.marks[value][kind == "end"])
+                kept = kind == "begin" and segment.spans[value].kept
+            elif not kept:  # else it is in the markup
+                parts.append(escape(value, quote=False))
+        return "".join(parts)
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """markup[0] texts[0] markup[1] ... markup[-1]. Texts are unescaped and hold more than white space."""
+    """markup[0] prose[0] markup[1] ... markup[-1]. Text is unescaped and holds more than white space."""
 
     markup: list[str] = field(default_factory=lambda: [""])
-    texts: list[str] = field(default_factory=list)
+    prose: list[Prose] = field(default_factory=list)
 
-    def join(self, translations: Sequence[str]) -> str:
+    @property
+    def segments(self) -> list[Segment]:
+        return [prose.segment for prose in self.prose]
+
+    def join(self, segments: Sequence[Segment]) -> str:
+        """The page with a segment in the place of each; the very same ones give the page to the letter."""
         parts = [self.markup[0]]
-        for text, markup in zip(translations, self.markup[1:], strict=True):
-            parts += [escape(text, quote=False), markup]
+        for prose, segment, markup in zip(self.prose, segments, self.markup[1:], strict=True):
+            parts += [prose.write(segment), markup]
         return "".join(parts)
 
 
-def read_html(source: str) -> Page:
-    """Text nodes of a page or fragment, those of code and of `translate="no"` left out. Never raises."""
-    page, kept = Page(), list[str]()
-    for piece, prose in _pieces(source):
-        if prose and piece.strip():
-            page.markup[-1] += "".join(kept)
-            page.texts.append(unescape(piece))
-            page.markup.append("")
-            kept.clear()
+def read_html(source: str, rules: Rules = HTML) -> Page:
+    """Prose of a page or fragment; that of code and of `translate="no"` is only read along. Never raises."""
+    reader = _Reader(rules)
+    for piece in pieces(source, rules):
+        reader.take(piece)
+    reader.flush()
+    return reader.page
+
+
+def outline(source: str, rules: Rules) -> frozenset[str]:
+    """Names of tags that are structure: none of them lies beside prose."""
+    names, inline = set[str](), set[str]()
+    beside: list[set[str]] = [set()]  # names in each open element
+    prose, opened = [False], [""]
+    for piece in pieces(source, rules):
+        if piece.name is None:
+            prose[-1] = prose[-1] or not piece.raw.isspace()
+        elif not piece.closing and piece.name:
+            names.add(piece.name)
+            beside[-1].add(piece.name)
+            if not piece.void:
+                beside.append(set())
+                prose.append(False)
+                opened.append(piece.name)
+        elif piece.closing and opened[-1] == piece.name:
+            opened.pop()
+            inner = beside.pop()
+            inline |= inner if prose.pop() else set()
+    for inner, has in zip(beside, prose, strict=True):
+        inline |= inner if has else set()
+    return frozenset(names - inline)
+
+
+class _Reader:
+    def __init__(self, rules: Rules) -> None:
+        self.rules, self.page = rules, Page()
+        self._fresh()
+
+    def _fresh(self) -> None:
+        self.builder, self.raw, self.marks = Builder(), list[str](), list[list[str]]()
+        self.names: dict[str, list[int]] = {}  # open spans by name, innermost last
+        # whether prose was seen, white space was last, prose was last
+        self.prose, self.space, self.ends = False, True, False
+
+    def take(self, piece: Piece) -> None:
+        self.ends = piece.name is None or (self.ends and self._splits(piece))
+        if piece.name is None:
+            self._text(piece.raw)
+        elif self._splits(piece):
+            self.flush()
+            self.page.markup[-1] += piece.raw
+        elif not self.raw and not piece.kept and (piece.void or not piece.name):
+            self.page.markup[-1] += piece.raw
         else:
-            kept.append(piece)
-    page.markup[-1] += "".join(kept)
-    return page
+            self.raw.append(piece.raw)
+            self._inline(piece)
+            if len(self.marks) >= MOST:
+                self.flush()
+
+    def flush(self) -> None:
+        raw = "".join(self.raw)
+        if self.prose:
+            end = len(raw)
+            if self.ends:  # in prose: its white space stays outside
+                end = len(raw.rstrip())
+                self.builder.strip()
+            self.page.prose.append(Prose(self.builder.segment(), raw[:end], self.marks))
+            self.page.markup.append(raw[end:])
+        else:
+            self.page.markup[-1] += raw
+        self._fresh()
+
+    def _splits(self, piece: Piece) -> bool:
+        return piece.name in self.rules.blocks and piece.name not in self.rules.inline
+
+    def _text(self, raw: str) -> None:
+        if not self.raw:  # white space before the first of a segment stays outside
+            begin = len(raw) - len(raw.lstrip())
+            self.page.markup[-1] += raw[:begin]
+            raw = raw[begin:]
+        if raw:
+            self.raw.append(raw)
+            self._add(unescape(raw))
+            self.prose = self.prose or not raw.isspace()
+
+    def _add(self, text: str) -> None:
+        self.builder.text(self._folded(text))
+
+    def _folded(self, text: str) -> str:
+        if not self.rules.fold:
+            return text
+        text = SPACE.sub(" ", text)
+        text = text[1:] if self.space and text.startswith(" ") else text
+        self.space = text.endswith(" ") if text else self.space
+        return text
+
+    def _inline(self, piece: Piece) -> None:
+        name = piece.name or ""
+        if piece.kept:
+            text = "" if name in ("svg", "math", *RAW) else self._folded(_content(piece.raw).strip())
+            self.builder.keep(text) if text else self.builder.point()
+            self.marks.append([piece.raw, ""])
+        elif not piece.closing and not piece.void and name:
+            self.names.setdefault(name, []).append(self.builder.begin())
+            self.marks.append([piece.raw, ""])
+        elif piece.closing and (number := self._open(name)) is not None:
+            self.builder.end(number)
+            self.marks[number][1] = piece.raw
+        else:
+            self.builder.point()
+            self.marks.append([piece.raw, ""])
+
+    def _open(self, name: str) -> int | None:
+        """The innermost open span of a name."""
+        numbers = self.names.get(name, [])
+        while numbers:
+            number = numbers.pop()
+            if number not in self.builder.dead:
+                return number
+        return None
 
 
-def _pieces(source: str) -> Iterator[tuple[str, bool]]:
-    """The source cut into pieces, each with whether it is prose; two of prose are never neighbours."""
-    position, inside, depth = 0, "", 0  # inside: the outermost element whose content is kept
+def pieces(source: str, rules: Rules) -> Iterator[Piece]:
+    """The source cut into prose and markup; an element whose content is kept is one piece."""
+    position = 0
     while opening := OPENING.search(source, position):
         begin = opening.start()
-        yield source[position:begin], not inside
+        if begin > position:
+            yield Piece(source[position:begin])
         position = _end(source, begin)
         markup = source[begin:position]
-        yield markup, False
-        name = _name(markup)
+        name = _name(markup, rules)
         closing = markup.startswith("</")
-        opens = bool(name) and not closing and name not in VOID and not markup.endswith("/>")
-        if opens and name in RAW:
-            found = re.compile(f"</{name}", re.IGNORECASE).search(source, position)
-            end = found.start() if found else len(source)
-            yield source[position:end], False
-            position = end
-        elif inside and name == inside:
-            depth += 1 if opens else -1 if closing else 0
-            inside = inside if depth else ""
-        elif opens and not inside and (name in VERBATIM or REFUSED.search(markup)):
-            inside, depth = name, 1
-    yield source[position:], not inside
+        void = not name or markup.endswith("/>") or (not rules.xml and name in VOID)
+        kept = not closing and not void and (name in rules.keep or bool(REFUSED.search(markup)))
+        if not rules.xml and name in RAW and not closing and not void:
+            position, kept = _raw_end(source, position, name), True
+        elif kept:
+            position = _kept_end(source, position, name, rules)
+        yield Piece(source[begin:position], name, closing, void or kept, kept)
+    if position < len(source):
+        yield Piece(source[position:])
 
 
-def _name(markup: str) -> str:
-    """Of a tag, in lower case; nothing for comments and declarations."""
+def _content(element: str) -> str:
+    """Text of an element, without its tags."""
+    parts, position = list[str](), 0
+    while opening := OPENING.search(element, position):
+        parts.append(unescape(element[position : opening.start()]))
+        position = _end(element, opening.start())
+    return "".join([*parts, unescape(element[position:])])
+
+
+def _raw_end(source: str, position: int, name: str) -> int:
+    found = re.compile(f"</{name}", re.IGNORECASE).search(source, position)
+    return _end(source, found.start()) if found else len(source)
+
+
+def _kept_end(source: str, position: int, name: str, rules: Rules) -> int:
+    """Where the element that begins before `position` ends."""
+    depth = 1
+    while opening := OPENING.search(source, position):
+        position = _end(source, opening.start())
+        markup = source[opening.start() : position]
+        found, closing = _name(markup, rules), markup.startswith("</")
+        if not rules.xml and found in RAW and not closing and not markup.endswith("/>"):
+            position = _raw_end(source, position, found)
+        elif found == name and not markup.endswith("/>"):
+            depth += -1 if closing else 1
+            if not depth:
+                return position
+    return len(source)
+
+
+def _name(markup: str, rules: Rules) -> str:
     found = NAME.match(markup)
-    return found[1].lower() if found else ""
+    return "" if found is None else found[1] if rules.xml else found[1].lower()
 
 
 def _end(source: str, begin: int) -> int:
-    """Where the markup that begins here ends."""
+    """Where the markup that begins at `begin` ends."""
     if source.startswith("<!--", begin):
         return _after(source, "-->", begin + 2)  # "<!-->" is a whole comment
     if source[begin + 1] in "!?":

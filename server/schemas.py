@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import asdict, fields
 from typing import Any, Final, TypeVar, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, field_validator
 
 from engine.api import DecodeOptions, InvalidRequest, ModelInfo, TextOptions, TextResult, slowest
 
@@ -28,10 +29,36 @@ class TextRequest(BaseModel):
     scores: bool = Field(False, description="Also answer score, tokens, their scores and the finish reason.")
     timings: bool = Field(False, description="Also answer seconds waited, encoded and decoded.")
     truncate: bool = Field(False, description="Shorten a text that must stay whole and is too long.")
+    stream: bool = Field(False, description="Answer by server-sent events, as soon as words are certain.")
+    coverage: bool = Field(False, description="Also answer which source words nothing attended to.")
+    repetition: bool = Field(False, description="Also answer how much the answer repeats itself.")
 
 
 class TranslateFields(TextRequest):
     split: bool = Field(True, description="Translate sentence by sentence; off, each text is one source.")
+    protect: bool = Field(
+        True,
+        description="Keep addresses, numbers and fields of formats (%s, {name}) as they are, "
+        "where the model has placeholder symbols.",
+    )
+    ignore: list[str] = Field([], description="Phrases to keep as they are; in a form one for each line.")
+    glossary: dict[str, str] = Field(
+        {}, description="Source phrases with their translations; in a form as a JSON object."
+    )
+
+    @field_validator("ignore", mode="before")
+    @classmethod
+    def _lines(cls, value: Any) -> Any:
+        return value.splitlines() if isinstance(value, str) else value
+
+    @field_validator("glossary", mode="before")
+    @classmethod
+    def _object(cls, value: Any) -> Any:
+        return json.loads(value) if isinstance(value, str) else value  # its ValueError names the field
+
+    replace_unk: bool = Field(
+        False, description="Unknown words become the source words that they attend to most."
+    )
 
 
 class SummarizeFields(TextRequest):
@@ -73,9 +100,20 @@ def text_options(request: TextRequest, alternatives: int) -> TextOptions:
         prefix=request.prefix,
         alternatives=alternatives,
         alignment=request.alignment,
-        split=isinstance(request, TranslateFields) and request.split,
         truncate=request.truncate,
+        coverage=request.coverage,
+        **(_of_translations(request) if isinstance(request, TranslateFields) else {"split": False}),
     )
+
+
+def _of_translations(request: TranslateFields) -> dict[str, Any]:
+    return {
+        "split": request.split,
+        "replace_unk": request.replace_unk,
+        "protect": request.protect,
+        "ignore": tuple(request.ignore),
+        "glossary": request.glossary,
+    }
 
 
 def texts_of(values: dict[str, Any]) -> str | list[str]:
@@ -119,6 +157,10 @@ def extras(request: TextRequest, results: list[TextResult], *, batch: bool) -> d
         found["scores"] = [_scores(result) for result in results]
     if request.alignment:
         found["alignment"] = [_alignment(result) for result in results]
+    if request.coverage:
+        found["coverage"] = [[asdict(sentence) for sentence in result.coverage] for result in results]
+    if request.repetition:
+        found["repetition"] = [asdict(result.repetition) for result in results]
     if not batch:
         found = {name: values[0] for name, values in found.items()}
     if request.timings:
@@ -139,7 +181,10 @@ def finite(value: Any) -> Any:
 
 
 def _scores(result: TextResult) -> dict[str, Any]:
-    return {
+    """Of a pivot translation, those of the first model in `via`."""
+    via = {} if result.via is None else {"via": {"text": result.via.text} | _scores(result.via)}
+    return via | {
+        "model": result.model,
         "score": finite(result.score),
         "alternatives": [finite(score) for score in result.alternative_scores],
         "tokens": result.tokens,

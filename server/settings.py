@@ -1,18 +1,51 @@
-"""Everything an operator can set: by flag of `convoy serve`, or by environment variable CONVOY_<NAME>."""
+"""Everything an operator can set: by flag of `convoy serve`, or by environment variable CONVOY_<NAME>.
+
+Variables LT_<NAME> of LibreTranslate are understood where there is a twin; CONVOY_<NAME> wins.
+"""
 
 from __future__ import annotations
 
 import os
+import re
+from ipaddress import ip_network
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, field_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic import Field, SecretStr, ValidationInfo, field_validator
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from engine.api import ServiceSettings
+from server.languages import inward
 
 Lanes = tuple[tuple[int, int], ...]
 Limit = Annotated[int, Field(ge=-1)]
+# LibreTranslate's variable: our setting
+TWINS: Final = {
+    "LT_HOST": "host",
+    "LT_PORT": "port",
+    "LT_THREADS": "threads",
+    "LT_CHAR_LIMIT": "char_limit",
+    "LT_BATCH_LIMIT": "batch_limit",
+    "LT_ALTERNATIVES_LIMIT": "alternatives_limit",
+    "LT_LOAD_ONLY": "load_only",
+    "LT_URL_PREFIX": "url_prefix",
+    "LT_FRONTEND_TIMEOUT": "frontend_timeout",
+    "LT_FRONTEND_LANGUAGE_SOURCE": "frontend_source",
+    "LT_FRONTEND_LANGUAGE_TARGET": "frontend_target",
+    "LT_API_KEYS": "api_keys",
+    "LT_REQUIRE_API_KEY_ORIGIN": "require_api_key_origin",
+    "LT_GET_API_KEY_LINK": "get_api_key_link",
+    "LT_REQ_LIMIT": "req_limit",
+    "LT_HOURLY_REQ_LIMIT": "hourly_req_limit",
+    "LT_DAILY_REQ_LIMIT": "daily_req_limit",
+    "LT_REQ_LIMIT_STORAGE": "limit_storage",
+    "LT_METRICS_AUTH_TOKEN": "metrics_auth_token",
+}
+Names = Annotated[tuple[str, ...], NoDecode]
+SHORTEST_KEY: Final = 16  # characters; those that `convoy keys new` makes have 47
+YES: Final = frozenset({"1", "true", "t", "yes", "y", "on"})
+NO: Final = frozenset({"", "0", "false", "f", "no", "n", "off"})
 
 
 class Settings(BaseSettings):
@@ -25,7 +58,9 @@ class Settings(BaseSettings):
     )
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0: any free one.")
-    backend: str = Field("onnx", description="onnx, or torch (needs the extra `torch`).")
+    backend: str = Field(
+        "onnx", description="onnx, onnx-native, onnx-pure, or torch (needs the extra `torch`)."
+    )
     device: str = Field("cpu", description="cpu, or cuda with the torch backend.")
     precision: str = Field("fp32", description="fp32 or int8.")
     threads: int | None = Field(None, ge=1, description="Threads that all models share; else all cores.")
@@ -51,10 +86,129 @@ class Settings(BaseSettings):
     drain_timeout: float = Field(
         30.0, ge=0, allow_inf_nan=False, description="Seconds accepted requests get after SIGTERM."
     )
+    load_only: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="Load only the models whose languages are all among these: de,en."
+    )
+    url_prefix: str = Field("", description="Path that the server is mounted under, such as /translate.")
+    web: bool = Field(True, description="Whether there is a web page at /.")
+    files: bool = Field(True, description="Whether files are translated.")
+    file_limit: int = Field(10_485_760, ge=1, description="Bytes of one file.")
+    file_lifetime: float = Field(
+        1800.0, gt=0, allow_inf_nan=False, description="Seconds a translated file is kept."
+    )
+    file_store: int = Field(1_073_741_824, ge=1, description="Bytes of all files that are kept.")
+    frontend_timeout: int = Field(500, ge=0, description="Milliseconds LibreTranslate's page waits.")
+    frontend_source: str = Field("auto", description="Source language LibreTranslate's page begins with.")
+    frontend_target: str = Field("", description="Its target language; else the first there is.")
     log_level: Literal["critical", "error", "warning", "info", "debug"] = Field(
         "info", description="Least severe messages that are logged."
     )
-    access_log: bool = Field(False, description="Log a line for every request.")
+    log_format: Literal["text", "json"] = Field(
+        "text", description="Log lines for people, or JSON for machines."
+    )
+    access_log: bool = Field(False, description="Log a line for every request, without its query string.")
+    api_key_file: Path | None = Field(
+        None, description="Keys made by `convoy keys`; with keys, requests need one."
+    )
+    api_keys: Annotated[tuple[SecretStr, ...], NoDecode] = Field(
+        (), description="Keys with commas between; better in the environment, as flags show in `ps`."
+    )
+    anonymous: bool = Field(False, description="With keys: also answer requests that have none.")
+    require_api_key_origin: str = Field(
+        "", description="With keys: a pattern of origins (of web pages) whose requests need none."
+    )
+    get_api_key_link: str = Field("", description="Where users get a key, told to those without.")
+    req_limit: Limit = Field(
+        -1, description="Requests a minute of each address, and of each key without a limit of its own."
+    )
+    hourly_req_limit: Limit = Field(-1, description="The same, in an hour.")
+    daily_req_limit: Limit = Field(-1, description="The same, in a day.")
+    char_quota: Limit = Field(-1, description="Characters in 30 days, of each address or key likewise.")
+    limit_storage: str = Field(
+        "memory://", description="Where limits are counted: memory://, or redis://host:port."
+    )
+    metrics_auth_token: SecretStr | None = Field(None, description="A token that /metrics needs.")
+    docs_auth_token: SecretStr | None = Field(None, description="A token that /docs needs.")
+    admin_token: SecretStr | None = Field(
+        None, description="A token that reloading a model over HTTP needs; without one that is off."
+    )
+    traces: str = Field(
+        "",
+        description="Collector of OpenTelemetry traces: http://localhost:4318 (extra `otel`).",
+    )
+    ssl_certfile: Path | None = Field(None, description="Certificates in PEM form, to serve HTTPS.")
+    ssl_keyfile: Path | None = Field(None, description="Their key, unless it is in the same file.")
+    cors_origins: Names = Field(
+        ("*",), description="Origins whose web pages may read answers, with commas between; *: all."
+    )
+    trusted_proxies: Names = Field(
+        ("127.0.0.1",),
+        description="Addresses and networks of proxies whose X-Forwarded-For and -Proto are believed.",
+    )
+
+    @field_validator("api_keys", mode="before")
+    @classmethod
+    def _split_keys(cls, value: Any, info: ValidationInfo) -> Any:
+        if not isinstance(value, str):
+            return value
+        if value.casefold() in YES:  # LibreTranslate's LT_API_KEYS says only that there are keys
+            if info.data.get("api_key_file") is None:
+                raise ValueError("names no keys: make some with `convoy keys new`, set CONVOY_API_KEY_FILE")
+            return ()
+        keys = () if value.casefold() in NO else tuple(part.strip() for part in value.split(","))
+        if any(len(key) < SHORTEST_KEY for key in keys):
+            raise ValueError(
+                f"each key needs {SHORTEST_KEY} characters: make one with `openssl rand -hex 32`"
+            )
+        return keys
+
+    @field_validator("metrics_auth_token", "docs_auth_token", "admin_token")
+    @classmethod
+    def _no_empty_token(cls, value: SecretStr | None) -> SecretStr | None:
+        return value if value is not None and value.get_secret_value() else None
+
+    @field_validator("require_api_key_origin")
+    @classmethod
+    def _pattern(cls, value: str) -> str:
+        try:
+            re.compile(value)
+        except re.error as error:
+            raise ValueError(f"no regular expression: {error}") from None
+        return value
+
+    @field_validator("cors_origins", "trusted_proxies", mode="before")
+    @classmethod
+    def _split_names(cls, value: Any) -> Any:
+        parts = value.split(",") if isinstance(value, str) else value
+        return tuple(part.strip().rstrip("/") for part in parts if part.strip())
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(str(ip_network(part, strict=False)) for part in value)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return init_settings, env_settings, _LibreTranslate(settings_cls)
+
+    @field_validator("load_only", mode="before")
+    @classmethod
+    def _split_codes(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        return [inward(code) for code in value.split(",") if code.strip()]
+
+    @field_validator("url_prefix")
+    @classmethod
+    def _rooted(cls, value: str) -> str:
+        return f"/{value.strip('/')}" if value.strip("/") else ""
 
     @field_validator("models", mode="before")
     @classmethod
@@ -84,4 +238,24 @@ class Settings(BaseSettings):
             encode_tokens=self.encode_tokens,
             beam_size=self.beam_size,
             verify=self.verify,
+            languages=self.load_only,
         )
+
+
+class _LibreTranslate(PydanticBaseSettingsSource):
+    """The variables of LibreTranslate."""
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        raise NotImplementedError  # all at once, below
+
+    def __call__(self) -> dict[str, Any]:
+        found: dict[str, Any] = {
+            ours: os.environ[name] for name, ours in TWINS.items() if os.environ.get(name)
+        }
+        if os.environ.get("LT_DISABLE_FILES_TRANSLATION", "").lower() in YES:
+            found["files"] = False
+        if os.environ.get("LT_DISABLE_WEB_UI", "").lower() in YES:
+            found["web"] = False
+        if os.environ.get("LT_DEBUG", "").lower() in YES:
+            found["log_level"] = "debug"
+        return found

@@ -100,7 +100,7 @@ class FakeEncoded:
 class FakeExecutor:
     """Implements engine.executor.Executor over a FakeModel, for numpy or torch searches."""
 
-    pad, eos = PAD, EOS
+    pad, eos, start = PAD, EOS, EOS
 
     def __init__(self, model: FakeModel, slots=4, beams=4, target=14, source=12, namespace=None):
         self.model, self.slots, self.beams = model, slots, beams

@@ -16,8 +16,9 @@ import uvicorn
 
 from engine.api import Service, ServiceSettings
 from engine.bundle import Description, write_bundle
-from engine.config import ModelConfig, StackConfig
+from engine.config import ModelConfig
 from engine.models import build
+from engine.stacks import StackConfig
 from export.onnx import graphs
 from server.app import Server, create_app
 from server.metrics import Metrics
@@ -27,9 +28,9 @@ from tests.golden_fixtures import real_golden
 VOCABULARY = 400
 STACK = StackConfig(embed_dim=16, conv_dim=16, ffn_dim=16, heads=2, kernel_sizes=(3, 5))
 MODELS = {
-    "toy-de-en": ("translate", "de", "en", 5),
-    "toy-en-de": ("translate", "en", "de", 6),
-    "toy-title": ("summarize", "en", "en", 7),
+    "toy-de-en": ("translate", "de", "en", 19),
+    "toy-en-de": ("translate", "en", "de", 20),
+    "toy-title": ("summarize", "en", "en", 27),
 }
 LANES = ((1, 4), (4, 4))
 SOURCE = 64  # longest source

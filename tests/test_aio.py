@@ -8,10 +8,10 @@ import time
 import numpy as np
 import pytest
 
-from engine.aio import generate, generate_group
+from engine.aio import Newest, generate, generate_group
 from engine.engine import Engine, EngineSettings
 from engine.errors import DeadlineExceeded, ExecutorFailed, InvalidRequest, Overloaded, Stopping
-from engine.types import DecodeOptions
+from engine.types import DecodeOptions, Result
 from tests import cases
 from tests.fake import EOS, FakeExecutor, FakeModel
 from tests.rig import LONG, MODEL, PAST, QUICK, Switchable
@@ -128,3 +128,44 @@ def test_a_closed_loop_does_not_raise_into_the_engine(caplog):
     assert not math.isnan(engine.stats().step_seconds)
     task._log_destroy_pending = False
     task.get_coro().close()
+
+
+async def test_a_watch_is_told_beginnings_and_then_each_result(engine):
+    g = np.random.default_rng(8)
+    jobs = [(cases.source(g, 19), cases.options(g, 19)) for _ in range(60)]
+    jobs = [(s, o) for s, o in jobs if cases.expect(MODEL, s, o, 14)]
+    told = [[] for _ in jobs]
+    results = await generate_group(engine, jobs, watch=lambda job, news: told[job].append(news))
+    assert sum(map(len, told)) > len(jobs)
+    for news, result, (source, options) in zip(told, results, jobs, strict=True):
+        assert news[-1] is result
+        cases.same(result.hypotheses, cases.expect(MODEL, source, options, 14), MODEL, source)
+        for tokens in news[:-1]:
+            assert not isinstance(tokens, Result)
+            assert result.hypotheses[0].tokens[: len(tokens)] == tokens
+
+
+async def test_only_the_newest_tokens_wait_for_a_slow_event_loop():
+    told = []
+    newest = Newest(asyncio.get_running_loop(), told.append)
+
+    def engine_thread():
+        for i in range(100):
+            newest([*range(i)])
+
+    thread = threading.Thread(target=engine_thread)
+    thread.start()
+    thread.join()  # the loop stands still until here
+    await asyncio.sleep(0)
+    assert told == [[*range(99)]]
+    newest([1])
+    await asyncio.sleep(0)
+    assert told[1:] == [[1]]
+
+
+async def test_requests_without_a_watch_have_no_progress(engine):
+    seen = []
+    submit = engine.submit
+    engine.submit = lambda group: (seen.extend(group), submit(group))[1]
+    await generate(engine, [4, 5, EOS], QUICK)
+    assert [request.progress for request in seen] == [None]

@@ -26,7 +26,7 @@ from engine.api import (
     UnknownModel,
 )
 from engine.bundle import open_bundle
-from engine.compose import TextModel
+from engine.plan import TextModel
 from engine.text.tokenizer import open_tokenizer
 from engine.types import DecodeOptions
 from tests.served import LANES, MODELS, SOURCE, TARGET, bundles, busy, open_service, running, until

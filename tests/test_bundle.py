@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.bundle import Description, add_files, open_bundle, write_bundle
-from engine.config import ModelConfig, StackConfig
+from engine.config import ModelConfig
 from engine.errors import BundleError, ConfigError
+from engine.stacks import StackConfig
 from engine.types import DecodeOptions
 
 STACK = StackConfig(embed_dim=8, conv_dim=8, ffn_dim=8, heads=2, kernel_sizes=(3,))

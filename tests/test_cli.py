@@ -17,8 +17,12 @@ import pytest
 
 from cli.flags import HELP, LEFT_OUT
 from cli.main import COMMANDS, app
+from cli.remote import DOCUMENTS
 from engine.types import DecodeOptions
+from server.documents import READERS
+from server.keys import KeyRing
 from server.settings import Settings
+from tests.served import bundles, server
 from tests.test_training import ENGLISH, TINY, WORDS
 
 ROOT = Path(__file__).parents[1]
@@ -468,3 +472,216 @@ def test_train_does_not_replace_another_model_unless_told(recipe, tmp_path, bund
     assert code == 2
     assert "--overwrite" in message
     assert not (tmp_path / "run").exists()
+
+
+# by a server
+
+
+TOKEN = "a-key-that-an-operator-chose"
+
+
+@pytest.fixture(scope="module")
+def place():
+    """A server of the toy models that wants a key."""
+    with server(api_keys=TOKEN) as (client, house, _):
+        yield str(client.base_url), house
+
+
+@pytest.fixture
+def url(place, monkeypatch):
+    monkeypatch.setenv("CONVOY_API_KEY", TOKEN)
+    return place[0]
+
+
+@pytest.fixture(scope="module")
+def german(tmp_path_factory):
+    path = tmp_path_factory.mktemp("text") / "german.txt"
+    lines = ["Das ist gut.", "", "Wer bist du? Wo ist der Bahnhof?", "...", "  ", "\u2028Guten\u2028Tag"]
+    path.write_text("\n".join(lines * 20) + "\n", "utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["translate"],
+        ["translate", "--json", "--alignment"],
+        ["translate", "--n-best", 3, "--json"],
+        ["translate", "--n-best", 2, "--beam-size", 3, "--unk-penalty", "inf"],
+        ["translate", "--scores", "--no-split", "--truncate", "--prefix", "Well", "--length-penalty", 0.5],
+        ["translate", "--sampling", "--seed", 7, "--source", "de", "--target", "en"],
+        ["summarize", "--json", "--max-length", 5, "--truncate"],
+    ],
+)
+def test_a_server_gives_what_its_model_gives_here(url, german, capsys, flags):
+    name = {"translate": "toy-de-en", "summarize": "toy-title"}[flags[0]]
+    done(*flags, "--model", bundles() / name, "--input", german, "--threads", 1)
+    here = capsys.readouterr().out
+    done(*flags, "--model", name, "--url", url, german, "--concurrency", 3)
+    assert capsys.readouterr().out == here
+    assert len(here.splitlines()) >= 120
+
+
+def test_a_pipe_gets_each_answer_before_the_next_line_is_there(url):
+    command = [
+        sys.executable,
+        "-m",
+        "cli.main",
+        "translate",
+        "--url",
+        url,
+        "--source",
+        "de",
+        "--target",
+        "en",
+    ]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        for line in (b"...\n", b"Das ist gut.\n", b"\n"):
+            child.stdin.write(line)
+            child.stdin.flush()
+            assert child.stdout.readline().endswith(b"\n")  # would wait for ever
+        child.stdin.close()
+        assert child.stdout.read() == b""
+    assert child.returncode == 0
+
+
+def test_without_a_key_the_way_to_give_one_is_named(place, german, capsys):
+    arguments = ("translate", "--url", place[0], "--input", german, "--source", "de", "--target", "en")
+    code, message = failure(capsys, *arguments)
+    assert code == 2
+    assert "line 1: Please contact the server operator to get an API key" in message
+    assert "--api-key" in message
+    code, message = failure(capsys, *arguments, "--api-key", "wrong")
+    assert code == 1
+    assert "Invalid API key" in message
+    done(*arguments, "--api-key", TOKEN)
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "told"),
+    [
+        (["--target", "zz"], 2, "line 1: zz is not supported"),
+        ([], 2, "give --target: the server translates to de, en"),
+        (["--model", "toy-nothing"], 2, "toy-de-en (translate de to en)"),
+        (["--model", "toy-title"], 2, "toy-de-en (translate de to en)"),
+        (["--model", "toy-en-de", "--target", "en"], 2, "no such model for these languages"),
+        (["--model", "toy-de-en", "--beam-size", 0], 2, "beam_size"),
+        (["--target", "en", "--device", "cuda"], 2, "--device"),
+        (["--target", "en", "--url", "http://127.0.0.1:1"], 1, "no connection"),
+        (["--target", "en", "--input", "other"], 2, "once"),
+    ],
+)
+def test_what_a_server_can_not_do_is_one_line(url, german, tmp_path, capsys, flags, code, told):
+    out = tmp_path / "out.txt"
+    found = failure(capsys, "translate", german, "--url", url, "-o", out, *flags)
+    assert found[0] == code
+    assert told in found[1]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_line_that_is_not_utf_8_is_named_in_its_turn_and_leaves_no_output(url, tmp_path, capsys):
+    (tmp_path / "wrong.txt").write_bytes(b"Gut.\n" * 50 + b"f\xfcr\n")
+    code, message = failure(
+        capsys, "translate", tmp_path / "wrong.txt", "--url", url, "--target", "en", "-o", tmp_path / "out"
+    )
+    assert code == 2
+    assert "line 51: not UTF-8" in message
+    assert [p.name for p in tmp_path.iterdir()] == ["wrong.txt"]
+
+
+def test_a_document_is_translated_by_a_server_in_its_own_format(url, tmp_path, capsys):
+    page = tmp_path / "page.html"
+    page.write_text('<p class="a">Das ist <b>gut</b>.</p>', "utf-8")
+    flags = ("--url", url, "--model", "toy-de-en")
+    done("translate", page, "-o", tmp_path / "out.html", *flags)
+    assert (tmp_path / "out.html").read_text("utf-8").startswith('<p class="a">')
+    assert "--output" in failure(capsys, "translate", page, *flags)[1]
+    assert "convoy serve" in failure(capsys, "translate", page, "--model", bundles() / "toy-de-en")[1]
+    (tmp_path / "broken.docx").write_bytes(b"no zip")
+    code, message = failure(capsys, "translate", tmp_path / "broken.docx", "-o", tmp_path / "x", *flags)
+    assert code == 2
+    assert "broken.docx" in message
+    assert not (tmp_path / "x").exists()
+
+
+def test_languages_that_are_not_the_models_are_refused(german, capsys):
+    arguments = ("translate", german, "--model", bundles() / "toy-de-en")
+    assert "can't translate from any language to fr" in failure(capsys, *arguments, "--target", "fr")[1]
+    assert "can't translate from en" in failure(capsys, *arguments, "--source", "en")[1]
+
+
+def test_every_document_that_servers_read_is_sent_to_them():
+    assert set(READERS) - {".txt"} == DOCUMENTS  # a text is translated line by line
+
+
+def test_without_a_model_or_a_server_both_are_named(german, capsys):
+    code, message = failure(capsys, "translate", german)
+    assert code == 2
+    assert "--model" in message
+    assert "--url" in message
+
+
+def test_without_httpx_the_extra_is_named(german):
+    code = (
+        "import sys; sys.modules['httpx'] = None\nfrom cli.main import app\n"
+        f"app(['translate', '--url', 'http://x', '--target', 'en', {str(german)!r}])"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert ended.returncode == 1
+    assert "convoy-server[client]" in ended.stderr
+
+
+def completed(*words, **env):
+    """What bash would offer for the last word."""
+    variables = {"_CONVOY_COMPLETE": "complete_bash", "COMP_WORDS": " ".join(["convoy", *map(str, words)])}
+    ended = run(env=variables | {"COMP_CWORD": str(len(words))} | env)
+    return ended.stdout.decode().split()
+
+
+def test_the_shell_completes_commands_models_and_languages(url):
+    assert completed("tra") == ["translate", "train"]
+    assert completed("translate", "--url", url, "--model", "toy-d") == ["toy-de-en"]
+    assert completed("translate", "--url", url, "--target", "") == ["de", "en"]
+    assert completed("translate", "--model", f"{bundles()}/toy-t") == [f"{bundles()}/toy-title/"]
+    assert completed("translate", "--model", bundles() / "toy-de-en", "--source", "") == ["de"]
+    assert completed("translate", "--url", "http://127.0.0.1:1", "--target", "") == []
+    assert "--beam-size" in completed("translate", "--beam")
+
+
+# keys
+
+
+def test_a_key_is_shown_once_listed_without_it_and_revoked(tmp_path, capsys):
+    path = tmp_path / "keys.json"
+    done("keys", "new", "--file", path, "--name", "Ann", "--requests", 5, "--characters", -1)
+    told = capsys.readouterr()
+    (token,) = told.out.split()
+    assert token not in told.err
+    done("keys", "new", "--file", path)
+    other = capsys.readouterr().out.strip()
+    done("keys", "list", "--file", path, "--json")
+    listed = capsys.readouterr().out
+    first, second = json.loads(listed)
+    assert (first["name"], first["requests"], first["characters"]) == ("Ann", 5, -1)
+    done("keys", "list", "--file", path)
+    shown = capsys.readouterr().out
+    assert [row.split()[0] for row in shown.splitlines()] == ["id", first["id"], second["id"]]
+    assert not [text for text in (token, other) if text in shown + listed + path.read_text()]
+    assert KeyRing((), path).find(token).name == "Ann"
+    done("keys", "revoke", "--file", path, "Ann")
+    assert KeyRing((), path).find(token) is None
+    assert KeyRing((), path).find(other).id == second["id"]
+
+
+def test_keys_name_what_is_wrong(tmp_path, capsys):
+    missing = tmp_path / "none.json"
+    for command in (["list"], ["revoke", "Ann"]):
+        code, message = failure(capsys, "keys", *command, "--file", missing)
+        assert code == 2
+        assert "convoy keys new" in message
+    assert not missing.exists()
+    done("keys", "new", "--file", missing)
+    capsys.readouterr()
+    assert "keys list" in failure(capsys, "keys", "revoke", "Bob", "--file", missing)[1]
+    assert failure(capsys, "keys")[0] == 2
+    assert "--file" in failure(capsys, "keys", "new")[1]

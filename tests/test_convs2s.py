@@ -13,12 +13,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.config import ConvStack, ModelConfig
+from engine.config import ModelConfig
 from engine.errors import ConfigError
 from engine.executor import StepInput
 from engine.executors.onnx import OnnxExecutor, open_sessions
 from engine.models import build, load
 from engine.models.model import Dropout
+from engine.stacks import ConvStack
 from export import fconv
 from export.onnx import encoder_graph, step_graph
 

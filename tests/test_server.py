@@ -3,6 +3,7 @@
 import asyncio
 import json
 import math
+import re
 from html import unescape
 
 import httpx
@@ -23,7 +24,6 @@ from engine.api import (
 )
 from server.app import create_app
 from server.errors import STATUS, refusal
-from server.html import read_html
 from server.languages import inward, outward
 from server.metrics import Metrics
 from server.settings import Settings
@@ -239,46 +239,34 @@ def test_an_array_of_html_with_detection(client):
     assert answer["detectedLanguage"][0]["language"] == "de"
 
 
-@pytest.mark.parametrize(
-    ("source", "texts"),
-    [
-        ("<!DOCTYPE html><!-- c --><p>a</p>", ["a"]),
-        ("<?php x ?><p>a</p><![CDATA[b]]>", ["a"]),
-        ('<p translate="no">a<br>b</p>c', ["c"]),
-        ("<script>if (a<b) x</script><style>p{}</style>a", ["a"]),
-        ("<pre>a <b>b</b></pre>c", ["c"]),
-        ("a < b", ["a < b"]),
-        ("<p>a</p></div>b", ["a", "b"]),
-        ("plain", ["plain"]),
-        ("<![<p>a", ["a"]),
-        ("a<!-- <p>b</p>", ["a"]),
-        ("a<b c", ["a"]),
-        ("<!-->a", ["a"]),
-        ('<a title="x>y">b</a>', ["b"]),
-        ("<p it's>b</p> it's", ["b", " it's"]),
-        ("<SCRIPT>a</script >b", ["b"]),
-        ("<script>a", []),
-        ("<textarea><b></textarea>c", ["c"]),
-        ("<code>a<code>b</code>c<code/></code>d", ["d"]),
-        ('<br translate="no">a', ["a"]),
-        ("<SPAN TRANSLATE=no>a</SPAN>b", ["b"]),
-        ("  ", []),
-    ],
-)
-def test_only_prose_is_taken_out_of_a_page(source, texts):
-    page = read_html(source)
-    assert page.texts == texts
-    assert page.join(page.texts) == source.replace("a < b", "a &lt; b")
+def test_sentences_are_translated_across_inline_tags(place):
+    html = "<p>Wo ist <b>denn</b> hier<img src=x> der <a href=y>Bahnhof</a>?</p>"
+    answer = post(place[0], q=html, format="html").json()["translatedText"]
+    plain = re.sub("<[^>]*>", "", answer)
+    assert unescape(plain) == direct(place, GERMAN).text
+    assert sorted(re.findall("<[^>]*>", answer)) == sorted(re.findall("<[^>]*>", html))
 
 
-@settings(max_examples=200, deadline=None)
-@given(st.text(alphabet="<>/!-?&;ab =\"'[]\n", max_size=40))
-def test_any_text_can_be_read_as_html(source):
-    page = read_html(source)
-    assert len(page.markup) == len(page.texts) + 1
-    assert unescape(page.join(page.texts)) == unescape(source)
-    again = read_html(page.join(page.texts))
-    assert [t.strip() for t in again.texts] == [t.strip() for t in page.texts]
+def test_an_array_with_detection_is_answered_item_by_item(place):
+    texts = [GERMAN, "Where can I find the railway station?", "😀", "Guten Abend!"]
+    answer = post(place[0], q=texts, source="auto").json()
+    assert [d["language"] for d in answer["detectedLanguage"]] == ["de", "en", "en", "de"]
+    assert answer["detectedLanguage"][2]["confidence"] == 0
+    wanted = [direct(place, GERMAN).text, texts[1], "😀", direct(place, "Guten Abend!").text]
+    assert answer["translatedText"] == wanted
+
+
+def test_html_that_is_not_translated_stays_to_the_letter(client):
+    html = "<p>The  <b>railway</b>\n station &copy; is where?</P>"
+    assert post(client, q=html, source="auto", target="en", format="html").json()["translatedText"] == html
+
+
+def test_mastodon_is_served(place):
+    """Its client's body (app/lib/translation_service/libre_translate.rb)."""
+    body = {"q": ["<p>Wo ist der Bahnhof?</p>", "Gut"], "source": "auto", "target": "en", "format": "html"}
+    answer = place[0].post("/translate", json=body).json()
+    assert [d["language"] for d in answer["detectedLanguage"]] == ["de", "de"]
+    assert answer["translatedText"][0].startswith("<p>")
 
 
 def test_scores_of_html_are_refused(client):
@@ -392,27 +380,30 @@ def test_metrics_count_what_happened(client):
         until(lambda: read()[steps] == read()[seconds])
         return read()
 
-    latency = "convoy_http_request_duration_seconds_count"
-    steps, seconds = 'convoy_steps_total{model="toy-de-en"}', 'convoy_step_seconds_count{model="toy-de-en"}'
+    latency = "convoy_request_duration_seconds_count"
+    steps, seconds = (
+        'convoy_steps_total{model="toy-de-en"}',
+        'convoy_step_duration_seconds_count{model="toy-de-en"}',
+    )
     post(client)
     before = settled()
     post(client, q=["Das ist gut."] * 3)
     post(client, target="zz")
     client.request("BREW", "/a/very/odd/path")
-    until(lambda: f'{latency}{{method="other",route="other",status="404"}}' in read())
+    until(lambda: f'{latency}{{model="none",outcome="invalid",route="other"}}' in read())
     after = settled()
 
     def grown(name):
         return after[name] - before.get(name, 0.0)
 
     assert grown('convoy_sentences_answered_total{model="toy-de-en"}') == 3
-    assert grown('convoy_rejections_total{reason="invalid_request"}') == 1
-    assert grown('convoy_request_queue_seconds_count{model="toy-de-en"}') == 1
-    assert grown(f'{latency}{{method="POST",route="/translate",status="200"}}') == 1
-    assert grown(f'{latency}{{method="other",route="other",status="404"}}') == 1
+    assert grown('convoy_rejected_total{reason="invalid_request"}') == 1
+    assert grown('convoy_queue_duration_seconds_count{model="toy-de-en"}') == 1
+    assert grown(f'{latency}{{model="toy-de-en",outcome="ok",route="/translate"}}') == 1
+    assert grown(f'{latency}{{model="none",outcome="invalid",route="other"}}') == 1
     assert after['convoy_slots{lane="1",model="toy-de-en"}'] == LANES[1][1]
     assert grown(steps) >= 1
-    assert grown('convoy_source_tokens_total{model="toy-de-en"}') > 3
+    assert grown('convoy_tokens_total{kind="source",model="toy-de-en"}') > 3
 
 
 # bad input
@@ -560,7 +551,10 @@ def test_a_senseless_timeout_is_refused(client, value):
 
 
 def test_every_error_of_the_engine_has_a_status():
-    kinds = set(ConvoyError.__subclasses__()) - {BundleError, ConfigError, CheckpointError}
+    def below(kind):
+        return {kind}.union(*map(below, kind.__subclasses__()))
+
+    kinds = below(ConvoyError) - {ConvoyError, BundleError, ConfigError, CheckpointError}
     assert kinds == set(STATUS)
     assert refusal(BundleError("x")).status_code == 500
     assert refusal(Cancelled("x")).status_code == 499
@@ -589,7 +583,7 @@ async def test_a_fault_of_our_own_is_a_json_500_and_is_logged(caplog):
         assert (await client.get("/health")).status_code == 200
         answer = await client.post("/translate", json={"q": "Gut.", "source": "de", "target": "de"})
         assert answer.json() == {"translatedText": "Gut."}
-    assert 'route="/fault",status="500"' in metrics.text().decode()
+    assert 'outcome="failed",route="/fault"' in metrics.text().decode()
 
 
 def test_settings_come_from_the_environment(monkeypatch, tmp_path):
@@ -606,3 +600,58 @@ def test_settings_come_from_the_environment(monkeypatch, tmp_path):
 def test_lanes_that_are_no_pairs_are_refused(lanes):
     with pytest.raises(ValueError, match="lanes are pairs"):
         Settings(lanes=lanes)
+
+
+def test_the_variables_of_libretranslate_are_understood(monkeypatch):
+    given = {
+        "LT_HOST": "0.0.0.0",
+        "LT_PORT": "5000",
+        "LT_CHAR_LIMIT": "500",
+        "LT_BATCH_LIMIT": "10",
+        "LT_ALTERNATIVES_LIMIT": "2",
+        "LT_THREADS": "4",
+        "LT_LOAD_ONLY": "de, EN,pt-BR",
+        "LT_URL_PREFIX": "lt/",
+        "LT_FRONTEND_TIMEOUT": "9",
+        "LT_FRONTEND_LANGUAGE_SOURCE": "de",
+        "LT_FRONTEND_LANGUAGE_TARGET": "en",
+        "LT_DISABLE_FILES_TRANSLATION": "true",
+        "LT_DEBUG": "1",
+    }
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("CONVOY_PORT", "6000")
+    found = Settings(threads=3)
+    assert (found.host, found.port, found.threads) == ("0.0.0.0", 6000, 3)  # ours wins, a flag most of all
+    assert (found.char_limit, found.batch_limit, found.alternatives_limit) == (500, 10, 2)
+    assert (found.load_only, found.url_prefix) == (("de", "en", "pb"), "/lt")
+    assert (found.frontend_timeout, found.frontend_source, found.frontend_target) == (9, "de", "en")
+    assert (found.files, found.log_level) == (False, "debug")
+    for name in given:
+        monkeypatch.setenv(name, "")
+    assert Settings().port == 6000
+    assert Settings().host == "127.0.0.1"
+
+
+def test_only_models_of_the_named_languages_are_loaded():
+    assert [i.name for i in open_service(languages=("de", "en")).models()] == sorted(MODELS)
+    assert [i.name for i in open_service(languages=("en",)).models()] == ["toy-title"]
+    with pytest.raises(BundleError, match="no model is for the languages"):
+        open_service(languages=("fr",))
+
+
+def test_the_server_may_be_mounted_under_a_prefix():
+    with server(url_prefix="lt") as (client, _, _):
+        for path in ("/lt/languages", "/languages", "/lt/v2/health/live"):
+            assert client.get(path).status_code == 200
+        assert set(client.get("/lt/v2/usage/x").json()) == {"message"}
+        files = {"file": ("a.txt", b"Gut.")}
+        answer = client.post("/lt/translate_file", files=files, data={"source": "de", "target": "en"})
+        url = answer.json()["translatedFileUrl"]
+        assert url.startswith(f"{str(client.base_url).rstrip('/')}/lt/download_file/")
+        assert client.get(url).status_code == 200
+
+
+def test_suggestions_are_off(client):
+    answer = client.post("/suggest", data={"q": "a", "s": "b", "source": "de", "target": "en"})
+    assert (answer.status_code, answer.json()) == (403, {"error": "Suggestions are disabled on this server."})

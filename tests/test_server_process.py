@@ -57,7 +57,7 @@ def test_a_client_that_leaves_frees_its_slots_and_its_place_in_the_queue():
         until(lambda: busy(service) == (0, 0))
         until(lambda: house.in_flight == 0)
         assert service.stats()["toy-de-en"].answered == answered
-        assert 'convoy_rejections_total{reason="cancelled"} 1.0' in client.get("/metrics").text
+        assert 'convoy_rejected_total{reason="cancelled"} 1.0' in client.get("/metrics").text
         assert client.post("/translate", json=GERMAN).status_code == 200
 
 
@@ -202,12 +202,16 @@ sys.exit(serve(Settings()))
 """
 
 
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
 @contextmanager
 def process(**variables):
     """A server process that can't import torch: (httpx client, process)."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     given = {"MODELS": str(bundles()), "PORT": str(port), "THREADS": "1", "LANES": "1x4,4x4"} | variables
     environment = os.environ | {f"CONVOY_{name}": value for name, value in given.items()}
     running = subprocess.Popen(
@@ -237,7 +241,7 @@ def test_without_torch_it_translates_and_on_sigterm_it_drains_and_exits_with_0()
         assert short.json()["translatedText"]
         url = str(client.base_url)
         with in_background(lambda: httpx.post(f"{url}/translate", json=SLOW, timeout=60)) as done:
-            until(lambda: 'convoy_slots_used{lane="1",model="toy-de-en"} 4.0' in client.get("/metrics").text)
+            until(lambda: 'convoy_slots_active{lane="1",model="toy-de-en"} 4.0' in client.get("/metrics").text)
             running.send_signal(signal.SIGTERM)
             until(lambda: client.get("/health/ready").status_code == 503)
             assert client.post("/translate", json=GERMAN).status_code == 503

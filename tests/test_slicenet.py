@@ -15,7 +15,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.config import ModelConfig, SliceStack
+from engine.config import ModelConfig
 from engine.errors import ConfigError
 from engine.executor import Executor, StepInput
 from engine.executors.memory import Staged
@@ -26,6 +26,7 @@ from engine.models import build, load
 from engine.models.model import Dropout, Model
 from engine.models.separable import Kernel, SubSeparable, SuperSeparable
 from engine.presets import preset
+from engine.stacks import SliceStack
 from engine.types import DecodeOptions, Request
 from export import slicenet
 from export.onnx import graphs

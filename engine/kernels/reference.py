@@ -1,4 +1,4 @@
-"""Dynamic and lightweight convolution, and attention, in plain torch: what every faster kernel must reproduce.
+"""Dynamic and light convolution, and attention, in plain torch: what every faster kernel must reproduce.
 
 "Pay Less Attention" (Wu et al. 2019), sections 3 and 4. Channel c belongs to head c // (C / H); heads share
 a kernel. The kernel's softmax runs over all K taps, also those that fall on padding (REFERENCE.md 2.1).
@@ -62,9 +62,9 @@ def attend(
 ) -> tuple[Tensor, Tensor]:
     """Multi-head attention of some queries over a memory that they share.
 
-    q: [batch, queries, dim], scaled. keys: [batch, heads, dim / heads, source]. values: [batch, heads, source,
-    dim / heads]. mask: [batch, source], 0 or -inf. dropout: of the weights, in training. Returns the context [batch, queries, dim] and the weights,
-    mean over heads, [batch, queries, source].
+    q: [batch, queries, dim], scaled. keys: [batch, heads, dim / heads, source]. values: [batch, heads,
+    source, dim / heads]. mask: [batch, source], 0 or -inf. dropout: of the weights, in training. Returns the
+    context [batch, queries, dim] and the weights, mean over heads, [batch, queries, source].
     """
     if has_torch_function((q, keys, values, mask)):
         exported: tuple[Tensor, Tensor] = handle_torch_function(

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from importlib import metadata
 from typing import Any, Final
 
 from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
+from engine.api import BundleError, ExecutorFailed
+from server.documents import READERS
 from server.errors import failure
 from server.house import house_of
-from server.languages import name_of, outward
+from server.languages import inward, name_of, outward
+from server.routes.docs import ErrorAnswer, errors
 from server.schemas import describe
 
 DISTRIBUTION: Final = "convoy-server"
@@ -20,14 +24,14 @@ router = APIRouter()
 
 
 @router.head("/health", include_in_schema=False)
-@router.get("/health")
+@router.get("/health", tags=["LibreTranslate"], response_model=dict[str, str])
 async def health() -> JSONResponse:
     """Whether the process lives."""
     return JSONResponse({"status": "ok"})
 
 
 @router.head("/health/ready", include_in_schema=False)
-@router.get("/health/ready")
+@router.get("/health/ready", response_model=dict[str, str], responses=errors(503))
 async def ready(request: Request) -> JSONResponse:
     """Whether every model has translated a canary, every engine runs, and the server is not stopping."""
     house = house_of(request)
@@ -38,7 +42,7 @@ async def ready(request: Request) -> JSONResponse:
     return failure("an engine has stopped" if house.sung else "models are being tried out", 503)
 
 
-@router.get("/version")
+@router.get("/version", response_model=dict[str, str])
 async def version() -> JSONResponse:
     return JSONResponse({"name": "convoy", "version": version_text()})
 
@@ -47,35 +51,70 @@ def version_text() -> str:
     return metadata.version(DISTRIBUTION)
 
 
-@router.get("/models")
+@router.get("/models", response_model=list[dict[str, Any]])
 async def models(request: Request) -> JSONResponse:
     """Loaded models with their limits and decoding defaults."""
     return JSONResponse([describe(info) for info in house_of(request).service.models()])
 
 
-@router.get("/metrics")
+@router.post("/models/{name}/reload", response_model=dict[str, Any], responses=errors(401, 403, 404, 409))
+async def reload(request: Request, name: str) -> JSONResponse:
+    """Read a model's bundle anew, with the operator's `Authorization: Bearer`.
+
+    Requests under way finish with the old model; new ones get the new model. A bundle that is damaged, or
+    can't translate, is refused and the old model goes on.
+    """
+    house = house_of(request)
+    if house.settings.admin_token is None:
+        return failure("reloading is off here: set CONVOY_ADMIN_TOKEN, or send the process SIGHUP", 403)
+    try:
+        return JSONResponse(describe(await asyncio.shield(house.reload(name))))
+    except (BundleError, ExecutorFailed) as error:
+        return failure(f"the old model goes on: {error}", 409)
+
+
+@router.get("/metrics", response_class=PlainTextResponse)
 async def metrics(request: Request) -> Response:
-    """Metrics for Prometheus."""
+    """Metrics for Prometheus. Where the operator has set a token: `Authorization: Bearer`."""
     return Response(house_of(request).metrics.text(), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
 
-@router.get("/frontend/settings")
+@router.get("/spec", tags=["LibreTranslate"], response_model=dict[str, Any])
+async def spec(request: Request) -> JSONResponse:
+    """This description, where LibreTranslate has its own."""
+    return JSONResponse(request.app.openapi())
+
+
+@router.post("/suggest", tags=["LibreTranslate"], status_code=403, response_model=ErrorAnswer)
+async def suggest() -> JSONResponse:
+    """LibreTranslate's box for better translations; this server keeps none."""
+    return failure("Suggestions are disabled on this server.", 403)
+
+
+@router.get("/frontend/settings", tags=["LibreTranslate"], response_model=dict[str, Any])
 async def frontend_settings(request: Request) -> JSONResponse:
     """What LibreTranslate's web page asks for."""
-    house = house_of(request)
+    house, access = house_of(request), request.app.state.access
+    settings = house.settings
     targets = [code for language in house.service.languages() for code in language.targets]
-    target: dict[str, Any] | None = None
-    if targets:
-        target = {"code": outward(targets[0]), "name": name_of(targets[0])}
+    target = inward(settings.frontend_target) or next(iter(targets), "")
+    source = settings.frontend_source
     return JSONResponse(
         {
-            "charLimit": house.settings.char_limit,
-            "frontendTimeout": 500,
-            "apiKeys": False,
-            "keyRequired": False,
+            "charLimit": settings.char_limit,
+            "frontendTimeout": settings.frontend_timeout,
+            "apiKeys": access.keys,
+            "keyRequired": access.required(request.headers.get("origin", "")),
             "suggestions": False,
-            "filesTranslation": False,
-            "supportedFilesFormat": [],
-            "language": {"source": {"code": "auto", "name": "Auto Detect"}, "target": target},
+            "filesTranslation": settings.files,
+            "supportedFilesFormat": list(READERS) if settings.files else [],
+            "language": {
+                "source": {"code": "auto", "name": "Auto Detect"} if source == "auto" else _language(source),
+                "target": _language(target) if target else None,
+            },
         }
     )
+
+
+def _language(code: str) -> dict[str, str]:
+    return {"code": outward(inward(code)), "name": name_of(inward(code))}

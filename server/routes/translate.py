@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
 
-from engine.api import InvalidRequest, Language, TextOptions, TextResult
+from engine.api import InvalidRequest
+from server.access import charge
+from server.events import Tell, Work, events
 from server.house import House, deadline_of, house_of
-from server.html import read_html
+from server.html import Page, read_html
 from server.intake import parameters, while_connected
-from server.languages import inward, name_of, outward
-from server.routes.detect import NOTHING, detected
-from server.routes.docs import body_of
+from server.languages import inward
+from server.routes.docs import STREAMED, TranslateAnswer, body_of, errors
 from server.schemas import (
     SHOWN,
     TranslateFields,
@@ -27,6 +29,7 @@ from server.schemas import (
     text_options,
     texts_of,
 )
+from server.translation import detected_models, model_for, run_each, run_segments
 
 FORMATS: Final = ("text", "html")
 
@@ -46,51 +49,66 @@ class Wanted:
     options: TranslateFields
 
 
-@router.post("/translate", openapi_extra=body_of(TranslateRequest, ("source", "target", "format")))
-async def translate(request: Request) -> JSONResponse:
-    """Translate a text, or an array of texts (JSON only) of which all are accepted or none."""
+@router.post(
+    "/translate",
+    tags=["LibreTranslate"],
+    response_model=TranslateAnswer,
+    responses=STREAMED | errors(400, 404, 413, 429, 503, 504),
+    openapi_extra=body_of(TranslateRequest, ("source", "target", "format")),
+)
+async def translate(request: Request) -> Response:
+    """Translate a text, or an array of texts (JSON only) of which all are accepted or none.
+
+    With `stream` the answer comes as server-sent events: `partial` ones with what it is certain to begin
+    with, then `result` with all of it.
+    """
+    work, stream = await prepared(request)
+    return await events(request, work) if stream else JSONResponse(await while_connected(request, work(None)))
+
+
+async def prepared(request: Request) -> tuple[Work, bool]:
+    """What answers a checked request, and whether as a stream."""
     house = house_of(request)
     deadline = deadline_of(request, house)
     values = await parameters(request, house.settings.body_limit)
     if "json" not in request.headers.get("content-type", "") and isinstance(values.get("q"), str):
         values["q"] = "\n".join(values["q"].splitlines())
     wanted = _wanted(values, house)
-    return JSONResponse(await while_connected(request, _answer(house, wanted, deadline)))
+    await charge(request, wanted.texts)
+    return partial(_answer, house, wanted, deadline), wanted.options.stream
 
 
-async def _answer(house: House, wanted: Wanted, deadline: float) -> dict[str, Any]:
+async def _answer(house: House, wanted: Wanted, deadline: float, tell: Tell | None) -> dict[str, Any]:
     pages = [await asyncio.to_thread(read_html, text) for text in wanted.texts] if wanted.html else None
-    texts = [text for page in pages for text in page.texts] if pages is not None else wanted.texts
-    found = await detected(house.service, texts) if wanted.source is None else None
-    source = wanted.source or inward(str((found or NOTHING)["language"]))
-    model = None
-    if wanted.source is not None or found != NOTHING:
-        model = _model(house, wanted, source)
-    alternatives = 0 if pages is not None else wanted.alternatives
-    results = await _run(house, model, texts, text_options(wanted.options, alternatives), deadline)
+    samples = [_prose(page) for page in pages] if pages is not None else wanted.texts
+    if wanted.source is None:
+        found, models = await detected_models(house, samples, wanted.target, wanted.options.model)
+    else:
+        model = model_for(house, wanted.source, wanted.target, wanted.options.model)
+        found, models = [], [model] * len(samples)
+    options = text_options(wanted.options, 0 if wanted.html else wanted.alternatives)
     if pages is not None:
-        rest = iter(results)
-        translated = [page.join([next(rest).text for _ in page.texts]) for page in pages]
+        segments = [segment for page in pages for segment in page.segments]
+        each = [m for page, m in zip(pages, models, strict=True) for _ in page.segments]
+        done, results = await run_segments(house, segments, each, options, deadline)
+        rest = iter(done)
+        translated = [page.join([next(rest) for _ in page.segments]) for page in pages]
         others: list[list[str]] = [[] for _ in pages]
     else:
+        results = await run_each(house, wanted.texts, models, options, deadline, tell)
         translated = [result.text for result in results]
         others = [result.alternatives[: wanted.alternatives] for result in results]
-    answer: dict[str, Any] = {"translatedText": translated if wanted.batch else translated[0]}
-    if found is not None:
-        answer["detectedLanguage"] = [found] * len(translated) if wanted.batch else found
+    lists: dict[str, list[Any]] = {"translatedText": translated}
+    if wanted.source is None:
+        lists["detectedLanguage"] = found
     if wanted.alternatives:
-        answer["alternatives"] = others if wanted.batch else others[0]
+        lists["alternatives"] = others
+    answer = lists if wanted.batch else {name: values[0] for name, values in lists.items()}
     return answer | extras(wanted.options, results, batch=wanted.batch)
 
 
-async def _run(
-    house: House, model: str | None, texts: list[str], options: TextOptions, deadline: float
-) -> list[TextResult]:
-    if model is None:
-        return [TextResult(text) for text in texts]
-    results = await house.service.run(model, texts, options, deadline)
-    house.metrics.answered(model, results)
-    return results
+def _prose(page: Page) -> str:
+    return "\n".join(segment.text for segment in page.segments)
 
 
 def _wanted(values: dict[str, Any], house: House) -> Wanted:
@@ -129,17 +147,3 @@ def _code(values: dict[str, Any], name: str) -> str:
     if not isinstance(code, str):
         raise InvalidRequest(f"Invalid request: {name} must be a string")
     return code
-
-
-def _model(house: House, wanted: Wanted, source: str) -> str | None:
-    """The model for the request; None when the text is in the target language already."""
-    service, target, name = house.service, wanted.target, wanted.options.model
-    into = next((language for language in service.languages() if language.code == source), Language("", ()))
-    if target not in into.targets and name is None:
-        if source == target:
-            return None
-        raise InvalidRequest(
-            f"{name_of(target)} ({outward(target)}) is not available as a target language from "
-            f"{name_of(source)} ({outward(source)})"
-        )
-    return service.pick("translate", source, target, name)

@@ -1,0 +1,83 @@
+"""`convoy keys`: the file of API keys that `convoy serve --api-key-file` reads."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+SETTINGS: Final[dict[str, Any]] = {"add_completion": False, "rich_markup_mode": None}
+
+File = Annotated[
+    Path, typer.Option("--file", envvar="CONVOY_API_KEY_FILE", help="The key file; `new` makes one.")
+]
+
+table = typer.Typer(**SETTINGS)
+
+
+@table.callback()
+def keys() -> None:
+    """Make, list and revoke API keys; a running server follows within a second."""
+
+
+@table.command()
+def new(
+    file: File,
+    name: Annotated[str, typer.Option(help="Whose key it is.")] = "",
+    requests: Annotated[
+        int | None, typer.Option(min=-1, help="Requests a minute; -1: any number; else the server's limit.")
+    ] = None,
+    characters: Annotated[
+        int | None,
+        typer.Option(min=-1, help="Characters in 30 days; -1: any number; else the server's quota."),
+    ] = None,
+) -> None:
+    """Make a key and print it, once: the file holds only its hash."""
+    from server.keys import editing, make_key
+
+    made, token = make_key(name, requests, characters)
+    with editing(file) as held:
+        held.append(made)
+    typer.echo(token)
+    typer.echo(f"key {made.id} is in {file}; it is not shown again", err=True)
+
+
+@table.command("list")
+def show(
+    file: File,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Print the keys' ids, names, dates and limits."""
+    from server.keys import read_keys
+
+    names = ("id", "name", "created", "requests", "characters")
+    rows = [{name: getattr(key, name) for name in names} for key in read_keys(file)]
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2, ensure_ascii=False))
+        return
+    texts = [list(names), *([_shown(row[name]) for name in names] for row in rows)]
+    widths = [max(len(line[i]) for line in texts) for i in range(len(names))]
+    for line in texts:
+        typer.echo("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+
+
+@table.command()
+def revoke(
+    file: File,
+    key: Annotated[str, typer.Argument(help="A key's id, or its name where only one has it.")],
+) -> None:
+    """Take a key out of the file."""
+    from server.keys import editing, read_keys, revoked
+
+    read_keys(file)  # a file that is not there must not be made
+    with editing(file) as held:
+        gone = revoked(held, key)
+    typer.echo(f"revoked {gone.id} ({gone.name or 'no name'})", err=True)
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "server's"
+    return "any" if value == -1 else str(value) or "-"

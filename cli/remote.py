@@ -1,0 +1,207 @@
+"""Texts answered by a server: the same lines in, the same results out, several requests at a time."""
+
+from __future__ import annotations
+
+import math
+import queue
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from engine.errors import ConvoyError, InvalidRequest, TooLarge, UnknownModel
+
+if TYPE_CHECKING:
+    from cli.texts import Place, Wish
+    from convoy_client import ApiError, Client, Model, Summary, Translation
+    from engine.api import TextResult
+
+TRIES: Final = 100  # a queue that is full for minutes is no reason to lose the lines before
+REFUSED: Final[Mapping[int, type[ConvoyError]]] = {400: InvalidRequest, 404: UnknownModel, 413: TooLarge}
+DOCUMENTS: Final = frozenset({".md", ".html", ".htm", ".srt", ".docx", ".odt"})
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Where texts go. timeout: seconds for each, all tries together. concurrency: requests at a time."""
+
+    url: str
+    api_key: str | None = None
+    timeout: float = 300.0
+    concurrency: int = 16
+
+
+@contextmanager
+def connected(server: Server) -> Iterator[tuple[Client, list[Model]]]:
+    """A patient client of a server that answers, and its models. Raises ConvoyError when none is there."""
+    from convoy_client import Client
+
+    with _told(""), Client(server.url, server.api_key, timeout=server.timeout, retries=1) as first:
+        found = first.models()
+    with Client(server.url, server.api_key, timeout=server.timeout, retries=TRIES) as client:
+        yield client, found
+
+
+def answers(
+    server: Server, wanted: tuple[str, Place, Wish], lines: Iterable[str]
+) -> Generator[TextResult, None, None]:
+    """Results in the order of the lines; wanted: the task, model and languages, and options. An error names
+    the number of its line, counted from 1.
+
+    Raises InvalidRequest, TooLarge, UnknownModel, or ConvoyError for what is not the caller's fault.
+    """
+    with connected(server) as (client, models):
+        ask = _question(client, models, wanted)
+        for number, result in enumerate(_in_order(ask, lines, server.concurrency), 1):
+            with _told(f"line {number}: "):
+                found = result.result()
+            yield found
+
+
+def translate_document(server: Server, place: Place, path: Path) -> bytes:
+    """A translated file in its own format. Raises what `answers` raises, and OSError."""
+    with connected(server) as (client, models), _told(f"{path}: "):
+        source, target = _pair(models, place)
+        return client.translate_file(path, target, source)
+
+
+@contextmanager
+def _told(where: str) -> Iterator[None]:
+    """Errors of the client as those that the command line knows."""
+    from convoy_client import ApiError, ClientError
+
+    try:
+        yield
+    except ApiError as error:
+        raise REFUSED.get(error.status, ConvoyError)(f"{where}{_words(error)}") from error
+    except ClientError as error:
+        raise ConvoyError(f"{where}{error}") from error
+
+
+def _words(error: ApiError) -> str:
+    key = error.status in (401, 403) or "API key" in error.message
+    return f"{error.message} (--api-key or CONVOY_API_KEY)" if key else error.message
+
+
+def _question(
+    client: Client, models: list[Model], wanted: tuple[str, Place, Wish]
+) -> Callable[[str], TextResult]:
+    """What is asked for each line."""
+    from engine.api import TextResult
+
+    task, place, wish = wanted
+    fields = _fields(wish) | ({"model": str(place.model)} if place.model else {})
+    if task == "translate":
+        source, target = _pair(models, place)
+        fields["split"] = wish.split
+
+    def ask(line: str) -> TextResult:
+        if not line.strip():
+            return TextResult(line)
+        if task == "translate":
+            return _result(client.translate(line, target, source, **fields))
+        return _result(client.summarize(line, **fields))
+
+    return ask
+
+
+def _fields(wish: Wish) -> dict[str, Any]:
+    """The request's fields; n_best asks for alternatives, and JSON knows no infinity but its name."""
+    fields: dict[str, Any] = {
+        name: str(value) if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in wish.decode.items()
+    }
+    fields["alternatives"] = fields.pop("n_best", 1) - 1
+    if wish.replace_unk:
+        fields["replace_unk"] = True
+    return fields | {"prefix": wish.prefix, "truncate": wish.truncate, "scores": True}
+
+
+def _pair(models: list[Model], place: Place) -> tuple[str, str]:
+    """Source and target language: as given, else those of the model or of the only one there is."""
+    if place.model is None and place.target:
+        return place.source or "auto", place.target  # perhaps in two steps: the server knows
+    found = [
+        model
+        for model in models
+        if model.task == "translate"
+        and str(place.model or model.name) == model.name
+        and place.source in (None, "auto", model.source)
+        and place.target in (None, model.target)
+    ]
+    if not found:
+        known = ", ".join(f"{m.name} ({m.task} {m.source} to {m.target})" for m in models)
+        raise UnknownModel(f"the server has no such model for these languages, but: {known}")
+    if place.model is None and len({model.target for model in found}) > 1:
+        targets = sorted({model.target for model in found})
+        raise InvalidRequest(f"give --target: the server translates to {', '.join(targets)}")
+    return place.source or (found[0].source if place.model else "auto"), found[0].target
+
+
+def _result(found: Translation | Summary) -> TextResult:
+    """As the engine's own, so that it is printed in the same way."""
+    from engine.api import Alignment, TextResult, Timings
+
+    scores = found.scores
+    if scores is None:
+        raise ConvoyError("the server answers no scores: is it an older one?")
+    return TextResult(
+        text=found.text,
+        alternatives=found.alternatives,
+        score=_number(scores.score),
+        alternative_scores=[_number(score) for score in scores.alternatives],
+        tokens=scores.tokens,
+        token_scores=[_number(score) for score in scores.token_scores],
+        finish=scores.finish,
+        alignment=[Alignment(a.source, a.target, a.matrix) for a in found.alignment],
+        truncated=found.truncated,
+        timings=Timings(0.0, 0.0, 0.0, 0),
+        source_tokens=scores.source_tokens,
+        target_tokens=scores.target_tokens,
+    )
+
+
+def _number(score: float | None) -> float:
+    """JSON's null stands for minus infinity."""
+    return -math.inf if score is None else score
+
+
+def _in_order(
+    ask: Callable[[str], TextResult], lines: Iterable[str], concurrency: int
+) -> Iterator[Future[TextResult]]:
+    """Futures in the order of the lines, each when it is its turn. Lines are read by a thread of their own,
+    so that an answer does not wait for the next line of a slow pipe."""
+    waiting: queue.Queue[Future[TextResult] | None] = queue.Queue(2 * concurrency)
+    left = threading.Event()
+
+    def put(item: Future[TextResult] | None) -> None:
+        while not left.is_set():
+            try:
+                waiting.put(item, timeout=0.1)
+            except queue.Full:
+                continue
+            return
+
+    def feed() -> None:
+        try:
+            for line in lines:
+                put(pool.submit(ask, line))
+                if left.is_set():
+                    return
+        except Exception as error:  # noqa: BLE001 - told in its turn
+            failed: Future[TextResult] = Future()
+            failed.set_exception(error)
+            put(failed)
+        put(None)
+
+    pool = ThreadPoolExecutor(concurrency, "convoy-request")
+    threading.Thread(target=feed, name="convoy-lines", daemon=True).start()
+    try:
+        while (future := waiting.get()) is not None:
+            yield future
+    finally:
+        left.set()
+        pool.shutdown(cancel_futures=True)

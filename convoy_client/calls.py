@@ -1,0 +1,98 @@
+"""What can be asked of a server: each question with the meaning of its answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import quote, unquote, urlsplit
+
+import httpx
+
+from convoy_client import results
+from convoy_client.errors import ApiError, BadAnswer
+from convoy_client.events import Event
+from convoy_client.exchange import Call, json_of
+from convoy_client.results import Detection, Language, Model, Partial, Summary, Translation
+
+FAILED: Final = 500  # of an error in a stream, whose own status was 200
+
+
+def translate(text: str, target: str, source: str, options: Mapping[str, Any]) -> Call[Translation]:
+    body = {"q": text, "source": source, "target": target, **options}
+    return Call("POST", "/translate", lambda r: results.translations(json_of(r), None)[0], body)
+
+
+def translate_all(
+    texts: Sequence[str], target: str, source: str, options: Mapping[str, Any]
+) -> Call[list[Translation]]:
+    body = {"q": list(texts), "source": source, "target": target, **options}
+    return Call("POST", "/translate", lambda r: results.translations(json_of(r), len(texts)), body)
+
+
+def summarize(text: str, options: Mapping[str, Any]) -> Call[Summary]:
+    body = {"q": text, **options}
+    return Call("POST", "/summarize", lambda r: results.summaries(json_of(r), None)[0], body)
+
+
+def summarize_all(texts: Sequence[str], options: Mapping[str, Any]) -> Call[list[Summary]]:
+    body = {"q": list(texts), **options}
+    return Call("POST", "/summarize", lambda r: results.summaries(json_of(r), len(texts)), body)
+
+
+def detect(text: str) -> Call[list[Detection]]:
+    return Call("POST", "/detect", lambda r: results.listed(Detection, json_of(r)), {"q": text})
+
+
+def languages() -> Call[list[Language]]:
+    return Call("GET", "/languages", lambda r: results.listed(Language, json_of(r)))
+
+
+def models() -> Call[list[Model]]:
+    return Call("GET", "/models", lambda r: results.listed(Model, json_of(r)))
+
+
+def health() -> Call[bool]:
+    return Call("GET", "/health/ready", lambda r: r.is_success, accepts=frozenset({503}))
+
+
+def upload(name: str, content: bytes, target: str, source: str) -> Call[str]:
+    """Translates a file; answers the path to fetch it from."""
+    return Call(
+        "POST", "/translate_file", _file_path, {"source": source, "target": target}, file=(name, content)
+    )
+
+
+def download(path: str) -> Call[bytes]:
+    return Call("GET", path, lambda r: r.content)
+
+
+def parts(events: Iterable[Event]) -> list[Partial | Translation]:
+    """What events of a streamed translation say. Raises ApiError and BadAnswer."""
+    found = map(_part, events)
+    return [part for part in found if part is not None]
+
+
+def _part(event: Event) -> Partial | Translation | None:
+    """None for an event that this client does not know."""
+    if event.name not in ("partial", "result", "error"):
+        return None
+    try:
+        data = json.loads(event.data)
+        if event.name == "partial":
+            return Partial(data["index"], data["text"])
+        if event.name == "error":
+            raise ApiError(str(data.get("error", data)), int(data.get("status", FAILED)))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise BadAnswer("the stream holds an event that can't be read") from None
+    return results.translations(data, None)[0]
+
+
+def _file_path(response: httpx.Response) -> str:
+    """Of the answer's URL only the name is used: a server behind a proxy may not know its own address."""
+    data = json_of(response)
+    url = data.get("translatedFileUrl") if isinstance(data, dict) else None
+    name = unquote(urlsplit(url).path.rpartition("/")[2]) if isinstance(url, str) else ""
+    if not name:
+        raise BadAnswer("the server's answer names no translated file")
+    return f"/download_file/{quote(name, safe='')}"

@@ -1,0 +1,267 @@
+"""The two clients. All they differ in is how they send and wait; what is asked and read is shared."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+import httpx
+
+from convoy_client import calls
+from convoy_client.errors import Unreachable
+from convoy_client.events import EventReader
+from convoy_client.exchange import Call, Outcome, Patience, Pause, Send, exchange, request_of
+from convoy_client.results import Detection, Language, Model, Partial, Summary, Translation
+
+T = TypeVar("T")
+
+CUT: Final = "the stream ended before its result"
+
+
+class _Base:
+    def __init__(self, api_key: str | None, patience: Patience) -> None:
+        self._patience = patience
+        self._headers = {"User-Agent": "convoy-client"}
+        if api_key:
+            self._headers["Authorization"] = f"Bearer {api_key}"
+
+    def _exchange(
+        self, call: Call[Any], timeout: float | None
+    ) -> Generator[Send | Pause, Outcome, httpx.Response]:
+        patience = self._patience if timeout is None else replace(self._patience, timeout=timeout)
+        return exchange(patience, call.accepts)
+
+
+class Client(_Base):
+    """A client for threads: it may be used from several at once.
+
+    timeout: seconds for an answer, all tries together, which each method takes as well. retries: after
+    overload (429, 503; not before Retry-After) and lost connections. http: further arguments of httpx.Client.
+    Options of methods are fields of the request, such as beam_size=1 or format="html"; docs/api.md has all.
+    Methods raise ApiError, Unreachable and BadAnswer.
+    """
+
+    def __init__(
+        self, url: str, api_key: str | None = None, *, timeout: float = 60.0, retries: int = 4, **http: Any
+    ) -> None:
+        super().__init__(api_key, Patience(timeout, retries))
+        self._http = httpx.Client(base_url=url, headers=self._headers, **http)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._http.close()
+
+    def translate(
+        self, text: str, target: str, source: str = "auto", *, timeout: float | None = None, **options: Any
+    ) -> Translation:
+        return self._ask(calls.translate(text, target, source, options), timeout)
+
+    def translate_all(
+        self,
+        texts: Sequence[str],
+        target: str,
+        source: str = "auto",
+        *,
+        timeout: float | None = None,
+        **options: Any,
+    ) -> list[Translation]:
+        """In one request: all are accepted or none."""
+        return self._ask(calls.translate_all(texts, target, source, options), timeout) if texts else []
+
+    def stream(
+        self, text: str, target: str, source: str = "auto", *, timeout: float | None = None, **options: Any
+    ) -> Iterator[Partial | Translation]:
+        """Beginnings of the translation while it is made, then itself. Left early, it is given up."""
+        call = calls.translate(text, target, source, {**options, "stream": True})
+        with closing(self._send(call, timeout, stream=True)) as response:
+            reader = EventReader()
+            try:
+                for chunk in response.iter_bytes():
+                    for part in calls.parts(reader.feed(chunk)):
+                        yield part
+                        if isinstance(part, Translation):
+                            return
+            except httpx.TransportError as error:
+                raise Unreachable(f"the stream broke: {error or type(error).__name__}") from error
+        raise Unreachable(CUT)
+
+    def summarize(self, text: str, *, timeout: float | None = None, **options: Any) -> Summary:
+        return self._ask(calls.summarize(text, options), timeout)
+
+    def summarize_all(
+        self, texts: Sequence[str], *, timeout: float | None = None, **options: Any
+    ) -> list[Summary]:
+        """In one request: all are accepted or none."""
+        return self._ask(calls.summarize_all(texts, options), timeout) if texts else []
+
+    def translate_file(
+        self, path: Path, target: str, source: str = "auto", *, timeout: float | None = None
+    ) -> bytes:
+        """The translated document, in the format of the one at `path`. Raises OSError as well."""
+        where = self._ask(calls.upload(path.name, path.read_bytes(), target, source), timeout)
+        return self._ask(calls.download(where), timeout)
+
+    def detect(self, text: str, *, timeout: float | None = None) -> list[Detection]:
+        """Likely languages, best first."""
+        return self._ask(calls.detect(text), timeout)
+
+    def languages(self, *, timeout: float | None = None) -> list[Language]:
+        return self._ask(calls.languages(), timeout)
+
+    def models(self, *, timeout: float | None = None) -> list[Model]:
+        return self._ask(calls.models(), timeout)
+
+    def health(self, *, timeout: float | None = None) -> bool:
+        """Whether every model answers, and the server is not stopping."""
+        return self._ask(calls.health(), timeout)
+
+    def _ask(self, call: Call[T], timeout: float | None) -> T:
+        return call.read(self._send(call, timeout))
+
+    def _send(self, call: Call[Any], timeout: float | None, *, stream: bool = False) -> httpx.Response:
+        steps, outcome = self._exchange(call, timeout), None
+        while True:
+            try:
+                step = steps.send(outcome)
+            except StopIteration as done:
+                response: httpx.Response = done.value
+                return response
+            if isinstance(step, Send):
+                outcome = self._try(request_of(self._http, call, step), stream)
+            else:
+                time.sleep(step.seconds)
+                outcome = None
+
+    def _try(self, request: httpx.Request, stream: bool) -> Outcome:
+        try:
+            response = self._http.send(request, stream=stream)
+            if not response.is_success:
+                response.read()
+        except httpx.TransportError as error:
+            return error
+        return response
+
+
+class AsyncClient(_Base):
+    """The same for asyncio; see Client. http: further arguments of httpx.AsyncClient."""
+
+    def __init__(
+        self, url: str, api_key: str | None = None, *, timeout: float = 60.0, retries: int = 4, **http: Any
+    ) -> None:
+        super().__init__(api_key, Patience(timeout, retries))
+        self._http = httpx.AsyncClient(base_url=url, headers=self._headers, **http)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: object, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def translate(
+        self, text: str, target: str, source: str = "auto", *, timeout: float | None = None, **options: Any
+    ) -> Translation:
+        return await self._ask(calls.translate(text, target, source, options), timeout)
+
+    async def translate_all(
+        self,
+        texts: Sequence[str],
+        target: str,
+        source: str = "auto",
+        *,
+        timeout: float | None = None,
+        **options: Any,
+    ) -> list[Translation]:
+        """In one request: all are accepted or none."""
+        return await self._ask(calls.translate_all(texts, target, source, options), timeout) if texts else []
+
+    async def stream(
+        self, text: str, target: str, source: str = "auto", *, timeout: float | None = None, **options: Any
+    ) -> AsyncIterator[Partial | Translation]:
+        """Beginnings of the translation while it is made, then itself. Left early, it is given up."""
+        call = calls.translate(text, target, source, {**options, "stream": True})
+        response = await self._send(call, timeout, stream=True)
+        try:
+            reader = EventReader()
+            async for chunk in response.aiter_bytes():
+                for part in calls.parts(reader.feed(chunk)):
+                    yield part
+                    if isinstance(part, Translation):
+                        return
+        except httpx.TransportError as error:
+            raise Unreachable(f"the stream broke: {error or type(error).__name__}") from error
+        finally:
+            await response.aclose()
+        raise Unreachable(CUT)
+
+    async def summarize(self, text: str, *, timeout: float | None = None, **options: Any) -> Summary:
+        return await self._ask(calls.summarize(text, options), timeout)
+
+    async def summarize_all(
+        self, texts: Sequence[str], *, timeout: float | None = None, **options: Any
+    ) -> list[Summary]:
+        """In one request: all are accepted or none."""
+        return await self._ask(calls.summarize_all(texts, options), timeout) if texts else []
+
+    async def translate_file(
+        self, path: Path, target: str, source: str = "auto", *, timeout: float | None = None
+    ) -> bytes:
+        """The translated document, in the format of the one at `path`. Raises OSError as well."""
+        content = await asyncio.to_thread(path.read_bytes)
+        where = await self._ask(calls.upload(path.name, content, target, source), timeout)
+        return await self._ask(calls.download(where), timeout)
+
+    async def detect(self, text: str, *, timeout: float | None = None) -> list[Detection]:
+        """Likely languages, best first."""
+        return await self._ask(calls.detect(text), timeout)
+
+    async def languages(self, *, timeout: float | None = None) -> list[Language]:
+        return await self._ask(calls.languages(), timeout)
+
+    async def models(self, *, timeout: float | None = None) -> list[Model]:
+        return await self._ask(calls.models(), timeout)
+
+    async def health(self, *, timeout: float | None = None) -> bool:
+        """Whether every model answers, and the server is not stopping."""
+        return await self._ask(calls.health(), timeout)
+
+    async def _ask(self, call: Call[T], timeout: float | None) -> T:
+        return call.read(await self._send(call, timeout))
+
+    async def _send(self, call: Call[Any], timeout: float | None, *, stream: bool = False) -> httpx.Response:
+        steps, outcome = self._exchange(call, timeout), None
+        while True:
+            try:
+                step = steps.send(outcome)
+            except StopIteration as done:
+                response: httpx.Response = done.value
+                return response
+            if isinstance(step, Send):
+                outcome = await self._try(request_of(self._http, call, step), stream)
+            else:
+                await asyncio.sleep(step.seconds)
+                outcome = None
+
+    async def _try(self, request: httpx.Request, stream: bool) -> Outcome:
+        try:
+            response = await self._http.send(request, stream=stream)
+            if not response.is_success:
+                await response.aread()
+        except httpx.TransportError as error:
+            return error
+        return response

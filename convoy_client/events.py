@@ -1,0 +1,37 @@
+"""Server-sent events, read as the HTML standard says (9.2.6), as far as a stream of answers uses them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    name: str
+    data: str
+
+
+class EventReader:
+    """Bytes in, complete events out. httpx's own lines would also end at characters that JSON may hold."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._name, self._data = "", list[str]()
+
+    def feed(self, chunk: bytes) -> list[Event]:
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        found = (self._line(line.removesuffix(b"\r").decode("utf-8", "replace")) for line in lines)
+        return [event for event in found if event is not None]
+
+    def _line(self, line: str) -> Event | None:
+        if not line:
+            event = Event(self._name or "message", "\n".join(self._data)) if self._data else None
+            self._name, self._data = "", []
+            return event
+        name, _, value = line.partition(":")  # a comment, which keeps the connection alive, has no name
+        value = value.removeprefix(" ")
+        if name == "event":
+            self._name = value
+        elif name == "data":
+            self._data.append(value)
+        return None

@@ -1,0 +1,213 @@
+"""Answers as frozen data. Fields that a newer server adds are in `extra`, as they came."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, TypeVar
+
+from convoy_client.errors import BadAnswer
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Detection:
+    """A language and how sure the server is of it, from 0 to 100."""
+
+    language: str
+    confidence: float
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """score, alternatives: natural log, of the text and of each alternative. tokens with their own scores,
+    the end of each sentence included. finish: "stop", or "length" where a limit ended it."""
+
+    score: float | None
+    alternatives: list[float | None]
+    tokens: list[str]
+    token_scores: list[float | None]
+    finish: str
+    source_tokens: int
+    target_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """Cross-attention of one sentence: matrix[target][source]; each row sums to 1."""
+
+    source: list[str]
+    target: list[str]
+    matrix: list[list[float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Seconds the slowest sentence of a request waited, was encoded and was decoded; decoding steps."""
+
+    queue: float
+    encode: float
+    decode: float
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """detected: with source "auto". truncated: only the beginning was read. scores, alignment, timings: where
+    they were asked for."""
+
+    text: str
+    alternatives: list[str] = field(default_factory=list)
+    detected: Detection | None = None
+    truncated: bool = False
+    scores: Scores | None = None
+    alignment: list[Alignment] = field(default_factory=list)
+    timings: Timings | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """truncated: only the beginning of the text was read."""
+
+    text: str
+    truncated: bool = False
+    alternatives: list[str] = field(default_factory=list)
+    scores: Scores | None = None
+    alignment: list[Alignment] = field(default_factory=list)
+    timings: Timings | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """The beginning of an answer that is still being made: it is never taken back. index: of the text."""
+
+    index: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Language:
+    """A language with those it can be translated into."""
+
+    code: str
+    name: str
+    targets: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A loaded model. limits: in tokens; options: its decoding defaults."""
+
+    name: str
+    task: str
+    source: str
+    target: str
+    architecture: str
+    parameters: int
+    limits: Mapping[str, int]
+    precision: str
+    backend: str
+    options: Mapping[str, Any]
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+# the server's names, which are LibreTranslate's or in its manner, by ours
+NAMES: Final = {
+    "token_scores": "tokenScores",
+    "source_tokens": "sourceTokens",
+    "target_tokens": "targetTokens",
+}
+
+
+def translations(data: Any, count: int | None) -> list[Translation]:
+    """Answers of /translate to `count` texts; None: to a single text that was no array."""
+    return [
+        Translation(
+            text=_text(one["translatedText"]),
+            alternatives=_get(one, "alternatives", list, []),
+            detected=_maybe(Detection, one.get("detectedLanguage")),
+            truncated=_get(one, "truncated", bool, False),
+            scores=_maybe(Scores, one.get("scores")),
+            alignment=[_filled(Alignment, a) for a in one.get("alignment", [])],
+            timings=_maybe(Timings, one.get("timings")),
+            extra=_rest(one, "translatedText", "alternatives", "detectedLanguage", "truncated", *SHARED),
+        )
+        for one in _apart(data, count, "translatedText")
+    ]
+
+
+def summaries(data: Any, count: int | None) -> list[Summary]:
+    """Answers of /summarize, likewise."""
+    return [
+        Summary(
+            text=_text(one["summaryText"]),
+            truncated=_get(one, "truncated", bool, False),
+            alternatives=_get(one, "alternatives", list, []),
+            scores=_maybe(Scores, one.get("scores")),
+            alignment=[_filled(Alignment, a) for a in one.get("alignment", [])],
+            timings=_maybe(Timings, one.get("timings")),
+            extra=_rest(one, "summaryText", "truncated", "alternatives", *SHARED),
+        )
+        for one in _apart(data, count, "summaryText")
+    ]
+
+
+def listed(kind: type[T], data: Any) -> list[T]:
+    """A JSON array of objects."""
+    if not isinstance(data, list):
+        raise BadAnswer("the server's answer is no list: is this a Convoy server?")
+    return [_filled(kind, one) for one in data]
+
+
+SHARED: Final = ("scores", "alignment", "timings")
+
+
+def _apart(data: Any, count: int | None, text: str) -> list[dict[str, Any]]:
+    """One object for each text. Every list of an array's answer has an entry for each; what is no list, such
+    as the timings, is of all of them."""
+    if not isinstance(data, dict) or text not in data:
+        raise BadAnswer(f"the server's answer has no {text!r}: is this a Convoy server?")
+    if count is None:
+        return [data]
+    lists = {name: value for name, value in data.items() if isinstance(value, list)}
+    if len(lists.get(text, ())) != count or any(len(value) != count for value in lists.values()):
+        raise BadAnswer(f"the server did not answer each of the {count} texts")
+    shared = {name: value for name, value in data.items() if name not in lists}
+    return [shared | {name: value[i] for name, value in lists.items()} for i in range(count)]
+
+
+def _filled(kind: type[T], data: Any) -> T:
+    """A dataclass from a JSON object; what it has no field for goes to `extra` where there is one."""
+    names = {f.name: NAMES.get(f.name, f.name) for f in fields(kind)}  # type: ignore[arg-type]
+    has_extra = names.pop("extra", None) is not None
+    try:
+        values = {ours: data[theirs] for ours, theirs in names.items()}
+    except (KeyError, TypeError):
+        raise BadAnswer(
+            f"the server's {kind.__name__.lower()} lacks a field: is this a Convoy server?"
+        ) from None
+    if has_extra:
+        values["extra"] = _rest(data, *names.values())
+    return kind(**values)
+
+
+def _maybe(kind: type[T], data: Any) -> T | None:
+    return None if data is None else _filled(kind, data)
+
+
+def _rest(data: Mapping[str, Any], *known: str) -> dict[str, Any]:
+    return {name: value for name, value in data.items() if name not in known}
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise BadAnswer("the server answered something else than a text")
+    return value
+
+
+def _get(data: Mapping[str, Any], name: str, kind: type[T], default: T) -> T:
+    value = data.get(name, default)
+    return value if isinstance(value, kind) else default

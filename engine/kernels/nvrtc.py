@@ -1,0 +1,128 @@
+"""Compiles the .cu files at run time with NVRTC, NVIDIA's compiler as a library. Needs no GPU and no torch.
+
+What was compiled once is kept on disk, by the hash of all it is made of: source, options and compiler.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from engine.errors import ConfigError
+
+HERE: Final = Path(__file__).parent
+HEADER: Final = "common.cuh"
+STANDARD: Final = ("--std=c++17",)
+# where packages of NVIDIA, toolkits and Linux distributions keep it, newest first
+PLACES: Final = ("nvidia/cu*/lib/libnvrtc.so.*", "nvidia/cuda_nvrtc/lib/libnvrtc.so.*")
+SYSTEM: Final = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so")
+REMEDY: Final = "install it: pip install 'nvidia-cuda-nvrtc~=13.0.0'"
+
+
+class Compiler:
+    """NVRTC with a folder for what it made; None keeps nothing. Raises ConfigError where there is no NVRTC."""
+
+    def __init__(self, cache: Path | None = None) -> None:
+        self.cache, self._nvrtc = cache, _load()
+        major, minor = ctypes.c_int(), ctypes.c_int()
+        self._check(self._nvrtc.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)))
+        self.version = major.value, minor.value
+        count = ctypes.c_int()
+        self._check(self._nvrtc.nvrtcGetNumSupportedArchs(ctypes.byref(count)))
+        known = (ctypes.c_int * count.value)()
+        self._check(self._nvrtc.nvrtcGetSupportedArchs(known))
+        self.architectures = tuple(sorted(known))  # such as 90
+
+    def target(self, capability: tuple[int, int]) -> str:
+        """What to compile for a device of this compute capability: its own machine code, or the newest portable
+        code before it. Raises ConfigError for a device that is too old."""
+        own = capability[0] * 10 + capability[1]
+        if own in self.architectures:
+            return f"sm_{own}"
+        older = [a for a in self.architectures if a < own]
+        if not older:
+            name, oldest = f"sm_{own}", f"sm_{self.architectures[0]}"
+            raise ConfigError(f"NVRTC {self.version} knows no {name}, only {oldest} and later: take another GPU")
+        return f"compute_{older[-1]}"
+
+    def compile(self, file: str, defines: Mapping[str, str], target: str) -> bytes:
+        """Machine code (target "sm_90") or PTX (target "compute_90") of a file of this folder.
+
+        Raises ConfigError with NVRTC's own words when it refuses.
+        """
+        source, header = (HERE / file).read_bytes(), (HERE / HEADER).read_bytes()
+        options = [*STANDARD, f"--gpu-architecture={target}", *(f"-D{k}={v}" for k, v in sorted(defines.items()))]
+        parts = [source, header, " ".join(options).encode(), repr(self.version).encode()]
+        digest = hashlib.sha256(b"\0".join(hashlib.sha256(p).digest() for p in parts)).hexdigest()
+        kept = self.cache / f"{digest}.{'cubin' if target.startswith('sm_') else 'ptx'}" if self.cache else None
+        if kept is not None and kept.is_file():
+            return kept.read_bytes()
+        made = self._compiled(file, source, header, options)
+        if kept is not None:
+            _keep(kept, made)
+        return made
+
+    def _compiled(self, file: str, source: bytes, header: bytes, options: list[str]) -> bytes:
+        nvrtc, program = self._nvrtc, ctypes.c_void_p()
+        headers, names = (ctypes.c_char_p * 1)(header), (ctypes.c_char_p * 1)(HEADER.encode())
+        self._check(
+            nvrtc.nvrtcCreateProgram(ctypes.byref(program), source, file.encode(), 1, headers, names)
+        )
+        try:
+            given = (ctypes.c_char_p * len(options))(*(o.encode() for o in options))
+            if nvrtc.nvrtcCompileProgram(program, len(options), given):
+                log = self._read(program, "ProgramLog").rstrip(b"\0").decode(errors="replace")
+                raise ConfigError(f"NVRTC refuses {file} with {' '.join(options)}: {log}")
+            binary = any(o.startswith("--gpu-architecture=sm_") for o in options)
+            return self._read(program, "CUBIN" if binary else "PTX")
+        finally:
+            nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
+
+    def _read(self, program: ctypes.c_void_p, what: str) -> bytes:
+        size = ctypes.c_size_t()
+        self._check(getattr(self._nvrtc, f"nvrtcGet{what}Size")(program, ctypes.byref(size)))
+        buffer = ctypes.create_string_buffer(size.value)
+        self._check(getattr(self._nvrtc, f"nvrtcGet{what}")(program, buffer))
+        return buffer.raw
+
+    def _check(self, code: int) -> None:
+        if code:
+            self._nvrtc.nvrtcGetErrorString.restype = ctypes.c_char_p
+            raise ConfigError(f"NVRTC: {self._nvrtc.nvrtcGetErrorString(code).decode()}")
+
+
+def default_cache() -> Path:
+    """Where compiled kernels are kept: $XDG_CACHE_HOME/convoy/kernels, ~/.cache without it."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "convoy" / "kernels"
+
+
+def _load() -> ctypes.CDLL:
+    found = [p for entry in sys.path for pattern in PLACES for p in sorted(Path(entry or ".").glob(pattern))]
+    names = [str(p) for p in found if ".alt." not in p.name] + list(SYSTEM)
+    for name in names:
+        try:
+            library = ctypes.CDLL(name)
+            for part in Path(name).parent.glob("libnvrtc-builtins.so.*"):
+                ctypes.CDLL(str(part))  # else NVRTC looks for it on the system's paths only
+            return library
+        except OSError:
+            continue
+    raise ConfigError(f"NVRTC, the compiler of the CUDA kernels, is not there; {REMEDY}")
+
+
+def _keep(path: Path, data: bytes) -> None:
+    """Write atomically: other processes see all of it or nothing. A folder that can't be written is no error."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as out:
+            out.write(data)
+        Path(out.name).replace(path)
+    except OSError:
+        return

@@ -1,0 +1,66 @@
+"""How far an answer can be trusted: source words that nothing attended to, and targets that go round."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+# attention mass, in target tokens, below which a source word counts as missed: of the Tatoeba test sets 4 %
+# of the words do, most of them "of", "to" and "zu", and 20 % when only half of the answer is decoded
+MISSED: Final = 0.2
+NGRAM: Final = 4  # tokens
+ROUNDS: Final = 3  # repeats that make a loop
+LOOP: Final = 6  # tokens that a loop has at least
+UNIT: Final = 24  # tokens that a loop repeats at most
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """Of one sentence: its source words, and how much attention each got, as the sum over all target tokens
+    (end-of-sentence included) and over the word's pieces. missed: the words with a letter or digit and a mass
+    below MISSED: the answer may lack what they say."""
+
+    words: list[str]
+    mass: list[float]
+    missed: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Repetition:
+    """share: of a sentence's 4-grams of target tokens, those seen in it before, from 0 to 1. loop: whether
+    up to 24 tokens are repeated three times or more in a row, six tokens or more in all."""
+
+    share: float = 0.0
+    loop: bool = False
+
+
+def coverage(attention: Any, words: Sequence[str], starts: Sequence[int]) -> Coverage:
+    """attention: [target, source], rows sum to 1; its last column is end-of-sentence. starts: where each word
+    begins in the source."""
+    columns = attention[:, :-1].sum(0)
+    ends = [*starts[1:], len(columns)]
+    mass = [float(columns[begin:end].sum()) for begin, end in zip(starts, ends, strict=True)]
+    said = (any(c.isalnum() for c in word) for word in words)
+    missed = [i for i, (m, content) in enumerate(zip(mass, said, strict=True)) if content and m < MISSED]
+    return Coverage(list(words), mass, missed)
+
+
+def repetition(sentences: Sequence[Sequence[int]]) -> Repetition:
+    """Of the worst of several targets, in token ids."""
+    return Repetition(share=max(map(_repeated, sentences), default=0.0), loop=any(map(_loops, sentences)))
+
+
+def _repeated(tokens: Sequence[int]) -> float:
+    grams = [tuple(tokens[i : i + NGRAM]) for i in range(len(tokens) - NGRAM + 1)]
+    return 1 - len(set(grams)) / len(grams) if grams else 0.0
+
+
+def _loops(tokens: Sequence[int]) -> bool:
+    for unit in range(1, min(UNIT, len(tokens) // ROUNDS) + 1):
+        wanted, run = max(ROUNDS * unit, LOOP) - unit, 0  # tokens equal to the one a unit before
+        for i in range(unit, len(tokens)):
+            run = run + 1 if tokens[i] == tokens[i - unit] else 0
+            if run >= wanted:
+                return True
+    return False

@@ -1,0 +1,28 @@
+"""Which web pages may read the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from starlette.datastructures import Headers
+from starlette.types import Scope
+
+Pairs = list[tuple[bytes, bytes]]
+
+REST: Final = [
+    (b"access-control-allow-headers", b"Authorization, Content-Type"),
+    (b"access-control-allow-methods", b"GET, POST"),
+    (b"access-control-max-age", b"1728000"),
+]
+
+
+def cors_headers(scope: Scope, origins: Sequence[str]) -> Pairs:
+    """LibreTranslate's headers for all; with a list of origins, an answer names the one that asks or none."""
+    if "*" in origins:
+        return [(b"access-control-allow-origin", b"*"), *REST]
+    asking = Headers(scope=scope).get("origin", "")
+    vary = (b"vary", b"Origin")  # a cache must not give one origin's answer to another
+    if asking not in origins:
+        return [vary]
+    return [(b"access-control-allow-origin", asking.encode("latin-1")), vary, *REST]

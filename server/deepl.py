@@ -1,0 +1,63 @@
+"""DeepL's codes of languages, and which of ours they stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, Final
+
+from engine.api import InvalidRequest, Service
+from server.languages import inward, name_of
+
+# our code: DeepL's codes as a target, with their names
+VARIANTS: Final = {
+    "en": (("EN-GB", "English (British)"), ("EN-US", "English (American)")),
+    "pt": (("PT-PT", "Portuguese (European)"),),
+    "pb": (("PT-BR", "Portuguese (Brazilian)"),),
+    "zh": (("ZH-HANS", "Chinese (simplified)"),),
+    "zt": (("ZH-HANT", "Chinese (traditional)"),),
+    "no": (("NB", "Norwegian (bokmål)"),),
+    "nb": (("NB", "Norwegian (bokmål)"),),
+}
+SOURCES: Final = {"pb": "PT", "zt": "ZH", "no": "NB"}  # our code: DeepL's as a source, where it differs
+OTHERS: Final = {"nb": "no", "no": "nb"}  # one stands for the other
+
+
+def codes_of(service: Service, values: dict[str, Any]) -> tuple[str | None, str]:
+    """Source (None: detect it) and target of a request. Raises InvalidRequest in DeepL's words."""
+    languages = service.languages()
+    target = _known(
+        values, "target_lang", {code for lang in languages for code in (lang.code, *lang.targets)}
+    )
+    if target is None:
+        raise InvalidRequest("Value for 'target_lang' not supported.")
+    return _known(values, "source_lang", {language.code for language in languages}), target
+
+
+def model_code(code: str, known: Collection[str]) -> str | None:
+    """Our code for one of DeepL's, whatever its case: the language itself where there is no such variant."""
+    plain, primary = inward(code), code.strip().lower().partition("-")[0]
+    return next((c for c in (plain, OTHERS.get(plain, ""), primary) if c in known), None)
+
+
+def languages_of(service: Service, *, target: bool) -> list[dict[str, Any]]:
+    """The answer of /v2/languages, in the order of codes."""
+    found: dict[str, str] = {}
+    for language in service.languages():
+        if not target and language.targets:
+            code = SOURCES.get(language.code, language.code.upper())
+            found.setdefault(code, name_of(inward(code)))
+        for into in language.targets if target else ():
+            found |= dict(VARIANTS.get(into, ((into.upper(), name_of(into)),)))
+    formality = {"supports_formality": False} if target else {}
+    return [{"language": code, "name": found[code]} | formality for code in sorted(found)]
+
+
+def _known(values: dict[str, Any], name: str, known: Collection[str]) -> str | None:
+    """Our code for a parameter; None when it is missing. Raises InvalidRequest."""
+    given = values.get(name)
+    if not given:
+        return None
+    code = model_code(given, known) if isinstance(given, str) else None
+    if code is None:
+        raise InvalidRequest(f"Value for '{name}' not supported.")
+    return code

@@ -1,0 +1,189 @@
+"""Word documents (Office Open XML), opened and saved by python-docx.
+
+Paragraphs of the body, tables, text boxes, headers, footers, notes and comments; runs, links and insertions
+keep their formats, fields and all that is no text stay as they are.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
+from typing import Any, Final
+
+from docx import Document as open_docx
+from docx.oxml import OxmlElement, parse_xml
+from docx.oxml.ns import qn
+from lxml import etree
+
+from server.documents.document import Document, damaged, open_archive
+from server.documents.inline import Atom, Line, lines_of, outputs
+from server.spans import Segment
+
+PARTS: Final = re.compile(r"/word/(document|(header|footer)\d*|footnotes|endnotes|comments)\.xml")
+AROUND: Final = frozenset(map(qn, ("w:hyperlink", "w:ins", "w:smartTag", "w:moveTo")))
+BREAKS: Final = frozenset(map(qn, ("w:br", "w:cr", "w:tab", "w:ptab")))
+SIGNS: Final = {qn("w:noBreakHyphen"): "\u2011", qn("w:softHyphen"): "\u00ad"}
+DROPPED: Final = frozenset(map(qn, ("w:lastRenderedPageBreak", "w:proofErr", "w:rPr")))
+WHOLE: Final = object()  # in the place of a run's format: the element is no part of a run
+PARAGRAPH, RUN, TEXT = qn("w:p"), qn("w:r"), qn("w:t")
+
+
+def read_docx(data: bytes) -> Document:
+    """Raises InvalidRequest on a file that is no .docx, TooLarge on one that swells."""
+    open_archive(data, "a Word document").close()
+    try:
+        file = open_docx(io.BytesIO(data))
+        roots = [
+            (part, _root(part)) for part in file.part.package.iter_parts() if PARTS.fullmatch(part.partname)
+        ]
+    except (KeyError, ValueError, OSError, AttributeError, etree.XMLSyntaxError):
+        raise damaged("a Word document") from None
+    paragraphs = [paragraph for _, root in roots for paragraph in root.iter(PARAGRAPH)]
+    lines = [lines_of(list(_atoms(paragraph))) for paragraph in paragraphs]
+    readable = [[line for line in own if line.segment.text.strip()] for own in lines]
+
+    def write(segments: Sequence[Segment]) -> bytes:
+        rest = iter(segments)
+        for paragraph, own, read in zip(paragraphs, lines, readable, strict=True):
+            new = {id(line): next(rest) for line in read}
+            if any(new[id(line)] is not line.segment for line in read):
+                _fill(paragraph, own, [new.get(id(line), line.segment) for line in own])
+        for part, root in roots:
+            if not hasattr(part, "element"):
+                part._blob = etree.tostring(root, xml_declaration=True, encoding="UTF-8", standalone=True)
+        found = io.BytesIO()
+        file.save(found)
+        return found.getvalue()
+
+    return Document([line.segment for own in readable for line in own], write)
+
+
+def _root(part: Any) -> Any:
+    return part.element if hasattr(part, "element") else parse_xml(part.blob)
+
+
+def _atoms(paragraph: Any) -> list[Atom]:
+    return list(_fields(list(_content(paragraph))))
+
+
+def _content(parent: Any) -> Iterator[Atom]:
+    for child in parent:
+        if child.tag == RUN:
+            yield from _run(child)
+        elif child.tag in AROUND:
+            yield Atom("open", child)
+            yield from _content(child)
+            yield Atom("close", child)
+        elif child.tag not in DROPPED and child.tag != qn("w:pPr"):
+            yield Atom("node", [(WHOLE, child)])
+
+
+def _run(run: Any) -> Iterator[Atom]:
+    form = run.find(qn("w:rPr"))
+    look = _look(form)
+    for child in run:
+        if child.tag == TEXT:
+            yield Atom("text", form, child.text or "", look)
+        elif child.tag in SIGNS:
+            yield Atom("text", form, SIGNS[child.tag], look)
+        elif child.tag in BREAKS:
+            yield Atom("split", [(form, child)])
+        elif child.tag not in DROPPED:
+            yield Atom("node", [(form, child)])
+
+
+def _fields(atoms: Sequence[Atom]) -> Iterator[Atom]:
+    """Atoms with each field as one, kept as a whole: page numbers, references and the like."""
+    ends = _field_ends(atoms)
+    position = 0
+    while position < len(atoms):
+        end = ends.get(position)
+        if end is None:
+            yield atoms[position]
+            position += 1
+            continue
+        inner = atoms[position : end + 1]
+        nodes = [node for atom in inner for node in _nodes(atom)]
+        yield Atom("node", nodes, "".join(atom.text for atom in inner if atom.kind == "text"))
+        position = end + 1
+
+
+def _field_ends(atoms: Sequence[Atom]) -> dict[int, int]:
+    """Where each outermost field that begins and ends in the same element ends."""
+    ends: dict[int, int] = {}
+    begun: list[int] = []
+    for position, atom in enumerate(atoms):
+        if atom.kind in ("open", "close"):
+            begun.clear()
+        kind = _field_kind(atom)
+        if kind == "begin":
+            begun.append(position)
+        elif kind == "end" and begun:
+            first = begun.pop()
+            if not begun:
+                ends[first] = position
+    return ends
+
+
+def _field_kind(atom: Atom) -> str | None:
+    if atom.kind != "node" or atom.element[0][1].tag != qn("w:fldChar"):
+        return None
+    kind: str | None = atom.element[0][1].get(qn("w:fldCharType"))
+    return kind
+
+
+def _nodes(atom: Atom) -> list[tuple[Any, Any]]:
+    if atom.kind == "text":
+        return [(atom.element, _text(atom.text))]
+    return list(atom.element)
+
+
+def _text(text: str) -> Any:
+    element = OxmlElement("w:t")
+    element.text = text
+    element.set(qn("xml:space"), "preserve")
+    return element
+
+
+def _look(form: Any) -> str:
+    """A format to compare: the language of a text is no format, and its translation has another."""
+    if form is None:
+        return ""
+    form = deepcopy(form)
+    for child in list(form):
+        if child.tag in (qn("w:lang"), qn("w:noProof")):
+            form.remove(child)
+    return "".join(etree.tostring(child, encoding="unicode") for child in form)
+
+
+def _fill(paragraph: Any, lines: Sequence[Line], segments: Sequence[Segment]) -> None:
+    """Put new segments in the place of a paragraph's content."""
+    for child in list(paragraph):
+        if child.tag != qn("w:pPr"):
+            paragraph.remove(child)
+    places = [paragraph]
+    for line, segment in zip(lines, segments, strict=True):
+        for output in outputs(line, segment):
+            if output.kind == "text":
+                places[-1].append(_run_of(output.element, _text(output.text)))
+            elif output.kind == "open":
+                shell = etree.SubElement(places[-1], output.element.tag, dict(output.element.attrib))
+                places.append(shell)
+            elif output.kind == "close":
+                places.pop()
+            else:
+                for form, child in output.element:
+                    places[-1].append(child if form is WHOLE else _run_of(form, child))
+
+
+def _run_of(form: Any, child: Any) -> Any:
+    run = OxmlElement("w:r")
+    if form is not None:
+        form = deepcopy(form)
+        for tongue in form.findall(qn("w:lang")):
+            form.remove(tongue)
+        run.append(form)
+    run.append(child)
+    return run

@@ -1,0 +1,157 @@
+"""Answers as server-sent events: what is certain of them while they grow, then what the plain route answers.
+
+    event: partial    data: {"index": 0, "text": "..."}    the beginning of the answer to text `index`
+    event: result     data: the plain answer
+    event: error      data: {"error": "..."}               what failed after the first event
+
+(HTML standard, section 9.2.) A failure within a moment is a plain error with its own status.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import aclosing, suppress
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from engine.api import Cancelled, ConvoyError, Marked, Partial, Service, TextOptions, TextResult
+from server.errors import INTERNAL
+from server.house import house_of
+from server.intake import while_connected
+from server.notes import CANCELLED, FAILED, note_outcome
+
+logger = logging.getLogger(__name__)
+
+Tell = Callable[[Partial], None]
+Work = Callable[[Tell | None], Coroutine[Any, Any, dict[str, Any]]]  # the plain answer; tells of it, if asked
+
+MOMENT: Final = 1.0  # seconds in which a failure still gets its status
+ALIVE: Final = 15.0  # seconds of silence after which a comment keeps proxies from closing the connection
+LAST: Final = "end"  # id of the last event: an EventSource that comes back with it is told to stay away
+HEADERS: Final = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+async def results_of(
+    service: Service,
+    model: str,
+    texts: Sequence[str | Marked],
+    options: TextOptions,
+    deadline: float,
+    tell: Tell | None,
+) -> list[TextResult]:
+    """`Service.run`, or with `tell` the same by `Service.stream`."""
+    if tell is None:
+        return await service.run(model, texts, options, deadline)
+    found: list[TextResult] = []
+    async with aclosing(service.stream(model, texts, options, deadline)) as news:
+        async for event in news:
+            if isinstance(event, Partial):
+                tell(event)
+            else:
+                found = event
+    return found
+
+
+async def events(request: Request, work: Work) -> Response:
+    """The response that streams `work`; it is cancelled when the client goes.
+
+    A request that says it has read the last event before gets no content. Raises what `work` raises within a
+    moment, when it has told nothing yet.
+    """
+    if request.headers.get("last-event-id") == LAST:
+        return Response(status_code=204)
+    feed = _Feed(work)
+    try:
+        await while_connected(request, feed.first())
+    except BaseException:
+        await feed.close()
+        raise
+    return _Events(request, feed)
+
+
+class _Feed:
+    """The work under way, and the newest beginning of each text's answer that has not been sent."""
+
+    def __init__(self, work: Work) -> None:
+        self.changed = asyncio.Event()
+        self._waiting: dict[int, str] = {}
+        self.task = asyncio.create_task(work(self._told))
+        self.task.add_done_callback(lambda _: self.changed.set())
+
+    async def first(self) -> None:
+        """Wait a moment for the first news. Raises what has gone wrong by then."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.changed.wait(), MOMENT)
+        if self.task.done():
+            self.task.result()
+
+    async def read(self) -> AsyncIterator[bytes]:
+        """Events on the wire. Raises what `work` raises."""
+        while not self.task.done() or self._waiting:
+            try:
+                await asyncio.wait_for(self.changed.wait(), ALIVE)
+            except TimeoutError:
+                yield b": still at work\n\n"
+                continue
+            if not self.task.done():
+                self.changed.clear()
+            while self._waiting:
+                index = next(iter(self._waiting))
+                yield _event("partial", JSONResponse({"index": index, "text": self._waiting.pop(index)}))
+        yield _event("result", JSONResponse(self.task.result()), LAST)
+
+    async def close(self) -> None:
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+
+    def _told(self, news: Partial) -> None:
+        self._waiting[news.index] = news.text
+        self.changed.set()
+
+
+class _Events(Response):
+    def __init__(self, request: Request, feed: _Feed) -> None:
+        super().__init__()
+        self._request, self._feed = request, feed
+        self.raw_headers = list(HEADERS)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            await while_connected(self._request, self._write(send))
+        except Cancelled:  # the client has gone
+            note_outcome(CANCELLED)
+        finally:
+            await self._feed.close()
+
+    async def _write(self, send: Send) -> None:
+        try:
+            async for part in self._feed.read():
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+        except ConvoyError as error:
+            house_of(self._request).metrics.rejections.labels(error.code).inc()
+            note_outcome(FAILED)
+            await send({"type": "http.response.body", "body": _failed(str(error)), "more_body": True})
+        except Exception:  # too late for the gate to answer
+            logger.exception("%s failed", self._request.url.path)
+            note_outcome(FAILED)
+            await send({"type": "http.response.body", "body": _failed(INTERNAL), "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+
+def _failed(message: str) -> bytes:
+    return _event("error", JSONResponse({"error": message}), LAST)
+
+
+def _event(kind: str, data: JSONResponse, number: str = "") -> bytes:
+    lines = [f"event: {kind}".encode(), b"data: " + bytes(data.body)]
+    return b"\n".join([*lines, f"id: {number}".encode(), b"", b""] if number else [*lines, b"", b""])

@@ -1,0 +1,80 @@
+"""What is noted of a request while it is served: for its metrics, its log lines and its trace.
+
+A note belongs to the task that serves a request and to the tasks which that one starts, so nothing has to
+hand it down.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+import uuid
+from collections.abc import Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Final
+
+from starlette.datastructures import Headers
+from starlette.types import Scope
+
+from engine.api import Timings
+
+HEADER: Final = "x-request-id"
+ID: Final = re.compile(r"[\w.:/+=@-]{1,128}", re.ASCII)
+NOBODY: Final = "none"  # the model of a request that reached none
+SEVERAL: Final = "several"
+CANCELLED: Final = "cancelled"
+FAILED: Final = "failed"
+OUTCOMES: Final[Mapping[int, str]] = {
+    0: CANCELLED,
+    429: "rejected",
+    456: "rejected",
+    499: CANCELLED,
+    503: "rejected",
+    504: "late",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a model did for a request. ended: a time.time_ns(). timings: the longest of its sentences."""
+
+    model: str
+    timings: Timings
+    sentences: int
+    ended: int
+
+
+@dataclass(eq=False, slots=True)
+class Note:
+    """outcome: set where the status does not tell, as in a stream that fails after its head."""
+
+    id: str
+    began: int = field(default_factory=time.time_ns)
+    work: list[Work] = field(default_factory=list)
+    outcome: str = ""
+
+    @property
+    def model(self) -> str:
+        models = {work.model for work in self.work}
+        return next(iter(models), NOBODY) if len(models) < 2 else SEVERAL
+
+    def ended(self, status: int) -> str:
+        """ok, invalid, rejected, late, cancelled or failed. status: 0 is none."""
+        if self.outcome:
+            return self.outcome
+        return OUTCOMES.get(status) or ("ok" if status < 400 else "invalid" if status < 500 else FAILED)
+
+
+current: Final[ContextVar[Note | None]] = ContextVar("current", default=None)
+
+
+def note_of(scope: Scope) -> Note:
+    """A note for a new request: with the client's X-Request-ID if that can stand in a log, else a new one."""
+    given = Headers(scope=scope).get(HEADER, "")
+    return Note(given if ID.fullmatch(given) else uuid.uuid4().hex)
+
+
+def note_outcome(outcome: str) -> None:
+    if note := current.get():
+        note.outcome = outcome

@@ -1,0 +1,261 @@
+"""How the formats of a text go over to its translation.
+
+The way is the cross-attention: each word of the translation has a mass on each stretch of the source. A
+stretch goes, as a whole and once, to where the sum of (mass - FLOOR) is largest; a point goes to where what
+is before it and what is after it are told apart best. So every format of the source is in the answer once
+and properly nested, whatever the attention says.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+
+from engine.api import TextResult
+from server.align import Attention, Range
+from server.spans import Segment, Span, weave
+
+FLOOR: Final = 0.4  # mass that makes a word belong to a stretch
+SOLID: Final = re.compile(r"\S*[^\w\s]\S*|\S*\d\S*|\w{5,}")  # such a token means the same where it is copied
+MARKS: Final = re.compile(r"[^\w\s]")
+TAKEN: Final = -1e9
+
+
+def project(segment: Segment, result: TextResult) -> Segment:
+    """The translation of a segment with its spans, in their order. Kept text is put back as it was.
+
+    `result` needs its alignment when the segment has spans.
+    """
+    if not segment.spans:
+        return Segment(result.text)
+    if result.text == segment.text:
+        return segment
+    if result.via is not None:  # a third language lies between
+        middle = Segment(result.via.text, _spans(segment, result.via, marks_of(segment)))
+        carried = [kept.span for kept in result.via.kept if kept.begin < kept.end]
+        numbers = [marks_of(segment)[span] if span >= 0 else -1 for span in carried]
+        return _restored(segment, Segment(result.text, _spans(middle, result, numbers)))
+    return _restored(segment, Segment(result.text, _spans(segment, result, marks_of(segment))))
+
+
+def marks_of(segment: Segment) -> list[int]:
+    """The spans that the model is asked to leave as they are."""
+    return [n for n, span in enumerate(segment.spans) if span.kept and span.begin < span.end]
+
+
+def _spans(segment: Segment, result: TextResult, numbers: Sequence[int]) -> tuple[Span, ...]:
+    """numbers: our span for each span that the engine was told of; -1: none."""
+    known = {numbers[k.span]: (k.begin, k.end) for k in result.kept if 0 <= k.span < len(numbers)}
+    return tuple(_Projection(segment, result, known).spans())
+
+
+class _Projection:
+    """Positions are words of the translation: a range of them for each span."""
+
+    def __init__(self, segment: Segment, result: TextResult, known: Mapping[int, Range]) -> None:
+        self.segment, self.target, self.known = segment, result.text, known
+        self.attention = Attention(segment.text, result)
+        self.words = self.attention.words
+        self.marks = np.array([bool(MARKS.match(self.target, begin)) for begin, _ in self.words], bool)
+        self.ranges: list[tuple[int, int]] = [(0, 0)] * len(segment.spans)
+        self.exact: dict[int, Range] = {}  # characters of spans that were copied
+        self.copied = dict(_copied(segment.text, self.target))
+        self.pins = self._pinned()
+
+    def spans(self) -> list[Span]:
+        inner: list[list[int]] = [[] for _ in range(len(self.segment.spans) + 1)]
+        for number, span in enumerate(self.segment.spans):
+            inner[span.parent].append(number)
+        queue = [-1]
+        for number in queue:  # parents before what is in them
+            self._place(number, inner[number])
+            queue += inner[number]
+        return [self._characters(number) for number in range(len(self.segment.spans))]
+
+    def _place(self, parent: int, numbers: list[int]) -> None:
+        """Ranges for the spans in one span: they don't overlap; the surest is placed first."""
+        low, high = self.ranges[parent] if parent >= 0 else (0, len(self.words))
+        free = np.zeros(len(self.words), np.float64)
+        cuts = np.ones(len(self.words) + 1, bool)
+        sure: list[tuple[float, int, Any]] = []
+        for number in numbers:
+            span = self.segment.spans[number]
+            if self._copy(number, parent):
+                self._take(number, free, cuts)
+            elif span.begin < span.end and self._same(span, parent):
+                self.ranges[number] = (low, high)
+                self._take(number, free, cuts)
+            elif span.begin < span.end:
+                gain = self._gain(span)
+                sure.append((_best(gain[low:high])[2], number, gain))
+        for _, number, gain in sorted(sure, key=lambda one: -one[0]):
+            begin, end, score = _best((gain + free)[low:high])
+            if score > TAKEN / 2:
+                self.ranges[number] = (low + begin, low + end)
+                self._take(number, free, cuts)
+            else:
+                self.ranges[number] = self._point(self.segment.spans[number].begin, low, high, cuts)
+        for number in numbers:
+            span = self.segment.spans[number]
+            if span.begin == span.end and number not in self.exact:
+                self.ranges[number] = self._point(span.begin, low, high, cuts)
+
+    def _pinned(self) -> dict[int, int]:
+        """Words that stem from a known place of the source, with a character of it."""
+        there = {target: source for source, target in self.copied.items()}
+        pins = {n: there[begin] for n, (begin, _) in enumerate(self.words) if begin in there}
+        for number, (first, end) in self.known.items():
+            source = self.segment.spans[number].begin if number >= 0 else -1
+            pins |= {n: source for n, (b, e) in enumerate(self.words) if b < end and first < e}
+        return pins
+
+    def _mass(self, begin: int, end: int) -> Any:
+        mass = self.attention.mass(begin, end)
+        for number, source in self.pins.items():
+            mass[number] = float(begin <= source < end)
+        return mass
+
+    def _gain(self, span: Span) -> Any:
+        gain = self._mass(span.begin, span.end) - FLOOR
+        if not MARKS.search(self.segment.text, span.begin, span.end):  # then it has none there either
+            gain = np.where(self.marks, -FLOOR, gain)
+        return gain
+
+    def _take(self, number: int, free: Any, cuts: Any) -> None:
+        begin, end = self.ranges[number]
+        free[begin:end] = TAKEN
+        cuts[begin + 1 : end] = False
+
+    def _same(self, span: Span, parent: int) -> bool:
+        """Whether nothing but white space of the parent lies outside the span."""
+        around = self.segment.spans[parent] if parent >= 0 else Span(0, len(self.segment.text))
+        outside = self.segment.text[around.begin : span.begin] + self.segment.text[span.end : around.end]
+        return not outside.strip()
+
+    def _copy(self, number: int, parent: int) -> bool:
+        """Place a span inside of a token that was copied, to the character."""
+        span = self.segment.spans[number]
+        text = self.segment.text[span.begin : span.end]
+        found = self.copied.get(span.begin, -1)
+        if number in self.known:
+            found = self.known[number][0]
+        elif text and self.copied.get(span.end - 1) != found + len(text) - 1:
+            found = self.target.find(text) if span.kept and self.target.count(text) == 1 else -1
+            found = -1 if (found, found + len(text)) in self.exact.values() else found
+        end = found + len(text)
+        low, high = self._around(parent)
+        if not low <= found <= end <= high:
+            return False
+        self.exact[number] = (found, end)
+        first = sum(e <= found for _, e in self.words)
+        self.ranges[number] = (first, max(first, sum(b < end for b, _ in self.words)))
+        return True
+
+    def _around(self, parent: int) -> tuple[int, int]:
+        if parent < 0:
+            return 0, len(self.target)
+        return self.exact.get(parent) or self._edges(*self.ranges[parent])
+
+    def _point(self, at: int, low: int, high: int, cuts: Any) -> tuple[int, int]:
+        """The boundary of words that best divides what stems from before `at` from the rest."""
+        left = self._mass(0, at)[low:high] - 0.5
+        known = self.attention.known[low:high]
+        score = np.concatenate([[0.0], np.cumsum(np.where(known, left, 0.0))])
+        first = re.match(r"\s*", self.segment.text)
+        if first and at <= first.end():
+            score[0] += len(score)
+        elif at >= len(self.segment.text.rstrip()):
+            score[-1] += len(score)
+        score = np.where(cuts[low : high + 1], score, TAKEN)
+        boundary = low + int(np.argmax(score))
+        return boundary, boundary
+
+    def _edges(self, begin: int, end: int) -> tuple[int, int]:
+        return (self.words[begin][0], self.words[end - 1][1]) if begin < end else (0, 0)
+
+    def _characters(self, number: int) -> Span:
+        span, (first, last) = self.segment.spans[number], self.ranges[number]
+        if number in self.exact:
+            begin, end = self.exact[number]
+        elif first < last:
+            begin, end = self._edges(first, last)
+        else:
+            begin = end = self._between(span.begin, first, span.parent)
+        return replace(span, begin=begin, end=end)
+
+    def _between(self, at: int, boundary: int, parent: int) -> int:
+        """The character for a boundary of words: after the white space where the source has it so."""
+        source, words = self.segment.text, self.words
+        low, high = self.ranges[parent] if parent >= 0 else (0, len(words))
+        if parent in self.exact:
+            return self.exact[parent][0]
+        spaced = at == 0 or source[at - 1].isspace()
+        if boundary >= high or (boundary > low and not spaced):
+            outer = boundary == len(words) and parent < 0 and at >= len(source.rstrip())
+            return len(self.target) if outer and spaced else words[boundary - 1][1] if boundary else 0
+        return words[boundary][0]
+
+
+def _best(gain: Any) -> tuple[int, int, float]:
+    """Begin, end and sum of the range with the largest sum, of one word at least."""
+    if not len(gain):
+        return 0, 0, TAKEN
+    sums = np.concatenate([[0.0], np.cumsum(gain)])
+    lowest = np.minimum.accumulate(sums[:-1])
+    end = int(np.argmax(sums[1:] - lowest)) + 1
+    begin = int(np.argmin(sums[:end]))
+    return begin, end, float(sums[end] - sums[begin])
+
+
+def _copied(source: str, target: str) -> Iterator[tuple[int, int]]:
+    """For each character of the tokens that are once in both texts: its place there and here."""
+    places: dict[str, int] = {}
+    for found in SOLID.finditer(target):
+        places[found[0]] = -1 if found[0] in places else found.start()
+    own: dict[str, int] = {}
+    for found in SOLID.finditer(source):
+        own[found[0]] = -1 if found[0] in own else found.start()
+    for token, begin in own.items():
+        there = places.get(token, -1)
+        if begin >= 0 and there >= 0:
+            yield from ((begin + i, there + i) for i in range(len(token)))
+
+
+def _restored(source: Segment, target: Segment) -> Segment:
+    """Kept spans with their own text again, set off by white space as they were."""
+    parts, length, last, spans = list[str](), 0, " ", list(target.spans)
+    inside, glue = False, False  # inside a kept span; white space is due before what follows
+
+    def put(text: str) -> None:
+        nonlocal length, last, glue
+        if text and glue and text[0] not in " ,.;:!?)]":
+            text = " " + text
+        glue = glue and not text
+        parts.append(text)
+        length, last = length + len(text), text[-1:] or last
+
+    for kind, value in weave(target):
+        if isinstance(value, str):
+            put("" if inside else value)
+            continue
+        span = spans[value]
+        if kind == "end":
+            inside = False
+            spans[value] = replace(span, end=length)
+            continue
+        old = source.spans[value]
+        if old.kept:
+            lost = span.begin == span.end  # it comes between words that stand as if it were not there
+            if glue or (lost and source.text[: old.begin][-1:].isspace() and not last.isspace()):
+                put(" ")
+            glue = False
+            spans[value] = replace(span, begin=length)
+            put(source.text[old.begin : old.end])
+            inside, glue = True, lost and source.text[old.end :][:1].isspace()
+        else:
+            spans[value] = replace(span, begin=length)
+    return Segment("".join(parts), tuple(spans))

@@ -1,0 +1,116 @@
+"""Who has sent how much: requests in a sliding window, and characters in 30 days. The counters live in this
+process or, shared by several servers and kept over restarts, in Redis."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Awaitable, Sequence
+from typing import Any, Final, TypeVar
+
+from limits import RateLimitItem, RateLimitItemPerDay, RateLimitItemPerHour, RateLimitItemPerMinute
+from limits.aio.storage import MemoryStorage, RedisStorage, Storage
+from limits.aio.strategies import SlidingWindowCounterRateLimiter
+from limits.errors import ConfigurationError, StorageError
+
+from engine.api import ConfigError
+from server.refused import Refused
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+MEMORY: Final = "memory://"
+REDIS: Final = ("redis://", "rediss://", "redis+unix://")
+PATIENCE: Final = 2.0  # seconds that Redis gets to answer
+SWEEP: Final = 60.0  # seconds between two looks for counters that have ended
+MONTH: Final = 30 * 24 * 3600  # seconds: the window of characters, from the first of them
+
+
+def rates_of(minute: int, hour: int = -1, day: int = -1) -> tuple[RateLimitItem, ...]:
+    """Limits on requests; -1 is none."""
+    kinds = (RateLimitItemPerMinute, RateLimitItemPerHour, RateLimitItemPerDay)
+    return tuple(
+        kind(amount) for kind, amount in zip(kinds, (minute, hour, day), strict=True) if amount != -1
+    )
+
+
+class Quotas:
+    """Counters by the name of a visitor. Methods raise Refused("unavailable") when Redis does not answer."""
+
+    def __init__(self, url: str) -> None:
+        """Raises ConfigError when the URL is none of ours, or its library is missing."""
+        self._storage = _open(url)
+        self._rates = SlidingWindowCounterRateLimiter(self._storage)
+
+    async def exceeded(self, name: str, rates: Sequence[RateLimitItem]) -> tuple[RateLimitItem, int] | None:
+        """Count a request, and tell the first limit that it exceeds, with the seconds until it may come."""
+        for rate in rates:
+            if not await _asked(self._rates.hit(rate, name)):
+                stats = await _asked(self._rates.get_window_stats(rate, name))
+                return rate, max(1, math.ceil(stats.reset_time - time.time()))
+        return None
+
+    async def add(self, name: str, characters: int) -> int:
+        """Count characters, or with a negative number give them back; returns the new count."""
+        return await _asked(self._storage.incr(_key(name), MONTH, characters))
+
+    async def count(self, name: str) -> int:
+        # below 0 when characters are given back after their month has ended
+        return max(0, await _asked(self._storage.get(_key(name))))
+
+    async def close(self) -> None:
+        """End the connections to Redis."""
+        if isinstance(self._storage, RedisStorage):
+            bridge: Any = self._storage.bridge  # of redis-py, which the library's types leave open
+            await bridge.get_connection().aclose()
+
+
+class _Counters(MemoryStorage):
+    """The library's own looks at all counters at every hit, which is slow for many addresses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._swept = time.monotonic()
+
+    async def incr(self, key: str, expiry: float, amount: int = 1) -> int:
+        if time.monotonic() - self._swept > SWEEP:
+            self._swept = time.monotonic()
+            for old in list(self.expirations):
+                await self.get(old)  # drops what has ended
+        await self.get(key)
+        self.expirations.setdefault(key, time.time() + expiry)
+        self.storage[key] += amount
+        return self.storage[key]
+
+
+def _key(name: str) -> str:
+    return f"CONVOY/characters/{name}"
+
+
+async def _asked(answer: Awaitable[T]) -> T:
+    try:
+        return await answer
+    except StorageError as error:
+        logger.error("Redis, which counts requests, does not answer: %s", error)  # noqa: TRY400
+        message = "this server can't count requests at the moment: try again later"
+        raise Refused("unavailable", message, {"Retry-After": "5"}) from error
+
+
+def _open(url: str) -> Storage:
+    if url == MEMORY:
+        return _Counters()
+    if not url.startswith(REDIS):
+        scheme = url.partition(":")[0]  # the rest may hold a password
+        raise ConfigError(f"limits are counted in {MEMORY} or redis://host:port, not in {scheme!r}")
+    try:
+        return RedisStorage(
+            f"async+{url}",
+            wrap_exceptions=True,
+            implementation="redispy",
+            socket_timeout=PATIENCE,
+            socket_connect_timeout=PATIENCE,
+        )
+    except ConfigurationError as error:
+        raise ConfigError("Redis needs its library: pip install 'convoy-server[redis]'") from error

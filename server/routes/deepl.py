@@ -1,0 +1,258 @@
+"""DeepL's interface, version 2: /v2/translate, /v2/languages and /v2/usage. Errors are {"message": "..."}."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+from dataclasses import replace
+from typing import Annotated, Any, Final, Literal
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from engine.api import InvalidRequest, TextOptions, TextResult, TooLarge
+from server.access import charge
+from server.access import usage as usage_of
+from server.deepl import codes_of, languages_of
+from server.house import House, deadline_of, house_of
+from server.html import HTML, Page, Rules, outline, read_html
+from server.intake import parameters, while_connected
+from server.routes.docs import MessageAnswer, errors, request_of
+from server.schemas import check_sizes, checked
+from server.translation import detected_models, model_for, run_each, run_segments
+
+SENTENCE_END: Final = re.compile(r"[.!?…。！？]+$")
+NEWLINES: Final = re.compile(r"\s*\n\s*")
+ERRORS: Final = errors(400, 413, 429, 503, 504, model=MessageAnswer)
+
+router = APIRouter(prefix="/v2", tags=["DeepL"])
+
+
+def _names(value: Any) -> Any:
+    """Lists of tags: arrays in JSON, with commas in forms."""
+    parts = value.split(",") if isinstance(value, str) else value
+    return [part.strip() for part in parts if part.strip()] if _all_texts(parts) else parts
+
+
+def _all_texts(parts: Any) -> bool:
+    return isinstance(parts, list) and all(isinstance(part, str) for part in parts)
+
+
+Names = Annotated[list[str], BeforeValidator(_names)]
+Word = Annotated[
+    str, BeforeValidator(lambda value: str(int(value)) if isinstance(value, bool | int) else value)
+]
+Blank = BeforeValidator(lambda value: value or None)
+
+
+class DeepLRequest(BaseModel):
+    """Fields of /v2/translate beside `text`, `target_lang` and `source_lang`. Unknown ones are ignored."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    context: str = Field("", description="Accepted; the models read a text by itself.")
+    split_sentences: Annotated[Literal["0", "1", "nonewlines"] | None, Blank, Word] = Field(
+        None, description="0: each text is one sentence. Default 1; nonewlines with tag_handling=html."
+    )
+    preserve_formatting: bool = Field(False, description="Keep case at the start and marks at the end.")
+    formality: Literal["default", "more", "less", "prefer_more", "prefer_less"] = "default"
+    model_type: str | None = None
+    tag_handling: Annotated[Literal["xml", "html"] | None, Blank] = None
+    outline_detection: bool = Field(True, description="XML: find the tags that split by the structure.")
+    splitting_tags: Names = []
+    non_splitting_tags: Names = []
+    ignore_tags: Names = Field([], description="Tags whose content is not translated.")
+    glossary_id: str | None = None
+    show_billed_characters: bool = True
+
+
+class Translation(BaseModel):
+    detected_source_language: str
+    text: str
+    billed_characters: int
+    model_type_used: str | None = None
+
+
+class Translations(BaseModel):
+    translations: list[Translation]
+
+
+class DeepLLanguage(BaseModel):
+    language: str
+    name: str
+    supports_formality: bool | None = None
+
+
+class UsageAnswer(BaseModel):
+    character_count: int
+    character_limit: int
+
+
+FIELDS: Final = {
+    "text": {
+        "anyOf": [{"type": "array", "items": {"type": "string"}, "minItems": 1}, {"type": "string"}],
+        "description": "Texts; in a form, `text` several times.",
+    },
+    "target_lang": {"type": "string"},
+    "source_lang": {"type": "string", "description": "Else it is detected, for each text."},
+} | DeepLRequest.model_json_schema()["properties"]
+
+
+@router.post(
+    "/translate",
+    response_model=Translations,
+    responses=ERRORS,
+    openapi_extra=request_of(
+        FIELDS,
+        ["text", "target_lang"],
+        {"text": ["Guten Morgen!"], "source_lang": "DE", "target_lang": "EN-GB"},
+    ),
+)
+async def translate(request: Request) -> JSONResponse:
+    """Translate texts as DeepL does: all are accepted or none."""
+    house = house_of(request)
+    deadline = deadline_of(request, house)
+    values = await parameters(request, house.settings.body_limit, ("text",))
+    texts, (source, target) = _texts(values), codes_of(house.service, values)
+    check_sizes(texts, house.settings.char_limit, house.settings.batch_limit)
+    wish = _wish(values)
+    await charge(request, texts)
+    work = _answer(house, texts, source, target, wish, deadline)
+    answer = await while_connected(request, work)
+    return JSONResponse(answer, headers={"X-Trace-ID": secrets.token_hex(16)})
+
+
+@router.get(
+    "/languages",
+    response_model=list[DeepLLanguage],
+    responses=errors(400, 413, 429, 503, model=MessageAnswer),
+    openapi_extra={
+        "parameters": [
+            {
+                "name": "type",
+                "in": "query",
+                "schema": {"type": "string", "enum": ["source", "target"], "default": "source"},
+            }
+        ]
+    },
+)
+async def languages(request: Request) -> JSONResponse:
+    """Languages of the models; the type may come as a form in the body, as DeepL's own client sends it."""
+    house = house_of(request)
+    kind = (await parameters(request, house.settings.body_limit)).get("type") or "source"
+    if kind not in ("source", "target"):
+        raise InvalidRequest("Value for 'type' not supported.")
+    return JSONResponse(languages_of(house.service, target=kind == "target"))
+
+
+@router.get("/usage", response_model=UsageAnswer, responses=errors(429, 503, model=MessageAnswer))
+async def usage(request: Request) -> JSONResponse:
+    """Characters translated by this key or address in 30 days."""
+    used = await usage_of(request)
+    return JSONResponse({"character_count": used.count, "character_limit": used.limit})
+
+
+async def _answer(
+    house: House, texts: list[str], source: str | None, target: str, wish: DeepLRequest, deadline: float
+) -> dict[str, Any]:
+    pages = [await asyncio.to_thread(_page, text, wish) for text in texts] if wish.tag_handling else None
+    samples = ["\n".join(s.text for s in page.segments) for page in pages] if pages else texts
+    if source is None:
+        found, models = await detected_models(house, samples, target)
+        codes = [str(language["language"]) for language in found]
+    else:
+        models, codes = [model_for(house, source, target)] * len(texts), [source] * len(texts)
+    if pages is None:
+        done = await _plain(house, texts, models, wish, deadline)
+    else:
+        done = await _tagged(house, pages, models, wish, deadline)
+    used = {"model_type_used": wish.model_type.removeprefix("prefer_")} if wish.model_type else {}
+    return {
+        "translations": [
+            {
+                "detected_source_language": code.partition("-")[0].upper(),
+                "text": new,
+                "billed_characters": len(old),  # always: DeepL's client fails without
+            }
+            | used
+            for code, new, old in zip(codes, done, texts, strict=True)
+        ]
+    }
+
+
+async def _plain(
+    house: House, texts: list[str], models: list[str | None], wish: DeepLRequest, deadline: float
+) -> list[str]:
+    sources = [NEWLINES.sub(" ", text) for text in texts] if wish.split_sentences == "nonewlines" else texts
+    options = TextOptions(split=wish.split_sentences != "0", protect=True)
+
+    async def run(options: TextOptions) -> list[TextResult]:
+        return await run_each(house, sources, models, options, deadline)
+
+    try:
+        results = await run(options)
+    except TooLarge:
+        if options.split:
+            raise
+        results = await run(replace(options, split=True))  # longer than a model reads at once
+    found = [result.text for result in results]
+    if wish.preserve_formatting:
+        found = [preserved(text, new) for text, new in zip(texts, found, strict=True)]
+    return found
+
+
+async def _tagged(
+    house: House, pages: list[Page], models: list[str | None], wish: DeepLRequest, deadline: float
+) -> list[str]:
+    segments = [segment for page in pages for segment in page.segments]
+    each = [model for page, model in zip(pages, models, strict=True) for _ in page.segments]
+    options = TextOptions(split=wish.split_sentences != "0", protect=True)
+    done, _ = await run_segments(house, segments, each, options, deadline)
+    rest = iter(done)
+    return [page.join([next(rest) for _ in page.segments]) for page in pages]
+
+
+def _page(text: str, wish: DeepLRequest) -> Page:
+    splitting, whole = frozenset(wish.splitting_tags), frozenset(wish.non_splitting_tags)
+    keep = frozenset(wish.ignore_tags)
+    if wish.tag_handling == "html":
+        return read_html(text, Rules(blocks=HTML.blocks | splitting, keep=HTML.keep | keep, inline=whole))
+    fold = wish.split_sentences == "nonewlines"
+    rules = Rules(xml=True, blocks=splitting, keep=keep, inline=whole, fold=fold)
+    if wish.outline_detection:
+        rules = replace(rules, blocks=splitting | outline(text, rules))
+    return read_html(text, rules)
+
+
+def _texts(values: dict[str, Any]) -> list[str]:
+    texts = values.get("text")
+    if not texts:
+        raise InvalidRequest("Parameter 'text' not specified.")
+    texts = [texts] if isinstance(texts, str) else texts
+    if not _all_texts(texts):
+        raise InvalidRequest("Value for 'text' not supported: send an array of strings.")
+    return list(texts)
+
+
+def _wish(values: dict[str, Any]) -> DeepLRequest:
+    wish = checked(DeepLRequest, {name: value for name, value in values.items() if value is not None})
+    if wish.formality in ("more", "less"):
+        raise InvalidRequest("'formality' is not supported for given 'target_lang'.")
+    if wish.glossary_id:
+        raise InvalidRequest("Value for 'glossary_id' not supported.")
+    return wish
+
+
+def preserved(source: str, target: str) -> str:
+    """A translation with its first letter's case and the mark at its end as in the source."""
+    begin, new = source.lstrip()[:1], target.lstrip()[:1]
+    if begin.islower() and new.isupper() or begin.isupper() and new.islower():
+        target = target.replace(new, new.swapcase(), 1)
+    end = SENTENCE_END.search(source.rstrip())
+    body = target.rstrip()
+    tail, plain = target[len(body) :], SENTENCE_END.sub("", body)
+    if end is None:
+        return plain + tail if plain else target
+    return target if plain != body else plain + end[0] + tail

@@ -1,0 +1,293 @@
+"""The Open Inference Protocol, version 2 (KServe, Triton), under /v2. Errors are {"error": "..."}."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any, Final
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel, ConfigDict
+
+from engine.api import InvalidRequest, ModelInfo, TextResult, UnknownModel
+from server.access import charge
+from server.house import House, deadline_of, house_of
+from server.intake import body_of, parsed, while_connected
+from server.kserve import INPUT, LENGTH, OUTPUTS, VERSION, read_tensors, stats_of, write_tensors
+from server.routes.docs import JSON, errors, request_of
+from server.routes.status import version_text
+from server.schemas import SummarizeRequest, TranslateRequest, check_sizes, checked, text_options
+
+EXTENSIONS: Final = [
+    "binary_tensor_data",
+    "model_repository",
+    "model_configuration",
+    "statistics",
+    "generate",
+]
+ERRORS: Final = errors(400, 404, 413, 503, 504)
+PLATFORM: Final = "convoy"
+
+router = APIRouter(prefix="/v2", tags=["KServe"])
+
+
+class Tensor(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    name: str
+    datatype: str
+    shape: list[int]
+
+
+class Server(BaseModel):
+    name: str
+    version: str
+    extensions: list[str]
+
+
+class Metadata(BaseModel):
+    name: str
+    versions: list[str]
+    platform: str
+    inputs: list[Tensor]
+    outputs: list[Tensor]
+
+
+class Inference(BaseModel):
+    model_config = ConfigDict(protected_namespaces=())
+
+    model_name: str
+    model_version: str
+    id: str | None = None
+    outputs: list[Tensor]
+
+
+class Generation(BaseModel):
+    model_config = ConfigDict(protected_namespaces=())
+
+    model_name: str
+    model_version: str
+    id: str | None = None
+    text_output: str
+
+
+@router.get("", response_model=Server)
+async def server() -> JSONResponse:
+    return JSONResponse({"name": PLATFORM, "version": version_text(), "extensions": EXTENSIONS})
+
+
+@router.get("/health/live", response_model=dict[str, bool])
+async def live() -> JSONResponse:
+    return JSONResponse({"live": True})
+
+
+@router.get("/health/ready", response_model=dict[str, bool], responses={503: {"model": dict[str, bool]}})
+async def ready(request: Request) -> JSONResponse:
+    house = house_of(request)
+    return JSONResponse({"live": True, "ready": house.ready}, 200 if house.ready else 503)
+
+
+@router.get("/models", response_model=dict[str, list[str]])
+async def models(request: Request) -> JSONResponse:
+    return JSONResponse({"models": [info.name for info in house_of(request).service.models()]})
+
+
+@router.post("/repository/index", response_model=list[dict[str, str]])
+async def index(request: Request) -> JSONResponse:
+    """The models, as Triton lists its repository; all were loaded at the start."""
+    house = house_of(request)
+    return JSONResponse(
+        [
+            {"name": info.name, "version": VERSION, "state": _state(house, info), "reason": ""}
+            for info in house.service.models()
+        ]
+    )
+
+
+@router.post("/repository/models/{model}/{verb}", status_code=400, responses=errors(400, 404))
+async def load(request: Request, model: str, verb: str) -> JSONResponse:
+    """Refused: models are loaded at the start."""
+    _info(request, model)
+    raise InvalidRequest(
+        f"can't {verb[:50]} a model while the server runs: restart it with other CONVOY_MODELS"
+    )
+
+
+@router.get("/models/stats", response_model=dict[str, Any])
+async def all_stats(request: Request) -> JSONResponse:
+    house = house_of(request)
+    return JSONResponse({"model_stats": [stats_of(house, info.name) for info in house.service.models()]})
+
+
+@router.get("/models/{model}/stats", response_model=dict[str, Any], responses=errors(404))
+@router.get("/models/{model}/versions/{version}/stats", response_model=dict[str, Any], responses=errors(404))
+async def stats(request: Request, model: str, version: str = VERSION) -> JSONResponse:
+    """Triton's figures, of sentences; times are sums in nanoseconds."""
+    info = _info(request, model, version)
+    return JSONResponse({"model_stats": [stats_of(house_of(request), info.name)]})
+
+
+@router.get("/models/{model}/config", response_model=dict[str, Any], responses=errors(404))
+@router.get("/models/{model}/versions/{version}/config", response_model=dict[str, Any], responses=errors(404))
+async def config(request: Request, model: str, version: str = VERSION) -> JSONResponse:
+    """Triton's configuration of a model, as far as there is something to say."""
+    info = _info(request, model, version)
+    kinds = {"BYTES": "TYPE_STRING", "FP32": "TYPE_FP32", "BOOL": "TYPE_BOOL"}
+    return JSONResponse(
+        {
+            "name": info.name,
+            "platform": PLATFORM,
+            "backend": info.backend,
+            "max_batch_size": 0,
+            "input": [{"name": INPUT, "data_type": "TYPE_STRING", "dims": [-1]}],
+            "output": [{"name": n, "data_type": kinds[kind], "dims": [-1]} for n, kind in OUTPUTS.items()],
+        }
+    )
+
+
+@router.get("/models/{model}", response_model=Metadata, responses=errors(404))
+@router.get("/models/{model}/versions/{version}", response_model=Metadata, responses=errors(404))
+async def metadata(request: Request, model: str, version: str = VERSION) -> JSONResponse:
+    info = _info(request, model, version)
+    return JSONResponse(
+        {
+            "name": info.name,
+            "versions": [VERSION],
+            "platform": PLATFORM,
+            "inputs": [{"name": INPUT, "datatype": "BYTES", "shape": [-1]}],
+            "outputs": [{"name": n, "datatype": kind, "shape": [-1]} for n, kind in OUTPUTS.items()],
+        }
+    )
+
+
+MODEL_READY: Final = errors(404) | {503: {"model": dict[str, Any]}}
+
+
+@router.get("/models/{model}/ready", response_model=dict[str, Any], responses=MODEL_READY)
+@router.get("/models/{model}/versions/{version}/ready", response_model=dict[str, Any], responses=MODEL_READY)
+async def model_ready(request: Request, model: str, version: str = VERSION) -> JSONResponse:
+    info = _info(request, model, version)
+    is_ready = _state(house_of(request), info) == "READY"
+    return JSONResponse({"name": info.name, "ready": is_ready}, 200 if is_ready else 503)
+
+
+INFER: Final = request_of(
+    {
+        "id": {"type": "string"},
+        "parameters": {"type": "object", "description": "Decoding options; timeout in microseconds."},
+        "inputs": {"type": "array", "items": {"type": "object"}},
+        "outputs": {"type": "array", "items": {"type": "object"}},
+    },
+    ["inputs"],
+    {"inputs": [{"name": INPUT, "shape": [1], "datatype": "BYTES", "data": ["Guten Morgen!"]}]},
+    (JSON,),
+)
+
+
+@router.post("/models/{model}/infer", response_model=Inference, responses=ERRORS, openapi_extra=INFER)
+@router.post(
+    "/models/{model}/versions/{version}/infer",
+    response_model=Inference,
+    responses=ERRORS,
+    openapi_extra=INFER,
+)
+async def infer(request: Request, model: str, version: str = VERSION) -> Response:
+    """Translate or summarize a tensor of texts; decoding options are `parameters`."""
+    info = _info(request, model, version)
+    body, raw = await _body(request)
+    tensors = read_tensors(body, raw, info.name)
+    results = await _run(request, info, tensors.texts, body)
+    outputs, packed = write_tensors(tensors, results)
+    answer = _head(info, body) | {"outputs": outputs}
+    if not packed:
+        return JSONResponse(answer)
+    head = json.dumps(answer, ensure_ascii=False).encode()
+    return Response(head + packed, media_type="application/octet-stream", headers={LENGTH: str(len(head))})
+
+
+GENERATE: Final = request_of(
+    {
+        "id": {"type": "string"},
+        "text_input": {"type": "string"},
+        "parameters": {"type": "object", "description": "Decoding options; timeout in microseconds."},
+    },
+    ["text_input"],
+    {"text_input": "Guten Morgen!", "parameters": {"beam_size": 1}},
+    (JSON,),
+)
+
+
+@router.post("/models/{model}/generate", response_model=Generation, responses=ERRORS, openapi_extra=GENERATE)
+@router.post(
+    "/models/{model}/versions/{version}/generate",
+    response_model=Generation,
+    responses=ERRORS,
+    openapi_extra=GENERATE,
+)
+async def generate(request: Request, model: str, version: str = VERSION) -> JSONResponse:
+    """One text, as Triton's extension has it."""
+    info = _info(request, model, version)
+    body, _ = await _body(request)
+    text = body.get("text_input")
+    if not isinstance(text, str):
+        raise InvalidRequest("text_input must be a string")
+    (result,) = await _run(request, info, [text], body)
+    return JSONResponse(_head(info, body) | {"text_output": result.text})
+
+
+async def _body(request: Request) -> tuple[dict[str, Any], bytes]:
+    """The JSON of a body and the tensors after it; Triton's client sends no Content-Type."""
+    if request.headers.get("content-encoding", "identity") != "identity":
+        raise InvalidRequest("compressed requests are not understood: send it as it is")
+    raw = await body_of(request, house_of(request).settings.body_limit)
+    size, given = len(raw), request.headers.get(LENGTH)
+    if given is not None:
+        if not (given.isascii() and given.isdecimal()) or int(given) > size:
+            raise InvalidRequest(f"{LENGTH} must be a number of bytes of the body")
+        size = int(given)
+    return await parsed(raw[:size]), raw[size:]
+
+
+async def _run(request: Request, info: ModelInfo, texts: list[str], body: dict[str, Any]) -> list[TextResult]:
+    house = house_of(request)
+    deadline = deadline_of(request, house)
+    given = body.get("parameters") or {}
+    if not isinstance(given, dict):
+        raise InvalidRequest("parameters must be an object")
+    timeout = given.get("timeout")
+    if timeout:
+        if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < 2**63:
+            raise InvalidRequest("timeout must be a positive number of microseconds")
+        deadline = min(deadline, time.monotonic() + timeout / 1e6)
+    kind = TranslateRequest if info.task == "translate" else SummarizeRequest
+    options = text_options(checked(kind, {**given, "model": None}), 0)
+    check_sizes(texts, house.settings.char_limit, house.settings.batch_limit)
+    await charge(request, texts)
+    results = await while_connected(request, house.service.run(info.name, texts, options, deadline))
+    house.metrics.answered(info.name, results)
+    return results
+
+
+def _head(info: ModelInfo, body: dict[str, Any]) -> dict[str, Any]:
+    id = body.get("id")
+    if id is not None and not isinstance(id, str):
+        raise InvalidRequest("id must be a string")
+    return {"model_name": info.name, "model_version": VERSION} | ({"id": id} if id else {})
+
+
+def _info(request: Request, model: str, version: str = VERSION) -> ModelInfo:
+    infos = house_of(request).service.models()
+    for info in infos:
+        if info.name == model and version == VERSION:
+            return info
+    known = ", ".join(info.name for info in infos)
+    raise UnknownModel(
+        f"Request for unknown model: '{model[:100]}', version {version[:20]}; "
+        f"there are {known}, each in version {VERSION}"
+    )
+
+
+def _state(house: House, info: ModelInfo) -> str:
+    alive = not house.draining and house.service.healthy()
+    return "READY" if alive and info.name in house.sung else "UNAVAILABLE"

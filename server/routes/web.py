@@ -1,0 +1,107 @@
+"""GET /: the page for people, and its files of server/web; nothing is built, nothing comes from elsewhere.
+
+The files lie under /static/VERSION/, where the version is their digest: a browser keeps them for a year, and
+asks for the page alone whether it has changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import html
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from server.errors import failure
+from server.house import House, house_of
+
+FOLDER: Final = Path(__file__).parents[1] / "web"
+PAGE: Final = "index.html"
+ICON: Final = "icon.svg"
+MEDIA: Final = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+# the page's own files and nothing else; no markup is ever made out of text
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "form-action 'none'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
+)
+GUARDS: Final = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
+YEAR: Final = "public, max-age=31536000, immutable"
+DAY: Final = "public, max-age=86400"
+ASK: Final = "no-cache"  # keep it, but ask whether it is still the same
+OFF: Final = "The web page is disabled on this server."
+
+router = APIRouter(include_in_schema=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The files by name, and what tells these files from those of another release."""
+
+    files: dict[str, bytes]
+    version: str
+
+
+@cache
+def site() -> Site:
+    """What the package holds; read once."""
+    found = {path.name: path.read_bytes() for path in sorted(FOLDER.iterdir()) if path.suffix in MEDIA}
+    digest = hashlib.sha256(b"".join(name.encode() + data for name, data in found.items()))
+    return Site(found, digest.hexdigest()[:16])
+
+
+@router.head("/")
+@router.get("/")
+async def page(request: Request) -> Response:
+    """The page, with the limits that no other route tells."""
+    house = house_of(request)
+    if not house.settings.web:
+        return failure(OFF, 404)
+    text = _page(house)
+    tag = f'"{hashlib.sha256(text.encode()).hexdigest()[:16]}"'
+    headers = {"Cache-Control": ASK, "ETag": tag, **GUARDS}
+    if request.headers.get("if-none-match", "").removeprefix("W/") == tag:
+        return Response(status_code=304, headers=headers)
+    return Response(text, media_type=MEDIA[".html"], headers=headers)
+
+
+@router.head("/static/{version}/{name}")
+@router.get("/static/{version}/{name}")
+async def static(request: Request, version: str, name: str) -> Response:
+    """A file of the page. Of another version, as while servers are being replaced: this one's, not kept."""
+    data = site().files.get(name) if house_of(request).settings.web else None
+    if data is None:
+        return failure(f"no such file: {name[:200]}", 404)
+    kept = YEAR if version == site().version else "no-store"
+    return Response(data, media_type=MEDIA[Path(name).suffix], headers={"Cache-Control": kept, **GUARDS})
+
+
+@router.head("/favicon.ico")
+@router.get("/favicon.ico")
+async def icon(request: Request) -> Response:
+    """What browsers ask for beside any answer."""
+    if not house_of(request).settings.web:
+        return failure(OFF, 404)
+    headers = {"Cache-Control": DAY, **GUARDS}
+    return Response(site().files[ICON], media_type=MEDIA[".svg"], headers=headers)
+
+
+def _page(house: House) -> str:
+    text = site().files[PAGE].decode()
+    given = {"VERSION": site().version, "ALTERNATIVES": str(house.settings.alternatives_limit)}
+    for name, value in given.items():
+        text = text.replace(f"{{{name}}}", html.escape(value))
+    return text

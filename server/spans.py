@@ -1,0 +1,101 @@
+"""Text with formats on stretches of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Characters [begin, end) of a text with a format; none: a point. parent: index of the span around it, or
+    -1; parents come first. kept: what must not be translated; it has no spans in it."""
+
+    begin: int
+    end: int
+    parent: int = -1
+    kept: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """What is translated as one text."""
+
+    text: str
+    spans: tuple[Span, ...] = ()
+
+
+class Builder:
+    """A segment piece by piece. Numbers are the indices of spans."""
+
+    def __init__(self) -> None:
+        self.parts: list[str] = []
+        self.length = 0
+        self.spans: list[Span] = []
+        self.open: list[int] = []  # innermost last
+        self.dead: set[int] = set()  # begun, and never ended
+
+    def text(self, text: str) -> None:
+        self.parts.append(text)
+        self.length += len(text)
+
+    def strip(self) -> None:
+        """Take the white space off the end of what was added last, which must be text."""
+        last = self.parts.pop()
+        self.length -= len(last)
+        self.text(last.rstrip())
+
+    def begin(self) -> int:
+        self.open.append(self.point())
+        return self.open[-1]
+
+    def end(self, number: int) -> None:
+        """Close an open span; those opened in it and still open stay points."""
+        while (popped := self.open.pop()) != number:
+            self.dead.add(popped)
+        self.spans[number] = replace(self.spans[number], end=self.length)
+
+    def point(self) -> int:
+        self.spans.append(Span(self.length, self.length, self.open[-1] if self.open else -1))
+        return len(self.spans) - 1
+
+    def keep(self, text: str) -> int:
+        number = self.point()
+        self.text(text)
+        self.spans[number] = replace(self.spans[number], end=self.length, kept=True)
+        return number
+
+    def segment(self) -> Segment:
+        dead, parents = self.dead | set(self.open), list[int]()
+        for span in self.spans:  # what lies in a dead span belongs to the span around it
+            parents.append(parents[span.parent] if span.parent in dead else span.parent)
+        spans = (replace(span, parent=parent) for span, parent in zip(self.spans, parents, strict=True))
+        return Segment("".join(self.parts), tuple(spans))
+
+
+def weave(segment: Segment) -> Iterator[tuple[str, int | str]]:
+    """A segment in order: ("text", characters), ("begin", span) and ("end", span)."""
+    inner: list[list[int]] = [[] for _ in range(len(segment.spans) + 1)]  # the last: outermost
+    for number, span in enumerate(segment.spans):
+        inner[span.parent].append(number)
+    for numbers in inner:
+        numbers.sort(key=lambda n: (segment.spans[n].begin, segment.spans[n].end, n))
+    position = 0
+    stack = [(-1, iter(inner[-1]))]
+    while stack:
+        number, rest = stack[-1]
+        following = next(rest, None)
+        if following is not None:
+            until = segment.spans[following].begin
+        else:
+            until = segment.spans[number].end if number >= 0 else len(segment.text)
+        if until > position:
+            yield "text", segment.text[position:until]
+            position = until
+        if following is not None:
+            yield "begin", following
+            stack.append((following, iter(inner[following])))
+        else:
+            stack.pop()
+            if number >= 0:
+                yield "end", number

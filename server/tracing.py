@@ -1,0 +1,101 @@
+"""Traces for OpenTelemetry: one span for a request, and in it those of queue, encode and decode.
+
+The engine measures each sentence anyway, so the spans are written when the request has ended: nothing is
+traced while it runs.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from starlette.types import Scope
+
+from engine.api import ConfigError
+from server.notes import FAILED, Note, Work
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.trace import Tracer
+
+logger = logging.getLogger(__name__)
+
+NANO = 1_000_000_000
+
+
+class Tracing:
+    """Writes the spans of requests to a provider."""
+
+    def __init__(self, provider: TracerProvider) -> None:
+        self._provider = provider
+        self._tracer = provider.get_tracer("convoy")
+
+    @classmethod
+    def to(cls, endpoint: str) -> Tracing:
+        """Send spans by OTLP over HTTP to a collector, such as http://localhost:4318, in the background.
+
+        Raises ConfigError without the extra `otel`.
+        """
+        try:
+            from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+            from opentelemetry.sdk.resources import Resource
+            from opentelemetry.sdk.trace import TracerProvider
+            from opentelemetry.sdk.trace.export import BatchSpanProcessor
+        except ModuleNotFoundError as error:
+            raise ConfigError(
+                f"traces need OpenTelemetry ({error}); run: pip install 'convoy-server[otel]'"
+            ) from None
+        provider = TracerProvider(resource=Resource.create({"service.name": "convoy"}))
+        exporter = OTLPSpanExporter(f"{endpoint.rstrip('/')}/v1/traces")
+        provider.add_span_processor(BatchSpanProcessor(exporter))
+        return cls(provider)
+
+    def write(self, scope: Scope, note: Note, route: str, status: int) -> None:
+        """The spans of a request that has just ended; they go on with the trace of its `traceparent`."""
+        from opentelemetry.trace import SpanKind, Status, StatusCode, set_span_in_context
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        carrier = {
+            k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"] if k.startswith(b"trace")
+        }
+        span = self._tracer.start_span(
+            f"{scope['method']} {route}",
+            TraceContextTextMapPropagator().extract(carrier),
+            SpanKind.SERVER,
+            {
+                "http.request.method": scope["method"],
+                "http.route": route,
+                "http.response.status_code": status,
+                "convoy.request_id": note.id,
+                "convoy.outcome": (outcome := note.ended(status)),
+            },
+            start_time=note.began,
+        )
+        if outcome == FAILED:
+            span.set_status(Status(StatusCode.ERROR))
+        for work in note.work:
+            _stages(self._tracer, set_span_in_context(span), work)
+        span.end()
+
+    def close(self) -> None:
+        """Send what is left."""
+        self._provider.shutdown()
+
+
+def _stages(tracer: Tracer, context: object, work: Work) -> None:
+    """The stages of a request's slowest sentence, one after the other, up to when the answer was there."""
+    stages = {"queue": work.timings.queue, "encode": work.timings.encode, "decode": work.timings.decode}
+    at = work.ended - round(sum(stages.values()) * NANO)
+    for name, seconds in stages.items():
+        span = tracer.start_span(
+            name,
+            context,  # type: ignore[arg-type]
+            attributes={
+                "convoy.model": work.model,
+                "convoy.sentences": work.sentences,
+                "convoy.steps": work.timings.steps,
+            },
+            start_time=at,
+        )
+        at += round(seconds * NANO)
+        span.end(at)

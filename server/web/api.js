@@ -1,0 +1,111 @@
+// The server: plain answers, streams, and what went wrong in plain words.
+
+const KEY = "convoy-key";
+const REMEDY = {
+  404: "Choose other languages or another task.",
+  413: "Shorten the text, or send it in parts.",
+  500: "Something failed in the server; its log says what. Try again.",
+  502: "The server cannot be reached behind its proxy. Try again in a moment.",
+  503: "The server is stopping or still starting. Try again in a moment.",
+  504: "This took longer than the server allows. Try again with a shorter text.",
+};
+const SILENT = "The server does not answer. See that it is running and that you are connected, then try again.";
+
+export class Failure extends Error {
+  // key: whether an API key is what is missing
+  constructor(text, key = false) {
+    super(text);
+    this.key = key;
+  }
+}
+
+export const key = {
+  get: () => sessionStorage.getItem(KEY) ?? "",
+  set: (value) => (value ? sessionStorage.setItem(KEY, value) : sessionStorage.removeItem(KEY)),
+};
+
+export async function get(path) {
+  return (await ask(path, {})).json();
+}
+
+export async function post(path, body, signal) {
+  return (await ask(path, { method: "POST", body, signal })).json();
+}
+
+// Sends `body` as JSON with `stream`; calls `tell` with the text so far; returns the plain answer.
+export async function stream(path, body, tell, signal) {
+  const headers = { "Content-Type": "application/json" };
+  const sent = JSON.stringify({ ...body, stream: true });
+  const answer = await ask(path, { method: "POST", headers, body: sent, signal });
+  for await (const { kind, data } of eventsOf(answer.body, signal)) {
+    if (kind === "partial") tell(data.text);
+    else if (kind === "error") throw new Failure(sentence(data.error));
+    else if (kind === "result") return data;
+  }
+  throw new Failure("The answer broke off. Try again.");
+}
+
+async function ask(path, options) {
+  const headers = { ...options.headers };
+  if (key.get()) headers["X-API-Key"] = key.get();
+  let answer;
+  try {
+    answer = await fetch(path, { ...options, headers, credentials: "same-origin" });
+  } catch (error) {
+    throw silent(error);
+  }
+  if (answer.ok) return answer;
+  throw await failureOf(answer);
+}
+
+function silent(error) {
+  return error.name === "AbortError" || error instanceof Failure ? error : new Failure(SILENT);
+}
+
+async function failureOf(answer) {
+  const said = await answer.json().then((body) => body.error ?? body.message ?? "", () => "");
+  const text = sentence(said.replace(/^Invalid request: /, ""));
+  const wanted = answer.headers.has("WWW-Authenticate") || (answer.status === 403 && /API key/i.test(said));
+  if (wanted) return new Failure(text, true);
+  if (answer.status === 429) {
+    const seconds = Number(answer.headers.get("Retry-After") ?? 1);
+    return new Failure(`The server is busy, or you have asked too often. Try again in ${counted(seconds, "second")}.`);
+  }
+  if (/is not supported\.$/.test(text)) return new Failure(`${text} Choose a language from the list.`);
+  const remedy = REMEDY[answer.status] ?? "";
+  const words = answer.status >= 500 ? remedy : `${text} ${remedy}`.trim();
+  return new Failure(words || `The server answers with status ${answer.status}. Try again later.`);
+}
+
+// Server-sent events of a body (HTML standard, section 9.2.6), each with its data read as JSON.
+async function* eventsOf(body, signal) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  try {
+    while (true) {
+      const { value, done } = await reader.read();
+      if (done) return;
+      const blocks = (rest + value).split("\n\n");
+      rest = blocks.pop();
+      for (const block of blocks) {
+        const lines = block.split("\n").map((line) => line.split(/: (.*)/s));
+        const found = Object.fromEntries(lines.filter(([name]) => name));
+        if (found.data) yield { kind: found.event, data: JSON.parse(found.data) };
+      }
+    }
+  } catch (error) {
+    throw signal?.aborted ? new DOMException("stopped", "AbortError") : silent(error);
+  } finally {
+    reader.cancel().catch(() => {});
+  }
+}
+
+export function counted(number, noun) {
+  return `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : "s"}`;
+}
+
+function sentence(text) {
+  const plain = text.trim();
+  if (!plain) return "";
+  return plain[0].toUpperCase() + plain.slice(1) + (/[.!?]$/.test(plain) ? "" : ".");
+}

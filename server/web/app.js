@@ -1,0 +1,105 @@
+// Starts the page: asks the server what it offers, and wires tasks, keys and errors.
+
+import { Failure, get, key } from "./api.js";
+import { Desk } from "./desk.js";
+import { Files } from "./files.js";
+import { Languages } from "./languages.js";
+
+const WIDE = matchMedia("(min-width: 48rem)");
+const $ = (id) => document.getElementById(id);
+let again = start; // what "Try again" does
+
+async function start() {
+  try {
+    const [settings, languages, models, version] = await Promise.all(
+      ["frontend/settings", "languages", "models", "version"].map(get),
+    );
+    show(null);
+    begin({ settings, models, alternatives: Number(document.body.dataset.alternatives) }, languages);
+    $("version").textContent = `${version.name[0].toUpperCase()}${version.name.slice(1)} ${version.version}`;
+  } catch (error) {
+    show(error);
+    if (!(error instanceof Failure)) throw error;
+  }
+}
+
+function begin(server, list) {
+  const languages = new Languages(list, server.settings.language, () => desk.changed());
+  const desk = new Desk(server, languages, show);
+  const files = new Files(server.settings.supportedFilesFormat, languages, show);
+  const tasks = ["translate", "summarize"].filter((task) => server.models.some((model) => model.task === task));
+  const open = () => {
+    const asked = location.hash.slice(1);
+    const task = tasks.includes(asked) ? asked : (tasks[0] ?? "translate");
+    if (task !== document.body.dataset.task) show(null);
+    files.clear();
+    tab(task, tasks);
+    desk.open(task);
+  };
+  again = () => desk.run();
+  addEventListener("hashchange", open);
+  for (const id of ["attention", "figures"]) $(id).open = id === "attention" && WIDE.matches;
+  keys(server.settings, () => desk.run());
+  open();
+  if (!tasks.length) show(new Failure("This server has loaded no models that translate or summarize."));
+  const [unknown] = languages.unknown;
+  if (unknown) show(new Failure(`This server does not know the language “${unknown}”. Choose one from the lists.`));
+  const text = new URLSearchParams(location.search).get("q");
+  if (text) desk.write(text);
+}
+
+function tab(task, tasks) {
+  document.body.dataset.task = task;
+  document.title = task === "translate" ? "Convoy: translate" : "Convoy: summarize";
+  for (const link of document.querySelectorAll("nav a")) {
+    link.hidden = !tasks.includes(link.dataset.for);
+    if (link.dataset.for === task) link.ariaCurrent = "page";
+    else link.removeAttribute("aria-current");
+  }
+}
+
+function keys(settings, used) {
+  $("key-button").hidden = !settings.apiKeys;
+  $("key-button").addEventListener("click", () => {
+    ask($("key").hidden);
+    if (!$("key").hidden) $("key-field").focus();
+  });
+  $("key").addEventListener("submit", (event) => {
+    event.preventDefault();
+    use($("key-field").value.trim());
+  });
+  $("key-forget").addEventListener("click", () => use(""));
+  const use = (value) => {
+    key.set(value);
+    $("key-field").value = "";
+    ask(false);
+    show(null);
+    $("text").focus();
+    if (value) used();
+  };
+  ask(settings.keyRequired && !key.get());
+}
+
+// The form for a key. why: what the server said, if it refused one
+function ask(open, why = "This server asks for an API key.") {
+  $("key").hidden = !open;
+  $("key-button").ariaExpanded = String(open);
+  $("key-button").classList.toggle("set", Boolean(key.get()));
+  $("key-text").textContent = why;
+}
+
+// error: a Failure, or null when all is well again
+function show(error) {
+  if (error?.key) ask(true, error.message);
+  const shown = Boolean(error) && !error.key;
+  $("error").hidden = !shown;
+  $("error-text").textContent = shown ? explained(error) : "";
+}
+
+function explained(error) {
+  return error instanceof Failure ? error.message : `This page has a fault (${error.message}). Load it again.`;
+}
+
+$("retry").addEventListener("click", () => again());
+$("dismiss").addEventListener("click", () => show(null));
+start();

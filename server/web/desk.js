@@ -1,0 +1,250 @@
+// The desk: a text on the left, its translation or summary on the right, for the task that is chosen.
+
+import { Answer } from "./answer.js";
+import { counted, Failure, stream } from "./api.js";
+import { HeatMap } from "./heatmap.js";
+import { locate, merged, wordsOf } from "./words.js";
+
+const ALONE = 2000; // characters up to which a text is translated while it is typed
+const EXPLAINED = 4000; // characters up to which attention and coverage are asked for
+const SAID = 300; // characters of an answer that a screen reader is told at once
+const OTHERS = 3; // alternatives, at most
+const TASKS = {
+  translate: { title: "Translate", run: "Translate", text: "Text to translate", answer: "Translation", field: "translatedText" },
+  summarize: { title: "Summarize", run: "Summarize", text: "Text to summarize", answer: "Summary", field: "summaryText" },
+};
+const $ = (id) => document.getElementById(id);
+
+export class Desk {
+  // server: {settings, models, alternatives}; languages: Languages; fail: shows a Failure
+  constructor(server, languages, fail) {
+    Object.assign(this, { server, languages, fail, task: "translate", kept: {}, map: null });
+    this.text = $("text");
+    this.answer = new Answer((sentence, word) => this.#lightWord(sentence, word));
+    this.map = new HeatMap((sentence, weights) => this.#light(sentence, weights));
+    this.text.addEventListener("input", () => this.#typed());
+    this.text.addEventListener("keydown", (event) => {
+      if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) this.run();
+    });
+    $("run").addEventListener("click", () => (this.controller ? this.stop() : this.run()));
+    $("clear").addEventListener("click", () => this.write(""));
+    $("swap").addEventListener("click", () => this.#swap());
+  }
+
+  // Another task; each keeps its text.
+  open(task) {
+    this.kept[this.task] = this.text.value;
+    this.stop();
+    this.task = task;
+    const words = TASKS[task];
+    $("title").textContent = words.title;
+    $("run").textContent = words.run;
+    $("text-label").textContent = this.text.placeholder = words.text;
+    $("answer").ariaLabel = $("answer").dataset.empty = words.answer;
+    this.#forget();
+    this.write(this.kept[task] ?? "");
+  }
+
+  write(text) {
+    this.text.value = text;
+    this.#typed();
+    this.text.focus();
+  }
+
+  stop() {
+    clearTimeout(this.timer);
+    this.controller?.abort();
+  }
+
+  async run() {
+    this.stop();
+    const text = this.text.value;
+    if (!text.trim() || this.#tooLong()) return;
+    const controller = (this.controller = new AbortController());
+    const { field } = TASKS[this.task];
+    const began = performance.now();
+    this.#busy(true);
+    try {
+      const tell = (beginning) => controller === this.controller && this.#grow(beginning);
+      const result = await stream(this.task, this.#body(text), tell, controller.signal);
+      const texts = [result[field], ...(result.alternatives ?? [])];
+      this.fail(null);
+      this.#show(text, texts, result, (performance.now() - began) / 1000);
+    } catch (error) {
+      if (error.name !== "AbortError") this.#failed(error);
+    } finally {
+      if (controller === this.controller) this.#busy(false);
+    }
+  }
+
+  // Answers under way, languages or limits changed: what is shown is of another text.
+  changed() {
+    this.#forget();
+    this.#typed();
+  }
+
+  #typed() {
+    this.stop();
+    const size = [...this.text.value].length;
+    const limit = this.server.settings.charLimit;
+    $("count").textContent = limit < 0 ? counted(size, "character") : `${size.toLocaleString("en")} of ${counted(limit, "character")}`;
+    $("count").classList.toggle("over", this.#tooLong());
+    this.text.setAttribute("aria-invalid", this.#tooLong());
+    $("clear").hidden = !size;
+    this.#mark([]);
+    $("missed").textContent = "";
+    this.#waits(this.text.value);
+  }
+
+  #waits(text) {
+    if (!text.trim()) {
+      this.#forget();
+      this.fail(null);
+    } else if (this.#tooLong()) {
+      this.fail(new Failure(`The text is longer than this server takes. Shorten it, or translate it in parts.`));
+    } else if (this.task === "translate" && text.length <= ALONE) {
+      this.timer = setTimeout(() => this.run(), this.server.settings.frontendTimeout);
+    }
+  }
+
+  #tooLong() {
+    const limit = this.server.settings.charLimit;
+    return limit >= 0 && [...this.text.value].length > limit;
+  }
+
+  #body(text) {
+    const models = this.server.models.filter((model) => model.task === this.task);
+    const explained = text.length <= EXPLAINED && models.every((model) => model.limits.attention);
+    const beams = models.map((model) => Math.min(model.limits.beams, model.options.beam_size));
+    const limit = this.server.alternatives < 0 ? OTHERS : this.server.alternatives;
+    const body = {
+      q: text,
+      alternatives: Math.max(0, Math.min(OTHERS, limit, ...beams.map((width) => width - 1))),
+      scores: true,
+      timings: true,
+      repetition: true,
+      alignment: explained,
+      coverage: explained,
+    };
+    return this.task === "summarize" ? { ...body, truncate: true } : { ...body, ...this.languages.pair };
+  }
+
+  #busy(on) {
+    if (!on) this.controller = null;
+    $("run").textContent = on ? "Stop" : TASKS[this.task].run;
+    $("answer").setAttribute("aria-busy", on);
+    document.body.classList.toggle("busy", on);
+    if (on) $("status").textContent = "Working";
+    else this.answer.settle();
+  }
+
+  #grow(beginning) {
+    this.answer.clear();
+    $("doubts").replaceChildren();
+    this.map.show([], "", false);
+    this.answer.grow(beginning);
+  }
+
+  #show(text, texts, result, seconds) {
+    const translating = this.task === "translate";
+    this.languages.detected(translating ? result.detectedLanguage : null);
+    this.text.lang = this.languages.found ?? (this.languages.source === "auto" ? "" : this.languages.source);
+    $("answer").lang = translating ? this.languages.target : "";
+    this.answer.show(texts, result, seconds);
+    const via = result.scores?.via?.text ?? "";
+    this.#locate(via ? [] : (result.alignment ?? []), text);
+    this.map.show(result.alignment ?? [], via, !translating);
+    if (translating && !via) this.#uncovered(text, result.coverage ?? []);
+    this.#doubt(result);
+    const { answer } = TASKS[this.task];
+    $("status").textContent = texts[0].length > SAID ? `${answer} ready` : `${answer}: ${texts[0]}`;
+  }
+
+  // What a reader should know before he trusts the answer
+  #doubt({ scores, repetition, truncated, detectedLanguage }) {
+    const notes = [];
+    if (repetition?.loop) notes.push("The answer goes round in circles: do not trust it.");
+    if (scores?.finish === "length") notes.push("The answer was cut off at the longest that is allowed.");
+    if (truncated) notes.push("The text is longer than the model reads: this is of its beginning.");
+    $("doubts").replaceChildren(notes.join(" "));
+    const { target } = this.languages;
+    const other = detectedLanguage?.language === target ? this.languages.other(target) : null;
+    if (!other) return;
+    const button = Object.assign(document.createElement("button"), { type: "button", className: "link" });
+    button.textContent = `Translate it into ${this.languages.name(other)}`;
+    button.addEventListener("click", () => {
+      this.languages.set("auto", other);
+      this.changed();
+      this.run();
+    });
+    $("doubts").append(`This is ${this.languages.name(target)} already. `, button);
+  }
+
+  #uncovered(text, coverage) {
+    const words = coverage.flatMap((sentence) => sentence.words);
+    const starts = coverage.map((_, i) => coverage.slice(0, i).reduce((sum, s) => sum + s.words.length, 0));
+    const missed = coverage.flatMap((sentence, i) => sentence.missed.map((word) => starts[i] + word));
+    const places = locate(text, words);
+    this.marks = missed.filter((i) => places[i]).map((i) => ({ place: places[i], kind: "missed" }));
+    this.#mark(this.marks);
+    const named = missed.map((i) => `“${words[i]}”`).join(", ");
+    $("missed").textContent = missed.length ? `The model hardly looked at ${named}: check that nothing is left out.` : "";
+  }
+
+  // Where the source words of each sentence stand in the text
+  #locate(alignment, text) {
+    this.alignment = alignment;
+    const groups = alignment.map(({ source }) => wordsOf(source));
+    const places = locate(text, groups.flat().map((word) => (word.last ? "" : word.text)));
+    this.places = groups.map((words) => places.splice(0, words.length));
+  }
+
+  #lightWord(sentence, word) {
+    const found = this.alignment?.[sentence];
+    if (!found) return this.#light(null);
+    const row = [wordsOf(found.target)[word]];
+    return this.#light(sentence, merged(found.matrix, row, wordsOf(found.source))[0]);
+  }
+
+  // Shades the words of the text by what the answer's word looked at
+  #light(sentence, weights) {
+    if (sentence === null || !this.places?.[sentence]) return this.#mark(this.marks ?? []);
+    const marks = this.places[sentence].map((place, i) => ({ place, kind: "lit", weight: weights[i] }));
+    return this.#mark(marks.filter((mark) => mark.place));
+  }
+
+  #mark(marks) {
+    const text = this.text.value;
+    const nodes = [];
+    let at = 0;
+    for (const { place: [begin, end], kind, weight } of marks) {
+      const mark = Object.assign(document.createElement("mark"), { className: kind, textContent: text.slice(begin, end) });
+      mark.style.setProperty("--w", (weight ?? 0).toFixed(3));
+      nodes.push(text.slice(at, begin), mark);
+      at = end;
+    }
+    nodes.push(`${text.slice(at)}\n`); // a last empty line has a height
+    $("backdrop").replaceChildren(...nodes);
+  }
+
+  #swap() {
+    const before = this.answer.text;
+    if (!this.languages.swap()) return;
+    this.#forget();
+    this.write(before || this.text.value);
+  }
+
+  #failed(error) {
+    this.answer.settle();
+    $("status").textContent = "";
+    this.fail(error);
+  }
+
+  #forget() {
+    this.answer.clear();
+    this.map.show([], "", false);
+    this.marks = this.places = this.alignment = null;
+    for (const id of ["doubts", "missed", "status"]) $(id).textContent = "";
+    this.languages.detected(null);
+  }
+}

@@ -1,0 +1,88 @@
+// Files: dropped on the desk or chosen, translated by the server, and offered for download.
+
+import { post } from "./api.js";
+
+const $ = (id) => document.getElementById(id);
+
+export class Files {
+  // formats: names' endings that the server takes, ".txt" and the like; none where it takes no files
+  constructor(formats, languages, fail) {
+    Object.assign(this, { formats, languages, fail });
+    $("files").hidden = !formats.length;
+    $("file").accept = formats.join(",");
+    $("file").addEventListener("change", () => this.#send($("file").files));
+    addEventListener("dragover", (event) => this.#over(event));
+    addEventListener("dragleave", (event) => event.relatedTarget ?? this.#lit(false));
+    addEventListener("drop", (event) => this.#dropped(event));
+  }
+
+  clear() {
+    this.#tell("");
+  }
+
+  get open() {
+    return this.formats.length && document.body.dataset.task === "translate";
+  }
+
+  // Anywhere on the page: a browser would leave it to show the file
+  #over(event) {
+    if (!event.dataTransfer.types.includes("Files")) return;
+    event.preventDefault();
+    event.dataTransfer.dropEffect = this.open ? "copy" : "none";
+    this.#lit(this.open);
+  }
+
+  #dropped(event) {
+    if (!event.dataTransfer.files.length) return;
+    event.preventDefault();
+    this.#lit(false);
+    if (this.open) this.#send(event.dataTransfer.files);
+  }
+
+  async #send(files) {
+    const [file, ...others] = files;
+    if (!file) return;
+    const known = this.formats.some((ending) => file.name.toLowerCase().endsWith(ending));
+    if (!known || others.length) {
+      const wrong = others.length ? "One file at a time, please." : `“${file.name}” is of a kind that this server does not translate.`;
+      this.#tell(`${wrong} It takes files that end in ${this.formats.join(", ")}.`);
+      return;
+    }
+    this.#tell(`Translating “${file.name}” …`);
+    const body = new FormData();
+    const { source, target } = this.languages.pair;
+    body.append("file", file);
+    body.append("source", source);
+    body.append("target", target);
+    try {
+      const { translatedFileUrl } = await post("translate_file", body);
+      this.fail(null);
+      this.#offer(translatedFileUrl, file.name, target);
+    } catch (error) {
+      this.#tell("");
+      this.fail(error);
+    } finally {
+      $("file").value = "";
+    }
+  }
+
+  // The address as this page reaches the server: behind a proxy it may know itself by another name
+  #offer(url, name, target) {
+    const dot = name.lastIndexOf(".");
+    const saved = `${name.slice(0, dot)}_${target}${name.slice(dot)}`;
+    const link = Object.assign(document.createElement("a"), { download: saved, textContent: `Download ${saved}` });
+    link.href = `download_file/${url.split("/").pop()}`;
+    this.#tell("Translated. ");
+    $("file-news").append(link);
+    link.focus();
+  }
+
+  #tell(text) {
+    $("file-news").hidden = !text;
+    $("file-news").textContent = text;
+  }
+
+  #lit(on) {
+    document.body.classList.toggle("dropping", Boolean(on));
+  }
+}

@@ -1,0 +1,153 @@
+// Attention between the words of a sentence and those of its translation (Gehring et al. 2017, figure 3):
+// a grid, one row for each word of the answer; a cell is as dark as the row's word looked at the column's.
+
+import { merged, piecesOf, wordsOf } from "./words.js";
+
+const MOST = 6000; // cells that a browser draws at once
+const STEPS = {
+  ArrowUp: [-1, 0],
+  ArrowDown: [1, 0],
+  ArrowLeft: [0, -1],
+  ArrowRight: [0, 1],
+  Home: [0, -Infinity],
+  End: [0, Infinity],
+  PageUp: [-Infinity, 0],
+  PageDown: [Infinity, 0],
+};
+const $ = (id) => document.getElementById(id);
+
+export class HeatMap {
+  // lit: called with (sentence, weights of the source's pieces) of the row pointed at, or (null)
+  constructor(lit) {
+    this.lit = lit;
+    this.sentences = [];
+    $("sentence").addEventListener("change", () => this.#draw());
+    $("pieces").addEventListener("change", () => this.#draw());
+    const map = $("map");
+    map.addEventListener("keydown", (event) => this.#move(event));
+    map.addEventListener("focusin", (event) => this.#point(event.target));
+    map.addEventListener("pointerover", (event) => this.#point(event.target));
+    map.addEventListener("pointerleave", () => this.#leave());
+    map.addEventListener("focusout", () => this.#leave());
+  }
+
+  // sentences: the answer's `alignment`; via: the text between two models, or ""
+  show(sentences, via, summary) {
+    this.sentences = sentences;
+    $("attention").hidden = !sentences.length;
+    if (!sentences.length) return;
+    const what = summary ? "summary" : "translation";
+    $("attention-note").textContent =
+      `Each row is a word of the ${what}; the darker a cell, the more the model looked at that word of the text.` +
+      (via ? ` It was translated by way of “${via}”, which is what the second model read.` : "");
+    const starts = sentences.map(({ source }, i) => new Option(`${i + 1}. ${beginning(source)}`, i));
+    $("sentence").replaceChildren(...starts);
+    $("sentence-choice").hidden = sentences.length < 2;
+    this.#draw();
+  }
+
+  #draw() {
+    const { source, target, matrix } = this.sentences[Number($("sentence").value) || 0];
+    const split = $("pieces").checked ? piecesOf : wordsOf;
+    [this.columns, this.rows] = [split(source), split(target)];
+    $("readout").textContent = "";
+    if (this.columns.length * this.rows.length > MOST) {
+      $("map").replaceChildren("This sentence is too long to draw. Point at the words of the answer instead.");
+      return;
+    }
+    this.weights = merged(matrix, this.rows, this.columns);
+    $("map").replaceChildren(this.#table());
+    this.#hint();
+  }
+
+  #table() {
+    const table = make("table", { role: "grid", ariaLabel: "Attention, words of the answer by words of the text" });
+    const corner = make("td");
+    const heads = this.columns.map((word) => header(word, "col"));
+    table.createTHead().insertRow().append(corner, ...heads);
+    const body = table.createTBody();
+    this.cells = this.weights.map((weights, r) => {
+      const cells = weights.map((weight, c) => this.#cell(weight, r, c));
+      body.insertRow().append(header(this.rows[r], "row"), ...cells);
+      return cells;
+    });
+    if (this.cells[0]?.[0]) this.cells[0][0].tabIndex = 0;
+    return table;
+  }
+
+  #cell(weight, r, c) {
+    const cell = make("td", { tabIndex: -1, className: "cell" });
+    cell.style.setProperty("--w", weight.toFixed(4));
+    cell.dataset.weight = weight;
+    [cell.dataset.row, cell.dataset.column] = [r, c];
+    cell.ariaLabel = `${this.rows[r].text}, ${this.columns[c].text}: ${percent(weight)}`;
+    return cell;
+  }
+
+  #move(event) {
+    const at = event.target.closest(".cell");
+    const step = STEPS[event.key];
+    if (!at || !step) return;
+    event.preventDefault();
+    const [rows, columns] = [this.cells.length, this.cells[0].length];
+    const r = clamp(Number(at.dataset.row) + step[0], rows);
+    const c = clamp(Number(at.dataset.column) + step[1], columns);
+    at.tabIndex = -1;
+    this.cells[r][c].tabIndex = 0;
+    this.cells[r][c].focus();
+  }
+
+  #point(element) {
+    const cell = element.closest(".cell");
+    if (!cell) return;
+    const [r, c] = [Number(cell.dataset.row), Number(cell.dataset.column)];
+    this.#mark(r, c);
+    const [to, from] = [this.rows[r], this.columns[c]];
+    const name = (word) => (word.last ? "the end of the sentence" : `“${word.text}”`);
+    $("readout").textContent = `For ${name(to)} the model looked at ${name(from)} with ${percent(this.weights[r][c])}.`;
+    const sentence = Number($("sentence").value) || 0;
+    this.lit(sentence, merged(this.sentences[sentence].matrix, [to], wordsOf(this.sentences[sentence].source))[0]);
+  }
+
+  #mark(r, c) {
+    for (const marked of $("map").querySelectorAll(".at")) marked.classList.remove("at");
+    $("map").querySelectorAll("tbody th")[r]?.classList.add("at");
+    $("map").querySelectorAll("thead th")[c]?.classList.add("at");
+  }
+
+  #leave() {
+    this.lit(null);
+    for (const marked of $("map").querySelectorAll(".at")) marked.classList.remove("at");
+    this.#hint();
+  }
+
+  #hint() {
+    $("readout").textContent = "Point at a cell, or use the arrow keys.";
+  }
+}
+
+export function percent(share) {
+  return `${(100 * share).toFixed(share > 0.0995 ? 0 : 1)} %`;
+}
+
+function header(word, scope) {
+  const head = make("th", { scope, className: word.last ? "last" : "" });
+  head.append(make("span", { textContent: word.text, dir: "auto" }));
+  return head;
+}
+
+function beginning(pieces) {
+  const text = wordsOf(pieces).filter((word) => !word.last).map((word) => word.text).join(" ");
+  return text.length > 40 ? `${text.slice(0, 39)}…` : text;
+}
+
+function clamp(number, count) {
+  return Math.max(0, Math.min(count - 1, number));
+}
+
+function make(name, values = {}) {
+  const { role, ...rest } = values;
+  const element = Object.assign(document.createElement(name), rest);
+  if (role) element.setAttribute("role", role);
+  return element;
+}

@@ -1,0 +1,100 @@
+// Which language into which: the two lists, what was detected, and the page's address.
+
+const AUTO = "auto";
+
+export class Languages {
+  // languages: of /languages; changed: called when the user has chosen others
+  constructor(languages, defaults, changed) {
+    this.all = languages;
+    this.from = document.querySelector("#source");
+    this.into = document.querySelector("#target");
+    this.badge = document.querySelector("#detected");
+    this.found = null;
+    this.from.append(option(AUTO, "Detect language"), ...languages.map((l) => option(l.code, l.name)));
+    this.unknown = this.#choose(defaults);
+    this.from.addEventListener("change", () => this.#changed(changed));
+    this.into.addEventListener("change", () => this.#changed(changed));
+  }
+
+  get source() {
+    return this.from.value;
+  }
+
+  get target() {
+    return this.into.value;
+  }
+
+  get pair() {
+    return { source: this.source, target: this.target };
+  }
+
+  name(code) {
+    return this.all.find((language) => language.code === code)?.name ?? code;
+  }
+
+  // Another target than this one that texts in `code` go to, if there is one.
+  other(code) {
+    return this.#targets(code).find((target) => target !== code) ?? null;
+  }
+
+  // found: {language, confidence} of an answer, or null
+  detected(found) {
+    this.found = found && found.confidence > 0 ? found.language : null;
+    const share = found ? Math.round(found.confidence) : 0;
+    this.badge.textContent = this.found ? `${this.name(this.found)}, ${share} % sure` : "";
+  }
+
+  set(source, target) {
+    this.from.value = source;
+    this.#offer(target);
+    this.detected(null);
+    this.#address();
+  }
+
+  // Whether it could be done: there must be a source, and a model for the way back.
+  swap() {
+    const source = this.source === AUTO ? (this.found ?? this.other(this.target)) : this.source;
+    if (!source || !this.#targets(this.target).includes(source)) return false;
+    this.set(this.target, source);
+    return true;
+  }
+
+  // Codes in the page's address win over the server's defaults; returns those that nobody knows.
+  #choose({ source, target }) {
+    const asked = new URLSearchParams(location.search);
+    const wanted = [asked.get("source") ?? source?.code ?? AUTO, asked.get("target") ?? target?.code ?? ""];
+    const known = (code) => this.all.some((language) => language.code === code);
+    const unknown = wanted.filter((code) => code && code !== AUTO && !known(code));
+    this.from.value = known(wanted[0]) ? wanted[0] : AUTO;
+    this.#offer(wanted[1]);
+    return unknown;
+  }
+
+  #changed(changed) {
+    this.#offer(this.target);
+    this.detected(null);
+    this.#address();
+    changed();
+  }
+
+  #offer(wanted) {
+    const codes = this.#targets(this.source);
+    this.into.replaceChildren(...codes.map((code) => option(code, this.name(code))));
+    this.into.value = codes.includes(wanted) ? wanted : (codes[0] ?? "");
+  }
+
+  // A language is also a target of its own, which changes nothing: not offered
+  #targets(source) {
+    const from = source === AUTO ? this.all : this.all.filter((language) => language.code === source);
+    const codes = new Set(from.flatMap((language) => language.targets.filter((code) => code !== language.code)));
+    return this.all.map((language) => language.code).filter((code) => codes.has(code));
+  }
+
+  #address() {
+    history.replaceState(null, "", `?${new URLSearchParams(this.pair)}${location.hash}`);
+  }
+}
+
+function option(code, name) {
+  return new Option(name, code);
+}

@@ -1,0 +1,243 @@
+"""Images and compose files: what they say, and (with a Docker engine: make test-containers) what they do.
+
+Without an engine at hand, root on Debian may have tests/containers/engine.sh start one. There is no image
+registry then: a base is made of Debian's packages, Prometheus is Debian's, and Grafana is left out.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.served import until
+from tests.test_server_process import free_port
+
+ROOT = Path(__file__).parents[1]
+ENGINE = ROOT / "tests" / "containers" / "engine.sh"
+GERMAN = {"q": "Wo ist der Bahnhof?", "source": "de", "target": "en"}
+LARGEST = 450_000_000  # bytes of the CPU image
+
+
+def docker(*arguments, check=True, **variables):
+    command = ["docker", *map(str, arguments)]
+    done = subprocess.run(command, cwd=ROOT, env=os.environ | variables, capture_output=True, text=True)
+    assert not check or done.returncode == 0, (
+        f"{' '.join(command)}\n{done.stdout[-4000:]}{done.stderr[-4000:]}"
+    )
+    return done.stdout.strip()
+
+
+def has_compose(**variables):
+    if shutil.which("docker") is None:
+        return False
+    found = subprocess.run(["docker", "compose", "version"], env=os.environ | variables, capture_output=True)
+    return found.returncode == 0
+
+
+# what they say
+
+
+@pytest.mark.parametrize("profile", ["", "gpu", "load"])
+def test_compose_understands_its_file(profile):
+    if not has_compose():
+        pytest.skip("needs docker with its compose plugin")
+    docker("compose", "config", "-q", COMPOSE_PROFILES=profile)
+    services = set(docker("compose", "config", "--services", COMPOSE_PROFILES=profile).split())
+    extra = {"gpu": {"gpu"}, "load": {"locust"}}.get(profile, set())
+    assert services == {"server", "prometheus", "grafana"} | extra
+
+
+@pytest.mark.parametrize("name", ["requirements.txt", "requirements-gpu.txt"])
+def test_what_the_images_install_is_what_is_tested_and_has_hashes(name):
+    from packaging.requirements import Requirement
+
+    def pins(path):
+        lines = path.read_text("utf-8").lower().replace("_", "-").splitlines()
+        return dict(line.split(" ")[0].split("==") for line in lines if re.match(r"[a-z0-9.-]+==", line))
+
+    tested, locked = pins(ROOT / "constraints.txt"), pins(ROOT / "docker" / name)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = ("otel", "redis", "torch") if "gpu" in name else ("otel", "redis")
+    wanted = [*project["dependencies"], *sum((project["optional-dependencies"][e] for e in extras), [])]
+    assert {Requirement(line).name.lower() for line in wanted} <= set(locked)
+    assert {n: v for n, v in locked.items() if n in tested} == {n: tested[n] for n in locked if n in tested}
+    if "gpu" not in name:
+        assert not set(locked) & {"torch", "onnx"}
+        assert set(locked) <= set(tested)
+    entries = re.split(r"\n(?=[a-z0-9])", (ROOT / "docker" / name).read_text("utf-8").lower())
+    assert all("--hash=sha256:" in entry for entry in entries)
+
+
+@pytest.mark.parametrize("name", ["Dockerfile", "Dockerfile.gpu"])
+def test_images_take_every_package_of_the_wheel(name):
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    packages = set(project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"])
+    copied = set(re.findall(r"^COPY (\w+) \1$", (ROOT / "docker" / name).read_text("utf-8"), re.MULTILINE))
+    assert copied == packages
+    allowed = (ROOT / ".dockerignore").read_text("utf-8").split()
+    assert {f"!{package}" for package in packages | {"models"}} <= set(allowed)
+
+
+# what they do
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory):
+    """The variables under which there is a Docker engine with compose, buildx and the base image."""
+    if has_compose() and subprocess.run(["docker", "info"], capture_output=True).returncode == 0:
+        yield {}
+        return
+    missing = [name for name in ("dockerd", "debootstrap", "prometheus") if shutil.which(name) is None]
+    if os.geteuid() != 0 or missing:
+        pytest.skip(f"no Docker engine; root on Debian may run: {ENGINE.relative_to(ROOT)} packages")
+    # a cache between runs, if it is named: the base takes two minutes
+    folder = Path(os.environ.get("CONVOY_ENGINE_FOLDER") or tmp_path_factory.mktemp("engine"))
+    started = subprocess.run([ENGINE, "start", folder], capture_output=True, text=True)
+    try:
+        if started.returncode:
+            pytest.skip(f"no Docker engine can run here: {started.stderr[-1000:]}")
+        variables = {"DOCKER_HOST": f"unix://{folder}/docker.sock", "DOCKER_CONFIG": f"{folder}/cfg"}
+        yield variables | {"PROMETHEUS_IMAGE": _debians_prometheus(folder, variables)}
+    finally:
+        subprocess.run([ENGINE, "stop", folder], check=True)
+
+
+def _debians_prometheus(folder, variables):
+    build = folder / "prometheus"
+    build.mkdir(exist_ok=True)
+    for name in ("prometheus", "promtool"):
+        shutil.copy(shutil.which(name), build / name)
+    (build / "Dockerfile").write_text(
+        "FROM python:3.11-slim-bookworm\nCOPY prometheus promtool /usr/bin/\n"
+        "RUN mkdir /prometheus && chown 65534 /prometheus\nUSER 65534\nENTRYPOINT ['prometheus']\n".replace(
+            "'", '"'
+        )
+    )
+    docker("build", "-q", "-t", "convoy-test-prometheus", build, **variables)
+    return "convoy-test-prometheus"
+
+
+@pytest.fixture(scope="module")
+def stack(engine):
+    """The default profile, up and healthy: (variables, client of the server, client of Prometheus)."""
+    ports = {"CONVOY_PUBLISH": free_port(), "PROMETHEUS_PUBLISH": free_port()}
+    variables = engine | {name: f"127.0.0.1:{port}" for name, port in ports.items()}
+    variables |= {"COMPOSE_PROJECT_NAME": "convoy-test"}
+    try:
+        docker("compose", "build", "server", **variables)
+        docker("compose", "up", "-d", "--wait", "--wait-timeout", 120, "server", "prometheus", **variables)
+        with (
+            httpx.Client(base_url=f"http://{variables['CONVOY_PUBLISH']}", timeout=30) as server,
+            httpx.Client(base_url=f"http://{variables['PROMETHEUS_PUBLISH']}", timeout=30) as prometheus,
+        ):
+            yield variables, server, prometheus
+    finally:
+        docker("compose", "logs", "--no-color", check=False, **variables)
+        docker("compose", "down", "-v", "-t", 20, **variables)
+        assert docker("compose", "ps", "-aq", **variables) == ""
+
+
+def container_of(variables):
+    (found,) = json.loads(
+        docker("inspect", docker("compose", "ps", "-q", "server", **variables), **variables)
+    )
+    return found
+
+
+@pytest.mark.containers
+def test_the_image_is_small_and_holds_no_torch_no_compiler_and_no_root(stack):
+    variables, *_ = stack
+    (image,) = json.loads(docker("image", "inspect", "convoy:cpu", **variables))
+    print(f"convoy:cpu has {image['Size'] / 1e6:.0f} MB")
+    assert image["Size"] < LARGEST
+    assert image["Config"]["User"] == "10001:10001"
+    inside = (
+        "import importlib.util as u, os, shutil;"
+        "assert os.getuid() == 10001;"
+        "assert not u.find_spec('torch');"
+        "assert not shutil.which('g++');"
+        "from engine.native import library; assert library();"
+        "print('fine')"
+    )
+    assert docker("compose", "exec", "-T", "server", "python", "-c", inside, **variables) == "fine"
+
+
+@pytest.mark.containers
+def test_it_translates_through_the_published_port(stack):
+    _, server, _ = stack
+    answer = server.post("/translate", json=GERMAN)
+    assert answer.status_code == 200
+    assert "station" in answer.json()["translatedText"].lower()
+
+
+@pytest.mark.containers
+def test_its_root_file_system_can_not_be_written(stack):
+    variables, *_ = stack
+    for path, writable in (
+        ("/models/x", False),
+        ("/opt/convoy/x", False),
+        ("/home/x", False),
+        ("/tmp/x", True),
+    ):
+        code = f"open({path!r}, 'w')"
+        done = subprocess.run(
+            ["docker", "compose", "exec", "-T", "server", "python", "-c", code],
+            cwd=ROOT,
+            env=os.environ | variables,
+            capture_output=True,
+        )
+        assert (done.returncode == 0) == writable, path
+
+
+@pytest.mark.containers
+def test_prometheus_scrapes_it_and_has_the_rules(stack):
+    _, server, prometheus = stack
+    server.post("/translate", json=GERMAN)
+
+    def scraped():
+        query = {"query": 'convoy_request_duration_seconds_count{route="/translate",outcome="ok"} > 0'}
+        return prometheus.get("/api/v1/query", params=query).json()["data"]["result"]
+
+    until(scraped, 60)
+    groups = prometheus.get("/api/v1/rules").json()["data"]["groups"]
+    assert "ConvoyDown" in {rule["name"] for group in groups for rule in group["rules"]}
+
+
+@pytest.mark.containers
+def test_a_server_that_is_killed_comes_back(stack):
+    variables, server, _ = stack
+    before = container_of(variables)
+    kill = (  # all but the init process, which nobody in its namespace can kill, and the killer
+        "import os\n"
+        "for p in os.listdir('/proc'):\n"
+        "  if p.isdigit() and int(p) not in (1, os.getpid(), os.getppid()): os.kill(int(p), 9)"
+    )
+    docker("compose", "exec", "-T", "server", "python", "-c", kill, check=False, **variables)
+
+    def back():
+        found = container_of(variables)
+        return (
+            found["RestartCount"] == before["RestartCount"] + 1
+            and found["State"]["Health"]["Status"] == "healthy"
+        )
+
+    until(back, 60)
+    assert server.post("/translate", json=GERMAN).status_code == 200
+
+
+@pytest.mark.containers
+def test_stopping_it_drains_and_exits_with_0(stack):
+    variables, server, _ = stack
+    docker("compose", "stop", "server", **variables)
+    found = json.loads(docker("inspect", docker("compose", "ps", "-aq", "server", **variables), **variables))
+    assert found[0]["State"]["ExitCode"] == 0
+    with pytest.raises(httpx.TransportError):
+        server.get("/health")
+    docker("compose", "up", "-d", "--wait", "server", **variables)
+    assert server.get("/health/ready").status_code == 200

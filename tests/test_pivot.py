@@ -1,0 +1,159 @@
+"""Translation through a third language, against its two steps asked one after the other."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import aclosing
+from dataclasses import replace
+
+import pytest
+
+from engine.api import (
+    DeadlineExceeded,
+    InvalidRequest,
+    Language,
+    Partial,
+    Service,
+    ServiceSettings,
+    TextOptions,
+    UnknownModel,
+)
+from engine.bundle import Description, open_bundle, write_bundle
+from tests.served import LANES, TARGET, bundles, busy, until
+
+CHAIN = "toy-de-en+toy-en-fr"
+TEXT = " Das ist gut. Wer bist du?\n😀 Guten Abend!"
+LONG = {"min_length": TARGET, "max_length": TARGET, "max_length_b": TARGET}
+MANY = {"min_length": 190, "max_length": 190}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """toy-de-en, and toy-en-de under the name of a model into French."""
+    path = tmp_path_factory.mktemp("pivot")
+    old = open_bundle(bundles() / "toy-en-de")
+    described = Description(
+        name="toy-en-fr",
+        task="translate",
+        source="en",
+        target="fr",
+        config=old.config,
+        text=dict(old.text),
+        generation={"beam_size": 4, "max_length": 10},
+    )
+    names = [name for name in old.manifest if name.startswith("onnx/") or name.endswith(".model")]
+    files = {
+        name: old.file(name).read_bytes() if name.startswith("onnx/") else old.file(name) for name in names
+    }
+    write_bundle(path / "toy-en-fr", described, old.weights(), files, half=False)
+    return path
+
+
+@pytest.fixture(scope="module")
+def service(folder):
+    made = Service.open([bundles(), folder], ServiceSettings(lanes=LANES))
+    made.start()
+    yield made
+    made.stop(drain=False, timeout=30)
+
+
+def ask(service, text, options=None, model=CHAIN, deadline=float("inf")):
+    return asyncio.run(service.run(model, [text], options, deadline))[0]
+
+
+def test_languages_tell_what_two_models_reach(service):
+    assert service.languages() == [
+        Language("de", ("en", "fr"), (("fr", "en"),)),
+        Language("en", ("de", "fr")),
+        Language("fr", ()),
+    ]
+
+
+def test_a_chain_is_picked_where_no_model_translates(service):
+    assert service.pick("translate", "de", "fr") == CHAIN
+    assert service.pick("translate", "de", "en") == "toy-de-en"
+    assert service.pick("translate", "de", "fr", CHAIN) == CHAIN
+    for wanted in (("translate", "fr", "de"), ("translate", "de", "es"), ("summarize", "de", "fr")):
+        with pytest.raises(UnknownModel, match="no model can"):
+            service.pick(*wanted)
+    with pytest.raises(UnknownModel, match="can't translate from en"):
+        service.pick("translate", "en", "fr", CHAIN)
+
+
+@pytest.mark.parametrize("name", ["toy-en-fr+toy-de-en", "toy-de-en+toy-title", "toy-de-en+x", "a+b+c", "+"])
+def test_names_that_are_no_chain_are_refused(service, name):
+    with pytest.raises(UnknownModel):
+        ask(service, "a", model=name)
+    with pytest.raises(UnknownModel):
+        service.pick("translate", None, None, name)
+
+
+@pytest.mark.parametrize(
+    "options", [TextOptions(), TextOptions(alternatives=2, alignment=True, coverage=True)]
+)
+def test_the_second_model_reads_the_first_ones_answer(service, options):
+    first = ask(service, TEXT, replace(options, alternatives=0), "toy-de-en")
+    second = ask(service, first.text, options, "toy-en-fr")
+    result = ask(service, TEXT, options)
+    assert (result.text, result.score, result.tokens) == (second.text, second.score, second.tokens)
+    assert result.alternatives == second.alternatives
+    assert result.model == CHAIN
+    via = result.via
+    assert (via.text, via.score, via.tokens, via.model) == (
+        first.text,
+        first.score,
+        first.tokens,
+        "toy-de-en",
+    )
+    assert len(via.alignment) == len(first.alignment)
+    assert len(via.coverage) == len(first.coverage)
+    assert result.source_tokens == first.source_tokens
+    assert result.timings.steps == first.timings.steps + second.timings.steps
+    assert first.via is None
+
+
+def test_a_prefix_is_of_the_answer_only(service):
+    result = ask(service, "Wer bist du?", TextOptions(prefix="Das Haus"))
+    assert result.text.startswith("Das Haus")
+    assert not result.via.text.startswith("Das Haus")
+
+
+def test_many_lines_go_through_both_models_in_order(service):
+    lines = [f"{'Das ist ' * (i % 5)}Haus {i}." for i in range(40)] + ["", "😀"]
+    done = []
+    results = list(service.run_many(CHAIN, lines, on_done=done.append))
+    single = asyncio.run(service.run(CHAIN, lines))
+    assert [(r.text, r.via.text) for r in results] == [(r.text, r.via.text) for r in single]
+    assert sum(done) == len(lines)
+
+
+def test_leaving_many_lines_early_frees_both_models(service):
+    stream = service.run_many(CHAIN, ["😀", *["Das ist gut."] * 8], TextOptions(MANY))
+    assert next(stream).text == "😀"
+    stream.close()
+    until(lambda: busy(service) == busy(service, "toy-en-fr") == (0, 0))
+
+
+def test_the_stream_tells_of_the_last_answer(service):
+    async def collect():
+        async with aclosing(service.stream(CHAIN, [TEXT])) as news:
+            return [event async for event in news]
+
+    *partials, (result,) = asyncio.run(collect())
+    assert partials
+    assert all(isinstance(p, Partial) and result.text.startswith(p.text) for p in partials)
+    assert result.text == ask(service, TEXT).text
+
+
+def test_both_steps_share_one_deadline(service):
+    with pytest.raises(DeadlineExceeded):
+        ask(service, "Wer bist du?", TextOptions(LONG), deadline=time.monotonic() + 0.3)
+    until(lambda: busy(service) == busy(service, "toy-en-fr") == (0, 0))
+
+
+def test_what_the_last_model_can_not_do_is_refused_at_once(service):
+    before = service.stats()["toy-de-en"].encoded_requests
+    with pytest.raises(InvalidRequest):
+        ask(service, "Wer bist du?", TextOptions({"beams": 1}))
+    assert service.stats()["toy-de-en"].encoded_requests == before

@@ -1,0 +1,235 @@
+"""Formats on stretches of text: read from HTML, carried over to a translation by its alignment, put back."""
+
+import math
+import re
+from html import unescape
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.api import Alignment, Service, ServiceSettings, TextOptions, TextResult
+from server.align import locate
+from server.house import House
+from server.html import HTML, Rules, outline, read_html
+from server.metrics import Metrics
+from server.projection import project
+from server.settings import Settings
+from server.spans import Segment, Span, weave
+from server.translation import run_segments
+
+MODELS = Path(__file__).parents[1] / "models"
+TAG = re.compile(r"<[^>]*>")
+
+
+def texts_of(source, rules=HTML):
+    return [segment.text for segment in read_html(source, rules).segments]
+
+
+# reading
+
+
+@pytest.mark.parametrize(
+    ("source", "texts"),
+    [
+        ("<!DOCTYPE html><!-- c --><p>a</p>", ["a"]),
+        ("<?php x ?><p>a</p><![CDATA[b]]>", ["a"]),
+        ('<p translate="no">a<br>b</p>c', ["c"]),
+        ("<script>if (a<b) x</script><style>p{}</style>a", ["a"]),
+        ("<pre>a <b>b</b></pre>c", ["c"]),
+        ("a < b", ["a < b"]),
+        ("<p>a</p></div>b", ["a", "b"]),
+        ("plain", ["plain"]),
+        ("<![<p>a", ["a"]),
+        ("a<!-- <p>b</p>", ["a"]),
+        ("a<b c", ["a"]),
+        ("<!-->a", ["a"]),
+        ('<a title="x>y">b</a>', ["b"]),
+        ("<p it's>b</p> it's", ["b", "it's"]),
+        ("<SCRIPT>a</script >b", ["b"]),
+        ("<script>a", []),
+        ("<textarea><b></textarea>c", ["c"]),
+        ("<code>a<code>b</code>c<code/></code>d", ["abcd"]),
+        ("<pre>a<pre>b</pre>c</pre>d", ["d"]),
+        ('<br translate="no">a', ["a"]),
+        ("<SPAN TRANSLATE=no>a</SPAN>b", ["ab"]),
+        ("<i class='x notranslate'>a</i>", []),
+        ("  ", []),
+        ("one <b>sentence\n  in</b> <i>lines</i>", ["one sentence in lines"]),
+        ("one<br>two<li>three</li>", ["one", "two", "three"]),
+        ("&lt;&auml;&#33;", ["<ä!"]),
+        ("see <code>f(&lt;)</code>!", ["see f(<)!"]),
+        ("<svg><text>a</text></svg>b", ["b"]),
+    ],
+)
+def test_prose_is_taken_out_of_a_page_and_the_rest_stays_to_the_letter(source, texts):
+    page = read_html(source)
+    assert [segment.text for segment in page.segments] == texts
+    assert page.join(page.segments) == source
+
+
+MARKUP = st.lists(
+    st.sampled_from(
+        ["<b>", "</b>", "<i>", "</i>", "<p>", "</p>", "<br>", "<img>", "<code>", "</code>", "<!--x-->"]
+    )
+    | st.sampled_from(["eins", " ", "zwei", ".", "&amp;", "\n", "drei vier", "x"]),
+    max_size=14,
+).map("".join)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(alphabet="<>/!-?&;abp =\"'[]\n", max_size=40) | MARKUP)
+def test_any_text_can_be_read_as_html_and_written_again(source):
+    page = read_html(source)
+    assert page.join(page.segments) == source
+    for segment in page.segments:
+        assert "".join(v for _, v in weave(segment) if isinstance(v, str)) == segment.text
+
+
+def test_a_hundred_thousand_tags_take_no_quadratic_time():
+    source = "<b>a " * 50_000 + "</i>b" * 50_000
+    page = read_html(source)
+    assert page.join(page.segments) == source
+    assert max(len(segment.spans) for segment in page.segments) <= 1000
+
+
+def test_the_structure_of_xml_splits_and_tags_beside_prose_do_not():
+    xml = Rules(xml=True, blocks=frozenset(), keep=frozenset({"x"}), fold=False)
+    source = "<doc><title>A <i>big</i> day</title><par>One <x>two</x>.</par><par>Three</par></doc>"
+    assert outline(source, xml) == {"doc", "title", "par"}
+    split = Rules(xml=True, blocks=outline(source, xml), keep=xml.keep)
+    assert texts_of(source, split) == ["A big day", "One two.", "Three"]
+    assert outline("Press <b>ok</b> now", xml) == set()
+
+
+# where pieces are
+
+
+def test_pieces_of_sentencepiece_and_of_subwords_are_found_in_their_text():
+    text = "Großes  Haus — ½ Don't well-known &"
+    pieces = ["▁Gro", "ß", "es", "▁Haus", "<unk>", "▁1⁄2", "▁Don", "'", "t", "well", "@-@", "known", "&amp;"]
+    found = [text[place[0] : place[1]] if place else None for place in locate(text, pieces)]
+    assert found == ["Gro", "ß", "es", "Haus", None, "½", "Don", "'", "t", "well", "-", "known", "&"]
+    assert locate("abc", ["ab@@", "c"]) == [(0, 2), (2, 3)]
+
+
+def test_a_sentence_without_letters_is_skipped():
+    text = "🎉" * 200 + " Gut"
+    assert locate(text, ["▁Gut"]) == [(201, 204)]
+
+
+# carrying over
+
+
+def aligned(source, target, matrix):
+    """A result whose pieces are words."""
+    rows = np.pad(np.asarray(matrix, np.float32), ((0, 1), (0, 1)))
+    rows[-1, -1] = 1
+    mark = ["▁" + word for word in source], ["▁" + word for word in target]
+    alignment = Alignment([*mark[0], "</s>"], [*mark[1], "</s>"], rows)
+    return TextResult(" ".join(target), alignment=[alignment])
+
+
+WORDS = ["ba", "ce", "di", "fo", "gu", "ha", "je", "ki"]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.permutations(range(8)), st.data())
+def test_with_a_sharp_alignment_every_word_takes_its_format_along(order, data):
+    source = [word + "x" for word in WORDS]
+    target = [WORDS[i] + "y" for i in order]
+    bold = data.draw(st.sets(st.integers(0, 7), max_size=4))
+    html = " ".join(f"<b id={i}>{word}</b>" if i in bold else word for i, word in enumerate(source))
+    page = read_html(html)
+    matrix = np.eye(8)[list(order)] * 0.9 + 0.1 / 8
+    (segment,) = page.segments
+    answer = page.join([project(segment, aligned(source, target, matrix))])
+    wanted = [f"<b id={i}>{WORDS[i]}y</b>" if i in bold else f"{WORDS[i]}y" for i in order]
+    assert answer == " ".join(wanted)
+
+
+@st.composite
+def translated(draw):
+    page = read_html(draw(MARKUP))
+    target = draw(st.lists(st.sampled_from(["one", "two", ".", "&", "x", "eins"]), max_size=8))
+    return page, target, draw(st.integers(0, 2**32 - 1))
+
+
+@settings(max_examples=300, deadline=None)
+@given(translated())
+def test_whatever_the_attention_says_each_tag_is_there_once_and_nests(case):
+    page, target, seed = case
+    generator, done = np.random.default_rng(seed), []
+    for segment in page.segments:
+        source = segment.text.split()
+        matrix = generator.dirichlet(np.ones(max(1, len(source))), len(target))
+        done.append(project(segment, aligned(source, target, matrix[:, : len(source)])))
+    answer = page.join(done)
+    assert sorted(TAG.findall(answer)) == sorted(TAG.findall(page.join(page.segments)))
+    again = read_html(answer)
+    assert answer == again.join(again.segments)
+    for old, new in zip(page.segments, done, strict=True):
+        order = []
+        for kind, value in weave(new):
+            if kind == "begin":
+                order.append(value)
+            elif kind == "end":
+                assert order.pop() == value
+        kept = [old.text[s.begin : s.end] for s in old.spans if s.kept]
+        assert [new.text[s.begin : s.end] for s in new.spans if s.kept] == kept
+
+
+def test_what_must_stay_is_put_back_where_the_model_garbled_it():
+    segment = Segment("call foo() now", (Span(5, 10, kept=True),))
+    matrix = [[0.9, 0.05, 0.05], [0.1, 0.8, 0.1], [0, 0, 1]]
+    result = aligned(["call", "foo()", "now"], ["rufe", "fuh", "jetzt"], matrix)
+    assert project(segment, result).text == "rufe foo() jetzt"
+    assert project(segment, TextResult("")).text == "foo()"
+
+
+def test_tags_inside_of_an_address_stay_in_their_places():
+    page = read_html("see <a href=u><i>https://</i>example.org/<wbr>a</a> twice")
+    (segment,) = page.segments
+    matrix = np.full((3, 3), 1 / 3)
+    result = aligned(segment.text.split(), ["zweimal", "https://example.org/a", "siehe"], matrix)
+    assert page.join([project(segment, result)]) == (
+        "zweimal <a href=u><i>https://</i>example.org/<wbr>a</a> siehe"
+    )
+
+
+def test_formats_go_through_a_third_language():
+    segment = read_html("eins <b>zwei</b> drei").segments[0]
+    first = aligned(["eins", "zwei", "drei"], ["two", "three", "one"], np.eye(3)[[1, 2, 0]])
+    second = aligned(["two", "three", "one"], ["trois", "un", "deux"], np.eye(3)[[1, 2, 0]])
+    result = TextResult(second.text, alignment=second.alignment, via=first)
+    (span,) = project(segment, result).spans
+    assert result.text[span.begin : span.end] == "deux"
+
+
+def test_white_space_around_what_stays_is_the_translations():
+    segment = Segment("ich sah foo() gestern", (Span(8, 13, kept=True),))
+    result = aligned(["ich", "sah", "foo()", "gestern"], ["I", "saw", "foo()."], np.eye(4)[:3])
+    assert project(segment, result).text == "I saw foo()."
+
+
+async def test_the_shipped_model_moves_formats_with_their_words():
+    if not (MODELS / "tatoeba-de-en").is_dir():
+        pytest.skip("models/tatoeba-de-en is not there")
+    service = Service.open([MODELS / "tatoeba-de-en"], ServiceSettings(lanes=((5, 4),), verify=False))
+    service.start()
+    try:
+        page = read_html(
+            "<p>Ich habe gestern das <b>rote Auto</b> meines <i>Bruders</i> gewaschen.</p>"
+            "<p>Ich habe <code>f(<b>x</b>)</code> gesehen.</p>"
+        )
+        house, models = House(service, Settings(), Metrics()), ["tatoeba-de-en"] * 2
+        done, results = await run_segments(house, page.segments, models, TextOptions(), math.inf)
+    finally:
+        service.stop(drain=False, timeout=10)
+    answer = page.join(done)
+    assert unescape(TAG.sub("", answer)) == "".join(result.text for result in results)
+    assert "<b>red car</b>" in answer
+    assert "<i>brother" in answer
+    assert answer.count("<code>f(<b>x</b>)</code>") == 1

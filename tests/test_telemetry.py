@@ -1,0 +1,245 @@
+"""Request ids, outcomes, JSON logs and traces, as they leave the process."""
+
+import gzip
+import json
+import re
+import sys
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.api import ConfigError, ExecutorFailed
+from server.notes import HEADER, note_of
+from server.tracing import Tracing
+from tests.served import server, until
+from tests.test_server_process import GERMAN, SLOW, process
+
+PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+@pytest.fixture(scope="module")
+def place():
+    with server() as found:
+        yield found
+
+
+def outcomes(client):
+    """Of /translate: {(model, outcome): how many}."""
+    found = re.findall(
+        r'convoy_request_duration_seconds_count\{model="(.*?)",outcome="(.*?)",route="/translate"\} (.*)',
+        client.get("/metrics").text,
+    )
+    return {(model, outcome): float(value) for model, outcome, value in found}
+
+
+# request ids
+
+
+def test_a_request_id_comes_back_and_without_one_there_is_a_new_one(place):
+    client = place[0]
+    for answer in (
+        client.post("/translate", json=GERMAN, headers={"X-Request-ID": "shop-17/a"}),
+        client.get("/nowhere", headers={"X-Request-ID": "shop-17/a"}),
+        client.options("/translate", headers={"X-Request-ID": "shop-17/a"}),
+    ):
+        assert answer.headers.get_list("x-request-id") == ["shop-17/a"]
+    first, second = (client.get("/health").headers["x-request-id"] for _ in range(2))
+    assert re.fullmatch("[0-9a-f]{32}", first)
+    assert first != second
+
+
+@given(st.binary(max_size=200))
+def test_no_request_id_can_forge_a_line_of_a_log_or_a_header(given_id):
+    id_ = note_of({"type": "http", "headers": [(HEADER.encode(), given_id)]}).id
+    assert re.fullmatch(r"[!-~]{1,128}", id_)
+    assert '"' not in id_
+
+
+# outcomes
+
+
+def test_each_way_a_request_can_end_is_an_outcome_of_its_own(place, monkeypatch):
+    client, house, _ = place
+    before = outcomes(client)
+    client.post("/translate", json=GERMAN)
+    client.post("/translate", json=GERMAN | {"source": "auto"})
+    client.post("/translate", json=GERMAN | {"target": "zz"})
+    client.post("/translate", json=SLOW, headers={"X-Request-Timeout": "0.05"})
+    with pytest.raises(httpx.ReadTimeout):
+        client.post("/translate", json=SLOW, timeout=0.1)
+
+    async def fail(*_):
+        raise ExecutorFailed("no device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(house.service.__class__, "run", fail)
+        client.post("/translate", json=GERMAN)
+    house.draining = True
+    client.post("/translate", json=GERMAN)
+    house.draining = False
+    wanted = {
+        ("toy-de-en", "ok"): 2,
+        ("none", "invalid"): 1,
+        ("none", "late"): 1,
+        ("none", "cancelled"): 1,
+        ("none", "failed"): 1,
+    }
+
+    def grown():
+        return {
+            key: count - before.get(key, 0)
+            for key, count in outcomes(client).items()
+            if count > before.get(key, 0)
+        }
+
+    until(lambda: sum(grown().values()) == 6)
+    assert grown() == wanted
+    # the gate refuses before any route is known
+    assert 'outcome="rejected",route="other"' in client.get("/metrics").text
+
+
+def test_a_client_that_leaves_a_stream_is_a_cancelled_one(place):
+    client = place[0]
+    gone = ("none", "cancelled")
+    before = outcomes(client).get(gone, 0)
+    with client.stream("POST", "/translate", json=SLOW | {"stream": True}) as answer:
+        next(answer.iter_lines())
+    until(lambda: outcomes(client).get(gone, 0) == before + 1)
+
+
+def test_no_request_makes_a_new_series_of_its_own(place):
+    client = place[0]
+
+    def series():
+        return {line.rpartition(" ")[0] for line in client.get("/metrics").text.splitlines()}
+
+    def odd(number):
+        client.request(f"BREW{number}", f"/odd/{number}")
+        client.get(f"/v2/models/m{number}")
+        client.post(f"/models/m{number}/reload")
+        client.post("/translate", json=GERMAN | {"model": f"m{number}", "source": f"x{number}"})
+        client.get("/health", headers={"X-Request-ID": f"id-{number}", "User-Agent": f"agent-{number}"})
+
+    odd(0)
+    odd(1)
+    before = series()
+    for number in range(2, 20):
+        odd(number)
+    assert series() == before
+
+
+def test_counters_of_tokens_agree_with_what_answers_say(place):
+    client = place[0]
+
+    def tokens(kind):
+        text = client.get("/metrics").text
+        (found,) = re.findall(rf'convoy_tokens_total\{{kind="{kind}",model="toy-en-de"\}} (.*)', text)
+        return float(found)
+
+    before = tokens("source"), tokens("target")
+    answer = client.post(
+        "/translate", json={"q": "That is good.", "source": "en", "target": "de", "scores": True}
+    )
+    scores = answer.json()["scores"]
+    until(lambda: tokens("target") > before[1])
+    assert tokens("source") - before[0] == scores["sourceTokens"]
+    assert tokens("target") - before[1] == len(scores["tokenScores"])
+
+
+# logs
+
+
+def test_json_logs_are_an_object_a_line_and_name_the_request():
+    with process(LOG_FORMAT="json", ACCESS_LOG="true", LOG_LEVEL="debug") as (client, running):
+        secret = GERMAN | {"q": "Das ist geheim."}
+        client.post("/translate", json=secret, headers={"X-Request-ID": "order-66"})
+        client.get("/health?q=geheim", headers={"X-Request-ID": "order-67"})
+        running.terminate()
+        written = running.communicate(timeout=60)[1]
+    lines = [json.loads(line) for line in written.splitlines()]
+    assert all({"time", "level", "logger", "message"} <= set(line) for line in lines)
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00", line["time"]) for line in lines)
+    (access,) = [line for line in lines if line.get("request_id") == "order-66"]
+    assert access["logger"] == "uvicorn.access"
+    assert '"POST /translate HTTP/1.1" 200' in access["message"]
+    assert any(line.get("request_id") == "order-67" for line in lines)
+    assert "geheim" not in written
+
+
+def test_text_logs_name_the_request_too():
+    with process(ACCESS_LOG="true") as (client, running):
+        client.get("/health", headers={"X-Request-ID": "order-66"})
+        running.terminate()
+        written = running.communicate(timeout=60)[1]
+    assert re.search(r"INFO uvicorn\.access \[order-66\]: .*GET /health", written)
+
+
+# traces
+
+
+@contextmanager
+def collector():
+    """An OTLP collector over HTTP: (its address, the spans it has been sent)."""
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+    spans = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            assert self.path == "/v1/traces"
+            if self.headers.get("Content-Encoding") == "gzip":
+                body = gzip.decompress(body)
+            for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
+                for scope in resource.scope_spans:
+                    spans.extend(scope.spans)
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    listening = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=listening.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listening.server_port}", spans
+    finally:
+        listening.shutdown()
+        thread.join()
+        listening.server_close()
+
+
+def test_traces_show_where_the_time_went_and_go_on_with_the_callers_trace():
+    pytest.importorskip("opentelemetry.proto", reason="needs the extra otel")
+    with collector() as (address, spans):
+        with server(traces=address) as (client, _, _):
+            headers = {"traceparent": PARENT, "X-Request-ID": "order-66"}
+            client.post("/translate", json=GERMAN, headers=headers)
+        # closing the server sends what is left
+        (root,) = [span for span in spans if span.trace_id.hex() == PARENT.split("-")[1] and span.kind == 2]
+        stages = [span for span in spans if span.parent_span_id == root.span_id]
+        known = {entry.key: entry.value for entry in root.attributes}
+    assert root.parent_span_id.hex() == PARENT.split("-")[2]
+    assert root.name == "POST /translate"
+    assert known["convoy.request_id"].string_value == "order-66"
+    assert known["http.response.status_code"].int_value == 200
+    assert [span.name for span in stages] == ["queue", "encode", "decode"]
+    moments = [root.start_time_unix_nano]
+    for span in stages:
+        moments += [span.start_time_unix_nano, span.end_time_unix_nano]
+    moments.append(root.end_time_unix_nano)
+    assert moments[2] == moments[3]
+    assert moments[4] == moments[5]
+    assert moments == sorted(moments)
+
+
+def test_traces_without_the_extra_name_the_remedy(monkeypatch):
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
+    with pytest.raises(ConfigError, match=r"pip install 'convoy-server\[otel\]'"):
+        Tracing.to("http://localhost:4318")
