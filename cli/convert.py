@@ -10,12 +10,15 @@ import typer
 
 from engine.errors import InvalidRequest
 
-FORMATS: Final = ("fairseq",)
+FORMATS: Final = ("fairseq", "marian")
 
 
 def convert(
-    kind: Annotated[str, typer.Argument(metavar="FORMAT", help="fairseq (0.6 to 0.12).")],
-    folder: Annotated[Path, typer.Argument(help="Checkpoint, dictionaries and BPE codes.")],
+    kind: Annotated[
+        str,
+        typer.Argument(metavar="FORMAT", help="fairseq (0.6 to 0.12) or marian (OPUS-MT, either layout)."),
+    ],
+    folder: Annotated[Path, typer.Argument(help="The model's files: weights, vocabularies, text models.")],
     out: Annotated[Path, typer.Argument(help="The bundle folder to write.")],
     name: Annotated[str | None, typer.Option(help="Of the model; else that of OUT.")] = None,
     task: Annotated[str | None, typer.Option(help="translate, summarize, ...; else by the model.")] = None,
@@ -46,27 +49,46 @@ def convert(
     """Import a checkpoint as a bundle, without running anything it holds (needs the extra `torch`)."""
     if kind not in FORMATS:
         raise InvalidRequest(f"can't convert {kind!r}; known formats are {', '.join(FORMATS)}")
-    from export.fairseq import Settings
-    from export.fairseq import convert as load
+    from export import fairseq, marian
     from export.onnx import add_graphs
 
-    settings = Settings(
-        name=name,
-        task=task,
-        checkpoints=tuple(name for given in checkpoint or () for name in _names(folder, given)),
-        average=average,
-        dictionaries=dictionaries,
-        source=source,
-        target=target,
-        normalize=normalize,
-        aggressive=aggressive,
-        escape=escape,
-        lowercase=lowercase,
-        pretokenized=pretokenized,
-        unk_dictionary=unk_dictionary,
-        half=half,
-    )
-    bundle = load(folder, out, settings, overwrite=overwrite)
+    names = tuple(name for given in checkpoint or () for name in _names(folder, given))
+    if kind == "marian":
+        foreign = {
+            "--task": task,
+            "--average": average or None,
+            "--dictionaries": dictionaries,
+            "--normalize": normalize if normalize != "en" else None,
+            "--aggressive": aggressive,
+            "--escape": escape,
+            "--lowercase": lowercase,
+            "--pretokenized": pretokenized,
+            "--unk-dictionary": unk_dictionary,
+            "--checkpoint (several)": names if len(names) > 1 else None,
+        }
+        wrong = [flag for flag, value in foreign.items() if value is not None]
+        if wrong:
+            raise InvalidRequest(f"{', '.join(wrong)}: of fairseq's models only; leave it out")
+        known = marian.Settings(name, source, target, names[0] if names else None, half)
+        bundle = marian.convert(folder, out, known, overwrite=overwrite)
+    else:
+        settings = fairseq.Settings(
+            name=name,
+            task=task,
+            checkpoints=names,
+            average=average,
+            dictionaries=dictionaries,
+            source=source,
+            target=target,
+            normalize=normalize,
+            aggressive=aggressive,
+            escape=escape,
+            lowercase=lowercase,
+            pretokenized=pretokenized,
+            unk_dictionary=unk_dictionary,
+            half=half,
+        )
+        bundle = fairseq.convert(folder, out, settings, overwrite=overwrite)
     if onnx:
         bundle = add_graphs(bundle)
     typer.echo(f"{out}: {bundle.name}, {len(bundle.files())} files; next: convoy inspect {out}")

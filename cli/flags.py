@@ -27,6 +27,7 @@ HELP: Final = {
     "length_penalty": "Scores divide by length ** penalty.",
     "normalize_scores": "Divide scores by the length at all.",
     "length_normalization": "power: length ** penalty; wu: ((5 + length) / 6) ** penalty.",
+    "beam_rule": "fairseq: 2 x beam-size candidates a step; marian: each answer found narrows the beam.",
     "word_reward": "Added to the score for each target token: longer targets; negative: shorter ones.",
     "coverage_penalty": "Weight of source words that got little attention (Wu et al. 2016); 0: off.",
     "stepwise_penalty": "Candidates of each step compete by coverage too, not at the end only.",

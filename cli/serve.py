@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
@@ -10,21 +12,27 @@ import typer
 from cli.flags import extend, given
 from engine.errors import InvalidRequest
 
-SECRET: Final = frozenset({"api_keys", "metrics_auth_token", "docs_auth_token", "admin_token"})  # never repeated
+# never repeated in an error
+SECRET: Final = frozenset({"api_keys", "metrics_auth_token", "docs_auth_token", "admin_token"})
 
 
 def serve(**flags: Any) -> None:
     """Serve models over HTTP until SIGTERM or Ctrl-C; accepted requests are finished first.
 
-    Several --models have ":" between them.
+    Repeat --models for several, or put ":" between them.
     """
     from pydantic import ValidationError
 
     from server.app import serve as run
     from server.settings import Settings
 
+    values = given(flags)
+    if values.get("models"):
+        values["models"] = os.pathsep.join(map(str, values["models"]))
+    else:
+        values.pop("models", None)  # typer's empty list: not given
     try:
-        settings = Settings(**given(flags))
+        settings = Settings(**values)
     except ValidationError as error:
         raise InvalidRequest("; ".join(map(_fault, error.errors()))) from None
     raise typer.Exit(run(settings))
@@ -41,7 +49,8 @@ def build() -> Callable[..., None]:
             envvar=f"CONVOY_{name.upper()}",
             show_default=False,
         )
-        flags[name] = Annotated[(bool if field.annotation is bool else str) | None, option]
+        kind = list[Path] if name == "models" else bool if field.annotation is bool else str
+        flags[name] = Annotated[kind | None, option]
     return extend(serve, flags)
 
 

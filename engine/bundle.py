@@ -327,6 +327,7 @@ def _fits(value: Any, kind: str) -> bool:
         "int": (int,),
         "float": (int, float),
         "bool": (bool,),
+        "str": (str,),
         "int | None": (int, type(None)),
     }
     return type(value) in allowed[kind]

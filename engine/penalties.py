@@ -14,6 +14,7 @@ import numpy as np
 from engine.types import DecodeOptions
 
 WU: Final = "wu"
+MARIAN: Final = "marian"
 UNSEEN: Final = 1e-10  # attention that counts as none: its logarithm is finite
 
 
@@ -45,7 +46,8 @@ def score(cumulative: float, length: int, options: DecodeOptions, uncovered: flo
 
     uncovered: of the function of that name.
     """
-    total = cumulative + options.word_reward * (length - 1)
+    words = length if options.beam_rule == MARIAN else length - 1  # Marian's word penalty counts the end too
+    total = cumulative + options.word_reward * words
     with np.errstate(all="ignore"):  # an absurd penalty gives an absurd, finite score
         wu = np.asarray(options.length_normalization == WU)
         power = np.float64(exponent(options))

@@ -24,6 +24,7 @@ BOUNDED: Final = frozenset(
         "n_best",
         "length_penalty",
         "length_normalization",
+        "beam_rule",
         "normalize_scores",
         "min_length",
         "min_length_a",

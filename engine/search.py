@@ -68,7 +68,10 @@ class BeamSearch:
         state.temperature[slot] = min(max(options.temperature, 1 / HUGE), HUGE)
         penalty = options.unk_penalty
         state.unk_penalty[slot] = penalty if penalty == math.inf else min(max(penalty, -HUGE), HUGE)
-        state.word_reward[slot] = min(max(options.word_reward, -HUGE), HUGE)
+        narrowing = options.beam_rule == penalties.MARIAN
+        state.narrowing[slot] = narrowing
+        # words compete by it at each step; Marian's counts in the end only
+        state.word_reward[slot] = 0.0 if narrowing else min(max(options.word_reward, -HUGE), HUGE)
         state.exponent[slot] = min(max(penalties.exponent(options), -HUGE), HUGE)
         state.wu[slot] = options.length_normalization == penalties.WU
         state.coverage[slot] = min(options.coverage_penalty, HUGE)
@@ -123,12 +126,13 @@ class BeamSearch:
         live = ~state.done[:n]
         ends = (found.tokens == self.eos) & (found.scores > NEG)
         # an end of sentence counts only among the first `width` candidates (REFERENCE.md 6 item 6); diverse
-        # groups have no candidates to spare, so each finished hypothesis takes the last place away
-        diverse = state.groups[:n] > 1
-        room = state.width[:n] - xp.where(diverse, state.kept_count[:n], 0)
+        # groups and Marian have no candidates to spare, so each finished hypothesis takes the last place away
+        diverse, narrowing = state.groups[:n] > 1, state.narrowing[:n]
+        room = state.width[:n] - xp.where(diverse | narrowing, state.kept_count[:n], 0)
         counts = ends & (self._ranks < room[:, None]) & live[:, None]
         if not self._tight or bool(xp.any(counts)):
             self._keep(found, counts, missing, n)
+        ends = ends | (narrowing[:, None] & (self._ranks >= room[:, None]))
         self._continue(found, self._order(ends, room, diverse, n), ends & ~diverse[:, None], n)
         if attended is not None:
             parents = xp.broadcast_to(state.parents[:n, :, None], attended.shape)

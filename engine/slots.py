@@ -41,6 +41,7 @@ class State:
     wu: Any
     coverage: Any  # weight of the coverage penalty
     stepwise: Any
+    narrowing: Any  # whether each finished hypothesis narrows the beam, as Marian's do
     words: Any  # source positions but end-of-sentence
     attended: Any  # [slots, B, source]: attention each source position has received
     kept_coverage: Any  # [slots, B]: what the hypotheses of the pool left uncovered
@@ -103,6 +104,7 @@ def blank(xp: Any, executor: Executor, columns: int) -> State:
         wu=flag(),
         coverage=real(),
         stepwise=flag(),
+        narrowing=flag(),
         words=whole(),
         attended=real(beams, executor.limits.source),
         kept_coverage=real(beams),

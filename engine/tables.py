@@ -13,14 +13,13 @@ def sinusoids(rows: int, dim: int, zero_row: int | None, paper: bool = False) ->
     of large angles is part of the result. paper: frequencies 10000 ** (-2i / dim) (Vaswani et al. 2017, 3.5)
     in double precision, as `transformers` computes them for Marian's models; else fairseq's and Marian's own.
     """
-    if paper:
-        angles = np.arange(rows)[:, None] / np.power(10000.0, 2 * np.arange((dim + 1) // 2) / dim)
-        sines, cosines = np.sin(angles), np.cos(angles[:, : dim // 2])
-        return np.concatenate([sines, cosines], axis=1).astype(np.float32)
     half = dim // 2
-    step = np.log(10000.0) / max(half - 1, 1)
-    frequencies = np.exp(np.arange(half, dtype=np.float32) * np.float32(-step))
-    angles = np.arange(rows, dtype=np.float32)[:, None] * frequencies[None]
+    if paper:
+        angles = np.arange(rows)[:, None] * np.power(10000.0, -2 * np.arange(half) / dim)
+    else:
+        step = np.log(10000.0) / max(half - 1, 1)
+        frequencies = np.exp(np.arange(half, dtype=np.float32) * np.float32(-step))
+        angles = np.arange(rows, dtype=np.float32)[:, None] * frequencies[None]
     table = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
     if dim % 2:
         table = np.concatenate([table, np.zeros((rows, 1), np.float32)], axis=1)

@@ -48,6 +48,9 @@ class DecodeOptions:
         0.0  # added to the score for each token but end-of-sentence; Marian's word penalty, negated
     )
     coverage_penalty: float = 0.0  # weight of the source words that got little attention (Wu et al. 2016)
+    beam_rule: str = (
+        "fairseq"  # fairseq: 2 * beam_size candidates a step | marian: each answer found narrows the beam
+    )
     stepwise_penalty: bool = (
         False  # candidates of each step compete by length and coverage too, not at the end only
     )
@@ -101,6 +104,11 @@ class DecodeOptions:
             (
                 self.length_normalization not in ("power", "wu"),
                 "length_normalization must be 'power' or 'wu'",
+            ),
+            (self.beam_rule not in ("fairseq", "marian"), "beam_rule must be 'fairseq' or 'marian'"),
+            (
+                self.beam_rule == "marian" and not self._plain,
+                "beam_rule 'marian' is of beam search without sampling or diverse_groups",
             ),
             # more would drown the log-probabilities, which are summed in single precision
             (not -100 <= self.word_reward <= 100, "word_reward must be between -100 and 100"),

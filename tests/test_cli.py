@@ -19,7 +19,7 @@ from cli.flags import HELP, LEFT_OUT
 from cli.main import COMMANDS, app
 from cli.remote import DOCUMENTS
 from engine.types import DecodeOptions
-from server.documents import READERS
+from documents import READERS
 from server.keys import KeyRing
 from server.settings import Settings
 from tests.served import bundles, server
@@ -127,7 +127,7 @@ def test_inspect_refuses_a_bundle_whose_weights_were_changed(bundle, tmp_path, c
 
 
 def test_convert_refuses_a_format_it_does_not_know(capsys, tmp_path):
-    code, message = failure(capsys, "convert", "marian", GOLDEN, tmp_path / "out")
+    code, message = failure(capsys, "convert", "opennmt", GOLDEN, tmp_path / "out")
     assert code == 2
     assert "fairseq" in message
 

@@ -16,8 +16,8 @@ from lxml import etree
 from markdown_it import MarkdownIt
 
 from engine.api import InvalidRequest, Overloaded, TooLarge
-from server.documents import READERS, read_document
-from server.documents.subtitles import wrapped
+from documents import READERS, read_document
+from documents.subtitles import wrapped
 from server.store import Store, safe, translated_name
 from tests.served import server, until
 

@@ -15,8 +15,8 @@ from engine.text.tokenizer import open_tokenizer
 from engine.types import DecodeOptions, Request, Result
 from export.onnx import add_graphs
 from tests.golden_fixtures import fixture, imported, parameters, real_golden
+from tests.models import BACKENDS
 
-BACKENDS = ["onnx", "torch"]
 RENAMED = {
     "beam_size": "beam_size",
     "min_len": "min_length",
@@ -34,7 +34,7 @@ RENAMED = {
 @cache
 def lane(name: str, backend: str, beams: int) -> Lane:
     bundle = imported(name)
-    if backend == "onnx" and not any(f.startswith("onnx/") for f in bundle.files()):
+    if backend != "torch" and not any(f.startswith("onnx/") for f in bundle.files()):
         bundle = add_graphs(bundle)
     placement = Placement(backend=backend, threads=1, lanes=((beams, 16),))
     return Lane(open_executors(bundle, placement)[0], lambda request, outcome: request.reply(outcome))
@@ -85,7 +85,7 @@ KINDS = (
 
 def settings_of(name: str, backend: str) -> dict:
     found = fixture(name).golden["settings"]
-    return {k: v for k, v in found.items() if k != "b5_prefix_eos" and (backend == "onnx" or k in KINDS)}
+    return {k: v for k, v in found.items() if k != "b5_prefix_eos" and (backend != "torch" or k in KINDS)}
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.api import Alignment, Service, ServiceSettings, TextOptions, TextResult
-from server.align import locate
+from documents.align import locate
 from server.house import House
-from server.html import HTML, Rules, outline, read_html
+from documents.html import HTML, Rules, outline, read_html
 from server.metrics import Metrics
-from server.projection import project
+from documents.projection import project
 from server.settings import Settings
-from server.spans import Segment, Span, weave
+from documents.spans import Segment, Span, weave
 from server.translation import run_segments
 
 MODELS = Path(__file__).parents[1] / "models"

@@ -7,7 +7,7 @@ is made of and in which form; int8 weights are quantised here, when the session 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,13 +23,10 @@ from engine.errors import BundleError
 from engine.executor import StepInput, TopK
 from engine.executors.memory import EncoderBatch
 from engine.executors.slots import Arrays, SlotExecutor
-from engine.native import pack
+from engine.initializers import METADATA, initializer
 from engine.specs import SOURCE, MemorySpec, StateSpec
-from engine.tables import sinusoids, timing
 
 Array = NDArray[np.float32]
-# constants that a graph names by what makes them
-TABLES: Final[dict[str, Callable[..., Array]]] = {"sinusoids": sinusoids, "timing": timing}
 # fusions whose kernels are slower than what they replace (docs/benchmarks.md, "What paid")
 SLOWER: Final = ("SkipLayerNormFusion",)
 # inputs of every step graph, beside memory and state
@@ -86,7 +83,7 @@ class Initializers(dict[str, Array]):
     def add(self, recipes: Mapping[str, Mapping[str, Any]]) -> None:
         for label, recipe in recipes.items():
             if label not in self:
-                self[label] = _initializer(recipe, self.weights)
+                self[label] = initializer(recipe, self.weights)
 
 
 def _options(threads: int | None, operators: Path | None) -> ort.SessionOptions:
@@ -103,7 +100,7 @@ def _options(threads: int | None, operators: Path | None) -> ort.SessionOptions:
 
 def _session(graph: bytes, initializers: Initializers, options: ort.SessionOptions) -> ort.InferenceSession:
     try:
-        recipes = json.loads(_metadata(graph)["convoy.initializers"])
+        recipes = json.loads(_metadata(graph)[METADATA])
     except (KeyError, ValueError) as error:
         raise BundleError(f"not a graph of this version ({error}); run: convoy export BUNDLE") from None
     initializers.add(recipes)
@@ -158,27 +155,6 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         at, shift = at + 1, shift + 7
         if byte < 128:
             return value, at
-
-
-def _initializer(recipe: Mapping[str, Any], weights: Mapping[str, Array]) -> NDArray[Any]:
-    for kind, make in TABLES.items():
-        if kind in recipe:
-            return make(*recipe[kind])
-    name, form = recipe["tensor"], recipe["form"]
-    if name not in weights:
-        raise BundleError(f"the graph needs {name!r}, which model.safetensors lacks; run: convoy export")
-    weight = np.asarray(weights[name], np.float32)
-    if form == "plain":
-        return np.ascontiguousarray(weight)
-    if form == "transposed":
-        return np.ascontiguousarray(weight.T)
-    scales: Array = np.maximum(np.abs(weight).max(axis=1), np.float32(1e-30)) / np.float32(127)
-    if form == "scales":
-        return scales
-    if form in ("quantized", "packed"):
-        whole = np.ascontiguousarray(np.rint(weight / scales[:, None]).astype(np.int8).T)
-        return whole if form == "quantized" else pack(whole)
-    raise BundleError(f"the graph asks for {form!r} weights, unknown to this version; upgrade Convoy")
 
 
 def _memory(step: ort.InferenceSession) -> list[MemorySpec]:

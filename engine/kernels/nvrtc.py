@@ -26,7 +26,7 @@ REMEDY: Final = "install it: pip install 'nvidia-cuda-nvrtc~=13.0.0'"
 
 
 class Compiler:
-    """NVRTC with a folder for what it made; None keeps nothing. Raises ConfigError where there is no NVRTC."""
+    """NVRTC with a folder for what it made; None keeps nothing. Raises ConfigError where NVRTC is absent."""
 
     def __init__(self, cache: Path | None = None) -> None:
         self.cache, self._nvrtc = cache, _load()
@@ -40,15 +40,17 @@ class Compiler:
         self.architectures = tuple(sorted(known))  # such as 90
 
     def target(self, capability: tuple[int, int]) -> str:
-        """What to compile for a device of this compute capability: its own machine code, or the newest portable
-        code before it. Raises ConfigError for a device that is too old."""
+        """What to compile for a device of this compute capability: its own machine code, or the newest
+        portable code before it. Raises ConfigError for a device that is too old."""
         own = capability[0] * 10 + capability[1]
         if own in self.architectures:
             return f"sm_{own}"
         older = [a for a in self.architectures if a < own]
         if not older:
             name, oldest = f"sm_{own}", f"sm_{self.architectures[0]}"
-            raise ConfigError(f"NVRTC {self.version} knows no {name}, only {oldest} and later: take another GPU")
+            raise ConfigError(
+                f"NVRTC {self.version} knows no {name}, only {oldest} and later: take another GPU"
+            )
         return f"compute_{older[-1]}"
 
     def compile(self, file: str, defines: Mapping[str, str], target: str) -> bytes:
@@ -57,10 +59,16 @@ class Compiler:
         Raises ConfigError with NVRTC's own words when it refuses.
         """
         source, header = (HERE / file).read_bytes(), (HERE / HEADER).read_bytes()
-        options = [*STANDARD, f"--gpu-architecture={target}", *(f"-D{k}={v}" for k, v in sorted(defines.items()))]
+        options = [
+            *STANDARD,
+            f"--gpu-architecture={target}",
+            *(f"-D{k}={v}" for k, v in sorted(defines.items())),
+        ]
         parts = [source, header, " ".join(options).encode(), repr(self.version).encode()]
         digest = hashlib.sha256(b"\0".join(hashlib.sha256(p).digest() for p in parts)).hexdigest()
-        kept = self.cache / f"{digest}.{'cubin' if target.startswith('sm_') else 'ptx'}" if self.cache else None
+        kept = (
+            self.cache / f"{digest}.{'cubin' if target.startswith('sm_') else 'ptx'}" if self.cache else None
+        )
         if kept is not None and kept.is_file():
             return kept.read_bytes()
         made = self._compiled(file, source, header, options)
@@ -71,9 +79,7 @@ class Compiler:
     def _compiled(self, file: str, source: bytes, header: bytes, options: list[str]) -> bytes:
         nvrtc, program = self._nvrtc, ctypes.c_void_p()
         headers, names = (ctypes.c_char_p * 1)(header), (ctypes.c_char_p * 1)(HEADER.encode())
-        self._check(
-            nvrtc.nvrtcCreateProgram(ctypes.byref(program), source, file.encode(), 1, headers, names)
-        )
+        self._check(nvrtc.nvrtcCreateProgram(ctypes.byref(program), source, file.encode(), 1, headers, names))
         try:
             given = (ctypes.c_char_p * len(options))(*(o.encode() for o in options))
             if nvrtc.nvrtcCompileProgram(program, len(options), given):
@@ -109,16 +115,17 @@ def _load() -> ctypes.CDLL:
     for name in names:
         try:
             library = ctypes.CDLL(name)
-            for part in Path(name).parent.glob("libnvrtc-builtins.so.*"):
-                ctypes.CDLL(str(part))  # else NVRTC looks for it on the system's paths only
-            return library
         except OSError:
             continue
+        for part in Path(name).parent.glob("libnvrtc-builtins.so.*"):
+            ctypes.CDLL(str(part))  # else NVRTC looks for it on the system's paths only
+        return library
     raise ConfigError(f"NVRTC, the compiler of the CUDA kernels, is not there; {REMEDY}")
 
 
 def _keep(path: Path, data: bytes) -> None:
-    """Write atomically: other processes see all of it or nothing. A folder that can't be written is no error."""
+    """Write atomically: other processes see all of it or nothing. A folder that can't be written is no
+    error."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as out:

@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 
 from engine.bundle import Bundle
 from engine.errors import BundleError
-from engine.text import fairseq, pieces
+from engine.text import fairseq, marian, pieces
 
 
 class Tokenizer(Protocol):
@@ -48,6 +48,7 @@ class Tokenizer(Protocol):
 KINDS: Final[dict[str, Callable[[Bundle], Tokenizer]]] = {
     "sentencepiece": pieces.open_pieces,
     "fairseq": fairseq.open_fairseq,
+    "marian": marian.open_marian,
 }
 
 

@@ -1,0 +1,45 @@
+// Residual connection and layer norm: sum = x + residual, y = norm(sum) * gain + bias.
+//
+// Grid (rows), block of whole warps. A row stays in shared memory [dim], so it is read once; mean and variance
+// take a pass each, which is exact where the mean is far from zero.
+#include "common.cuh"
+
+extern "C" __global__ void add_norm(const Element* __restrict__ x,         // [rows, dim]
+                                    const Element* __restrict__ residual,  // [rows, dim], or null: none
+                                    const Element* __restrict__ gain,      // [dim]
+                                    const Element* __restrict__ bias,      // [dim]
+                                    int dim, float epsilon,
+                                    Element* __restrict__ sum,  // [rows, dim], or null: not wanted
+                                    Element* __restrict__ y) {  // [rows, dim]
+  CONVOY_SHARED(float, row);
+  __shared__ float room[WARP];
+  const Index begin = static_cast<Index>(blockIdx.x) * dim;
+  const int step = blockDim.x * VECTOR;
+  float total = 0;
+  for (int at = threadIdx.x * VECTOR; at < dim; at += step) {
+    float value[VECTOR], other[VECTOR] = {};
+    load(x + begin + at, value);
+    if (residual != nullptr) load(residual + begin + at, other);
+#pragma unroll
+    for (int i = 0; i < VECTOR; i++) {
+      value[i] += other[i];
+      total += value[i];
+      row[at + i] = value[i];  // read by the thread that wrote it, so nobody waits
+    }
+    if (sum != nullptr) store(value, sum + begin + at);
+  }
+  const float mean = block_sum(total, room) / static_cast<float>(dim);
+  float squares = 0;
+  for (int at = threadIdx.x * VECTOR; at < dim; at += step)
+#pragma unroll
+    for (int i = 0; i < VECTOR; i++) squares += (row[at + i] - mean) * (row[at + i] - mean);
+  const float scale = rsqrtf(block_sum(squares, room) / static_cast<float>(dim) + epsilon);
+  for (int at = threadIdx.x * VECTOR; at < dim; at += step) {
+    float g[VECTOR], b[VECTOR];
+    load(gain + at, g);
+    load(bias + at, b);
+#pragma unroll
+    for (int i = 0; i < VECTOR; i++) g[i] = (row[at + i] - mean) * scale * g[i] + b[i];
+    store(g, y + begin + at);
+  }
+}

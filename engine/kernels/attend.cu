@@ -1,0 +1,120 @@
+// Cross-attention of a decoding step: the beams of a slot attend to the memory that they share.
+//   weights = softmax(q . keys + mask), context = weights . values, for each head
+// Reference: reference.attend.
+//
+// Grid (heads, groups of BEAMS beams, slots), block of WARPS warps. Keys and values are read once for a group.
+// Both products split what they sum over among the warps, and the columns of the result among the lanes, whatever
+// the length of the source. A sum's order then depends on nothing but the source's own tokens, so a context is
+// the same bit for bit however far the memory is padded. What the mask hides at the end is not even read.
+#include "common.cuh"
+
+constexpr int BEAMS = 8, WARPS = 4, LANES = WARP * VECTOR;
+
+// sums[beam][lane's columns], over this warp's part of the rows 0..rows-1 of right [rows, columns], then over the
+// warps; `finish` gets each sum once. left [BEAMS, stride] is shared memory, as is parts [WARPS, BEAMS, LANES].
+template <typename Finish>
+__device__ __forceinline__ void product(const float* left, int stride, const Element* right, int rows, int columns,
+                                        int until, float* parts, Finish finish) {
+  const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+  for (int begin = 0; begin < until; begin += LANES) {
+    float sums[BEAMS][VECTOR] = {};
+    const int column = begin + lane * VECTOR;
+    if (column < until) {
+#pragma unroll 4
+      for (int row = warp; row < rows; row += WARPS) {
+        float values[VECTOR];
+        load(right + static_cast<Index>(row) * columns + column, values);
+#pragma unroll
+        for (int beam = 0; beam < BEAMS; beam++)
+#pragma unroll
+          for (int i = 0; i < VECTOR; i++) sums[beam][i] += left[beam * stride + row] * values[i];
+      }
+    }
+#pragma unroll
+    for (int beam = 0; beam < BEAMS; beam++)
+#pragma unroll
+      for (int i = 0; i < VECTOR; i++)
+        parts[(warp * BEAMS + beam) * LANES + lane * VECTOR + i] = sums[beam][i];
+    __syncthreads();
+    for (int at = threadIdx.x; at < BEAMS * LANES; at += WARPS * WARP) {
+      if (begin + at % LANES >= until) continue;
+      float sum = 0;
+#pragma unroll
+      for (int w = 0; w < WARPS; w++) sum += parts[w * BEAMS * LANES + at];
+      finish(at / LANES, begin + at % LANES, sum);
+    }
+    __syncthreads();
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(WARPS* WARP)
+    attend(const Element* __restrict__ q,       // [slots, beams, heads * width], scaled
+           const Element* __restrict__ keys,    // [slots, heads, width, source]
+           const Element* __restrict__ values,  // [slots, heads, source, width]
+           const float* __restrict__ mask,      // [slots, source], 0 or -inf
+           int beams, int heads, int width, int source, Element* __restrict__ context,  // as q
+           float* __restrict__ weights) {       // [slots, heads, beams, source], or null: not wanted
+  CONVOY_SHARED(float, shared);
+  float* logits = shared;                    // [BEAMS, source]
+  float* queries = logits + BEAMS * source;  // [BEAMS, width]
+  float* parts = queries + BEAMS * width;    // [WARPS, BEAMS, LANES]
+  __shared__ int lengths[WARPS];
+  const int head = blockIdx.x, first = blockIdx.y * BEAMS, slot = blockIdx.z;
+  const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+  const int group = min(BEAMS, beams - first);
+  const Index block = static_cast<Index>(slot) * heads + head;
+  const float* hidden = mask + static_cast<Index>(slot) * source;
+
+  for (int at = threadIdx.x; at < BEAMS * width; at += WARPS * WARP) {
+    const int beam = at / width;
+    const Index row = static_cast<Index>(slot) * beams + first + beam;
+    queries[at] = beam < group ? widen(q[(row * heads + head) * width + at % width]) : 0.0f;
+  }
+  int length = 0;  // one past the last position that is not hidden
+  for (int t = threadIdx.x; t < source; t += WARPS * WARP)
+    if (hidden[t] != LOWEST) length = t + 1;
+  length = static_cast<int>(warp_max(static_cast<float>(length)));
+  if (lane == 0) lengths[warp] = length;
+  __syncthreads();
+  for (int w = 0; w < WARPS; w++) length = max(length, lengths[w]);
+  // in whole vectors; what lies past the end is hidden or, past the source, left out
+  const int until = min((length + VECTOR - 1) / VECTOR * VECTOR, source);
+
+  product(queries, width, keys + block * width * source, width, source, until, parts,
+          [&](int beam, int t, float logit) { logits[beam * source + t] = logit + hidden[t]; });
+
+  for (int beam = warp; beam < BEAMS; beam += WARPS) {
+    float* row = logits + beam * source;
+    float top = LOWEST, sum = 0;
+    for (int t = lane; t < until; t += WARP) top = fmaxf(top, row[t]);
+    top = warp_max(top);
+    for (int t = lane; t < until; t += WARP) {
+      row[t] = expf(row[t] - top);
+      sum += row[t];
+    }
+    sum = warp_sum(sum);
+    for (int t = lane; t < source; t += WARP) {
+      if (t < until) row[t] /= sum;
+      if (weights != nullptr && beam < group)
+        weights[(block * beams + first + beam) * source + t] = t < until ? row[t] : 0.0f;
+    }
+  }
+  __syncthreads();
+
+  product(logits, source, values + block * source * width, until, width, width, parts,
+          [&](int beam, int d, float sum) {
+            const Index row = static_cast<Index>(slot) * beams + first + beam;
+            if (beam < group) narrow(sum, context[(row * heads + head) * width + d]);
+          });
+}
+
+// Mean over heads: weights [slots, heads, beams * source] to [slots, beams * source]. Grid (chunks, slots).
+extern "C" __global__ void mean_heads(const float* __restrict__ weights, int heads, int size,
+                                      float* __restrict__ mean) {
+  const int at = blockIdx.x * blockDim.x + threadIdx.x;
+  if (at >= size) return;
+  const float* from = weights + static_cast<Index>(blockIdx.y) * heads * size + at;
+  float sum = 0;
+  for (int head = 0; head < heads; head++) sum += from[static_cast<Index>(head) * size];
+  mean[static_cast<Index>(blockIdx.y) * size + at] = sum / static_cast<float>(heads);
+}

@@ -1,0 +1,130 @@
+// What the kernels share: the type of elements, loads of several at once, sums over a block. No header of the
+// toolkit is needed, so NVRTC compiles the files anywhere, and so does a C++20 compiler behind tests/cuda_shim.h.
+//
+// CONVOY_ELEMENT: float, fp16 or bf16, in which tensors are stored; all sums are float.
+// CONVOY_VECTOR: how many neighbouring elements a thread loads at once; divides the axis they lie on.
+#pragma once
+
+#ifndef CONVOY_ELEMENT
+#define CONVOY_ELEMENT float
+#endif
+#ifndef CONVOY_VECTOR
+#define CONVOY_VECTOR 1
+#endif
+
+struct fp16 {
+  unsigned short bits;
+};
+struct bf16 {
+  unsigned short bits;
+};
+
+using Element = CONVOY_ELEMENT;
+using Index = long long;  // int64
+constexpr int VECTOR = CONVOY_VECTOR;
+constexpr int WARP = 32;
+constexpr unsigned ALL = 0xffffffffu;  // lanes
+#define LOWEST (-__int_as_float(0x7f800000))
+#ifndef CONVOY_SHARED  // the block's dynamic shared memory as an array of T
+extern __shared__ __align__(16) unsigned char convoy_shared[];
+#define CONVOY_SHARED(T, name) T* name = reinterpret_cast<T*>(convoy_shared)
+#endif
+
+struct alignas(sizeof(Element) * VECTOR) Pack {
+  Element at[VECTOR];
+};
+
+__device__ __forceinline__ float widen(float x) { return x; }
+__device__ __forceinline__ float widen(bf16 x) { return __uint_as_float(static_cast<unsigned>(x.bits) << 16); }
+__device__ __forceinline__ float widen(fp16 x) {
+#ifdef CONVOY_HOST
+  return convoy_from_half(x.bits);
+#else
+  float y;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits));
+  return y;
+#endif
+}
+
+__device__ __forceinline__ void narrow(float x, float& y) { y = x; }
+__device__ __forceinline__ void narrow(float x, bf16& y) {
+  const unsigned bits = __float_as_uint(x);  // to the nearest, ties to even; what is not a number stays one
+  const unsigned rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  y.bits = static_cast<unsigned short>(x == x ? rounded : 0x7fc0u);
+}
+__device__ __forceinline__ void narrow(float x, fp16& y) {
+#ifdef CONVOY_HOST
+  y.bits = convoy_to_half(x);
+#else
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
+#endif
+}
+
+// x as it comes back from memory
+__device__ __forceinline__ float stored(float x) {
+  Element y;
+  narrow(x, y);
+  return widen(y);
+}
+
+__device__ __forceinline__ void load(const Element* from, float (&to)[VECTOR]) {
+  const Pack pack = *reinterpret_cast<const Pack*>(from);
+#pragma unroll
+  for (int i = 0; i < VECTOR; i++) to[i] = widen(pack.at[i]);
+}
+
+__device__ __forceinline__ void store(const float (&from)[VECTOR], Element* to) {
+  Pack pack;
+#pragma unroll
+  for (int i = 0; i < VECTOR; i++) narrow(from[i], pack.at[i]);
+  *reinterpret_cast<Pack*>(to) = pack;
+}
+
+__device__ __forceinline__ float warp_sum(float x) {
+#pragma unroll
+  for (int step = WARP / 2; step > 0; step /= 2) x += __shfl_xor_sync(ALL, x, step);
+  return x;
+}
+
+__device__ __forceinline__ float warp_max(float x) {
+#pragma unroll
+  for (int step = WARP / 2; step > 0; step /= 2) x = fmaxf(x, __shfl_xor_sync(ALL, x, step));
+  return x;
+}
+
+// The sum over a block of whole warps (one dimension), for all its threads. `room` [32] is shared memory.
+__device__ __forceinline__ float block_sum(float x, float* room) {
+  const int warps = blockDim.x / WARP;
+  x = warp_sum(x);
+  if (threadIdx.x % WARP == 0) room[threadIdx.x / WARP] = x;
+  __syncthreads();
+  float sum = 0;
+  for (int w = 0; w < warps; w++) sum += room[w];
+  __syncthreads();  // before the room is used again
+  return sum;
+}
+
+// The kernel of one head that a thread applies: taps, or weights proportional to exp(taps).
+//
+// Every thread works the softmax out for itself: a few dozen exponentials from cached memory cost less than a
+// round through shared memory, and no thread has to wait for another.
+struct Taps {
+  const Element* at;
+  float top, sum;
+  bool softmax;
+
+  __device__ __forceinline__ Taps(const Element* taps, int width, bool softmax)
+      : at(taps), top(LOWEST), sum(softmax ? 0.0f : 1.0f), softmax(softmax) {
+    if (softmax)
+      for (int k = 0; k < width; k++) top = fmaxf(top, widen(taps[k]));
+  }
+
+  // the weight of tap k before it is divided by `sum`; to be asked once for each tap
+  __device__ __forceinline__ float next(int k) {
+    const float tap = widen(at[k]);
+    if (!softmax) return tap;
+    const float weight = expf(tap - top);
+    sum += weight;
+    return weight;
+  }
+};

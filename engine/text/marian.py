@@ -1,0 +1,222 @@
+"""The text pipelines of Marian models: SentencePiece for each side, and vocabularies that give pieces their ids.
+
+OPUS-MT publishes them so. The normalisation is that of each SentencePiece model; as in `transformers`, Moses
+rules are not applied. Models of several target languages read a token such as ">>deu<<" first.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Final
+
+import sentencepiece
+
+from engine.bundle import Bundle
+from engine.errors import BundleError
+from engine.text.pieces import SPACE, last_word
+
+UNKNOWN: Final = "<unk>"
+END: Final = "</s>"
+PADDING: Final = "<pad>"
+OPENING, CLOSING = ">>", "<<"  # around the code of a target language
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`text` of config.json for the kind "marian".
+
+    source_model, target_model: names of SentencePiece models in the bundle; null: text comes and goes as
+    symbols between spaces. source_vocabulary, target_vocabulary: names of JSON files, symbol to id; null: the
+    ids are those of the SentencePiece model. languages: code of a target language to the symbol that asks for
+    it. sources: codes of the source languages, where there are several.
+    """
+
+    source_model: str | None
+    target_model: str | None
+    source_vocabulary: str | None
+    target_vocabulary: str | None
+    languages: Mapping[str, str] = field(default_factory=dict)
+    sources: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One side's pieces and their ids."""
+
+    model: Any  # a SentencePieceProcessor, or None
+    ids: Mapping[str, int]
+    symbols: Mapping[int, str]
+
+    def split(self, text: str) -> list[str]:
+        """Pieces of a text."""
+        clean = text.encode("utf-8", "replace").decode("utf-8")  # lone surrogates may come out of JSON
+        return clean.split() if self.model is None else list(self.model.encode(clean, out_type=str))
+
+    def join(self, pieces: Sequence[str]) -> str:
+        """The text of pieces; those that the SentencePiece model lacks stand for themselves."""
+        if self.model is None:
+            return " ".join(pieces)
+        text: str = self.model.decode_pieces(list(pieces))
+        return text.replace(SPACE, " ").strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Marian:
+    """language: the id that sources begin with, or None."""
+
+    source: Side
+    target: Side
+    special: frozenset[int]  # end and padding, which no text yields, and unknown, which has no text
+    unk: int
+    languages: Mapping[str, int]
+    language: int | None = None
+
+    placeholders = ()
+    replaces_unk = False
+
+    def into(self, code: str) -> Marian:
+        """The same for another of its target languages."""
+        return replace(self, language=self.languages[code])
+
+    def encode(self, text: str) -> list[int]:
+        language, text = self._language(text)
+        return [*([] if language is None else [language]), *self._ids(self.source, text)]
+
+    def encode_target(self, text: str) -> list[int]:
+        return self._ids(self.target, text)
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return self.target.join(self.pieces([t for t in tokens if t not in self.special], target=True))
+
+    def replaced(self, tokens: Sequence[int], attention: Any, source: str) -> str:
+        return self.decode(tokens)
+
+    def settled(self, tokens: Sequence[int]) -> str:
+        """Both ways of joining go from left to right; a word ends where the next begins."""
+        text = self.decode(tokens)
+        return text[: last_word(text)].rstrip()
+
+    def words(self, tokens: Sequence[int], *, target: bool) -> list[int]:
+        side = self.target if target else self.source
+        pieces = self.pieces(tokens, target=target)
+        return [i for i, p in enumerate(pieces) if not i or side.model is None or p.startswith(SPACE)]
+
+    def word(self, tokens: Sequence[int], *, target: bool) -> str:
+        return "".join(self.pieces(tokens, target=target)).replace(SPACE, "")
+
+    def pieces(self, tokens: Sequence[int], *, target: bool) -> list[str]:
+        symbols = (self.target if target else self.source).symbols
+        return [symbols.get(int(t), UNKNOWN) for t in tokens]
+
+    def _ids(self, side: Side, text: str) -> list[int]:
+        found = (side.ids.get(piece, self.unk) for piece in side.split(text))
+        return [self.unk if token in self.special else token for token in found]
+
+    def _language(self, text: str) -> tuple[int | None, str]:
+        """The language that a text itself asks for (">>deu<< Hello"), else the chosen one; and the rest."""
+        code, closing, rest = text.removeprefix(OPENING).partition(CLOSING)
+        if text.startswith(OPENING) and closing and code in self.languages:
+            return self.languages[code], rest
+        return self.language, text
+
+
+def read_vocabulary(path: Path) -> dict[str, int]:
+    """Symbols with their ids. Raises BundleError naming the file."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise BundleError(f"{path}: not readable as JSON ({error}); copy it again") from error
+    if not isinstance(found, dict) or not all(type(i) is int and i >= 0 for i in found.values()):
+        raise BundleError(f"{path}: must be an object of symbols with their ids; copy it again")
+    if len(set(found.values())) != len(found):
+        raise BundleError(f"{path}: gives two symbols the same id; copy it again")
+    if UNKNOWN not in found or END not in found:
+        raise BundleError(f"{path}: lacks {UNKNOWN} or {END}, so it is not the vocabulary of a Marian model")
+    return found
+
+
+def read_processor(path: Path) -> Any:
+    """A SentencePiece model. Raises BundleError naming the file."""
+    try:
+        return sentencepiece.SentencePieceProcessor(model_file=str(path))
+    except (RuntimeError, OSError) as error:
+        raise BundleError(f"{path}: not a SentencePiece model ({error}); copy it again") from error
+
+
+def read_side(model: Path | None, vocabulary: Path | None) -> Side:
+    """One side of a model's files; one of the two at least. Raises BundleError naming the file."""
+    processor = None if model is None else read_processor(model)
+    if vocabulary is not None:
+        ids = read_vocabulary(vocabulary)
+    else:
+        assert processor is not None
+        ids = {processor.id_to_piece(i): i for i in range(processor.get_piece_size())}
+    return Side(processor, ids, {i: symbol for symbol, i in ids.items()})
+
+
+def language_codes(vocabulary: Mapping[str, int]) -> dict[str, str]:
+    """Codes of target languages with the symbols (">>deu<<") that ask for them."""
+    marked = (s for s in vocabulary if s.startswith(OPENING) and s.endswith(CLOSING) and len(s) > 4)
+    return {symbol[len(OPENING) : -len(CLOSING)]: symbol for symbol in marked}
+
+
+def open_marian(bundle: Bundle) -> Marian:
+    """Settings: those of `Settings`. Raises BundleError on wrong ones and on vocabularies of another model."""
+    settings = _settings(bundle)
+    sides = []
+    for model, vocabulary, size in (
+        (settings.source_model, settings.source_vocabulary, bundle.config.source_vocab),
+        (settings.target_model, settings.target_vocabulary, bundle.config.target_vocab),
+    ):
+        side = read_side(
+            None if model is None else bundle.file(model),
+            None if vocabulary is None else bundle.file(vocabulary),
+        )
+        if max(side.symbols) >= size:
+            name = vocabulary or model
+            raise BundleError(
+                f"{bundle.path}: {name} has the id {max(side.symbols)}, the model only {size} tokens; the "
+                "bundle mixes files of two models: convert it again"
+            )
+        sides.append(side)
+    source, target = sides
+    config = bundle.config
+    if config.unk is None or source.ids.get(END, config.eos) != config.eos:
+        raise BundleError(f"{bundle.path}: its vocabularies give {END} another id; convert it again")
+    unknown = sorted(symbol for symbol in settings.languages.values() if symbol not in source.ids)
+    if unknown:
+        raise BundleError(f"{bundle.path}: the source vocabulary lacks {unknown}; convert it again")
+    languages = {code: source.ids[symbol] for code, symbol in settings.languages.items()}
+    if languages and bundle.target not in languages:
+        raise BundleError(f"{bundle.path}: target {bundle.target!r} is none of {sorted(languages)}")
+    special = frozenset((config.pad, config.eos, config.unk))
+    return Marian(source, target, special, config.unk, languages, languages.get(bundle.target))
+
+
+def _settings(bundle: Bundle) -> Settings:
+    known = {f.name: f for f in fields(Settings)}
+    given = {name: value for name, value in bundle.text.items() if name != "kind"}
+    problems = [f"unknown {name!r}" for name in sorted(set(given) - set(known))]
+    problems += [f"no {n!r}" for n, f in known.items() if n not in given and _required(f)]
+    for name, value in given.items():
+        if name == "languages":
+            fits = isinstance(value, dict) and all(isinstance(v, str) for v in value.values())
+        elif name == "sources":
+            fits = isinstance(value, (list, tuple)) and all(isinstance(v, str) for v in value)
+        else:
+            fits = value is None or isinstance(value, str)
+        if name in known and not fits:
+            problems.append(f"{name} must not be {value!r}")
+    for side in ("source", "target"):
+        if given.get(f"{side}_model") is given.get(f"{side}_vocabulary") is None:
+            problems.append(f"neither {side}_model nor {side}_vocabulary")
+    if problems:
+        raise BundleError(f"{bundle.path}: text settings: {'; '.join(problems)}; convert the bundle again")
+    return Settings(**given | {"sources": tuple(given.get("sources", ()))})
+
+
+def _required(field_: Any) -> bool:
+    return field_.default is MISSING and field_.default_factory is MISSING

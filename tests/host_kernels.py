@@ -1,0 +1,55 @@
+"""Runs the CUDA source on the CPU: engine/kernels/*.cu compiled by g++ behind tests/cuda_shim.h."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+from pathlib import Path
+
+from engine.kernels.calls import Call, Kernel
+from engine.kernels.launch import argument
+
+SHIM = Path(__file__).with_name("cuda_shim.h")
+SOURCES = Path(__file__).parents[1] / "engine" / "kernels"
+COMPILER = shutil.which("g++")
+FLAGS = ("-std=c++20", "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-fPIC", "-shared")
+
+
+class Host:
+    """A `Run`. descending: the order in which the threads of a block take turns; both must give the same."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.descending = folder, False
+        self.libraries: dict[Kernel, ctypes.CDLL] = {}
+
+    def __call__(self, call: Call) -> None:
+        library = self.libraries.get(call.kernel) or self._compiled(call.kernel)
+        held = [argument(a) for a in call.arguments]
+        addresses = (ctypes.c_void_p * len(held))(*(ctypes.addressof(a) for a in held))
+        three = ctypes.c_uint * 3
+        library.run(three(*call.grid), three(*call.block), call.shared, addresses, self.descending)
+
+    def _compiled(self, kernel: Kernel) -> ctypes.CDLL:
+        name = f"{kernel.entry}-{kernel.element}-{kernel.vector}"
+        source, library = self.folder / f"{name}.cpp", self.folder / f"{name}.so"
+        source.write_text(
+            f'#include "{SHIM}"\n#include "{SOURCES / kernel.file}"\n'
+            'extern "C" __global__ void run(const unsigned* grid, const unsigned* block, size_t shared,\n'
+            "                               void** arguments, bool descending) {\n"
+            f"  emulation::launch({kernel.entry}, grid, block, shared, arguments, descending);\n}}\n"
+        )
+        defines = [f"-D{key}={value}" for key, value in kernel.defines.items()]
+        assert COMPILER is not None
+        subprocess.run([COMPILER, *FLAGS, *defines, str(source), "-o", str(library)], check=True)
+        loaded = ctypes.CDLL(str(library))
+        loaded.run.argtypes = [
+            ctypes.c_void_p,
+            ctypes.c_void_p,
+            ctypes.c_size_t,
+            ctypes.c_void_p,
+            ctypes.c_bool,
+        ]
+        loaded.run.restype = None
+        self.libraries[kernel] = loaded
+        return loaded

@@ -1,0 +1,459 @@
+"""The CUDA kernels against the torch reference: on the CPU, where g++ compiles the very same source behind a
+shim (tests/cuda_shim.h), and on a GPU when there is one."""
+
+from __future__ import annotations
+
+import re
+
+import array_api_compat.torch as xp
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.errors import ConfigError
+from engine.executors.history import Rings
+from engine.kernels import reference
+from engine.kernels.calls import BEAMS, COLUMNS, ELEMENTS, ROOM, WARPS, Call, Kernels
+from engine.kernels.launch import Device
+from engine.kernels.nvrtc import Compiler
+from engine.models.select import Rules, select
+from engine.specs import StateSpec
+from tests.host_kernels import COMPILER, SOURCES, Host
+
+FLOAT, HALF, BRAIN = torch.float32, torch.float16, torch.bfloat16
+TOLERANCE = {FLOAT: 2e-6, HALF: 2e-3, BRAIN: 1.6e-2}  # of values of about one: a few units in the last place
+
+NEEDS_COMPILER = pytest.mark.skipif(COMPILER is None, reason="no g++ to compile the kernels for the CPU")
+NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU, or a torch without CUDA")
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory):
+    return Host(tmp_path_factory.mktemp("kernels"))
+
+
+class Place:
+    """Where kernels run: they take and return tensors of the CPU here, whatever device computes."""
+
+    def __init__(self, kernels: Kernels, device: str) -> None:
+        self.kernels, self.device = kernels, device
+
+    def __getattr__(self, name):
+        def call(*values, **options):
+            found = getattr(self.kernels, name)(*(self.there(v) for v in values), **options)
+            return tuple(map(self.here, found)) if isinstance(found, tuple) else self.here(found)
+
+        return call
+
+    def there(self, value):
+        if isinstance(value, tuple):
+            return tuple(map(self.there, value))
+        return value.to(self.device) if isinstance(value, torch.Tensor) else value
+
+    @staticmethod
+    def here(value):
+        return value.cpu() if isinstance(value, torch.Tensor) else value
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("ascending", marks=NEEDS_COMPILER),
+        pytest.param("descending", marks=NEEDS_COMPILER),
+        pytest.param("gpu", marks=[NEEDS_GPU, pytest.mark.gpu]),
+    ]
+)
+def place(request):
+    if request.param == "gpu":
+        return Place(Kernels(Device(torch.device("cuda"))), "cuda")
+    host = request.getfixturevalue("host")
+    host.descending = request.param == "descending"
+    return Place(Kernels(host), "cpu")
+
+
+@pytest.fixture(scope="module")
+def compiler(tmp_path_factory):
+    try:
+        return Compiler(tmp_path_factory.mktemp("compiled"))
+    except ConfigError as error:
+        pytest.skip(str(error))
+
+
+def normal(seed, *shape, dtype=FLOAT):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def close(got, want, dtype, scale=1.0):
+    assert got.dtype == dtype
+    torch.testing.assert_close(got.float(), want, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype] * scale)
+
+
+def convolution(dtype, slots, beams, channels, heads, width, fixed):
+    """x, taps, ring and index of one step."""
+    x = normal(1, slots, beams, channels, dtype=dtype)
+    shape = (heads, width) if fixed else (slots, beams, heads, width)
+    taps = normal(2, *shape, dtype=dtype)
+    if width == 1:
+        return x, taps, None, None
+    ring = normal(3, slots, width - 1, beams, channels, dtype=dtype)
+    g = torch.Generator().manual_seed(4)
+    index = torch.randint(0, slots * (width - 1) * beams, (slots, beams, width - 1), generator=g)
+    return x, taps, ring, index
+
+
+def wide(*tensors):
+    return tuple(t.float() if t is not None and t.is_floating_point() else t for t in tensors)
+
+
+@pytest.mark.parametrize("softmax", [False, True])
+@pytest.mark.parametrize("fixed", [False, True])
+@pytest.mark.parametrize(
+    ("dtype", "sizes"),
+    [
+        (FLOAT, (3, 2, 48, 4, 6)),
+        (FLOAT, (1, 1, 6, 6, 31)),  # a kernel for each channel
+        (FLOAT, (2, 17, 520, 2, 3)),  # more beams and channels than a block has
+        (FLOAT, (2, 3, 8, 2, 1)),  # no past
+        (HALF, (3, 5, 64, 4, 7)),
+        (BRAIN, (3, 5, 64, 4, 7)),
+    ],
+)
+def test_a_step_of_the_convolution_equals_the_reference(place, dtype, sizes, fixed, softmax):
+    given = convolution(dtype, *sizes, fixed)
+    x, taps, ring, index = wide(*given)
+    want = reference.dynamic_conv_step(x, F.softmax(taps, -1) if softmax else taps, ring, index)
+    close(place.dynamic_conv_step(*given, softmax=softmax), want, dtype, 8)
+
+
+@pytest.mark.parametrize("glu", [False, True])
+@pytest.mark.parametrize("dtype", [FLOAT, BRAIN])
+def test_steps_that_append_keep_the_ring_that_the_history_keeps(place, dtype, glu):
+    """Beams are reordered at every step, so a column that is written before all have read it would show."""
+    slots, beams, channels, heads, width = 2, 4, 16, 2, 4
+    rings = Rings([StateSpec("conv", width - 1, channels)], slots, beams, xp, "cpu", dtype)
+    taps = normal(0, heads, width, dtype=dtype)
+    ring, clock = rings.rings["conv"].clone(), torch.zeros(1, dtype=torch.int64)
+    on_device = place.there((ring, clock))
+    for step in range(2 * width):
+        g = torch.Generator().manual_seed(step)
+        index = rings.advance(torch.randint(0, beams, (slots, beams), generator=g))[width - 1]
+        x = normal(step, slots, beams, channels * (1 + glu), dtype=dtype)
+        column = F.glu(x.float(), -1).to(dtype) if glu else x
+        want = reference.dynamic_conv_step(*wide(column, taps, rings.rings["conv"], index))
+        rings.write({"conv": column})
+        past = on_device[0], index.contiguous(), on_device[1]
+        got = place.dynamic_conv_step_append(x, taps, past, softmax=False, glu=glu)
+        close(got, want, dtype, 8)
+        close(place.here(on_device[0]), rings.rings["conv"].float(), dtype)
+        on_device[1].add_(1)
+
+
+@pytest.mark.parametrize("softmax", [False, True])
+@pytest.mark.parametrize("fixed", [False, True])
+@pytest.mark.parametrize(
+    ("dtype", "batch", "time", "channels", "heads", "width", "left"),
+    [
+        (FLOAT, 2, 37, 48, 4, 7, 3),
+        (FLOAT, 1, 5, 6, 6, 31, 30),  # a kernel far longer than the sequence
+        (FLOAT, 2, 64, 136, 2, 1, 0),  # more channels than a block has
+        (HALF, 2, 9, 32, 4, 4, 2),
+        (BRAIN, 2, 9, 32, 4, 4, 3),
+    ],
+)
+def test_the_convolution_of_sequences_equals_the_reference(
+    place, dtype, batch, time, channels, heads, width, left, fixed, softmax
+):
+    x = normal(1, batch, time, channels, dtype=dtype)
+    x[0, time // 2 :] = 0  # the shorter of two sequences
+    taps = normal(2, *((heads, width) if fixed else (batch, time, heads, width)), dtype=dtype)
+    kernels = F.softmax(taps.float(), -1) if softmax else taps.float()
+    want = reference.dynamic_conv(x.float(), kernels, left)
+    close(place.dynamic_conv(x, taps, left, softmax=softmax), want, dtype, 8)
+
+
+def attention(dtype, slots, beams, heads, width, source):
+    q = normal(1, slots, beams, heads * width, dtype=dtype)
+    keys, values = (
+        normal(2, slots, heads, width, source, dtype=dtype),
+        normal(3, slots, heads, source, width, dtype=dtype),
+    )
+    mask = torch.zeros(slots, source)
+    for slot in range(slots):
+        mask[slot, source - slot * (source // slots) :] = -torch.inf  # all of it, and less and less
+    return q, keys, values, mask
+
+
+@pytest.mark.parametrize(
+    ("dtype", "sizes"),
+    [
+        (FLOAT, (3, 2, 4, 8, 32)),
+        (FLOAT, (2, 9, 2, 5, 33)),  # two groups of beams; nothing divides by anything
+        (FLOAT, (1, 1, 1, 64, 160)),  # several strips of both axes
+        (HALF, (2, 4, 2, 16, 32)),
+        (BRAIN, (2, 4, 2, 16, 32)),
+    ],
+)
+def test_attention_equals_the_reference(place, dtype, sizes):
+    q, keys, values, mask = attention(dtype, *sizes)
+    mask[0, 1] = -torch.inf  # a gap
+    want, weights = reference.attend(*wide(q, keys, values), mask)
+    context, mean = place.attend(q, keys, values, mask, weights=True)
+    close(context, want, dtype, 4)
+    close(mean, weights, FLOAT)
+    alone, nothing = place.attend(q, keys, values, mask, weights=False)
+    assert nothing is None
+    assert torch.equal(alone, context)
+
+
+def test_attention_is_the_same_bit_for_bit_however_far_the_memory_is_padded(place):
+    q, keys, values, mask = attention(FLOAT, 2, 3, 2, 8, 32)
+    padded = F.pad(keys, (0, 64)), F.pad(values, (0, 0, 0, 64)), F.pad(mask, (0, 64), value=-torch.inf)
+    short, weights = place.attend(q, keys, values, mask, weights=True)
+    long, more = place.attend(q, *padded, weights=True)
+    assert torch.equal(short, long)
+    assert torch.equal(weights, more[..., :32])
+    assert not more[..., 32:].any()
+
+
+def selection(dtype, slots, beams, vocab, bans, seed=0):
+    g = torch.Generator().manual_seed(seed)
+    logits = (torch.randn((slots, beams, vocab), generator=g) * 3).to(dtype)
+    banned = torch.randint(0, vocab, (slots, beams, bans), generator=g)
+    forced = torch.full((slots, beams), -1)
+    return logits, Rules(forced, banned, torch.rand(slots, generator=g), torch.rand(slots, generator=g))
+
+
+def check_selection(place, logits, rules, unk, eos, k):
+    """Scores equal; so do ids wherever a score is finite and not the same as its neighbour's."""
+    want, wanted = select(F.log_softmax(logits.double(), -1).float(), rules, unk, eos, k)
+    scores, ids = place.select(logits, tuple(rules), unk, eos, k)
+    torch.testing.assert_close(scores, want, rtol=1e-5, atol=1e-5)
+    all_scores = F.log_softmax(logits.double(), -1).float()
+    all_scores[..., eos] -= rules.eos_penalty[:, None]
+    if unk is not None:
+        all_scores[..., unk] -= rules.unk_penalty[:, None]
+    finite = torch.isfinite(scores)
+    at = all_scores.gather(2, ids)
+    torch.testing.assert_close(at[finite], scores[finite], rtol=1e-5, atol=1e-5)
+    for row, chosen in zip(finite.flatten(0, 1), ids.flatten(0, 1), strict=True):
+        assert len(set(chosen[row].tolist())) == int(row.sum())
+    apart = (want[..., :-1] - want[..., 1:] > 1e-4) & finite[..., :-1]
+    apart[..., 1:] &= apart[..., :-1].clone()
+    assert torch.equal(ids[..., :-1][apart], wanted[..., :-1][apart])
+    return scores, ids
+
+
+@pytest.mark.parametrize(
+    ("dtype", "slots", "beams", "vocab", "bans", "k"),
+    [
+        (FLOAT, 2, 3, 47, 1, 6),  # less than the threads of a block
+        (FLOAT, 1, 2, 4096, 40, 64),
+        (FLOAT, 1, 1, 1021, 3, 10),
+        (HALF, 2, 2, 1000, 2, 8),
+        (BRAIN, 2, 2, 1000, 2, 8),
+    ],
+)
+@pytest.mark.parametrize("unk", [3, None])
+def test_selection_equals_the_reference(place, dtype, slots, beams, vocab, bans, k, unk):
+    logits, rules = selection(dtype, slots, beams, vocab, bans)
+    check_selection(place, logits, rules, unk, 2, k)
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+@NEEDS_COMPILER
+def test_any_selection_with_ties_bans_and_penalties_equals_the_reference(host, data):
+    place = Place(Kernels(host), "cpu")
+    host.descending = data.draw(st.booleans())
+    vocab = data.draw(st.integers(5, 600))
+    k = data.draw(st.integers(1, min(vocab, 12)))
+    logits, rules = selection(FLOAT, 2, 1, vocab, data.draw(st.integers(1, 5)), data.draw(st.integers(0, 99)))
+    logits = logits.mul(data.draw(st.sampled_from([0.0, 0.3, 1.0]))).round()  # many are the same
+    penalties = st.sampled_from([0.0, -3.5, 2.5, float("inf")])
+    rules = rules._replace(
+        unk_penalty=torch.full((2,), data.draw(penalties)), eos_penalty=torch.full((2,), data.draw(penalties))
+    )
+    scores, ids = check_selection(place, logits, rules, 3, 2, k)
+    for row, chosen in zip(scores.flatten(0, 1), ids.flatten(0, 1), strict=True):
+        order = [(-s, i) for s, i in zip(row.tolist(), chosen.tolist(), strict=True) if np.isfinite(s)]
+        assert order == sorted(order)  # of equal scores the lower id first
+
+
+def test_forced_tokens_keep_their_own_score_and_exclude_all_others(place):
+    logits, rules = selection(FLOAT, 2, 2, 300, 2)
+    forced = torch.tensor([[7, -1], [2, 3]])
+    banned = rules.banned.clone()
+    banned[0, 0, 0] = 7  # a forced token may be a banned one
+    scores, ids = check_selection(place, logits, rules._replace(forced=forced, banned=banned), 3, 2, 5)
+    assert ids[0, 0].tolist() == [7] * 5
+    assert torch.isneginf(scores[0, 0, 1:]).all()
+    assert torch.isfinite(scores[0, 1]).all()
+
+
+def test_a_row_with_something_that_is_not_a_number_allows_nothing_and_others_go_on(place):
+    logits, rules = selection(FLOAT, 4, 1, 300, 1)
+    want = place.select(logits, tuple(rules), 3, 2, 4)
+    logits[0, 0, 123] = torch.nan
+    logits[1, 0, 5] = torch.inf
+    logits[2, 0] = -torch.inf
+    forced = rules.forced.clone()
+    forced[1] = 9
+    scores, ids = place.select(logits, (forced, *rules[1:]), 3, 2, 4)
+    assert torch.isneginf(scores[:3]).all()
+    assert torch.equal(scores[3], want[0][3])
+    assert torch.equal(ids[3], want[1][3])
+
+
+def test_fewer_allowed_tokens_than_asked_for_leave_the_rest_impossible(place):
+    logits, rules = selection(FLOAT, 1, 1, 64, 62)
+    rules = rules._replace(banned=torch.arange(62)[None, None], unk_penalty=torch.zeros(1))
+    scores, ids = place.select(logits, tuple(rules), 3, 2, 8)
+    assert torch.isfinite(scores[0, 0]).tolist() == [True, True] + [False] * 6
+    assert set(ids[0, 0, :2].tolist()) == {62, 63}
+
+
+def test_rows_that_crowd_a_few_columns_take_the_slow_way_and_are_right(place):
+    """A thread sees every 256th vector of four. 63 of them have all that is good, so the 64th bounds nothing,
+    and there are more candidates than room to rank them."""
+    g = torch.Generator().manual_seed(0)
+    logits = torch.rand((1, 1, 64, 256, 4), generator=g)
+    logits[:, :, :, :63] += 5
+    assert logits[:, :, :, :63].numel() > ROOM
+    assert logits[0, 0, 0].numel() == COLUMNS * 4
+    rules = selection(FLOAT, 1, 1, 65536, 1)[1]
+    check_selection(place, logits.flatten(2), rules, 3, 2, 64)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "dim"), [(FLOAT, 512), (FLOAT, 37), (FLOAT, 2056), (HALF, 64), (BRAIN, 64)]
+)
+def test_the_norm_of_a_sum_equals_torch(place, dtype, dim):
+    x, residual = normal(1, 5, dim, dtype=dtype) + 10, normal(2, 5, dim, dtype=dtype)
+    gain, bias = normal(3, dim, dtype=dtype), normal(4, dim, dtype=dtype)
+    want = x.float() + residual.float()
+    total, y = place.add_norm(x, residual, (gain, bias, 1e-5), total=True)
+    close(total, want, dtype)
+    close(y, F.layer_norm(want, (dim,), gain.float(), bias.float(), 1e-5), dtype, 40)
+    nothing, y = place.add_norm(x, None, (gain, bias, 1e-5), total=False)
+    assert nothing is None
+    close(y, F.layer_norm(x.float(), (dim,), gain.float(), bias.float(), 1e-5), dtype, 40)
+
+
+@pytest.mark.parametrize("dtype", [HALF, BRAIN])
+def test_every_number_of_sixteen_bits_comes_through_as_it_is(place, dtype):
+    """A convolution with one tap of 1 is the identity, but goes through fp32."""
+    x = torch.arange(-32768, 32768, dtype=torch.int32).to(torch.int16).view(dtype).reshape(1, 1, 65536)
+    y = place.dynamic_conv_step(x, torch.ones(1, 1, dtype=dtype), None, None)
+    number = ~torch.isnan(x)
+    assert torch.equal(y[number], x[number])
+    assert torch.isnan(y[~number]).all()
+
+
+@pytest.mark.parametrize("dtype", [HALF, BRAIN])
+def test_rounding_to_sixteen_bits_is_that_of_torch(place, dtype):
+    """x * 1 + r * w with fp32 sums: residual connections round once."""
+    x = (normal(1, 64, 512) * torch.logspace(-9, 5, 512)).to(dtype)
+    r = (normal(2, 64, 512) * torch.logspace(-10, 4, 512)).to(dtype)
+    ones = torch.ones(512, dtype=dtype)
+    total, _ = place.add_norm(x, r, (ones, ones, 1e-5), total=True)
+    assert torch.equal(total, (x.float() + r.float()).to(dtype))
+
+
+def test_a_row_does_not_depend_on_its_batch(place):
+    x, taps, ring, index = convolution(FLOAT, 3, 2, 48, 4, 6, False)
+    many = place.dynamic_conv_step(x, taps, ring, index)
+    assert torch.equal(place.dynamic_conv_step(x[:1], taps[:1], ring, index[:1]), many[:1])
+    logits, rules = selection(FLOAT, 3, 2, 1000, 2)
+    scores, ids = place.select(logits, tuple(rules), 3, 2, 4)
+    alone = place.select(logits[2:], tuple(r[2:] for r in rules), 3, 2, 4)
+    assert torch.equal(alone[0], scores[2:])
+    assert torch.equal(alone[1], ids[2:])
+
+
+def calls(dtype):
+    """One call of every entry, with all that is optional and without."""
+    made: list[Call] = []
+    kernels = Kernels(made.append)
+    x, taps, ring, index = convolution(dtype, 2, 3, 32, 4, 5, False)
+    kernels.dynamic_conv_step(x, taps, ring, index)
+    past = ring, index, torch.zeros(1, dtype=torch.int64)
+    kernels.dynamic_conv_step_append(x, taps[0, 0], past, softmax=True, glu=True)
+    kernels.dynamic_conv(x, taps, 2)
+    kernels.attend(*attention(dtype, 2, 3, 4, 8, 32), weights=True)
+    logits, rules = selection(dtype, 2, 3, 64, 2)
+    kernels.select(logits, tuple(rules), None, 2, 6)
+    kernels.add_norm(x, None, (x[0, 0], x[0, 1], 1e-5), total=True)
+    return made
+
+
+ARCHITECTURES = (80, 89, 90, 100)
+SIGNATURE = re.compile(r"\.visible \.entry (\w+)\(([^)]*)\)")
+PARAMETERS = {".u64": "address", ".u32": "integer", ".f32": "float", ".s32": "integer"}
+
+
+def parameters(ptx: bytes, entry: str) -> list[str]:
+    listed = dict(SIGNATURE.findall(ptx.decode()))[entry]
+    return [PARAMETERS[re.search(r"\.[usf]\d+", line)[0]] for line in listed.split(",")]
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("dtype", list(ELEMENTS))
+def test_nvrtc_compiles_every_kernel_and_each_call_passes_what_it_takes(compiler, architecture, dtype):
+    if architecture not in compiler.architectures:
+        pytest.skip(f"NVRTC {compiler.version} does not know sm_{architecture}")
+    made = calls(dtype)
+    assert {c.kernel.entry for c in made} == entries()
+    for call in made:
+        defines = call.kernel.defines
+        ptx = compiler.compile(call.kernel.file, defines, f"compute_{architecture}")
+        assert f".target sm_{architecture}".encode() in ptx
+        kinds = [
+            "integer" if isinstance(a, int) else "float" if isinstance(a, float) else "address"
+            for a in call.arguments
+        ]
+        assert parameters(ptx, call.kernel.entry) == kinds
+
+
+def entries():
+    """Names of all kernels, as the sources define them."""
+    text = "".join(path.read_text() for path in SOURCES.glob("*.cu"))
+    return set(re.findall(r"__global__ void[^;{]*?(\w+)\(", re.sub(r"__launch_bounds__\([^)]*\)", "", text)))
+
+
+def test_machine_code_for_a_real_device_is_made_too(compiler):
+    assert compiler.target((9, 0)) == "sm_90"
+    assert compiler.compile("add_norm.cu", {}, "sm_90")[:4] == b"\x7fELF"
+
+
+def test_what_was_compiled_is_kept_until_anything_it_is_made_of_changes(compiler, monkeypatch):
+    first = compiler.compile("add_norm.cu", {"CONVOY_VECTOR": "2"}, "compute_90")
+    monkeypatch.setattr(compiler, "_compiled", None)  # whoever compiles now fails
+    assert compiler.compile("add_norm.cu", {"CONVOY_VECTOR": "2"}, "compute_90") == first
+    for changed in ("add_norm.cu", {"CONVOY_VECTOR": "4"}, "compute_90"), ("add_norm.cu", {}, "compute_89"):
+        with pytest.raises(TypeError):
+            compiler.compile(*changed)
+
+
+def test_source_that_does_not_compile_is_refused_in_the_compilers_own_words(compiler):
+    with pytest.raises(ConfigError, match="identifier .nonsense. is undefined"):
+        compiler.compile("add_norm.cu", {"CONVOY_ELEMENT": "nonsense"}, "compute_90")
+
+
+def test_a_device_newer_than_the_compiler_gets_portable_code_and_an_older_one_is_refused(compiler):
+    assert compiler.target((99, 0)) == f"compute_{compiler.architectures[-1]}"
+    with pytest.raises(ConfigError, match="take another GPU"):
+        compiler.target((1, 0))
+
+
+def test_what_python_knows_of_the_sources_is_what_they_say():
+    attend, select = ((SOURCES / name).read_text() for name in ("attend.cu", "select.cu"))
+    assert f"constexpr int BEAMS = {BEAMS}, WARPS = {WARPS}," in attend
+    assert f"constexpr int ROOM = {ROOM};" in select
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_the_launcher_says_so():
+    with pytest.raises(ConfigError, match="no CUDA device"):
+        Device(torch.device("cuda"))

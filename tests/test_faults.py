@@ -1,0 +1,414 @@
+"""Things that go wrong for real, by `make test-faults`. What is quick is in the ordinary tests: reloads,
+deadlines, drains and faults of the backend.
+
+CONVOY_FAULT_SECONDS (default 10) is how long load is kept up: 60 for the figures of docs/reliability.md, 1800
+for the soak.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+
+from engine.api import BundleError, Service, ServiceSettings
+from engine.bundle import open_bundle
+from loadtest.openloop import Answer, arrivals, percentile, run, summarised, translate
+from loadtest.texts import sentences
+from tests.served import LANES, bundles, busy, server, until
+from tests.test_server_process import GERMAN, MAIN, ROOT, SLOW, free_port, process, raw_request
+
+pytestmark = pytest.mark.faults
+
+SECONDS = float(os.environ.get("CONVOY_FAULT_SECONDS", "10"))
+NAME = "toy-de-en"
+SHIPPED = ROOT / "models" / "tatoeba-de-en"
+MEGABYTE = 1 << 20
+
+
+def resident(pid):
+    """Bytes of a process in memory."""
+    return int(Path(f"/proc/{pid}/statm").read_text("utf-8").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def offered(client, rate, seconds, values, texts=None, seed=1):
+    """Poisson arrivals from a loop of their own."""
+    url = str(client.base_url)
+    moments = arrivals(rate, seconds, seed)
+    ask = translate({"source": "de", "target": "en"} | values, stream=False)
+    return asyncio.run(run(url, ask, texts or sentences(seed), moments))
+
+
+# the process
+
+
+def test_a_killed_server_is_ready_again_within_five_seconds_under_a_supervisor():
+    """The supervisor is the plainest there is: start it again. That of Docker is tested with the image."""
+    port = free_port()
+    variables = {"MODELS": str(SHIPPED), "PORT": str(port), "THREADS": "2"}
+    environment = os.environ | {f"CONVOY_{name}": value for name, value in variables.items()}
+    loop = 'trap "kill \\$child; exit" TERM; while true; do "$@" & child=$!; echo $child; wait $child; done'
+    with subprocess.Popen(
+        ["bash", "-c", loop, "supervisor", sys.executable, "-c", MAIN],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as supervisor:
+        try:
+            url = f"http://127.0.0.1:{port}"
+
+            def ready():
+                try:
+                    return httpx.get(f"{url}/health/ready").status_code == 200
+                except httpx.TransportError:
+                    return False
+
+            first = int(supervisor.stdout.readline())
+            until(ready, 60)
+            with ThreadPoolExecutor(1) as pool:
+                values = {"q": ["Wo ist der Bahnhof?"] * 200, "source": "de", "target": "en"}
+                flight = pool.submit(httpx.post, f"{url}/translate", json=values, timeout=60)
+                time.sleep(0.2)
+                os.kill(first, signal.SIGKILL)
+                killed = time.monotonic()
+                with pytest.raises(httpx.TransportError):
+                    flight.result()
+            until(ready, 60)
+            took = time.monotonic() - killed
+            print(f"ready again {took:.1f} s after kill -9")
+            assert took < 5
+        finally:
+            supervisor.terminate()
+            supervisor.wait(30)
+
+
+def test_sigterm_under_load_answers_all_that_was_accepted():
+    with process(LANES="1x8,4x8") as (client, running):
+        with ThreadPoolExecutor(1) as pool:
+            load = pool.submit(offered, client, 60.0, 6.0, {})
+            time.sleep(3)
+            running.send_signal(signal.SIGTERM)
+            answers = load.result()
+        assert running.wait(60) == 0
+    statuses = [answer.status for answer in answers]
+    assert set(statuses) <= {200, 503, 0}
+    # 0 is a connection that was refused after the end; before it everybody got an answer
+    first_refused = min(a.due for a in answers if a.status == 0) if 0 in statuses else 6.0
+    assert all(a.status in (200, 503) for a in answers if a.done < first_refused)
+    assert statuses.count(200) > 100
+
+
+def test_a_reset_never_meets_an_accepted_request_when_the_server_drains():
+    with process() as (client, running):
+        with ThreadPoolExecutor(8) as pool:
+            flights = [
+                pool.submit(httpx.post, f"{client.base_url}/translate", json=SLOW, timeout=60)
+                for _ in range(8)
+            ]
+            metric = 'convoy_slots_active{lane="1",model="toy-de-en"} 4.0'
+            until(lambda: metric in client.get("/metrics").text)
+            until(lambda: "convoy_requests_in_flight 9.0" in client.get("/metrics").text)
+            running.send_signal(signal.SIGTERM)
+            assert [flight.result().status_code for flight in flights] == [200] * 8
+        assert running.wait(60) == 0
+
+
+# the backend and the tokenizer
+
+
+@pytest.mark.parametrize("part", ["encode", "step"])
+def test_a_backend_that_raises_fails_only_what_was_in_its_hands(part):
+    with server() as (client, house, _):
+        executor = house.service._models[NAME].engine.lanes[1].executor
+        real, count = getattr(executor, part), iter(range(10_000))
+
+        def sometimes(*args, **kwargs):
+            if next(count) % 5 == 4:
+                raise RuntimeError("device trouble")
+            return real(*args, **kwargs)
+
+        setattr(executor, part, sometimes)
+        with ThreadPoolExecutor(6) as pool:
+            answers = list(pool.map(lambda _: client.post("/translate", json=GERMAN), range(40)))
+        delattr(executor, part)
+        assert {a.status_code for a in answers} == {200, 500}
+        assert all("device trouble" in a.json()["error"] for a in answers if a.status_code == 500)
+        healthy = [client.post("/translate", json=GERMAN) for _ in range(3)]
+        assert {a.status_code for a in healthy} == {200}
+        # what was answered between two faults is what a sound server answers
+        good = {a.json()["translatedText"] for a in answers if a.status_code == 200}
+        assert good == {healthy[0].json()["translatedText"]}
+        assert busy(house.service) == (0, 0)
+        assert client.get("/health/ready").status_code == 200
+
+
+@pytest.mark.parametrize("part", ["encode", "decode"])
+def test_a_tokenizer_that_raises_is_a_500_of_one_request_and_leaks_nothing(part, monkeypatch, caplog):
+    with server() as (client, house, _):
+        tokenizer = house.service._models[NAME].text.tokenizer
+        real = getattr(type(tokenizer), part)
+
+        def fail(self, *args):
+            raise RuntimeError("a text it can't bear")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(type(tokenizer), part, fail)
+            answer = client.post("/translate", json=GERMAN)
+        assert answer.status_code == 500
+        assert answer.json() == {"error": "internal error: see the server's log"}
+        assert "a text it can't bear" in caplog.text
+        assert getattr(type(tokenizer), part) is real
+        assert client.post("/translate", json=GERMAN).status_code == 200
+        assert busy(house.service) == (0, 0)
+        assert house.in_flight == 0
+
+
+# the disk
+
+WRITE = """
+import resource, sys
+from pathlib import Path
+from tests.test_reload import rewritten
+limit = int(sys.argv[2])
+if limit:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+try:
+    rewritten(Path(sys.argv[1]), lambda weight: -weight)
+except OSError as error:
+    sys.exit(f"errno {error.errno}")
+"""
+
+
+def contents(folder):
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+@contextlib.contextmanager
+def small_disk(folder, size):
+    folder.mkdir()
+    options = ["-t", "tmpfs", "-o", f"size={size}", "tmpfs"]
+    done = subprocess.run(["mount", *options, folder], capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"can't mount a small disk: {done.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", folder], check=True)
+
+
+@pytest.mark.parametrize("limit", ["disk", "file"])
+def test_a_disk_that_fills_leaves_the_old_bundle_and_nothing_else(tmp_path, limit):
+    size = sum(len(data) for data in contents(bundles() / NAME).values())
+    largest = max(len(data) for data in contents(bundles() / NAME).values())
+    with contextlib.ExitStack() as stack:
+        disk = tmp_path / "disk"
+        if limit == "disk":
+            stack.enter_context(small_disk(disk, size + size // 2))
+        shutil.copytree(bundles() / NAME, disk / "models" / NAME)
+        before = contents(disk)
+        allowed = largest // 2 if limit == "file" else 0
+        done = subprocess.run(
+            [sys.executable, "-c", WRITE, disk / "models" / NAME, str(allowed)],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 1
+        assert "errno 28" in done.stderr or "errno 27" in done.stderr, done.stderr  # ENOSPC, EFBIG
+        assert contents(disk) == before
+        open_bundle(disk / "models" / NAME)
+
+
+@pytest.mark.parametrize("name", sorted(p for p in contents(SHIPPED)) if SHIPPED.is_dir() else [])
+def test_a_flipped_bit_in_any_file_of_a_shipped_bundle_is_found(tmp_path, name):
+    """32 flips in each file; the whole of the manifest's own bytes is another test's."""
+    chance = random.Random(name)
+    copied = tmp_path / SHIPPED.name
+    shutil.copytree(SHIPPED, copied)
+    original = (copied / name).read_bytes()
+    for _ in range(32 if len(original) < MEGABYTE else 4):
+        data = bytearray(original)
+        data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+        (copied / name).write_bytes(data)
+        with pytest.raises(BundleError):
+            open_bundle(copied)
+    (copied / name).write_bytes(original)
+    open_bundle(copied)
+
+
+def test_any_flipped_bit_of_a_manifest_is_found(tmp_path):
+    copied = tmp_path / NAME
+    shutil.copytree(bundles() / NAME, copied)
+    original = (copied / "manifest.json").read_bytes()
+    chance = random.Random(0)
+    for place in chance.sample(range(len(original) * 8), 1500):
+        data = bytearray(original)
+        data[place // 8] ^= 1 << place % 8
+        (copied / "manifest.json").write_bytes(data)
+        with pytest.raises(BundleError):
+            open_bundle(copied)
+    (copied / "manifest.json").write_bytes(original)
+    with pytest.raises(BundleError), Path(copied / "config.json").open("ab") as config:
+        config.write(b" ")
+        config.flush()
+        Service.open([copied], ServiceSettings(lanes=LANES))
+
+
+# clients
+
+
+def test_half_open_and_slow_clients_stop_nobody_else():
+    body = raw_request(GERMAN)
+    with server() as (client, house, _), contextlib.ExitStack() as stack:
+        address = ("127.0.0.1", client.base_url.port)
+        silent = [stack.enter_context(socket.create_connection(address)) for _ in range(200)]
+        slow = [stack.enter_context(socket.create_connection(address)) for _ in range(50)]
+        for number in range(40):  # all send a byte at a time
+            for connection in slow:
+                connection.sendall(body[number : number + 1])
+            if number % 10 == 0:
+                assert client.post("/translate", json=GERMAN).status_code == 200
+        for connection in slow:
+            connection.sendall(body[40:])
+        assert all(connection.recv(100).startswith(b"HTTP/1.1 200") for connection in slow)
+        for connection in silent[:100]:
+            connection.close()
+        assert client.post("/translate", json=GERMAN).status_code == 200
+        until(lambda: house.in_flight == 0)
+
+
+def test_a_client_that_does_not_read_its_stream_holds_no_slot_for_ever():
+    with server() as (client, house, _):
+        body = raw_request(SLOW | {"stream": True})
+        with socket.create_connection(("127.0.0.1", client.base_url.port)) as stalled:
+            stalled.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+            stalled.sendall(body)
+            until(lambda: busy(house.service)[0] > 0)
+            assert client.post("/translate", json=GERMAN).status_code == 200
+            until(lambda: busy(house.service) == (0, 0), 120)
+        until(lambda: house.in_flight == 0)
+
+
+def test_clients_that_leave_at_any_moment_free_their_slots_and_harm_no_answer():
+    chance = random.Random(3)
+    with server() as (client, house, _):
+        good = client.post("/translate", json=GERMAN).json()
+        for _ in range(60):
+            with socket.create_connection(("127.0.0.1", client.base_url.port)) as connection:
+                connection.sendall(raw_request(SLOW | {"q": SLOW["q"][: chance.randint(1, 8)]}))
+                time.sleep(chance.random() * 0.05)
+            if chance.random() < 0.3:
+                assert client.post("/translate", json=GERMAN).json() == good
+        left = time.monotonic()
+        steps = house.service.stats()[NAME].steps
+        until(lambda: busy(house.service) == (0, 0))
+        print(
+            f"free after {time.monotonic() - left:.3f} s, {house.service.stats()[NAME].steps - steps} steps"
+        )
+        until(lambda: house.in_flight == 0)
+        assert client.post("/translate", json=GERMAN).json() == good
+
+
+# too much
+
+
+def test_ten_times_too_much_is_refused_in_bounds():
+    """Every answer is 200, 429 or 503; memory stays flat; what is accepted meets its deadline."""
+    deadline = 5.0
+    with process(MODELS=str(SHIPPED), REQUEST_TIMEOUT=str(deadline), LANES="1x8,5x16") as (client, running):
+        began = time.monotonic()
+        with ThreadPoolExecutor(32) as pool:
+            texts = sentences(5)
+            closed = list(
+                pool.map(
+                    lambda q: client.post("/translate", json=GERMAN | {"q": q}).status_code,
+                    [next(texts) for _ in range(150)],
+                )
+            )
+        capacity = closed.count(200) / (time.monotonic() - began)
+        offered(client, 3 * capacity, 4.0, {})  # as warm as it gets
+        before = resident(running.pid)
+        answers = offered(client, 10 * capacity, SECONDS, {}, seed=2)
+        after = resident(running.pid)
+        found = summarised(answers, 10 * capacity)
+        statuses = {s: sum(a.status == s for a in answers) for s in {a.status for a in answers}}
+        record = {"capacity": round(capacity, 1), "statuses": statuses, "grown MB": (after - before) >> 20}
+        print(json.dumps(record | {"latency": found.latency}))
+        assert set(statuses) <= {200, 429, 503, 504}
+        assert statuses.get(504, 0) <= len(answers) // 100, "what is accepted meets its deadline"
+        assert statuses[200] > 0.3 * capacity * SECONDS
+        assert after - before < 64 * MEGABYTE
+        until(lambda: client.get("/health/ready").status_code == 200)
+        assert client.post("/translate", json=GERMAN).status_code == 200
+
+
+def test_without_file_descriptors_it_goes_on_and_recovers():
+    with process() as (client, running):
+        client.post("/translate", json=GERMAN)
+        used = len(os.listdir(f"/proc/{running.pid}/fd"))
+        resource.prlimit(running.pid, resource.RLIMIT_NOFILE, (used + 20, used + 20))
+        with contextlib.ExitStack() as stack:
+            for _ in range(100):
+                stack.enter_context(socket.create_connection(("127.0.0.1", client.base_url.port)))
+            # who is connected is served on
+            for _ in range(5):
+                assert client.post("/translate", json=GERMAN).status_code == 200
+            assert running.poll() is None
+        with httpx.Client(base_url=client.base_url, timeout=30) as fresh:
+            assert fresh.post("/translate", json=GERMAN).status_code == 200
+        assert client.get("/health/ready").status_code == 200
+
+
+def test_mixed_traffic_keeps_memory_flat():
+    """A soak: CONVOY_FAULT_SECONDS=1800 by hand."""
+    chance = random.Random(4)
+    with process(MODELS=str(ROOT / "models"), LANES="1x8,5x16") as (client, running):
+        url = str(client.base_url)
+
+        async def ask(web, text):
+            kind = chance.random()
+            values = {"q": text, "source": "de", "target": "en"}
+            if kind < 0.1:
+                answer = await web.post("/summarize", json={"q": f"{text} {text}"})
+            elif kind < 0.2:
+                answer = await web.post("/translate", json=values | {"stream": True})
+            elif kind < 0.3:
+                answer = await web.post("/translate", json=values | {"source": "auto", "alternatives": 2})
+            elif kind < 0.4:
+                answer = await web.post("/translate", json=values | {"target": "zz"})
+                return 200 if answer.status_code == 400 else 0, None
+            elif kind < 0.45:
+                with contextlib.suppress(httpx.ReadTimeout):
+                    await web.post("/translate", json=values, timeout=0.02)
+                return 200, None
+            else:
+                answer = await web.post("/translate", json=values)
+            return answer.status_code, None
+
+        def drive(seconds, seed):
+            return asyncio.run(run(url, ask, sentences(seed), arrivals(8.0, seconds, seed)))
+
+        drive(10.0, 1)
+        sizes = [resident(running.pid)]
+        answers: list[Answer] = []
+        for number in range(4):
+            answers += drive(SECONDS / 4, 2 + number)
+            sizes.append(resident(running.pid))
+        good = [a.latency for a in answers if a.status == 200]
+        print("MB:", [size >> 20 for size in sizes], "p99:", percentile(good, 99))
+        assert {a.status for a in answers} == {200}
+        assert sizes[-1] - sizes[0] < 48 * MEGABYTE
