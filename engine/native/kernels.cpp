@@ -123,13 +123,15 @@ inline __attribute__((always_inline)) void tile(const uint8_t* a, const int8_t* 
   __m512i acc[ROWS][BLOCKS];
 #pragma GCC unroll 12
   for (int m = 0; m < ROWS; m++)
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (int n = 0; n < BLOCKS; n++) acc[m][n] = _mm512_setzero_si512();
   for (size_t g = 0; g < k / 4; g++) {
     __m512i weights[BLOCKS];
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (int n = 0; n < BLOCKS; n++) {
       const int8_t* at = b + n * LANES * k + g * full * 4;
+      // while the first rows are at these columns, fetch the next ones: weights come from far away
+      if (BLOCKS > 1 && row == 0) _mm_prefetch(reinterpret_cast<const char*>(at + BLOCKS * LANES * k), _MM_HINT_T0);
       weights[n] = BLOCKS > 1 ? _mm512_loadu_si512(at) : _mm512_maskz_loadu_epi32(lanes, at);
     }
 #pragma GCC unroll 12
@@ -137,13 +139,13 @@ inline __attribute__((always_inline)) void tile(const uint8_t* a, const int8_t* 
       int32_t four;
       std::memcpy(&four, a + m * k + g * 4, 4);
       const __m512i x = _mm512_set1_epi32(four);
-#pragma GCC unroll 2
+#pragma GCC unroll 4
       for (int n = 0; n < BLOCKS; n++) acc[m][n] = _mm512_dpbusd_epi32(acc[m][n], x, weights[n]);
     }
   }
 #pragma GCC unroll 12
   for (int m = 0; m < ROWS; m++)
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (int n = 0; n < BLOCKS; n++) {
       if (k % 4) {
         alignas(64) int32_t sums[LANES];
@@ -216,13 +218,22 @@ inline void tile(const uint8_t* a, const int8_t* b, size_t k, size_t row, size_t
 }
 #endif
 
+// ROWS at a time of rows [from, m), as many as fit; returns the row after them
+template <int ROWS, int BLOCKS>
+inline size_t band(const uint8_t* rows, const int8_t* b, size_t from, size_t m, size_t k, size_t column,
+                   size_t columns, const Out& out) {
+  for (; from + ROWS <= m; from += ROWS) tile<ROWS, BLOCKS>(rows + from * k, b, k, from, column, columns, out);
+  return from;
+}
+
 template <int BLOCKS>
-inline void panel(const uint8_t* rows, const int8_t* b, size_t m, size_t k, size_t column, size_t count,
+inline void panel(const uint8_t* rows, const int8_t* b, size_t m, size_t k, size_t column, size_t columns,
                   const Out& out) {
   size_t i = 0;
-  for (; i + TALL <= m; i += TALL) tile<TALL, BLOCKS>(rows + i * k, b, k, i, column, count, out);
-  for (; TALL > 4 && i + 4 <= m; i += 4) tile<4, BLOCKS>(rows + i * k, b, k, i, column, count, out);
-  for (; i < m; i++) tile<1, BLOCKS>(rows + i * k, b, k, i, column, count, out);
+  if constexpr (BLOCKS <= 2) i = band<TALL, BLOCKS>(rows, b, i, m, k, column, columns, out);
+  if constexpr (BLOCKS <= 2 && TALL > 8) i = band<8, BLOCKS>(rows, b, i, m, k, column, columns, out);
+  if constexpr (TALL > 4) i = band<4, BLOCKS>(rows, b, i, m, k, column, columns, out);
+  band<1, BLOCKS>(rows, b, i, m, k, column, columns, out);
 }
 
 void product(Quantized x, Weights w, size_t m, size_t k, size_t n, size_t from, size_t until, float* y,
@@ -230,6 +241,9 @@ void product(Quantized x, Weights w, size_t m, size_t k, size_t n, size_t from, 
   const Out out{x.scales, w, y, ldy, relu};
   size_t column = from;
   until = std::min(until, n);
+  // few rows make few sums: more columns at a time keep the multipliers busy
+  for (; m < 8 && column + 4 * LANES <= until; column += 4 * LANES)
+    panel<4>(x.rows, block(w, k, column), m, k, column, LANES, out);
   for (; column + 2 * LANES <= until; column += 2 * LANES)
     panel<2>(x.rows, block(w, k, column), m, k, column, LANES, out);
   for (; column < until; column += LANES)
@@ -315,6 +329,7 @@ inline void dots(const Heads& h, const float* q, size_t at, float* weights) {
   float acc[QUERIES][N] = {};
   for (size_t d = 0; d < h.width; d++) {
     const float* row = h.keys + d * h.time + at;
+    for (size_t t = 0; t < N; t += LANES) __builtin_prefetch(row + h.width * h.time + t);  // of the next head
     for (size_t i = 0; i < QUERIES; i++)
       for (size_t t = 0; t < N; t++) acc[i][t] += q[i * h.dim + d] * row[t];
   }
@@ -327,6 +342,7 @@ inline void blend(const Heads& h, const float* weights, size_t at, float* contex
   float acc[QUERIES][N] = {};
   for (size_t t = 0; t < h.length; t++) {
     const float* row = h.values + t * h.width + at;
+    for (size_t d = 0; d < N; d += LANES) __builtin_prefetch(row + h.width * h.time + d);
     for (size_t i = 0; i < QUERIES; i++)
       for (size_t d = 0; d < N; d++) acc[i][d] += weights[i * h.time + t] * row[d];
   }
