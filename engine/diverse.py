@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from engine.slots import take
+
 NEG = float("-inf")
 
 
@@ -36,9 +38,7 @@ def top(xp: Any, scores: Any, ids: Any, size: int, ranking: Any = None) -> Candi
     ranking = xp.reshape(scores if ranking is None else ranking, (n, beams * k))
     scores, ids = xp.reshape(scores, (n, beams * k)), xp.reshape(ids, (n, beams * k))
     order = xp.argsort(-ranking, axis=1, stable=True)[:, :size]
-    return Candidates(
-        xp.take_along_axis(scores, order, axis=1), xp.take_along_axis(ids, order, axis=1), order // k
-    )
+    return Candidates(take(xp, scores, order), take(xp, ids, order), order // k)
 
 
 def diverse(
@@ -77,7 +77,7 @@ def diverse(
     grown[:, :largest, :largest] = groups.overlap[:, :largest, :largest] + xp.sum(alike, axis=3)
     place = (ranks % count) * (2 * beams) + ranks // count
     parts = (xp.concat(part, axis=1) for part in zip(*picked, strict=True))
-    interleaved = Candidates(*(xp.take_along_axis(part, place, axis=1) for part in parts))
+    interleaved = Candidates(*(take(xp, part, place) for part in parts))
     inside = ranks < groups.width[:, None]
     scores_out = xp.where(inside, interleaved.scores, NEG)
     tokens_out = xp.where(interleaved.tokens >= 0, interleaved.tokens, 0)

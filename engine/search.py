@@ -17,7 +17,7 @@ from array_api_compat import array_namespace, is_numpy_namespace, to_device
 from engine import filters, penalties
 from engine.diverse import Candidates, Groups, diverse, top
 from engine.executor import Executor, StepInput, TopK
-from engine.slots import blank
+from engine.slots import blank, take
 from engine.types import CANDIDATES, DecodeOptions, Hypothesis
 
 NEG = -math.inf
@@ -91,7 +91,7 @@ class BeamSearch:
         """What the next step needs for slots 0..n-1. Views of the state: use them before `advance`."""
         xp, state, options = self.xp, self.state, self._options[:n]
         step = state.step[:n]
-        forced = xp.take_along_axis(state.plan[:n, :], step[:, None], axis=1)
+        forced = take(xp, state.plan[:n, :], step[:, None])
         everywhere = xp.zeros((n, self.beams), dtype=xp.int64, device=self.device)
         banned = everywhere[:, :, None] + self._minimum(n)[:, None, None]
         largest = max(o.no_repeat_ngram_size for o in options)
@@ -135,8 +135,7 @@ class BeamSearch:
         ends = ends | (narrowing[:, None] & (self._ranks >= room[:, None]))
         self._continue(found, self._order(ends, room, diverse, n), ends & ~diverse[:, None], n)
         if attended is not None:
-            parents = xp.broadcast_to(state.parents[:n, :, None], attended.shape)
-            followed = xp.take_along_axis(attended, parents, axis=1)
+            followed = take(xp, attended, state.parents[:n, :])
             state.attended[:n, :, : attended.shape[2]] = followed
         last = state.step[:n] >= state.longest[:n]
         state.done[:n] = state.done[:n] | last | (state.kept_count[:n] >= state.width[:n])
@@ -257,13 +256,13 @@ class BeamSearch:
         match = counts[:, None, :] & (place[:, None, :] == free)  # [n, place in the pool, rank]
         hit = xp.any(match, axis=2)
         pick = xp.argmax(xp.astype(match, xp.int8), axis=2)
-        scores, tokens, parents = (xp.take_along_axis(part[:, :beams], pick, axis=1) for part in found)
+        scores, tokens, parents = (take(xp, part[:, :beams], pick) for part in found)
         pools = (state.kept_tokens, state.kept_scores, state.kept_trail)
         grown = self._grown(Candidates(scores, tokens, parents), n)
         for pool, new in zip(pools, grown, strict=True):
             pool[:n, :, :columns] = xp.where(hit[:, :, None], new, pool[:n, :, :columns])
         if missing is not None:
-            left = xp.take_along_axis(missing, parents, axis=1)
+            left = take(xp, missing, parents)
             state.kept_coverage[:n, :] = xp.where(hit, left, state.kept_coverage[:n, :])
         state.kept_steps[:n, :] = xp.where(hit, state.step[:n, None], state.kept_steps[:n, :])
         state.kept_count[:n] = state.kept_count[:n] + xp.sum(xp.astype(counts, xp.int64), axis=1)
@@ -285,8 +284,8 @@ class BeamSearch:
     def _continue(self, found: Candidates, order: Any, ends: Any, n: int) -> None:
         """Rows go on with the candidates of `order` [n, B]; where `ends` [n, 2B], they may not."""
         xp, state, columns = self.xp, self.state, self._columns(n)
-        scores, tokens, parents = (xp.take_along_axis(part, order, axis=1) for part in found)
-        ended = xp.take_along_axis(ends, order, axis=1)
+        scores, tokens, parents = (take(xp, part, order) for part in found)
+        ended = take(xp, ends, order)
         scores = xp.where((self._ranks[:, : self.beams] < state.width[:n, None]) & ~ended, scores, NEG)
         grown = self._grown(Candidates(scores, tokens, parents), n)
         for history, new in zip((state.tokens, state.scores, state.trail), grown, strict=True):
@@ -297,10 +296,9 @@ class BeamSearch:
         """Histories (tokens, scores, trail) of `chosen` [n, B]: the parent's, and one column more."""
         xp, state, columns = self.xp, self.state, self._columns(n)
         at = self._range(columns)[None, None, :] == state.step[:n, None, None] + 1
-        parent = xp.broadcast_to(chosen.parents[:, :, None], (n, self.beams, columns))
 
         def grow(history: Any, new: Any) -> Any:
-            old = xp.take_along_axis(history[:n, :, :columns], parent, axis=1)
+            old = take(xp, history[:n, :, :columns], chosen.parents)
             return xp.where(at, new[:, :, None], old)
 
         return (

@@ -117,3 +117,10 @@ def blank(xp: Any, executor: Executor, columns: int) -> State:
         discount=real(),
         overlap=real(beams, beams),
     )
+
+
+def take(xp: Any, table: Any, index: Any) -> Any:
+    """What index [n, k] names in each slot of a table [n, C, ...]: [n, k, ...]. Several times faster on numpy
+    than take_along_axis, which a step calls a dozen times."""
+    slot = xp.arange(index.shape[0], dtype=xp.int64, device=index.device)
+    return table[slot[:, None], index]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
+from engine.slots import take
 from engine.specs import StateSpec
 
 COLUMNS: Final = (
@@ -94,7 +95,7 @@ class Rings:
         xp, n, longest = self.xp, parents.shape[0], self.ancestors.shape[2]
         if longest > 1:
             earlier = self.ancestors[:n, :, : longest - 1]
-            self.ancestors[:n, :, 1:] = _follow(xp, earlier, parents)
+            self.ancestors[:n, :, 1:] = take(xp, earlier, parents)
         self.ancestors[:n, :, 0] = parents
         return {w: self._rows(n, w) for w in self.windows}
 
@@ -145,7 +146,7 @@ class Caches:
         needed = -(-max(self.steps[:n]) // COLUMNS) * COLUMNS
         if max(needed, COLUMNS) != self.writers.shape[2]:
             self._resize(max(needed, COLUMNS))
-        writers = _follow(xp, self.writers[:n], parents)
+        writers = take(xp, self.writers[:n], parents)
         at = self._slot[:n], positions[:, 0]
         writers[at[0], :, xp.where(at[1] > 0, at[1] - 1, 0)] = parents
         self.writers[:n] = writers
@@ -202,9 +203,3 @@ class Caches:
         self.writers[:, :, :shared] = writers[:, :, :shared]
         for name, block in self.blocks.items():
             block[:, :, :shared] = blocks[name][:, :, :shared]
-
-
-def _follow(xp: Any, table: Any, parents: Any) -> Any:
-    """Rows of int64 [n, beams, columns] that each beam continues."""
-    index = xp.broadcast_to(parents[:, :, None], table.shape)
-    return xp.take_along_axis(table, index, axis=1)
