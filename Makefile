@@ -2,11 +2,12 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --only-binary :all: -c constraints.txt
-SOURCE := engine server export cli training convoy_client tests
+PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --only-binary :all: --no-binary srt -c constraints.txt
+LOCK   := --quiet --no-header -c constraints.txt --generate-hashes --python-version 3.11 --python-platform x86_64-manylinux_2_28
+SOURCE := engine documents server export cli training convoy_client loadtest tests
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test lint types tests test-mutants test-containers test-faults native bench wheel format clean
+.PHONY: help serve test lint types tests test-mutants test-containers test-faults lock native bench bench-check wheel format clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +35,14 @@ test-containers: $(VENV)/test  ## build the CPU image, run compose, kill it and 
 
 test-faults: $(VENV)/test  ## break things on purpose: minutes
 	$(BIN)/python -m pytest -q -rs -m faults
+
+bench-check: $(VENV)/test  ## fail when int8 has become slower beside CTranslate2 than recorded
+	PYTHONPATH=. $(BIN)/python loadtest/cpu_compare.py --threads 1 --beams 4 --precisions int8 --runs 9 \
+		--check docs/benchmarks/2026-11-21-cpu-compare-iwslt.json
+
+lock:  ## pin what the images install, with hashes (needs uv)
+	uv pip compile pyproject.toml --extra otel --extra redis $(LOCK) -o docker/requirements.txt
+	uv pip compile pyproject.toml --extra otel --extra redis --extra torch $(LOCK) -o docker/requirements-gpu.txt
 
 native:  ## build the C++ operators again (installing builds them too, where a compiler is)
 	$(PYTHON) engine/native/build.py

@@ -1,21 +1,99 @@
-"""`convoy export`: write the ONNX graphs of a bundle."""
+"""`convoy export`: graphs and engines of a bundle, in it or beside it."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
+
+from engine.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from cli.verify import Check
+    from engine.bundle import Bundle
+
+TARGETS: Final = {"onnx": ("fp32", "int8", "fp16", "bf16"), "tensorrt": ("fp16", "bf16", "fp32")}
+KEPT: Final = ("fp32", "int8")  # what bundles hold for the CPU
 
 
 def export(
     bundle: Annotated[Path, typer.Argument(help="A bundle folder; its onnx/ is written or replaced.")],
+    to: Annotated[str, typer.Option(help="onnx, or tensorrt (on the GPU that the engine is for).")] = "onnx",
+    precision: Annotated[
+        str | None, typer.Option(help="onnx: fp32, int8, fp16, bf16; tensorrt: fp16 (default), bf16, fp32.")
+    ] = None,
+    standalone: Annotated[
+        Path | None, typer.Option(help="onnx: write the graphs with their weights into this new folder.")
+    ] = None,
+    beams: Annotated[int, typer.Option(min=1, help="tensorrt: beams of the engine's lane.")] = 5,
+    slots: Annotated[int, typer.Option(min=1, help="tensorrt: sentences at a time.")] = 32,
+    candidates: Annotated[
+        int | None, typer.Option(min=1, help="tensorrt: of a row; else 64, or twice the beams.")
+    ] = None,
+    verify: Annotated[bool, typer.Option("--verify", help="Compare with torch; exit 1 if too far.")] = False,
+    sentences: Annotated[
+        Path | None, typer.Option(help="With --verify: real source lines; else built-in ones.")
+    ] = None,
+    references: Annotated[Path | None, typer.Option(help="With --verify: their translations.")] = None,
 ) -> None:
-    """Write the ONNX graphs of a bundle (needs the extra `torch`)."""
-    from engine.bundle import open_bundle
-    from export.onnx import add_graphs
+    """Write the ONNX graphs or TensorRT engines of a bundle (needs the extra `torch`).
 
-    written = add_graphs(open_bundle(bundle))
+    A bundle holds its fp32 and int8 graphs; those of other precisions are written with --standalone.
+    """
+    from cli.verify import Check
+    from engine.bundle import open_bundle
+
+    if to not in TARGETS:
+        raise InvalidRequest(f"can't export to {to!r}; known are {', '.join(TARGETS)}")
+    if precision is not None and precision not in TARGETS[to]:
+        raise InvalidRequest(f"no {precision!r} of {to}; known are {', '.join(TARGETS[to])}")
+    opened = open_bundle(bundle)
+    chosen = precision or TARGETS[to][0]
+    if to == "tensorrt":
+        if standalone:
+            raise InvalidRequest("--standalone is for --to onnx: an engine holds its weights anyway")
+        _engines(opened, chosen, (beams, slots, candidates))
+        checks = [Check(to, chosen, beams, slots)]
+    else:
+        checks = [Check(to, p, beams) for p in _graphs(opened, precision, standalone, verify)]
+    if verify:
+        _verify(open_bundle(bundle), checks, sentences, references)
+
+
+def _graphs(bundle: Bundle, precision: str | None, standalone: Path | None, verify: bool) -> tuple[str, ...]:
+    """Write graphs; returns their precisions."""
+    if standalone:
+        from export.standalone import write
+
+        for path in write(bundle, precision or KEPT[0], standalone):
+            typer.echo(f"{path}: {path.stat().st_size:,} bytes")
+    elif precision in (None, *KEPT):
+        from export.onnx import add_graphs
+
+        written = add_graphs(bundle)
+        for name in written.files():
+            if name.startswith("onnx/"):
+                typer.echo(f"{written.file(name)}: {written.manifest[name].size:,} bytes")
+    elif not verify:
+        raise InvalidRequest(f"{precision} graphs are for other runtimes: add --standalone FOLDER")
+    return (precision,) if precision else KEPT[: 1 if standalone else 2]
+
+
+def _engines(bundle: Bundle, precision: str, size: tuple[int, int, int | None]) -> None:
+    from export.tensorrt import Lane, build
+
+    written = build(bundle, Lane(precision, *size))
     for name in written.files():
-        if name.startswith("onnx/"):
+        if name.startswith("tensorrt/"):
             typer.echo(f"{written.file(name)}: {written.manifest[name].size:,} bytes")
+
+
+def _verify(bundle: Bundle, checks: list[Check], path: Path | None, references: Path | None) -> None:
+    from cli.verify import sentences, table, verify
+
+    wanted = references.read_text(encoding="utf-8").splitlines() if references else None
+    found = verify(bundle, checks, sentences(bundle, path), wanted)
+    typer.echo(table(found))
+    if not all(verdict.passed for verdict in found):
+        raise typer.Exit(1)

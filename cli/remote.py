@@ -7,21 +7,23 @@ import queue
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from engine.errors import ConvoyError, InvalidRequest, TooLarge, UnknownModel
 
 if TYPE_CHECKING:
     from cli.texts import Place, Wish
     from convoy_client import ApiError, Client, Model, Summary, Translation
-    from engine.api import TextResult
+    from engine.api import TextResult, TextScore
+
+Line = TypeVar("Line")
+Answer = TypeVar("Answer")
 
 TRIES: Final = 100  # a queue that is full for minutes is no reason to lose the lines before
 REFUSED: Final[Mapping[int, type[ConvoyError]]] = {400: InvalidRequest, 404: UnknownModel, 413: TooLarge}
-DOCUMENTS: Final = frozenset({".md", ".html", ".htm", ".srt", ".docx", ".odt"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +57,23 @@ def answers(
     """
     with connected(server) as (client, models):
         ask = _question(client, models, wanted)
-        for number, result in enumerate(_in_order(ask, lines, server.concurrency), 1):
-            with _told(f"line {number}: "):
-                found = result.result()
-            yield found
+        yield from _told_in_turn(_in_order(ask, lines, server.concurrency))
+
+
+def scores(
+    server: Server, model: str, pairs: Iterable[tuple[str, str | None]]
+) -> Generator[TextScore, None, None]:
+    """Scores of (text, source) pairs in their order; errors are those of `answers`."""
+    from engine.api import TextScore, Timings
+
+    with connected(server) as (client, _):
+
+        def ask(pair: tuple[str, str | None]) -> TextScore:
+            text, source = pair  # as arrays: an empty text is none by itself, but has a score
+            (found,) = client.score_all([text], None if source is None else [source], model=model)
+            return TextScore(found.tokens, found.token_scores, found.words, Timings(0.0, 0.0, 0.0, 0))
+
+        yield from _told_in_turn(_in_order(ask, pairs, server.concurrency))
 
 
 def translate_document(server: Server, place: Place, path: Path) -> bytes:
@@ -66,6 +81,14 @@ def translate_document(server: Server, place: Place, path: Path) -> bytes:
     with connected(server) as (client, models), _told(f"{path}: "):
         source, target = _pair(models, place)
         return client.translate_file(path, target, source)
+
+
+def _told_in_turn(results: Generator[Future[Answer], None, None]) -> Iterator[Answer]:
+    with closing(results):  # here, not when it is collected: perhaps by one of its own threads
+        for number, result in enumerate(results, 1):
+            with _told(f"line {number}: "):
+                found = result.result()
+            yield found
 
 
 @contextmanager
@@ -170,14 +193,14 @@ def _number(score: float | None) -> float:
 
 
 def _in_order(
-    ask: Callable[[str], TextResult], lines: Iterable[str], concurrency: int
-) -> Iterator[Future[TextResult]]:
+    ask: Callable[[Line], Answer], lines: Iterable[Line], concurrency: int
+) -> Generator[Future[Answer], None, None]:
     """Futures in the order of the lines, each when it is its turn. Lines are read by a thread of their own,
     so that an answer does not wait for the next line of a slow pipe."""
-    waiting: queue.Queue[Future[TextResult] | None] = queue.Queue(2 * concurrency)
+    waiting: queue.Queue[Future[Answer] | None] = queue.Queue(2 * concurrency)
     left = threading.Event()
 
-    def put(item: Future[TextResult] | None) -> None:
+    def put(item: Future[Answer] | None) -> None:
         while not left.is_set():
             try:
                 waiting.put(item, timeout=0.1)
@@ -192,7 +215,7 @@ def _in_order(
                 if left.is_set():
                     return
         except Exception as error:  # noqa: BLE001 - told in its turn
-            failed: Future[TextResult] = Future()
+            failed: Future[Answer] = Future()
             failed.set_exception(error)
             put(failed)
         put(None)

@@ -6,7 +6,8 @@ import json
 import math
 import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from tqdm import tqdm
 
-from cli import texts
+from cli import remote, texts
 from cli.lines import read, writing
 from engine.errors import InvalidRequest
 
@@ -54,12 +55,17 @@ class Sum:
 
 
 def score(
-    bundle: Annotated[Path, typer.Argument(help="A bundle folder: a language model, or any other.")],
+    bundle: Annotated[
+        Path,
+        typer.Argument(help="A bundle folder: a language model, or any other; with --url, a model's name."),
+    ],
     file: Annotated[Path, typer.Argument(help="One text a line; - for standard input.")],
     source: Annotated[
         Path | None, typer.Option(help="Sources, one a line: of a model that is no language model.")
     ] = None,
     output: texts.Output = None,
+    url: texts.Url = None,
+    api_key: texts.ApiKey = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object a line, with every token's score.")
     ] = False,
@@ -68,17 +74,18 @@ def score(
     backend: texts.Backend = "onnx",
     device: texts.Device = "cpu",
     threads: texts.Threads = None,
+    timeout: texts.Timeout = 300.0,
+    concurrency: texts.Concurrency = 16,
 ) -> None:
     """Score texts: log-probability and perplexity of each line, then of all.
 
     A line gives: natural log-probability, perplexity, text. Each is scored by itself and with its end. The
     last line holds the number of tokens (one end a line among them), the loss in bits a token, perplexity.
     """
-    place = texts.Place(bundle, precision, backend, device, threads)
+    server = remote.Server(url, api_key, timeout, concurrency) if url else None
+    job = texts.job_of("score", texts.Place(bundle, precision, backend, device, threads), server)
     found, waiting = Sum(), deque[str]()
-    with texts.opened(place, texts.Wish({"beam_size": 1})) as service, writing(output) as out:
-        name = service.models()[0].name
-        results = service.score_many(name, _pairs(file, source, waiting))
+    with _scores(job, _pairs(file, source, waiting)) as results, writing(output) as out:
         for scored in tqdm(results, unit="line", disable=not sys.stderr.isatty()):
             found.add(scored)
             text = waiting.popleft()
@@ -87,6 +94,18 @@ def score(
         if not found.lines:
             raise InvalidRequest(f"{file}: holds no line to score")
         out.write(_last(found, as_json=as_json) + "\n")
+
+
+@contextmanager
+def _scores(job: texts.Job, pairs: Iterable[tuple[str, str | None]]) -> Iterator[Iterator[TextScore]]:
+    """Scores of (text, source) pairs in order, from here or from a server."""
+    if job.server is not None:
+        found = remote.scores(job.server, str(job.place.model), pairs)
+        with closing(found):  # gives up what is still asked for
+            yield found
+        return
+    with texts.opened(job.place, texts.Wish({"beam_size": 1})) as service:
+        yield service.score_many(service.models()[0].name, pairs)
 
 
 def _pairs(file: Path, source: Path | None, waiting: deque[str]) -> Iterator[tuple[str, str | None]]:

@@ -142,17 +142,23 @@ def opened(place: Place, wish: Wish) -> Iterator[Service]:
 
 
 def answers(
-    service: Service, task: str, lines: Iterable[str], wish: Wish, total: int | None = None
+    service: Service,
+    task: str,
+    lines: Iterable[str],
+    wish: Wish,
+    total: int | None = None,
+    model: str | None = None,
 ) -> Iterator[TextResult]:
     """Results in the order of the lines, with a bar on standard error when that is a terminal.
 
-    Raises UnknownModel when the one model is for another task.
+    model: one of its directions, by default the usual one. Raises UnknownModel when it is for another task.
     """
-    model = service.pick(task, model=service.models()[0].name)
-    return _barred(service.run_many(model, lines, wish.options()), total)
+    model = service.pick(task, model=model or service.models()[0].name)
+    return barred(service.run_many(model, lines, wish.options()), total)
 
 
-def _barred(results: Iterable[TextResult], total: int | None = None) -> Iterator[TextResult]:
+def barred(results: Iterable[TextResult], total: int | None = None) -> Iterator[TextResult]:
+    """Results, with a bar on standard error when that is a terminal."""
     yield from tqdm(results, total=total, unit="line", disable=not sys.stderr.isatty())
 
 
@@ -170,11 +176,11 @@ def _results(job: Job, wish: Wish, lines: Iterable[str]) -> Iterator[Iterator[Te
     if job.server is not None:
         found = remote.answers(job.server, (job.task, place, wish), lines)
         with closing(found):  # gives up what is still asked for
-            yield _barred(found)
+            yield barred(found)
         return
     with opened(place, wish) as service:
-        service.pick(job.task, place.source, place.target, service.models()[0].name)
-        yield answers(service, job.task, lines, wish)
+        model = service.pick(job.task, place.source, place.target, service.models()[0].name)
+        yield answers(service, job.task, lines, wish, model=model)
 
 
 def job_of(task: str, place: Place, server: Server | None) -> Job:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from cli import remote, texts
+from cli import document, remote, texts
 from cli.flags import decode_flags, given
-from cli.lines import write
-from engine.errors import InvalidRequest
 
 
 @decode_flags
@@ -39,27 +36,16 @@ def translate(
     concurrency: texts.Concurrency = 16,
     **decode: Any,
 ) -> None:
-    """Translate text, one line each, in order; or with --url a document: .docx, .odt, .md, .html, .srt.
+    """Translate text, one line each, in order; or a document as a whole: .docx, .odt, .md, .html, .srt.
 
     With --n-best above 1: line number, score and text, separated by tabs, one line a hypothesis.
     """
     server = remote.Server(url, api_key, timeout, concurrency) if url else None
     place = texts.Place(model, precision, backend, device, threads, source, target)
     job = texts.job_of("translate", place, server)
-    if file is not None and file.suffix.lower() in remote.DOCUMENTS:
-        _document(job, file, output)
-        return
     wish = texts.Wish(given(decode), prefix, split, truncate, replace_unk)
-    texts.pipe(job, wish, texts.lines_of(file, lines), texts.Form(output, scores, as_json))
-
-
-def _document(job: texts.Job, file: Path, output: Path | None) -> None:
-    """A file in its own format; decoding is the server's own."""
-    if job.server is None:
-        raise InvalidRequest(
-            f"{file}: documents are translated by a server: start `convoy serve`, "
-            "and add --url http://127.0.0.1:8000; or give a text as --input"
-        )
-    if output is None:
-        raise InvalidRequest(f"{file}: name the translated document with --output")
-    write(output, remote.translate_document(job.server, job.place, file))
+    form = texts.Form(output, scores, as_json)
+    if file is not None and file.suffix.lower() in document.ENDINGS:
+        document.translate(job, wish, file, form)
+        return
+    texts.pipe(job, wish, texts.lines_of(file, lines), form)

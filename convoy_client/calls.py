@@ -13,7 +13,7 @@ from convoy_client import results
 from convoy_client.errors import ApiError, BadAnswer
 from convoy_client.events import Event
 from convoy_client.exchange import Call, json_of
-from convoy_client.results import Detection, Language, Model, Partial, Summary, Translation
+from convoy_client.results import Detection, Language, Model, Partial, Score, Summary, Translation
 
 FAILED: Final = 500  # of an error in a stream, whose own status was 200
 
@@ -38,6 +38,19 @@ def summarize(text: str, options: Mapping[str, Any]) -> Call[Summary]:
 def summarize_all(texts: Sequence[str], options: Mapping[str, Any]) -> Call[list[Summary]]:
     body = {"q": list(texts), **options}
     return Call("POST", "/summarize", lambda r: results.summaries(json_of(r), len(texts)), body)
+
+
+def score(text: str, source_text: str | None, options: Mapping[str, Any]) -> Call[Score]:
+    body = {"q": text, "source_text": source_text, **options}
+    return Call("POST", "/score", lambda r: results.scores(json_of(r), None)[0], body)
+
+
+def score_all(
+    texts: Sequence[str], source_texts: Sequence[str] | None, options: Mapping[str, Any]
+) -> Call[list[Score]]:
+    sources = None if source_texts is None else list(source_texts)
+    body = {"q": list(texts), "source_text": sources, **options}
+    return Call("POST", "/score", lambda r: results.scores(json_of(r), len(texts)), body)
 
 
 def detect(text: str) -> Call[list[Detection]]:

@@ -17,7 +17,7 @@ from convoy_client import calls
 from convoy_client.errors import Unreachable
 from convoy_client.events import EventReader
 from convoy_client.exchange import Call, Outcome, Patience, Pause, Send, exchange, request_of
-from convoy_client.results import Detection, Language, Model, Partial, Summary, Translation
+from convoy_client.results import Detection, Language, Model, Partial, Score, Summary, Translation
 
 T = TypeVar("T")
 
@@ -104,6 +104,23 @@ class Client(_Base):
     ) -> list[Summary]:
         """In one request: all are accepted or none."""
         return self._ask(calls.summarize_all(texts, options), timeout) if texts else []
+
+    def score(
+        self, text: str, source_text: str | None = None, *, timeout: float | None = None, **options: Any
+    ) -> Score:
+        """How probable a model finds a text, by itself or as the translation of source_text."""
+        return self._ask(calls.score(text, source_text, options), timeout)
+
+    def score_all(
+        self,
+        texts: Sequence[str],
+        source_texts: Sequence[str] | None = None,
+        *,
+        timeout: float | None = None,
+        **options: Any,
+    ) -> list[Score]:
+        """In one request: all are accepted or none."""
+        return self._ask(calls.score_all(texts, source_texts, options), timeout) if texts else []
 
     def translate_file(
         self, path: Path, target: str, source: str = "auto", *, timeout: float | None = None
@@ -217,6 +234,23 @@ class AsyncClient(_Base):
     ) -> list[Summary]:
         """In one request: all are accepted or none."""
         return await self._ask(calls.summarize_all(texts, options), timeout) if texts else []
+
+    async def score(
+        self, text: str, source_text: str | None = None, *, timeout: float | None = None, **options: Any
+    ) -> Score:
+        """How probable a model finds a text, by itself or as the translation of source_text."""
+        return await self._ask(calls.score(text, source_text, options), timeout)
+
+    async def score_all(
+        self,
+        texts: Sequence[str],
+        source_texts: Sequence[str] | None = None,
+        *,
+        timeout: float | None = None,
+        **options: Any,
+    ) -> list[Score]:
+        """In one request: all are accepted or none."""
+        return await self._ask(calls.score_all(texts, source_texts, options), timeout) if texts else []
 
     async def translate_file(
         self, path: Path, target: str, source: str = "auto", *, timeout: float | None = None

@@ -81,6 +81,19 @@ class Summary:
 
 
 @dataclass(frozen=True, slots=True)
+class Score:
+    """How probable a text is. score: natural logarithm, of the text and its end; None for minus infinity.
+    tokens with their own scores, end-of-sentence last. model: whose score it is."""
+
+    score: float | None
+    perplexity: float | None
+    words: int
+    tokens: list[str]
+    token_scores: list[float]
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
 class Partial:
     """The beginning of an answer that is still being made: it is never taken back. index: of the text."""
 
@@ -127,13 +140,9 @@ def translations(data: Any, count: int | None) -> list[Translation]:
     return [
         Translation(
             text=_text(one["translatedText"]),
-            alternatives=_get(one, "alternatives", list, []),
             detected=_maybe(Detection, one.get("detectedLanguage")),
-            truncated=_get(one, "truncated", bool, False),
-            scores=_maybe(Scores, one.get("scores")),
-            alignment=[_filled(Alignment, a) for a in one.get("alignment", [])],
-            timings=_maybe(Timings, one.get("timings")),
-            extra=_rest(one, "translatedText", "alternatives", "detectedLanguage", "truncated", *SHARED),
+            extra=_rest(one, "translatedText", "detectedLanguage", *SHARED),
+            **_shared(one),
         )
         for one in _apart(data, count, "translatedText")
     ]
@@ -144,15 +153,20 @@ def summaries(data: Any, count: int | None) -> list[Summary]:
     return [
         Summary(
             text=_text(one["summaryText"]),
-            truncated=_get(one, "truncated", bool, False),
-            alternatives=_get(one, "alternatives", list, []),
-            scores=_maybe(Scores, one.get("scores")),
-            alignment=[_filled(Alignment, a) for a in one.get("alignment", [])],
-            timings=_maybe(Timings, one.get("timings")),
-            extra=_rest(one, "summaryText", "truncated", "alternatives", *SHARED),
+            extra=_rest(one, "summaryText", *SHARED),
+            **_shared(one),
         )
         for one in _apart(data, count, "summaryText")
     ]
+
+
+def scores(data: Any, count: int | None) -> list[Score]:
+    """Answers of /score, likewise."""
+    found = data.get("scores") if isinstance(data, dict) else None
+    parts: list[Any] = [found] if count is None else found if isinstance(found, list) else []
+    if len(parts) != (count or 1) or not all(isinstance(one, dict) for one in parts):
+        raise BadAnswer("the server did not answer with a score for each text: is this a Convoy server?")
+    return [_filled(Score, one | {"model": data.get("model")}) for one in parts]
 
 
 def listed(kind: type[T], data: Any) -> list[T]:
@@ -162,7 +176,18 @@ def listed(kind: type[T], data: Any) -> list[T]:
     return [_filled(kind, one) for one in data]
 
 
-SHARED: Final = ("scores", "alignment", "timings")
+SHARED: Final = ("alternatives", "truncated", "scores", "alignment", "timings")
+
+
+def _shared(one: Mapping[str, Any]) -> dict[str, Any]:
+    """What translations and summaries have in common, by our names."""
+    return {
+        "alternatives": _get(one, "alternatives", list, []),
+        "truncated": _get(one, "truncated", bool, False),
+        "scores": _maybe(Scores, one.get("scores")),
+        "alignment": [_filled(Alignment, a) for a in one.get("alignment", [])],
+        "timings": _maybe(Timings, one.get("timings")),
+    }
 
 
 def _apart(data: Any, count: int | None, text: str) -> list[dict[str, Any]]:

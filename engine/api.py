@@ -19,6 +19,7 @@ from engine.answer import answer, live
 from engine.bundle import MANIFEST, PRECISIONS, WEIGHTS, Bundle, open_bundle
 from engine.chain import Step, stream_through
 from engine.compose import Alignment, TextResult, slowest
+from engine.directions import AT, Directions, asked, directions_of, name_of, toward
 from engine.drafts import Partial
 from engine.engine import Engine, EngineSettings, Observer, Stats
 from engine.errors import (
@@ -116,7 +117,8 @@ class ServiceSettings:
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
     """What a loaded model is. `options` are its decoding defaults. placeholders: phrases of one sentence that
-    it can keep. load_seconds: what opening it took. device: where it runs."""
+    it can keep. load_seconds: what opening it took. device: where it runs. sources, targets: all languages of
+    a model, `source` and `target` first."""
 
     name: str
     task: str
@@ -131,6 +133,12 @@ class ModelInfo:
     placeholders: int = 0
     load_seconds: float = 0.0
     device: str = "cpu"
+    sources: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
+
+    @property
+    def directions(self) -> Directions:
+        return Directions(self.sources or (self.source,), self.targets or (self.target,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +201,7 @@ class Service:
             open_bundle(p, verify=settings.verify) for path in paths for p in _bundle_paths(Path(path))
         ]
         if wanted := set(settings.languages):
-            bundles = [bundle for bundle in bundles if {bundle.source, bundle.target} <= wanted]
+            bundles = [bundle for bundle in bundles if not directions_of(bundle).within(wanted).empty]
             if not bundles:
                 raise BundleError(f"no model is for the languages {sorted(wanted)} alone: add others to them")
         if not bundles:
@@ -234,10 +242,12 @@ class Service:
         """Every language of the translating models, in the order of loading."""
         targets: dict[str, list[str]] = {}
         for info in (i for i in self.models() if i.task == "translate"):
-            into = targets.setdefault(info.source, [])
-            if info.target not in into:
-                into.append(info.target)
-            targets.setdefault(info.target, [])
+            for source in info.directions.sources:
+                into = targets.setdefault(source, [])
+                for target in info.directions.targets:
+                    if target not in into and info.directions.fit(source, target):
+                        into.append(target)
+                    targets.setdefault(target, [])
         found = []
         for code, into in targets.items():
             pivots: dict[str, str] = {}
@@ -259,19 +269,21 @@ class Service:
         if model is not None:
             chain = self._chain(model)
             first, last = chain[0].info, chain[-1].info
-            into = target in (None, last.target)
-            if not (first.task == last.task == task and source in (None, first.source) and into):
+            fits = first.directions.fit(source, target if last is first else None)
+            if not (first.task == last.task == task and fits and last.directions.fit(None, target)):
                 raise UnknownModel(f"model {model!r} can't {_wanted(task, source, target)}")
-            return model
+            return model if last is not first else name_of(model, first.directions, source, target)
         infos = [info for info in self.models() if info.task == task]
         for info in infos:
-            if source in (None, info.source) and target in (None, info.target):
-                return info.name
+            if info.directions.fit(source, target):
+                return name_of(info.name, info.directions, source, target)
         if task == "translate" and source and target and source != target:
-            for info in (i for i in infos if i.source == source):
+            for info in (i for i in infos if source in i.directions.sources):
                 for after in infos:
-                    if (after.source, after.target) == (info.target, target):
-                        return f"{info.name}{THEN}{after.name}"
+                    for between in info.directions.targets:
+                        if info.directions.fit(source, between) and after.directions.fit(between, target):
+                            begin = name_of(info.name, info.directions, source, between)
+                            return begin + THEN + name_of(after.name, after.directions, between, target)
         known = ", ".join(f"{i.name} ({i.task} {i.source} to {i.target})" for i in self.models())
         raise UnknownModel(f"no model can {_wanted(task, source, target)}; loaded are: {known}")
 
@@ -374,9 +386,15 @@ class Service:
         return all(model.engine.healthy for model in self._models.values())
 
     def _model(self, name: str) -> _Model:
-        if name not in self._models:
+        if name in self._models:
+            return self._models[name]
+        base, at, languages = name.rpartition(AT)
+        if not at or base not in self._models:
             raise UnknownModel(f"no model {name!r}; loaded are: {', '.join(self._models)}")
-        return self._models[name]
+        model = self._models[base]
+        source, target = asked(base, model.info.directions, languages)
+        one = replace(model.info, name=name, source=source, target=target, sources=(), targets=())
+        return replace(model, info=one, text=toward(model.text, source, target))
 
     def _chain(self, name: str) -> list[_Model]:
         """The model of a name, or the two of a name like "de-en+en-fr"."""
@@ -467,11 +485,14 @@ def _open(bundle: Bundle, settings: ServiceSettings, observer: Observer | None) 
             f"{bundle.path}: its decoding defaults don't fit: {error}; change the lanes"
         ) from error
     tokenizer = open_tokenizer(bundle)
+    spoken = directions_of(bundle)
+    if settings.languages:
+        spoken = spoken.within(settings.languages)
     info = ModelInfo(
         name=bundle.name,
         task=bundle.task,
-        source=bundle.source,
-        target=bundle.target,
+        source=spoken.sources[0],
+        target=spoken.targets[0],
         architecture=bundle.config.architecture,
         parameters=_parameters(bundle.file(WEIGHTS)),
         limits=engine.limits,
@@ -481,6 +502,8 @@ def _open(bundle: Bundle, settings: ServiceSettings, observer: Observer | None) 
         placeholders=len(tokenizer.placeholders),
         load_seconds=time.monotonic() - began,
         device=settings.device,
+        sources=spoken.sources,
+        targets=spoken.targets,
     )
     text = TextModel(
         task=bundle.task,
@@ -492,6 +515,7 @@ def _open(bundle: Bundle, settings: ServiceSettings, observer: Observer | None) 
         eos=engine.eos,
         name=bundle.name,
     )
+    text = toward(text, info.source, info.target)
 
     def again() -> _Model:
         return _open(open_bundle(bundle.path, verify=settings.verify), settings, observer)

@@ -112,8 +112,8 @@ def graph_parts(config: ModelConfig) -> tuple[str, ...]:
 
 
 def graph_name(part: str, precision: str, kernels: str = "pure") -> str:
-    """Where a bundle keeps a graph; part: "encoder" or "step". kernels: of standard operators only ("pure") or
-    with our own ("native", see `engine.native`)."""
+    """Where a bundle keeps a graph; part: "encoder" or "step". kernels: of standard operators only ("pure")
+    or with our own ("native", see `engine.native`)."""
     return f"onnx/{part}.{precision}{'' if kernels == 'pure' else f'.{kernels}'}.onnx"
 
 

@@ -1,6 +1,7 @@
 """What a graph's weights are made of: recipes, by which the metadata of a graph names each initialiser.
 
-A recipe is {"tensor": name in model.safetensors, "form": form} or {table: its arguments}, a constant.
+A recipe is {"tensor": name in model.safetensors, "form": form} or {table: its arguments}, a constant. With
+"type" "fp16" or "bf16" it is stored in that.
 """
 
 from __future__ import annotations
@@ -23,6 +24,15 @@ TABLES: Final[dict[str, Callable[..., Array]]] = {"sinusoids": sinusoids, "timin
 
 def initializer(recipe: Mapping[str, Any], weights: Mapping[str, Array]) -> NDArray[Any]:
     """The array of a recipe. Raises BundleError for one that these weights or this version can't make."""
+    made = _wide(recipe, weights)
+    if recipe.get("type") == "bf16":
+        from ml_dtypes import bfloat16  # numpy has none; whoever exports has this
+
+        return made.astype(bfloat16)
+    return made.astype(np.float16) if recipe.get("type") == "fp16" else made
+
+
+def _wide(recipe: Mapping[str, Any], weights: Mapping[str, Array]) -> NDArray[Any]:
     for kind, make in TABLES.items():
         if kind in recipe:
             return make(*recipe[kind])

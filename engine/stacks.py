@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-ACTIVATIONS: Final = ("relu", "gelu", "swish")
+ACTIVATIONS: Final = ("relu", "gelu", "gelu_sigmoid", "swish")
 GATES: Final = ("joint", "separate", "none")
 SLICE_ATTENTION: Final = ("transformer", "inner_product", "none")
 SLICE_SPACES: Final = 32  # rows of the table of target spaces
@@ -33,7 +33,7 @@ class StackConfig:
     input_dim: int | None = None  # decoder only: width of the token embedding where it differs
     output_dim: int | None = None  # decoder only: width of the output projection where it differs
     conv_heads: int | None = None  # kernels of a light or dynamic convolution, where not as many as heads
-    activation: str = "relu"  # relu | gelu | swish
+    activation: str = "relu"  # relu | gelu | gelu_sigmoid (x times the sigmoid of 1.702 x) | swish
     norm_eps: float = 1e-5
     embedding_norm: bool = False  # a layer norm on the embeddings
     final_norm: bool = True  # with normalize_before: a layer norm after the last layer

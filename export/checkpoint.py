@@ -99,9 +99,15 @@ def read_checkpoint(path: Path) -> Checkpoint:
     content = _load(path)
     if not isinstance(content, dict) or not isinstance(content.get("model"), Mapping):
         raise CheckpointError(f"{path}: has no 'model' entry, so it is not a fairseq checkpoint")
-    state = dict(content["model"])
+    state = _tensors(path, content["model"], "'model'")
+    return Checkpoint({**_arguments(path, content), **_versions(path, state)}, state)
+
+
+def _tensors(path: Path, content: Any, what: str) -> dict[str, Tensor]:
+    """A state dictionary whose tensors are all there, under names that may be shown."""
+    state: dict[str, Any] = dict(content) if isinstance(content, Mapping) else {"": None}
     if not all(isinstance(n, str) and isinstance(w, Tensor) for n, w in state.items()):
-        raise CheckpointError(f"{path}: 'model' must map names to tensors; is it a fairseq checkpoint?")
+        raise CheckpointError(f"{path}: {what} must map names to tensors; is it the right file?")
     strange = [name for name in state if not name.isprintable()]
     if strange:
         raise CheckpointError(f"{path}: holds a weight called {strange[0]!r}; is the file damaged?")
@@ -110,7 +116,15 @@ def read_checkpoint(path: Path) -> Checkpoint:
         raise CheckpointError(
             f"{path}: {odd[0]} is no ordinary tensor (sparse, quantised or without content)"
         )
-    return Checkpoint({**_arguments(path, content), **_versions(path, state)}, state)
+    return state
+
+
+def read_state(path: Path) -> dict[str, Tensor]:
+    """Tensors by name of a pickled state dictionary, such as Hugging Face's pytorch_model.bin.
+
+    Raises CheckpointError like `read_checkpoint`.
+    """
+    return _tensors(path, _load(path), "the file")
 
 
 def average(checkpoints: Sequence[tuple[Path, Checkpoint]]) -> Checkpoint:

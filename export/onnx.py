@@ -18,16 +18,17 @@ from engine.models import build
 from engine.models.model import Model, Past
 from engine.models.select import Rules, select
 from engine.specs import SOURCE, StateSpec
-from export import native, ops
+from export import native, ops, plugins
 from export.symbols import Dim, Graph, Weight
 
-# of which operators graphs are made: standard ones only, or with those of engine/native
+# of which operators a bundle's graphs are made: standard ones only, or with those of engine/native
 KERNELS: Final = {"pure": ops.OPS, "native": native.OPS}
+OPERATORS: Final = KERNELS | {"tensorrt": plugins.OPS}
 
 
 def encoder_graph(config: ModelConfig, precision: str, kernels: str = "pure") -> bytes:
     """The encoder: tokens [batch, time], positions [time] and real [batch, time] to each source's memory."""
-    graph = Graph(precision, KERNELS[kernels])
+    graph = Graph(precision, OPERATORS[kernels])
     model: Any = _symbolic(config, graph)
     memory = model.encode(
         graph.input("tokens", ("batch", "time"), "int"),
@@ -46,7 +47,7 @@ def encoder_graph(config: ModelConfig, precision: str, kernels: str = "pure") ->
 def step_graph(config: ModelConfig, precision: str, kernels: str = "pure") -> bytes:
     """One decoding step with selection. Inputs are StepInput's, `memory.*` with `mask`, `state.*` with
     `index.*`, `cache.*` with `lineage`; outputs are TopK's and `column.*`, the new column of each state."""
-    g = Graph(precision, KERNELS[kernels])
+    g = Graph(precision, OPERATORS[kernels])
     model: Any = _symbolic(config, g)
     rows: tuple[Dim, ...] = ("slots", "beams")
     tokens, positions = g.input("tokens", rows, "int"), g.input("positions", ("slots", 1), "int")

@@ -34,6 +34,7 @@ class Graph:
         self.initializers: list[onnx.TensorProto] = []
         self.inputs: list[onnx.ValueInfoProto] = []
         self.recipes: dict[str, dict[str, Any]] = {}
+        self.functions: dict[str, onnx.FunctionProto] = {}  # bodies of operators that are not standard
         self.quantized: dict[str, tuple[str, str]] = {}
         self.sums: dict[str, tuple[Symbol, Symbol]] = {}  # what each addition of two symbols adds
 
@@ -90,12 +91,13 @@ class Graph:
         graph = helper.make_graph(nodes, name, self.inputs, infos, initializers)
         domains = {node.domain for node in nodes} - {""}
         opsets = [helper.make_opsetid("", OPSET), *(helper.make_opsetid(d, 1) for d in sorted(domains))]
-        model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+        bodies = [body for _, body in sorted(self.functions.items())]
+        model = helper.make_model(graph, opset_imports=opsets, ir_version=10, functions=bodies)
         model.producer_name = "convoy"
         kept = {proto.name for proto in initializers}
         recipes = {label: recipe for label, recipe in self.recipes.items() if label in kept}
         helper.set_model_props(model, {"convoy.initializers": json.dumps(recipes, sort_keys=True)})
-        onnx.checker.check_model(_without_external(model))
+        onnx.checker.check_model(without_external(model))
         return bytes(model.SerializeToString(deterministic=True))
 
     def _needed(self, names: set[str]) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
@@ -328,7 +330,7 @@ def broadcast(a: tuple[Dim, ...], b: tuple[Dim, ...]) -> tuple[Dim, ...]:
     return tuple(y if x == 1 else x for x, y in zip(a, b, strict=True))
 
 
-def _without_external(model: onnx.ModelProto) -> onnx.ModelProto:
+def without_external(model: onnx.ModelProto) -> onnx.ModelProto:
     """A copy the checker accepts: it would look for the external file, which a bundle names model.safetensors
     but feeds from memory. Weights become inputs."""
     copy = onnx.ModelProto()

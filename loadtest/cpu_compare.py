@@ -193,15 +193,14 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=25)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--json", type=Path, help="also write every figure here")
+    parser.add_argument(
+        "--check", type=Path, help="fail when a ratio is more than a quarter below this file's (see --json)"
+    )
     chosen = parser.parse_args()
     size = SIZES[chosen.size]
     rows = []
-    print(
-        f"{chosen.size}: {size}, {chosen.length} -> {chosen.length} tokens, medians of {chosen.runs} runs in ms"
-    )
-    print(
-        "| precision | threads | beam | sentences | CTranslate2 | Convoy, pure | Convoy, native | ratio | least, most |"
-    )
+    print(f"{chosen.size}: {size}, {chosen.length} tokens each way, medians of {chosen.runs} runs in ms")
+    print("| precision | threads | beam | sentences | CTranslate2 | pure | native | ratio | least, most |")
     print("|---|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         contenders = {
@@ -217,9 +216,31 @@ def main() -> None:
                         taken = compare(contenders, work, chosen.runs)
                         rows.append({"work": [precision, threads, beam, count], "seconds": taken})
                         print(_row(work, taken), flush=True)
+    if chosen.check:
+        _check(rows, json.loads(chosen.check.read_text(encoding="utf-8"))["rows"])
     if chosen.json:
         setup = {"cpu": _cpu(), "cores": os.cpu_count(), "size": chosen.size, "versions": _versions()}
         chosen.json.write_text(json.dumps({"setup": setup, "rows": rows}, indent=1) + "\n", encoding="utf-8")
+
+
+def _check(rows: list[dict[str, Any]], recorded: list[dict[str, Any]]) -> None:
+    """By the fastest runs, which noise disturbs least. Raises SystemExit that names what got slower."""
+    before = {tuple(row["work"]): _best(row) for row in recorded}
+    slower = [
+        f"{row['work']}: {_best(row):.2f}, recorded {before[tuple(row['work'])]:.2f}"
+        for row in rows
+        if tuple(row["work"]) in before and _best(row) < 0.75 * before[tuple(row["work"])]
+    ]
+    if slower:
+        raise SystemExit(
+            "slower beside CTranslate2 than recorded (precision, threads, beam, sentences): "
+            + "; ".join(slower)
+        )
+
+
+def _best(row: dict[str, Any]) -> float:
+    seconds: dict[str, list[float]] = row["seconds"]
+    return min(seconds["ctranslate2"]) / min(seconds["native"])
 
 
 def _row(work: Work, taken: dict[str, list[float]]) -> str:

@@ -207,6 +207,11 @@ async def on_refused(request: Request, error: Exception) -> JSONResponse:
     return error.response(path_of(request.scope))
 
 
+def owner_of(request: Request) -> str:
+    """Whose the things are that a request makes and names: a key's, else as requests are counted."""
+    return _visitor_of(request)[0].name
+
+
 def block_of(address: str) -> str:
     """What counts as one visitor: an IPv4 address, or the /64 that one IPv6 subscriber has at least."""
     try:

@@ -28,13 +28,41 @@ from server.house import House
 from server.metrics import Metrics
 from server.notes import HEADER, current, note_of
 from server.refused import Refused
-from server.routes import deepl, detect, files, jobs, kserve, score, status, stream, summarize, translate, web
+from server.routes import (
+    deepl,
+    detect,
+    files,
+    generate,
+    glossaries,
+    jobs,
+    kserve,
+    score,
+    status,
+    stream,
+    summarize,
+    translate,
+    web,
+)
 from server.settings import Settings
 from server.tracing import Tracing
 
 logger = logging.getLogger(__name__)
 
-ROUTES: Final = (translate, summarize, stream, score, detect, files, deepl, jobs, kserve, status, web)
+ROUTES: Final = (
+    translate,
+    summarize,
+    stream,
+    score,
+    detect,
+    files,
+    deepl,
+    glossaries,
+    jobs,
+    kserve,
+    generate,
+    status,
+    web,
+)
 STOPPING: Final = "the server is stopping: send the request again, elsewhere or later"
 LAST_MOMENT: Final = 5.0  # seconds that requests cut short get to be answered
 

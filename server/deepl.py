@@ -39,6 +39,11 @@ def model_code(code: str, known: Collection[str]) -> str | None:
     return next((c for c in (plain, OTHERS.get(plain, ""), primary) if c in known), None)
 
 
+def base_of(code: str) -> str:
+    """DeepL's code of a language without its variant, in lower case; from ours or any of DeepL's."""
+    return SOURCES.get(code.lower(), code).partition("-")[0].lower()
+
+
 def languages_of(service: Service, *, target: bool) -> list[dict[str, Any]]:
     """The answer of /v2/languages, in the order of codes."""
     found: dict[str, str] = {}

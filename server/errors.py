@@ -42,7 +42,7 @@ STATUS: Final[Mapping[type[ConvoyError], int]] = {
 INTERNAL: Final = "internal error: see the server's log"
 
 
-DEEPL: Final = ("translate", "languages", "usage", "document")
+DEEPL: Final = ("translate", "languages", "usage", "document", "glossaries", "glossary-language-pairs")
 KSERVE: Final = ("health", "models", "repository")
 FULL: Final = 503  # what KServe's clients know as "come back later"
 

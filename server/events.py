@@ -4,7 +4,8 @@
     event: result     data: the plain answer
     event: error      data: {"error": "..."}               what failed after the first event
 
-(HTML standard, section 9.2.) A failure within a moment is a plain error with its own status.
+(HTML standard, section 9.2.) A failure within a moment is a plain error with its own status. Other interfaces
+say the same in other words: a Dialect.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from server.notes import CANCELLED, FAILED, note_outcome
 logger = logging.getLogger(__name__)
 
 Tell = Callable[[Partial], None]
+Piece = tuple[str, Any]  # an event's name, "" for none, and its data
 Work = Callable[[Tell | None], Coroutine[Any, Any, dict[str, Any]]]  # the plain answer; tells of it, if asked
 
 MOMENT: Final = 1.0  # seconds in which a failure still gets its status
@@ -38,6 +40,19 @@ HEADERS: Final = [
     (b"cache-control", b"no-store"),
     (b"x-accel-buffering", b"no"),
 ]
+
+
+class Dialect:
+    """What is sent of a stream, in order. One for each stream."""
+
+    def partial(self, news: Partial) -> Piece | None:
+        return "partial", {"index": news.index, "text": news.text}
+
+    def result(self, answer: dict[str, Any]) -> Piece | None:
+        return "result", answer
+
+    def failed(self, message: str) -> Piece:
+        return "error", {"error": message}
 
 
 async def results_of(
@@ -61,7 +76,7 @@ async def results_of(
     return found
 
 
-async def events(request: Request, work: Work) -> Response:
+async def events(request: Request, work: Work, dialect: Dialect | None = None) -> Response:
     """The response that streams `work`; it is cancelled when the client goes.
 
     A request that says it has read the last event before gets no content. Raises what `work` raises within a
@@ -69,7 +84,7 @@ async def events(request: Request, work: Work) -> Response:
     """
     if request.headers.get("last-event-id") == LAST:
         return Response(status_code=204)
-    feed = _Feed(work)
+    feed = _Feed(work, dialect or Dialect())
     try:
         await while_connected(request, feed.first())
     except BaseException:
@@ -81,7 +96,8 @@ async def events(request: Request, work: Work) -> Response:
 class _Feed:
     """The work under way, and the newest beginning of each text's answer that has not been sent."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: Work, dialect: Dialect) -> None:
+        self.dialect = dialect
         self.changed = asyncio.Event()
         self._waiting: dict[int, str] = {}
         self.task = asyncio.create_task(work(self._told))
@@ -106,8 +122,11 @@ class _Feed:
                 self.changed.clear()
             while self._waiting:
                 index = next(iter(self._waiting))
-                yield _event("partial", JSONResponse({"index": index, "text": self._waiting.pop(index)}))
-        yield _event("result", JSONResponse(self.task.result()), LAST)
+                yield _event(self.dialect.partial(Partial(index, self._waiting.pop(index))))
+        yield _event(self.dialect.result(self.task.result()), LAST)
+
+    def failed(self, message: str) -> bytes:
+        return _event(self.dialect.failed(message), LAST)
 
     async def close(self) -> None:
         self.task.cancel()
@@ -136,22 +155,27 @@ class _Events(Response):
     async def _write(self, send: Send) -> None:
         try:
             async for part in self._feed.read():
-                await send({"type": "http.response.body", "body": part, "more_body": True})
+                if part:
+                    await send({"type": "http.response.body", "body": part, "more_body": True})
         except ConvoyError as error:
             house_of(self._request).metrics.rejections.labels(error.code).inc()
             note_outcome(FAILED)
-            await send({"type": "http.response.body", "body": _failed(str(error)), "more_body": True})
+            await send(
+                {"type": "http.response.body", "body": self._feed.failed(str(error)), "more_body": True}
+            )
         except Exception:  # too late for the gate to answer
             logger.exception("%s failed", self._request.url.path)
             note_outcome(FAILED)
-            await send({"type": "http.response.body", "body": _failed(INTERNAL), "more_body": True})
+            body = self._feed.failed(INTERNAL)
+            await send({"type": "http.response.body", "body": body, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
 
 
-def _failed(message: str) -> bytes:
-    return _event("error", JSONResponse({"error": message}), LAST)
-
-
-def _event(kind: str, data: JSONResponse, number: str = "") -> bytes:
-    lines = [f"event: {kind}".encode(), b"data: " + bytes(data.body)]
-    return b"\n".join([*lines, f"id: {number}".encode(), b"", b""] if number else [*lines, b"", b""])
+def _event(piece: Piece | None, number: str = "") -> bytes:
+    """number: the id of an event that has a name."""
+    if piece is None:
+        return b""
+    name, data = piece
+    line = b"data: " + bytes(JSONResponse(data).body)
+    lines = [f"event: {name}".encode(), line] if name else [line]
+    return b"\n".join([*lines, *([f"id: {number}".encode()] if name and number else []), b"", b""])

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from datetime import UTC, datetime
 from typing import Final
 
 from server.notes import current
 from server.settings import Settings
 
+PAUSE: Final = 10.0  # seconds
 TEXT: Final = "%(asctime)s %(levelname)s %(name)s%(request)s: %(message)s"
 
 
@@ -18,6 +20,25 @@ def set_up(settings: Settings) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(Json() if settings.log_format == "json" else Lines(TEXT))
     logging.basicConfig(level=settings.log_level.upper(), handlers=[handler], force=True)
+    logging.getLogger("asyncio").addFilter(Seldom("socket.accept() out of system resource"))
+
+
+class Seldom(logging.Filter):
+    """Lets a message pass once in a while: without file descriptors asyncio says so 2048 times a second, each
+    time with a traceback, and who reads the log can't keep up with it."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__()
+        self._message, self._next = message, 0.0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if not str(record.msg).startswith(self._message):
+            return True
+        now = time.monotonic()
+        if now < self._next:
+            return False
+        self._next = now + PAUSE
+        return True
 
 
 class Lines(logging.Formatter):

@@ -14,6 +14,7 @@ STATUS: Final[Mapping[str, tuple[int, int]]] = {
     "slowdown": (429, 429),
     "quota": (403, 456),  # not 429: nobody should send it again
     "unauthorized": (401, 401),
+    "unknown_glossary": (404, 404),
     "unavailable": (503, 503),
 }
 

@@ -176,6 +176,13 @@ class Settings(BaseSettings):
             raise ValueError(f"no regular expression: {error}") from None
         return value
 
+    @field_validator("ssl_keyfile")
+    @classmethod
+    def _with_certificate(cls, value: Path | None, info: ValidationInfo) -> Path | None:
+        if value is not None and info.data.get("ssl_certfile") is None:
+            raise ValueError("is of no use without ssl_certfile")
+        return value
+
     @field_validator("cors_origins", "trusted_proxies", mode="before")
     @classmethod
     def _split_names(cls, value: Any) -> Any:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from documents import Document
+from documents.projection import kept_ranges, project
+from documents.spans import Segment
 from engine.api import (
     InvalidRequest,
     Language,
@@ -18,12 +21,9 @@ from engine.api import (
     TextOptions,
     TextResult,
 )
-from server.documents import Document
 from server.events import Tell, results_of
 from server.house import House
 from server.languages import inward, name_of, outward
-from server.projection import marks_of, project
-from server.spans import Segment
 
 NOTHING: Final = {"confidence": 0.0, "language": "en"}  # LibreTranslate's answer for text without letters
 CHUNK: Final = 8_000  # characters of a document that wait in the queue at once
@@ -87,9 +87,8 @@ async def run_segments(
     """Translated segments; one that is echoed is the very same object."""
     if any(segment.spans for segment in segments):
         options = replace(options, alignment=True)
-    rooms = {info.name: info.placeholders for info in house.service.models()}
     texts = [
-        _marked(segment, model, rooms) if model else segment.text
+        _marked(house.service, segment, model) if model else segment.text
         for segment, model in zip(segments, models, strict=True)
     ]
     results = await run_each(house, texts, models, options, deadline)
@@ -104,11 +103,16 @@ async def run_segments(
     return await asyncio.to_thread(finish) if long else finish(), results
 
 
-def _marked(segment: Segment, model: str, rooms: Mapping[str, int]) -> str | Marked:
+def keeps_phrases(service: Service, model: str) -> bool:
+    """Whether a model has symbols for what must stay as it is; of a pivot's two, both."""
+    rooms = {info.name: info.placeholders for info in service.models()}
+    return all(rooms.get(name, rooms.get(name.rpartition("@")[0], 0)) for name in model.split("+"))
+
+
+def _marked(service: Service, segment: Segment, model: str) -> str | Marked:
     """The text, with what must stay as it is where the model has symbols for it."""
-    spans = tuple((segment.spans[n].begin, segment.spans[n].end) for n in marks_of(segment))
-    room = all(rooms.get(name) for name in model.split("+"))
-    return Marked(segment.text, spans) if spans and room else segment.text
+    spans = kept_ranges(segment)
+    return Marked(segment.text, spans) if spans and keeps_phrases(service, model) else segment.text
 
 
 def model_for(house: House, source: str, target: str, name: str | None = None) -> str | None:

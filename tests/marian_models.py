@@ -82,12 +82,35 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "gelu deep decoder": {"activation_function": "gelu", "decoder_layers": 3},
     "one encoder layer": {"encoder_layers": 1, "encoder_attention_heads": 2, "encoder_ffn_dim": 24},
     "odd heads": {"d_model": 36, "encoder_attention_heads": 3, "decoder_attention_heads": 6},
-    "no bias": {"final_logits_bias": False},
+    "no bias, trained": {"final_logits_bias": False, "steps": 60},
+    "trained": {"steps": 60, "scale_embedding": True},
     "separate output": {"tie_word_embeddings": False},
-    "separate vocabularies": {"share_encoder_decoder_embeddings": False},
+    "separate vocabularies, trained": {"steps": 60, "share_encoder_decoder_embeddings": False},
     "all separate": {"share_encoder_decoder_embeddings": False, "tie_word_embeddings": False},
     "several languages": {"languages": ("deu", "fra", "nld")},
 }
+
+
+def _train(model: Any, models: dict[str, bytes], ids: dict[str, dict[str, int]], steps: int) -> None:
+    """Teach a model to write its source in capitals, a little: answers of every length, none far ahead."""
+    split = {side: sentencepiece.SentencePieceProcessor(model_proto=m) for side, m in models.items()}
+
+    def batch(lines: list[str], side: str) -> torch.Tensor:
+        rows = [[*(ids[side].get(p, 1) for p in split[side].encode(x, out_type=str)), 0] for x in lines]
+        return torch.nn.utils.rnn.pad_sequence(
+            [torch.tensor(row[:40]) for row in rows], batch_first=True, padding_value=-100
+        )
+
+    optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
+    for step in range(steps):
+        lines = [" ".join(line.split()[:3]) for line in sentences(16, step)]
+        source = batch(lines, "source")
+        real = (source >= 0).long()
+        labels = batch([line.upper() for line in lines], "target")
+        loss = model(input_ids=source.clamp(min=0), attention_mask=real, labels=labels).loss
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
 
 
 def make(path: Path, name: str, seed: int = 1, **more: Any) -> Folder:
@@ -95,10 +118,11 @@ def make(path: Path, name: str, seed: int = 1, **more: Any) -> Folder:
     options = {**OPTIONS[name], **more}
     languages = options.pop("languages", ())
     biased, pickled = options.pop("final_logits_bias", True), options.pop("pickled", False)
+    steps = options.pop("steps", 0)
     generation, half = options.pop("generation", {}), options.pop("half", False)
     separate = not options.get("share_encoder_decoder_embeddings", True)
     path.mkdir(parents=True)
-    models = {side: pieces(side) for side in ("source", "target")}
+    models = options.pop("pieces", None) or {side: pieces(side) for side in ("source", "target")}
     for side, model in models.items():
         (path / f"{side}.spm").write_bytes(model)
     if separate:
@@ -140,6 +164,9 @@ def make(path: Path, name: str, seed: int = 1, **more: Any) -> Folder:
                 weight.add_(torch.randn(weight.shape) * 0.1)
         if biased:
             model.final_logits_bias.normal_()
+            model.final_logits_bias[0, 0] = 4.0  # so that answers end
+    if steps:
+        _train(model, models, ids, steps)
     if half:
         model = model.half().float()
     model.generation_config = transformers.GenerationConfig(

@@ -98,10 +98,11 @@ def running(**settings):
 
 
 @contextmanager
-def server(service_settings=None, **settings):
-    """A real server on a free port of this machine: (httpx client, house, the uvicorn server)."""
+def server(service_settings=None, opened=open_service, **settings):
+    """A real server on a free port of this machine: (httpx client, house, the uvicorn server). opened: makes
+    the service."""
     metrics = Metrics()
-    service = open_service(metrics.observer, **(service_settings or {}))
+    service = opened(metrics.observer, **(service_settings or {}))
     app = create_app(service, Settings(port=0, **settings), metrics)
     config = uvicorn.Config(app, port=0, log_config=None, server_header=False)
     instance = Server(config, app.state.house)

@@ -1,18 +1,25 @@
-"""docs/api.md as a doctest: each request is pasted into a shell, with the shipped models behind it."""
+"""docs/api.md and docs/switching.md as doctests, with the shipped models behind them: each request is pasted
+into a shell, and each client's program is run."""
 
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from server.settings import TWINS
 from tests.served import server
+from tests.test_clients import modules
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "api.md"
 PAIR = re.compile(r"```sh\n([^`]*)\n```\n```json\n(.*?)\n```", re.DOTALL)
 ADDRESS = "http://127.0.0.1:8000"
+SWITCHING = ROOT / "docs" / "switching.md"
+PROGRAM = re.compile(r"```(python|js)\n(.*?)\n```\n```text\n(.*?)\n```", re.DOTALL)
+PROGRAMS = PROGRAM.findall(SWITCHING.read_text("utf-8")) if SWITCHING.exists() else []
 PAIRS = PAIR.findall(PAGE.read_text("utf-8")) if PAGE.exists() else []
 
 
@@ -38,5 +45,29 @@ def test_the_documented_answer_is_the_real_one(address, request_, wanted):
     command = request_.replace(ADDRESS, address)
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
     pattern = ".*".join(re.escape(part) for part in wanted.split("..."))
-    found = done.stdout.replace(address, ADDRESS)
-    assert re.fullmatch(pattern, found), f"{command}\n{found}"
+    found = done.stdout.replace(address, ADDRESS).rstrip("\n")  # events end with a blank line
+    assert re.fullmatch(pattern, found, re.DOTALL), f"{command}\n{found}"
+
+
+def test_the_page_of_switching_has_programs():
+    assert [kind for kind, _, _ in PROGRAMS].count("python") >= 4
+    assert [kind for kind, _, _ in PROGRAMS].count("js") >= 2
+
+
+@pytest.mark.parametrize(("kind", "program", "wanted"), PROGRAMS, ids=[p[1][:40] for p in PROGRAMS])
+def test_the_documented_program_prints_what_the_page_says(address, kind, program, wanted):
+    folder = modules() if kind == "js" else ROOT  # where the packages of npm are; skips without them
+    command = ["node", "--input-type=module", "-"] if kind == "js" else [sys.executable, "-W", "ignore", "-"]
+    program = program.replace(ADDRESS, address)
+    program = program.replace(ADDRESS.removeprefix("http://"), address.removeprefix("http://"))
+    done = subprocess.run(command, input=program, cwd=folder, capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == wanted, done.stderr
+
+
+def test_every_variable_that_is_understood_stands_on_the_page():
+    said = set(re.findall(r"`(LT_[A-Z_]+)`", SWITCHING.read_text("utf-8").partition("## What differs")[0]))
+    source = (ROOT / "server" / "settings.py").read_text("utf-8")
+    understood = set(re.findall(r'"(LT_[A-Z_]+)"', source))
+    assert said - {"LT_"} == understood >= set(TWINS)
+    for name, ours in TWINS.items():
+        assert f"`CONVOY_{ours.upper()}`" in SWITCHING.read_text("utf-8") or name == "LT_API_KEYS"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-OWN = ("engine", "server", "export", "cli", "training", "convoy_client")
+OWN = ("engine", "documents", "server", "export", "cli", "training", "convoy_client")
 
 # lowest first; a unit may import those before it (and itself, when it is a package)
 ORDER = (
@@ -23,6 +23,7 @@ ORDER = (
     "engine.presets",
     "engine.folder",
     "engine.bundle",
+    "engine.compiled",
     "engine.text",
     "engine.tables",
     "engine.executor",
@@ -44,6 +45,7 @@ ORDER = (
     "engine.aio",
     "engine.plan",
     "engine.trust",
+    "engine.directions",
     "engine.compose",
     "engine.drafts",
     "engine.stream",
@@ -56,15 +58,20 @@ TORCH_SIDE = ("engine.kernels", "engine.models")  # importing them imports torch
 
 # package: prefixes of the modules that may import it
 HEAVY = {
-    "torch": (*TORCH_SIDE, "engine.executors.torch", "export", "training"),
+    "torch": (*TORCH_SIDE, "engine.executors.torch", "engine.executors.tensorrt", "export", "training"),
     "onnxruntime": ("engine.executors.onnx",),
     "onnx": ("export",),
+    "tensorrt": ("export.tensorrt", "engine.kernels.trt_plugin", "engine.executors.tensorrt"),
     "fastapi": ("server",),
     "starlette": ("server",),
     "uvicorn": ("server",),
     "opentelemetry": ("server.tracing",),
     "limits": ("server.access", "server.quotas"),
     "httpx": ("convoy_client",),
+    "docx": ("documents",),
+    "lxml": ("documents",),
+    "markdown_it": ("documents",),
+    "srt": ("documents",),
     "pydantic": ("server", "cli.serve"),
     "pydantic_settings": ("server",),
     "prometheus_client": ("server",),
@@ -76,7 +83,8 @@ HEAVY = {
 }
 # which part of the house may import which of our own modules
 ALLOWED = {
-    "server": ("server", "engine.api"),
+    "documents": ("documents",),
+    "server": ("server", "documents", "engine.api"),
     "export": (
         "export",
         "engine.errors",
@@ -87,6 +95,7 @@ ALLOWED = {
         "engine.presets",
         "engine.folder",
         "engine.bundle",
+        "engine.compiled",
         "engine.text",
         "engine.tables",
         "engine.initializers",
@@ -95,7 +104,7 @@ ALLOWED = {
     ),
     "training": ("training", "export", "engine"),
     "convoy_client": ("convoy_client",),
-    "cli": ("cli", "engine", "server", "export", "training", "convoy_client"),
+    "cli": ("cli", "engine", "documents", "server", "export", "training", "convoy_client"),
 }
 
 

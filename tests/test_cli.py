@@ -10,19 +10,22 @@ import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from dataclasses import fields
+from html import unescape
 from pathlib import Path
 
 import pytest
 
+from cli.document import ENDINGS
 from cli.flags import HELP, LEFT_OUT
 from cli.main import COMMANDS, app
-from cli.remote import DOCUMENTS
-from engine.types import DecodeOptions
 from documents import READERS
+from engine.types import DecodeOptions
 from server.keys import KeyRing
 from server.settings import Settings
 from tests.served import bundles, server
+from tests.test_documents import odt, word
 from tests.test_training import ENGLISH, TINY, WORDS
 
 ROOT = Path(__file__).parents[1]
@@ -522,6 +525,33 @@ def test_a_server_gives_what_its_model_gives_here(url, german, capsys, flags):
     assert len(here.splitlines()) >= 120
 
 
+@pytest.mark.parametrize("flags", [[], ["--json"], ["--total"]])
+def test_a_server_scores_as_its_model_does_here(url, german, tmp_path, capsys, flags):
+    english = tmp_path / "english.txt"
+    lines = len(german.read_text("utf-8").split("\n")) - 1
+    english.write_text("".join(f"It is {number} o'clock.\n\n" for number in range(lines // 2)), "utf-8")
+    given = (english, "--source", german, *flags)
+    done("score", bundles() / "toy-de-en", *given, "--threads", 1)
+    here = capsys.readouterr().out
+    done("score", "toy-de-en", *given, "--url", url, "--concurrency", 3)
+    assert capsys.readouterr().out == here
+
+
+def test_what_a_server_can_not_score_is_one_line(url, german, tmp_path, capsys):
+    server = ("--url", url, "-o", tmp_path / "out")
+    cases = [
+        (("toy-nobody", german, "--source", german), "line 1: no model 'toy-nobody'"),
+        (("toy-de-en", german), "line 1: .*source"),
+        (("toy-de-en", german, "--source", os.devnull), "ends before line 1"),
+        (("toy-de-en", german, "--source", german, "--threads", 1), "--threads"),
+    ]
+    for arguments, told in cases:
+        code, message = failure(capsys, "score", *arguments, *server)
+        assert code == 2
+        assert re.search(told, message), message
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_pipe_gets_each_answer_before_the_next_line_is_there(url):
     command = [
         sys.executable,
@@ -596,12 +626,58 @@ def test_a_document_is_translated_by_a_server_in_its_own_format(url, tmp_path, c
     done("translate", page, "-o", tmp_path / "out.html", *flags)
     assert (tmp_path / "out.html").read_text("utf-8").startswith('<p class="a">')
     assert "--output" in failure(capsys, "translate", page, *flags)[1]
-    assert "convoy serve" in failure(capsys, "translate", page, "--model", bundles() / "toy-de-en")[1]
+    here = ("--model", bundles() / "toy-de-en", "--threads", 1)
+    assert "keeps its format" in failure(capsys, "translate", page, "-o", tmp_path / "x.odt", *here)[1]
+    assert "--json" in failure(capsys, "translate", page, "-o", tmp_path / "x.html", "--json", *here)[1]
+    told = failure(capsys, "translate", page, "-o", tmp_path / "x.html", "--beam-size", 1, *flags)[1]
+    assert "server's own" in told
     (tmp_path / "broken.docx").write_bytes(b"no zip")
-    code, message = failure(capsys, "translate", tmp_path / "broken.docx", "-o", tmp_path / "x", *flags)
-    assert code == 2
-    assert "broken.docx" in message
-    assert not (tmp_path / "x").exists()
+    for place in (flags, here):
+        code, message = failure(
+            capsys, "translate", tmp_path / "broken.docx", "-o", tmp_path / "x.docx", *place
+        )
+        assert code == 2
+        assert "broken.docx: " in message
+        assert "Word document" in message
+    assert not (tmp_path / "x.docx").exists()
+
+
+DOCUMENTS = {
+    "a.docx": word(),
+    "a.odt": odt('<text:p>Das <text:span text:style-name="T1">ist gut</text:span>.</text:p>'),
+    "a.html": b"<p>Wo ist <b>denn</b> der <code>Bahnhof</code>?</p><p>Das ist gut.</p>",
+    "a.md": b"# Das ist **gut**\n\nWer bist `du`?\n",
+    "a.srt": b"1\n00:00:01,000 --> 00:00:02,500\nDas ist <i>ein\nSatz</i>.\n",
+}
+
+
+@pytest.mark.parametrize("name", sorted(DOCUMENTS))
+def test_a_document_is_the_same_here_and_by_a_server_of_the_same_model(url, tmp_path, name):
+    file = tmp_path / name
+    file.write_bytes(DOCUMENTS[name])
+    here, there = (file.with_stem(stem) for stem in ("here", "there"))
+    done("translate", file, "-o", here, "--model", bundles() / "toy-de-en", "--threads", 1)
+    done("translate", file, "-o", there, "--model", "toy-de-en", "--url", url)
+    assert contents(here) == contents(there) != contents(file)
+
+
+def contents(path):
+    """The bytes; of an archive those of its entries, as it also holds the time of day."""
+    if path.suffix not in (".docx", ".odt"):
+        return path.read_bytes()
+    with zipfile.ZipFile(path) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def test_a_document_is_decoded_here_as_the_flags_say(tmp_path):
+    page = tmp_path / "page.html"
+    page.write_text("<p>Wo ist denn hier der Bahnhof?</p>", "utf-8")
+    flags = ("--model", bundles() / "toy-de-en", "--threads", 1, "--max-length", 2)
+    done("translate", page, "-o", tmp_path / "short.html", *flags)
+    (tmp_path / "line.txt").write_text("Wo ist denn hier der Bahnhof?\n", "utf-8")
+    done("translate", tmp_path / "line.txt", "-o", tmp_path / "short.txt", *flags)
+    line = (tmp_path / "short.txt").read_text("utf-8").strip()
+    assert unescape((tmp_path / "short.html").read_text("utf-8")) == f"<p>{line}</p>"
 
 
 def test_languages_that_are_not_the_models_are_refused(german, capsys):
@@ -610,8 +686,8 @@ def test_languages_that_are_not_the_models_are_refused(german, capsys):
     assert "can't translate from en" in failure(capsys, *arguments, "--source", "en")[1]
 
 
-def test_every_document_that_servers_read_is_sent_to_them():
-    assert set(READERS) - {".txt"} == DOCUMENTS  # a text is translated line by line
+def test_every_document_that_can_be_read_is_translated_as_one():
+    assert set(READERS) - {".txt"} == ENDINGS  # a text is translated line by line
 
 
 def test_without_a_model_or_a_server_both_are_named(german, capsys):

@@ -113,6 +113,35 @@ def test_summaries(ask, place):
     assert both[1].text == found.text
 
 
+def test_scores(ask, place):
+    pair = ("It is good.", "Das ist gut.")
+    told = plain(place, "/score", q=[pair[0], ""], source_text=[pair[1], "Ja."], model="toy-de-en")
+    one = ask(lambda c: c.score(*pair, model="toy-de-en"))
+    assert one.model == "toy-de-en"
+    assert (one.score, one.perplexity) == (told["scores"][0]["score"], told["scores"][0]["perplexity"])
+    assert (one.tokens, one.token_scores) == (told["scores"][0]["tokens"], told["scores"][0]["tokenScores"])
+    assert one.words == 3
+    both = ask(lambda c: c.score_all([pair[0], ""], [pair[1], "Ja."], source="de", target="en"))
+    assert both[0] == one
+    assert both[1].score == told["scores"][1]["score"]
+    assert ask(lambda c: c.score_all([])) == []
+    with pytest.raises(ApiError, match="no such language model") as raised:
+        ask(lambda c: c.score("a"))
+    assert raised.value.status == 404
+
+
+@pytest.mark.parametrize(
+    "answer", [[], {}, *({"scores": s} for s in ([], [{}], [{}, {}], {}, [1, 2], None, "ab"))]
+)
+def test_scores_that_are_not_of_each_text_are_an_error(kind, answer, small):
+    async def endpoint(_):
+        return JSONResponse(answer)
+
+    url = small(Route("/score", endpoint, methods=["POST"]))
+    with pytest.raises(BadAnswer):
+        using(kind, url, lambda c: c.score_all(["a", "b"]))
+
+
 def test_what_the_server_says_of_itself(ask, place):
     http = place[0]
     assert [vars_of(lang) for lang in ask(lambda c: c.languages())] == http.get("/languages").json()

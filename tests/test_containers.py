@@ -181,7 +181,7 @@ def test_its_root_file_system_can_not_be_written(stack):
     variables, *_ = stack
     for path, writable in (
         ("/models/x", False),
-        ("/opt/convoy/x", False),
+        ("/usr/x", False),
         ("/home/x", False),
         ("/tmp/x", True),
     ):

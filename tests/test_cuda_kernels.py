@@ -4,6 +4,7 @@ shim (tests/cuda_shim.h), and on a GPU when there is one."""
 from __future__ import annotations
 
 import re
+from copy import deepcopy
 
 import array_api_compat.torch as xp
 import numpy as np
@@ -13,15 +14,21 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.bundle import open_bundle
 from engine.errors import ConfigError
+from engine.executor import StepInput, TopK
+from engine.executors import Placement, open_executors
 from engine.executors.history import Rings
+from engine.executors.torch import TorchExecutor
 from engine.kernels import reference
-from engine.kernels.calls import BEAMS, COLUMNS, ELEMENTS, ROOM, WARPS, Call, Kernels
+from engine.kernels.calls import BEAMS, COLUMNS, ROOM, WARPS, Call, Kernels
 from engine.kernels.launch import Device
 from engine.kernels.nvrtc import Compiler
 from engine.models.select import Rules, select
 from engine.specs import StateSpec
 from tests.host_kernels import COMPILER, SOURCES, Host
+from tests.models import model
+from tests.test_executors import check, inputs, join, leave, random_source
 
 FLOAT, HALF, BRAIN = torch.float32, torch.float16, torch.bfloat16
 TOLERANCE = {FLOAT: 2e-6, HALF: 2e-3, BRAIN: 1.6e-2}  # of values of about one: a few units in the last place
@@ -67,7 +74,7 @@ class Place:
 )
 def place(request):
     if request.param == "gpu":
-        return Place(Kernels(Device(torch.device("cuda"))), "cuda")
+        return Place(Kernels(Device("cuda")), "cuda")
     host = request.getfixturevalue("host")
     host.descending = request.param == "descending"
     return Place(Kernels(host), "cpu")
@@ -398,8 +405,9 @@ def parameters(ptx: bytes, entry: str) -> list[str]:
     return [PARAMETERS[re.search(r"\.[usf]\d+", line)[0]] for line in listed.split(",")]
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("dtype", list(ELEMENTS))
+@pytest.mark.parametrize(
+    ("architecture", "dtype"), [(90, HALF), (90, BRAIN), *((a, FLOAT) for a in ARCHITECTURES)]
+)
 def test_nvrtc_compiles_every_kernel_and_each_call_passes_what_it_takes(compiler, architecture, dtype):
     if architecture not in compiler.architectures:
         pytest.skip(f"NVRTC {compiler.version} does not know sm_{architecture}")
@@ -456,4 +464,34 @@ def test_what_python_knows_of_the_sources_is_what_they_say():
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_gpu_the_launcher_says_so():
     with pytest.raises(ConfigError, match="no CUDA device"):
-        Device(torch.device("cuda"))
+        Device("cuda")
+
+
+@pytest.mark.parametrize("name", ["glu", "light", "raw kernels", "transformer", "aan", "lm plain"])
+def test_the_torch_executor_with_kernels_equals_the_full_forward(place, name):
+    """Steps with beams reordered in moving slots, as tests/test_executors.py checks of every backend."""
+    lane = TorchExecutor(deepcopy(model(name)), 2, 3, place.device, place.kernels)
+    rng, slots = np.random.default_rng(9), []
+    join(lane, slots, [random_source(rng) for _ in range(2)])
+    for step in range(7):
+        if step == 3:
+            leave(lane, slots, 0)
+            join(lane, slots, [random_source(rng)])
+        parents = rng.integers(0, 2, (len(slots), 2))
+        for slot, order in zip(slots, parents, strict=True):
+            slot.prefixes = [slot.prefixes[p] for p in order]
+        given = inputs(lane, slots, parents)
+        given = StepInput(*(v.to(place.device) for v in given[:-1]), given.k)
+        top = lane.step(len(slots), given, attention=True)
+        check(name, lane, slots, TopK(*(None if v is None else v.cpu() for v in top)))
+        for slot in slots:
+            slot.prefixes = [[*p, int(rng.integers(4, 47))] for p in slot.prefixes]
+
+
+def test_the_backend_with_kernels_asks_for_a_gpu():
+    bundle = open_bundle(SOURCES.parents[1] / "models" / "tatoeba-de-en")
+    with pytest.raises(ConfigError, match="take --device cuda"):
+        open_executors(bundle, Placement("torch-cuda"))
+    if not torch.cuda.is_available():
+        with pytest.raises(ConfigError, match="no CUDA device"):
+            open_executors(bundle, Placement("torch-cuda", "cuda"))

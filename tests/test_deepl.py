@@ -140,7 +140,6 @@ def test_preserve_formatting_reaches_the_answer(client):
         ({"target_lang": ["EN"]}, "Value for 'target_lang' not supported."),
         ({"source_lang": "XX"}, "Value for 'source_lang' not supported."),
         ({"formality": "more"}, "'formality' is not supported for given 'target_lang'."),
-        ({"glossary_id": "a"}, "Value for 'glossary_id' not supported."),
     ],
 )
 def test_errors_have_deepls_shape_and_words(client, fields, text):
@@ -198,7 +197,8 @@ def test_usage_counts_characters(client):
         ("GET", "/v2/translate", 405, {"message"}),
         ("POST", "/v2/usage", 405, {"message"}),
         ("GET", "/v2/nothing", 404, {"message", "error"}),
-        ("GET", "/v2/glossaries", 404, {"message", "error"}),
+        ("GET", "/v2/rephrase", 404, {"message", "error"}),
+        ("GET", "/v2/glossaries/nobodys", 404, {"message"}),
         ("POST", "/v2/document/x/y/z", 404, {"message"}),
         ("GET", "/v2/models/nobody", 404, {"error"}),
         ("GET", "/v2/repository/x", 404, {"error"}),
@@ -209,7 +209,7 @@ def test_the_shape_of_an_error_follows_the_route(client, method, path, status, k
     answer = client.request(method, path)
     assert answer.status_code == status
     assert set(answer.json()) == keys
-    assert path in str(answer.json()) or "nobody" in str(answer.json())
+    assert path in str(answer.json()) or "nobody" in str(answer.json()) or "Glossary" in str(answer.json())
 
 
 def test_a_body_that_is_too_large_has_deepls_shape():

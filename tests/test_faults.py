@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -20,6 +21,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import aiohttp
 import httpx
 import pytest
 
@@ -135,9 +137,10 @@ def test_a_backend_that_raises_fails_only_what_was_in_its_hands(part):
     with server() as (client, house, _):
         executor = house.service._models[NAME].engine.lanes[1].executor
         real, count = getattr(executor, part), iter(range(10_000))
+        every = {"encode": 5, "step": 40}[part]
 
         def sometimes(*args, **kwargs):
-            if next(count) % 5 == 4:
+            if next(count) % every == every - 1:
                 raise RuntimeError("device trouble")
             return real(*args, **kwargs)
 
@@ -152,7 +155,7 @@ def test_a_backend_that_raises_fails_only_what_was_in_its_hands(part):
         # what was answered between two faults is what a sound server answers
         good = {a.json()["translatedText"] for a in answers if a.status_code == 200}
         assert good == {healthy[0].json()["translatedText"]}
-        assert busy(house.service) == (0, 0)
+        until(lambda: busy(house.service) == (0, 0))
         assert client.get("/health/ready").status_code == 200
 
 
@@ -173,8 +176,7 @@ def test_a_tokenizer_that_raises_is_a_500_of_one_request_and_leaks_nothing(part,
         assert "a text it can't bear" in caplog.text
         assert getattr(type(tokenizer), part) is real
         assert client.post("/translate", json=GERMAN).status_code == 200
-        assert busy(house.service) == (0, 0)
-        assert house.in_flight == 0
+        until(lambda: busy(house.service) == (0, 0) and house.in_flight == 0)
 
 
 # the disk
@@ -327,30 +329,36 @@ def test_clients_that_leave_at_any_moment_free_their_slots_and_harm_no_answer():
 
 
 def test_ten_times_too_much_is_refused_in_bounds():
-    """Every answer is 200, 429 or 503; memory stays flat; what is accepted meets its deadline."""
+    """Every answer is 200, 429, 503, or 504 at the deadline; none is late; memory stays flat."""
     deadline = 5.0
+    values = {"min_length": 60, "max_length": 100}  # work enough that ten times as much can be sent from here
     with process(MODELS=str(SHIPPED), REQUEST_TIMEOUT=str(deadline), LANES="1x8,5x16") as (client, running):
         began = time.monotonic()
         with ThreadPoolExecutor(32) as pool:
             texts = sentences(5)
             closed = list(
                 pool.map(
-                    lambda q: client.post("/translate", json=GERMAN | {"q": q}).status_code,
-                    [next(texts) for _ in range(150)],
+                    lambda q: client.post("/translate", json=GERMAN | values | {"q": q}).status_code,
+                    [next(texts) for _ in range(100)],
                 )
             )
         capacity = closed.count(200) / (time.monotonic() - began)
-        offered(client, 3 * capacity, 4.0, {})  # as warm as it gets
+        offered(client, 5 * capacity, 6.0, values)  # as warm as it gets
         before = resident(running.pid)
-        answers = offered(client, 10 * capacity, SECONDS, {}, seed=2)
+        answers = offered(client, 10 * capacity, SECONDS, values, seed=2)
         after = resident(running.pid)
         found = summarised(answers, 10 * capacity)
         statuses = {s: sum(a.status == s for a in answers) for s in {a.status for a in answers}}
         record = {"capacity": round(capacity, 1), "statuses": statuses, "grown MB": (after - before) >> 20}
         print(json.dumps(record | {"latency": found.latency}))
         assert set(statuses) <= {200, 429, 503, 504}
-        assert statuses.get(504, 0) <= len(answers) // 100, "what is accepted meets its deadline"
         assert statuses[200] > 0.3 * capacity * SECONDS
+        # as the server sees it, which can't know how long a request took to reach it
+        labels = 'model="tatoeba-de-en",outcome="ok",route="/translate"'
+        text = client.get("/metrics").text
+        (timely,) = re.findall(rf'convoy_request_duration_seconds_bucket{{le="10.0",{labels}}} (.*)', text)
+        (all_of_them,) = re.findall(rf"convoy_request_duration_seconds_count{{{labels}}} (.*)", text)
+        assert timely == all_of_them, "an answer long after the deadline is no answer"
         assert after - before < 64 * MEGABYTE
         until(lambda: client.get("/health/ready").status_code == 200)
         assert client.post("/translate", json=GERMAN).status_code == 200
@@ -381,23 +389,24 @@ def test_mixed_traffic_keeps_memory_flat():
 
         async def ask(web, text):
             kind = chance.random()
-            values = {"q": text, "source": "de", "target": "en"}
+            path, values = "/translate", {"q": text, "source": "de", "target": "en"}
+            wanted, patience = 200, None
             if kind < 0.1:
-                answer = await web.post("/summarize", json={"q": f"{text} {text}"})
+                path, values = "/summarize", {"q": f"{text} {text}"}
             elif kind < 0.2:
-                answer = await web.post("/translate", json=values | {"stream": True})
+                values |= {"stream": True}
             elif kind < 0.3:
-                answer = await web.post("/translate", json=values | {"source": "auto", "alternatives": 2})
+                values |= {"source": "auto", "alternatives": 2}
             elif kind < 0.4:
-                answer = await web.post("/translate", json=values | {"target": "zz"})
-                return 200 if answer.status_code == 400 else 0, None
+                values, wanted = values | {"target": "zz"}, 400
             elif kind < 0.45:
-                with contextlib.suppress(httpx.ReadTimeout):
-                    await web.post("/translate", json=values, timeout=0.02)
-                return 200, None
-            else:
-                answer = await web.post("/translate", json=values)
-            return answer.status_code, None
+                patience = aiohttp.ClientTimeout(total=0.02)
+            try:
+                async with web.post(path, json=values, timeout=patience or web.timeout) as answer:
+                    await answer.read()
+            except TimeoutError:
+                return 200 if patience else 0, None
+            return 200 if answer.status == wanted else 0, None
 
         def drive(seconds, seed):
             return asyncio.run(run(url, ask, sentences(seed), arrivals(8.0, seconds, seed)))

@@ -188,6 +188,60 @@ def test_one_text_is_generated(place):
     assert place[0].post(f"{MODEL}/generate", json={}).json() == {"error": "text_input must be a string"}
 
 
+def chunks(client, path=f"{MODEL}/generate_stream", **body):
+    """Data of the events; each is one line and a blank one, as Triton's users read them."""
+    with client.stream("POST", path, json={"text_input": GERMAN} | body) as answer:
+        assert answer.status_code == 200, answer.read()
+        assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
+        raw = answer.read().decode()
+    events = raw.removesuffix("\n\n").split("\n\n")
+    assert all(event.startswith("data: ") and "\n" not in event for event in events)
+    return [json.loads(event.removeprefix("data: ")) for event in events]
+
+
+LONG = {"min_length": 300, "max_length": 300, "beam_size": 1}
+
+
+def test_chunks_together_are_the_answer(place):
+    for path in (MODEL, f"{MODEL}/versions/1"):
+        found = chunks(place[0], f"{path}/generate_stream", id="7", parameters=LONG)
+        body = {"text_input": GERMAN, "parameters": LONG}
+        whole = place[0].post(f"{path}/generate", json=body).json()["text_output"]
+        assert len(found) > 2
+        assert "".join(chunk.pop("text_output") for chunk in found) == whole
+        assert all(chunk == {"model_name": "toy-de-en", "model_version": "1", "id": "7"} for chunk in found)
+
+
+def test_a_stream_may_be_asked_to_come_as_one(place):
+    (found,) = chunks(place[0], parameters={"stream": False} | LONG)
+    body = {"text_input": GERMAN, "parameters": LONG}
+    assert found == place[0].post(f"{MODEL}/generate", json=body).json()
+    (echoed,) = chunks(place[0], text_input="")
+    assert echoed["text_output"] == ""
+
+
+def test_what_fails_before_the_first_chunk_has_its_status(client):
+    for body, told in (
+        ({"text_input": 1}, "text_input must be a string"),
+        ({"parameters": {"beam_size": 99}}, "beam"),
+        ({"parameters": {"timeout": -1}}, "timeout must be"),
+        ({"id": 3}, "id must be a string"),
+    ):
+        answer = client.post(f"{MODEL}/generate_stream", json={"text_input": GERMAN} | body)
+        assert (answer.status_code, set(answer.json())) == (400, {"error"})
+        assert told in answer.json()["error"]
+    assert client.post("/v2/models/nobody/generate_stream", json={"text_input": "a"}).status_code == 404
+
+
+def test_what_fails_after_it_is_an_event(client):
+    forever = {"min_length": 2047, "max_length": 2047, "beam_size": 1}
+    text = " ".join(["Das ist gut."] * 400)
+    *found, last = chunks(client, text_input=text, parameters=forever | {"timeout": 1_500_000})
+    assert set(last) == {"error"}
+    assert "deadline" in last["error"]
+    assert all("text_output" in chunk for chunk in found)
+
+
 def test_statistics_count_sentences(client):
     def read():
         (one,) = client.get(f"{MODEL}/stats").json()["model_stats"]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import load_file
 
 from engine.bundle import graph_name, graph_parts
 from engine.executors.onnx import OnnxExecutor, open_sessions
@@ -12,11 +16,10 @@ from engine.executors.torch import TorchExecutor
 from engine.lane import Lane
 from engine.models import load
 from engine.native import library
-from engine.text.tokenizer import open_tokenizer
 from engine.types import Request
-from export.marian import Settings, convert
+from export.marian import convert
 from export.onnx import graphs
-from tests.marian_models import OPTIONS, make, sentences
+from tests.marian_models import OPTIONS, make, sentences, transformers
 from tests.models import BACKENDS
 
 
@@ -49,9 +52,7 @@ def decoded(made, bundle, sources, **options):
     """Tokens and score of each source's best answer, all in flight together."""
     answers = {}
     lane = Lane(made, lambda request, outcome: answers.__setitem__(id(request), outcome))
-    chosen = bundle.options.__class__(
-        **{f: getattr(bundle.options, f) for f in bundle.options.__slots__} | options
-    )
+    chosen = replace(bundle.options, **options)
     requests = [Request(source, chosen, lambda _: None) for source in sources]
     waiting = list(requests)
     while waiting or lane.active:
@@ -71,9 +72,8 @@ def reference(folder, source, **options):
         torch.tensor([source]), return_dict_in_generate=True, output_scores=True, **options
     )
     tokens = found.sequences[0, 1:].tolist()
-    return tokens[: tokens.index(0)], float(found.sequences_scores[0]) if options.get(
-        "num_beams", 4
-    ) > 1 else None
+    scores = found.sequences_scores if "sequences_scores" in found else None
+    return tokens[: tokens.index(0)], None if scores is None else float(scores[0])
 
 
 @pytest.mark.parametrize("name", OPTIONS)
@@ -120,8 +120,94 @@ def test_greedy_and_beam_answers_are_those_of_transformers(models, name, backend
                 assert best.score == pytest.approx(score, abs=1e-4)
 
 
-def test_debug(models):
-    folder, bundle = models("post-norm swish")
-    made = executor(bundle, "torch", 4)
-    for h in decoded(made, bundle, sources_of(folder, 6)):
-        print(len(h[0].tokens), h[0].finish, h[0].score)
+def saved(folder, path):
+    """The folder again, with the weights of its model as they are now, pickled as older ones are."""
+    shutil.copytree(folder.path, path)
+    (path / "model.safetensors").unlink(missing_ok=True)
+    torch.save(folder.model.state_dict(), path / "pytorch_model.bin")
+    return path
+
+
+def test_a_stored_table_of_positions_is_used_where_it_is_another(tmp_path):
+    folder = make(tmp_path / "hf", "post-norm swish")
+    usual = convert(saved(folder, tmp_path / "usual"), tmp_path / "a")
+    assert not usual.config.encoder.learned_positions
+    with torch.no_grad():
+        folder.model.model.decoder.embed_positions.weight.mul_(0.9)
+    changed = convert(saved(folder, tmp_path / "changed"), tmp_path / "b")
+    assert changed.config.decoder.learned_positions
+    assert not changed.config.encoder.learned_positions
+    source = sources_of(folder, 1)[0][:20] + [0]
+    previous = [changed.config.first_token, 5, 7, 9, 11]
+    with torch.no_grad():
+        theirs = folder.model(input_ids=torch.tensor([source]), decoder_input_ids=torch.tensor([previous]))
+        wanted = theirs.logits.index_fill(2, torch.tensor([changed.config.pad]), -torch.inf).log_softmax(-1)
+        ours = load(changed.config, changed.weights())(torch.tensor([source]), torch.tensor([previous]))
+    some = slice(0, changed.config.pad)
+    torch.testing.assert_close(ours[..., some], wanted[..., some], rtol=0, atol=1e-4)
+
+
+def test_fp16_weights_stay_fp16(tmp_path):
+    folder = make(tmp_path / "hf", "relu", half=True)
+    bundle = convert(folder.path, tmp_path / "out")
+    stored = load_file(bundle.file("model.safetensors"))
+    assert {weight.dtype for weight in stored.values()} == {np.dtype(np.float16)}
+    sources = sources_of(folder, 3)
+    for source, (best, *_) in zip(
+        sources, decoded(executor(bundle, "torch", 4), bundle, sources), strict=True
+    ):
+        assert best.tokens == reference(folder, source)[0]
+
+
+@pytest.mark.parametrize("backend", ["onnx-pure", "torch"])
+@pytest.mark.parametrize(
+    "generation",
+    [
+        {"num_beams": 3, "length_penalty": 0.5, "no_repeat_ngram_size": 2, "renormalize_logits": False},
+        {"num_beams": 2, "max_length": 12},
+        {"num_beams": 4, "min_length": 9, "renormalize_logits": False},
+        {"num_beams": 4, "bad_words_ids": [[10], [11], [12], [-1]]},
+        {"num_beams": 4, "renormalize_logits": False},
+        {"num_beams": 1, "early_stopping": False, "max_length": 40},
+    ],
+)
+def test_the_settings_of_the_search_are_replayed(models, tmp_path, generation, backend):
+    """As the bundle's own defaults; pad, -1 below, is banned in each."""
+    folder, first = models("trained")
+    words = [[first.config.pad if i < 0 else i] for (i,) in generation.get("bad_words_ids", [[-1]])]
+    usual = folder.model.generation_config.to_dict()
+    chosen = transformers.GenerationConfig(**{**usual, **generation, "bad_words_ids": words})
+    chosen.save_pretrained(shutil.copytree(folder.path, tmp_path / "hf"))
+    bundle = convert(tmp_path / "hf", tmp_path / "out")
+    assert bundle.options.beam_size == generation["num_beams"]
+    sources = sources_of(folder, 6)
+    found = decoded(executor(bundle, backend, bundle.options.beam_size), bundle, sources)
+    for source, (best, *_) in zip(sources, found, strict=True):
+        tokens = reference(folder, source, generation_config=chosen, use_model_defaults=False)[0]
+        if best.finish == "stop":  # `transformers` gives the end at the limit for nothing: another winner
+            assert best.tokens == tokens
+        assert len(best.tokens) <= generation.get("max_length", 64) - 2
+        assert len(best.tokens) >= generation.get("min_length", 0) - 1
+    assert any(best.finish == "stop" for best, *_ in found) or "max_length" in generation
+
+
+def test_settings_without_a_counterpart_are_named_in_the_card(tmp_path):
+    generation = {"early_stopping": False, "repetition_penalty": 1.3, "forced_bos_token_id": 7}
+    folder = make(tmp_path / "hf", "relu", generation=generation)
+    bundle = convert(folder.path, tmp_path / "out")
+    card = (bundle.path / "README.md").read_text()
+    for name, value in generation.items():
+        assert f"{name} = {value!r}" in card
+
+
+@pytest.mark.parametrize("name", ["trained", "several languages"])
+def test_an_answer_does_not_depend_on_what_else_is_in_flight(models, name):
+    folder, bundle = models(name)
+    sources = sources_of(folder, 8)
+    made = executor(bundle, "onnx-pure", 4)
+    together = decoded(made, bundle, sources)
+    for source, answers in zip(sources, together, strict=True):
+        (alone,) = decoded(made, bundle, [source])
+        assert [(h.tokens, h.score, h.token_scores) for h in alone] == [
+            (h.tokens, h.score, h.token_scores) for h in answers
+        ]

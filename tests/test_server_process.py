@@ -241,7 +241,9 @@ def test_without_torch_it_translates_and_on_sigterm_it_drains_and_exits_with_0()
         assert short.json()["translatedText"]
         url = str(client.base_url)
         with in_background(lambda: httpx.post(f"{url}/translate", json=SLOW, timeout=60)) as done:
-            until(lambda: 'convoy_slots_active{lane="1",model="toy-de-en"} 4.0' in client.get("/metrics").text)
+            until(
+                lambda: 'convoy_slots_active{lane="1",model="toy-de-en"} 4.0' in client.get("/metrics").text
+            )
             running.send_signal(signal.SIGTERM)
             until(lambda: client.get("/health/ready").status_code == 503)
             assert client.post("/translate", json=GERMAN).status_code == 503

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.api import Alignment, Service, ServiceSettings, TextOptions, TextResult
 from documents.align import locate
-from server.house import House
 from documents.html import HTML, Rules, outline, read_html
-from server.metrics import Metrics
 from documents.projection import project
-from server.settings import Settings
 from documents.spans import Segment, Span, weave
+from engine.api import Alignment, Service, ServiceSettings, TextOptions, TextResult
+from server.house import House
+from server.metrics import Metrics
+from server.settings import Settings
 from server.translation import run_segments
 
 MODELS = Path(__file__).parents[1] / "models"

@@ -4,15 +4,40 @@ docs/tensorrt.md says what has been run for real."""
 
 from __future__ import annotations
 
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import onnx
 import pytest
+import torch
 
-from engine.bundle import graph_parts
+from cli.verify import TOLERANCES
+from engine.bundle import Bundle, Description, add_files, graph_parts, open_bundle, write_bundle
+from engine.compiled import ABOUT, Target, find
+from engine.errors import BundleError, ConfigError
+from engine.executor import StepInput
+from engine.executors import Placement, open_executors
 from engine.executors.onnx import OnnxExecutor, open_sessions
-from export.onnx import encoder_graph, step_graph
+from engine.initializers import METADATA
+from engine.kernels.calls import Call, Kernel
+from engine.kernels.reference import dynamic_conv, dynamic_conv_step
+from export.onnx import encoder_graph, graphs, step_graph
 from export.plugins import DOMAIN
-from tests.models import CONFIGS, weights
+from export.precision import narrowed
+from export.standalone import with_weights
+from export.tensorrt import Lane, build
+from tests.host_kernels import COMPILER, Host
+from tests.models import CONFIGS, model, weights
+from tests.test_cuda_kernels import parameters
 from tests.test_executors import inputs, join, started
 
 MAKERS = {"encoder": encoder_graph, "step": step_graph}
@@ -48,6 +73,147 @@ def test_graphs_for_tensorrt_run_in_onnx_runtime_and_equal_torch(name):
             b.prefixes = [list(p) for p in a.prefixes]
 
 
+@pytest.mark.parametrize("name", list(CONFIGS))
+def test_fp16_graphs_stay_close_to_torch_in_fp32(name):
+    config = CONFIGS[name]
+    made = {
+        part: narrowed(MAKERS[part](config, "fp32", "tensorrt"), "fp16", config)
+        for part in graph_parts(config)
+    }
+    lane = OnnxExecutor(open_sessions(config, made, weights(name), 1), beams=2, slots=3)
+    torch_lane, slots = started("torch", name)
+    join(lane, [], [slot.source for slot in slots])
+    parents = np.zeros((3, 2), np.int64)
+    for step in range(4):
+        want = torch_lane.step(3, inputs(torch_lane, slots, parents, k=46))
+        got = lane.step(3, as_numpy(inputs(torch_lane, slots, parents, k=46)))
+        full, narrow = (
+            np.take_along_axis(s, np.argsort(i, 2), 2)
+            for s, i in ((want.scores.numpy(), want.ids.numpy()), (got.scores, got.ids))
+        )
+        possible = np.isfinite(full)
+        # logits of magnitude 2^e are rounded to 2^(e - 11): models without a last norm have large ones
+        allowed = 0.03 + 0.005 * np.abs(full[possible]).max()
+        assert np.abs(full - narrow)[possible].max() < allowed
+        for slot in slots:
+            slot.prefixes = [[*p, 5 + step] for p in slot.prefixes]
+
+
+def as_numpy(step: StepInput) -> StepInput:
+    return StepInput(*(np.asarray(v) for v in step[:-1]), step.k)
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+@pytest.mark.parametrize("name", ["glu", "transformer", "aan"])
+def test_narrow_graphs_hold_memory_and_state_narrow_but_sums_and_results_wide(name, precision):
+    kind = {"fp16": onnx.TensorProto.FLOAT16, "bf16": onnx.TensorProto.BFLOAT16}[precision]
+    config = CONFIGS[name]
+    made = narrowed(step_graph(config, "fp32", "tensorrt"), precision, config)
+    graph = onnx.load_from_string(made).graph
+    types = {v.name: v.type.tensor_type.elem_type for v in (*graph.input, *graph.output)}
+    for value, found in types.items():
+        place = value.split(".")[0]
+        if place == "memory" or (place in ("state", "cache", "column") and name != "aan"):
+            assert found == kind, value
+        elif place in ("state", "column", "scores", "attention", "mask", "temperature", "lineage"):
+            assert found == onnx.TensorProto.FLOAT, value
+    assert made == narrowed(step_graph(config, "fp32", "tensorrt"), precision, config)
+    assert all(i.data_type == kind for i in graph.initializer if i.data_location == onnx.TensorProto.EXTERNAL)
+
+
+@pytest.mark.parametrize("name", ["glu", "light", "transformer", "aan", "convs2s", "slicenet"])
+def test_bf16_graphs_stay_close_to_fp32_when_every_narrow_result_is_rounded(name):
+    """ONNX Runtime has no bf16 on the CPU: each node is run in fp32 here, and its result rounded to bf16."""
+    config = CONFIGS[name]
+    feeds = step_feeds(name)
+    graph = step_graph(config, "fp32")
+    scores = [
+        run_standalone(rounding(g) if g is not graph else g, weights(name), feeds)
+        for g in (graph, narrowed(graph, "bf16", config))
+    ]
+    possible = np.isfinite(scores[0])
+    assert (possible == np.isfinite(scores[1])).all()
+    assert np.abs(scores[0] - scores[1])[possible].max() < 0.25 + 0.03 * np.abs(scores[0][possible]).max()
+
+
+def step_feeds(name: str) -> dict[str, np.ndarray]:
+    """Random inputs of a step graph, by name."""
+    g = np.random.default_rng(1)
+    sizes = {"slots": 2, "beams": 2, "bans": 1, "source": 32, "columns": 32, "entries": 64}
+    feeds = {}
+    for value in onnx.load_from_string(step_graph(CONFIGS[name], "fp32")).graph.input:
+        shape = [d.dim_value or sizes[d.dim_param] for d in value.type.tensor_type.shape.dim]
+        if value.type.tensor_type.elem_type == onnx.TensorProto.INT64:
+            index = value.name.startswith("index")  # into the rows of any ring
+            feeds[value.name] = g.integers(*((0, 4) if index else (4, 40)), shape)
+        else:
+            feeds[value.name] = g.normal(size=shape).astype(np.float32)
+    feeds["positions"][:] = 3
+    feeds["forced"][:] = -1
+    feeds["k"][:] = 46
+    for wide in ("mask", "lineage"):
+        if wide in feeds:
+            feeds[wide][:] = 0
+    feeds["temperature"][:] = 1
+    return feeds
+
+
+def run_standalone(graph: bytes, model_weights: dict, feeds: dict) -> np.ndarray:
+    """Scores of all tokens in their order."""
+    import onnxruntime as ort
+
+    with tempfile.TemporaryDirectory() as folder:
+        for name, data in with_weights(graph, model_weights, "step").items():
+            (Path(folder) / name).write_bytes(data)
+        options = ort.SessionOptions()
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        session = ort.InferenceSession(
+            Path(folder) / "step.onnx", options, providers=["CPUExecutionProvider"]
+        )
+        scores, ids = session.run(["scores", "ids"], feeds)
+    return np.take_along_axis(scores, np.argsort(ids, 2), 2)
+
+
+def rounding(graph: bytes) -> bytes:
+    """A bf16 graph in fp32 with a round trip through bf16 behind each node whose result is bf16."""
+    model = onnx.load_from_string(graph)
+    types = onnx.shape_inference.infer_shapes(model, strict_mode=True).graph
+    narrow = {
+        v.name
+        for v in (*types.value_info, *types.output)
+        if v.type.tensor_type.elem_type == onnx.TensorProto.BFLOAT16
+    }
+    nodes = []
+    for node in model.graph.node:
+        if node.op_type == "Cast":
+            to = next(a for a in node.attribute if a.name == "to")
+            to.i = onnx.TensorProto.FLOAT if to.i == onnx.TensorProto.BFLOAT16 else to.i
+        rounded = [name for name in node.output if name in narrow]
+        node.output[:] = [f"{name}:raw" if name in narrow else name for name in node.output]
+        nodes.append(node)
+        for name in rounded:
+            cast = onnx.helper.make_node
+            nodes.append(cast("Cast", [f"{name}:raw"], [f"{name}:bf16"], to=onnx.TensorProto.BFLOAT16))
+            nodes.append(cast("Cast", [f"{name}:bf16"], [name], to=onnx.TensorProto.FLOAT))
+    assert narrow
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    for value in (*model.graph.input, *model.graph.output):
+        if value.type.tensor_type.elem_type == onnx.TensorProto.BFLOAT16:
+            value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+    for tensor in model.graph.initializer:
+        if tensor.data_type == onnx.TensorProto.BFLOAT16:
+            if tensor.data_location != onnx.TensorProto.EXTERNAL:
+                array = onnx.numpy_helper.to_array(tensor).astype(np.float32)
+                tensor.CopyFrom(onnx.numpy_helper.from_array(array, tensor.name))
+            tensor.data_type = onnx.TensorProto.FLOAT
+    recipes = json.loads(model.metadata_props[0].value)
+    for recipe in recipes.values():
+        recipe.pop("type")
+    onnx.helper.set_model_props(model, {METADATA: json.dumps(recipes)})
+    return model.SerializeToString()
+
+
 @pytest.mark.parametrize("name", ["glu", "light"])
 def test_each_convolution_is_one_node_with_all_that_the_parser_asks_for(name):
     config = CONFIGS[name]
@@ -64,3 +230,317 @@ def test_each_convolution_is_one_node_with_all_that_the_parser_asks_for(name):
 def test_kernels_without_a_softmax_are_left_to_standard_operators():
     assert not plugin_nodes(step_graph(CONFIGS["raw kernels"], "fp32", "tensorrt"))
     assert not plugin_nodes(step_graph(CONFIGS["cnn"], "fp32", "tensorrt"))
+
+
+STUBS = Path(__file__).parents[1].parent / "shared" / "tensorrt-stubs"
+VERSION = "11.4.0.106"
+WHEELS = f"tensorrt_cu13_bindings=={VERSION}", f"tensorrt_lean_cu13_libs=={VERSION}"
+
+
+@pytest.fixture(scope="session")
+def bindings(request, tmp_path_factory):
+    """A folder with NVIDIA's Python bindings and its lean runtime, over stand-ins for libraries that can't be
+    had. Fetched at test time: their licence does not let us keep them."""
+    if not STUBS.is_dir() or COMPILER is None:
+        pytest.skip("no stand-ins for TensorRT's libraries (../shared/tensorrt-stubs), or no compiler")
+    folder, wheels = tmp_path_factory.mktemp("trt"), request.config.cache.mkdir("tensorrt")
+    if len(list(wheels.glob("*.whl"))) < len(WHEELS):
+        fresh = tmp_path_factory.mktemp("wheels")
+        command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary", ":all:"]
+        done = subprocess.run([*command, "-d", str(fresh), *WHEELS], capture_output=True, text=True)
+        if done.returncode:
+            pytest.skip(f"no wheels of TensorRT's bindings: {done.stderr.strip()[-200:]}")
+        for wheel in fresh.glob("*.whl"):  # whole or not at all, for whoever runs beside us
+            shutil.copyfile(wheel, wheels / f"{wheel.name}.{os.getpid()}")
+            os.replace(wheels / f"{wheel.name}.{os.getpid()}", wheels / wheel.name)
+    for wheel in wheels.glob("*.whl"):
+        zipfile.ZipFile(wheel).extractall(folder)
+    (folder / "tensorrt").symlink_to("tensorrt_bindings")
+    (folder / "libnvinfer_lean.so.11").symlink_to("tensorrt_lean_libs/libnvinfer_lean.so.11")
+    for name, flags in {"nvinfer": ["-DLEAN"], "nvinfer_plugin": [], "nvonnxparser": []}.items():
+        out = ["-o", str(folder / f"lib{name}.so.11"), str(STUBS / f"{name}.c")]
+        subprocess.run([COMPILER, "-x", "c", "-w", "-shared", "-fPIC", *flags, *out, "-ldl"], check=True)
+    return folder
+
+
+def probe(bindings: Path, task: str, given: object) -> Any:
+    """Run tests/trt_probe.py where `import tensorrt` works."""
+    found = in_bindings(bindings, ["-m", "tests.trt_probe", task, json.dumps(given)])
+    assert found.returncode == 0, found.stderr[-3000:]
+    return json.loads(found.stdout.rpartition("RESULT")[2])
+
+
+def in_bindings(bindings: Path, arguments: list[str], **more: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"LD_LIBRARY_PATH": str(bindings), "PYTHONPATH": str(bindings)} | more
+    command = [sys.executable, "-W", "ignore", *arguments]
+    root = Path(__file__).parents[1]
+    return subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True)
+
+
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+STEP_SHAPES = (3, 5, 48), (3, 4, 5, 48), (3, 5, 4)  # x, ring, index; taps [3, 5, 4, 5]
+WHOLE_SHAPE, LEFT = (2, 37, 48), 3
+
+
+def plugin_cases() -> list[dict[str, Any]]:
+    x, ring, index = STEP_SHAPES
+    cases = []
+    for dtype in DTYPES:
+        for name, taps in (("DynamicConvStep", (3, 5, 4, 5)), ("LightConvStep", (4, 5))):
+            cases.append({"plugin": name, "dtype": dtype, "shapes": [x, taps, ring, index], "attributes": {}})
+        for name, taps in (("DynamicConv", (2, 37, 4, 7)), ("LightConv", (4, 7))):
+            shapes = [WHOLE_SHAPE, taps]
+            cases.append({"plugin": name, "dtype": dtype, "shapes": shapes, "attributes": {"left": LEFT}})
+    return cases
+
+
+def test_plugins_launch_what_torch_computes_through_the_real_bindings(bindings, tmp_path):
+    """The plugin's own kernel, grid, block, shared memory and extra arguments, on the CPU, against torch."""
+    host, cases = Host(tmp_path), plugin_cases()
+    for case, told in zip(cases, probe(bindings, "plugins", cases), strict=True):
+        dtype = DTYPES[case["dtype"]]
+        tensors = plugin_inputs(case, dtype)
+        y = torch.empty_like(tensors[0])
+        assert told["aot"]
+        assert told["output"] == list(y.shape)
+        kinds = told["kinds"]
+        ints = ["INT64"] if len(tensors) == 4 else []
+        assert kinds == [[k] * min(3, len(tensors)) + ints + [k] for k in ("FP32", "FP16", "BF16")]
+        arguments = (*tensors, *told["extra"], y)
+        expected = ["integer" if isinstance(a, int) else "address" for a in arguments]
+        assert parameters(told["ptx"].encode(), told["entry"]) == expected
+        file, defines = told["source"]
+        kernel = Kernel(file, told["entry"], defines["CONVOY_ELEMENT"], int(defines["CONVOY_VECTOR"]))
+        *launch, shared = told["launch"]
+        host(Call(kernel, tuple(launch[:3]), tuple(launch[3:]), shared, arguments))
+        wide = [t.float() if t.is_floating_point() else t for t in tensors]
+        wide[1] = wide[1].softmax(-1)
+        want = dynamic_conv_step(*wide) if len(tensors) == 4 else dynamic_conv(*wide, LEFT)
+        tolerance = {"float32": 1e-5, "float16": 4e-3, "bfloat16": 3e-2}[case["dtype"]]
+        torch.testing.assert_close(y.float(), want, rtol=tolerance, atol=tolerance)
+
+
+def plugin_inputs(case: dict[str, Any], dtype: torch.dtype) -> list[torch.Tensor]:
+    g = torch.Generator().manual_seed(3)
+    tensors = [torch.randn(shape, generator=g).to(dtype) for shape in case["shapes"]]
+    if len(tensors) == 4:
+        tensors[3] = torch.randint(0, 3 * 4 * 5, case["shapes"][3], generator=g)
+    return tensors
+
+
+@pytest.fixture
+def bundle(tmp_path):
+    return toy(tmp_path)
+
+
+def toy(folder: Path, name: str = "glu") -> Bundle:
+    """A small model with its graphs."""
+    text = {"kind": "sentencepiece"}
+    about = Description("toy", "translate", "de", "en", CONFIGS[name], text)
+    return write_bundle(folder / "toy", about, weights(name), graphs(CONFIGS[name]), half=False)
+
+
+GPU = "NVIDIA Imagined 9000"
+
+
+def order(bundle, **changes: object) -> dict[str, Any]:
+    lane = {"precision": "fp16", "beams": 3, "slots": 9}
+    base = {"bundle": str(bundle.path), "gpu": GPU, "lose": False, "lane": lane}
+    return base | {"timings": str(bundle.path.parent / "timings")} | changes
+
+
+@pytest.fixture(scope="session")
+def built(bindings, tmp_path_factory):
+    """A bundle with engines, as far as they go here, and what was told of building them."""
+    made = toy(tmp_path_factory.mktemp("built"))
+    return made.path, probe(bindings, "build", order(made))
+
+
+def test_a_whole_export_passes_the_names_types_and_order_of_the_real_builder(built):
+    path, told = built
+    assert told == {"version": VERSION, "timings": [0, len(b"timings")]}  # the second part finds the first's
+    made = open_bundle(path)
+    target = Target(GPU, VERSION, "fp16", 3, 9)
+    about, engines = find(made, target)
+    assert target.folder == f"tensorrt/nvidia-imagined-9000-trt{VERSION}/fp16-3x9"
+    assert (about.k, about.slots, about.source) == (47, (1, 4, 9), 96)
+    assert set(engines) == {"encoder", "step"}
+    with pytest.raises(BundleError, match=r"no fp32 engine of 3 x 9.*--precision fp32 --beams 3 --slots 9"):
+        find(made, Target(GPU, VERSION, "fp32", 3, 9))
+    with pytest.raises(BundleError, match=r"for NVIDIA H200 .*only for nvidia-imagined-9000-trt"):
+        find(made, Target("NVIDIA H200", VERSION, "fp16", 3, 9))
+    with pytest.raises(BundleError, match="no fp16 engine"):
+        find(made, Target(GPU, "12.0", "fp16", 3, 9))
+
+
+@pytest.mark.parametrize(("name", "precision"), [("glu", "fp16"), ("transformer", "fp32"), ("aan", "fp16")])
+def test_the_executor_feeds_engines_what_torch_is_fed(bindings, built, tmp_path, name, precision):
+    """The engines are faked: ONNX Runtime computes, from the addresses and shapes that the executor sets."""
+    path = built[0] if name == "glu" else toy(tmp_path, name).path
+    beams = 3 if name == "glu" else 2
+    if name != "glu":
+        lane = {"precision": precision, "beams": beams, "slots": 4}
+        probe(bindings, "build", order(open_bundle(path), lane=lane))
+    target = (precision, beams, 9 if name == "glu" else 4)
+    told = probe(bindings, "run", {"bundle": str(path), "gpu": GPU, "target": target, "config": name})
+    assert told["worst"] < (1e-4 if precision == "fp32" else 0.1)
+    narrow = precision == "fp16" and name != "aan"  # sums are held in fp32
+    assert told["dtype"] == ("torch.float16" if narrow else "torch.float32")
+
+
+def test_an_engine_of_other_weights_graphs_or_kernels_is_refused(built, tmp_path):
+    shutil.copytree(built[0], tmp_path / "toy")
+    made, target = open_bundle(tmp_path / "toy"), Target(GPU, VERSION, "fp16", 3, 9)
+    name = f"{target.folder}/{ABOUT}"
+    values = json.loads(made.file(name).read_bytes())
+    for key in ("weights", "graphs", "kernels"):
+        changed = add_files(made.path, {name: json.dumps(values | {key: "0" * 64}).encode()})
+        with pytest.raises(BundleError, match=f"built from other {key}; run: convoy export"):
+            find(changed, target)
+    foreign = add_files(made.path, {name: json.dumps(values | {"gpu": "NVIDIA H200"}).encode()})
+    with pytest.raises(BundleError, match="built for NVIDIA H200"):
+        find(foreign, target)
+    with pytest.raises(BundleError, match="not readable"):
+        find(add_files(made.path, {name: b"{}"}), target)
+    damaged = made.file(f"{target.folder}/step.engine")
+    damaged.write_bytes(b"x" * damaged.stat().st_size)
+    with pytest.raises(BundleError, match="SHA-256"):
+        open_bundle(made.path)
+
+
+def test_an_engine_without_its_plugins_is_thrown_away_and_the_bundle_stays_as_it_was(bindings, bundle):
+    before = bundle.files()
+    told = probe(bindings, "build", order(bundle, lose=True))
+    assert "did not become a plugin" in told["error"]
+    assert open_bundle(bundle.path).files() == before
+
+
+def test_without_tensorrt_or_a_gpu_the_export_says_what_is_missing(bindings, bundle):
+    with pytest.raises(ConfigError, match="no TensorRT"):
+        build(bundle, Lane())
+    with pytest.raises(ConfigError, match="int8 is for the CPU"):
+        Lane("int8")
+    script = (
+        "from pathlib import Path; from engine.bundle import open_bundle; from export.tensorrt import *;"
+        f"build(open_bundle(Path({str(bundle.path)!r})), Lane())"
+    )
+    found = in_bindings(bindings, ["-c", script])
+    assert "there is none here" in found.stderr
+
+
+def test_mypy_checks_our_builder_code_against_the_real_bindings(bindings, tmp_path):
+    stubs = in_bindings(
+        bindings,
+        [
+            "-c",
+            "import sys; from mypy.stubgen import main; main(sys.argv[1:])",
+            *("--inspect-mode", "-q", "-m", "tensorrt.tensorrt", "-o", str(tmp_path)),
+        ],
+    )
+    assert stubs.returncode == 0, stubs.stderr
+    stub = tmp_path / "tensorrt" / "tensorrt.pyi"
+    # a default before a parameter without one, as one C++ signature has it, is no Python
+    lines = stub.read_text().splitlines()
+    late = re.compile(r" = \.\.\..*, \w+: [^=,]+\) ->")
+    stub.write_text("\n".join(line.replace(" = ...", "") if late.search(line) else line for line in lines))
+    (tmp_path / "tensorrt" / "__init__.pyi").write_text("from .tensorrt import *\n__version__: str\n")
+    source = Path(__file__).parents[1] / "export" / "tensorrt.py"
+    wrong = tmp_path / "wrong.py"
+    wrong.write_text(
+        source.read_text()
+        .replace("trt.Logger.WARNING", "trt.BuilderFlag.FP16", 1)
+        .replace("parser.parse_from_file(str(path))", "parser.parse_from_file(path)")
+        .replace("builder.create_builder_config()", "builder.create_config()")
+    )
+    for path, errors in ((source, 0), (wrong, 3)):
+        flags = ["--follow-imports=skip", "--ignore-missing-imports", "--config-file="]
+        typed = [str(tmp_path / "tensorrt" / f"{n}.pyi") for n in ("__init__", "tensorrt")]
+        command = [sys.executable, "-m", "mypy", *flags, f"--cache-dir={tmp_path}/c", str(path), *typed]
+        environment = os.environ | {"MYPYPATH": str(tmp_path)}
+        found = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path)
+        about = re.compile(rf"(.*/)?{path.name}:\d+: error: ")  # the stubs have faults of their own
+        ours = [line for line in found.stdout.splitlines() if about.match(line)]
+        assert len(ours) == errors, (ours, found.stderr)
+        assert "tensorrt.pyi" in found.stdout, "the stubs were not read"
+
+
+def convoy(*arguments: object) -> tuple[int, str, str]:
+    from typer.testing import CliRunner
+
+    from cli.main import table
+
+    found = CliRunner().invoke(table, ["export", *map(str, arguments)])
+    return found.exit_code, found.output, f"{type(found.exception).__name__}: {found.exception}"
+
+
+SHIPPED = Path(__file__).parents[1] / "models" / "tatoeba-de-en"
+
+
+def test_verifying_compares_with_torch_and_fails_past_the_tolerance(tmp_path, monkeypatch):
+    sentences = tmp_path / "de.txt"
+    sentences.write_text("Wo ist der Bahnhof?\nDas Wetter ist heute schön.\nIch habe keine Zeit.\n")
+    flags = ("--precision", "fp16", "--verify", "--sentences", sentences, "--beams", 2)
+    code, told, _ = convoy(SHIPPED, *flags)
+    assert code == 0
+    assert "| onnx fp16 | 100.0% |" in told
+    references = tmp_path / "en.txt"
+    references.write_text("Where is the station?\nThe weather is nice today.\nI have no time.\n")
+    assert convoy(SHIPPED, *flags, "--references", references)[0] == 0
+    monkeypatch.setitem(TOLERANCES, "fp16", (1.1, -1.0))
+    code, told, _ = convoy(SHIPPED, *flags, "--references", references)
+    assert code == 1
+    assert "past the tolerance" in told
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8", "fp16"])
+def test_standalone_graphs_need_nothing_but_their_own_two_files(tmp_path, precision):
+    import onnxruntime as ort
+
+    made = toy(tmp_path)
+    out = tmp_path / "out"
+    assert convoy(made.path, "--precision", precision, "--standalone", out)[0] == 0
+    assert sorted(p.name for p in out.iterdir()) == [
+        f"{part}.onnx{ending}" for part in ("encoder", "step") for ending in ("", ".data")
+    ]
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    encoder = ort.InferenceSession(out / "encoder.onnx", options, providers=["CPUExecutionProvider"])
+    feeds = {"tokens": np.arange(4, 12)[None], "positions": np.arange(8), "real": np.ones((1, 8), np.float32)}
+    found = encoder.run(["keys.0"], feeds)[0]
+    with torch.no_grad():
+        want = model("glu").encode(
+            *(torch.from_numpy(feeds[name]) for name in ("tokens", "positions", "real"))
+        )
+    limit = {"fp32": 1e-5, "fp16": 0.02, "int8": 0.1}[precision]
+    assert np.abs(found - want["keys.0"].numpy()).max() < limit
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    assert "already exists" in convoy(made.path, "--precision", precision, "--standalone", out)[2]
+    assert convoy(made.path, "--precision", precision, "--standalone", tmp_path / "again")[0] == 0
+    assert before == {path.name: path.read_bytes() for path in (tmp_path / "again").iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("flags", "remedy"),
+    [
+        (("--to", "tflite"), "InvalidRequest: can't export to 'tflite'; known are onnx, tensorrt"),
+        (("--precision", "fp8"), "InvalidRequest: no 'fp8' of onnx"),
+        (("--to", "tensorrt", "--precision", "int8"), "InvalidRequest: no 'int8' of tensorrt"),
+        (("--to", "tensorrt"), "ConfigError: no TensorRT"),
+        (("--precision", "fp16"), "InvalidRequest: fp16 graphs are for other runtimes: add --standalone"),
+        (("--precision", "bf16", "--verify"), "ConfigError: ONNX Runtime has no bf16 on the CPU"),
+    ],
+)
+def test_what_can_not_be_exported_is_refused_with_what_to_do_and_nothing_is_written(bundle, flags, remedy):
+    before = {path: path.stat().st_mtime_ns for path in bundle.path.rglob("*")}
+    assert convoy(bundle.path, *flags)[2].startswith(remedy)
+    assert before == {path: path.stat().st_mtime_ns for path in bundle.path.rglob("*")}
+
+
+def test_the_tensorrt_backend_asks_for_a_gpu_and_for_a_precision_that_it_has(bundle):
+    lanes = ((2, 4),)
+    with pytest.raises(ConfigError, match="take --device cuda"):
+        open_executors(bundle, Placement("tensorrt", "cpu", "fp16", 1, lanes))
+    with pytest.raises(ConfigError, match="unknown precision 'int8'"):
+        open_executors(bundle, Placement("tensorrt", "cuda", "int8", 1, lanes))
+    with pytest.raises(ConfigError, match="no TensorRT"):
+        open_executors(bundle, Placement("tensorrt", "cuda", "fp16", 1, lanes))

@@ -20,6 +20,7 @@ from engine.errors import InvalidRequest
 from engine.models import ARCHITECTURES
 from engine.models.adaptive import AdaptiveSoftmax
 from engine.stacks import Bands
+from engine.text.detect import detect
 from training import data
 from training.loss import adaptive_cross_entropy, linear_cross_entropy
 from training.package import FAMILIES, add_scores, package
@@ -28,6 +29,8 @@ from training.scores import bleu, rouge
 from training.trainer import Trainer, rate
 
 RECIPES = Path(__file__).parent.parent / "training" / "recipes"
+NAMES = sorted(path.stem for path in RECIPES.glob("*.toml"))
+CORPORA = Path(__file__).parents[2] / "shared" / "corpora"
 FEW = 12
 WORDS = ["eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun", "zehn"]
 ENGLISH = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
@@ -322,13 +325,40 @@ def test_rouge_is_the_mean_f1_of_the_pairs() -> None:
     assert scores["ROUGE-2"] == pytest.approx(50.0)
 
 
-@pytest.mark.parametrize("name", ["tatoeba-de-en", "tatoeba-en-de", "arxiv-title-en"])
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_shipped_recipes_are_complete_for_both_devices(name: str, device: str) -> None:
     recipe = load(RECIPES / f"{name}.toml", device)
     assert recipe.name == name
     assert recipe.config().encoder.layers == 4
     assert (recipe.train.updates == 40_000) == (device == "cuda")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_shipped_recipe_reads_the_columns_of_its_corpus(name: str) -> None:
+    recipe = load(RECIPES / f"{name}.toml", "cpu")
+    corpus = recipe.corpus
+    if not (CORPORA / corpus.folder).is_dir():
+        pytest.skip(f"the corpus {corpus.folder} is not there")
+    for part in ("train", "valid", "test"):
+        assert (CORPORA / corpus.folder / f"{part}.tsv.gz").exists()
+    pairs = data.read_pairs(
+        CORPORA / corpus.folder / "valid.tsv.gz", corpus.source_column, corpus.target_column
+    )
+    assert len(pairs) >= 1000
+    assert all(source.strip() and target.strip() for source, target in pairs)
+    if recipe.task == "summarize":  # both are English: the shorter is the summary
+        assert all(len(source) > len(target) for source, target in pairs)
+        return
+    for code, texts in zip((recipe.source, recipe.target), zip(*pairs, strict=True), strict=True):
+        assert detect("\n".join(texts[:100]), ["de", "en", "fr"])[0][0] == code
+
+
+def test_languages_of_shipped_recipes_meet_in_english() -> None:
+    """What makes a pivot of any two of them, once they are trained."""
+    loaded = [load(RECIPES / f"{name}.toml", "cpu") for name in NAMES]
+    found = {(r.source, r.target) for r in loaded if r.task == "translate"}
+    assert found >= {("de", "en"), ("en", "de"), ("fr", "en"), ("en", "fr")}
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from engine.bundle import PRECISIONS, Bundle, graph_name, graph_parts
 from engine.errors import BundleError, ConfigError
 from engine.executor import Executor
+
+if TYPE_CHECKING:
+    from engine.kernels.calls import Kernels
+
+COMPILED: Final = ("fp32", "fp16", "bf16")  # precisions of engines for GPUs
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +34,9 @@ def open_executors(bundle: Bundle, placement: Placement) -> list[Executor]:
     BundleError for a bundle that lacks what it needs."""
     if placement.backend not in BACKENDS:
         raise ConfigError(f"unknown backend {placement.backend!r}; known are {sorted(BACKENDS)}")
-    if placement.precision not in PRECISIONS:
-        raise ConfigError(f"unknown precision {placement.precision!r}; known are {list(PRECISIONS)}")
+    known = COMPILED if placement.backend == "tensorrt" else PRECISIONS
+    if placement.precision not in known:
+        raise ConfigError(f"unknown precision {placement.precision!r}; known are {list(known)}")
     if not placement.lanes or any(beams < 1 or slots < 1 for beams, slots in placement.lanes):
         raise ConfigError("lanes must be pairs of positive numbers: beams and slots")
     return list(BACKENDS[placement.backend](bundle, placement))
@@ -56,7 +62,8 @@ def _open_onnx(bundle: Bundle, placement: Placement, kernels: str | None = None)
     return [OnnxExecutor(sessions, beams, slots) for beams, slots in placement.lanes]
 
 
-def _open_torch(bundle: Bundle, placement: Placement) -> Sequence[Executor]:
+def _open_torch(bundle: Bundle, placement: Placement, fused: bool = False) -> Sequence[Executor]:
+    """fused: with our CUDA kernels (`engine.kernels`) in the place of torch's operators."""
     try:
         from engine.executors.torch import TorchExecutor
         from engine.models import load
@@ -64,8 +71,29 @@ def _open_torch(bundle: Bundle, placement: Placement) -> Sequence[Executor]:
         raise ConfigError(f"the torch backend needs torch ({error}); run: pip install torch") from None
     if placement.precision != "fp32":
         raise ConfigError(f"the torch backend computes in fp32, not {placement.precision}")
+    if fused and not placement.device.startswith("cuda"):
+        raise ConfigError(f"CUDA kernels run on CUDA devices, not {placement.device!r}: take --device cuda")
+    kernels = _kernels(placement.device) if fused else None
     model = load(bundle.config, bundle.weights())
-    return [TorchExecutor(model, beams, slots, placement.device) for beams, slots in placement.lanes]
+    return [TorchExecutor(model, beams, slots, placement.device, kernels) for beams, slots in placement.lanes]
+
+
+def _kernels(device: str) -> Kernels:
+    from engine.kernels.calls import Kernels
+    from engine.kernels.launch import Device
+
+    return Kernels(Device(device))
+
+
+def _open_tensorrt(bundle: Bundle, placement: Placement) -> Sequence[Executor]:
+    try:
+        from engine.executors.tensorrt import TensorRTExecutor, open_engines
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"the tensorrt backend needs torch ({error}); run: pip install torch") from None
+    if not placement.device.startswith("cuda"):
+        raise ConfigError(f"TensorRT runs on CUDA devices, not {placement.device!r}: take --device cuda")
+    targets = [(placement.precision, beams, slots) for beams, slots in placement.lanes]
+    return [TensorRTExecutor(open_engines(bundle, target, placement.device)) for target in targets]
 
 
 BACKENDS: Final[dict[str, Callable[[Bundle, Placement], Sequence[Executor]]]] = {
@@ -73,4 +101,6 @@ BACKENDS: Final[dict[str, Callable[[Bundle, Placement], Sequence[Executor]]]] = 
     "onnx-native": partial(_open_onnx, kernels="native"),
     "onnx-pure": partial(_open_onnx, kernels="pure"),
     "torch": _open_torch,
+    "torch-cuda": partial(_open_torch, fused=True),
+    "tensorrt": _open_tensorrt,
 }

@@ -38,8 +38,8 @@ class Sessions:
     """The graphs of one bundle, shared by all lanes of its engine. encoder: None of a language model."""
 
     config: ModelConfig
-    encoder: ort.InferenceSession | None
-    step: ort.InferenceSession
+    encoder: ort.InferenceSession | Narrow | None
+    step: ort.InferenceSession | Narrow
     memory: tuple[MemorySpec, ...]
     states: tuple[StateSpec, ...]
 
@@ -98,7 +98,9 @@ def _options(threads: int | None, operators: Path | None) -> ort.SessionOptions:
     return options
 
 
-def _session(graph: bytes, initializers: Initializers, options: ort.SessionOptions) -> ort.InferenceSession:
+def _session(
+    graph: bytes, initializers: Initializers, options: ort.SessionOptions
+) -> ort.InferenceSession | Narrow:
     try:
         recipes = json.loads(_metadata(graph)[METADATA])
     except (KeyError, ValueError) as error:
@@ -108,11 +110,28 @@ def _session(graph: bytes, initializers: Initializers, options: ort.SessionOptio
     values = [ort.OrtValue.ortvalue_from_numpy(initializers[name]) for name in names]
     options.add_external_initializers(names, values)
     try:
-        return ort.InferenceSession(
+        made = ort.InferenceSession(
             graph, options, providers=["CPUExecutionProvider"], disabled_optimizers=list(SLOWER)
         )
     except Exception as error:
         raise BundleError(f"ONNX Runtime refuses the graph: {error}; run: convoy export BUNDLE") from error
+    return Narrow(made) if any(node.type == "tensor(float16)" for node in made.get_inputs()) else made
+
+
+class Narrow:
+    """A session of an fp16 graph, fed and answering in fp32 like the others: to verify what GPUs run."""
+
+    def __init__(self, session: ort.InferenceSession) -> None:
+        self.session = session
+        self.narrow = {node.name for node in session.get_inputs() if node.type == "tensor(float16)"}
+
+    def get_inputs(self) -> Any:
+        return self.session.get_inputs()
+
+    def run(self, names: list[str], feeds: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
+        cast = {n: v.astype(np.float16) if n in self.narrow else v for n, v in feeds.items()}
+        found = self.session.run(names, cast)
+        return [v.astype(np.float32) if v.dtype == np.float16 else v for v in found]
 
 
 def _metadata(graph: bytes) -> dict[str, str]:

@@ -24,15 +24,16 @@ class Device:
     Kernels are compiled when first called, or found on disk: call each once before a CUDA graph is captured.
     """
 
-    def __init__(self, device: torch.device, cache: Path | None = None) -> None:
+    def __init__(self, device: str, cache: Path | None = None) -> None:
+        """device: as torch names it, "cuda" or "cuda:1"."""
         if not torch.cuda.is_available():
             raise ConfigError(
                 "no CUDA device: check the driver with nvidia-smi, and that torch is a CUDA build"
             )
-        self.device = device
+        self.device = torch.device(device)
         self._driver = _driver()
         self._compiler = Compiler(cache or default_cache())
-        self._target = self._compiler.target(torch.cuda.get_device_capability(device))
+        self._target = self._compiler.target(torch.cuda.get_device_capability(self.device))
         self._functions: dict[Kernel, ctypes.c_void_p] = {}
         self._allowed: dict[Kernel, int] = {}  # bytes of shared memory asked for
 

@@ -15,7 +15,12 @@ from engine.tables import sinusoids, timing
 
 
 def activation(name: str) -> Callable[[Tensor], Tensor]:
-    table: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "swish": F.silu}
+    table: dict[str, Callable[[Tensor], Tensor]] = {
+        "relu": F.relu,
+        "gelu": F.gelu,
+        "gelu_sigmoid": lambda x: x * torch.sigmoid(x * 1.702),  # Marian's
+        "swish": F.silu,
+    }
     return table[name]
 
 

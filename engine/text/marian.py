@@ -1,4 +1,4 @@
-"""The text pipelines of Marian models: SentencePiece for each side, and vocabularies that give pieces their ids.
+"""The text of Marian models: SentencePiece for each side, and vocabularies that give pieces their ids.
 
 OPUS-MT publishes them so. The normalisation is that of each SentencePiece model; as in `transformers`, Moses
 rules are not applied. Models of several target languages read a token such as ">>deu<<" first.
@@ -63,7 +63,7 @@ class Side:
         return text.replace(SPACE, " ").strip()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Marian:
     """language: the id that sources begin with, or None."""
 
@@ -73,9 +73,8 @@ class Marian:
     unk: int
     languages: Mapping[str, int]
     language: int | None = None
-
-    placeholders = ()
-    replaces_unk = False
+    placeholders: tuple[str, ...] = ()
+    replaces_unk: bool = False
 
     def into(self, code: str) -> Marian:
         """The same for another of its target languages."""
@@ -100,9 +99,12 @@ class Marian:
         return text[: last_word(text)].rstrip()
 
     def words(self, tokens: Sequence[int], *, target: bool) -> list[int]:
+        """A language's token before the source is no word."""
         side = self.target if target else self.source
-        pieces = self.pieces(tokens, target=target)
-        return [i for i, p in enumerate(pieces) if not i or side.model is None or p.startswith(SPACE)]
+        asked = not target and len(tokens) > 1 and tokens[0] in self.languages.values()
+        pieces, first = self.pieces(tokens, target=target), int(asked)
+        starts = (i == first or side.model is None or pieces[i].startswith(SPACE) for i in range(len(pieces)))
+        return [i for i, begins in enumerate(starts) if begins and i >= first]
 
     def word(self, tokens: Sequence[int], *, target: bool) -> str:
         return "".join(self.pieces(tokens, target=target)).replace(SPACE, "")
@@ -118,8 +120,8 @@ class Marian:
     def _language(self, text: str) -> tuple[int | None, str]:
         """The language that a text itself asks for (">>deu<< Hello"), else the chosen one; and the rest."""
         code, closing, rest = text.removeprefix(OPENING).partition(CLOSING)
-        if text.startswith(OPENING) and closing and code in self.languages:
-            return self.languages[code], rest
+        if text.startswith(OPENING) and closing and code.lower() in self.languages:
+            return self.languages[code.lower()], rest
         return self.language, text
 
 
@@ -158,13 +160,13 @@ def read_side(model: Path | None, vocabulary: Path | None) -> Side:
 
 
 def language_codes(vocabulary: Mapping[str, int]) -> dict[str, str]:
-    """Codes of target languages with the symbols (">>deu<<") that ask for them."""
+    """Codes of target languages, in lower case, with the symbols (">>deu<<") that ask for them."""
     marked = (s for s in vocabulary if s.startswith(OPENING) and s.endswith(CLOSING) and len(s) > 4)
-    return {symbol[len(OPENING) : -len(CLOSING)]: symbol for symbol in marked}
+    return {symbol[len(OPENING) : -len(CLOSING)].lower(): symbol for symbol in marked}
 
 
 def open_marian(bundle: Bundle) -> Marian:
-    """Settings: those of `Settings`. Raises BundleError on wrong ones and on vocabularies of another model."""
+    """Settings: those of `Settings`. Raises BundleError on wrong ones or vocabularies of another model."""
     settings = _settings(bundle)
     sides = []
     for model, vocabulary, size in (

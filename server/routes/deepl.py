@@ -5,27 +5,29 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from documents.html import HTML, Page, Rules, outline, read_html
 from engine.api import InvalidRequest, TextOptions, TextResult, TooLarge
 from server.access import charge
 from server.access import usage as usage_of
 from server.deepl import codes_of, languages_of
+from server.glossaries import present
 from server.house import House, deadline_of, house_of
-from server.html import HTML, Page, Rules, outline, read_html
 from server.intake import parameters, while_connected
 from server.routes.docs import MessageAnswer, errors, request_of
+from server.routes.glossaries import entries_of
 from server.schemas import check_sizes, checked
 from server.translation import detected_models, model_for, run_each, run_segments
 
 SENTENCE_END: Final = re.compile(r"[.!?…。！？]+$")
 NEWLINES: Final = re.compile(r"\s*\n\s*")
-ERRORS: Final = errors(400, 413, 429, 503, 504, model=MessageAnswer)
+ERRORS: Final = errors(400, 404, 413, 429, 503, 504, model=MessageAnswer)
 
 router = APIRouter(prefix="/v2", tags=["DeepL"])
 
@@ -64,8 +66,23 @@ class DeepLRequest(BaseModel):
     splitting_tags: Names = []
     non_splitting_tags: Names = []
     ignore_tags: Names = Field([], description="Tags whose content is not translated.")
-    glossary_id: str | None = None
+    glossary_id: str | None = Field(None, description="One of /v2/glossaries; needs `source_lang`.")
+    glossary_ids: Names = Field([], description="Several, at most five; the first that has a phrase counts.")
     show_billed_characters: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A checked request. source: None asks for detection."""
+
+    texts: list[str]
+    source: str | None
+    target: str
+    wish: DeepLRequest
+    glossary: dict[str, str]
+
+    def options(self) -> TextOptions:
+        return TextOptions(split=self.wish.split_sentences != "0", protect=True, glossary=self.glossary)
 
 
 class Translation(BaseModel):
@@ -118,9 +135,10 @@ async def translate(request: Request) -> JSONResponse:
     texts, (source, target) = _texts(values), codes_of(house.service, values)
     check_sizes(texts, house.settings.char_limit, house.settings.batch_limit)
     wish = _wish(values)
+    named = wish.glossary_ids or ([wish.glossary_id] if wish.glossary_id else [])
+    wanted = Wanted(texts, source, target, wish, entries_of(request, named, source, target))
     await charge(request, texts)
-    work = _answer(house, texts, source, target, wish, deadline)
-    answer = await while_connected(request, work)
+    answer = await while_connected(request, _answer(house, wanted, deadline))
     return JSONResponse(answer, headers={"X-Trace-ID": secrets.token_hex(16)})
 
 
@@ -154,20 +172,20 @@ async def usage(request: Request) -> JSONResponse:
     return JSONResponse({"character_count": used.count, "character_limit": used.limit})
 
 
-async def _answer(
-    house: House, texts: list[str], source: str | None, target: str, wish: DeepLRequest, deadline: float
-) -> dict[str, Any]:
+async def _answer(house: House, wanted: Wanted, deadline: float) -> dict[str, Any]:
+    texts, source, wish = wanted.texts, wanted.source, wanted.wish
     pages = [await asyncio.to_thread(_page, text, wish) for text in texts] if wish.tag_handling else None
     samples = ["\n".join(s.text for s in page.segments) for page in pages] if pages else texts
+    wanted = replace(wanted, glossary=await asyncio.to_thread(present, wanted.glossary, samples))
     if source is None:
-        found, models = await detected_models(house, samples, target)
+        found, models = await detected_models(house, samples, wanted.target)
         codes = [str(language["language"]) for language in found]
     else:
-        models, codes = [model_for(house, source, target)] * len(texts), [source] * len(texts)
+        models, codes = [model_for(house, source, wanted.target)] * len(texts), [source] * len(texts)
     if pages is None:
-        done = await _plain(house, texts, models, wish, deadline)
+        done = await _plain(house, wanted, models, deadline)
     else:
-        done = await _tagged(house, pages, models, wish, deadline)
+        done = await _tagged(house, wanted, pages, models, deadline)
     used = {"model_type_used": wish.model_type.removeprefix("prefer_")} if wish.model_type else {}
     return {
         "translations": [
@@ -182,11 +200,10 @@ async def _answer(
     }
 
 
-async def _plain(
-    house: House, texts: list[str], models: list[str | None], wish: DeepLRequest, deadline: float
-) -> list[str]:
+async def _plain(house: House, wanted: Wanted, models: list[str | None], deadline: float) -> list[str]:
+    texts, wish = wanted.texts, wanted.wish
     sources = [NEWLINES.sub(" ", text) for text in texts] if wish.split_sentences == "nonewlines" else texts
-    options = TextOptions(split=wish.split_sentences != "0", protect=True)
+    options = wanted.options()
 
     async def run(options: TextOptions) -> list[TextResult]:
         return await run_each(house, sources, models, options, deadline)
@@ -204,12 +221,11 @@ async def _plain(
 
 
 async def _tagged(
-    house: House, pages: list[Page], models: list[str | None], wish: DeepLRequest, deadline: float
+    house: House, wanted: Wanted, pages: list[Page], models: list[str | None], deadline: float
 ) -> list[str]:
     segments = [segment for page in pages for segment in page.segments]
     each = [model for page, model in zip(pages, models, strict=True) for _ in page.segments]
-    options = TextOptions(split=wish.split_sentences != "0", protect=True)
-    done, _ = await run_segments(house, segments, each, options, deadline)
+    done, _ = await run_segments(house, segments, each, wanted.options(), deadline)
     rest = iter(done)
     return [page.join([next(rest) for _ in page.segments]) for page in pages]
 
@@ -240,8 +256,8 @@ def _wish(values: dict[str, Any]) -> DeepLRequest:
     wish = checked(DeepLRequest, {name: value for name, value in values.items() if value is not None})
     if wish.formality in ("more", "less"):
         raise InvalidRequest("'formality' is not supported for given 'target_lang'.")
-    if wish.glossary_id:
-        raise InvalidRequest("Value for 'glossary_id' not supported.")
+    if wish.glossary_id and wish.glossary_ids:
+        raise InvalidRequest("Parameters 'glossary_id' and 'glossary_ids' can't be used together.")
     return wish
 
 

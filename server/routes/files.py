@@ -12,16 +12,16 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import FileResponse, JSONResponse, Response
 from pydantic import BaseModel
 
+from documents import MEDIA, READERS, Document, Swollen, Unreadable, read_document
 from engine.api import InvalidRequest, TextOptions, TooLarge
 from server.access import charge
-from server.documents import MEDIA, READERS, Document, read_document
 from server.errors import failure
 from server.house import House, deadline_of, house_of
 from server.intake import upload, while_connected
 from server.languages import inward
 from server.routes.docs import MULTIPART, errors, request_of
 from server.schemas import SHOWN
-from server.store import Store, translated_name
+from server.store import Kept, Store, translated_name
 from server.translation import detected_models, model_for, translate_document
 
 FRAME: Final = 65_536  # bytes of a form beside its file
@@ -99,6 +99,11 @@ async def download_file(request: Request, name: str) -> Response:
     kept = store_of(request).get(name)
     if kept is None:
         return failure("no such file: it has expired, or never was", 404)
+    return sent(kept)
+
+
+def sent(kept: Kept) -> FileResponse:
+    """A kept file, as one to be saved."""
     media = MEDIA.get(PurePath(kept.name).suffix.lower(), "application/octet-stream")
     return FileResponse(kept.path, filename=kept.name, media_type=media)
 
@@ -110,10 +115,15 @@ def store_of(request: Request) -> Store:
 
 
 async def open_file(house: House, name: str, data: bytes) -> Document:
-    """Raises what `read_document` raises, and TooLarge."""
+    """Raises InvalidRequest, in LibreTranslate's words where it has some, and TooLarge."""
     if len(data) > house.settings.file_limit:
         raise TooLarge(f"the file is longer than this server's limit of {house.settings.file_limit} bytes")
-    return await asyncio.to_thread(read_document, name, data)
+    try:
+        return await asyncio.to_thread(read_document, name, data)
+    except Swollen as error:
+        raise TooLarge(str(error)) from None
+    except Unreadable as error:
+        raise InvalidRequest(f"Invalid request: {error}") from None
 
 
 async def model_of(house: House, document: Document, source: str | None, target: str) -> str | None:

@@ -10,22 +10,23 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import PurePath
 from typing import Any, Final, Literal
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import FileResponse, JSONResponse, Response
 from pydantic import BaseModel
 
+from documents import Document
 from engine.api import ConvoyError, InvalidRequest, Overloaded, TextOptions
 from server.access import charge
 from server.deepl import codes_of
-from server.documents import MEDIA, Document
 from server.errors import failure
+from server.glossaries import present
 from server.house import House, house_of
 from server.intake import parameters, upload
 from server.routes.docs import MULTIPART, MessageAnswer, errors, request_of
-from server.routes.files import FILE, FRAME, OFF, model_of, open_file, store_of
+from server.routes.files import FILE, FRAME, OFF, model_of, open_file, sent, store_of
+from server.routes.glossaries import entries_of
 from server.store import Store, translated_name
 from server.translation import translate_document
 
@@ -46,6 +47,15 @@ class Job:
     state: State = "queued"
     public: str = ""
     message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What becomes of a document. model: None leaves it as it is. name: of the result."""
+
+    model: str | None
+    options: TextOptions
+    name: str
 
 
 class Jobs:
@@ -106,9 +116,9 @@ ERRORS: Final = errors(400, 404, 413, 429, 503, model=MessageAnswer)
 @router.post(
     "",
     response_model=Handle,
-    responses=errors(400, 403, 413, 429, 503, 504, model=MessageAnswer),
+    responses=errors(400, 403, 404, 413, 429, 503, 504, model=MessageAnswer),
     openapi_extra=request_of(
-        {"file": FILE, "target_lang": {"type": "string"}, "source_lang": {"type": "string"}},
+        {"file": FILE} | dict.fromkeys(("target_lang", "source_lang", "glossary_id"), {"type": "string"}),
         ["file", "target_lang"],
         {"file": "Guten Morgen!", "source_lang": "DE", "target_lang": "EN-GB"},
         (MULTIPART,),
@@ -126,11 +136,15 @@ async def submit(request: Request) -> Response:
     name = values.get("filename") or name
     document = await open_file(house, name, data)
     model = await model_of(house, document, source, target)
-    characters = await charge(request, (segment.text for segment in document.segments))
+    named = [values["glossary_id"]] if values.get("glossary_id") else []
+    texts = [segment.text for segment in document.segments]
+    entries = entries_of(request, named, source, target)
+    options = TextOptions(protect=True, glossary=await asyncio.to_thread(present, entries, texts))
+    characters = await charge(request, texts)
     jobs = jobs_of(request)
     job = jobs.new(characters)
     task = asyncio.create_task(
-        _work(house, store_of(request), job, document, (model, translated_name(name, target)))
+        _work(house, store_of(request), job, document, Wanted(model, options, translated_name(name, target)))
     )
     jobs.tasks.add(task)
     task.add_done_callback(jobs.tasks.discard)
@@ -172,8 +186,7 @@ async def result(request: Request, document_id: str) -> Response:
         return failure("The document is still being translated.", 503, {"Retry-After": "1"})
     if kept is None:
         return failure("Document not found.", 404)
-    media = MEDIA.get(PurePath(kept.name).suffix.lower(), "application/octet-stream")
-    return FileResponse(kept.path, filename=kept.name, media_type=media)
+    return sent(kept)
 
 
 def jobs_of(request: Request) -> Jobs:
@@ -187,16 +200,13 @@ async def _job(request: Request, id: str) -> Job | None:
     return jobs_of(request).find(id, values.get("document_key"))
 
 
-async def _work(
-    house: House, store: Store, job: Job, document: Document, result: tuple[str | None, str]
-) -> None:
+async def _work(house: House, store: Store, job: Job, document: Document, wanted: Wanted) -> None:
     """Translate a document and note what became of it. While it runs, the server counts as busy."""
-    model, name = result
     job.state = "translating"
     house.in_flight += 1
     try:
-        data = await translate_document(house, document, model, TextOptions(protect=True), job.until)
-        job.public = store.put(name, data)
+        data = await translate_document(house, document, wanted.model, wanted.options, job.until)
+        job.public = store.put(wanted.name, data)
         job.state = "done"
     except ConvoyError as error:
         job.state, job.message = "error", str(error)

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict
 
-from engine.api import InvalidRequest, ModelInfo, TextResult, UnknownModel
+from engine.api import InvalidRequest, ModelInfo, TextOptions, UnknownModel
 from server.access import charge
 from server.house import House, deadline_of, house_of
 from server.intake import body_of, parsed, while_connected
@@ -63,15 +63,6 @@ class Inference(BaseModel):
     outputs: list[Tensor]
 
 
-class Generation(BaseModel):
-    model_config = ConfigDict(protected_namespaces=())
-
-    model_name: str
-    model_version: str
-    id: str | None = None
-    text_output: str
-
-
 @router.get("", response_model=Server)
 async def server() -> JSONResponse:
     return JSONResponse({"name": PLATFORM, "version": version_text(), "extensions": EXTENSIONS})
@@ -108,7 +99,7 @@ async def index(request: Request) -> JSONResponse:
 @router.post("/repository/models/{model}/{verb}", status_code=400, responses=errors(400, 404))
 async def load(request: Request, model: str, verb: str) -> JSONResponse:
     """Refused: models are loaded at the start."""
-    _info(request, model)
+    info_of(request, model)
     raise InvalidRequest(
         f"can't {verb[:50]} a model while the server runs: restart it with other CONVOY_MODELS"
     )
@@ -124,7 +115,7 @@ async def all_stats(request: Request) -> JSONResponse:
 @router.get("/models/{model}/versions/{version}/stats", response_model=dict[str, Any], responses=errors(404))
 async def stats(request: Request, model: str, version: str = VERSION) -> JSONResponse:
     """Triton's figures, of sentences; times are sums in nanoseconds."""
-    info = _info(request, model, version)
+    info = info_of(request, model, version)
     return JSONResponse({"model_stats": [stats_of(house_of(request), info.name)]})
 
 
@@ -132,7 +123,7 @@ async def stats(request: Request, model: str, version: str = VERSION) -> JSONRes
 @router.get("/models/{model}/versions/{version}/config", response_model=dict[str, Any], responses=errors(404))
 async def config(request: Request, model: str, version: str = VERSION) -> JSONResponse:
     """Triton's configuration of a model, as far as there is something to say."""
-    info = _info(request, model, version)
+    info = info_of(request, model, version)
     kinds = {"BYTES": "TYPE_STRING", "FP32": "TYPE_FP32", "BOOL": "TYPE_BOOL"}
     return JSONResponse(
         {
@@ -149,7 +140,7 @@ async def config(request: Request, model: str, version: str = VERSION) -> JSONRe
 @router.get("/models/{model}", response_model=Metadata, responses=errors(404))
 @router.get("/models/{model}/versions/{version}", response_model=Metadata, responses=errors(404))
 async def metadata(request: Request, model: str, version: str = VERSION) -> JSONResponse:
-    info = _info(request, model, version)
+    info = info_of(request, model, version)
     return JSONResponse(
         {
             "name": info.name,
@@ -167,7 +158,7 @@ MODEL_READY: Final = errors(404) | {503: {"model": dict[str, Any]}}
 @router.get("/models/{model}/ready", response_model=dict[str, Any], responses=MODEL_READY)
 @router.get("/models/{model}/versions/{version}/ready", response_model=dict[str, Any], responses=MODEL_READY)
 async def model_ready(request: Request, model: str, version: str = VERSION) -> JSONResponse:
-    info = _info(request, model, version)
+    info = info_of(request, model, version)
     is_ready = _state(house_of(request), info) == "READY"
     return JSONResponse({"name": info.name, "ready": is_ready}, 200 if is_ready else 503)
 
@@ -194,49 +185,22 @@ INFER: Final = request_of(
 )
 async def infer(request: Request, model: str, version: str = VERSION) -> Response:
     """Translate or summarize a tensor of texts; decoding options are `parameters`."""
-    info = _info(request, model, version)
-    body, raw = await _body(request)
+    info = info_of(request, model, version)
+    body, raw = await message_of(request)
     tensors = read_tensors(body, raw, info.name)
-    results = await _run(request, info, tensors.texts, body)
+    house, (options, deadline) = house_of(request), await accepted(request, info, tensors.texts, body)
+    work = house.service.run(info.name, tensors.texts, options, deadline)
+    results = await while_connected(request, work)
+    house.metrics.answered(info.name, results)
     outputs, packed = write_tensors(tensors, results)
-    answer = _head(info, body) | {"outputs": outputs}
+    answer = head_of(info, body) | {"outputs": outputs}
     if not packed:
         return JSONResponse(answer)
     head = json.dumps(answer, ensure_ascii=False).encode()
     return Response(head + packed, media_type="application/octet-stream", headers={LENGTH: str(len(head))})
 
 
-GENERATE: Final = request_of(
-    {
-        "id": {"type": "string"},
-        "text_input": {"type": "string"},
-        "parameters": {"type": "object", "description": "Decoding options; timeout in microseconds."},
-    },
-    ["text_input"],
-    {"text_input": "Guten Morgen!", "parameters": {"beam_size": 1}},
-    (JSON,),
-)
-
-
-@router.post("/models/{model}/generate", response_model=Generation, responses=ERRORS, openapi_extra=GENERATE)
-@router.post(
-    "/models/{model}/versions/{version}/generate",
-    response_model=Generation,
-    responses=ERRORS,
-    openapi_extra=GENERATE,
-)
-async def generate(request: Request, model: str, version: str = VERSION) -> JSONResponse:
-    """One text, as Triton's extension has it."""
-    info = _info(request, model, version)
-    body, _ = await _body(request)
-    text = body.get("text_input")
-    if not isinstance(text, str):
-        raise InvalidRequest("text_input must be a string")
-    (result,) = await _run(request, info, [text], body)
-    return JSONResponse(_head(info, body) | {"text_output": result.text})
-
-
-async def _body(request: Request) -> tuple[dict[str, Any], bytes]:
+async def message_of(request: Request) -> tuple[dict[str, Any], bytes]:
     """The JSON of a body and the tensors after it; Triton's client sends no Content-Type."""
     if request.headers.get("content-encoding", "identity") != "identity":
         raise InvalidRequest("compressed requests are not understood: send it as it is")
@@ -249,7 +213,10 @@ async def _body(request: Request) -> tuple[dict[str, Any], bytes]:
     return await parsed(raw[:size]), raw[size:]
 
 
-async def _run(request: Request, info: ModelInfo, texts: list[str], body: dict[str, Any]) -> list[TextResult]:
+async def accepted(
+    request: Request, info: ModelInfo, texts: list[str], body: dict[str, Any]
+) -> tuple[TextOptions, float]:
+    """Options and deadline of a request whose texts are within the limits, and charged."""
     house = house_of(request)
     deadline = deadline_of(request, house)
     given = body.get("parameters") or {}
@@ -264,19 +231,17 @@ async def _run(request: Request, info: ModelInfo, texts: list[str], body: dict[s
     options = text_options(checked(kind, {**given, "model": None}), 0)
     check_sizes(texts, house.settings.char_limit, house.settings.batch_limit)
     await charge(request, texts)
-    results = await while_connected(request, house.service.run(info.name, texts, options, deadline))
-    house.metrics.answered(info.name, results)
-    return results
+    return options, deadline
 
 
-def _head(info: ModelInfo, body: dict[str, Any]) -> dict[str, Any]:
+def head_of(info: ModelInfo, body: dict[str, Any]) -> dict[str, Any]:
     id = body.get("id")
     if id is not None and not isinstance(id, str):
         raise InvalidRequest("id must be a string")
     return {"model_name": info.name, "model_version": VERSION} | ({"id": id} if id else {})
 
 
-def _info(request: Request, model: str, version: str = VERSION) -> ModelInfo:
+def info_of(request: Request, model: str, version: str = VERSION) -> ModelInfo:
     infos = house_of(request).service.models()
     for info in infos:
         if info.name == model and version == VERSION:

@@ -10,8 +10,8 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
+from documents import READERS
 from engine.api import BundleError, ExecutorFailed
-from server.documents import READERS
 from server.errors import failure
 from server.house import house_of
 from server.languages import inward, name_of, outward
@@ -99,12 +99,15 @@ async def frontend_settings(request: Request) -> JSONResponse:
     targets = [code for language in house.service.languages() for code in language.targets]
     target = inward(settings.frontend_target) or next(iter(targets), "")
     source = settings.frontend_source
+    origin = request.headers.get("origin", "")
+    if request.headers.get("sec-fetch-site") == "same-origin":  # our page: its POSTs will name its origin
+        origin = f"{request.url.scheme}://{request.url.netloc}"
     return JSONResponse(
         {
             "charLimit": settings.char_limit,
             "frontendTimeout": settings.frontend_timeout,
             "apiKeys": access.keys,
-            "keyRequired": access.required(request.headers.get("origin", "")),
+            "keyRequired": access.required(origin),
             "suggestions": False,
             "filesTranslation": settings.files,
             "supportedFilesFormat": list(READERS) if settings.files else [],

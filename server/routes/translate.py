@@ -10,11 +10,11 @@ from typing import Any, Final
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
+from documents.html import Page, read_html
 from engine.api import InvalidRequest
 from server.access import charge
 from server.events import Tell, Work, events
 from server.house import House, deadline_of, house_of
-from server.html import Page, read_html
 from server.intake import parameters, while_connected
 from server.languages import inward
 from server.routes.docs import STREAMED, TranslateAnswer, body_of, errors

@@ -41,6 +41,11 @@ export class Answer {
     this.box.classList.add("growing");
   }
 
+  // Whether it answers another text than the one that stands there now
+  stale(yes) {
+    this.box.classList.toggle("stale", yes);
+  }
+
   settle() {
     this.box.classList.remove("growing");
   }

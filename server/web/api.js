@@ -12,16 +12,23 @@ const REMEDY = {
 const SILENT = "The server does not answer. See that it is running and that you are connected, then try again.";
 
 export class Failure extends Error {
-  // key: whether an API key is what is missing
-  constructor(text, key = false) {
+  // key: whether an API key is what is missing; again: whether the same may succeed another time
+  constructor(text, { key = false, again = true } = {}) {
     super(text);
-    this.key = key;
+    Object.assign(this, { key, again });
   }
 }
 
+// The API key, for as long as the tab is open; where a browser forbids storage, as long as the page is.
 export const key = {
-  get: () => sessionStorage.getItem(KEY) ?? "",
-  set: (value) => (value ? sessionStorage.setItem(KEY, value) : sessionStorage.removeItem(KEY)),
+  value: guarded(() => sessionStorage.getItem(KEY)) ?? "",
+  get() {
+    return this.value;
+  },
+  set(value) {
+    this.value = value;
+    guarded(() => (value ? sessionStorage.setItem(KEY, value) : sessionStorage.removeItem(KEY)));
+  },
 };
 
 export async function get(path) {
@@ -66,15 +73,17 @@ async function failureOf(answer) {
   const said = await answer.json().then((body) => body.error ?? body.message ?? "", () => "");
   const text = sentence(said.replace(/^Invalid request: /, ""));
   const wanted = answer.headers.has("WWW-Authenticate") || (answer.status === 403 && /API key/i.test(said));
-  if (wanted) return new Failure(text, true);
+  if (wanted) return new Failure(text, { key: true });
   if (answer.status === 429) {
     const seconds = Number(answer.headers.get("Retry-After") ?? 1);
     return new Failure(`The server is busy, or you have asked too often. Try again in ${counted(seconds, "second")}.`);
   }
-  if (/is not supported\.$/.test(text)) return new Failure(`${text} Choose a language from the list.`);
+  const [, code] = /^(.+) is not supported$/.exec(said) ?? [];
+  if (code) return new Failure(`This server does not know “${code}”. Choose a language from the list.`, { again: false });
   const remedy = REMEDY[answer.status] ?? "";
   const words = answer.status >= 500 ? remedy : `${text} ${remedy}`.trim();
-  return new Failure(words || `The server answers with status ${answer.status}. Try again later.`);
+  const final = answer.status >= 400 && answer.status < 500;
+  return new Failure(words || `The server answers with status ${answer.status}. Try again later.`, { again: !final });
 }
 
 // Server-sent events of a body (HTML standard, section 9.2.6), each with its data read as JSON.
@@ -97,6 +106,14 @@ async function* eventsOf(body, signal) {
     throw signal?.aborted ? new DOMException("stopped", "AbortError") : silent(error);
   } finally {
     reader.cancel().catch(() => {});
+  }
+}
+
+function guarded(use) {
+  try {
+    return use();
+  } catch {
+    return null;
   }
 }
 

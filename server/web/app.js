@@ -43,7 +43,7 @@ function begin(server, list) {
   open();
   if (!tasks.length) show(new Failure("This server has loaded no models that translate or summarize."));
   const [unknown] = languages.unknown;
-  if (unknown) show(new Failure(`This server does not know the language “${unknown}”. Choose one from the lists.`));
+  if (unknown) show(new Failure(`This server does not know the language “${unknown}”. Choose one from the lists.`, { again: false }));
   const text = new URLSearchParams(location.search).get("q");
   if (text) desk.write(text);
 }
@@ -85,6 +85,7 @@ function ask(open, why = "This server asks for an API key.") {
   $("key").hidden = !open;
   $("key-button").ariaExpanded = String(open);
   $("key-button").classList.toggle("set", Boolean(key.get()));
+  $("key-forget").hidden = !key.get();
   $("key-text").textContent = why;
 }
 
@@ -93,6 +94,7 @@ function show(error) {
   if (error?.key) ask(true, error.message);
   const shown = Boolean(error) && !error.key;
   $("error").hidden = !shown;
+  $("retry").hidden = !(error?.again ?? true);
   $("error-text").textContent = shown ? explained(error) : "";
 }
 

@@ -8,6 +8,7 @@ import { locate, merged, wordsOf } from "./words.js";
 const ALONE = 2000; // characters up to which a text is translated while it is typed
 const EXPLAINED = 4000; // characters up to which attention and coverage are asked for
 const SAID = 300; // characters of an answer that a screen reader is told at once
+const NAMED = 5; // words hardly looked at that are named
 const OTHERS = 3; // alternatives, at most
 const TASKS = {
   translate: { title: "Translate", run: "Translate", text: "Text to translate", answer: "Translation", field: "translatedText" },
@@ -91,6 +92,8 @@ export class Desk {
     $("count").classList.toggle("over", this.#tooLong());
     this.text.setAttribute("aria-invalid", this.#tooLong());
     $("clear").hidden = !size;
+    this.answer.stale(true);
+    this.marks = this.places = null;
     this.#mark([]);
     $("missed").textContent = "";
     this.#waits(this.text.value);
@@ -101,7 +104,7 @@ export class Desk {
       this.#forget();
       this.fail(null);
     } else if (this.#tooLong()) {
-      this.fail(new Failure(`The text is longer than this server takes. Shorten it, or translate it in parts.`));
+      this.fail(new Failure("The text is longer than this server takes. Shorten it, or send it in parts.", { again: false }));
     } else if (this.task === "translate" && text.length <= ALONE) {
       this.timer = setTimeout(() => this.run(), this.server.settings.frontendTimeout);
     }
@@ -142,6 +145,7 @@ export class Desk {
     this.answer.clear();
     $("doubts").replaceChildren();
     this.map.show([], "", false);
+    this.answer.stale(false);
     this.answer.grow(beginning);
   }
 
@@ -150,6 +154,7 @@ export class Desk {
     this.languages.detected(translating ? result.detectedLanguage : null);
     this.text.lang = this.languages.found ?? (this.languages.source === "auto" ? "" : this.languages.source);
     $("answer").lang = translating ? this.languages.target : "";
+    this.answer.stale(false);
     this.answer.show(texts, result, seconds);
     const via = result.scores?.via?.text ?? "";
     this.#locate(via ? [] : (result.alignment ?? []), text);
@@ -177,7 +182,7 @@ export class Desk {
       this.changed();
       this.run();
     });
-    $("doubts").append(`This is ${this.languages.name(target)} already. `, button);
+    $("doubts").append(`This seems to be ${this.languages.name(target)} already. `, button);
   }
 
   #uncovered(text, coverage) {
@@ -187,8 +192,9 @@ export class Desk {
     const places = locate(text, words);
     this.marks = missed.filter((i) => places[i]).map((i) => ({ place: places[i], kind: "missed" }));
     this.#mark(this.marks);
-    const named = missed.map((i) => `“${words[i]}”`).join(", ");
-    $("missed").textContent = missed.length ? `The model hardly looked at ${named}: check that nothing is left out.` : "";
+    const named = missed.slice(0, NAMED).map((i) => `“${words[i]}”`).join(", ");
+    const more = missed.length > NAMED ? ` and ${counted(missed.length - NAMED, "more word")}` : "";
+    $("missed").textContent = named ? `The model hardly looked at ${named}${more}: check that nothing is left out.` : "";
   }
 
   // Where the source words of each sentence stand in the text
@@ -209,7 +215,8 @@ export class Desk {
   // Shades the words of the text by what the answer's word looked at
   #light(sentence, weights) {
     if (sentence === null || !this.places?.[sentence]) return this.#mark(this.marks ?? []);
-    const marks = this.places[sentence].map((place, i) => ({ place, kind: "lit", weight: weights[i] }));
+    const most = Math.max(...weights);
+    const marks = this.places[sentence].map((place, i) => ({ place, kind: "lit", weight: weights[i] / most }));
     return this.#mark(marks.filter((mark) => mark.place));
   }
 

@@ -1,5 +1,5 @@
 // Attention between the words of a sentence and those of its translation (Gehring et al. 2017, figure 3):
-// a grid, one row for each word of the answer; a cell is as dark as the row's word looked at the column's.
+// a grid, one row for each word of the answer; a cell's colour is as strong as the row's word looked at the column's. The strongest is the sentence's own.
 
 import { merged, piecesOf, wordsOf } from "./words.js";
 
@@ -38,7 +38,7 @@ export class HeatMap {
     if (!sentences.length) return;
     const what = summary ? "summary" : "translation";
     $("attention-note").textContent =
-      `Each row is a word of the ${what}; the darker a cell, the more the model looked at that word of the text.` +
+      `Each row is a word of the ${what}; the stronger a cell’s colour, the more the model looked at that word of the text.` +
       (via ? ` It was translated by way of “${via}”, which is what the second model read.` : "");
     const starts = sentences.map(({ source }, i) => new Option(`${i + 1}. ${beginning(source)}`, i));
     $("sentence").replaceChildren(...starts);
@@ -56,6 +56,8 @@ export class HeatMap {
       return;
     }
     this.weights = merged(matrix, this.rows, this.columns);
+    this.most = Math.max(...this.weights.flat()) || 1;
+    $("most").textContent = percent(this.most);
     $("map").replaceChildren(this.#table());
     this.#hint();
   }
@@ -77,7 +79,7 @@ export class HeatMap {
 
   #cell(weight, r, c) {
     const cell = make("td", { tabIndex: -1, className: "cell" });
-    cell.style.setProperty("--w", weight.toFixed(4));
+    cell.style.setProperty("--w", (weight / this.most).toFixed(4));
     cell.dataset.weight = weight;
     [cell.dataset.row, cell.dataset.column] = [r, c];
     cell.ariaLabel = `${this.rows[r].text}, ${this.columns[c].text}: ${percent(weight)}`;

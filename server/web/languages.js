@@ -10,7 +10,7 @@ export class Languages {
     this.into = document.querySelector("#target");
     this.badge = document.querySelector("#detected");
     this.found = null;
-    this.from.append(option(AUTO, "Detect language"), ...languages.map((l) => option(l.code, l.name)));
+    this.from.append(option(AUTO, "Auto-detect"), ...languages.map((l) => option(l.code, l.name)));
     this.unknown = this.#choose(defaults);
     this.from.addEventListener("change", () => this.#changed(changed));
     this.into.addEventListener("change", () => this.#changed(changed));
@@ -41,7 +41,7 @@ export class Languages {
   detected(found) {
     this.found = found && found.confidence > 0 ? found.language : null;
     const share = found ? Math.round(found.confidence) : 0;
-    this.badge.textContent = this.found ? `${this.name(this.found)}, ${share} % sure` : "";
+    this.badge.textContent = this.found ? `${this.name(this.found)}, ${share} %` : "";
   }
 
   set(source, target) {

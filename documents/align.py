@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from engine.api import Alignment, TextResult
+from documents.answers import Aligned, Answer
 
 # scripts without spaces have a word for each character
 WORD: Final = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]|[\w'’]+|[^\w\s]")
@@ -24,7 +24,7 @@ Range = tuple[int, int]
 class Attention:
     """words: ranges [begin, end) of the translation. known: bool [words], those that the model wrote."""
 
-    def __init__(self, source: str, result: TextResult) -> None:
+    def __init__(self, source: str, result: Answer) -> None:
         self.words: list[Range] = [match.span() for match in WORD.finditer(result.text)]
         self.known: Any = np.zeros(len(self.words), bool)
         self._sentences: list[tuple[list[Range | None], list[int], Any]] = []
@@ -48,7 +48,7 @@ class Attention:
 
 
 def _rows(
-    sentence: Alignment, words: Sequence[Range], ranges: Sequence[Range | None], first: int
+    sentence: Aligned, words: Sequence[Range], ranges: Sequence[Range | None], first: int
 ) -> tuple[list[int], Any, int]:
     """Words of a sentence, their attention [words, source pieces] and the first word that may be the next
     sentence's. End-of-sentence is left out: it is where the attention rests that means nothing."""

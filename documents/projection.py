@@ -15,9 +15,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from engine.api import TextResult
-from server.align import Attention, Range
-from server.spans import Segment, Span, weave
+from documents.align import Attention, Range
+from documents.answers import Answer
+from documents.spans import Segment, Span, weave
 
 FLOOR: Final = 0.4  # mass that makes a word belong to a stretch
 SOLID: Final = re.compile(r"\S*[^\w\s]\S*|\S*\d\S*|\w{5,}")  # such a token means the same where it is copied
@@ -25,7 +25,7 @@ MARKS: Final = re.compile(r"[^\w\s]")
 TAKEN: Final = -1e9
 
 
-def project(segment: Segment, result: TextResult) -> Segment:
+def project(segment: Segment, result: Answer) -> Segment:
     """The translation of a segment with its spans, in their order. Kept text is put back as it was.
 
     `result` needs its alignment when the segment has spans.
@@ -47,7 +47,12 @@ def marks_of(segment: Segment) -> list[int]:
     return [n for n, span in enumerate(segment.spans) if span.kept and span.begin < span.end]
 
 
-def _spans(segment: Segment, result: TextResult, numbers: Sequence[int]) -> tuple[Span, ...]:
+def kept_ranges(segment: Segment) -> tuple[Range, ...]:
+    """Their characters (begin, end)."""
+    return tuple((segment.spans[n].begin, segment.spans[n].end) for n in marks_of(segment))
+
+
+def _spans(segment: Segment, result: Answer, numbers: Sequence[int]) -> tuple[Span, ...]:
     """numbers: our span for each span that the engine was told of; -1: none."""
     known = {numbers[k.span]: (k.begin, k.end) for k in result.kept if 0 <= k.span < len(numbers)}
     return tuple(_Projection(segment, result, known).spans())
@@ -56,7 +61,7 @@ def _spans(segment: Segment, result: TextResult, numbers: Sequence[int]) -> tupl
 class _Projection:
     """Positions are words of the translation: a range of them for each span."""
 
-    def __init__(self, segment: Segment, result: TextResult, known: Mapping[int, Range]) -> None:
+    def __init__(self, segment: Segment, result: Answer, known: Mapping[int, Range]) -> None:
         self.segment, self.target, self.known = segment, result.text, known
         self.attention = Attention(segment.text, result)
         self.words = self.attention.words

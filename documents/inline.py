@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from server.spans import Builder, Segment, weave
+from documents.spans import Builder, Segment, weave
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,30 @@ class Line:
     bare: Any
     marks: list[Atom]
     broken: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Paragraphs:
+    """Elements of a file, each with its lines."""
+
+    found: list[tuple[Any, list[Line]]]
+
+    @property
+    def segments(self) -> list[Segment]:
+        """Those of the lines that hold text."""
+        return [line.segment for _, lines in self.found for line in lines if line.segment.text.strip()]
+
+    def fill(
+        self,
+        segments: Sequence[Segment],
+        write: Callable[[Any, Sequence[Line], Sequence[Segment]], None],
+    ) -> None:
+        """Write new content into each paragraph in which one of the segments is another."""
+        rest = iter(segments)
+        for element, lines in self.found:
+            new = [next(rest) if line.segment.text.strip() else line.segment for line in lines]
+            if any(segment is not line.segment for segment, line in zip(new, lines, strict=True)):
+                write(element, lines, new)
 
 
 @dataclass(frozen=True, slots=True)

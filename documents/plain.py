@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from engine.api import InvalidRequest
-from server.documents.document import Document
-from server.html import read_html
-from server.spans import Segment
+from documents.document import Document
+from documents.errors import Unreadable
+from documents.html import read_html
+from documents.spans import Segment
 
 MARKS: Final = (
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -32,12 +32,12 @@ class Decoded:
 
 
 def decode(data: bytes, encoding: str = "utf-8") -> Decoded:
-    """Text by its byte order mark, or else in the encoding. Raises InvalidRequest."""
+    """Text by its byte order mark, or else in the encoding. Raises Unreadable."""
     name = next((name for mark, name in MARKS if data.startswith(mark)), encoding)
     try:
         return Decoded(data.decode(name), name)
     except (UnicodeDecodeError, LookupError):
-        raise InvalidRequest(f"Invalid request: the file is not in {name}; save it as UTF-8") from None
+        raise Unreadable(f"the file is not in {name}; save it as UTF-8") from None
 
 
 def read_text(data: bytes) -> Document:

@@ -9,9 +9,9 @@ from typing import Final
 
 import srt
 
-from server.documents.document import Document, damaged
-from server.documents.plain import decode
-from server.spans import Builder, Segment, weave
+from documents.document import Document, damaged
+from documents.plain import decode
+from documents.spans import Builder, Segment, weave
 
 TAG: Final = re.compile(r"(</?[a-zA-Z][^<>]*>|\{\\[^{}]*\})")
 DIALOGUE: Final = re.compile(r"\s*(?:<[^<>]*>\s*)*[-–—]")
@@ -51,7 +51,7 @@ class _Cue:
 
 
 def read_subtitles(data: bytes) -> Document:
-    """Raises InvalidRequest on a file that is no SubRip."""
+    """Raises Unreadable on a file that is no SubRip."""
     file = decode(data)
     try:
         cues = list(srt.parse(file.text.replace("\r\n", "\n")))

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from lxml import etree
 
-from server.documents.document import Document, damaged, open_archive
-from server.documents.inline import Atom, Line, lines_of, outputs
-from server.spans import Segment
+from documents.document import Document, damaged, open_archive
+from documents.inline import Atom, Line, Paragraphs, lines_of, outputs
+from documents.spans import Segment
 
 SPACE_OF: Final = "urn:oasis:names:tc:opendocument:xmlns:text:1.0"
 KIND: Final = "an OpenDocument text"
@@ -35,25 +35,20 @@ FIRST: Final = re.compile(r"(?<= ) +|^ +")
 
 
 def read_odt(data: bytes) -> Document:
-    """Raises InvalidRequest on a file that is no .odt, TooLarge on one that swells."""
+    """Raises Unreadable on a file that is no .odt, Swollen on one that grows too large."""
     try:
         with open_archive(data, KIND) as archive:
             entries = [(entry, archive.read(entry)) for entry in archive.infolist()]
         roots = {entry.filename: _parse(raw) for entry, raw in entries if entry.filename in PARTS}
-        paragraphs = [p for root in roots.values() for p in root.iter(*PARAGRAPHS)]
         if "content.xml" not in roots:
             raise damaged(KIND)
-        lines = [lines_of(list(_atoms(paragraph))) for paragraph in paragraphs]
+        found = [paragraph for root in roots.values() for paragraph in root.iter(*PARAGRAPHS)]
+        paragraphs = Paragraphs([(paragraph, lines_of(_atoms(paragraph))) for paragraph in found])
     except (ValueError, zipfile.BadZipFile, etree.XMLSyntaxError, RuntimeError, OSError, NotImplementedError):
         raise damaged(KIND) from None
-    readable = [[line for line in own if line.segment.text.strip()] for own in lines]
 
     def write(segments: Sequence[Segment]) -> bytes:
-        rest = iter(segments)
-        for paragraph, own, read in zip(paragraphs, lines, readable, strict=True):
-            new = {id(line): next(rest) for line in read}
-            if any(new[id(line)] is not line.segment for line in read):
-                _fill(paragraph, own, [new.get(id(line), line.segment) for line in own])
+        paragraphs.fill(segments, _fill)
         found = io.BytesIO()
         with zipfile.ZipFile(found, "w") as archive:
             for entry, raw in entries:  # in their order: the first, "mimetype", stays first and not packed
@@ -64,7 +59,7 @@ def read_odt(data: bytes) -> Document:
                 archive.writestr(entry, new_raw, entry.compress_type)
         return found.getvalue()
 
-    return Document([line.segment for own in readable for line in own], write)
+    return Document(paragraphs.segments, write)
 
 
 def _parse(raw: bytes) -> Any:

@@ -10,9 +10,9 @@ from typing import Final
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from server.documents.document import Document
-from server.documents.plain import decode
-from server.spans import Builder, Segment, weave
+from documents.document import Document
+from documents.plain import decode
+from documents.spans import Builder, Segment, weave
 
 FRONT: Final = re.compile(r"\A---\n.*?\n(?:---|\.\.\.)\n", re.DOTALL)
 SPECIAL: Final = re.compile(r"[\\`*\[\]<]|(?<!\w)_|_(?!\w)|&(?=#?\w+;)|~(?=~)")

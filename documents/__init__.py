@@ -1,4 +1,8 @@
-"""Files as segments of prose in a structure that stays: one module for each format."""
+"""Files as segments of prose in a structure that stays: one module for each format.
+
+Knows nothing of models or servers: `read_document` gives segments, whoever translates them joins formats to
+the answers by `projection.project`, and `Document.write` makes the file anew.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,15 @@ from collections.abc import Callable, Mapping
 from pathlib import PurePath
 from typing import Final
 
-from engine.api import InvalidRequest
-from server.documents.document import Document
-from server.documents.docx import read_docx
-from server.documents.markdown import read_markdown
-from server.documents.odt import read_odt
-from server.documents.plain import read_page, read_text
-from server.documents.subtitles import read_subtitles
+from documents.document import Document
+from documents.docx import read_docx
+from documents.errors import Swollen, Unreadable
+from documents.markdown import read_markdown
+from documents.odt import read_odt
+from documents.plain import read_page, read_text
+from documents.subtitles import read_subtitles
 
-__all__ = ["MEDIA", "READERS", "Document", "read_document"]
+__all__ = ["MEDIA", "READERS", "Document", "Swollen", "Unreadable", "read_document"]
 
 READERS: Final[Mapping[str, Callable[[bytes], Document]]] = {
     ".txt": read_text,
@@ -39,9 +43,9 @@ MEDIA: Final[Mapping[str, str]] = {
 def read_document(name: str, data: bytes) -> Document:
     """The document of a file; its name's ending says what it is. May take long: for a thread.
 
-    Raises InvalidRequest, in LibreTranslate's words for an unknown ending, on a file that can't be read.
+    Raises Unreadable, on an unknown ending as well, and Swollen.
     """
     kind = PurePath(name).suffix.lower()
     if kind not in READERS:
-        raise InvalidRequest("Invalid request: file format not supported")
+        raise Unreadable("file format not supported")
     return READERS[kind](data)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from html import escape, unescape
 from typing import Final
 
-from server.spans import Builder, Segment, weave
+from documents.spans import Builder, Segment, weave
 
 # their content is no prose, or must stay as it is
 VERBATIM: Final = frozenset({"code", "pre", "svg", "math", "kbd", "samp", "var"})

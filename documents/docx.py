@@ -17,9 +17,9 @@ from docx.oxml import OxmlElement, parse_xml
 from docx.oxml.ns import qn
 from lxml import etree
 
-from server.documents.document import Document, damaged, open_archive
-from server.documents.inline import Atom, Line, lines_of, outputs
-from server.spans import Segment
+from documents.document import Document, damaged, open_archive
+from documents.inline import Atom, Line, Paragraphs, lines_of, outputs
+from documents.spans import Segment
 
 PARTS: Final = re.compile(r"/word/(document|(header|footer)\d*|footnotes|endnotes|comments)\.xml")
 AROUND: Final = frozenset(map(qn, ("w:hyperlink", "w:ins", "w:smartTag", "w:moveTo")))
@@ -31,7 +31,7 @@ PARAGRAPH, RUN, TEXT = qn("w:p"), qn("w:r"), qn("w:t")
 
 
 def read_docx(data: bytes) -> Document:
-    """Raises InvalidRequest on a file that is no .docx, TooLarge on one that swells."""
+    """Raises Unreadable on a file that is no .docx, Swollen on one that grows too large."""
     open_archive(data, "a Word document").close()
     try:
         file = open_docx(io.BytesIO(data))
@@ -40,16 +40,11 @@ def read_docx(data: bytes) -> Document:
         ]
     except (KeyError, ValueError, OSError, AttributeError, etree.XMLSyntaxError):
         raise damaged("a Word document") from None
-    paragraphs = [paragraph for _, root in roots for paragraph in root.iter(PARAGRAPH)]
-    lines = [lines_of(list(_atoms(paragraph))) for paragraph in paragraphs]
-    readable = [[line for line in own if line.segment.text.strip()] for own in lines]
+    found = [paragraph for _, root in roots for paragraph in root.iter(PARAGRAPH)]
+    paragraphs = Paragraphs([(paragraph, lines_of(_atoms(paragraph))) for paragraph in found])
 
     def write(segments: Sequence[Segment]) -> bytes:
-        rest = iter(segments)
-        for paragraph, own, read in zip(paragraphs, lines, readable, strict=True):
-            new = {id(line): next(rest) for line in read}
-            if any(new[id(line)] is not line.segment for line in read):
-                _fill(paragraph, own, [new.get(id(line), line.segment) for line in own])
+        paragraphs.fill(segments, _fill)
         for part, root in roots:
             if not hasattr(part, "element"):
                 part._blob = etree.tostring(root, xml_declaration=True, encoding="UTF-8", standalone=True)
@@ -57,7 +52,7 @@ def read_docx(data: bytes) -> Document:
         file.save(found)
         return found.getvalue()
 
-    return Document([line.segment for own in readable for line in own], write)
+    return Document(paragraphs.segments, write)
 
 
 def _root(part: Any) -> Any:

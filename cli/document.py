@@ -1,0 +1,74 @@
+"""Documents translated as a whole, each in its own format: by a model here, or by a server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from cli import remote, texts
+from cli.lines import write
+from engine.errors import InvalidRequest, TooLarge
+
+if TYPE_CHECKING:
+    from documents import Document
+    from documents.spans import Segment
+    from engine.api import Marked
+
+ENDINGS: Final = frozenset({".md", ".html", ".htm", ".srt", ".docx", ".odt"})  # a .txt goes line by line
+
+
+def translate(job: texts.Job, wish: texts.Wish, file: Path, form: texts.Form) -> None:
+    """Write the translation of a file. Raises InvalidRequest on what means nothing for documents, TooLarge,
+    OSError, and what the model or the server raises."""
+    output = form.output
+    if output is None:
+        raise InvalidRequest(f"{file}: name the translated document with --output")
+    if output.suffix.lower() != file.suffix.lower():
+        raise InvalidRequest(f"{output}: a document keeps its format; let its name end with {file.suffix}")
+    if form.scores or form.as_json or wish.prefix or wish.decode.get("n_best", 1) > 1:
+        raise InvalidRequest("--scores, --json, --prefix and --n-best are for text: a document is one answer")
+    if job.server is None:
+        write(output, _here(job.place, wish, file))
+        return
+    if wish != texts.Wish():
+        raise InvalidRequest("how a document is decoded is the server's own: leave out such flags with --url")
+    write(output, remote.translate_document(job.server, job.place, file))
+
+
+def _here(place: texts.Place, wish: texts.Wish, file: Path) -> bytes:
+    """As the server does it: the same segments, protected alike, with their formats by attention."""
+    from documents.projection import project
+
+    document = _read(file)
+    aligned = any(segment.spans for segment in document.segments)
+    options = replace(wish.options(), alignment=aligned, protect=True)
+    with texts.opened(place, wish) as service:
+        (info,) = service.models()
+        model = service.pick("translate", place.source, place.target, info.name)
+        asked = _asked(document.segments, placeholders=info.placeholders > 0)
+        results = texts.barred(service.run_many(model, asked, options), len(document.segments))
+        done = [project(segment, result) for segment, result in zip(document.segments, results, strict=True)]
+    return document.write(done)
+
+
+def _asked(segments: Sequence[Segment], *, placeholders: bool) -> Iterator[str | Marked]:
+    """Texts, with what must stay as it is where the model has symbols for it."""
+    from documents.projection import kept_ranges
+    from engine.api import Marked
+
+    for segment in segments:
+        spans = kept_ranges(segment) if placeholders else ()
+        yield Marked(segment.text, spans) if spans else segment.text
+
+
+def _read(file: Path) -> Document:
+    from documents import Swollen, Unreadable, read_document
+
+    try:
+        return read_document(file.name, file.read_bytes())
+    except Swollen as error:
+        raise TooLarge(f"{file}: {error}") from None
+    except Unreadable as error:
+        raise InvalidRequest(f"{file}: {error}") from None

@@ -1,0 +1,157 @@
+"""`convoy export --verify`: what was exported against torch in fp32, on real sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from engine.errors import ConfigError, InvalidRequest
+
+if TYPE_CHECKING:
+    from engine.bundle import Bundle
+    from engine.executor import Executor
+    from engine.types import Hypothesis
+
+SLOTS: Final = 16
+# by precision: the least share of identical texts, where there are no references, and the most BLEU to differ
+TOLERANCES: Final = {"fp32": (1.0, 0.0), "fp16": (0.9, 0.1), "bf16": (0.75, 0.1), "int8": (0.4, 0.3)}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What to compare: a backend ("onnx" or "tensorrt") in a precision, with this beam size and slots."""
+
+    backend: str
+    precision: str
+    beams: int
+    slots: int = SLOTS
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """identical: share of sentences with the same tokens. difference: the greatest of log-probabilities of
+    tokens of those. bleu: of this and of torch, None without references. passed: within TOLERANCES."""
+
+    name: str
+    identical: float
+    difference: float
+    bleu: tuple[float, float] | None
+    passed: bool
+
+
+def verify(
+    bundle: Bundle, checks: Sequence[Check], lines: Sequence[str], references: Sequence[str] | None
+) -> list[Verdict]:
+    """Decode lines by torch and by each check. Raises ConfigError for what can't run here, and InvalidRequest
+    for lines that do not fit."""
+    from engine.executors import Placement, open_executors
+    from engine.text.tokenizer import open_tokenizer
+
+    if any((check.backend, check.precision) == ("onnx", "bf16") for check in checks):
+        raise ConfigError("ONNX Runtime has no bf16 on the CPU: verify fp16, or bf16 --to tensorrt on a GPU")
+    if not bundle.config.reads_source:
+        raise InvalidRequest("a language model writes no translations; compare with: convoy score")
+    if references is not None and len(references) != len(lines):
+        raise InvalidRequest(f"{len(lines)} sentences and {len(references)} references")
+    tokenizer, found = open_tokenizer(bundle), []
+    sources = [tokenizer.encode(line) for line in lines]
+    wanted: dict[int, list[Hypothesis]] = {}
+    for check in checks:
+        if check.beams not in wanted:
+            (torch,) = open_executors(bundle, Placement("torch", lanes=((check.beams, SLOTS),)))
+            wanted[check.beams] = _decoded(bundle, torch, sources)
+        mine, theirs = _decoded(bundle, _executor(bundle, check), sources), wanted[check.beams]
+        texts = [[tokenizer.decode(h.tokens) for h in one] for one in (mine, theirs)]
+        found.append(_verdict(check, (mine, theirs), texts, references))
+    return found
+
+
+def table(verdicts: Sequence[Verdict]) -> str:
+    """Markdown."""
+    rows = [
+        "| against torch fp32 | same tokens | greatest difference | BLEU | torch's BLEU | |",
+        "|---|---:|---:|---:|---:|---|",
+    ]
+    for v in verdicts:
+        bleu = " | ".join(f"{b:.2f}" for b in v.bleu) if v.bleu else "- | -"
+        result = "ok" if v.passed else "past the tolerance"
+        rows.append(f"| {v.name} | {v.identical:.1%} | {v.difference:.2g} | {bleu} | {result} |")
+    return "\n".join(rows)
+
+
+def sentences(bundle: Bundle, path: Path | None) -> list[str]:
+    """Lines of a file, or the built-in ones of the bundle's source language."""
+    if path is not None:
+        return [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    from cli.measure import TEXTS
+
+    return list(TEXTS.get(bundle.source, TEXTS["en"]))
+
+
+def _executor(bundle: Bundle, check: Check) -> Executor:
+    from engine.executors import Placement, open_executors
+
+    device = "cuda" if check.backend == "tensorrt" else "cpu"
+    if check.backend == "onnx" and check.precision in ("fp16", "bf16"):
+        return _narrow(bundle, check)
+    place = Placement(check.backend, device, check.precision, 1, ((check.beams, check.slots),))
+    (made,) = open_executors(bundle, place)
+    return made
+
+
+def _narrow(bundle: Bundle, check: Check) -> Executor:
+    """ONNX Runtime on a graph that bundles do not hold, since no CPU gains by it."""
+    from engine.bundle import graph_parts
+    from engine.executors.onnx import OnnxExecutor, open_sessions
+    from export.standalone import graph_of
+
+    graphs = {part: graph_of(bundle.config, part, check.precision) for part in graph_parts(bundle.config)}
+    sessions = open_sessions(bundle.config, graphs, bundle.weights(), 1)
+    return OnnxExecutor(sessions, check.beams, check.slots)
+
+
+def _decoded(bundle: Bundle, executor: Executor, sources: Sequence[list[int]]) -> list[Hypothesis]:
+    """The best hypothesis of each source."""
+    from engine.lane import Lane
+    from engine.types import Outcome, Request, Result
+
+    options = replace(bundle.options, beam_size=executor.beams, n_best=1)
+    found: dict[int, Hypothesis] = {}
+
+    def reply(request: Request, outcome: Outcome) -> None:
+        if not isinstance(outcome, Result):
+            raise outcome
+        found[id(request)] = outcome.hypotheses[0]
+
+    lane, requests = Lane(executor, reply), [Request(s, options, lambda outcome: None) for s in sources]
+    too_long = [i for i, s in enumerate(sources) if len(s) > executor.limits.source]
+    if too_long:
+        raise InvalidRequest(f"sentence {too_long[0] + 1} has more than {executor.limits.source} tokens")
+    waiting = list(requests)
+    while waiting or lane.active:
+        if waiting and lane.free:
+            lane.admit([waiting.pop(0) for _ in range(min(lane.free, len(waiting)))])
+        lane.step()
+    return [found[id(request)] for request in requests]
+
+
+def _verdict(
+    check: Check,
+    found: tuple[list[Hypothesis], list[Hypothesis]],
+    texts: list[list[str]],
+    references: Sequence[str] | None,
+) -> Verdict:
+    pairs = [(a, b) for a, b in zip(*found, strict=True) if a.tokens == b.tokens]
+    scores = [zip(a.token_scores, b.token_scores, strict=True) for a, b in pairs]
+    difference = max((abs(x - y) for pair in scores for x, y in pair), default=0.0)
+    identical, bleu = len(pairs) / len(found[0]), None
+    least, most = TOLERANCES[check.precision]
+    passed = identical >= least
+    if references is not None:
+        from sacrebleu.metrics.bleu import BLEU
+
+        mine, theirs = (BLEU().corpus_score(one, [list(references)]).score for one in texts)
+        bleu, passed = (mine, theirs), abs(mine - theirs) <= most
+    return Verdict(f"{check.backend} {check.precision}", identical, difference, bleu, passed)

@@ -1,0 +1,162 @@
+"""Glossaries as DeepL has them: made once, named in requests. In memory, so they go when the server stops."""
+
+from __future__ import annotations
+
+import csv
+import io
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final
+
+from engine.api import InvalidRequest, Service, TooLarge
+from server.deepl import base_of
+from server.refused import Refused
+from server.translation import keeps_phrases
+
+MOST: Final = 1_000  # glossaries of one owner
+ENTRIES: Final = 50_000  # of one glossary
+LONGEST: Final = 1_024  # characters of a phrase
+ROOM: Final = 67_108_864  # bytes of all glossaries together, about
+OVERHEAD: Final = 250  # bytes that Python takes for an entry or a glossary, beside its characters
+
+
+@dataclass(frozen=True, slots=True)
+class Glossary:
+    """source, target: DeepL's codes without variants, in lower case. size: bytes, about."""
+
+    owner: str
+    name: str
+    source: str
+    target: str
+    entries: Mapping[str, str]
+    id: str = field(default_factory=lambda: str(uuid.uuid4()))
+    created: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    @property
+    def size(self) -> int:
+        texts = (self.name, *self.entries, *self.entries.values())
+        return sum(len(text.encode()) + OVERHEAD for text in texts)
+
+    def tsv(self) -> str:
+        return "\n".join(f"{source}\t{target}" for source, target in self.entries.items())
+
+
+class Glossaries:
+    """By their ids; each owner sees only their own."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, Glossary] = {}
+        self._size = 0
+
+    def add(self, glossary: Glossary) -> None:
+        """Raises InvalidRequest when the owner has too many, TooLarge when there is no room."""
+        if len(self.of(glossary.owner)) >= MOST:
+            raise InvalidRequest(f"there are {MOST} glossaries, as many as this server keeps: delete one")
+        if self._size + glossary.size > ROOM:
+            raise TooLarge(
+                f"this server keeps {ROOM} bytes of glossaries: delete some, or send a smaller one"
+            )
+        self._kept[glossary.id] = glossary
+        self._size += glossary.size
+
+    def of(self, owner: str) -> list[Glossary]:
+        return [glossary for glossary in self._kept.values() if glossary.owner == owner]
+
+    def find(self, owner: str, id: str) -> Glossary:
+        """Raises Refused when there is none of that id, or it is somebody else's."""
+        glossary = self._kept.get(id)
+        if glossary is None or glossary.owner != owner:
+            raise Refused("unknown_glossary", "Glossary not found.")
+        return glossary
+
+    def drop(self, owner: str, id: str) -> None:
+        """Raises what `find` raises."""
+        glossary = self.find(owner, id)
+        del self._kept[id]
+        self._size -= glossary.size
+
+
+def read_entries(text: str, kind: str) -> dict[str, str]:
+    """Entries of a glossary, as "tsv" or "csv". Raises InvalidRequest that names the one at fault."""
+    if kind not in ("tsv", "csv"):
+        raise InvalidRequest("Value for 'entries_format' not supported: it is tsv or csv.")
+    found: dict[str, str] = {}
+    for number, row in _rows(text, kind):
+        source, target = (part.strip() for part in row[:2])
+        if not source or not target:
+            raise _wrong(f"entry {number} lacks a phrase")
+        if max(len(source), len(target)) > LONGEST:
+            raise _wrong(f"entry {number} is longer than {LONGEST} characters")
+        if any(character < " " or "\x7f" <= character < "\xa0" for character in source + target):
+            raise _wrong(f"entry {number} holds a control character")
+        if source in found:
+            raise _wrong(f"entry {number} has the source of one before: {source!r}")
+        found[source] = target
+    if not found:
+        raise _wrong("there is none")
+    if len(found) > ENTRIES:
+        raise _wrong(f"there are {len(found)}; this server takes {ENTRIES}")
+    return found
+
+
+def pairs_of(service: Service) -> list[tuple[str, str]]:
+    """The pairs of languages that glossaries may be for: those whose models have symbols to keep phrases."""
+    found: dict[tuple[str, str], None] = {}
+    for language in service.languages():
+        for target in language.targets:
+            if keeps_phrases(service, service.pick("translate", language.code, target)):
+                found[base_of(language.code), base_of(target)] = None
+    return list(found)
+
+
+def united(glossaries: Sequence[Glossary], source: str | None, target: str) -> dict[str, str]:
+    """Entries of glossaries for a request's languages; of one phrase in several the first counts.
+
+    Raises InvalidRequest when one of them is for other languages.
+    """
+    found: dict[str, str] = {}
+    for glossary in glossaries:
+        if source is None:
+            raise InvalidRequest("Parameter 'source_lang' must be specified when a glossary is used.")
+        if (glossary.source, glossary.target) != (base_of(source), base_of(target)):
+            pair = f"{glossary.source.upper()} to {glossary.target.upper()}"
+            raise InvalidRequest(f"Value for 'glossary_id' not supported: the glossary is for {pair}.")
+        found = {**glossary.entries, **found}
+    return found
+
+
+def present(entries: Mapping[str, str], texts: Iterable[str]) -> dict[str, str]:
+    """The entries whose source stands in a text at all, however its white space is: looking for few is faster
+    than for many. For a thread, as there may be thousands."""
+    whole = _folded("\n".join(texts)) if entries else ""
+    return {source: target for source, target in entries.items() if _folded(source) in whole}
+
+
+def _folded(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _rows(text: str, kind: str) -> Iterator[tuple[int, Sequence[str]]]:
+    """Entries with their numbers, counted from 1; blank lines are none."""
+    if kind == "tsv":
+        for number, line in enumerate(text.split("\n"), 1):
+            if line.strip():
+                row = line.strip().split("\t")
+                if len(row) != 2:
+                    raise _wrong(f"entry {number} is not two phrases with a tab between")
+                yield number, row
+        return
+    try:
+        for number, row in enumerate(csv.reader(io.StringIO(text, newline=""), strict=True), 1):
+            if any(row):
+                if len(row) not in (2, 4):  # the languages may follow
+                    raise _wrong(f"entry {number} has {len(row)} columns: source,target")
+                yield number, row
+    except csv.Error as error:
+        raise _wrong(str(error)) from None
+
+
+def _wrong(what: str) -> InvalidRequest:
+    return InvalidRequest(f"Invalid glossary entries provided: {what}.")

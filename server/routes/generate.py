@@ -1,0 +1,115 @@
+"""Triton's generate extension: one text in JSON, answered at once or as it grows."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel, ConfigDict
+
+from engine.api import InvalidRequest, ModelInfo, Partial
+from server.events import Dialect, Piece, Tell, Work, events, results_of
+from server.house import house_of
+from server.intake import while_connected
+from server.kserve import VERSION
+from server.routes.docs import EVENTS, JSON, request_of
+from server.routes.kserve import ERRORS, accepted, head_of, info_of, message_of
+
+STREAM: Final[dict[int | str, dict[str, Any]]] = ERRORS | {
+    200: {"description": "The answer in parts, as server-sent events.", "content": EVENTS}
+}
+
+router = APIRouter(prefix="/v2", tags=["KServe"])
+
+
+class Generation(BaseModel):
+    model_config = ConfigDict(protected_namespaces=())
+
+    model_name: str
+    model_version: str
+    id: str | None = None
+    text_output: str
+
+
+GENERATE: Final = request_of(
+    {
+        "id": {"type": "string"},
+        "text_input": {"type": "string"},
+        "parameters": {"type": "object", "description": "Decoding options; timeout in microseconds."},
+    },
+    ["text_input"],
+    {"text_input": "Guten Morgen!", "parameters": {"beam_size": 1}},
+    (JSON,),
+)
+
+
+@router.post("/models/{model}/generate", response_model=Generation, responses=ERRORS, openapi_extra=GENERATE)
+@router.post(
+    "/models/{model}/versions/{version}/generate",
+    response_model=Generation,
+    responses=ERRORS,
+    openapi_extra=GENERATE,
+)
+async def generate(request: Request, model: str, version: str = VERSION) -> JSONResponse:
+    """One text, as Triton's extension has it."""
+    work, _, _ = await _generation(request, info_of(request, model, version))
+    return JSONResponse(await while_connected(request, work(None)))
+
+
+@router.post(
+    "/models/{model}/generate_stream", response_class=Response, responses=STREAM, openapi_extra=GENERATE
+)
+@router.post(
+    "/models/{model}/versions/{version}/generate_stream",
+    response_class=Response,
+    responses=STREAM,
+    openapi_extra=GENERATE,
+)
+async def generate_stream(request: Request, model: str, version: str = VERSION) -> Response:
+    """The same by server-sent events: each `text_output` is what is new, so that all of them together are the
+    answer of `generate`. A failure after the first event is an event {"error": "..."}, with the status 200.
+
+    The parameter `stream`, false, asks for one event with all of it.
+    """
+    work, head, streams = await _generation(request, info_of(request, model, version))
+    return await events(request, work if streams else lambda tell: work(None), Chunks(head))
+
+
+class Chunks(Dialect):
+    """Triton's stream: events without names, each with the next part of the text."""
+
+    def __init__(self, head: dict[str, Any]) -> None:
+        self._head, self._told = head, ""
+
+    def partial(self, news: Partial) -> Piece | None:
+        return self._next(news.text) if news.text != self._told else None
+
+    def result(self, answer: dict[str, Any]) -> Piece | None:
+        text = str(answer["text_output"])
+        return self._next(text) if text != self._told or not text else None
+
+    def failed(self, message: str) -> Piece:
+        return "", {"error": message}
+
+    def _next(self, text: str) -> Piece:
+        assert text.startswith(self._told)
+        new, self._told = text[len(self._told) :], text
+        return "", self._head | {"text_output": new}
+
+
+async def _generation(request: Request, info: ModelInfo) -> tuple[Work, dict[str, Any], bool]:
+    """What answers a checked request, the head of its answers, and whether they may come in parts."""
+    house, (body, _) = house_of(request), await message_of(request)
+    text = body.get("text_input")
+    if not isinstance(text, str):
+        raise InvalidRequest("text_input must be a string")
+    head = head_of(info, body)
+    options, deadline = await accepted(request, info, [text], body)
+
+    async def work(tell: Tell | None) -> dict[str, Any]:
+        results = await results_of(house.service, info.name, [text], options, deadline, tell)
+        house.metrics.answered(info.name, results)
+        return head | {"text_output": results[0].text}
+
+    return work, head, (body.get("parameters") or {}).get("stream") is not False

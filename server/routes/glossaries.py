@@ -1,0 +1,157 @@
+"""DeepL's glossaries, version 2: /v2/glossaries and /v2/glossary-language-pairs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel
+
+from engine.api import InvalidRequest
+from server.access import owner_of
+from server.deepl import base_of
+from server.glossaries import Glossaries, Glossary, pairs_of, read_entries, united
+from server.house import house_of
+from server.intake import parameters
+from server.routes.docs import MessageAnswer, errors, request_of
+
+TSV: Final = "text/tab-separated-values"
+SEVERAL: Final = 5  # glossaries that one request may name
+
+
+@asynccontextmanager
+async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    app.state.glossaries = Glossaries()
+    yield
+
+
+router = APIRouter(prefix="/v2", tags=["DeepL"], lifespan=lifespan)
+
+
+class GlossaryAnswer(BaseModel):
+    glossary_id: str
+    name: str
+    ready: bool
+    source_lang: str
+    target_lang: str
+    creation_time: str
+    entry_count: int
+
+
+class Pair(BaseModel):
+    source_lang: str
+    target_lang: str
+
+
+FIELDS: Final = {
+    "name": {"type": "string", "minLength": 1},
+    "source_lang": {"type": "string"},
+    "target_lang": {"type": "string"},
+    "entries": {"type": "string", "description": "Source and target phrases, an entry a line."},
+    "entries_format": {"type": "string", "enum": ["tsv", "csv"]},
+}
+ERRORS: Final = errors(404, 429, 503, model=MessageAnswer)
+
+
+@router.get(
+    "/glossary-language-pairs",
+    response_model=dict[str, list[Pair]],
+    responses=errors(429, 503, model=MessageAnswer),
+)
+async def language_pairs(request: Request) -> JSONResponse:
+    """The pairs of languages whose models can keep phrases."""
+    pairs = pairs_of(house_of(request).service)
+    return JSONResponse({"supported_languages": [{"source_lang": s, "target_lang": t} for s, t in pairs]})
+
+
+@router.post(
+    "/glossaries",
+    status_code=201,
+    response_model=GlossaryAnswer,
+    responses=errors(400, 413, 429, 503, model=MessageAnswer),
+    openapi_extra=request_of(FIELDS, list(FIELDS), None),
+)
+async def create(request: Request) -> JSONResponse:
+    """Keep a glossary until the server stops. Only who made it can name it."""
+    house = house_of(request)
+    values = await parameters(request, house.settings.body_limit)
+    given = {name: _text(values, name) for name in FIELDS}
+    pair = base_of(given["source_lang"].lower()), base_of(given["target_lang"].lower())
+    if pair not in pairs_of(house.service):
+        raise InvalidRequest("Unsupported glossary source and target language pair.")
+    entries = await asyncio.to_thread(read_entries, given["entries"], given["entries_format"])
+    glossary = Glossary(owner_of(request), given["name"], *pair, entries)
+    glossaries_of(request).add(glossary)
+    return JSONResponse(_told(glossary), 201)
+
+
+@router.get(
+    "/glossaries",
+    response_model=dict[str, list[GlossaryAnswer]],
+    responses=errors(429, 503, model=MessageAnswer),
+)
+async def listed(request: Request) -> JSONResponse:
+    """The caller's own."""
+    own = glossaries_of(request).of(owner_of(request))
+    return JSONResponse({"glossaries": [_told(glossary) for glossary in own]})
+
+
+@router.get("/glossaries/{glossary_id}", response_model=GlossaryAnswer, responses=ERRORS)
+async def one(request: Request, glossary_id: str) -> JSONResponse:
+    return JSONResponse(_told(glossaries_of(request).find(owner_of(request), glossary_id)))
+
+
+@router.get(
+    "/glossaries/{glossary_id}/entries",
+    response_class=Response,
+    responses=ERRORS | {200: {"content": {TSV: {}}}},
+)
+async def entries(request: Request, glossary_id: str) -> Response:
+    """Tab-separated, an entry a line."""
+    return Response(glossaries_of(request).find(owner_of(request), glossary_id).tsv(), media_type=TSV)
+
+
+@router.delete("/glossaries/{glossary_id}", status_code=204, response_class=Response, responses=ERRORS)
+async def delete(request: Request, glossary_id: str) -> Response:
+    glossaries_of(request).drop(owner_of(request), glossary_id)
+    return Response(status_code=204)
+
+
+def glossaries_of(request: Request) -> Glossaries:
+    glossaries = request.app.state.glossaries
+    assert isinstance(glossaries, Glossaries)
+    return glossaries
+
+
+def entries_of(request: Request, ids: Sequence[str], source: str | None, target: str) -> dict[str, str]:
+    """The entries of glossaries that a translation names.
+
+    Raises InvalidRequest on too many and on those for other languages, Refused on unknown ones.
+    """
+    if len(ids) > SEVERAL:
+        raise InvalidRequest(f"Value for 'glossary_ids' not supported: at most {SEVERAL}.")
+    found = [glossaries_of(request).find(owner_of(request), id) for id in ids]
+    return united(found, source, target)
+
+
+def _text(values: Mapping[str, Any], name: str) -> str:
+    value = values.get(name)
+    if not isinstance(value, str) or not value.strip():
+        raise InvalidRequest(f"Parameter '{name}' not specified.")
+    return value
+
+
+def _told(glossary: Glossary) -> dict[str, Any]:
+    return {
+        "glossary_id": glossary.id,
+        "name": glossary.name,
+        "ready": True,
+        "source_lang": glossary.source,
+        "target_lang": glossary.target,
+        "creation_time": glossary.created.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "entry_count": len(glossary.entries),
+    }

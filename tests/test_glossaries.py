@@ -1,0 +1,210 @@
+"""DeepL's glossaries, with its own client and the shipped models: those have symbols to keep phrases."""
+
+import csv
+import io
+from contextlib import ExitStack
+from pathlib import Path
+
+import deepl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.api import InvalidRequest, TooLarge
+from server import glossaries
+from server.glossaries import Glossaries, Glossary, present, read_entries
+from server.refused import Refused
+from tests.served import server, until
+
+MODELS = Path(__file__).parents[1] / "models"
+KEYS = "a-key-of-somebody,a-key-of-another"
+GERMAN = "Wir treffen uns am Bahnhof."
+ENTRIES = {"Bahnhof": "Grand Terminal", "Haus": "Villa Convoy", "guten Tag": "howdy"}
+
+
+@pytest.fixture(scope="module")
+def place():
+    if not (MODELS / "tatoeba-de-en").is_dir():
+        pytest.skip("the shipped models are not there")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tests.served.bundles", lambda: MODELS)
+        lanes = {"lanes": ((1, 4), (5, 8)), "verify": False}
+        opened = ExitStack()
+        client, _, _ = opened.enter_context(server(service_settings=lanes, api_keys=KEYS))
+    with opened:
+        yield str(client.base_url).rstrip("/"), client
+
+
+@pytest.fixture
+def translators(place, monkeypatch):
+    """DeepL's clients of two users; what they leave is deleted."""
+    monkeypatch.setattr(deepl.http_client, "max_network_retries", 0)
+    found = [deepl.Translator(key, server_url=place[0]) for key in KEYS.split(",")]
+    yield found
+    for translator in found:
+        for one in translator.list_glossaries():
+            translator.delete_glossary(one)
+
+
+@pytest.fixture
+def translator(translators):
+    return translators[0]
+
+
+def test_a_glossary_is_made_listed_read_and_deleted(translators):
+    one, other = translators
+    made = one.create_glossary("mine", "DE", "EN-GB", ENTRIES)
+    assert (made.name, made.source_lang, made.target_lang, made.entry_count) == ("mine", "DE", "EN", 3)
+    assert made.ready
+    assert made.creation_time.tzinfo is not None
+    assert vars(one.get_glossary(made.glossary_id)) == vars(made)
+    assert [g.glossary_id for g in one.list_glossaries()] == [made.glossary_id]
+    assert one.get_glossary_entries(made) == ENTRIES
+    assert other.list_glossaries() == []
+    for stranger in (other.get_glossary, other.get_glossary_entries, other.delete_glossary):
+        with pytest.raises(deepl.GlossaryNotFoundException):
+            stranger(made.glossary_id)
+    one.delete_glossary(made)
+    with pytest.raises(deepl.GlossaryNotFoundException):
+        one.get_glossary(made.glossary_id)
+
+
+def test_translations_have_the_glossarys_words(translator):
+    glossary = translator.create_glossary("places", "de", "en", ENTRIES)
+    plain = translator.translate_text(GERMAN, source_lang="DE", target_lang="EN-GB").text
+    assert "Grand Terminal" not in plain
+    found = translator.translate_text(GERMAN, source_lang="DE", target_lang="EN-GB", glossary=glossary)
+    assert found.text.count("Grand Terminal") == 1
+    html = "<p>Das <b>Haus</b> ist am Bahnhof.</p>"
+    tagged = translator.translate_text(
+        html, source_lang="DE", target_lang="EN-US", glossary=glossary, tag_handling="html"
+    ).text
+    assert tagged.count("Villa Convoy") == tagged.count("Grand Terminal") == 1
+    assert (tagged.count("<b>"), tagged.count("</b>")) == (1, 1)
+    handle = translator.translate_document_upload(
+        GERMAN.encode(), source_lang="DE", target_lang="EN-GB", filename="a.txt", glossary=glossary
+    )
+    until(lambda: translator.translate_document_get_status(handle).done)
+    file = io.BytesIO()
+    translator.translate_document_download(handle, file)
+    assert file.getvalue().decode() == found.text
+
+
+def test_of_several_glossaries_the_first_that_has_a_phrase_counts(translator):
+    one = translator.create_glossary("one", "DE", "EN", {"Bahnhof": "depot"})
+    two = translator.create_glossary("two", "DE", "EN", {"Bahnhof": "terminal", "Haus": "mansion"})
+    text = "Das Haus ist am Bahnhof."
+    found = translator.translate_text(text, source_lang="DE", target_lang="EN-GB", glossary_ids=[one, two])
+    assert "depot" in found.text
+    assert "mansion" in found.text
+    assert "terminal" not in found.text
+
+
+def test_a_table_of_commas_is_a_glossary(translator):
+    table = 'Bahnhof,"Terminal, grand",de,en\r\n"Haus ""Rot""",red house,de,en\r\n'
+    made = translator.create_glossary_from_csv("table", "DE", "EN", table)
+    wanted = {"Bahnhof": "Terminal, grand", 'Haus "Rot"': "red house"}
+    assert translator.get_glossary_entries(made) == wanted
+
+
+def test_the_pairs_are_those_of_models_that_keep_phrases(translator):
+    pairs = {(pair.source_lang, pair.target_lang) for pair in translator.get_glossary_languages()}
+    assert pairs == {("de", "en"), ("en", "de")}
+
+
+def post(place, path, values):
+    key = KEYS.partition(",")[0]
+    return place[1].post(path, json=values, headers={"Authorization": f"DeepL-Auth-Key {key}"})
+
+
+NEW = {"name": "x", "source_lang": "de", "target_lang": "en", "entries": "a\tb", "entries_format": "tsv"}
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"name": ""}, "Parameter 'name' not specified."),
+        ({"entries": None}, "Parameter 'entries' not specified."),
+        ({"entries": ["a"]}, "Parameter 'entries' not specified."),
+        ({"entries_format": "xls"}, "Value for 'entries_format' not supported"),
+        ({"target_lang": "fr"}, "Unsupported glossary source and target language pair"),
+        ({"source_lang": "en"}, "Unsupported glossary source and target language pair"),
+        ({"entries": "a\tb\n\nc"}, "entry 3 is not two phrases"),
+        ({"entries": "a\tb\nd\te\tf"}, "entry 2 is not two phrases"),
+        ({"entries": "a\tb\na\tc"}, "entry 2 has the source of one before: 'a'"),
+        ({"entries": " \n"}, "Parameter 'entries' not specified."),
+        ({"entries": ",\n", "entries_format": "csv"}, "there is none"),
+        ({"entries": "a,b\nc,\n", "entries_format": "csv"}, "entry 2 lacks a phrase"),
+        ({"entries": "a,b,c\n", "entries_format": "csv"}, "entry 1 has 3 columns"),
+        ({"entries": 'a,"b\n', "entries_format": "csv"}, "unexpected end of data"),
+        ({"entries": 'a,"b\nc"\n', "entries_format": "csv"}, "entry 1 holds a control character"),
+        ({"entries": f"a\t{'b' * 1025}"}, "entry 1 is longer than 1024 characters"),
+    ],
+)
+def test_a_wrong_glossary_is_refused_with_its_fault(place, change, told):
+    answer = post(place, "/v2/glossaries", NEW | change)
+    assert answer.status_code == 400
+    assert told in answer.json()["message"]
+
+
+def test_a_glossary_must_be_known_and_fit(place, translator):
+    made = translator.create_glossary("x", "DE", "EN", {"a": "b"})
+    german = {"text": [GERMAN], "source_lang": "DE", "target_lang": "EN"}
+    cases = [
+        ({"glossary_id": "nobody"}, 404, "Glossary not found."),
+        ({"glossary_id": made.glossary_id, "source_lang": None}, 400, "'source_lang' must be specified"),
+        ({"glossary_id": made.glossary_id, "target_lang": "DE", "source_lang": "EN"}, 400, "is for DE to EN"),
+        ({"glossary_ids": ["x"] * 6}, 400, "at most 5"),
+        ({"glossary_ids": [made.glossary_id], "glossary_id": made.glossary_id}, 400, "together"),
+    ]
+    for change, status, told in cases:
+        answer = post(place, "/v2/translate", german | change)
+        assert answer.status_code == status, answer.text
+        assert told in answer.json()["message"]
+
+
+def test_models_without_symbols_have_no_glossaries():
+    with server() as (client, _, _):
+        assert client.get("/v2/glossary-language-pairs").json() == {"supported_languages": []}
+        answer = client.post("/v2/glossaries", json=NEW)
+        assert answer.json() == {"message": "Unsupported glossary source and target language pair."}
+        assert client.get("/v2/glossaries").json() == {"glossaries": []}
+
+
+def test_glossaries_are_bounded(monkeypatch):
+    kept = Glossaries()
+    monkeypatch.setattr(glossaries, "MOST", 2)
+    first = Glossary("ann", "1", "de", "en", {"a": "b"})
+    kept.add(first)
+    kept.add(Glossary("ann", "2", "de", "en", {"a": "b"}))
+    with pytest.raises(InvalidRequest, match="delete one"):
+        kept.add(Glossary("ann", "3", "de", "en", {"a": "b"}))
+    monkeypatch.setattr(glossaries, "ROOM", 3 * first.size)
+    kept.add(Glossary("bob", "3", "de", "en", {"a": "b"}))
+    with pytest.raises(TooLarge, match="delete some"):
+        kept.add(Glossary("cid", "4", "de", "en", {"a": "b"}))
+    with pytest.raises(Refused, match="not found"):
+        kept.drop("bob", first.id)
+    kept.drop("ann", first.id)
+    kept.add(Glossary("cid", "4", "de", "en", {"a": "b"}))
+
+
+PHRASE = st.text(st.characters(min_codepoint=32, exclude_categories=["Cs", "Cc", "Zl", "Zp"]), min_size=1)
+PHRASES = st.dictionaries(PHRASE.map(str.strip).filter(bool), PHRASE.map(str.strip).filter(bool), min_size=1)
+
+
+@given(entries=PHRASES)
+def test_entries_are_read_as_they_were_written(entries):
+    tsv = Glossary("", "", "de", "en", entries).tsv()
+    assert read_entries(tsv, "tsv") == entries
+    table = io.StringIO()
+    csv.writer(table).writerows(entries.items())
+    assert read_entries(table.getvalue(), "csv") == entries
+
+
+@given(entries=PHRASES, text=PHRASE)
+def test_no_entry_that_a_text_needs_is_left_out(entries, text):
+    some = next(iter(entries))
+    found = present(entries, ["x", f"{text} {some}"])
+    assert some in found
+    assert all(source in found for source in entries if source in text)
