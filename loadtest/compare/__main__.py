@@ -1,0 +1,189 @@
+"""Convoy and CTranslate2 behind a window batcher, side by side, in one run and on one machine.
+
+    python -m loadtest.compare --bundle models/tatoeba-de-en --seconds 20 --out runs/compare
+
+The peer gets the best of its windows and batches, chosen on other traffic. Then both get the same sentences
+at the same moments, at shares of the peer's peak. Every answer of both has the same number of tokens, as the
+peer's weights are random: that is the case which suits a window batcher best, as no answer of a batch waits
+for a longer one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+
+from loadtest.compare import transformer
+from loadtest.openloop import Summary, arrivals, run, session, summarised, translate
+from loadtest.plot import svg
+from loadtest.texts import sentences
+
+WINDOWS: Final = (0.002, 0.005, 0.010, 0.020)
+BATCHES: Final = (8, 16, 32)
+SHARES: Final = (0.3, 0.5, 0.7, 0.9)
+TUNING: Final = 7  # the seed of the traffic on which the peer is tuned
+TRAFFIC: Final = 11
+ENOUGH: Final = 64  # requests in flight that keep any server busy
+
+
+@contextmanager
+def serving(command: list[str], port: int, variables: Mapping[str, str]) -> Iterator[str]:
+    """A server process that is ready: its address."""
+    url = f"http://127.0.0.1:{port}"
+    with subprocess.Popen(command, env=os.environ | variables, stderr=subprocess.DEVNULL) as running:
+        try:
+            for _ in range(600):
+                if running.poll() is not None:
+                    raise RuntimeError(f"{command} ended with {running.returncode}")
+                try:
+                    if httpx.get(f"{url}/health/ready").status_code == 200:
+                        break
+                except httpx.TransportError:
+                    pass
+                time.sleep(0.1)
+            yield url
+        finally:
+            running.terminate()
+            running.wait(60)
+
+
+def convoy(given: argparse.Namespace) -> Any:
+    port = free_port()
+    variables = {
+        "CONVOY_MODELS": str(given.bundle),
+        "CONVOY_PORT": str(port),
+        "CONVOY_THREADS": str(given.threads),
+        "CONVOY_PRECISION": given.precision,
+        "CONVOY_LOG_LEVEL": "error",
+    }
+    return serving([sys.executable, "-m", "cli.main", "serve"], port, variables)
+
+
+def peer(given: argparse.Namespace, model: Path, window: float, batch: int) -> Any:
+    port = free_port()
+    variables = {
+        "PEER_MODEL": str(model),
+        "PEER_WINDOW": str(window),
+        "PEER_BATCH": str(batch),
+        "PEER_BEAMS": str(given.beams),
+        "PEER_THREADS": str(given.threads),
+        "PEER_TOKENS": str(given.tokens),
+        "PEER_COMPUTE": {"fp32": "float32", "int8": "int8"}[given.precision],
+        "OMP_NUM_THREADS": str(given.threads),
+    }
+    command = [sys.executable, "-m", "uvicorn", "loadtest.compare.peer:app", "--port", str(port)]
+    return serving([*command, "--log-level", "error"], port, variables)
+
+
+def offer(given: argparse.Namespace, url: str, rate: float, seconds: float, seed: int) -> Summary:
+    """The same sentences at the same moments for whoever is asked."""
+    values = {"source": "de", "target": "en"}
+    values |= {"beam_size": given.beams, "min_length": given.tokens, "max_length": given.tokens}
+    texts = sentences(seed, given.texts)
+    times = arrivals(rate, seconds, seed)
+    return summarised(asyncio.run(run(url, translate(values, stream=False), texts, times)), rate)
+
+
+def peak(given: argparse.Namespace, url: str, seconds: float, seed: int) -> float:
+    """Answers a second when ENOUGH requests are always under way."""
+    values = {"source": "de", "target": "en"}
+    values |= {"beam_size": given.beams, "min_length": given.tokens, "max_length": given.tokens}
+    texts, ask = sentences(seed, given.texts), translate(values, stream=False)
+
+    async def all_of_them() -> float:
+        done, began = 0, time.perf_counter()
+        async with session(url) as client:
+
+            async def one() -> None:
+                nonlocal done
+                while time.perf_counter() - began < seconds:
+                    status, _ = await ask(client, next(texts))
+                    done += status == 200
+
+            await asyncio.gather(*(one() for _ in range(ENOUGH)))
+        return done / (time.perf_counter() - began)
+
+    return asyncio.run(all_of_them())
+
+
+def tuned(given: argparse.Namespace, model: Path) -> tuple[float, int, list[dict[str, float]]]:
+    """The window and batch with the lowest p99 at 0.7 of the peak, and all that were tried."""
+    with peer(given, model, 0.005, 32) as url:
+        rate = 0.7 * peak(given, url, given.tune_seconds, TUNING)
+    tried = []
+    for window, batch in itertools.product(WINDOWS, BATCHES):
+        with peer(given, model, window, batch) as url:
+            found = offer(given, url, rate, given.tune_seconds, TUNING)
+        tried.append({"window": window, "batch": batch, "rate": rate, "p99": found.latency["p99"]})
+        print(tried[-1], flush=True)
+    best = min(tried, key=lambda one: one["p99"])
+    return best["window"], int(best["batch"]), tried
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def compared(given: argparse.Namespace) -> dict[str, Any]:
+    model = given.out / "transformer"
+    record: dict[str, Any] = {"peer_parameters": transformer.write(given.bundle, model)}
+    window, batch, record["tuning"] = tuned(given, model)
+    record |= {"window": window, "batch": batch, "loads": []}
+    with peer(given, model, window, batch) as url:
+        record["peer_peak"] = peak(given, url, given.seconds, TRAFFIC)
+    with convoy(given) as url:
+        record["convoy_peak"] = peak(given, url, given.seconds, TRAFFIC)
+    print({"peer_peak": record["peer_peak"], "convoy_peak": record["convoy_peak"]}, flush=True)
+    for share in SHARES:
+        rate = share * record["peer_peak"]
+        row: dict[str, Any] = {"share": share}
+        with peer(given, model, window, batch) as url:
+            row["peer"] = asdict(offer(given, url, rate, given.seconds, TRAFFIC))
+        with convoy(given) as url:
+            row["convoy"] = asdict(offer(given, url, rate, given.seconds, TRAFFIC))
+        record["loads"].append(row)
+        print(json.dumps(row), flush=True)
+    return record
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m loadtest.compare")
+    parser.add_argument("--bundle", type=Path, default=Path("models/tatoeba-de-en"))
+    parser.add_argument("--precision", choices=("fp32", "int8"), default="fp32")
+    parser.add_argument("--threads", type=int, default=1, help="of either engine")
+    parser.add_argument("--beams", type=int, default=5)
+    parser.add_argument("--tokens", type=int, default=24, help="of every answer")
+    parser.add_argument("--seconds", type=float, default=30.0, help="of each load")
+    parser.add_argument("--tune-seconds", type=float, default=15.0, help="of each window and batch")
+    parser.add_argument("--texts", type=Path, help="a file of one sentence a line; else made up")
+    parser.add_argument("--out", type=Path, default=Path("runs/compare"))
+    given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    record = {"given": {k: str(v) for k, v in vars(given).items()}} | compared(given)
+    (given.out / "compare.json").write_text(json.dumps(record, indent=1), "utf-8")
+    lines = {
+        f"{name} {p}": [(row[name]["offered"], row[name]["latency"][p]) for row in record["loads"]]
+        for name in ("peer", "convoy")
+        for p in ("p50", "p99")
+    }
+    (given.out / "compare.svg").write_text(svg(lines, "requests offered, 1/s", "latency, s"), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""Users of a Convoy server, for locust: `locust -f loadtest/locustfile.py --host http://127.0.0.1:8000`.
+
+CONVOY_KEY is sent as the key, if it is set. Locust's users wait for their answers, so a slow server is asked
+less: for latency under a given load take `python -m loadtest.openloop`.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from locust import FastHttpUser, between, tag, task
+
+sys.path.insert(0, str(Path(__file__).parent))  # locust loads this file by itself
+from texts import document, sentences  # noqa: E402
+
+DE_EN = {"source": "de", "target": "en"}
+
+
+class _User(FastHttpUser):
+    abstract = True
+
+    def on_start(self) -> None:
+        self.chance = random.Random(id(self))
+        self.text = sentences(self.chance.randrange(2**32))
+        key = os.environ.get("CONVOY_KEY")
+        self.head = {"Authorization": f"Bearer {key}"} if key else {}
+
+    def ask(self, path: str, values: dict[str, Any], name: str, field: str) -> None:
+        """An answer without the field is a failure, whatever its status."""
+        with self.rest("POST", path, json=values, headers=self.head, name=name) as answer:
+            if answer.js is None or not answer.js.get(field):
+                answer.failure(f"status {answer.status_code} without {field}")
+
+
+class Translator(_User):
+    """One sentence now and then."""
+
+    weight = 6
+    wait_time = between(0.5, 2.0)
+
+    @tag("translate")
+    @task
+    def translate(self) -> None:
+        self.ask("/translate", DE_EN | {"q": next(self.text)}, "translate", "translatedText")
+
+
+class Summarizer(_User):
+    """A page of text."""
+
+    weight = 1
+    wait_time = between(2.0, 5.0)
+
+    @tag("summarize")
+    @task
+    def summarize(self) -> None:
+        values = {"q": document(self.chance, 8), "truncate": True}
+        self.ask("/summarize", values, "summarize", "summaryText")
+
+
+class Batcher(_User):
+    """Thirty-two sentences at once, as a subtitle tool or Weblate sends them."""
+
+    weight = 1
+    wait_time = between(2.0, 6.0)
+
+    @tag("batch")
+    @task
+    def batch(self) -> None:
+        texts = [next(self.text) for _ in range(32)]
+        self.ask("/translate", DE_EN | {"q": texts}, "batch of 32", "translatedText")
+
+
+class Reader(_User):
+    """Reads along: an event stream, of which the first words count."""
+
+    weight = 2
+    wait_time = between(1.0, 3.0)
+
+    @tag("stream")
+    @task
+    def stream(self) -> None:
+        values = DE_EN | {"q": document(self.chance, 3), "stream": True}
+        began, first = time.perf_counter(), 0.0
+        with self.client.post(
+            "/translate", json=values, headers=self.head, name="stream", stream=True, catch_response=True
+        ) as answer:
+            text = ""
+            for part in answer.iter_content(1024) if answer.status_code == 200 else ():
+                first = first or time.perf_counter() - began
+                text += part
+            if "event: result" not in text:
+                answer.failure(f"status {answer.status_code} without a result")
+                return
+        self.environment.events.request.fire(
+            request_type="SSE",
+            name="first words",
+            response_time=first * 1000,
+            response_length=len(text),
+            exception=None,
+            context={},
+        )

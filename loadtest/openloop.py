@@ -1,0 +1,176 @@
+"""An open-loop load: requests arrive when a Poisson process says so, answered or not.
+
+A closed loop (users who wait) asks a slow server less, which flatters it. Here latency counts from when the
+request was due, so what the load generator itself is late by counts too.
+
+    python -m loadtest.openloop --url http://127.0.0.1:8000 --rate 10 --seconds 30 --out runs/load
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import math
+import os
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+
+from loadtest.plot import svg
+from loadtest.texts import sentences
+
+PERCENTILES: Final = (50, 90, 95, 99)
+Ask = Callable[
+    [aiohttp.ClientSession, str], Any
+]  # POSTs a text; returns (status, seconds to first words or None)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Seconds: due and done since the run began; first: from due to the first words. status 0: no answer."""
+
+    due: float
+    done: float
+    status: int
+    first: float | None = None
+
+    @property
+    def latency(self) -> float:
+        return self.done - self.due
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Seconds and requests a second. refused: 429 and 503; failed: every other answer but 200, and none."""
+
+    offered: float
+    sent: int
+    answered: int
+    refused: int
+    failed: int
+    throughput: float
+    latency: dict[str, float]
+    first_words: dict[str, float]
+
+
+def arrivals(rate: float, seconds: float, seed: int) -> list[float]:
+    """Moments of a Poisson process of `rate` a second."""
+    chance, at, found = random.Random(seed), 0.0, []
+    while (at := at + chance.expovariate(rate)) < seconds:
+        found.append(at)
+    return found
+
+
+def percentile(values: Sequence[float], p: float) -> float:
+    """The smallest value that p per cent do not exceed (nearest rank); NaN of nothing."""
+    if not values:
+        return float("nan")
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(len(ordered) * p / 100) - 1)]
+
+
+def summarised(answers: Sequence[Answer], rate: float) -> Summary:
+    """Latencies are of the requests that were answered with 200."""
+    good = [a for a in answers if a.status == 200]
+    refused = sum(a.status in (429, 503) for a in answers)
+    first = [a.first for a in good if a.first is not None]
+    span = max((a.done for a in answers), default=0.0)
+    return Summary(
+        offered=rate,
+        sent=len(answers),
+        answered=len(good),
+        refused=refused,
+        failed=len(answers) - len(good) - refused,
+        throughput=len(good) / span if span else 0.0,
+        latency={f"p{p}": percentile([a.latency for a in good], p) for p in PERCENTILES},
+        first_words={f"p{p}": percentile(first, p) for p in PERCENTILES} if first else {},
+    )
+
+
+async def run(url: str, ask: Ask, texts: Iterator[str], times: Sequence[float]) -> list[Answer]:
+    """Send a request at each moment and wait for all answers."""
+    async with session(url) as client:
+        began = time.perf_counter()
+
+        async def one(due: float, text: str) -> Answer:
+            try:
+                status, first = await ask(client, text)
+            except (aiohttp.ClientError, TimeoutError):
+                status, first = 0, None
+            done = time.perf_counter() - began
+            return Answer(due, done, status, None if first is None else first - began - due)
+
+        tasks = []
+        for due in times:
+            await asyncio.sleep(max(0.0, began + due - time.perf_counter()))
+            tasks.append(asyncio.create_task(one(due, next(texts))))
+        return await asyncio.gather(*tasks)
+
+
+def session(url: str) -> aiohttp.ClientSession:
+    """As many connections as it takes: what waits must wait in the server. (httpx spends time on each request
+    in proportion to the connections there are.)"""
+    timeout = aiohttp.ClientTimeout(total=120.0)
+    return aiohttp.ClientSession(url, connector=aiohttp.TCPConnector(limit=0), timeout=timeout)
+
+
+def translate(values: dict[str, Any], *, stream: bool) -> Ask:
+    """POST /translate with further values of the body."""
+    key = os.environ.get("CONVOY_KEY")
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+
+    async def plain(client: aiohttp.ClientSession, text: str) -> tuple[int, float | None]:
+        async with client.post("/translate", json=values | {"q": text}, headers=headers) as answer:
+            await answer.read()
+            return answer.status, None
+
+    async def streamed(client: aiohttp.ClientSession, text: str) -> tuple[int, float | None]:
+        body = values | {"q": text, "stream": True}
+        first, whole = None, False
+        async with client.post("/translate", json=body, headers=headers) as answer:
+            async for line in answer.content:
+                if line.startswith(b"data:") and first is None:
+                    first = time.perf_counter()
+                whole = whole or line == b"event: result\n"
+            return (answer.status if whole or answer.status != 200 else 0), first
+
+    return streamed if stream else plain
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--url", default="http://127.0.0.1:8000")
+    parser.add_argument("--rate", type=float, default=5.0, help="requests a second")
+    parser.add_argument("--seconds", type=float, default=30.0)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--source", default="de")
+    parser.add_argument("--target", default="en")
+    parser.add_argument("--texts", type=Path, help="a file of one sentence a line; else made up")
+    parser.add_argument("--stream", action="store_true", help="as event streams; also times the first words")
+    parser.add_argument("--out", type=Path, default=Path("runs/load"))
+    given = parser.parse_args()
+    if given.rate <= 0 or given.seconds <= 0:
+        parser.error("--rate and --seconds must be positive")
+    ask = translate({"source": given.source, "target": given.target}, stream=given.stream)
+    times = arrivals(given.rate, given.seconds, given.seed)
+    answers = asyncio.run(run(given.url, ask, sentences(given.seed, given.texts), times))
+    found = summarised(answers, given.rate)
+    given.out.mkdir(parents=True, exist_ok=True)
+    record: dict[str, Any] = {"given": {k: str(v) for k, v in vars(given).items()}, "summary": asdict(found)}
+    record["answers"] = [asdict(a) for a in answers]
+    (given.out / "openloop.json").write_text(json.dumps(record, indent=1), "utf-8")
+    good = sorted(a.latency for a in answers if a.status == 200)
+    shares = [(latency, (i + 1) / len(good)) for i, latency in enumerate(good)]
+    title = f"{given.rate:g} requests/s offered for {given.seconds:g} s"
+    (given.out / "openloop.svg").write_text(svg({title: shares}, "latency, s", "share answered"), "utf-8")
+    print(json.dumps(asdict(found), indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""The load tests themselves: arrivals, percentiles, plots, and short runs against a real server."""
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+from importlib.util import find_spec
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loadtest.openloop import Answer, arrivals, percentile, run, summarised, translate
+from loadtest.plot import svg
+from loadtest.texts import sentences
+from tests.served import server
+
+ROOT = Path(__file__).parents[1]
+DE_EN = {"source": "de", "target": "en"}
+
+
+def test_arrivals_are_those_of_a_poisson_process():
+    times = np.array(arrivals(50.0, 400.0, seed=3))
+    gaps = np.diff(times)
+    assert times.max() < 400
+    assert abs(len(times) - 20_000) < 5 * 20_000**0.5
+    # gaps are exponential: mean and standard deviation are the same, and neighbours are independent
+    assert gaps.std() / gaps.mean() == pytest.approx(1.0, abs=0.05)
+    assert abs(np.corrcoef(gaps[:-1], gaps[1:])[0, 1]) < 0.05
+    assert arrivals(50.0, 400.0, seed=3) == times.tolist()
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=300), st.sampled_from([1, 50, 90, 95, 99, 100]))
+def test_percentiles_are_those_of_numpy_by_nearest_rank(values, p):
+    assert percentile(values, p) == np.percentile(values, p, method="inverted_cdf")
+
+
+def test_a_summary_counts_each_answer_once_and_times_only_the_good_ones():
+    answers = [Answer(0, 1, 200), Answer(1, 4, 200), Answer(2, 3, 429), Answer(2, 3, 503), Answer(2, 9, 0)]
+    found = summarised(answers, 1.0)
+    assert (found.sent, found.answered, found.refused, found.failed) == (5, 2, 2, 1)
+    assert found.latency["p50"] == 1
+    assert found.latency["p99"] == 3
+    assert found.throughput == pytest.approx(2 / 9)
+
+
+def test_made_up_sentences_have_the_lengths_of_news_and_are_always_the_same():
+    found = list(islice(sentences(1), 2000))
+    words = [len(sentence.split()) for sentence in found]
+    assert 15 < np.median(words) < 25
+    assert np.percentile(words, 95) > 35
+    assert found == list(islice(sentences(1), 2000))
+    assert found != list(islice(sentences(2), 2000))
+
+
+def test_a_plot_is_an_image_with_a_line_for_each_name():
+    root = ElementTree.fromstring(svg({"a < b": [(0, 0), (1, 2)], "c": [(0, 1), (2, 1)]}, "x", "y & z"))
+    lines = root.findall("{*}polyline")
+    assert [line.get("points").split()[0] for line in lines] == ["70.0,370.0", "70.0,205.0"]
+    texts = {node.text for node in root.findall("{*}text")}
+    assert {"a < b", "c", "x", "y & z"} <= texts
+
+
+def test_latency_counts_from_when_a_request_was_due():
+    """A stalled generator must not make the server look fast: ten are due while the loop is blocked."""
+
+    async def ask(client, text):
+        time.sleep(0.05)  # noqa: ASYNC251 - the generator itself is late
+        return 200, None
+
+    answers = asyncio.run(run("http://127.0.0.1:9", ask, sentences(0), [0.0] * 10))
+    assert max(a.latency for a in answers) > 0.45
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_open_loop_run_gets_every_answer_of_a_real_server(stream):
+    with server() as (client, house, _):
+        before = house.service.stats()["toy-de-en"].answered
+        times = arrivals(40.0, 1.0, seed=1)
+        texts = (text.split(",")[0] for text in sentences(1))
+        ask = translate(DE_EN, stream=stream)
+        answers = asyncio.run(run(str(client.base_url), ask, texts, times))
+        assert [a.status for a in answers] == [200] * len(times)
+        assert house.service.stats()["toy-de-en"].answered - before >= len(times)
+        assert all((a.first is not None and a.first <= a.latency) == stream for a in answers)
+        full = asyncio.run(
+            run(
+                str(client.base_url),
+                translate({"source": "zz", "target": "en"}, stream=stream),
+                sentences(1),
+                times[:3],
+            )
+        )
+        assert {a.status for a in full} == {400}
+
+
+def test_the_open_loop_command_writes_figures_and_a_plot(tmp_path):
+    with server() as (client, _, _):
+        command = [
+            sys.executable,
+            "-m",
+            "loadtest.openloop",
+            "--url",
+            str(client.base_url),
+            "--out",
+            tmp_path,
+        ]
+        done = subprocess.run(
+            [*command, "--rate", "20", "--seconds", "1"], cwd=ROOT, capture_output=True, text=True
+        )
+    assert done.returncode == 0, done.stderr
+    record = json.loads((tmp_path / "openloop.json").read_text("utf-8"))
+    assert record["summary"] == json.loads(done.stdout)
+    assert record["summary"]["answered"] == len(record["answers"]) > 0
+    ElementTree.parse(tmp_path / "openloop.svg")
+
+
+def test_every_kind_of_locust_user_gets_its_answers():
+    if find_spec("locust") is None:  # importing it would patch this whole process
+        pytest.skip("needs the extra load")
+    with server() as (client, _, _):
+        command = [sys.executable, "-m", "locust", "-f", "loadtest/locustfile.py", "--headless", "--json"]
+        command += ["--users", "10", "--spawn-rate", "10", "--run-time", "6s", "--host", str(client.base_url)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = {row["name"]: row for row in json.loads(done.stdout)}
+    assert set(found) == {"translate", "summarize", "batch of 32", "stream", "first words"}
+    assert all(row["num_requests"] > 0 and row["num_failures"] == 0 for row in found.values())

@@ -1,0 +1,77 @@
+"""HTTPS by the server itself, with a certificate made for the occasion."""
+
+import os
+import shutil
+import ssl
+import subprocess
+import sys
+
+import httpx
+import pytest
+
+from tests.served import bundles, until
+from tests.test_server_process import GERMAN, MAIN, ROOT, free_port
+
+pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs the openssl command")
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tls")
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-nodes",
+    ]
+    command += ["-keyout", "key.pem", "-out", "cert.pem", "-days", "2", "-subj", "/CN=localhost"]
+    command += ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    return folder
+
+
+def started(port, **variables):
+    given = {"MODELS": str(bundles() / "toy-de-en"), "PORT": str(port), "LANES": "4x4"} | variables
+    environment = os.environ | {f"CONVOY_{name}": str(value) for name, value in given.items()}
+    return subprocess.Popen(
+        [sys.executable, "-c", MAIN], cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True
+    )
+
+
+def test_with_a_certificate_it_speaks_https_only(certificate):
+    port = free_port()
+    trust = ssl.create_default_context(cafile=certificate / "cert.pem")
+    files = {"SSL_CERTFILE": certificate / "cert.pem", "SSL_KEYFILE": certificate / "key.pem"}
+    running = started(port, **files)
+    try:
+        with httpx.Client(base_url=f"https://localhost:{port}", verify=trust, timeout=30) as client:
+
+            def ready():
+                assert running.poll() is None, running.stderr.read()
+                try:
+                    return client.get("/health/ready").status_code == 200
+                except httpx.TransportError:
+                    return False
+
+            until(ready, 60)
+            assert client.post("/translate", json=GERMAN).status_code == 200
+        with pytest.raises(httpx.TransportError):
+            httpx.get(f"http://localhost:{port}/health")
+        with pytest.raises(httpx.TransportError):  # nobody signed it for those who don't trust it
+            httpx.get(f"https://localhost:{port}/health")
+        running.terminate()
+        assert running.wait(30) == 0
+    finally:
+        running.kill()
+        running.communicate()
+
+
+def test_a_key_without_its_certificate_is_refused_at_once(certificate):
+    running = started(0, SSL_KEYFILE=certificate / "key.pem")
+    _, written = running.communicate(timeout=60)
+    assert running.returncode != 0
+    assert "ssl_certfile" in written
