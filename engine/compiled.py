@@ -1,0 +1,117 @@
+"""Engines compiled for one GPU, TensorRT's, as they lie in a bundle; and whether one fits bundle and machine.
+
+    tensorrt/<gpu>-trt<version>/<precision>-<beams>x<slots>/{encoder,step}.engine, engine.json
+
+An engine is made of weights, graphs and kernels; `engine.json` holds the hash of each, so that one that is
+stale or foreign is refused with the command that makes it again, and never run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Final
+
+from engine.bundle import WEIGHTS, Bundle, graph_name, graph_parts
+from engine.errors import BundleError
+
+FOLDER: Final = "tensorrt"
+ABOUT: Final = "engine.json"
+KERNELS: Final = Path(__file__).parent / "kernels"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What an engine is for: the GPU's name, TensorRT's version, precision, the lane's beams and slots."""
+
+    gpu: str
+    tensorrt: str
+    precision: str
+    beams: int
+    slots: int
+
+    @property
+    def folder(self) -> str:
+        """Where a bundle keeps it."""
+        gpu = re.sub(r"[^a-z0-9]+", "-", self.gpu.lower()).strip("-")
+        return f"{FOLDER}/{gpu}-trt{self.tensorrt}/{self.precision}-{self.beams}x{self.slots}"
+
+    def command(self, bundle: Bundle) -> str:
+        """What builds it."""
+        size = f"--beams {self.beams} --slots {self.slots}"
+        return f"convoy export {bundle.path} --to tensorrt --precision {self.precision} {size}"
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """engine.json. weights, graphs, kernels: SHA-256 of what it was made of. k: candidates of a row. slots:
+    the most that each profile holds. source: the longest source of all."""
+
+    gpu: str
+    tensorrt: str
+    precision: str
+    beams: int
+    weights: str
+    graphs: str
+    kernels: str
+    k: int
+    slots: tuple[int, ...]
+    source: int
+
+    def to_json(self) -> bytes:
+        return (json.dumps(asdict(self), indent=2) + "\n").encode()
+
+
+def fingerprints(bundle: Bundle) -> dict[str, str]:
+    """Hashes of what an engine of this bundle would be made of now."""
+    parts = [graph_name(part, "fp32") for part in graph_parts(bundle.config)]
+    missing = [name for name in (WEIGHTS, *parts) if name not in bundle.manifest]
+    if missing:
+        raise BundleError(f"{bundle.path} has no {missing[0]}; run: convoy export {bundle.path}")
+    sources = b"".join(path.read_bytes() for path in sorted(KERNELS.glob("*.cu*")))
+    graphs = "".join(bundle.manifest[name].sha256 for name in parts)
+    return {
+        "weights": bundle.manifest[WEIGHTS].sha256,
+        "graphs": hashlib.sha256(graphs.encode()).hexdigest(),
+        "kernels": hashlib.sha256(sources).hexdigest(),
+    }
+
+
+def find(bundle: Bundle, target: Target) -> tuple[About, dict[str, Path]]:
+    """The engines of a bundle for a target, by part. Raises BundleError, with what to run, where there is
+    none or one of another machine, version, or state of the bundle."""
+    command = target.command(bundle)
+    name = f"{target.folder}/{ABOUT}"
+    if name not in bundle.manifest:
+        others = sorted({Path(f).parts[1] for f in bundle.files() if f.startswith(f"{FOLDER}/")})
+        there = f"only for {', '.join(others)}" if others else "none at all"
+        raise BundleError(
+            f"{bundle.path} has no {target.precision} engine of {target.beams} x {target.slots} for "
+            f"{target.gpu} with TensorRT {target.tensorrt} ({there}); run: {command}"
+        )
+    about = _about(bundle.file(name), command)
+    if (about.gpu, about.tensorrt) != (target.gpu, target.tensorrt):
+        raise BundleError(
+            f"{bundle.file(name)}: built for {about.gpu} with TensorRT {about.tensorrt}, "
+            f"this is {target.gpu} with {target.tensorrt}; run: {command}"
+        )
+    stale = [part for part, now in fingerprints(bundle).items() if getattr(about, part) != now]
+    if stale:
+        raise BundleError(f"{bundle.file(name)}: built from other {' and '.join(stale)}; run: {command}")
+    parts = {part: f"{target.folder}/{part}.engine" for part in graph_parts(bundle.config)}
+    missing = [path for path in parts.values() if path not in bundle.manifest]
+    if missing:
+        raise BundleError(f"{bundle.path} lacks {missing[0]}; run: {command}")
+    return about, {part: bundle.file(path) for part, path in parts.items()}
+
+
+def _about(path: Path, command: str) -> About:
+    try:
+        values = json.loads(path.read_bytes())
+        named = {field.name: values[field.name] for field in fields(About)}
+        return About(**named | {"slots": tuple(values["slots"])})
+    except (ValueError, KeyError, TypeError) as error:
+        raise BundleError(f"{path}: not readable ({error}); run: {command}") from None

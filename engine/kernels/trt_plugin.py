@@ -1,0 +1,117 @@
+"""The convolutions as quickly deployable plugins of TensorRT, ahead of time: PTX of the same .cu files.
+
+Registering them is enough for the ONNX parser to take the nodes that `export/plugins.py` writes. The PTX is
+stored in the engine, which then needs no plugin library. A kernel's parameters are inputs, extra arguments,
+outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from engine.errors import ConfigError
+from engine.kernels.calls import CHUNK, TILE, WARP, WIDEST
+from engine.kernels.nvrtc import Compiler
+
+NAMESPACE: Final = "convoy"
+# by name: whether taps are the same at every position ([heads, K])
+PLUGINS: Final = {"DynamicConvStep": False, "LightConvStep": True, "DynamicConv": False, "LightConv": True}
+# portable code for the oldest GPUs that TensorRT 11 serves; the driver finishes it for the GPU at hand
+TARGET: Final = "compute_80"
+TYPES: Final = ("FP32", "FP16", "BF16")
+BEAMS: Final = 4  # of a block at a time; how many there are is known only at run time
+ROWS: Final = 8  # time steps of a block at a time
+
+
+def register(compiler: Compiler) -> None:
+    """Make the plugins known to this process's TensorRT, once. Raises ConfigError without TensorRT 10.9."""
+    try:
+        import tensorrt.plugin as trtp
+
+        trtp.aot_impl  # noqa: B018  (absent before 10.9)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(
+            f"no TensorRT with ahead-of-time plugins ({error}); install it: pip install 'tensorrt>=10.9'"
+        ) from None
+    for name, fixed in PLUGINS.items():
+        if not hasattr(getattr(trtp.op, NAMESPACE, None), name):
+            (_step if name.endswith("Step") else _whole)(trtp, name, compiler, fixed)
+
+
+def _step(trtp: Any, name: str, compiler: Compiler, fixed: bool) -> None:
+    def describe(x: Any, taps: Any, ring: Any, index: Any) -> Any:
+        return x.like()
+
+    def autotune(x: Any, taps: Any, ring: Any, index: Any, outputs: Any) -> Any:
+        return [trtp.AutoTuneCombination(f"{k}, {k}, {k}, INT64, {k}", "LINEAR") for k in TYPES]
+
+    def implement(x: Any, taps: Any, ring: Any, index: Any, outputs: Any, tactic: int) -> Any:
+        slots, beams, _ = x.shape_expr
+        channels, (heads, width) = x.shape[2], tuple(taps.shape)[-2:]
+        kernel, vector = _compiled(compiler, "dynamic_conv_step.cu", x.dtype, channels // heads)
+        launch = trtp.KernelLaunchParams()
+        launch.grid_x, launch.grid_y = -(-channels // (CHUNK * vector)), slots
+        launch.block_x, launch.block_y = CHUNK, BEAMS
+        scalars = beams, channels, heads, width, int(fixed), 1
+        return "dynamic_conv_step", kernel, launch, _extra(trtp, scalars)
+
+    inputs = dict.fromkeys(("x", "taps", "ring", "index"), trtp.TensorDesc)
+    _add(trtp, f"{NAMESPACE}::{name}", inputs, (describe, autotune, implement))
+
+
+def _whole(trtp: Any, name: str, compiler: Compiler, fixed: bool) -> None:
+    def describe(x: Any, taps: Any, left: int) -> Any:
+        return x.like()
+
+    def autotune(x: Any, taps: Any, left: int, outputs: Any) -> Any:
+        return [trtp.AutoTuneCombination(f"{k}, {k}, {k}", "LINEAR") for k in TYPES]
+
+    def implement(x: Any, taps: Any, left: int, outputs: Any, tactic: int) -> Any:
+        batch, time, _ = x.shape_expr
+        channels, (heads, width) = x.shape[2], tuple(taps.shape)[-2:]
+        kernel, vector = _compiled(compiler, "dynamic_conv.cu", x.dtype, channels // heads, most=4)
+        chunk = WARP * vector
+        launch = trtp.KernelLaunchParams()
+        launch.grid_x, launch.grid_y, launch.grid_z = -(-channels // chunk), trtp.cdiv(time, TILE), batch
+        launch.block_x, launch.block_y = WARP, ROWS
+        launch.shared_mem = (TILE + width - 1) * chunk * 4
+        scalars = time, channels, heads, width, left, int(fixed), 1, TILE
+        return "dynamic_conv", kernel, launch, _extra(trtp, scalars)
+
+    inputs = dict.fromkeys(("x", "taps"), trtp.TensorDesc) | {"left": int}
+    _add(trtp, f"{NAMESPACE}::{name}", inputs, (describe, autotune, implement))
+
+
+def _add(trtp: Any, plugin: str, inputs: dict[str, Any], functions: tuple[Callable[..., Any], ...]) -> None:
+    """Register a plugin's three functions. TensorRT reads their annotations, which are types of its own that
+    exist only where it is installed."""
+    describe, autotune, implement = functions
+    more = {"outputs": tuple[trtp.TensorDesc]}
+    parts = tuple[str, bytes, trtp.KernelLaunchParams, trtp.SymExprs]
+    describe.__annotations__ = inputs | {"return": trtp.TensorDesc}
+    autotune.__annotations__ = inputs | more | {"return": list[trtp.AutoTuneCombination]}
+    implement.__annotations__ = inputs | more | {"tactic": int, "return": parts}
+    trtp.register(plugin)(describe)
+    trtp.autotune(plugin)(autotune)
+    trtp.aot_impl(plugin)(implement)
+
+
+def _compiled(compiler: Compiler, file: str, dtype: Any, axis: int, most: int = WIDEST) -> tuple[bytes, int]:
+    """PTX for a type of TensorRT and a number of channels that share a kernel, and its width of loads."""
+    import tensorrt as trt
+
+    elements = {trt.float32: ("float", 4), trt.float16: ("fp16", 2), trt.bfloat16: ("bf16", 2)}
+    element, size = elements[dtype]
+    vector = min(WIDEST // size, most)
+    while axis % vector:
+        vector //= 2
+    defines = {"CONVOY_ELEMENT": element, "CONVOY_VECTOR": str(vector)}
+    return compiler.compile(file, defines, TARGET).rstrip(b"\0"), vector
+
+
+def _extra(trtp: Any, values: tuple[Any, ...]) -> Any:
+    made = trtp.SymIntExprs(len(values))
+    for i, value in enumerate(values):
+        made[i] = trtp.SymInt32(value)
+    return made

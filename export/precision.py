@@ -1,0 +1,171 @@
+"""Graphs in fp16 and bf16, as a rewrite of the fp32 ones: every architecture's, by one table of operators.
+
+Matrix products, convolutions, norms (whose statistics are fp32 by definition), and all that only moves or
+adds numbers is narrow. Whatever sums many exponentials or divides stays fp32: softmax, reductions, the
+selection of tokens and all that the search reads. Casts stand where the two meet. Memory and state are
+narrow, but for running sums (averaged attention), in which a narrow type would lose the small terms.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+
+import ml_dtypes
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from engine.config import ModelConfig
+from engine.initializers import METADATA
+from export.symbols import without_external
+
+NARROW: Final = {"fp16": TensorProto.FLOAT16, "bf16": TensorProto.BFLOAT16}
+DTYPES: Final[dict[int, np.dtype[Any]]] = {
+    TensorProto.FLOAT16: np.dtype(np.float16),
+    TensorProto.BFLOAT16: np.dtype(ml_dtypes.bfloat16),
+}
+FLOAT: Final = TensorProto.FLOAT
+OTHER: Final = TensorProto.UNDEFINED  # integers and truth values: none of our business
+# in fp32 whatever they read
+WIDE_OPS: Final = frozenset(
+    {
+        "Softmax",
+        "LogSoftmax",
+        "ReduceMean",
+        "ReduceSum",
+        "ReduceMax",
+        "ReduceLogSumExp",
+        "CumSum",
+        "TopK",
+        "IsNaN",
+        "Exp",
+        "Log",
+        "Sqrt",
+        "Div",
+    }
+)
+# narrow whatever they read
+NARROW_OPS: Final = frozenset(
+    {"MatMul", "Conv", "LayerNormalization", "DynamicConv", "DynamicConvStep", "LightConv", "LightConvStep"}
+)
+# their results are not numbers of ours
+UNTYPED: Final = frozenset(
+    {"Shape", "IsNaN", "Equal", "Greater", "GreaterOrEqual", "Less", "And", "Or", "Not", "Size"}
+)
+STATE: Final = ("memory.", "state.", "cache.")  # inputs that an executor holds in the narrow type
+RESULTS: Final = frozenset({"scores", "attention"})  # outputs in fp32
+
+
+def narrowed(graph: bytes, precision: str, config: ModelConfig) -> bytes:
+    """A graph of export.onnx (fp32, without weights) in "fp16" or "bf16", deterministically."""
+    model = onnx.load_from_string(graph)
+    recipes = json.loads(model.metadata_props[0].value)
+    made = {label: recipe | {"type": precision} for label, recipe in recipes.items()}
+    helper.set_model_props(model, {METADATA: json.dumps(made, sort_keys=True)})
+    return _Rewrite(model, NARROW[precision], _sums(config)).done()
+
+
+def _sums(config: ModelConfig) -> bool:
+    """Whether the state is running sums."""
+    sides = [config.decoder, *(member.decoder for member in config.members)]
+    return any(getattr(side, "mixer", None) == "average" for side in sides)
+
+
+class _Rewrite:
+    def __init__(self, model: onnx.ModelProto, narrow: int, sums: bool) -> None:
+        self.model, self.graph, self.narrow, self.sums = model, model.graph, narrow, sums
+        self.types: dict[str, int] = {}
+        self.casts: dict[tuple[str, int], str] = {}
+        self.constants = {
+            i.name: i for i in self.graph.initializer if i.data_type == FLOAT and not self._external(i)
+        }
+        self.weights = {i.name for i in self.graph.initializer if i.data_type == FLOAT and self._external(i)}
+        self.nodes: list[onnx.NodeProto] = []
+
+    def done(self) -> bytes:
+        for value in self.graph.input:
+            tensor = value.type.tensor_type
+            if tensor.elem_type == FLOAT and value.name.startswith(STATE) and not self._is_sum(value.name):
+                tensor.elem_type = self.narrow
+            self.types[value.name] = tensor.elem_type if tensor.elem_type in (FLOAT, self.narrow) else OTHER
+        for initializer in self.graph.initializer:
+            if initializer.name in self.weights:
+                initializer.data_type = self.types[initializer.name] = self.narrow
+        for value in self.graph.output:
+            tensor = value.type.tensor_type
+            if tensor.elem_type == FLOAT and value.name not in RESULTS and not self._is_sum(value.name):
+                tensor.elem_type = self.narrow
+        results = {value.name: value.type.tensor_type.elem_type for value in self.graph.output}
+        for node in list(self.graph.node):
+            self._node(node, results)
+        del self.graph.node[:]
+        self.graph.node.extend(self.nodes)
+        self._drop_unread()
+        onnx.checker.check_model(without_external(self.model))
+        return bytes(self.model.SerializeToString(deterministic=True))
+
+    def _node(self, node: onnx.NodeProto, results: dict[str, int]) -> None:
+        numbers = [n for n in node.input if n in self.constants or self.types.get(n, OTHER) != OTHER]
+        if node.output[0] in results and numbers:
+            target = results[node.output[0]]
+        else:
+            target = self._target(node, numbers) if numbers else OTHER
+        for i, name in enumerate(node.input):
+            if name in numbers:
+                node.input[i] = self._as(name, target)
+        for name in node.output:
+            self.types[name] = OTHER if node.op_type in UNTYPED else target
+        if node.op_type == "TopK":
+            self.types[node.output[1]] = OTHER
+        if node.op_type == "Cast":
+            to = next(a.i for a in node.attribute if a.name == "to")
+            self.types[node.output[0]] = FLOAT if to == FLOAT else OTHER
+        self.nodes.append(node)
+
+    def _target(self, node: onnx.NodeProto, numbers: Sequence[str]) -> int:
+        if node.op_type in WIDE_OPS:
+            return FLOAT
+        if node.op_type in NARROW_OPS:
+            return self.narrow
+        types = {self.types[name] for name in numbers if name not in self.constants}
+        return self.narrow if types == {self.narrow} else FLOAT
+
+    def _as(self, name: str, target: int) -> str:
+        if name in self.constants:
+            return name if target == FLOAT else self._constant(name)
+        if self.types[name] == target:
+            return name
+        key = name, target
+        if key not in self.casts:
+            self.casts[key] = f"{name}:{TensorProto.DataType.Name(target).lower()}"
+            cast = helper.make_node("Cast", [name], [self.casts[key]], name=self.casts[key], to=target)
+            self.nodes.append(cast)
+            self.types[self.casts[key]] = target
+        return self.casts[key]
+
+    def _constant(self, name: str) -> str:
+        made = f"{name}:narrow"
+        if (name, self.narrow) not in self.casts:
+            self.casts[name, self.narrow] = made
+            value = numpy_helper.to_array(self.constants[name]).astype(DTYPES[self.narrow])
+            self.graph.initializer.append(
+                helper.make_tensor(made, self.narrow, value.shape, value.tobytes(), raw=True)
+            )
+            self.types[made] = self.narrow
+        return made
+
+    def _drop_unread(self) -> None:
+        """Constants of which only the narrow form is read."""
+        read = {name for node in self.graph.node for name in node.input}
+        kept = [i for i in self.graph.initializer if i.name in read]
+        del self.graph.initializer[:]
+        self.graph.initializer.extend(kept)
+
+    def _is_sum(self, name: str) -> bool:
+        return self.sums and name.startswith(("state.", "column."))
+
+    @staticmethod
+    def _external(initializer: onnx.TensorProto) -> bool:
+        return bool(initializer.data_location == TensorProto.EXTERNAL)

@@ -1,0 +1,79 @@
+"""Graphs with their weights beside them, as other runtimes read them: NAME.onnx and NAME.onnx.data."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+from engine.bundle import Bundle, graph_parts
+from engine.config import ModelConfig
+from engine.errors import BundleError
+from engine.folder import replacing, write_file
+from engine.initializers import METADATA, initializer
+from export.onnx import encoder_graph, step_graph
+from export.precision import NARROW, narrowed
+
+ALIGNMENT: Final = 4096  # of each weight in the file, so that it can be mapped into memory
+
+
+def graph_of(config: ModelConfig, part: str, precision: str) -> bytes:
+    """One graph ("encoder" or "step") in any precision, without weights, that also TensorRT can take."""
+    maker = {"encoder": encoder_graph, "step": step_graph}[part]
+    graph = maker(config, "int8" if precision == "int8" else "fp32", "tensorrt")
+    return narrowed(graph, precision, config) if precision in NARROW else graph
+
+
+def write(bundle: Bundle, precision: str, folder: Path) -> list[Path]:
+    """Write a bundle's graphs with their weights into a new folder. Raises BundleError when there is one."""
+    if folder.exists():
+        raise BundleError(f"{folder}: already exists; name another folder")
+    weights, names = bundle.weights(), []
+    with replacing(folder) as fresh:
+        for part in graph_parts(bundle.config):
+            graph = graph_of(bundle.config, part, precision)
+            for name, data in with_weights(graph, weights, part).items():
+                write_file(fresh / name, data)
+                names.append(name)
+    return [folder / name for name in names]
+
+
+def with_weights(graph: bytes, weights: Mapping[str, NDArray[np.float32]], name: str) -> dict[str, bytes]:
+    """The files of a graph that needs nothing else, by name; the same input gives the same bytes.
+
+    Raises BundleError when the weights are not those of the graph.
+    """
+    model = onnx.load_from_string(graph)
+    recipes = {p.key: p.value for p in model.metadata_props}
+    made, data = json.loads(recipes[METADATA]), bytearray()
+    for tensor in model.graph.initializer:
+        if tensor.data_location != TensorProto.EXTERNAL:
+            continue
+        raw = initializer(made[tensor.name], weights).tobytes()
+        data.extend(b"\0" * (-len(data) % ALIGNMENT))
+        del tensor.external_data[:]
+        for key, value in {"location": f"{name}.onnx.data", "offset": len(data), "length": len(raw)}.items():
+            tensor.external_data.add(key=key, value=str(value))
+        data.extend(raw)
+    helper.set_model_props(model, {})
+    return {
+        f"{name}.onnx": bytes(model.SerializeToString(deterministic=True)),
+        f"{name}.onnx.data": bytes(data),
+    }
+
+
+def fixed(graph: bytes, name: str, value: int) -> bytes:
+    """The graph with an input int64 [1] made a constant, for runtimes that must know it (k, in TensorRT)."""
+    model = onnx.load_from_string(graph)
+    kept = [i for i in model.graph.input if i.name != name]
+    assert len(kept) == len(model.graph.input) - 1
+    del model.graph.input[:]
+    model.graph.input.extend(kept)
+    model.graph.initializer.append(numpy_helper.from_array(np.array([value], np.int64), name))
+    return bytes(model.SerializeToString(deterministic=True))

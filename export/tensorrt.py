@@ -1,0 +1,194 @@
+"""Builds TensorRT engines of a bundle on the GPU they are for. TensorRT 10.9 or newer; docs/tensorrt.md.
+
+Networks are strongly typed: the ONNX graph's own types decide the precision. The convolutions become plugins
+(engine/kernels/trt_plugin.py), and an engine in which they did not is thrown away.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import onnx
+import torch
+
+from engine.bundle import Bundle, add_files, graph_parts
+from engine.compiled import ABOUT, About, Target, fingerprints
+from engine.errors import BundleError, ConfigError
+from engine.folder import write_file
+from engine.kernels.nvrtc import Compiler, default_cache
+from engine.kernels.trt_plugin import register
+from export.plugins import DOMAIN
+from export.standalone import fixed, graph_of, with_weights
+
+PRECISIONS: Final = ("fp32", "fp16", "bf16")
+OLDEST: Final = (10, 9)
+MULTIPLE: Final = 32  # sources and caches are padded to such a length, as in engine/executors/memory.py
+CANDIDATES: Final = 64  # of a row, as sampling wants them; a wider beam search has more
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """What an engine is built for. k: candidates of a row; None: enough for search and sampling."""
+
+    precision: str = "fp16"
+    beams: int = 5
+    slots: int = 32
+    k: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.precision not in PRECISIONS:
+            known = ", ".join(PRECISIONS)
+            raise ConfigError(f"TensorRT engines are {known}, not {self.precision!r} (int8 is for the CPU)")
+        if min(self.beams, self.slots, self.k or 1) < 1:
+            raise ConfigError("beams, slots and k must be at least 1")
+
+    @property
+    def buckets(self) -> tuple[int, ...]:
+        """Slots of the profiles: powers of four, and all."""
+        return tuple(sorted({*(4**i for i in range(8) if 4**i < self.slots), self.slots}))
+
+
+def build(bundle: Bundle, lane: Lane, timings: Path | None = None) -> Bundle:
+    """Build the engines of one lane and write them into the bundle, all or nothing.
+
+    timings: a folder for TensorRT's timing cache; by default beside the compiled kernels. Raises ConfigError
+    without TensorRT, a GPU or NVRTC, and BundleError for what TensorRT refuses.
+    """
+    version = _check()
+    register(Compiler(default_cache()))
+    target = Target(torch.cuda.get_device_name(), version, lane.precision, lane.beams, lane.slots)
+    marks, k = (
+        fingerprints(bundle),
+        min(lane.k or max(CANDIDATES, 2 * lane.beams), bundle.config.target_vocab),
+    )
+    source = -(-bundle.config.max_source // MULTIPLE) * MULTIPLE
+    about = About(
+        target.gpu,
+        target.tensorrt,
+        lane.precision,
+        lane.beams,
+        **marks,
+        k=k,
+        slots=lane.buckets,
+        source=source,
+    )
+    cache = (timings or default_cache().parent) / f"timing-{Path(target.folder).parts[1]}.cache"
+    weights = bundle.weights()
+    files: dict[str, bytes | Path] = {f"{target.folder}/{ABOUT}": about.to_json()}
+    for part in graph_parts(bundle.config):
+        graph = _graph(bundle, part, lane.precision, k)
+        with tempfile.TemporaryDirectory() as folder:
+            for name, data in with_weights(graph, weights, part).items():
+                (Path(folder) / name).write_bytes(data)
+            path = Path(folder) / f"{part}.onnx"
+            files[f"{target.folder}/{part}.engine"] = _engine(path, profiles(graph, lane, bundle), cache)
+    return add_files(bundle.path, files)
+
+
+def _graph(bundle: Bundle, part: str, precision: str, k: int) -> bytes:
+    """The graph of an engine, without weights."""
+    graph = graph_of(bundle.config, part, precision)
+    return fixed(graph, "k", k) if part == "step" else graph
+
+
+def profiles(graph: bytes, lane: Lane, bundle: Bundle) -> list[dict[str, tuple[Shape, Shape, Shape]]]:
+    """Of each bucket of slots the least, usual and greatest shape of every input."""
+    longest = -(-bundle.config.max_source // MULTIPLE) * MULTIPLE
+    columns = -(-bundle.config.max_target // MULTIPLE) * MULTIPLE
+    usual = min(2 * MULTIPLE, longest)
+    found = []
+    for slots in lane.buckets:
+        sizes = {
+            "slots": (1, slots, slots),
+            "batch": (1, slots, slots),
+            "beams": (lane.beams,) * 3,
+            "bans": (1, 1, columns + MULTIPLE),  # repeats of n-grams: no more than tokens
+            "source": (MULTIPLE, usual, longest),
+            "time": (1, usual, longest),
+            "columns": (MULTIPLE, MULTIPLE, columns),
+            "entries": (MULTIPLE * lane.beams, MULTIPLE * lane.beams, columns * lane.beams),
+        }
+        found.append({name: _range(shape, sizes) for name, shape in _inputs(graph).items()})
+    return found
+
+
+def _range(shape: list[int | str], sizes: Mapping[str, Shape]) -> tuple[Shape, Shape, Shape]:
+    least, usual, most = (tuple(d if isinstance(d, int) else sizes[d][i] for d in shape) for i in range(3))
+    return least, usual, most
+
+
+def _inputs(graph: bytes) -> dict[str, list[int | str]]:
+    model = onnx.load_from_string(graph).graph
+    return {v.name: [d.dim_param or d.dim_value for d in v.type.tensor_type.shape.dim] for v in model.input}
+
+
+def _check() -> str:
+    """TensorRT's version."""
+    try:
+        import tensorrt as trt
+    except ImportError as error:
+        raise ConfigError(f"no TensorRT ({error}); install it: pip install 'tensorrt>=10.9'") from None
+    version = str(trt.__version__)
+    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST:
+        raise ConfigError(f"TensorRT {version} is too old: pip install 'tensorrt>=10.9'")
+    if not torch.cuda.is_available():
+        raise ConfigError("TensorRT builds engines on the GPU they are for, and there is none here")
+    return version
+
+
+def _engine(path: Path, shapes: list[dict[str, tuple[Shape, Shape, Shape]]], cache: Path) -> bytes:
+    """Parse, build, inspect; the timing cache is read before and written after."""
+    import tensorrt as trt
+
+    logger = trt.Logger(trt.Logger.WARNING)
+    builder = trt.Builder(logger)
+    network = builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
+    parser = trt.OnnxParser(network, logger)
+    if not parser.parse_from_file(str(path)):
+        reasons = "; ".join(str(parser.get_error(i)) for i in range(parser.num_errors))
+        raise BundleError(f"TensorRT can't parse the {path.stem} graph: {reasons}")
+    config = builder.create_builder_config()
+    config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED  # the inspector must see the plugins
+    for ranges in shapes:
+        profile = builder.create_optimization_profile()
+        for name, (least, usual, most) in ranges.items():
+            profile.set_shape(name, trt.Dims(least), trt.Dims(usual), trt.Dims(most))
+        config.add_optimization_profile(profile)
+    known = cache.read_bytes() if cache.is_file() else b""
+    timing = config.create_timing_cache(known)
+    config.set_timing_cache(timing, ignore_mismatch=False)
+    plan = builder.build_serialized_network(network, config)
+    if plan is None:
+        raise BundleError(f"TensorRT can't build the {path.stem} engine; its own log above says why")
+    data = _bytes(plan)
+    _inspect(data, onnx.load(path, load_external_data=False))
+    write_file(cache, _bytes(config.get_timing_cache().serialize()))
+    return data
+
+
+def _bytes(memory: Any) -> bytes:
+    return bytes(memory)  # IHostMemory is a buffer, which its stubs do not tell
+
+
+def _inspect(plan: bytes, model: onnx.ModelProto) -> None:
+    """Raises BundleError when a convolution did not become a plugin: it would run as a band matrix."""
+    import tensorrt as trt
+
+    engine = trt.Runtime(trt.Logger(trt.Logger.WARNING)).deserialize_cuda_engine(plan)
+    if engine is None:
+        raise BundleError("TensorRT can't read the engine that it has just built")
+    told = engine.create_engine_inspector().get_engine_information(trt.LayerInformationFormat.JSON)
+    layers = [json.dumps(layer) for layer in json.loads(told)["Layers"]]
+    plugins = [layer for layer in layers if "plugin" in layer.lower()]
+    for node in model.graph.node:
+        if node.domain == DOMAIN and not any(re.search(rf"\b{node.name}\b", p) for p in plugins):
+            raise BundleError(
+                f"{node.name} did not become a plugin: TensorRT {trt.__version__} took the function instead"
+            )
