@@ -48,12 +48,16 @@ def executor(bundle, backend, beams, slots=4):
     return OnnxExecutor(open_sessions(bundle.config, parts, bundle.weights(), 1, operators), beams, slots)
 
 
-def decoded(made, bundle, sources, **options):
-    """Tokens and score of each source's best answer, all in flight together."""
+def decoded(made, bundle, sources, rules=None, **options):
+    """Hypotheses of each source, all in flight together. rules: the beam rule of each."""
     answers = {}
     lane = Lane(made, lambda request, outcome: answers.__setitem__(id(request), outcome))
     chosen = replace(bundle.options, **options)
-    requests = [Request(source, chosen, lambda _: None) for source in sources]
+    rules = rules or [chosen.beam_rule] * len(sources)
+    requests = [
+        Request(source, replace(chosen, beam_rule=rule), lambda _: None)
+        for source, rule in zip(sources, rules, strict=True)
+    ]
     waiting = list(requests)
     while waiting or lane.active:
         if waiting and lane.free:

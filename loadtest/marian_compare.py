@@ -1,0 +1,175 @@
+"""Convoy beside CTranslate2 on one and the same Marian file, read by each one's own converter.
+
+A model of OPUS-MT's size (6 + 6 layers, 512 wide, swish) with random weights in Marian's own layout; every
+sentence is translated to exactly as many tokens as it has. A run is the whole translation: encoder, decoding
+steps and search. What counts is the ratio; both share the machine and its noise.
+
+    python loadtest/marian_compare.py --threads 1,2
+
+Needs ctranslate2 from PyPI and the extra `torch`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from cpu_compare import ENDINGS, Translate, Work, _row, compare, sources
+from numpy.typing import NDArray
+
+DIM, FFN, HEADS, LAYERS = 512, 2048, 8, 6
+OPTIONS = {
+    "type": "transformer",
+    "dim-emb": DIM,
+    "transformer-dim-ffn": FFN,
+    "transformer-heads": HEADS,
+    "enc-depth": LAYERS,
+    "dec-depth": LAYERS,
+    "transformer-preprocess": "",
+    "transformer-postprocess": "dan",
+    "transformer-postprocess-emb": "d",
+    "transformer-postprocess-top": "",
+    "transformer-ffn-activation": "swish",
+    "transformer-decoder-autoreg": "self-attention",
+    "transformer-guided-alignment-layer": "last",
+    "transformer-no-projection": False,
+    "tied-embeddings-all": True,
+}
+
+
+def write_model(folder: Path, vocab: int) -> None:
+    """model.npz and vocab.yml, as Marian writes them."""
+    g = np.random.default_rng(0)
+    arrays: dict[str, NDArray[Any]] = {}
+
+    def dense(prefix: str, suffix: str, inner: int, outer: int) -> None:
+        arrays[f"{prefix}_W{suffix}"] = (g.standard_normal((inner, outer)) * inner**-0.5).astype(np.float32)
+        arrays[f"{prefix}_b{suffix}"] = np.zeros((1, outer), np.float32)
+
+    def norm(prefix: str) -> None:
+        arrays[f"{prefix}_ln_scale"] = np.ones((1, DIM), np.float32)
+        arrays[f"{prefix}_ln_bias"] = np.zeros((1, DIM), np.float32)
+
+    for side, parts in (("encoder", ("self",)), ("decoder", ("self", "context"))):
+        for i in range(1, LAYERS + 1):
+            for part in parts:
+                for letter in "qkvo":
+                    dense(f"{side}_l{i}_{part}", letter, DIM, DIM)
+                norm(f"{side}_l{i}_{part}_Wo")
+            dense(f"{side}_l{i}_ffn", "1", DIM, FFN)
+            dense(f"{side}_l{i}_ffn", "2", FFN, DIM)
+            norm(f"{side}_l{i}_ffn_ffn")
+    arrays["Wemb"] = (g.standard_normal((vocab, DIM)) * DIM**-0.5).astype(np.float32)
+    arrays["decoder_ff_logit_out_b"] = np.zeros((1, vocab), np.float32)
+    options = yaml.safe_dump({**OPTIONS, "dim-vocabs": [vocab, vocab]}).encode() + b"\0"
+    arrays["special:model.yml"] = np.frombuffer(options, np.int8)
+    np.savez(folder / "model.npz", **arrays)
+    words = ["</s>", "<unk>", *(f"t{i}" for i in range(2, vocab))]
+    (folder / "vocab.yml").write_text("".join(f'"{w}": {i}\n' for i, w in enumerate(words)), "utf-8")
+
+
+def convoy(folder: Path, vocab: int, kernels: str) -> Translate:
+    """Our lane over the bundle of the folder."""
+    from engine.bundle import graph_name, open_bundle
+    from engine.executors.onnx import OnnxExecutor, open_sessions
+    from engine.lane import Lane
+    from engine.native import library
+    from engine.types import Request, Result
+    from export.marian import Settings, convert
+    from export.onnx import graphs
+
+    if not (folder / "bundle").exists():
+        convert(folder, folder / "bundle", Settings(source="en", target="nl"))
+    bundle = open_bundle(folder / "bundle")
+    weights = bundle.weights()
+    made = {name: graph for name, graph in graphs(bundle.config).items() if isinstance(graph, bytes)}
+    lanes: dict[tuple[str, int, int], Lane] = {}
+
+    def translate(work: Work) -> float:
+        key = (work.precision, work.threads, work.beam)
+        if key not in lanes:
+            parts = {p: made[graph_name(p, work.precision, kernels)] for p in ("encoder", "step")}
+            operators = library() if kernels == "native" else None
+            sessions = open_sessions(bundle.config, parts, weights, work.threads, operators)
+            lanes[key] = Lane(OnnxExecutor(sessions, work.beam, 32), lambda request, out: request.reply(out))
+        exact = {"min_length": work.length, "max_length": work.length, "max_length_b": work.length}
+        options = replace(bundle.options, beam_size=work.beam, beam_rule="fairseq", **exact)
+        answers: list[Any] = []
+        requests = [Request([*source, 0], options, answers.append) for source in sources(work, vocab)]
+        began = time.perf_counter()
+        lanes[key].admit(requests)
+        while lanes[key].active:
+            lanes[key].step()
+        taken = time.perf_counter() - began
+        assert all(isinstance(a, Result) and len(a.hypotheses[0].tokens) == work.length for a in answers)
+        return taken
+
+    return translate
+
+
+def ctranslate2(folder: Path, vocab: int) -> Translate:
+    """CTranslate2, after its own Marian converter."""
+    import ctranslate2 as ct2
+    from ctranslate2.converters import MarianConverter
+
+    converter = MarianConverter(str(folder / "model.npz"), [str(folder / "vocab.yml")] * 2)
+    converter.convert(str(folder / "ct2"), force=True)
+    translators: dict[tuple[str, int], Any] = {}
+
+    def translate(work: Work) -> float:
+        key = (work.precision, work.threads)
+        if key not in translators:
+            kind = ENDINGS[work.precision]
+            translators[key] = ct2.Translator(
+                str(folder / "ct2"), device="cpu", compute_type=kind, intra_threads=work.threads
+            )
+        batch = [[f"t{token}" for token in source] for source in sources(work, vocab)]
+        limits = {"min_decoding_length": work.length, "max_decoding_length": work.length}
+        began = time.perf_counter()
+        found = translators[key].translate_batch(batch, beam_size=work.beam, max_batch_size=0, **limits)
+        taken = time.perf_counter() - began
+        assert all(len(f.hypotheses[0]) == work.length for f in found)
+        return taken
+
+    return translate
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--vocab", type=int, default=32_000)
+    parser.add_argument("--threads", default="1,2", help="comma separated")
+    parser.add_argument("--precisions", default="int8,fp32")
+    parser.add_argument("--sentences", default="1,8,32")
+    parser.add_argument("--beams", default="4,1")
+    parser.add_argument("--length", type=int, default=25)
+    parser.add_argument("--runs", type=int, default=5)
+    chosen = parser.parse_args()
+    print(f"{OPTIONS}, {chosen.vocab} symbols, {chosen.length} tokens each way, medians in ms")
+    print("| precision | threads | beam | sentences | CTranslate2 | pure | native | ratio | least, most |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_model(folder, chosen.vocab)
+        contenders = {
+            "ctranslate2": ctranslate2(folder, chosen.vocab),
+            "pure": convoy(folder, chosen.vocab, "pure"),
+            "native": convoy(folder, chosen.vocab, "native"),
+        }
+        for precision in chosen.precisions.split(","):
+            for threads in map(int, chosen.threads.split(",")):
+                for beam in map(int, chosen.beams.split(",")):
+                    for count in map(int, chosen.sentences.split(",")):
+                        work = Work(precision, threads, count, beam, chosen.length)
+                        print(_row(work, compare(contenders, work, chosen.runs)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
