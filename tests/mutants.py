@@ -103,8 +103,8 @@ MUTANTS = [
     Mutant(
         "end-of-sentence earns the reward of a word",
         "engine/penalties.py",
-        "options.word_reward * (length - 1)",
-        "options.word_reward * length",
+        "words = length if options.beam_rule == MARIAN else length - 1",
+        "words = length",
         "tests/test_search.py -k oracle",
     ),
     Mutant(

@@ -115,7 +115,7 @@ def test_forced_tokens_have_the_log_probabilities_of_a_full_pass(name, backend):
         lane.step()
     assert len(found) == 5
     for source, target, result in found.values():
-        full = model(name)(torch.tensor([source]), torch.tensor([[EOS, *target]]))[0]
+        full = model(name)(torch.tensor([source]), torch.tensor([[config.first_token, *target]]))[0]
         want = full.gather(1, torch.tensor([*target, EOS])[:, None])[:, 0]
         (hypothesis,) = result.hypotheses
         assert hypothesis.tokens == target
