@@ -208,6 +208,25 @@ struct AddNorm {
   float eps;
 };
 
+// The kernels of a convolution: [.., heads, K], one for each row, or [heads, K], the same for all.
+struct Taps {
+  Taps(const Tensor& taps, bool softmax)
+      : data(taps.as<float>()), k(taps.last()), heads(static_cast<size_t>(taps.shape[taps.shape.size() - 2])),
+        stride(taps.shape.size() == 2 ? 0 : heads * k), softmax(softmax) {}
+
+  // those of row i; `own` has room for them
+  const float* of(size_t i, std::vector<float>& own) const {
+    const float* given = data + i * stride;
+    if (!softmax) return given;
+    for (size_t h = 0; h < heads; h++) chosen().softmax(given + h * k, k, &own[h * k]);
+    return own.data();
+  }
+
+  const float* data;
+  size_t k, heads, stride;
+  bool softmax;
+};
+
 // One step: x [slots, beams, C], taps [slots, beams, heads, K] or [heads, K] (before their softmax, or after it),
 // ring [slots, K - 1, beams, C], index [slots, beams, K - 1] -> [slots, beams, C]
 struct DynamicConvStep {
@@ -221,22 +240,16 @@ struct DynamicConvStep {
   void run(const Run& run) {
     const Tensor x = run.input(0), taps = run.input(1), ring = run.input(2), index = run.input(3);
     const size_t c = x.last(), m = x.size() / c, k = taps.last();
-    const size_t heads = static_cast<size_t>(taps.shape[taps.shape.size() - 2]);
-    const size_t stride = taps.shape.size() == 2 ? 0 : heads * k;
+    const Taps kernels(taps, softmax);
     const Tensor y = run.output(0, x.shape);
     run.each(m, m * c * k, [&](size_t from, size_t until) {
       std::vector<const float*> rows(k);
-      std::vector<float> own(heads * k);
+      std::vector<float> own(kernels.heads * k);
       for (size_t i = from; i < until; i++) {
         for (size_t j = 0; j + 1 < k; j++)
           rows[j] = ring.as<float>() + static_cast<size_t>(index.as<int64_t>()[i * (k - 1) + j]) * c;
         rows[k - 1] = x.as<float>() + i * c;
-        const float* used = taps.as<float>() + i * stride;
-        if (softmax) {
-          for (size_t h = 0; h < heads; h++) chosen().softmax(used + h * k, k, &own[h * k]);
-          used = own.data();
-        }
-        chosen().taps(rows.data(), used, heads, k, c, y.as<float>() + i * c);
+        chosen().taps(rows.data(), kernels.of(i, own), kernels.heads, k, c, y.as<float>() + i * c);
       }
     });
   }
@@ -257,12 +270,11 @@ struct DynamicConv {
     const Tensor x = run.input(0), taps = run.input(1);
     const size_t c = x.last(), m = x.size() / c, k = taps.last();
     const int64_t time = x.shape[1];
-    const size_t heads = static_cast<size_t>(taps.shape[taps.shape.size() - 2]);
-    const size_t stride = taps.shape.size() == 2 ? 0 : heads * k;
+    const Taps kernels(taps, softmax);
     const Tensor y = run.output(0, x.shape);
     run.each(m, m * c * k, [&](size_t from, size_t until) {
       std::vector<const float*> rows(k);
-      std::vector<float> own(heads * k);
+      std::vector<float> own(kernels.heads * k);
       for (size_t i = from; i < until; i++) {
         const int64_t at = static_cast<int64_t>(i) % time;
         for (size_t j = 0; j < k; j++) {
@@ -270,12 +282,7 @@ struct DynamicConv {
           const bool inside = t >= 0 && t < time;
           rows[j] = inside ? x.as<float>() + (static_cast<int64_t>(i) - at + t) * static_cast<int64_t>(c) : nullptr;
         }
-        const float* used = taps.as<float>() + i * stride;
-        if (softmax) {
-          for (size_t h = 0; h < heads; h++) chosen().softmax(used + h * k, k, &own[h * k]);
-          used = own.data();
-        }
-        chosen().taps(rows.data(), used, heads, k, c, y.as<float>() + i * c);
+        chosen().taps(rows.data(), kernels.of(i, own), kernels.heads, k, c, y.as<float>() + i * c);
       }
     });
   }
