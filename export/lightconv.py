@@ -15,6 +15,10 @@ from engine.config import ModelConfig
 from engine.errors import ConfigError
 from engine.stacks import StackConfig
 from export.maps import (
+    DECODER_WIDTHS,
+    SHARING,
+    SIDES,
+    STACK_FIELDS,
     UNUSUAL,
     Names,
     Options,
@@ -26,27 +30,12 @@ from export.maps import (
     tied_embeddings,
 )
 
-SIDES: Final = ("encoder", "decoder")
-BASE: Final[dict[str, Any]] = {
-    "share_decoder_input_output_embed": False,
-    "share_all_embeddings": False,
-    "no_token_positional_embeddings": False,
-}
-FIELDS: Final = {
-    "encoder_embed_dim": "encoder.embed_dim",
-    "encoder_ffn_embed_dim": "encoder.ffn_dim",
+FIELDS: Final = STACK_FIELDS | {
     "weight_softmax": "encoder.weight_softmax",
-    "max_source_positions": "max_source",
-    "max_target_positions": "max_target",
-    **{f"{side}_layers": f"{side}.layers" for side in SIDES},
-    **{f"{side}_attention_heads": f"{side}.heads" for side in SIDES},
     **{f"{side}_kernel_size_list": f"{side}.kernel_sizes" for side in SIDES},
     **{f"{side}_glu": f"{side}.glu" for side in SIDES},
     **{f"{side}_conv_type": f"{side}.mixer" for side in SIDES},
-    **{f"{side}_normalize_before": f"{side}.normalize_before" for side in SIDES},
-    **{f"{side}_learned_pos": f"{side}.learned_positions" for side in SIDES},
 }
-DECODER_WIDTHS: Final = {"decoder_embed_dim": "decoder.embed_dim", "decoder_ffn_embed_dim": "decoder.ffn_dim"}
 INHERITED: Final = {
     "decoder_embed_dim": "encoder_embed_dim",
     "decoder_ffn_embed_dim": "encoder_ffn_embed_dim",
@@ -68,7 +57,7 @@ NEUTRAL: Final[dict[str, tuple[Any, ...]]] = {
     "activation_fn": (None, "relu"),
     **dict.fromkeys(("layernorm_embedding", "no_scale_embedding", "renorm_padding"), (None, False)),
 }
-OPTIONS: Final = Options(BASE, INHERITED, ARCHITECTURES, NEUTRAL)
+OPTIONS: Final = Options(SHARING, INHERITED, ARCHITECTURES, NEUTRAL)
 NAMES: Final = Names(
     renamed=(
         (re.compile(r"^(encoder\.layers\.\d+\.)layer_norms\.0\."), r"\1layer_norm1."),

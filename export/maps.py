@@ -50,6 +50,25 @@ UNUSUAL: Final[dict[str, tuple[Any, ...]]] = {
     "adaptive_softmax_cutoff": (None,),
 }
 
+SIDES: Final = ("encoder", "decoder")
+# options that stacks of every family have, and where presets hold their values
+SHARING: Final[dict[str, Any]] = {
+    "share_decoder_input_output_embed": False,
+    "share_all_embeddings": False,
+    "no_token_positional_embeddings": False,
+}
+STACK_FIELDS: Final = {
+    "encoder_embed_dim": "encoder.embed_dim",
+    "encoder_ffn_embed_dim": "encoder.ffn_dim",
+    "max_source_positions": "max_source",
+    "max_target_positions": "max_target",
+    **{f"{side}_layers": f"{side}.layers" for side in SIDES},
+    **{f"{side}_attention_heads": f"{side}.heads" for side in SIDES},
+    **{f"{side}_normalize_before": f"{side}.normalize_before" for side in SIDES},
+    **{f"{side}_learned_pos": f"{side}.learned_positions" for side in SIDES},
+}
+DECODER_WIDTHS: Final = {"decoder_embed_dim": "decoder.embed_dim", "decoder_ffn_embed_dim": "decoder.ffn_dim"}
+
 ANY: Final = 4  # tokens: as few as a vocabulary can have
 
 

@@ -12,6 +12,9 @@ from engine.config import ModelConfig
 from engine.errors import ConfigError
 from engine.stacks import ACTIVATIONS, StackConfig
 from export.maps import (
+    DECODER_WIDTHS,
+    SHARING,
+    STACK_FIELDS,
     UNUSUAL,
     Names,
     Options,
@@ -23,28 +26,13 @@ from export.maps import (
     tied_embeddings,
 )
 
-SIDES: Final = ("encoder", "decoder")
-BASE: Final[dict[str, Any]] = {
+BASE: Final[dict[str, Any]] = SHARING | {
     "no_scale_embedding": False,
     "layernorm_embedding": False,
     "no_decoder_final_norm": False,
-    "share_decoder_input_output_embed": False,
-    "share_all_embeddings": False,
-    "no_token_positional_embeddings": False,
-}
-FIELDS: Final = {
-    "encoder_embed_dim": "encoder.embed_dim",
-    "encoder_ffn_embed_dim": "encoder.ffn_dim",
-    "activation_fn": "encoder.activation",
-    "max_source_positions": "max_source",
-    "max_target_positions": "max_target",
-    **{f"{side}_layers": f"{side}.layers" for side in SIDES},
-    **{f"{side}_attention_heads": f"{side}.heads" for side in SIDES},
-    **{f"{side}_normalize_before": f"{side}.normalize_before" for side in SIDES},
-    **{f"{side}_learned_pos": f"{side}.learned_positions" for side in SIDES},
 }
 # decoder_input_dim is not among them: this family's embeddings have the decoder's own width whatever it says
-DECODER_WIDTHS: Final = {"decoder_embed_dim": "decoder.embed_dim", "decoder_ffn_embed_dim": "decoder.ffn_dim"}
+FIELDS: Final = STACK_FIELDS | {"activation_fn": "encoder.activation"}
 INHERITED: Final = {
     "decoder_embed_dim": "encoder_embed_dim",
     "decoder_ffn_embed_dim": "encoder_ffn_embed_dim",

@@ -18,7 +18,7 @@ namespace convoy {
 namespace CONVOY_ISA {
 namespace {
 
-constexpr size_t LANES = 16;  // partial sums; the same on every machine, so that results are
+constexpr size_t LANES = 16;  // partial sums, the same for every instruction set
 constexpr float LOWEST = -std::numeric_limits<float>::infinity();
 
 // Cephes' expf: within 2 units in the last place, exactly 0 below the smallest normal number.
@@ -255,13 +255,9 @@ void glu(const float* x, size_t half, float* y) {
 }
 
 void add_norm(const float* x, const float* residual, const float* gain, const float* bias, float eps, size_t n,
-              float* y, float* sum) {
+              float* y) {
   float parts[LANES] = {}, squares[LANES] = {};
-  if (residual)
-    for (size_t i = 0; i < n; i++) y[i] = x[i] + residual[i];
-  else if (y != x)
-    std::copy(x, x + n, y);
-  if (sum) std::copy(y, y + n, sum);
+  for (size_t j = 0; j < n; j++) y[j] = x[j] + residual[j];
   size_t i = 0;
   for (; i + LANES <= n; i += LANES)
     for (size_t l = 0; l < LANES; l++) parts[l] += y[i + l];

@@ -53,9 +53,9 @@ struct Kernels {
   void (*product)(Quantized x, Weights w, size_t m, size_t k, size_t n, size_t from, size_t until, float* y,
                   size_t ldy, bool relu);
   void (*glu)(const float* x, size_t half, float* y);
-  // y = layer norm of x + residual (residual may be null); sum is written too unless null
+  // y = layer norm of x + residual
   void (*add_norm)(const float* x, const float* residual, const float* gain, const float* bias, float eps,
-                   size_t n, float* y, float* sum);
+                   size_t n, float* y);
   void (*softmax)(const float* x, size_t n, float* y);
   // y [channels] = sum over taps; rows[i] points to the input under tap i; taps [heads, k]
   void (*taps)(const float* const* rows, const float* taps, size_t heads, size_t k, size_t channels, float* y);

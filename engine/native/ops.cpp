@@ -201,7 +201,7 @@ struct AddNorm {
     run.each(m, m * n * 4, [&](size_t from, size_t until) {
       for (size_t i = from; i < until; i++)
         chosen().add_norm(x.as<float>() + i * n, r.as<float>() + i * n, gain.as<float>(), bias.as<float>(), eps, n,
-                          y.as<float>() + i * n, nullptr);
+                          y.as<float>() + i * n);
     });
   }
 
