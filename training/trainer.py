@@ -20,7 +20,7 @@ from tqdm import tqdm
 from engine.models import build as build_model
 from engine.models.adaptive import AdaptiveSoftmax
 from engine.models.lightconv_lm import LightConvLM
-from engine.models.model import Dropout, Model
+from engine.models.model import Dropout, Model, Projected
 from training import data
 from training.loss import adaptive_cross_entropy, linear_cross_entropy
 from training.recipe import Recipe, Train
@@ -159,6 +159,7 @@ class Trainer:
             if isinstance(softmax, AdaptiveSoftmax):
                 loss = adaptive_cross_entropy(softmax, flat, wanted)
                 return loss, loss.detach()
+        assert isinstance(model, Projected)  # a recipe describes one model, never an ensemble
         return linear_cross_entropy(
             flat, *model.output, wanted, smoothing=train.smoothing, pad=model.config.pad
         )

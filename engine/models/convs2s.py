@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from engine.config import ModelConfig
 from engine.models.layers import Positions, neighbours
-from engine.models.model import Dropout, Model, Past, Step
+from engine.models.model import Dropout, Past, Projected, Step
 from engine.specs import SOURCE, MemorySpec, StateSpec
 from engine.stacks import ConvStack
 
@@ -184,7 +184,7 @@ class Decoder(Side):
         return features, total * (1.0 / len(self.residuals))
 
 
-class ConvS2S(Model):
+class ConvS2S(Projected):
     """The model. A decoder layer of kernel width K remembers its last K - 1 inputs; of width 1, none."""
 
     def __init__(self, config: ModelConfig, dropout: Dropout | None = None) -> None:

@@ -60,10 +60,6 @@ class Ensemble(Model):
     def feature_dim(self) -> int:
         return sum(member.feature_dim for _, member in self._each())
 
-    @property
-    def output(self) -> tuple[Tensor, Tensor | None]:
-        raise NotImplementedError("an ensemble has an output projection for each member")
-
     def initialise(self, seed: int) -> None:
         """Random weights, of each member by a seed of its own."""
         for i, member in self._each():

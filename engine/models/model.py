@@ -98,26 +98,12 @@ class Model(nn.Module, ABC):
 
     @property
     @abstractmethod
-    def output(self) -> tuple[Tensor, Tensor | None]:
-        """Weight [target_vocab, dim] and bias [target_vocab], if any, of the output projection."""
-
-    @property
     def feature_dim(self) -> int:
         """Width of the features."""
-        return self.output[0].shape[1]
 
-    def project(self, features: Tensor) -> Tensor:
-        """Logits [..., target_vocab] of features [..., dim]."""
-        return F.linear(features, *self.output)
-
+    @abstractmethod
     def log_probs(self, features: Tensor, temperature: Tensor | None = None) -> Tensor:
         """Log-probabilities [..., target_vocab] of features [..., dim]; temperature: [slots], of a step's."""
-        if temperature is None:
-            return F.log_softmax(self.project(features), dim=-1)
-        weight, bias = self.output
-        heat = temperature[:, None, None]
-        logits = F.linear(features / heat, weight)  # features are smaller than the logits that they make
-        return F.log_softmax(logits if bias is None else logits + bias / heat, dim=-1)
 
     def forward(self, source: Tensor, previous: Tensor) -> Tensor:
         """Teacher-forced log-probabilities [batch, target, vocab]; both inputs int, padded right with pad."""
@@ -148,3 +134,28 @@ class Model(nn.Module, ABC):
                 module.weight[self.config.pad].zero_()
         elif isinstance(module, Positions) and isinstance(module.weight, nn.Parameter):
             nn.init.normal_(module.weight, std=module.weight.shape[1] ** -0.5)
+
+
+class Projected(Model):
+    """A model whose features become logits by one projection."""
+
+    @property
+    @abstractmethod
+    def output(self) -> tuple[Tensor, Tensor | None]:
+        """Weight [target_vocab, dim] and bias [target_vocab], if any, of the output projection."""
+
+    @property
+    def feature_dim(self) -> int:
+        return self.output[0].shape[1]
+
+    def project(self, features: Tensor) -> Tensor:
+        """Logits [..., target_vocab] of features [..., dim]."""
+        return F.linear(features, *self.output)
+
+    def log_probs(self, features: Tensor, temperature: Tensor | None = None) -> Tensor:
+        if temperature is None:
+            return F.log_softmax(self.project(features), dim=-1)
+        weight, bias = self.output
+        heat = temperature[:, None, None]
+        logits = F.linear(features / heat, weight)  # features are smaller than the logits that they make
+        return F.log_softmax(logits if bias is None else logits + bias / heat, dim=-1)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from engine.config import ModelConfig
 from engine.models.layers import Attention, Timing
-from engine.models.model import Dropout, Model, Past, Step
+from engine.models.model import Dropout, Past, Projected, Step
 from engine.models.separable import Block, ConvStep, Kernel, SuperSeparable
 from engine.models.transformer import SelfAttention
 from engine.specs import SOURCE, MemorySpec, StateSpec
@@ -228,7 +228,7 @@ class Decoder(nn.Module):
         )
 
 
-class SliceNet(Model):
+class SliceNet(Projected):
     """The model. Without attention its decoder is a language model, and there is no encoder."""
 
     def __init__(self, config: ModelConfig, dropout: Dropout | None = None) -> None:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from engine.config import ModelConfig
 from engine.models.layers import Attention, Positions, activation
-from engine.models.model import Dropout, Model, Past, Step
+from engine.models.model import Dropout, Past, Projected, Step
 from engine.specs import SOURCE, MemorySpec, StateSpec
 from engine.stacks import StackConfig
 
@@ -262,7 +262,7 @@ class Decoder(nn.Module):
         return weight, getattr(self, "output_bias", None)
 
 
-class Stacked(Model):
+class Stacked(Projected):
     """What models with a residual decoder share, whether or not they have an encoder."""
 
     decoder: Decoder
