@@ -13,15 +13,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from safetensors import safe_open
-
 from engine.answer import answer, live
-from engine.bundle import MANIFEST, PRECISIONS, WEIGHTS, Bundle, open_bundle
+from engine.bundle import PRECISIONS, open_bundle
 from engine.chain import Step, stream_through
 from engine.compose import Alignment, TextResult, slowest
-from engine.directions import AT, Directions, asked, directions_of, name_of, toward
+from engine.directions import AT, asked, directions_of, name_of, toward
 from engine.drafts import Partial
-from engine.engine import Engine, EngineSettings, Observer, Stats
+from engine.engine import Engine, Observer, Stats
 from engine.errors import (
     BundleError,
     Cancelled,
@@ -37,12 +35,12 @@ from engine.errors import (
     UnknownModel,
     WouldBeLate,
 )
-from engine.executors import BACKENDS, Placement, open_executors
-from engine.plan import TextModel, TextOptions
+from engine.executors import BACKENDS
+from engine.loading import LoadedModel, ModelInfo, ServiceSettings, bundle_paths, open_model
+from engine.plan import TextOptions
 from engine.score import TextScore, perplexity, score, score_many
 from engine.text.detect import detect
 from engine.text.protect import Kept, Marked
-from engine.text.tokenizer import open_tokenizer
 from engine.trust import Coverage, Repetition
 from engine.types import DecodeOptions, Limits, Timings
 
@@ -93,55 +91,6 @@ CANARY_TOKENS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
-class ServiceSettings:
-    """How every model is run.
-
-    lanes: (beams, slots) of each. threads: of each ONNX session; None takes the pool of `share_threads`.
-    queue_tokens, encode_tokens: see EngineSettings. beam_size: overrides the models' default. verify: compare
-    the hashes of every bundle's files. languages: when given, load only the models whose languages are all
-    among these codes.
-    """
-
-    backend: str = "onnx"
-    device: str = "cpu"
-    precision: str = "fp32"
-    threads: int | None = 1
-    lanes: tuple[tuple[int, int], ...] = ((1, 32), (5, 32), (16, 8))
-    queue_tokens: int = 65_536
-    encode_tokens: int = 2_048
-    beam_size: int | None = None
-    verify: bool = True
-    languages: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class ModelInfo:
-    """What a loaded model is. `options` are its decoding defaults. placeholders: phrases of one sentence that
-    it can keep. load_seconds: what opening it took. device: where it runs. sources, targets: all languages of
-    a model, `source` and `target` first."""
-
-    name: str
-    task: str
-    source: str
-    target: str
-    architecture: str
-    parameters: int
-    limits: Limits
-    precision: str
-    backend: str
-    options: DecodeOptions
-    placeholders: int = 0
-    load_seconds: float = 0.0
-    device: str = "cpu"
-    sources: tuple[str, ...] = ()
-    targets: tuple[str, ...] = ()
-
-    @property
-    def directions(self) -> Directions:
-        return Directions(self.sources or (self.source,), self.targets or (self.target,))
-
-
-@dataclass(frozen=True, slots=True)
 class Language:
     """A language that texts may be translated from or, with no targets, only into. targets: those of one
     model first. pivots: the targets that take two models, each with the language between."""
@@ -159,16 +108,6 @@ class Memory:
     total: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Model:
-    """again: opens the same bundle anew, from its files as they are then."""
-
-    info: ModelInfo
-    text: TextModel
-    engine: Engine
-    again: Callable[[], _Model]
-
-
 def share_threads(threads: int) -> None:
     """One pool for all ONNX sessions of services with threads=None; once per process, before the first."""
     from engine.executors.onnx import share_threads as share
@@ -179,7 +118,7 @@ def share_threads(threads: int) -> None:
 class Service:
     """Loaded models by name, each behind its own engine. Methods may be called from any thread."""
 
-    def __init__(self, models: Sequence[_Model]) -> None:
+    def __init__(self, models: Sequence[LoadedModel]) -> None:
         self._models = {model.info.name: model for model in models}
         self._users = Counter[Engine]()  # calls under way
         self._change = threading.Condition()  # guards both
@@ -197,9 +136,7 @@ class Service:
         Raises BundleError or ConfigError that names the remedy; then nothing was started.
         """
         settings = settings or ServiceSettings()
-        bundles = [
-            open_bundle(p, verify=settings.verify) for path in paths for p in _bundle_paths(Path(path))
-        ]
+        bundles = [open_bundle(p, verify=settings.verify) for path in paths for p in bundle_paths(Path(path))]
         if wanted := set(settings.languages):
             bundles = [bundle for bundle in bundles if not directions_of(bundle).within(wanted).empty]
             if not bundles:
@@ -212,7 +149,7 @@ class Service:
                 both = f"{paths_of[bundle.name]} and {bundle.path}"
                 raise BundleError(f"two bundles have the name {bundle.name!r}: {both}; leave one out")
             paths_of[bundle.name] = bundle.path
-        return cls([_open(b, settings, observe(b.name) if observe else None) for b in bundles])
+        return cls([open_model(b, settings, observe(b.name) if observe else None) for b in bundles])
 
     def start(self) -> None:
         for model in self._models.values():
@@ -385,7 +322,7 @@ class Service:
         """Whether every engine's thread runs and takes requests."""
         return all(model.engine.healthy for model in self._models.values())
 
-    def _model(self, name: str) -> _Model:
+    def _model(self, name: str) -> LoadedModel:
         if name in self._models:
             return self._models[name]
         base, at, languages = name.rpartition(AT)
@@ -396,7 +333,7 @@ class Service:
         one = replace(model.info, name=name, source=source, target=target, sources=(), targets=())
         return replace(model, info=one, text=toward(model.text, source, target))
 
-    def _chain(self, name: str) -> list[_Model]:
+    def _chain(self, name: str) -> list[LoadedModel]:
         """The model of a name, or the two of a name like "de-en+en-fr"."""
         first, then, last = (name, "", "") if name in self._models else name.partition(THEN)
         found = [self._model(one) for one in ([first, last] if then else [first])]
@@ -453,77 +390,7 @@ def _wanted(task: str, source: str | None, target: str | None) -> str:
     return f"{task} from {source or 'any language'} to {target or 'any language'}"
 
 
-def _bundle_paths(path: Path) -> list[Path]:
-    """The path itself when it is a bundle, else the bundles in it."""
-    if (path / MANIFEST).exists() or not path.is_dir():
-        return [path]
-    found = sorted(entry.parent for entry in path.glob(f"*/{MANIFEST}"))
-    if not found:
-        raise BundleError(f"{path}: neither a bundle nor a folder of bundles (no {MANIFEST} in it)")
-    return found
-
-
 def _memory(device: str) -> Memory:
     from engine.executors.torch import memory_of
 
     return Memory(*memory_of(device))
-
-
-def _open(bundle: Bundle, settings: ServiceSettings, observer: Observer | None) -> _Model:
-    began = time.monotonic()
-    place = Placement(settings.backend, settings.device, settings.precision, settings.threads, settings.lanes)
-    executors = open_executors(bundle, place)
-    limits = EngineSettings(settings.queue_tokens, settings.encode_tokens, f"engine {bundle.name}")
-    engine = Engine(executors, limits, observer)
-    options = bundle.options
-    if settings.beam_size is not None:
-        options = replace(options, beam_size=settings.beam_size)
-    try:
-        options.check(engine.limits)
-    except InvalidRequest as error:
-        raise ConfigError(
-            f"{bundle.path}: its decoding defaults don't fit: {error}; change the lanes"
-        ) from error
-    tokenizer = open_tokenizer(bundle)
-    spoken = directions_of(bundle)
-    if settings.languages:
-        spoken = spoken.within(settings.languages)
-    info = ModelInfo(
-        name=bundle.name,
-        task=bundle.task,
-        source=spoken.sources[0],
-        target=spoken.targets[0],
-        architecture=bundle.config.architecture,
-        parameters=_parameters(bundle.file(WEIGHTS)),
-        limits=engine.limits,
-        precision=settings.precision,
-        backend=settings.backend,
-        options=options,
-        placeholders=len(tokenizer.placeholders),
-        load_seconds=time.monotonic() - began,
-        device=settings.device,
-        sources=spoken.sources,
-        targets=spoken.targets,
-    )
-    text = TextModel(
-        task=bundle.task,
-        source=bundle.source,
-        target=bundle.target,
-        tokenizer=tokenizer,
-        defaults=options,
-        limits=engine.limits,
-        eos=engine.eos,
-        name=bundle.name,
-    )
-    text = toward(text, info.source, info.target)
-
-    def again() -> _Model:
-        return _open(open_bundle(bundle.path, verify=settings.verify), settings, observer)
-
-    return _Model(info, text, engine, again)
-
-
-def _parameters(path: Path) -> int:
-    """Numbers in a safetensors file; only its header is read."""
-    with safe_open(path, framework="np") as weights:
-        return sum(math.prod(weights.get_slice(name).get_shape()) for name in weights.keys())  # noqa: SIM118

@@ -52,6 +52,7 @@ ORDER = (
     "engine.chain",
     "engine.answer",
     "engine.score",
+    "engine.loading",
     "engine.api",
 )
 TORCH_SIDE = ("engine.kernels", "engine.models")  # importing them imports torch
