@@ -19,12 +19,16 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from engine.config import ModelConfig
+    from engine.types import DecodeOptions
 
 Array = NDArray[np.float32]
 ENDINGS = {"int8": "int8", "fp32": "float32"}  # our names of precisions, and CTranslate2's
@@ -58,17 +62,12 @@ class Work:
 Translate = Callable[[Work], float]  # seconds of one run
 
 
-def convoy(size: Size, folder: Path, kernels: str) -> Translate:
+def convoy(size: Size, kernels: str) -> Translate:
     """Our engine's lane over the graphs that a bundle of this size would hold."""
-    from engine.bundle import graph_name
     from engine.config import ModelConfig
-    from engine.executors.onnx import OnnxExecutor, open_sessions
-    from engine.lane import Lane
     from engine.models import build
-    from engine.native import library
     from engine.stacks import StackConfig
-    from engine.types import DecodeOptions, Request, Result
-    from export.onnx import graphs
+    from engine.types import DecodeOptions
 
     widths = (3, 7, 15, 31, 31, 31, 31)
     stacks = (StackConfig(size.dim, size.dim, size.ffn, size.heads, widths[:layers]) for layers in (7, 6))
@@ -78,6 +77,21 @@ def convoy(size: Size, folder: Path, kernels: str) -> Translate:
     model = build(config)
     model.initialise(1)
     weights = {name: p.detach().numpy() for name, p in model.named_parameters()}
+    return lanes_of(config, weights, DecodeOptions(), kernels, size.vocab)
+
+
+def lanes_of(
+    config: ModelConfig, weights: dict[str, Array], options: DecodeOptions, kernels: str, vocab: int
+) -> Translate:
+    """A lane of ours for each kind of work. options: of which beam and lengths are the work's. vocab: tokens
+    that sources are drawn from."""
+    from engine.bundle import graph_name
+    from engine.executors.onnx import OnnxExecutor, open_sessions
+    from engine.lane import Lane
+    from engine.native import library
+    from engine.types import Request, Result
+    from export.onnx import graphs
+
     made = {name: graph for name, graph in graphs(config).items() if isinstance(graph, bytes)}
     lanes: dict[tuple[str, int, int], Lane] = {}
 
@@ -88,11 +102,11 @@ def convoy(size: Size, folder: Path, kernels: str) -> Translate:
             operators = library() if kernels == "native" else None
             sessions = open_sessions(config, parts, weights, work.threads, operators)
             lanes[key] = Lane(OnnxExecutor(sessions, work.beam, 32), lambda request, out: request.reply(out))
-        options = DecodeOptions(beam_size=work.beam, min_length=work.length, max_length=work.length)
+        exact = {"min_length": work.length, "max_length": work.length, "max_length_b": work.length}
+        wanted = replace(options, beam_size=work.beam, **exact)
         answers: list[Any] = []
-        requests = [
-            Request([*source, config.eos], options, answers.append) for source in sources(work, size.vocab)
-        ]
+        batch = sources(work, vocab)
+        requests = [Request([*source, config.eos], wanted, answers.append) for source in batch]
         began = time.perf_counter()
         lanes[key].admit(requests)
         while lanes[key].active:
@@ -106,7 +120,6 @@ def convoy(size: Size, folder: Path, kernels: str) -> Translate:
 
 def ctranslate2(size: Size, folder: Path) -> Translate:
     """The peer, as its own converter would write a Transformer of these widths."""
-    import ctranslate2 as ct2
     from ctranslate2.specs import transformer_spec
 
     g = np.random.default_rng(0)
@@ -144,6 +157,13 @@ def ctranslate2(size: Size, folder: Path) -> Translate:
     spec.validate()
     spec.optimize(quantization=None)
     spec.save(str(folder))
+    return translators_of(folder, size.vocab)
+
+
+def translators_of(folder: Path, vocab: int) -> Translate:
+    """A translator of CTranslate2 for each kind of work, over the model of the folder."""
+    import ctranslate2 as ct2
+
     translators: dict[tuple[str, int], Any] = {}
 
     def translate(work: Work) -> float:
@@ -153,7 +173,7 @@ def ctranslate2(size: Size, folder: Path) -> Translate:
             translators[key] = ct2.Translator(
                 str(folder), device="cpu", compute_type=kind, inter_threads=1, intra_threads=work.threads
             )
-        batch = [[f"t{token}" for token in source] for source in sources(work, size.vocab)]
+        batch = [[f"t{token}" for token in source] for source in sources(work, vocab)]
         limits = {"min_decoding_length": work.length, "max_decoding_length": work.length}
         began = time.perf_counter()
         found = translators[key].translate_batch(batch, beam_size=work.beam, max_batch_size=0, **limits)
@@ -205,8 +225,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         contenders = {
             "ctranslate2": ctranslate2(size, Path(folder)),
-            "pure": convoy(size, Path(folder), "pure"),
-            "native": convoy(size, Path(folder), "native"),
+            "pure": convoy(size, "pure"),
+            "native": convoy(size, "native"),
         }
         for precision in chosen.precisions.split(","):
             for threads in map(int, chosen.threads.split(",")):
@@ -215,7 +235,7 @@ def main() -> None:
                         work = Work(precision, threads, count, beam, chosen.length)
                         taken = compare(contenders, work, chosen.runs)
                         rows.append({"work": [precision, threads, beam, count], "seconds": taken})
-                        print(_row(work, taken), flush=True)
+                        print(row(work, taken), flush=True)
     if chosen.check:
         _check(rows, json.loads(chosen.check.read_text(encoding="utf-8"))["rows"])
     if chosen.json:
@@ -243,7 +263,7 @@ def _best(row: dict[str, Any]) -> float:
     return min(seconds["ctranslate2"]) / min(seconds["native"])
 
 
-def _row(work: Work, taken: dict[str, list[float]]) -> str:
+def row(work: Work, taken: dict[str, list[float]]) -> str:
     peer, pure, native = (statistics.median(taken[name]) for name in ("ctranslate2", "pure", "native"))
     each = [a / b for a, b in zip(taken["ctranslate2"], taken["native"], strict=True)]
     cells = [

@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import yaml
-from cpu_compare import ENDINGS, Translate, Work, _row, compare, sources
+from cpu_compare import Translate, Work, compare, lanes_of, row, translators_of
 from numpy.typing import NDArray
 
 DIM, FFN, HEADS, LAYERS = 512, 2048, 8, 6
@@ -76,68 +75,23 @@ def write_model(folder: Path, vocab: int) -> None:
 
 def convoy(folder: Path, vocab: int, kernels: str) -> Translate:
     """Our lane over the bundle of the folder."""
-    from engine.bundle import graph_name, open_bundle
-    from engine.executors.onnx import OnnxExecutor, open_sessions
-    from engine.lane import Lane
-    from engine.native import library
-    from engine.types import Request, Result
+    from engine.bundle import open_bundle
     from export.marian import Settings, convert
-    from export.onnx import graphs
 
     if not (folder / "bundle").exists():
         convert(folder, folder / "bundle", Settings(source="en", target="nl"))
     bundle = open_bundle(folder / "bundle")
-    weights = bundle.weights()
-    made = {name: graph for name, graph in graphs(bundle.config).items() if isinstance(graph, bytes)}
-    lanes: dict[tuple[str, int, int], Lane] = {}
-
-    def translate(work: Work) -> float:
-        key = (work.precision, work.threads, work.beam)
-        if key not in lanes:
-            parts = {p: made[graph_name(p, work.precision, kernels)] for p in ("encoder", "step")}
-            operators = library() if kernels == "native" else None
-            sessions = open_sessions(bundle.config, parts, weights, work.threads, operators)
-            lanes[key] = Lane(OnnxExecutor(sessions, work.beam, 32), lambda request, out: request.reply(out))
-        exact = {"min_length": work.length, "max_length": work.length, "max_length_b": work.length}
-        options = replace(bundle.options, beam_size=work.beam, beam_rule="fairseq", **exact)
-        answers: list[Any] = []
-        requests = [Request([*source, 0], options, answers.append) for source in sources(work, vocab)]
-        began = time.perf_counter()
-        lanes[key].admit(requests)
-        while lanes[key].active:
-            lanes[key].step()
-        taken = time.perf_counter() - began
-        assert all(isinstance(a, Result) and len(a.hypotheses[0].tokens) == work.length for a in answers)
-        return taken
-
-    return translate
+    options = replace(bundle.options, beam_rule="fairseq")
+    return lanes_of(bundle.config, bundle.weights(), options, kernels, vocab)
 
 
 def ctranslate2(folder: Path, vocab: int) -> Translate:
     """CTranslate2, after its own Marian converter."""
-    import ctranslate2 as ct2
     from ctranslate2.converters import MarianConverter
 
     converter = MarianConverter(str(folder / "model.npz"), [str(folder / "vocab.yml")] * 2)
     converter.convert(str(folder / "ct2"), force=True)
-    translators: dict[tuple[str, int], Any] = {}
-
-    def translate(work: Work) -> float:
-        key = (work.precision, work.threads)
-        if key not in translators:
-            kind = ENDINGS[work.precision]
-            translators[key] = ct2.Translator(
-                str(folder / "ct2"), device="cpu", compute_type=kind, intra_threads=work.threads
-            )
-        batch = [[f"t{token}" for token in source] for source in sources(work, vocab)]
-        limits = {"min_decoding_length": work.length, "max_decoding_length": work.length}
-        began = time.perf_counter()
-        found = translators[key].translate_batch(batch, beam_size=work.beam, max_batch_size=0, **limits)
-        taken = time.perf_counter() - began
-        assert all(len(f.hypotheses[0]) == work.length for f in found)
-        return taken
-
-    return translate
+    return translators_of(folder / "ct2", vocab)
 
 
 def main() -> None:
@@ -168,7 +122,7 @@ def main() -> None:
                 for beam in map(int, chosen.beams.split(",")):
                     for count in map(int, chosen.sentences.split(",")):
                         work = Work(precision, threads, count, beam, chosen.length)
-                        print(_row(work, compare(contenders, work, chosen.runs)), flush=True)
+                        print(row(work, compare(contenders, work, chosen.runs)), flush=True)
 
 
 if __name__ == "__main__":
