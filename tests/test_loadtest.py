@@ -12,13 +12,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import sentencepiece
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.api import ConfigError, Service, TextOptions
+from engine.bundle import Description, write_bundle
+from engine.config import ModelConfig
+from engine.models import build
+from engine.stacks import StackConfig
+from export.onnx import graphs
 from loadtest.openloop import Answer, arrivals, percentile, run, summarised, translate
 from loadtest.plot import svg
 from loadtest.texts import sentences
-from tests.served import server
+from tests.served import VOCABULARY, bundles, server
 
 ROOT = Path(__file__).parents[1]
 DE_EN = {"source": "de", "target": "en"}
@@ -131,3 +139,62 @@ def test_every_kind_of_locust_user_gets_its_answers():
     found = {row["name"]: row for row in json.loads(done.stdout)}
     assert set(found) == {"translate", "summarize", "batch of 32", "stream", "first words"}
     assert all(row["num_requests"] > 0 and row["num_failures"] == 0 for row in found.values())
+
+
+def transformer_bundle(path):
+    """Random weights, wide enough to tell tokens apart, and the toy models' vocabulary."""
+    stack = StackConfig(32, 32, 48, 4, (0, 0), mixer="attention", glu=False)
+    tables = {"share_embeddings": True, "share_output": True, "max_source": 256, "max_target": 128}
+    config = ModelConfig("transformer", VOCABULARY, VOCABULARY, stack, stack, **tables)
+    model = build(config)
+    model.initialise(seed=3)
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.2)
+    return write_bundle(
+        path,
+        Description(
+            "de-en",
+            "translate",
+            "de",
+            "en",
+            config,
+            {"kind": "sentencepiece", "model": "vocabulary.model"},
+            {},
+        ),
+        {key: p.detach().numpy() for key, p in model.named_parameters()},
+        {"vocabulary.model": bundles().parent / "vocabulary.model", **graphs(config)},
+        half=False,
+    )
+
+
+def test_the_peer_answers_with_our_weights_as_we_do(tmp_path):
+    ctranslate2 = pytest.importorskip("ctranslate2")
+    from loadtest.compare.transformer import convert
+
+    bundle = transformer_bundle(tmp_path / "de-en")
+    convert(bundle.path, tmp_path / "peer")
+    peer = ctranslate2.Translator(str(tmp_path / "peer"), device="cpu", compute_type="float32")
+    pieces = sentencepiece.SentencePieceProcessor(str(tmp_path / "peer" / "vocabulary.model"))
+    texts = list(islice(sentences(5), 6))
+    found = peer.translate_batch(
+        pieces.encode(texts, out_type=str), beam_size=1, max_decoding_length=12, return_scores=True
+    )
+    service = Service.open([bundle.path])
+    service.start()
+    try:
+        options = TextOptions(decode={"beam_size": 1, "max_length": 12})
+        ours = list(service.run_many("de-en", texts, options))
+    finally:
+        service.stop()
+    assert [pieces.decode(r.hypotheses[0]) for r in found] == [r.text for r in ours]
+
+
+def test_a_peer_of_another_architecture_is_refused(tmp_path):
+    pytest.importorskip("ctranslate2")
+    from loadtest.compare.transformer import convert
+
+    with pytest.raises(ConfigError, match="no post-norm Transformer"):
+        convert(ROOT / "models" / "tatoeba-de-en", tmp_path / "peer")
+    assert not (tmp_path / "peer").exists()

@@ -1,11 +1,11 @@
 """Convoy and CTranslate2 behind a window batcher, side by side, in one run and on one machine.
 
-    python -m loadtest.compare --bundle models/tatoeba-de-en --seconds 20 --out runs/compare
+    convoy train loadtest/compare/tatoeba-de-en-transformer.toml --corpora CORPORA --out runs/peer
+    python -m loadtest.compare --bundle models/tatoeba-de-en --peer runs/peer --seconds 20 --out runs/compare
 
-The peer gets the best of its windows and batches, chosen on other traffic. Then both get the same sentences
-at the same moments, at shares of the peer's peak. Every answer of both has the same number of tokens, as the
-peer's weights are random: that is the case which suits a window batcher best, as no answer of a batch waits
-for a longer one.
+The peer is a Transformer of the same widths, layers and heads, trained on the same data. It gets the best of
+its windows and batches, chosen on other traffic. Then both get the same sentences at the same moments, at
+shares of the peer's peak.
 """
 
 from __future__ import annotations
@@ -89,20 +89,23 @@ def peer(given: argparse.Namespace, model: Path, window: float, batch: int) -> A
     return serving([*command, "--log-level", "error"], port, variables)
 
 
+def asked(given: argparse.Namespace) -> dict[str, Any]:
+    values: dict[str, Any] = {"source": "de", "target": "en", "beam_size": given.beams}
+    if given.tokens:
+        values |= {"min_length": given.tokens, "max_length": given.tokens}
+    return values
+
+
 def offer(given: argparse.Namespace, url: str, rate: float, seconds: float, seed: int) -> Summary:
     """The same sentences at the same moments for whoever is asked."""
-    values = {"source": "de", "target": "en"}
-    values |= {"beam_size": given.beams, "min_length": given.tokens, "max_length": given.tokens}
     texts = sentences(seed, given.texts)
     times = arrivals(rate, seconds, seed)
-    return summarised(asyncio.run(run(url, translate(values, stream=False), texts, times)), rate)
+    return summarised(asyncio.run(run(url, translate(asked(given), stream=False), texts, times)), rate)
 
 
 def peak(given: argparse.Namespace, url: str, seconds: float, seed: int) -> float:
     """Answers a second when ENOUGH requests are always under way."""
-    values = {"source": "de", "target": "en"}
-    values |= {"beam_size": given.beams, "min_length": given.tokens, "max_length": given.tokens}
-    texts, ask = sentences(seed, given.texts), translate(values, stream=False)
+    texts, ask = sentences(seed, given.texts), translate(asked(given), stream=False)
 
     async def all_of_them() -> float:
         done, began = 0, time.perf_counter()
@@ -142,7 +145,8 @@ def free_port() -> int:
 
 def compared(given: argparse.Namespace) -> dict[str, Any]:
     model = given.out / "transformer"
-    record: dict[str, Any] = {"peer_parameters": transformer.write(given.bundle, model)}
+    transformer.convert(given.peer, model)
+    record: dict[str, Any] = {}
     window, batch, record["tuning"] = tuned(given, model)
     record |= {"window": window, "batch": batch, "loads": []}
     with peer(given, model, window, batch) as url:
@@ -165,10 +169,11 @@ def compared(given: argparse.Namespace) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m loadtest.compare")
     parser.add_argument("--bundle", type=Path, default=Path("models/tatoeba-de-en"))
+    parser.add_argument("--peer", type=Path, required=True, help="a bundle of a Transformer, see above")
     parser.add_argument("--precision", choices=("fp32", "int8"), default="fp32")
     parser.add_argument("--threads", type=int, default=1, help="of either engine")
     parser.add_argument("--beams", type=int, default=5)
-    parser.add_argument("--tokens", type=int, default=24, help="of every answer")
+    parser.add_argument("--tokens", type=int, default=0, help="of every answer; 0: as many as it takes")
     parser.add_argument("--seconds", type=float, default=30.0, help="of each load")
     parser.add_argument("--tune-seconds", type=float, default=15.0, help="of each window and batch")
     parser.add_argument("--texts", type=Path, help="a file of one sentence a line; else made up")

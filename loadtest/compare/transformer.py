@@ -1,11 +1,7 @@
-"""A Transformer for CTranslate2 of the same size as a Convoy bundle, with the bundle's vocabulary.
-
-Its weights are random: it costs what a trained one costs for answers of the same length, and says nothing.
-"""
+"""A trained Transformer bundle of Convoy's as a CTranslate2 model: the same weights in the peer's hands."""
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any, Final
@@ -13,63 +9,106 @@ from typing import Any, Final
 import numpy as np
 import sentencepiece
 from ctranslate2.specs import TransformerSpec
+from numpy.typing import NDArray
 
-POSITIONS: Final = 1024
+from engine.api import ConfigError
+from engine.bundle import open_bundle
+from engine.config import ModelConfig
+from engine.stacks import StackConfig
+from engine.tables import sinusoids
+
+Array = NDArray[np.float32]
+VOCABULARY: Final = "vocabulary.model"
 
 
-def write(bundle: Path, out: Path, seed: int = 0) -> int:
-    """Writes a model of the bundle's widths, layers and heads; returns its number of parameters."""
-    config = json.loads((bundle / "config.json").read_text("utf-8"))["model"]
-    wide, inner = config["encoder"]["embed_dim"], config["encoder"]["ffn_dim"]
-    layers = len(config["encoder"]["kernel_sizes"]), len(config["decoder"]["kernel_sizes"])
-    pieces = sentencepiece.SentencePieceProcessor(str(bundle / "vocabulary.model"))
+def convert(bundle: Path, out: Path) -> None:
+    """Writes a model for CTranslate2 into `out`, replacing it. Raises ConfigError for a bundle that is no
+    plain post-norm Transformer."""
+    opened = open_bundle(bundle)
+    config = opened.config
+    encoder, decoder = _sides(config, bundle)
+    weights = Weights(dict(opened.weights()))
+    pieces = sentencepiece.SentencePieceProcessor(str(opened.file(VOCABULARY)))
     tokens = [pieces.id_to_piece(i) for i in range(pieces.get_piece_size())]
-    spec = TransformerSpec.from_config(layers, config["encoder"]["heads"], pre_norm=False)
-    rng = np.random.default_rng(seed)
-    _fill(spec, rng, wide, inner, len(tokens))
+    spec = TransformerSpec.from_config((encoder.layers, decoder.layers), encoder.heads, pre_norm=False)
+    _fill(spec, weights, config)
+    spec.config.decoder_start_token = tokens[config.first_token]
+    spec.config.add_source_eos = True
+    spec.config.eos_token, spec.config.unk_token = tokens[config.eos], tokens[pieces.unk_id()]
     spec.register_source_vocabulary(tokens)
     spec.register_target_vocabulary(tokens)
     spec.validate()
-    count = sum(int(np.prod(value.shape)) for value in spec.variables().values() if hasattr(value, "shape"))
     spec.optimize(quantization=None)
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     spec.save(str(out))
-    shutil.copy(bundle / "vocabulary.model", out / "vocabulary.model")
-    return count
+    shutil.copy(opened.file(VOCABULARY), out / VOCABULARY)
 
 
-def _fill(spec: Any, rng: np.random.Generator, wide: int, inner: int, vocabulary: int) -> None:
-    def linear(part: Any, outputs: int, inputs: int) -> None:
-        part.weight = (rng.standard_normal((outputs, inputs)) / np.sqrt(inputs)).astype(np.float32)
-        part.bias = np.zeros(outputs, np.float32)
+class Weights:
+    """Tensors of a bundle by parts of their names."""
 
-    def norm(part: Any) -> None:
-        part.gamma, part.beta = np.ones(wide, np.float32), np.zeros(wide, np.float32)
+    def __init__(self, tensors: dict[str, Array]) -> None:
+        self.tensors = tensors
 
-    def attention(part: Any, *widths: int) -> None:
-        for one, width in zip(part.linear, widths, strict=True):
-            linear(one, width, wide)
-        norm(part.layer_norm)
+    def linear(self, part: Any, *names: str) -> None:
+        """One projection, or several side by side."""
+        part.weight = np.concatenate([self.tensors[f"{name}.weight"] for name in names])
+        part.bias = np.concatenate([self.tensors[f"{name}.bias"] for name in names])
 
-    def feed(part: Any) -> None:
-        linear(part.linear_0, inner, wide)
-        linear(part.linear_1, wide, inner)
-        norm(part.layer_norm)
+    def norm(self, part: Any, name: str) -> None:
+        part.gamma, part.beta = self.tensors[f"{name}.weight"], self.tensors[f"{name}.bias"]
 
-    embeddings = (rng.standard_normal((vocabulary, wide)) * wide**-0.5).astype(np.float32)
-    positions = np.zeros((POSITIONS, wide), np.float32)
+
+def _sides(config: ModelConfig, bundle: Path) -> tuple[StackConfig, StackConfig]:
+    encoder, decoder = config.encoder, config.decoder
+    if (
+        config.architecture != "transformer"
+        or not isinstance(encoder, StackConfig)
+        or not isinstance(decoder, StackConfig)
+        or any(s.normalize_before or s.learned_positions or any(s.kernel_sizes) for s in (encoder, decoder))
+        or not (config.share_embeddings and config.share_output)
+    ):
+        raise ConfigError(
+            f"{bundle} is no post-norm Transformer with one table of embeddings: "
+            "train one by loadtest/compare/tatoeba-de-en-transformer.toml"
+        )
+    return encoder, decoder
+
+
+def _fill(spec: Any, weights: Weights, config: ModelConfig) -> None:
+    table = weights.tensors["encoder.embed_tokens.weight"]
+    first = config.pad + 1
     encoder, decoder = spec.encoder, spec.decoder
-    for part in (encoder, decoder):
+    for part, positions in ((encoder, config.max_source), (decoder, config.max_target)):
         part.scale_embeddings = True
-        part.position_encodings.encodings = positions
+        encodings = sinusoids(positions + first, table.shape[1], config.pad)[first:]
+        part.position_encodings.encodings = encodings
     own = encoder.embeddings[0] if isinstance(encoder.embeddings, list) else encoder.embeddings
-    own.weight = decoder.embeddings.weight = embeddings
-    for layer in encoder.layer:
-        attention(layer.self_attention, 3 * wide, wide)
-        feed(layer.ffn)
-    for layer in decoder.layer:
-        attention(layer.self_attention, 3 * wide, wide)
-        attention(layer.attention, wide, 2 * wide, wide)
-        feed(layer.ffn)
-    linear(decoder.projection, vocabulary, wide)
+    own.weight = decoder.embeddings.weight = decoder.projection.weight = table
+    for i, layer in enumerate(encoder.layer):
+        name = f"encoder.layers.{i}"
+        _self_attention(weights, layer.self_attention, name, f"{name}.layer_norm1")
+        _feed_forward(weights, layer.ffn, name, f"{name}.layer_norm2")
+    for i, layer in enumerate(decoder.layer):
+        name = f"decoder.layers.{i}"
+        _self_attention(weights, layer.self_attention, name, f"{name}.conv_layer_norm")
+        source, attention = f"{name}.encoder_attn", layer.attention
+        weights.linear(attention.linear[0], f"{source}.q_proj")
+        weights.linear(attention.linear[1], f"{source}.k_proj", f"{source}.v_proj")
+        weights.linear(attention.linear[2], f"{source}.out_proj")
+        weights.norm(attention.layer_norm, f"{name}.encoder_attn_layer_norm")
+        _feed_forward(weights, layer.ffn, name, f"{name}.final_layer_norm")
+
+
+def _self_attention(weights: Weights, part: Any, layer: str, norm: str) -> None:
+    projections = [f"{layer}.self_attn.{which}_proj" for which in ("q", "k", "v", "out")]
+    weights.linear(part.linear[0], *projections[:3])
+    weights.linear(part.linear[1], projections[3])
+    weights.norm(part.layer_norm, norm)
+
+
+def _feed_forward(weights: Weights, part: Any, layer: str, norm: str) -> None:
+    weights.linear(part.linear_0, f"{layer}.fc1")
+    weights.linear(part.linear_1, f"{layer}.fc2")
+    weights.norm(part.layer_norm, norm)
