@@ -55,11 +55,11 @@ def train(
     Trainer(chosen, corpora, folder, device).fit()
     package(chosen, folder, out, device, overwrite=replace)
     if scores:
-        _score(chosen, corpus, out)
+        state_scores(chosen, corpus, out)
     typer.echo(f"{out}: done; next: convoy inspect {out}")
 
 
-def _score(recipe: Recipe, corpus: Path, out: Path) -> None:
+def state_scores(recipe: Recipe, corpus: Path, out: Path) -> None:
     """Measure the bundle on the test split, as `convoy evaluate` or `convoy score` does, and state it in the
     card."""
     from cli.evaluate import score

@@ -68,17 +68,23 @@ class Trainer:
             fused=True,
         )
         self.update = self.batch = 0
+        self._stream: Iterator[tuple[int, tuple[NDArray[np.int64], ...]]] | None = None
         self._resume()
 
     def fit(self) -> Path:
         """Train to the recipe's last update. Returns the file of averaged weights."""
+        self.train_to(self.recipe.train.updates)
+        return self.average()
+
+    def train_to(self, last: int) -> None:
+        """Train up to an update of the recipe's schedule, and save a checkpoint there."""
         train = self.recipe.train
-        stream = self._batches()
-        bar = tqdm(total=train.updates, initial=self.update, unit="update", mininterval=5.0)
+        stream = self._stream = self._stream or self._batches()
+        bar = tqdm(total=last, initial=self.update, unit="update", mininterval=5.0)
         loss = tokens = 0.0
         since = time.monotonic()
         self.model.train()
-        while self.update < train.updates:
+        while self.update < last:
             for group in self.optimizer.param_groups:
                 group["lr"] = rate(train, self.update)
             chunks = [next(stream) for _ in range(train.accumulate)]
@@ -99,11 +105,10 @@ class Trainer:
                 bar.set_postfix(epoch=chunks[-1][0], nll=f"{loss / tokens:.3f}", tokens_s=f"{speed:.0f}")
                 loss = tokens = 0.0
                 since = time.monotonic()
-            if self.update % train.save_every == 0 or self.update == train.updates:
+            if self.update % train.save_every == 0 or self.update == last:
                 tqdm.write(f"update {self.update}: validation nll {self.validate():.4f} a token")
                 self._save()
         bar.close()
-        return self.average()
 
     def _batches(self) -> Iterator[tuple[int, tuple[NDArray[np.int64], ...]]]:
         """Endless collated batches with the epoch's number, from `self.batch` on."""

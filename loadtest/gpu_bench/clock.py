@@ -1,0 +1,106 @@
+"""Time on a device that works on its own, and contenders that take turns."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from loadtest.gpu_bench.book import Desk
+
+
+class DeviceLost(Exception):
+    """The CUDA context does not work any more: nobody else can be measured in this process."""
+
+
+def seconds(device: str, call: Callable[[], object]) -> float:
+    """From an idle device to an idle device again."""
+    wait(device)
+    began = time.perf_counter()
+    call()
+    wait(device)
+    return time.perf_counter() - began
+
+
+def wait(device: str) -> None:
+    if device.startswith("cuda"):
+        torch.cuda.synchronize(device)
+
+
+def forgive(error: Exception) -> str:
+    """A contender's error as a line, when the others can go on. Raises DeviceLost when they can't."""
+    if torch.cuda.is_initialized():
+        try:
+            torch.cuda.synchronize()
+        except RuntimeError:
+            raise DeviceLost(reason(error)) from error
+    return reason(error)
+
+
+def reason(error: BaseException) -> str:
+    """An error in a line."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:400]}"
+
+
+@dataclass(slots=True)
+class Turns:
+    """What each contender measured, in the order of its runs; why those without figures have none."""
+
+    values: dict[str, list[float]] = field(default_factory=dict)
+    not_run: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """turns: measured runs of each, at most. until: a time.monotonic(). desk: told who is at work. report:
+    called after every turn."""
+
+    turns: int
+    until: float
+    desk: Desk
+    report: Callable[[Turns], object] = lambda _: None
+
+
+def alternate(contenders: Mapping[str, Callable[[], float]], rules: Rules) -> Turns:
+    """Each contender once to warm up, then `turns` times in turn with all others, so that a noisy minute
+    meets every one. Whoever comes after `until` is left out of that turn, and so is one that has a figure and
+    has used up its share of the time; nobody is measured without having warmed up.
+
+    A contender that raises is left out from then on, with its reason. Keys end with ", backend precision".
+    Raises DeviceLost.
+    """
+    found, warm = Turns(), set[str]()
+    share = (rules.until - time.monotonic()) / max(1, len(contenders))
+    spent = dict.fromkeys(contenders, 0.0)
+    for turn in range(rules.turns + 1):
+        for key, run in contenders.items():
+            if key in found.not_run:
+                continue
+            began = time.monotonic()
+            if began > rules.until or (key in found.values and spent[key] > share):
+                if key not in found.values:
+                    found.not_run[key] = "no time was left"
+                continue
+            rules.desk.enter(key.rpartition(", ")[2])
+            try:
+                value = run()
+            except Exception as error:  # a backend's own fault is a result, not the end of the others
+                found.not_run[key] = forgive(error)
+                found.values.pop(key, None)
+                continue
+            spent[key] += time.monotonic() - began
+            if key in warm and turn:
+                found.values.setdefault(key, []).append(value)
+            warm.add(key)
+        rules.report(found)
+    return found
+
+
+def summary(values: list[float]) -> dict[str, Any]:
+    """Median and runs."""
+    return {"median": statistics.median(values), "runs": values}

@@ -1,0 +1,216 @@
+"""Who takes part: every backend and precision that opens here, and why the others do not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+from engine.backends import BACKENDS
+from engine.bundle import Bundle, open_bundle
+from engine.engine import Engine, EngineSettings
+from engine.errors import BundleError, ConfigError, ConvoyError
+from engine.executor import Executor
+from engine.executors import Placement, open_executors
+from engine.lane import Lane
+from engine.types import Outcome, Request, Result
+from loadtest.gpu_bench.book import Desk
+from loadtest.gpu_bench.clock import forgive
+from loadtest.gpu_bench.sentences import Sentence, request
+from loadtest.gpu_bench.setting import SKIPPED, Setting
+
+ROOT: Final = Path(__file__).parents[2]
+TWINS: Final = ("onnx-pure", "onnx-native")  # of the CPU's own benchmark
+COMPILED: Final = "tensorrt"
+COMPILED_PRECISIONS: Final = ("bf16",)  # compiling takes minutes each
+BEST: Final = ("cuda bf16", "cuda fp16", "tensorrt bf16", "cuda fp32", "torch-cuda fp32", "torch fp32")
+QUEUE: Final = 1 << 24  # source tokens: all of a run may wait
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    backend: str
+    precision: str
+
+    def __str__(self) -> str:
+        return f"{self.backend} {self.precision}"
+
+
+def contenders(setting: Setting) -> list[Contender]:
+    """All that the table of backends has for this kind of device, in the precisions wanted; some will not
+    open."""
+    kind = setting.device.partition(":")[0]
+    names = setting.backends or tuple(name for name in BACKENDS if name not in TWINS)
+    found = [
+        Contender(backend, precision)
+        for backend in names
+        if backend in BACKENDS
+        for precision in BACKENDS[backend].precisions.get(kind, ())
+        if precision in setting.precisions
+        if backend != COMPILED or precision in COMPILED_PRECISIONS or len(setting.precisions) == 1
+    ]
+    rank = {name: i for i, name in enumerate(BEST)}
+    return sorted(found, key=lambda contender: rank.get(str(contender), len(BEST)))
+
+
+def opened(
+    setting: Setting, bundle: Bundle, contender: Contender, lanes: Sequence[tuple[int, int]]
+) -> list[Executor]:
+    """One executor for each (beams, slots). Raises ConvoyError, or whatever a library that is missing does.
+
+    What the backend needs and the bundle lacks is added to it: engines, graphs of another precision.
+    """
+    place = Placement(contender.backend, setting.device, contender.precision, 1, tuple(lanes))
+    if contender.backend == COMPILED:
+        return _compiled(bundle, place)
+    if contender.backend.startswith("onnx") and setting.device.startswith("cuda"):
+        bundle = _exported(bundle, contender.precision)
+    return open_executors(bundle, place)
+
+
+def all_opened(
+    setting: Setting, bundle: Bundle, lanes: Sequence[tuple[int, int]], out: tuple[Desk, dict[str, str]]
+) -> Iterator[tuple[Contender, list[Executor]]]:
+    """Those that open, one after the other; out: who is told of it, and where the others' reasons go. Raises
+    DeviceLost."""
+    desk, not_run = out
+    for contender in contenders(setting):
+        if str(contender) in setting.skip:
+            not_run[f"{bundle.name}, {contender}"] = SKIPPED
+            continue
+        desk.enter(str(contender))
+        try:
+            yield contender, opened(setting, bundle, contender, lanes)
+        except Exception as error:
+            not_run[f"{bundle.name}, {contender}"] = forgive(error)
+
+
+@contextmanager
+def excused(key: str, not_run: dict[str, str]) -> Iterator[None]:
+    """What a contender raises while it gets ready becomes its reason. Raises DeviceLost."""
+    try:
+        yield
+    except Exception as error:
+        not_run[key] = forgive(error)
+
+
+def _compiled(bundle: Bundle, place: Placement) -> list[Executor]:
+    """Compile the engines of these lanes where they are not there, and open them."""
+    from export.tensorrt import Lane as Compiled
+    from export.tensorrt import build
+
+    if find_spec("tensorrt") is None:
+        raise ConfigError("TensorRT is not installed")
+    for beams, slots in place.lanes:
+        try:
+            open_executors(bundle, replace(place, lanes=((beams, slots),)))
+        except BundleError:
+            bundle = build(bundle, Compiled(place.precision, beams, slots))
+    return open_executors(bundle, place)
+
+
+def _exported(bundle: Bundle, precision: str) -> Bundle:
+    """With the graphs of a precision. Raises ConfigError where ONNX Runtime has no CUDA or they can't be
+    made."""
+    import onnxruntime
+
+    if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
+        raise ConfigError("this onnxruntime has no CUDA: pip install onnxruntime-gpu")
+    if any(f".{precision}" in name for name in bundle.files() if name.startswith("onnx/step")):
+        return bundle
+    command = [sys.executable, "-m", "cli.main", "export", str(bundle.path), "--precision", precision]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if done.returncode:
+        raise ConfigError(f"convoy export: {done.stderr.strip()[-400:]}")
+    return open_bundle(bundle.path, verify=False)
+
+
+def straight(request: Request, outcome: Outcome) -> None:
+    """The reply of a lane without an engine. Raises what went wrong."""
+    if isinstance(outcome, ConvoyError):
+        raise outcome
+    request.reply(outcome)
+
+
+def through(lane: Lane, requests: Sequence[Request]) -> int:
+    """Translate requests, as many at a time as there are slots; returns the steps taken."""
+    steps = 0
+    for first in range(0, len(requests), lane.executor.slots):
+        lane.admit(requests[first : first + lane.executor.slots])
+        while lane.active:
+            lane.step()
+            steps += 1
+    return steps
+
+
+class Flow:
+    """An engine that runs, with one lane: requests join and leave in flight."""
+
+    def __init__(self, executor: Executor, beam: int) -> None:
+        self.engine = Engine([executor], EngineSettings(queue_tokens=QUEUE))
+        self.beam = beam
+        self.engine.start()
+
+    def submit(self, group: Sequence[Request]) -> None:
+        self.engine.submit(group)
+
+    def stop(self) -> None:
+        self.engine.stop(drain=False, timeout=30.0)
+
+
+@dataclass(slots=True)
+class Answers:
+    """What came back, in the order of asking, and an event for when all has. Replies may come from any
+    thread."""
+
+    outcomes: list[Outcome | None]
+    _left: int
+    _lock: Any
+    done: threading.Event
+
+    @classmethod
+    def wanted(cls, count: int) -> Answers:
+        return cls([None] * count, count, threading.Lock(), threading.Event())
+
+    def take(self, i: int, outcome: Outcome) -> None:
+        with self._lock:
+            self.outcomes[i] = outcome
+            self._left -= 1
+            if not self._left:
+                self.done.set()
+
+    def results(self, timeout: float = 600.0) -> list[Result]:
+        """Wait for all. Raises the first error among them, and TimeoutError."""
+        if not self.done.wait(timeout):
+            raise TimeoutError(f"{self._left} requests were not answered in {timeout:.0f} seconds")
+        found = []
+        for outcome in self.outcomes:
+            if not isinstance(outcome, Result):
+                raise outcome if isinstance(outcome, ConvoyError) else TypeError(f"{outcome!r} is no answer")
+            found.append(outcome)
+        return found
+
+
+def asked(sentences: Sequence[Sentence], beam: int) -> tuple[list[Request], Answers]:
+    """Requests, and where their answers gather."""
+    answers = Answers.wanted(len(sentences))
+
+    def reply(i: int) -> Any:
+        return lambda outcome: answers.take(i, outcome)
+
+    return [request(sentence, beam, reply(i)) for i, sentence in enumerate(sentences)], answers
+
+
+def all_lengths_given(sentences: Sequence[Sentence], results: Sequence[Result]) -> None:
+    """Raises ValueError when an answer has not the length that was asked for: then figures would not
+    compare."""
+    for sentence, result in zip(sentences, results, strict=True):
+        found = len(result.hypotheses[0].tokens)
+        if found != sentence.target:
+            raise ValueError(f"an answer has {found} tokens, not the {sentence.target} asked for")

@@ -1,0 +1,99 @@
+"""fairseq's own code as a contender, in a process of its own: it wants older packages, and its faults are
+its own.
+
+Its checkout is named by whoever measures and no part of this repository (`--fairseq`, `--fairseq-python`).
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final
+
+from engine.config import ModelConfig
+from engine.errors import ConvoyError
+from engine.stacks import StackConfig
+from loadtest.gpu_bench.book import Desk
+from loadtest.gpu_bench.clock import reason
+from loadtest.gpu_bench.setting import SKIPPED, Setting
+
+SCRIPT: Final = Path(__file__).parent / "peer_process.py"
+NAME: Final = "fairseq"
+Batch = tuple[list[int], int]  # source tokens of each sentence, and target tokens of all
+
+
+class PeerFailed(ConvoyError):
+    """What fairseq's process said when it could not do its work."""
+
+
+class Peer:
+    """fairseq with one model, random weights, on the device."""
+
+    def __init__(self, setting: Setting, config: ModelConfig, precision: str) -> None:
+        """Raises PeerFailed when it does not import or build."""
+        command = [setting.fairseq_python, str(SCRIPT), str(setting.fairseq)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        sides = {"encoder": _side(config.encoder), "decoder": _side(config.decoder)}
+        wanted = {"vocabulary": config.target_vocab, "device": setting.device, "precision": precision}
+        try:
+            self.about = self._ask(wanted | sides)
+        except PeerFailed:
+            self.close()
+            raise
+
+    def seconds(self, batches: Sequence[Batch], beam: int) -> float:
+        """To translate all batches, one after the other."""
+        return float(self._ask({"batches": batches, "beam": beam})["seconds"])
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def _ask(self, wanted: dict[str, Any]) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            self._process.stdin.write(json.dumps(wanted) + "\n")
+            self._process.stdin.flush()
+            said: dict[str, Any] = json.loads(self._process.stdout.readline() or '{"error": "it ended"}')
+        except (OSError, ValueError) as error:
+            raise PeerFailed(f"fairseq's process: {error}") from error
+        if "error" in said:
+            raise PeerFailed(said["error"])
+        return said
+
+
+def peers(
+    stack: ExitStack,
+    setting: Setting,
+    name: str,
+    config: ModelConfig,
+    out: tuple[Desk, dict[str, str]],
+) -> dict[str, Peer]:
+    """By the names of contenders: fp32, and fp16 on a GPU. Those that do not run leave their reason."""
+    (desk, not_run), key = out, f"{name}, {NAME}"
+    if setting.fairseq is None:
+        not_run[key] = "no checkout of fairseq was named (--fairseq PATH)"
+        return {}
+    found = {}
+    for precision in ("fp32", "fp16") if setting.device.startswith("cuda") else ("fp32",):
+        if f"{NAME} {precision}" in setting.skip:
+            not_run[f"{key} {precision}"] = SKIPPED
+            continue
+        desk.enter(f"{NAME} {precision}")
+        try:
+            found[f"{key} {precision}"] = peer = Peer(setting, config, precision)
+        except (PeerFailed, OSError) as error:
+            not_run[f"{key} {precision}"] = reason(error)
+            continue
+        stack.callback(peer.close)
+    return found
+
+
+def _side(stack: Any) -> dict[str, Any]:
+    assert isinstance(stack, StackConfig)
+    names = ("embed_dim", "conv_dim", "ffn_dim", "heads", "glu")
+    return {name: getattr(stack, name) for name in names} | {"kernel_sizes": list(stack.kernel_sizes)}

@@ -1,0 +1,148 @@
+"""Runs fairseq's own DynamicConv and beam search, for `peer.py`: JSON lines in, JSON lines out.
+
+A script of its own, for another Python with older packages: it imports torch and fairseq only. Written for
+the public interface of releases 0.6.1 to 0.12; nothing of fairseq is kept here.
+
+    echo '{...}' | python peer_process.py CHECKOUT
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import inspect
+import json
+import os
+import random
+import sys
+import time
+from typing import Any, Final, TextIO
+
+_dataclass: Final = dataclasses.dataclass
+
+
+def build(given: dict[str, Any]) -> tuple[Any, Any, dict[str, Any]]:
+    """The model with random weights, its dictionary, and what is worth knowing of both."""
+    import fairseq
+    import torch
+    from fairseq.data import Dictionary
+    from fairseq.models.lightconv import LightConvModel, base_architecture
+
+    words = Dictionary()
+    while len(words) < given["vocabulary"]:
+        words.add_symbol(f"t{len(words)}")
+    values: dict[str, Any] = {"share_all_embeddings": True, "weight_softmax": True}
+    values |= {"max_source_positions": 1024, "max_target_positions": 1024}
+    values |= dict.fromkeys(("dropout", "attention_dropout", "relu_dropout", "input_dropout"), 0.0)
+    values |= {"weight_dropout": 0.0, "encoder_embed_path": None, "decoder_embed_path": None}
+    for side in ("encoder", "decoder"):
+        stack = given[side]
+        values |= {
+            f"{side}_embed_dim": stack["embed_dim"],
+            f"{side}_conv_dim": stack["conv_dim"],
+            f"{side}_ffn_embed_dim": stack["ffn_dim"],
+            f"{side}_attention_heads": stack["heads"],
+            f"{side}_layers": len(stack["kernel_sizes"]),
+            f"{side}_kernel_size_list": stack["kernel_sizes"],
+            f"{side}_glu": stack["glu"],
+            f"{side}_conv_type": "dynamic",
+        }
+    args = argparse.Namespace(**values)
+    base_architecture(args)
+    task = argparse.Namespace(source_dictionary=words, target_dictionary=words)
+    model = LightConvModel.build_model(args, task).to(given["device"]).eval()
+    if given["precision"] == "fp16":
+        model = model.half()
+    model.make_generation_fast_()
+    about = {
+        "version": getattr(fairseq, "__version__", "unknown"),
+        "torch": torch.__version__,
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "convolution": type(model.decoder.layers[0].conv).__name__,
+    }
+    return model, words, about
+
+
+def translate(model: Any, words: Any, batch: tuple[list[int], int], beam: int) -> None:
+    """One batch; raises ValueError when an answer has another length than it was given."""
+    import torch
+    from fairseq.sequence_generator import SequenceGenerator
+
+    lengths, target = batch
+    longest, chance = max(lengths), random.Random(len(lengths))
+    rows = []
+    for length in lengths:
+        tokens = [chance.randrange(words.nspecial, len(words)) for _ in range(length - 1)]
+        rows.append([words.pad()] * (longest - length) + [*tokens, words.eos()])
+    device = next(model.parameters()).device
+    inputs = {"src_tokens": torch.tensor(rows, device=device)}
+    inputs["src_lengths"] = torch.tensor(lengths, device=device)
+    limits = {"beam_size": beam, "max_len_a": 0, "max_len_b": target, "min_len": target}
+    takes_models = "models" in inspect.signature(SequenceGenerator.__init__).parameters
+    first = ([model], words) if takes_models else (words,)
+    found = SequenceGenerator(*first, **limits).generate([model], {"net_input": inputs})
+    if any(len(hypotheses[0]["tokens"]) != target + 1 for hypotheses in found):
+        raise ValueError("an answer of fairseq has not the length that it was given")
+
+
+def serve(lines: TextIO, out: TextIO) -> None:
+    import torch
+
+    def wait() -> None:
+        if given["device"].startswith("cuda"):
+            torch.cuda.synchronize()
+
+    given = json.loads(next(lines))
+    with torch.no_grad():
+        model, words, about = build(given)
+        _say(out, about)
+        for line in lines:
+            asked = json.loads(line)
+            try:
+                wait()
+                began = time.perf_counter()
+                for batch in asked["batches"]:
+                    translate(model, words, batch, asked["beam"])
+                wait()
+                _say(out, {"seconds": time.perf_counter() - began})
+            except Exception as error:  # noqa: BLE001 - whatever it is, the other end is to know
+                _say(out, {"error": f"{type(error).__name__}: {error}"})
+
+
+def _say(out: TextIO, value: dict[str, Any]) -> None:
+    out.write(json.dumps(value) + "\n")
+    out.flush()
+
+
+def _lenient(cls: type | None = None, /, **given: Any) -> Any:
+    """A dataclass whose instances may be defaults of other dataclasses' fields, as Python 3.10 allowed for
+    all: fairseq 0.12 and its hydra are written so."""
+
+    def decorated(cls: type) -> type:
+        try:
+            return _dataclass(cls, **{"unsafe_hash": True} | given)
+        except TypeError:  # it has a hash of its own
+            return _dataclass(cls, **given)
+
+    return decorated if cls is None else decorated(cls)
+
+
+def main() -> None:
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what fairseq prints is not ours to send
+    try:
+        import numpy as np
+        import torch  # noqa: F401 - before what follows, which is meant for others
+
+        dataclasses.dataclass = _lenient
+        for name, kind in {"float": float, "int": int, "bool": bool, "object": object}.items():
+            if name not in vars(np):  # names that older releases take from numpy
+                setattr(np, name, kind)
+        sys.path[0] = sys.argv[1]  # in the place of this script's folder, whose names are no packages
+        serve(sys.stdin, out)
+    except Exception as error:  # noqa: BLE001
+        _say(out, {"error": f"{type(error).__name__}: {error}"})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""Where a step's time goes: the kernels that take most of it."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Final
+
+from torch.profiler import ProfilerActivity, profile
+
+from engine.executor import Executor
+from engine.lane import Lane
+from loadtest.gpu_bench import models
+from loadtest.gpu_bench.book import Desk
+from loadtest.gpu_bench.clock import wait
+from loadtest.gpu_bench.contenders import all_opened, asked, excused, straight
+from loadtest.gpu_bench.sentences import Sentence, lengths, sentences
+from loadtest.gpu_bench.setting import Setting
+
+TOP: Final = 15
+
+
+def profiles(setting: Setting, floors: dict[str, Any], until: float, desk: Desk) -> dict[str, Any]:
+    """On the likely fastest backend, for one sentence of beam 1 and a full lane: kernels by their time on
+    the device (operators on a CPU), with calls and microseconds a step, the whole of a step by the clock,
+    and how long the device was busy in it."""
+    scale = setting.scale
+    bundle = models.bundle_of(setting.folder, models.SIX, tiny=scale.tiny)
+    _, pairs = lengths(setting.corpora, scale.slots)
+    found: dict[str, Any] = {"model": bundle.name, "rows": [], "not_run": {}}
+    for beams, slots in ((1, 1), (scale.beam, scale.slots)):
+        if time.monotonic() > until and found["rows"]:
+            found["not_run"][f"{slots} sentences"] = "no time was left"
+            continue
+        # nobody may finish while it is measured
+        longest = [(source, 3 * scale.steps + 8) for source, _ in pairs[:slots]]
+        for contender, (executor,) in all_opened(setting, bundle, [(beams, slots)], (desk, found["not_run"])):
+            with excused(f"{slots} sentences, {contender}", found["not_run"]):
+                row = _profiled(setting, executor, sentences(bundle.config, longest))
+                found["rows"].append({"contender": str(contender), "beam": beams, "sentences": slots} | row)
+                break
+        desk.tell(found)
+    return found
+
+
+def _profiled(setting: Setting, executor: Executor, work: list[Sentence]) -> dict[str, Any]:
+    cuda, steps = setting.device.startswith("cuda"), setting.scale.steps
+    lane = Lane(executor, straight)
+    requests, _ = asked(work, executor.beams)
+    lane.admit(requests)
+
+    def several() -> float:
+        wait(setting.device)
+        began = time.perf_counter()
+        for _ in range(steps):
+            lane.step()
+        wait(setting.device)
+        return (time.perf_counter() - began) / steps
+
+    several()  # to warm up
+    plain = several()
+    kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
+    with profile(activities=kinds) as seen:
+        several()
+    events = [event for event in seen.key_averages() if _time(event, cuda) > 0]
+    events.sort(key=lambda event: -_time(event, cuda))
+    total = sum(_time(event, cuda) for event in events)
+    kernels = [
+        {
+            "name": event.key[:160],
+            "calls": event.count / steps,
+            "microseconds": _time(event, cuda) / steps,
+            "share": _time(event, cuda) / total,
+        }
+        for event in events[:TOP]
+    ]
+    return {"step_microseconds": plain * 1e6, "busy_microseconds": total / steps, "kernels": kernels}
+
+
+def _time(event: Any, cuda: bool) -> float:  # noqa: FBT001
+    """Microseconds of its own. On CUDA an operator's kernels are events of their own: only those count."""
+    if not cuda:
+        return float(event.self_cpu_time_total)
+    if str(getattr(event, "device_type", "")).endswith("CPU"):
+        return 0.0
+    return float(event.self_device_time_total)

@@ -1,0 +1,81 @@
+"""Sentences by their lengths: newstest2013's, with random ids for models that have no tokenizer.
+
+A model with random weights would end its answers anywhere. So each answer is given its length, by
+`min_length` and `max_length`: end-of-sentence is banned before and forced there. The length is that of the
+line's own translation in newstest2013.de, counted as its source is: words and marks, times PIECES for what
+BPE splits.
+"""
+
+from __future__ import annotations
+
+import gzip
+import random
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from engine.config import ModelConfig
+from engine.types import DecodeOptions, Outcome, Request
+from loadtest.texts import LONGEST, MEDIAN_LOG, SPREAD
+
+PIECES: Final = 1.2  # an assumption: pieces a word of a joint BPE vocabulary of 33K
+WORDS: Final = re.compile(r"\w+|[^\w\s]")
+MOST: Final = 200
+NEWSTEST: Final = "newstest/newstest2013.{}.gz"
+FIRST_WORD: Final = 4  # ids below are begin, padding, end and unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """source: token ids with end-of-sentence; target: tokens of its answer, end-of-sentence apart."""
+
+    source: tuple[int, ...]
+    target: int
+
+
+def lines(corpora: Path, language: str) -> list[str]:
+    """newstest2013; nothing where it is not at hand."""
+    path = corpora / NEWSTEST.format(language)
+    if not path.exists():
+        return []
+    return gzip.decompress(path.read_bytes()).decode("utf-8").splitlines()
+
+
+def lengths(corpora: Path, count: int) -> tuple[str, list[tuple[int, int]]]:
+    """Where they come from, and source and target tokens of `count` sentences, in a random order that is
+    always the same: the first of them are a fair sample of all."""
+    chance = random.Random(2013)
+    sides = [[_tokens(line) for line in lines(corpora, language)] for language in ("en", "de")]
+    pairs = list(zip(*sides, strict=True))
+    said = "newstest2013 en and de"
+    if not pairs:
+        said = "made up: a log-normal with newstest's median and spread"
+        words = (min(LONGEST, max(3, chance.lognormvariate(MEDIAN_LOG, SPREAD))) for _ in range(count))
+        pairs = [(round(w * PIECES),) * 2 for w in words]
+    chance.shuffle(pairs)
+    return said, [pairs[i % len(pairs)] for i in range(count)]
+
+
+def sentences(config: ModelConfig, pairs: Sequence[tuple[int, int]], seed: int = 0) -> list[Sentence]:
+    """Random words of these lengths, cut to what the model takes."""
+    chance = np.random.default_rng(seed)
+    most_source, most_target = config.max_source - 2, config.max_target - 1
+    found = []
+    for source, target in pairs:
+        ids = chance.integers(FIRST_WORD, config.source_vocab, min(source, most_source))
+        found.append(Sentence((*ids.tolist(), config.eos), min(target, most_target)))
+    return found
+
+
+def request(sentence: Sentence, beam: int, reply: Callable[[Outcome], None]) -> Request:
+    exact = sentence.target
+    options = DecodeOptions(beam_size=beam, min_length=exact, max_length=exact, max_length_b=exact)
+    return Request(list(sentence.source), options, reply)
+
+
+def _tokens(line: str) -> int:
+    return min(MOST, max(1, round(PIECES * len(WORDS.findall(line)))))

@@ -1,0 +1,127 @@
+"""What one call measures, where, and what it says of the machine."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final
+
+PRECISIONS: Final = ("fp32", "fp16", "bf16")
+SKIPPED: Final = "it hung or broke the device before, in this call"
+BYTES: Final = {"fp32": 4, "fp16": 2, "bf16": 2, "int8": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How much there is to do. slots: sentences in flight at the highest throughput; open: in flight where
+    requests arrive at random. requests: of one such run. turns: measured runs of each contender, at most.
+    windows: seconds. copy: bytes of the copied tensor; square: side of the largest matrix product."""
+
+    tiny: bool = False
+    beam: int = 4
+    slots: int = 256
+    open: int = 64
+    sentences: int = 3_000
+    singles: int = 16
+    requests: int = 1_000
+    turns: int = 5
+    checked: int = 48
+    steps: int = 20
+    windows: tuple[float, ...] = (0.002, 0.005, 0.01, 0.02)
+    batches: tuple[int, ...] = (8, 16, 32, 64)
+    copy: int = 4 << 30
+    square: int = 8_192
+
+
+FULL: Final = Scale()
+TINY: Final = Scale(
+    tiny=True,
+    beam=2,
+    slots=8,
+    open=4,
+    sentences=12,
+    singles=2,
+    requests=12,
+    turns=2,
+    checked=4,
+    steps=3,
+    windows=(0.002,),
+    batches=(2, 4),
+    copy=1 << 20,
+    square=64,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """folder: where random bundles are kept for all backends. corpora: holds newstest/. shipped: a bundle for
+    real text. fairseq: a checkout, run by `fairseq_python`. backends, precisions: only these; none: all.
+    skip: contenders that ended a process of this call."""
+
+    device: str
+    folder: Path
+    corpora: Path
+    shipped: Path
+    scale: Scale = FULL
+    backends: tuple[str, ...] = ()
+    precisions: tuple[str, ...] = PRECISIONS
+    fairseq: Path | None = None
+    fairseq_python: str = field(default=sys.executable)
+    skip: tuple[str, ...] = ()
+
+
+def facts(setting: Setting) -> dict[str, Any]:
+    """Of which machine, code and versions the figures are."""
+    import torch
+
+    found: dict[str, Any] = {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "device": platform.processor() or platform.machine(),
+        "driver": None,
+        "host_cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "revision": _revision(),
+        "scale": "tiny" if setting.scale.tiny else "full",
+    }
+    if setting.device.startswith("cuda"):
+        properties = torch.cuda.get_device_properties(setting.device)
+        found |= {
+            "device": properties.name,
+            "driver": _said(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]),
+            "memory": properties.total_memory,
+            "multiprocessors": properties.multi_processor_count,
+            "capability": f"{properties.major}.{properties.minor}",
+        }
+    for package in ("onnxruntime", "tensorrt", "numpy"):
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            found[package] = None
+    return found
+
+
+def _revision() -> str | None:
+    """Of the checkout, with "+" when it has changes; CONVOY_REVISION where there is no repository."""
+    if given := os.environ.get("CONVOY_REVISION"):
+        return given
+    here = Path(__file__).parent
+    found = _said(["git", "-C", str(here), "rev-parse", "--short=12", "HEAD"])
+    if found is None:
+        return None
+    return found + ("+" if _said(["git", "-C", str(here), "status", "--porcelain", "-uno"]) else "")
+
+
+def _said(command: list[str]) -> str | None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip().splitlines()[0] if done.stdout.strip() else ""
