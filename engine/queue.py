@@ -5,12 +5,46 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from engine.types import Request
 
-Round = OrderedDict[int, OrderedDict[Request, None]]  # groups by ticket, next one first
+Group = OrderedDict[Request, None]
+
+
+@dataclass(eq=False, slots=True)
+class Round:
+    """Who waits for one lane. groups: by ticket, next one first. sizes: how many groups there are of each
+    size. steps: the decoding steps that all of them are expected to take."""
+
+    groups: OrderedDict[int, Group] = field(default_factory=OrderedDict)
+    sizes: Counter[int] = field(default_factory=Counter)
+    requests: int = 0
+    steps: float = 0.0
+
+    def ahead(self, requests: int) -> int:
+        """How many requests leave before the last of a new group of so many: as many of each at most."""
+        return sum(groups * min(size, requests) for size, groups in self.sizes.items())
+
+    def tightest(self) -> dict[int, float]:
+        """The nearest deadline of the groups of each size, as far as newcomers may delay them: one by one a
+        group lets others pass, so its last request waits for them, and a single request does not."""
+        found: dict[int, float] = {}
+        for group in self.groups.values():
+            deadline = next(reversed(group)).deadline
+            if len(group) > 1 and deadline < math.inf:
+                found[len(group)] = min(deadline, found.get(len(group), math.inf))
+        return found
+
+    def resized(self, before: int, after: int) -> None:
+        """Note that a group has now another size; 0 is none."""
+        for size, change in ((before, -1), (after, 1)):
+            if size:
+                self.sizes[size] += change
+                if not self.sizes[size]:
+                    del self.sizes[size]
 
 
 class FairQueue:
@@ -22,7 +56,7 @@ class FairQueue:
 
     def __init__(self, lanes: int) -> None:
         self.tokens = 0
-        self._rounds: list[Round] = [OrderedDict() for _ in range(lanes)]
+        self.rounds = [Round() for _ in range(lanes)]
         self._where: dict[Request, tuple[int, int]] = {}  # lane and ticket of the group
         self._deadlines: list[tuple[float, int, Request]] = []  # a heap; removed requests leave it lazily
         self._tickets = itertools.count()
@@ -31,12 +65,19 @@ class FairQueue:
     def requests(self) -> int:
         return len(self._where)
 
-    def add(self, group: Iterable[tuple[Request, int]]) -> None:
-        """Append a group of requests, each with the number of its lane."""
+    def add(self, group: Iterable[tuple[Request, int]], *, first: bool = False) -> None:
+        """Append a group of requests, each with the number of its lane. first: it has the next turn."""
         ticket = next(self._tickets)
         for request, lane in group:
             assert request not in self._where
-            self._rounds[lane].setdefault(ticket, OrderedDict())[request] = None
+            line = self.rounds[lane]
+            mine = line.groups.setdefault(ticket, OrderedDict())
+            mine[request] = None
+            if first:
+                line.groups.move_to_end(ticket, last=False)
+            line.resized(len(mine) - 1, len(mine))
+            line.requests += 1
+            line.steps += request.steps
             self._where[request] = lane, ticket
             self.tokens += len(request.source)
             if request.deadline < math.inf:
@@ -45,39 +86,34 @@ class FairQueue:
     def take(self, lane: int, slots: int, budget: int, *, first: bool) -> list[Request]:
         """At most `slots` requests for a lane, one of each group in turn, of at most `budget` source tokens
         together. With `first` the very first may be longer, so that no source waits for ever."""
-        rounds, taken = self._rounds[lane], list[Request]()
-        while rounds and len(taken) < slots:
-            ticket, group = next(iter(rounds.items()))
+        groups, taken = self.rounds[lane].groups, list[Request]()
+        while groups and len(taken) < slots:
+            ticket, group = next(iter(groups.items()))
             request = next(iter(group))
             cost = 0 if request.cancelled else len(request.source)
             if cost > budget and not (first and not taken):
                 break
             if len(group) > 1:
-                rounds.move_to_end(ticket)
+                groups.move_to_end(ticket)
             self.remove(request)
             if not request.cancelled:
                 taken.append(request)
                 budget -= cost
         return taken
 
-    def waits(self, lane: int) -> bool:
-        """Whether anybody waits for a lane."""
-        return bool(self._rounds[lane])
-
-    def ahead(self, lane: int, requests: int) -> int:
-        """About how many source tokens leave before, or with, the last of a new group of so many requests."""
-        groups = self._rounds[lane].values()
-        return sum(len(r.source) for group in groups for r in itertools.islice(group, requests))
-
     def remove(self, request: Request) -> bool:
         """Free the space of a request, wherever it waits; False when it does not wait here."""
         lane, ticket = self._where.pop(request, (-1, -1))
         if lane < 0:
             return False
-        group = self._rounds[lane][ticket]
+        line = self.rounds[lane]
+        group = line.groups[ticket]
         del group[request]
+        line.resized(len(group) + 1, len(group))
+        line.requests -= 1
+        line.steps = line.steps - request.steps if line.requests else 0.0  # no error of rounding stays
         if not group:
-            del self._rounds[lane][ticket]
+            del line.groups[ticket]
         self.tokens -= len(request.source)
         return True
 

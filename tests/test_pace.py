@@ -1,87 +1,342 @@
-"""The forecast of the queue, by a clock that is set by hand, and the engine that refuses by it."""
+"""What an engine expects of its queue, by a clock that is set by hand, and what it refuses by that."""
 
 from __future__ import annotations
 
-import time
+import math
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from engine.engine import Engine
 from engine.errors import DeadlineExceeded, Overloaded, WouldBeLate
-from engine.pace import Forecast, Pace
+from engine.pace import Forecast, Line, Margin, Tempo
 from engine.queue import FairQueue
+from engine.types import DecodeOptions, Limits, Request
 from server.errors import refusal
-from tests.rig import LONG, Inbox, engine_of, exhaust, turn
+from tests.fake import EOS
+from tests.rig import LONG, MODEL, Inbox, Switchable, exhaust, turn
+
+LIMITS = Limits(beams=1, source=64, target=200, vocab=8)
 
 
-def test_nothing_is_known_before_anything_was_measured():
-    assert Pace().seconds(0.0, 1000) == 0.0
+def request(deadline=math.inf, arrived=0.0, length=10, **options):
+    options = DecodeOptions(beam_size=1, **options)
+    return Request([5] * (length - 1) + [EOS], options, print, deadline, arrived=arrived)
 
 
-def test_the_pace_is_that_of_admissions_while_others_waited():
-    pace = Pace()
-    pace.took(0.0, 50, waiting=True)
-    pace.took(2.0, 10, waiting=True)
-    pace.took(3.0, 20, waiting=True)
-    assert pace.seconds(3.0, 60) == pytest.approx(60 * 3 / 30)
+def forecast_of(queue, slots=4, turn=0.1, steps=20):
+    """A forecast that has seen many turns of the same length and many answers of the same steps."""
+    forecast = Forecast(queue, [(slots, 1)], LIMITS)
+    for number in range(2000):
+        forecast.begins(turn * number)
+        forecast.stepped(0, slots)
+        forecast.ends(turn * (number + 1), [[(request(), 0)]])
+    for _ in range(1000):
+        forecast.answered(0, request(), steps, 0.0)
+    forecast.ends(turn * 2000, [[]])
+    return forecast, turn * 2000
 
 
-def test_idle_time_does_not_count():
-    pace = Pace()
-    pace.took(0.0, 10, waiting=True)
-    pace.took(1.0, 10, waiting=False)
-    for now in (2.0, 50.0, 51.0):
-        pace.took(now, 0, waiting=False)
-    pace.took(1000.0, 10, waiting=False)  # nobody had waited
-    pace.took(2000.0, 10, waiting=True)
-    pace.took(2001.0, 10, waiting=True)
-    assert pace.seconds(2001.0, 30) == pytest.approx(3.0)
+def waiting(forecast, queue, sizes, deadline=math.inf, **options):
+    """Groups of these sizes in the queue, all slots being busy with requests that have just begun."""
+    load = forecast.loads[0]
+    flights = [(request(), 0) for _ in range(load.slots)]
+    for flight, _ in flights:
+        forecast.expect(flight, 0)
+    forecast.ends(1e9, [flights])
+    for size in sizes:
+        group = [request(deadline, **options) for _ in range(size)]
+        for one in group:
+            forecast.expect(one, 0)
+        queue.add((one, 0) for one in group)
 
 
-def test_a_lane_that_stands_still_gets_slower():
-    pace = Pace()
-    pace.took(0.0, 10, waiting=True)
-    pace.took(1.0, 10, waiting=True)
-    pace.took(5.0, 0, waiting=True)
-    assert pace.seconds(1.5, 10) == pytest.approx(1.0)
-    assert pace.seconds(21.0, 10) == pytest.approx(20.0)
+# lines
 
 
-def test_a_newcomer_waits_for_one_request_of_each_group():
-    queue, inbox = FairQueue(1), Inbox()
-    queue.add((inbox.request(), 0) for _ in range(100))
-    queue.add((inbox.request(), 0) for _ in range(3))
-    forecast = Forecast(queue, 1)
-    forecast.took(0, 0.0, 3)
-    forecast.took(0, 1.0, 3)  # three tokens, one request, a second
-    assert forecast.wait(1.0, [0], 0.0) == pytest.approx(2.0)
-    assert forecast.wait(1.0, [0] * 5, 0.0) == pytest.approx(8.0)
-    assert forecast.wait(1.0, [0], 1000.0) == 0.0  # even the whole queue takes less
-    assert forecast.retry_after(1.0, 3 * 30) == pytest.approx(30.0)
-    assert (forecast.retry_after(1.0, 1), forecast.retry_after(1.0, 10**6)) == (1.0, 60.0)
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 10**6), st.floats(0.9, 1.0))
+def test_a_line_is_that_of_weighted_least_squares_drawn_a_little_to_the_origin(seed, keep):
+    g = np.random.default_rng(seed)
+    x, y = (
+        g.uniform(1, 50, 40),
+        g.uniform(0, 3) + g.uniform(0, 2, 40) + g.uniform(0, 1) * g.uniform(1, 50, 40),
+    )
+    line = Line()
+    for one, other in zip(x, y, strict=True):
+        line.add(one, other, keep)
+    weights = keep ** np.arange(39, -1, -1)
+    mean_x, mean_y = np.average(x, weights=weights), np.average(y, weights=weights)
+    total, far = weights.sum(), 0.01 * mean_x**2  # as if there were a little weight as far out as the mean
+    cross = (weights * (x - mean_x) * (y - mean_y)).sum() / total
+    square = (weights * (x - mean_x) ** 2).sum() / total
+    slope = np.clip((cross + far * mean_y / mean_x) / (square + far), 0, mean_y / mean_x)
+    fitted = mean_y + slope * (x - mean_x)
+    assert line.at(20.0) == pytest.approx(mean_y + slope * (20.0 - mean_x))
+    assert line.spread == pytest.approx(math.sqrt(np.average((y - fitted) ** 2, weights=weights)), abs=1e-6)
 
 
-def test_a_request_that_would_be_late_is_refused_at_once_and_others_are_not():
-    engine, _ = engine_of((1, 4))
-    inbox = Inbox()
-    for _ in range(12):
+def test_one_sample_is_a_line_through_the_origin_and_none_is_nothing():
+    line = Line()
+    assert (line.at(5.0), line.spread) == (0.0, 0.0)
+    line.add(4.0, 2.0, 1.0)
+    assert line.at(8.0) == pytest.approx(4.0)
+
+
+# tempo and margin
+
+
+def test_a_turn_is_as_slow_as_it_is_now_and_the_reserve_as_slow_as_it_has_been():
+    tempo, now = Tempo(), 0.0
+    for factor, seconds in ((1.0, 300.0), (2.0, 20.0), (1.0, 10.0)):
+        end = now + seconds
+        while now < end:
+            now += 0.1 * factor
+            tempo.add(8, 0.1 * factor, now)
+        if factor == 2.0:
+            assert tempo.seconds(8) == pytest.approx(0.2, rel=0.02)
+            assert tempo.reserve(now) == pytest.approx(1.3)  # it has not been slower than that
+    assert tempo.seconds(8) == pytest.approx(0.1, rel=0.02)
+    assert tempo.reserve(now) > 1.4
+
+
+def test_one_long_halt_is_forgotten_within_seconds():
+    tempo, now = Tempo(), 0.0
+    for seconds in (*[0.02] * 2000, 5.0, *[0.02] * 500):
+        now += seconds
+        tempo.add(8, seconds, now)
+    assert tempo.seconds(8) < 0.03
+    assert tempo.reserve(now) <= 4
+
+
+def test_late_answers_widen_the_margin_once_for_all_who_came_before_and_time_takes_it_back():
+    margin = Margin()
+    margin.widen(10.0, 5.0)
+    for arrived in (1.0, 6.0, 9.9):
+        margin.widen(10.5, arrived)
+    assert margin.at(10.0) == 1.5
+    margin.widen(11.0, 10.5)
+    assert margin.at(11.0) == pytest.approx(1.5 * margin_at(1.5, 1.0))
+    assert margin.at(11.0 + 300.0) == pytest.approx(1.0, abs=0.01)
+    for step in range(20):
+        margin.widen(20.0 + step, 20.0 + step)
+    assert margin.at(39.0) == 4.0
+
+
+def margin_at(value, seconds):
+    return 1 + (value - 1) * 0.5 ** (seconds / 30)
+
+
+# the wait
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(1, 6), max_size=8), st.integers(1, 6), st.integers(0, 1000))
+def test_the_wait_is_about_that_of_taking_turns_request_by_request(sizes, count, seed):
+    """The oracle serves the groups one request each in turn, four at a time, with ends spread evenly."""
+    queue = FairQueue(1)
+    forecast, _ = forecast_of(queue)
+    waiting(forecast, queue, sizes)
+    left = [0.0, 5.0, 10.0, 15.0]  # steps until each slot is free
+    forecast.loads[0].left = sum(left)
+    groups = [[size, False] for size in sizes] + [[count, True]]
+    while True:
+        group = groups.pop(0)
+        slot = left.index(min(left))
+        began = left[slot]
+        left[slot] += 20.0
+        group[0] -= 1
+        if group[0]:
+            groups.append(group)
+        elif group[1]:
+            break
+    assert forecast._wait(0, count, 20.0 * (count - 1)) == pytest.approx(began, abs=15.0)
+
+
+def test_free_slots_are_no_wait():
+    queue = FairQueue(1)
+    forecast, now = forecast_of(queue)
+    forecast.ends(now, [[(request(), 0)]])
+    assert forecast._wait(0, 3, 0.0) == 0.0
+    assert forecast._wait(0, 4, 60.0) > 0.0
+
+
+# the door
+
+
+def test_who_would_be_late_is_refused_and_who_has_no_deadline_never_is():
+    queue = FairQueue(1)
+    forecast, _ = forecast_of(queue)  # four slots, 20 steps, a tenth of a second each
+    waiting(forecast, queue, [1] * 8)  # four seconds and more until a newcomer's turn, two for its decoding
+    now = 1e9
+    with pytest.raises(WouldBeLate, match="try again later") as caught:
+        forecast.check(now, [request(now + 6.0, now)], [0])
+    assert 1 <= caught.value.retry_after <= 60
+    patient = request(now + 20.0, now)
+    forecast.check(now, [patient], [0])
+    assert patient.foreseen
+    for never in (math.inf, now - 1.0):  # none, and one that has passed: it will be answered as late
+        forecast.check(now, [request(never, now)], [0])
+
+
+def test_the_time_of_its_own_decoding_counts():
+    queue = FairQueue(1)
+    forecast, _ = forecast_of(queue)
+    now = 1e9
+    forecast.ends(now, [[(request(), 0)]])  # three slots are free
+    forecast.check(now, [request(now + 2.5, now)], [0])
+    with pytest.raises(WouldBeLate):
+        forecast.check(now, [request(now + 2.5, now, min_length=60)], [0])
+    forecast.check(now, [request(now + 1.0, now, max_length=5)], [0])
+
+
+def test_free_slots_are_filled_before_it_is_known_how_long_turns_are_then():
+    """Else nobody would ever find out: of more rows it is feared that each costs as much as the first."""
+    queue = FairQueue(1)
+    forecast = Forecast(queue, [(16, 1)], LIMITS)
+    for number in range(100):
+        forecast.begins(0.1 * number)
+        forecast.stepped(0, 1)
+        forecast.ends(0.1 * (number + 1), [[(request(), 0)]])
+    for _ in range(1000):
+        forecast.answered(0, request(), 20, 0.0)
+    now = 10.0
+    for _ in range(15):
+        forecast.check(now, [request(now + 3.0, now)], [0])
+        forecast.took(0, [request()])
+    with pytest.raises(WouldBeLate):
+        forecast.check(now, [request(now + 3.0, now)], [0])
+    for number in range(100):  # wide turns take no longer
+        forecast.begins(now + 0.1 * number)
+        forecast.stepped(0, 16)
+        forecast.ends(now + 0.1 * (number + 1), [[(request(), 0)] * 16])
+    forecast.check(20.0, [request(20.0 + 8.0, 20.0)], [0])
+
+
+def test_after_a_halt_nobody_is_given_up_who_would_be_in_time_at_the_usual_speed():
+    queue = FairQueue(1)
+    forecast, now = forecast_of(queue)
+    forecast.begins(now)
+    forecast.stepped(0, 4)
+    forecast.ends(now + 5.0, [[(request(), 0)] * 4])
+    assert not forecast.hopeless(request(now + 9.0), 0, now + 5.0)
+    assert forecast.hopeless(request(now + 6.0), 0, now + 5.0)
+
+
+def test_while_nobody_else_is_there_nothing_is_refused():
+    queue = FairQueue(1)
+    forecast, now = forecast_of(queue)
+    forecast.check(now, [request(now + 0.01, now)], [0])
+
+
+def test_newcomers_must_not_make_a_group_late_that_lets_them_pass():
+    now = 1e9
+    hurried = FairQueue(1)
+    forecast, _ = forecast_of(hurried)
+    waiting(forecast, hurried, [20], now + 14.0)  # takes ten seconds by itself
+    with pytest.raises(WouldBeLate, match="others"):
+        forecast.check(now, [request(now + 100.0, now)], [0])
+    patient = FairQueue(1)
+    forecast, _ = forecast_of(patient)
+    waiting(forecast, patient, [20], now + 50.0)
+    forecast.check(now, [request(now + 100.0, now)], [0])
+    lost = FairQueue(1)
+    forecast, _ = forecast_of(lost)
+    waiting(forecast, lost, [20], now + 5.0)  # nothing saves it
+    forecast.check(now, [request(now + 100.0, now)], [0])
+
+
+def test_who_is_late_at_his_turn_is_answered_at_once_unless_he_is_alone():
+    queue = FairQueue(1)
+    forecast, _ = forecast_of(queue)
+    now, hurried = 1e9, request(1e9 + 1.0)
+    assert not forecast.hopeless(hurried, 0, now)
+    waiting(forecast, queue, [])
+    assert forecast.hopeless(hurried, 0, now)
+    assert not forecast.hopeless(request(now + 3.0), 0, now)
+    assert not forecast.hopeless(request(), 0, now)
+
+
+def test_late_answers_make_the_door_narrower():
+    queue = FairQueue(1)
+    forecast, _ = forecast_of(queue)
+    now = 1e9
+    waiting(forecast, queue, [1] * 8)
+    late = request(now + 12.0, now)
+    forecast.check(now, [late], [0])
+    forecast.missed(late, now)
+    with pytest.raises(WouldBeLate):
+        forecast.check(now, [request(now + 12.0, now)], [0])
+
+
+def test_when_to_come_back_is_when_there_will_be_room():
+    queue = FairQueue(1)
+    forecast, _ = forecast_of(queue)
+    waiting(forecast, queue, [1] * 40)
+    assert forecast.retry_after(1e9, 400) == pytest.approx(20.0, abs=2.0)
+    assert 1 <= forecast.retry_after(1e9, 1) < 2
+    assert forecast.retry_after(1e9, 10**6) == 60.0
+
+
+# the engine
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def slow_engine(clock):
+    """One slot whose steps take a tenth of a second."""
+
+    class Slow(Switchable):
+        def step(self, *args, **kwargs):
+            clock.now += 0.1
+            return super().step(*args, **kwargs)
+
+    return Engine([Slow(MODEL, 1, 4)], clock=clock)
+
+
+def test_an_engine_refuses_what_would_be_late_and_answers_what_it_accepts():
+    clock, inbox = Clock(), Inbox()
+    engine = slow_engine(clock)
+    for _ in range(4):
         engine.submit([inbox.request(options=LONG)])
-    while engine.stats().waiting_requests > 6:
-        time.sleep(0.002)
+    for _ in range(20):
         turn(engine)
-    hurried = inbox.request(deadline=time.monotonic() + 0.02)
-    with pytest.raises(WouldBeLate, match="the queue takes about") as caught:
+    hurried = inbox.request(options=LONG, deadline=clock.now + 2.0)
+    with pytest.raises(WouldBeLate) as caught:
         engine.submit([hurried])
     assert isinstance(caught.value, Overloaded)
     assert caught.value.code == "would_be_late"
-    assert 1 <= caught.value.retry_after <= 60
-    assert engine.stats().waiting_requests == 6
-    patient = inbox.request(deadline=time.monotonic() + 600)
-    late = inbox.request(deadline=time.monotonic() - 1)
+    patient = inbox.request(options=LONG, deadline=clock.now + 60)
+    late = inbox.request(deadline=clock.now - 1)
     engine.submit([patient, late])
     exhaust(engine)
     assert hurried not in inbox.outcomes
     assert isinstance(inbox.outcomes[late], DeadlineExceeded)
-    engine.submit([inbox.request(deadline=time.monotonic() + 5)])  # an empty queue takes no time
+    assert not isinstance(inbox.outcomes[patient], DeadlineExceeded)
+
+
+def test_more_work_for_what_was_accepted_goes_first_and_is_not_refused():
+    clock, inbox = Clock(), Inbox()
+    engine = slow_engine(clock)
+    crowd = [inbox.request(options=LONG) for _ in range(6)]
+    for one in crowd:
+        engine.submit([one])
+    for _ in range(20):
+        turn(engine)
+    follows = inbox.request(options=LONG, deadline=clock.now + 4.0)
+    with pytest.raises(WouldBeLate):
+        engine.submit([follows])
+    engine.submit([follows], again=True)
+    exhaust(engine)
+    assert list(inbox.outcomes).index(follows) == 2
+    assert not isinstance(inbox.outcomes[follows], DeadlineExceeded)
 
 
 def test_over_http_it_is_a_503_that_says_when_to_come_back():

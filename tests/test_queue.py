@@ -74,7 +74,7 @@ def test_the_queue_always_knows_its_requests_and_tokens(history):
         assert queue.tokens == sum(len(r.source) for r in waiting)
     assert set(queue.clear()) == set(waiting)
     assert (queue.requests, queue.tokens) == (0, 0)
-    assert not any(queue._rounds)
+    assert not any(r.groups or r.requests or r.steps or r.sizes for r in queue.rounds)
     assert queue.expired(math.inf) == []
 
 
