@@ -121,7 +121,7 @@ def _fault(outcome: httpx.Response | httpx.TransportError) -> tuple[ClientError,
         where = outcome.headers.get("location", "elsewhere")
         return ApiError(f"the server is at another place: {where}", outcome.status_code), False
     told = _message(outcome) or outcome.reason_phrase
-    error = ApiError(told, outcome.status_code, _retry_after(outcome.headers.get("retry-after", "")))
+    error = ApiError(told, outcome.status_code, _retry_after(outcome.headers))
     return error, outcome.status_code in AGAIN
 
 
@@ -136,20 +136,23 @@ def _message(response: httpx.Response) -> str:
     return str(found[0]) if found else ""
 
 
-def _retry_after(value: str) -> float | None:
-    """Seconds, from a number or an HTTP date."""
+def _retry_after(headers: httpx.Headers) -> float | None:
+    """Seconds, from a number or an HTTP date. The server's clock decides, where it tells the time."""
+    value = headers.get("retry-after", "")
     try:
         return max(0.0, float(value))
     except ValueError:
         pass
     try:
-        return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
+        now = parsedate_to_datetime(headers["date"]).timestamp() if "date" in headers else time.time()
+        return max(0.0, parsedate_to_datetime(value).timestamp() - now)
     except ValueError:
         return None
 
 
 def _wait(patience: Patience, tried: int, error: ClientError) -> float:
     """Half of the back-off is chance, so that many clients don't come back together."""
-    backoff: float = min(patience.backoff * 2**tried, patience.longest) * random.uniform(0.5, 1.0)
+    share = random.uniform(0.5, 1.0)  # nosec B311 # of a pause, no secret
+    backoff: float = min(patience.backoff * 2**tried, patience.longest) * share
     told = error.retry_after if isinstance(error, ApiError) else None
     return backoff if told is None else told + backoff

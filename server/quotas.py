@@ -16,6 +16,7 @@ from limits.errors import ConfigurationError, StorageError
 
 from engine.api import ConfigError
 from server.refused import Refused
+from server.steady import steady
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +50,8 @@ class Quotas:
         for rate in rates:
             if not await _asked(self._rates.hit(rate, name)):
                 stats = await _asked(self._rates.get_window_stats(rate, name))
-                return rate, max(1, math.ceil(stats.reset_time - time.time()))
+                seconds = math.ceil(stats.reset_time - time.time())
+                return rate, min(max(1, seconds), rate.get_expiry())
         return None
 
     async def add(self, name: str, characters: int) -> int:
@@ -68,19 +70,40 @@ class Quotas:
 
 
 class _Counters(MemoryStorage):
-    """The library's own looks at all counters at every hit, which is slow for many addresses."""
+    """The library's own looks at all counters at every hit, which is slow for many addresses, and it counts
+    by the wall clock, which may be set."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._swept = time.monotonic()
+        self._clock = steady(None)
+        self._swept = self._clock()
+
+    async def get(self, key: str) -> int:
+        if self.expirations.get(key, 0.0) <= self._clock():
+            self.storage.pop(key, None)
+            self.expirations.pop(key, None)
+        return self.storage.get(key, 0)
+
+    async def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
+        now = self._clock()
+        return await self._get_sliding_window_info(*self.sliding_window_keys(key, expiry, now), expiry, now)
+
+    async def acquire_sliding_window_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
+        # nothing in here waits, so nobody comes between
+        previous, lasts, current, _ = await self.get_sliding_window(key, expiry)
+        if math.floor(previous * lasts / expiry + current) + amount > limit:
+            return False
+        _, window = self.sliding_window_keys(key, expiry, self._clock())
+        await self.incr(window, 2 * expiry, amount)
+        return True
 
     async def incr(self, key: str, expiry: float, amount: int = 1) -> int:
-        if time.monotonic() - self._swept > SWEEP:
-            self._swept = time.monotonic()
+        if self._clock() - self._swept > SWEEP:
+            self._swept = self._clock()
             for old in list(self.expirations):
                 await self.get(old)  # drops what has ended
         await self.get(key)
-        self.expirations.setdefault(key, time.time() + expiry)
+        self.expirations.setdefault(key, self._clock() + expiry)
         self.storage[key] += amount
         return self.storage[key]
 

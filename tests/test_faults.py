@@ -8,6 +8,7 @@ for the soak.
 import asyncio
 import contextlib
 import json
+import mmap
 import os
 import random
 import re
@@ -15,10 +16,12 @@ import resource
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 
 import aiohttp
@@ -27,8 +30,9 @@ import pytest
 
 from engine.api import BundleError, Service, ServiceSettings
 from engine.bundle import open_bundle
-from loadtest.openloop import Answer, arrivals, percentile, run, summarised, translate
+from loadtest.openloop import arrivals, percentile, run, summarised, translate
 from loadtest.texts import sentences
+from server.keys import editing, make_key
 from tests.served import LANES, bundles, busy, server, until
 from tests.test_server_process import GERMAN, MAIN, ROOT, SLOW, free_port, process, raw_request
 
@@ -129,13 +133,130 @@ def test_a_reset_never_meets_an_accepted_request_when_the_server_drains():
         assert running.wait(60) == 0
 
 
+# a device
+
+DOOMED = """
+import sys
+from pathlib import Path
+import engine.executors as executors
+from server.app import serve
+from server.settings import Settings
+
+class AcceleratorError(RuntimeError):
+    "As torch names it."
+
+def doomed(bundle, placement, real=executors.OPENERS["onnx"]):
+    found = real(bundle, placement)
+    for executor in found:
+        def step(*args, step=executor.step, **kwargs):
+            if Path(sys.argv[1]).exists():
+                raise AcceleratorError("CUDA error: an illegal memory access was encountered")
+            return step(*args, **kwargs)
+        executor.step = step
+    return found
+
+executors.OPENERS["onnx"] = doomed
+sys.exit(serve(Settings()))
+"""
+
+
+def test_a_lost_device_fails_what_is_in_flight_and_ends_the_process_with_70(tmp_path):
+    broken = tmp_path / "broken"
+    with process(["-c", DOOMED, str(broken)]) as (client, running), ThreadPoolExecutor(8) as pool:
+        url = str(client.base_url)
+        flights = [pool.submit(httpx.post, f"{url}/translate", json=SLOW, timeout=60) for _ in range(8)]
+        until(lambda: "convoy_requests_in_flight 9.0" in client.get("/metrics").text)
+        assert client.get("/health/ready").status_code == 200
+        broken.touch()
+        lost = time.monotonic()
+        answers = [flight.result() for flight in flights]
+        assert {answer.status_code for answer in answers} == {503}
+        assert all("device" in a.json()["error"] or "stopping" in a.json()["error"] for a in answers)
+        with contextlib.suppress(httpx.TransportError):  # it may have ended
+            assert client.get("/health/ready").status_code == 503
+            assert client.post("/translate", json=GERMAN).status_code == 503
+        assert running.wait(30) == 70
+        print(f"ended {time.monotonic() - lost:.1f} s after the device was lost")
+        assert "a device is lost" in running.stderr.read()
+
+
+# the clock
+
+DAY = 86_400
+
+
+@contextlib.contextmanager
+def shifted_clock(folder, monkeypatch):
+    """Child processes see the wall clock as it is plus what the function given sets."""
+    if not shutil.which("cc"):
+        pytest.skip("no C compiler to build the clock of the test with")
+    library, offset = folder / "clock.so", folder / "offset"
+    source = Path(__file__).with_name("clock_shim.c")
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"], check=True)
+    offset.write_bytes(struct.pack("l", 0))
+    with offset.open("r+b") as file, mmap.mmap(file.fileno(), 0) as shared:
+
+        def jump(seconds):
+            shared[:] = struct.pack("l", seconds)
+
+        with monkeypatch.context() as patch:
+            patch.setenv("LD_PRELOAD", str(library))
+            patch.setenv("CLOCK_SHIM", str(offset))
+            yield jump
+
+
+def test_jumps_of_the_wall_clock_fail_no_request_and_lose_nothing(tmp_path, monkeypatch):
+    """Days forward and backward, under load, with limits, a stored file and a document on its way."""
+    keys = tmp_path / "keys.json"
+    with editing(keys) as kept:
+        key, token = make_key("Ann", requests=100_000, characters=10_000_000)
+        kept.append(key)
+    own = {"Authorization": f"Bearer {token}"}
+    with shifted_clock(tmp_path, monkeypatch) as jump, contextlib.ExitStack() as stack:
+        served = process(API_KEY_FILE=str(keys), ANONYMOUS="true", REQ_LIMIT="100000", CHAR_QUOTA="10000000")
+        client, running = stack.enter_context(served)
+
+        def date():
+            return parsedate_to_datetime(client.get("/health").headers["date"]).timestamp()
+
+        file = ("a.txt", b"Das ist gut.", "text/plain")
+        values = {"source": "de", "target": "en"}
+        url = client.post("/translate_file", data=values, files={"file": file}).json()["translatedFileUrl"]
+        stored = httpx.URL(url).path
+        sent = {"target_lang": "EN", "source_lang": "DE"}
+        document = client.post("/v2/document", data=sent, files={"file": file}, headers=own).json()
+        used = client.get("/v2/usage", headers=own).json()["character_count"]
+        pool = stack.enter_context(ThreadPoolExecutor(1))
+        load = pool.submit(offered, client, 30.0, max(SECONDS, 10.0), {})
+        began = time.time()
+        for days in (1, -1, 40, -400, 0):
+            time.sleep(max(SECONDS, 10.0) / 6)
+            jump(days * DAY)
+            time.sleep(1.1)  # uvicorn tells the date anew each second
+            assert date() == pytest.approx(began + days * DAY, abs=60)  # it has really jumped
+            for headers in ({}, own, {"X-Request-Timeout": "30"}):
+                answer = client.post("/translate", json=GERMAN, headers=headers)
+                assert answer.status_code == 200, answer.text
+            assert client.get(stored).content
+            path = f"/v2/document/{document['document_id']}"
+            asked = client.post(path, json={"document_key": document["document_key"]}, headers=own)
+            assert asked.json()["status"] in ("queued", "translating", "done"), asked.text
+            more = client.get("/v2/usage", headers=own).json()["character_count"]
+            assert more == used + len(GERMAN["q"])
+            used = more
+        assert {answer.status for answer in load.result()} == {200}
+        assert client.get("/health/ready").status_code == 200
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(30) == 0
+
+
 # the backend and the tokenizer
 
 
 @pytest.mark.parametrize("part", ["encode", "step"])
 def test_a_backend_that_raises_fails_only_what_was_in_its_hands(part):
     with server() as (client, house, _):
-        executor = house.service._models[NAME].engine.lanes[1].executor
+        executor = house.service.shelf.loaded[NAME].engine.lanes[1].executor
         real, count = getattr(executor, part), iter(range(10_000))
         every = {"encode": 5, "step": 40}[part]
 
@@ -162,7 +283,7 @@ def test_a_backend_that_raises_fails_only_what_was_in_its_hands(part):
 @pytest.mark.parametrize("part", ["encode", "decode"])
 def test_a_tokenizer_that_raises_is_a_500_of_one_request_and_leaks_nothing(part, monkeypatch, caplog):
     with server() as (client, house, _):
-        tokenizer = house.service._models[NAME].text.tokenizer
+        tokenizer = house.service.shelf.loaded[NAME].text.tokenizer
         real = getattr(type(tokenizer), part)
 
         def fail(self, *args):
@@ -328,21 +449,23 @@ def test_clients_that_leave_at_any_moment_free_their_slots_and_harm_no_answer():
 # too much
 
 
-def test_ten_times_too_much_is_refused_in_bounds():
-    """Every answer is 200, 429, 503, or 504 at the deadline; none is late; memory stays flat."""
+def test_of_ten_times_too_much_all_that_is_accepted_is_answered_in_time():
+    """All else gets 429 or 503 at once; memory stays flat. One accepted request in a hundred may be late
+    (504), for the machine is shared and may stand still for longer than any reserve."""
     deadline = 5.0
     values = {"min_length": 60, "max_length": 100}  # work enough that ten times as much can be sent from here
     with process(MODELS=str(SHIPPED), REQUEST_TIMEOUT=str(deadline), LANES="1x8,5x16") as (client, running):
-        began = time.monotonic()
+
+        def patient(text):
+            while client.post("/translate", json=GERMAN | values | {"q": text}).status_code != 200:
+                time.sleep(0.2)
+
+        texts = sentences(5)
         with ThreadPoolExecutor(32) as pool:
-            texts = sentences(5)
-            closed = list(
-                pool.map(
-                    lambda q: client.post("/translate", json=GERMAN | values | {"q": q}).status_code,
-                    [next(texts) for _ in range(100)],
-                )
-            )
-        capacity = closed.count(200) / (time.monotonic() - began)
+            for number in (50, 100):  # the first to warm up
+                began = time.monotonic()
+                list(pool.map(patient, [next(texts) for _ in range(number)]))
+        capacity = 100 / (time.monotonic() - began)
         offered(client, 5 * capacity, 6.0, values)  # as warm as it gets
         before = resident(running.pid)
         answers = offered(client, 10 * capacity, SECONDS, values, seed=2)
@@ -352,13 +475,15 @@ def test_ten_times_too_much_is_refused_in_bounds():
         record = {"capacity": round(capacity, 1), "statuses": statuses, "grown MB": (after - before) >> 20}
         print(json.dumps(record | {"latency": found.latency}))
         assert set(statuses) <= {200, 429, 503, 504}
-        assert statuses[200] > 0.3 * capacity * SECONDS
+        assert statuses[200] > 0.3 * capacity * SECONDS  # the others take their share of the machine
+        assert statuses.get(504, 0) <= 0.01 * (statuses[200] + statuses.get(504, 0))
+        assert percentile([a.latency for a in answers if a.status in (429, 503)], 50) < 1.0
         # as the server sees it, which can't know how long a request took to reach it
         labels = 'model="tatoeba-de-en",outcome="ok",route="/translate"'
         text = client.get("/metrics").text
-        (timely,) = re.findall(rf'convoy_request_duration_seconds_bucket{{le="10.0",{labels}}} (.*)', text)
+        (timely,) = re.findall(rf'convoy_request_duration_seconds_bucket{{le="5.0",{labels}}} (.*)', text)
         (all_of_them,) = re.findall(rf"convoy_request_duration_seconds_count{{{labels}}} (.*)", text)
-        assert timely == all_of_them, "an answer long after the deadline is no answer"
+        assert float(timely) >= 0.99 * float(all_of_them), "an answer after the deadline is no answer"
         assert after - before < 64 * MEGABYTE
         until(lambda: client.get("/health/ready").status_code == 200)
         assert client.post("/translate", json=GERMAN).status_code == 200
@@ -382,7 +507,7 @@ def test_without_file_descriptors_it_goes_on_and_recovers():
 
 
 def test_mixed_traffic_keeps_memory_flat():
-    """A soak: CONVOY_FAULT_SECONDS=1800 by hand."""
+    """A soak: CONVOY_FAULT_SECONDS=1800 by hand. Tells the memory in use four times, or once a minute."""
     chance = random.Random(4)
     with process(MODELS=str(ROOT / "models"), LANES="1x8,5x16") as (client, running):
         url = str(client.base_url)
@@ -412,12 +537,18 @@ def test_mixed_traffic_keeps_memory_flat():
             return asyncio.run(run(url, ask, sentences(seed), arrivals(8.0, seconds, seed)))
 
         drive(10.0, 1)
-        sizes = [resident(running.pid)]
-        answers: list[Answer] = []
-        for number in range(4):
-            answers += drive(SECONDS / 4, 2 + number)
+        sizes, statuses, parts = [resident(running.pid)], set[int](), max(4, round(SECONDS / 60))
+        for number in range(parts):
+            answers = drive(SECONDS / parts, 2 + number)
             sizes.append(resident(running.pid))
-        good = [a.latency for a in answers if a.status == 200]
-        print("MB:", [size >> 20 for size in sizes], "p99:", percentile(good, 99))
-        assert {a.status for a in answers} == {200}
+            statuses |= {a.status for a in answers}
+            p99 = percentile([a.latency for a in answers], 99)
+            told = {
+                "after s": round((number + 1) * SECONDS / parts),
+                "MB": sizes[-1] >> 20,
+                "p99 s": round(p99, 2),
+            }
+            print(json.dumps(told | {"answers": len(answers)}), flush=True)
+        print("MB:", [size >> 20 for size in sizes])
+        assert statuses == {200}
         assert sizes[-1] - sizes[0] < 48 * MEGABYTE

@@ -118,7 +118,7 @@ def test_a_deadline_is_a_504_and_frees_the_slots():
 
 def test_a_dead_engine_turns_readiness_off_and_leaves_liveness_on():
     with server() as (client, house, _):
-        house.service._models["toy-title"].engine.stop(drain=False, timeout=10)
+        house.service.shelf.loaded["toy-title"].engine.stop(drain=False, timeout=10)
         answer = client.get("/health/ready")
         assert (answer.status_code, answer.json()) == (503, {"error": "an engine has stopped"})
         assert client.get("/health").status_code == 200
@@ -209,13 +209,13 @@ def free_port():
 
 
 @contextmanager
-def process(**variables):
-    """A server process that can't import torch: (httpx client, process)."""
+def process(program=("-c", MAIN), **variables):
+    """A server process that can't import torch, or another program: (httpx client, process)."""
     port = free_port()
     given = {"MODELS": str(bundles()), "PORT": str(port), "THREADS": "1", "LANES": "1x4,4x4"} | variables
     environment = os.environ | {f"CONVOY_{name}": value for name, value in given.items()}
     running = subprocess.Popen(
-        [sys.executable, "-c", MAIN], cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True
+        [sys.executable, *program], cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True
     )
     try:
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:

@@ -1,0 +1,59 @@
+"""Which errors of a backend mean that this process can't use its device any more."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+# after these "any further CUDA work will return the same error. To continue using CUDA, the process must be
+# terminated and relaunched" (CUDA Runtime API, cudaError), and after those of the hardware
+STICKY: Final = {
+    214: ("ECCUncorrectable", "uncorrectable ecc error"),
+    220: ("NvlinkUncorrectable", "uncorrectable nvlink error"),
+    700: ("IllegalAddress", "illegal memory access"),
+    702: ("LaunchTimeout", "the launch timed out"),
+    709: ("ContextIsDestroyed", "context is destroyed"),
+    710: ("Assert", "device-side assert"),
+    714: ("HardwareStackError", "hardware stack error"),
+    715: ("IllegalInstruction", "an illegal instruction"),
+    716: ("MisalignedAddress", "misaligned address"),
+    717: ("InvalidAddressSpace", "operation not supported on global/shared address space"),
+    718: ("InvalidPc", "invalid program counter"),
+    719: ("LaunchFailure", "unspecified launch failure"),
+    720: ("TensorMemoryLeak", "tensor memory not completely freed"),
+    721: ("Contained", "invalid access of peer gpu memory over nvlink"),
+    999: ("Unknown", "unknown error"),
+}
+CODE: Final = re.compile(r"\bcuda (?:error|failure)[: ]+(\d+)\b", re.IGNORECASE)
+NAME: Final = re.compile(r"\b(?:cudaError|CUDA_ERROR_)(\w+)")
+NAMES: Final = frozenset(name.lower() for name, _ in STICKY.values())
+
+
+def lost(error: BaseException) -> bool:
+    """Whether an error, or one that it came from, is of a CUDA device that is lost to this process.
+
+    torch (AcceleratorError), ONNX Runtime ("CUDA failure 700: ...") and our own launcher ("CUDA error 700
+    (CUDA_ERROR_ILLEGAL_ADDRESS)") tell by code, name or text. Out of memory and wrong calls are not sticky.
+    """
+    return any(map(_sticky, _causes(error)))
+
+
+def _sticky(error: BaseException) -> bool:
+    text = str(error)
+    if "cuda" not in text.lower():
+        return False
+    if (found := CODE.search(text)) is not None:
+        return int(found[1]) in STICKY
+    names = [name.replace("_", "").lower() for name in NAME.findall(text)]
+    if names:
+        return not NAMES.isdisjoint(names)
+    return any(told in text.lower() for _, told in STICKY.values())
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    seen = set[int]()
+    while error is not None and id(error) not in seen:
+        yield error
+        seen.add(id(error))
+        error = error.__cause__ or error.__context__
