@@ -1,0 +1,98 @@
+"""Processes or threads: `convoy serve --workers N --threads 1` beside one process with N threads.
+
+Both serve on this machine at once and are asked in turns, so that what else the machine does meets both.
+
+    python -m loadtest.workers --model models/tatoeba-de-en --count 2 --rates 5,20 --seconds 10 --rounds 3
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from statistics import median
+
+import httpx
+
+from loadtest.openloop import arrivals, run, summarised, translate
+from loadtest.texts import sentences
+
+PATIENCE = 120.0  # seconds until a server is ready
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
+
+
+@contextmanager
+def server(model: Path, workers: int, threads: int) -> Iterator[str]:
+    """The URL of a server, once it is ready."""
+    port = free_port()
+    given = {"MODELS": model, "WORKERS": workers, "THREADS": threads, "PORT": port, "LOG_LEVEL": "error"}
+    environment = os.environ | {f"CONVOY_{name}": str(value) for name, value in given.items()}
+    command = [sys.executable, "-c", "from cli.main import app; app()", "serve"]
+    with subprocess.Popen(command, env=environment) as process:
+        try:
+            url, end = f"http://127.0.0.1:{port}", time.monotonic() + PATIENCE
+            while not _ready(url):
+                if process.poll() is not None or time.monotonic() > end:
+                    raise SystemExit("the server did not start")
+                time.sleep(0.2)
+            yield url
+        finally:
+            process.terminate()
+
+
+def resident(url: str) -> float:
+    """MiB of all processes of a server together."""
+    lines = httpx.get(f"{url}/metrics").text.splitlines()
+    (found,) = [line for line in lines if line.startswith("process_resident_memory_bytes ")]
+    return float(found.split()[1]) / 2**20
+
+
+def _ready(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/health/ready").status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--model", type=Path, default=Path("models/tatoeba-de-en"))
+    parser.add_argument("--count", type=int, default=2, help="workers, or threads")
+    parser.add_argument("--rates", default="5,20", help="requests a second, with commas between")
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--rounds", type=int, default=3)
+    given = parser.parse_args()
+    ask = translate({"source": "de", "target": "en"}, stream=False)
+    with ExitStack() as stack:
+        urls = {
+            f"{workers} x {threads}": stack.enter_context(server(given.model, workers, threads))
+            for workers, threads in ((given.count, 1), (1, given.count))
+        }
+        print("workers x threads | offered /s | answered /s | p50 ms | p99 ms | MiB (medians of rounds)")
+        for rate in map(float, given.rates.split(",")):
+            found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in urls}
+            for number in range(given.rounds):
+                times = arrivals(rate, given.seconds, number)
+                for name, url in urls.items():
+                    summary = summarised(asyncio.run(run(url, ask, sentences(number), times)), rate)
+                    latency = summary.latency
+                    found[name].append((summary.throughput, latency["p50"] * 1e3, latency["p99"] * 1e3))
+            for name, rows in found.items():
+                rate_, p50, p99 = (median(column) for column in zip(*rows, strict=True))
+                memory = resident(urls[name])
+                print(f"{name} | {rate:g} | {rate_:.1f} | {p50:.0f} | {p99:.0f} | {memory:.0f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

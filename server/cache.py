@@ -1,0 +1,103 @@
+"""Answers that were given before, in bounded memory: the least recently used goes first. Off by default.
+
+Only what would be computed again to the same answer is kept: no sampling without a seed. A key is a digest
+of the text, of all options, and of the bundles' contents, so an answer of a model's old bundle is never
+that of its new one. Requests in flight share nothing: each that finds no answer computes its own, so
+nobody's leaving matters to anybody else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, Final
+
+from engine.api import Marked, ModelInfo, Service, TextOptions, TextResult, Timings
+
+OVERHEAD: Final = 200  # bytes of an entry beside its answer, about
+NO_TIME: Final = Timings(0.0, 0.0, 0.0, 0)
+
+
+class Cache:
+    """Safe to use from any thread."""
+
+    def __init__(self, limit: int) -> None:
+        """limit: bytes, about, of all answers together."""
+        self._limit, self._size = limit, 0
+        self._kept: OrderedDict[bytes, tuple[TextResult, int]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: bytes) -> TextResult | None:
+        with self._lock:
+            if key not in self._kept:
+                return None
+            self._kept.move_to_end(key)
+            return self._kept[key][0]
+
+    def put(self, key: bytes, result: TextResult) -> None:
+        """Keep an answer; one that is larger than the whole cache is not kept."""
+        # nobody waits for it the next time
+        result = replace(result, timings=NO_TIME)
+        size = OVERHEAD + size_of(result)
+        with self._lock:
+            if key in self._kept:
+                self._size -= self._kept.pop(key)[1]
+            if size > self._limit:
+                return
+            self._kept[key] = result, size
+            self._size += size
+            while self._size > self._limit:
+                self._size -= self._kept.popitem(last=False)[1][1]
+
+    def clear(self) -> None:
+        with self._lock:
+            self._kept.clear()
+            self._size = 0
+
+    def size(self) -> int:
+        """Bytes, about."""
+        return self._size
+
+
+def infos_of(service: Service, model: str) -> list[ModelInfo]:
+    """The bundles behind a model's name, which may be two with "+" between, each with languages after it."""
+    known = {info.name: info for info in service.models()}
+    names = [model] if model in known else model.split("+")
+    bases = [name if name in known else name.rpartition("@")[0] for name in names]
+    return [known[base] for base in bases if base in known]
+
+
+def repeatable(infos: Sequence[ModelInfo], options: TextOptions) -> bool:
+    """Whether models answer the same again: beam search does, and sampling with a seed of the request."""
+    sampling = [options.decode.get("sampling", info.options.sampling) for info in infos]
+    return not any(sampling) or "seed" in options.decode
+
+
+def key_of(model: str, infos: Sequence[ModelInfo], text: str | Marked, options: TextOptions) -> bytes:
+    """A digest of all that an answer depends on. model: as it was asked for, with its languages."""
+    parts = (model, tuple(info.digest for info in infos), _plain(text), _plain(options))
+    return hashlib.blake2b(repr(parts).encode("utf-8", "surrogatepass"), digest_size=32).digest()
+
+
+def size_of(value: Any) -> int:
+    """Bytes of an answer in memory, about; what it shares with others counts again."""
+    if is_dataclass(value):
+        return sys.getsizeof(value) + sum(size_of(getattr(value, f.name)) for f in fields(value))
+    if isinstance(value, list | tuple):
+        return sys.getsizeof(value) + sum(map(size_of, value))
+    return sys.getsizeof(value) + int(getattr(value, "nbytes", 0))
+
+
+def _plain(value: Any) -> Any:
+    """The same as nested tuples, of which `repr` tells all."""
+    if is_dataclass(value):
+        return type(value).__name__, *(_plain(getattr(value, f.name)) for f in fields(value))
+    if isinstance(value, Mapping):
+        return tuple((name, _plain(part)) for name, part in value.items())
+    if isinstance(value, list | tuple):
+        return tuple(map(_plain, value))
+    return value

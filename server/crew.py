@@ -1,0 +1,149 @@
+"""What a worker knows of the others: `convoy serve --workers N` runs N processes behind one port.
+
+All accept from one socket, which the supervisor has opened (`server.workers`). They tell each other little:
+on a board in shared memory whether each is ready and how many connections it has, and through the
+supervisor what all of them must do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import signal
+import socket
+from collections.abc import Awaitable, Callable, MutableSequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Final
+
+from engine.api import ConvoyError
+
+ABSENT: Final = -1  # connections of a worker that is not there
+PATIENCE: Final = 100  # times that a worker leaves a connection to one that has fewer
+
+Obey = Callable[[str], Awaitable[object]]  # does what all workers are asked for
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """In shared memory, an entry for each worker. ready: 0 or 1. connections: ABSENT where there is none."""
+
+    ready: MutableSequence[int]
+    connections: MutableSequence[int]
+
+    def clear(self, number: int) -> None:
+        self.ready[number], self.connections[number] = 0, ABSENT
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a worker is given. metrics: the folder of all workers' figures."""
+
+    number: int
+    listener: socket.socket
+    link: Connection
+    board: Board
+    metrics: Path
+
+
+class Listener(socket.socket):
+    """The shared socket, as one worker accepts from it.
+
+    Left to the kernel, whoever wakes first takes all connections that wait, and a client keeps its
+    connection for long. So a worker takes one connection a turn of its loop, and for a moment leaves it to
+    a worker that has fewer.
+    """
+
+    def __init__(self, place: Place, count: Callable[[], int]) -> None:
+        super().__init__(fileno=place.listener.detach())
+        self._board, self._number, self._count, self._left = place.board.connections, place.number, count, 0
+
+    def listen(self, backlog: int = 0) -> None:
+        """It listens already: asyncio would shorten the queue to what one worker accepts at a time."""
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        own = self._board[self._number] = self._count()
+        if self._left < PATIENCE and any(0 <= other < own for other in self._board):
+            self._left += 1
+            os.sched_yield()
+            raise BlockingIOError  # asyncio tries again in the next turn
+        found = super().accept()
+        self._left = 0
+        self._board[self._number] = own + 1
+        return found
+
+
+class Crew:
+    """A worker's line to the others. For the event loop's thread."""
+
+    def __init__(self, place: Place, obey: Obey) -> None:
+        self._place, self._obey = place, obey
+        self._asked: dict[int, asyncio.Future[list[str]]] = {}
+        self._numbers = itertools.count()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._told = False
+
+    def join(self) -> None:
+        """Listen to the supervisor, from now on and in this event loop."""
+        asyncio.get_running_loop().add_reader(self._place.link.fileno(), self._read)
+
+    def leave(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._place.link.fileno())
+
+    def ready(self) -> bool:
+        """Whether every worker is."""
+        return all(self._place.board.ready)
+
+    def tell(self, *, ready: bool, connections: int) -> None:
+        """Put on the board how this worker is."""
+        board = self._place.board
+        board.ready[self._place.number] = ready
+        board.connections[self._place.number] = connections
+        if ready and not self._told:
+            self._told = True
+            send(self._place.link, {"kind": "ready"})
+
+    async def order(self, order: str) -> list[str]:
+        """Have all others obey; returns what went wrong, a line for each worker that refused."""
+        number = next(self._numbers)
+        self._asked[number] = asyncio.get_running_loop().create_future()
+        send(self._place.link, {"kind": "order", "id": number, "order": order})
+        try:
+            return await self._asked[number]
+        finally:
+            del self._asked[number]
+
+    def _read(self) -> None:
+        try:
+            while self._place.link.poll():
+                self._heed(json.loads(self._place.link.recv_bytes()))
+        except (EOFError, ConnectionResetError):  # the supervisor is gone, however that came
+            self.leave()
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def _heed(self, message: dict[str, Any]) -> None:
+        if message["kind"] == "order":
+            task = asyncio.get_running_loop().create_task(self._do(message["id"], message["order"]))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        elif (waiting := self._asked.get(message["id"])) and not waiting.done():
+            waiting.set_result(message["faults"])
+
+    async def _do(self, id: str, order: str) -> None:
+        fault = ""
+        try:
+            await self._obey(order)
+        except ConvoyError as error:
+            fault = str(error)
+        send(self._place.link, {"kind": "obeyed", "id": id, "fault": fault})
+
+
+def send(link: Connection, message: dict[str, Any]) -> None:
+    """As JSON: nothing is unpickled. A receiver that has gone is told nothing."""
+    try:
+        link.send_bytes(json.dumps(message).encode())
+    except (BrokenPipeError, ConnectionResetError):
+        return

@@ -1,0 +1,274 @@
+"""The server on a Ray cluster: `serve run server.ray:app` (extra `ray`).
+
+Replicas hold the application of `server.app`, an engine for each model in each; Ray starts and ends them as
+requests wait. Before them stands a thin front: it reads a request, hands it to a replica and, when that one
+dies before its answer has begun, once to another. What concerns every replica (figures, orders to models) it
+asks of every replica. Settings are those of `convoy serve`, and CONVOY_RAY_<NAME> for what Ray decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Final
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+from ray import serve
+from ray.exceptions import RayActorError
+from ray.serve.exceptions import BackPressureError
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Message, Scope
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
+
+from engine.api import Cancelled, Service, TooLarge, share_threads
+from server.access import FRAME, ORDER
+from server.app import LAST_MOMENT, create_app
+from server.errors import failure
+from server.intake import body_of
+from server.metrics import Metrics
+from server.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+SCOPE: Final = (  # what of a request a replica is told
+    "type",
+    "asgi",
+    "http_version",
+    "method",
+    "scheme",
+    "path",
+    "raw_path",
+    "query_string",
+    "root_path",
+    "headers",
+    "client",
+    "server",
+)
+TRIES: Final = 2
+BUSY: Final = "all replicas are busy: try again later"
+LOST: Final = "the replica that had the request ended, and so did the next: send it again"
+POLL: Final = 0.05  # seconds
+Head = tuple[int, list[tuple[bytes, bytes]]]
+
+
+class RaySettings(BaseSettings):
+    """What Ray decides; by CONVOY_RAY_<NAME>."""
+
+    model_config = SettingsConfigDict(env_prefix="CONVOY_RAY_", frozen=True, extra="ignore")
+
+    min_replicas: int = Field(1, ge=1, description="Replicas there are at least.")
+    max_replicas: int = Field(2, ge=1, description="And at most.")
+    target_requests: float = Field(
+        16.0, gt=0, description="Requests of a replica, waiting ones too, above which there should be more."
+    )
+    most_requests: int = Field(256, ge=1, description="Requests that a replica is given at once.")
+    most_waiting: int = Field(1024, ge=-1, description="Requests that wait for a replica; more get 503.")
+    upscale_delay: float = Field(10.0, ge=0, description="Seconds of load before another replica starts.")
+    downscale_delay: float = Field(300.0, ge=0, description="Seconds of calm before one ends.")
+    cpus: float | None = Field(None, gt=0, description="Processors of a replica; else its threads.")
+    gpus: float = Field(0.0, ge=0, description="GPUs of a replica; 0.5: two replicas share one.")
+    fronts: int = Field(1, ge=1, description="Processes before the replicas.")
+
+
+class Replica:
+    """The application, asked by calls instead of connections."""
+
+    async def __init__(self, settings: Settings) -> None:  # type: ignore[misc]  # Ray awaits it
+        """Returns when every model has answered. Raises BundleError or ConfigError."""
+        figures = Metrics()
+        service = await asyncio.to_thread(_opened, settings, figures)
+        inner = create_app(service, settings, figures)
+        self._house = inner.state.house
+        self._app = ProxyHeadersMiddleware(inner, list(settings.trusted_proxies))  # type: ignore[arg-type]
+        self._lifespan = inner.router.lifespan_context(inner)
+        await self._lifespan.__aenter__()
+        while not self._house.ready:
+            await asyncio.sleep(POLL)
+
+    async def __del__(self) -> None:
+        """Ray has let the requests under way finish."""
+        self._house.draining = True
+        await self._lifespan.__aexit__(None, None, None)
+
+    def check_health(self) -> None:
+        """Asked by Ray, which puts another in the place of one that raises."""
+        if not self._house.service.healthy():
+            raise RuntimeError("an engine has stopped")
+
+    async def respond(self, scope: dict[str, Any], body: bytes) -> AsyncIterator[Head | bytes]:
+        """Status and headers, then the parts of the body. Leaving it is what a client does that goes."""
+        parts: asyncio.Queue[Message | None] = asyncio.Queue()
+        rest: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+        gone = asyncio.Event()
+
+        async def receive() -> Message:
+            if rest:
+                return rest.pop()
+            await gone.wait()
+            return {"type": "http.disconnect"}
+
+        task = asyncio.create_task(self._app(_received(scope), receive, parts.put))  # type: ignore[arg-type]
+        task.add_done_callback(lambda _: parts.put_nowait(None))
+        try:
+            while (message := await parts.get()) is not None:
+                if message["type"] == "http.response.start":
+                    yield message["status"], list(message["headers"])
+                elif message.get("body"):
+                    yield message["body"]
+            task.result()
+        finally:
+            gone.set()
+            _, late = await asyncio.wait([task], timeout=LAST_MOMENT)
+            for one in late:
+                one.cancel()
+
+    async def whole(self, scope: dict[str, Any], body: bytes) -> tuple[str, Head, bytes]:
+        """This replica's name and its whole answer."""
+        head, parts = None, []
+        async for part in self.respond(scope, body):
+            if isinstance(part, bytes):
+                parts.append(part)
+            else:
+                head = part
+        assert head is not None
+        return serve.get_replica_context().replica_id.unique_id, head, b"".join(parts)
+
+
+class Front:
+    """Hands requests on; has no model."""
+
+    def __init__(self, replicas: Any, settings: Settings) -> None:
+        self._replicas, self._streams = replicas, replicas.options(stream=True)
+        self._limit = max(settings.body_limit, settings.file_limit + FRAME)
+
+    async def __call__(self, request: Request) -> Response:
+        try:
+            body = await body_of(request, self._limit)
+        except TooLarge as error:
+            return failure(str(error), 413)
+        except Cancelled as error:
+            return failure(str(error), 499)
+        scope = {name: request.scope[name] for name in SCOPE if name in request.scope}
+        try:
+            if scope["path"] == "/metrics" or (scope["method"] == "POST" and ORDER.fullmatch(scope["path"])):
+                return await self._all(scope, body)
+            return await self._one(scope, body)
+        except BackPressureError:
+            return failure(BUSY, 503, {"Retry-After": "1"})
+        except RayActorError:
+            return failure(LOST, 503, {"Retry-After": "1"})
+
+    async def _one(self, scope: dict[str, Any], body: bytes) -> Response:
+        """Of one replica; of another when that one dies before it has said a word. Raises RayActorError."""
+        for tried in range(1, TRIES + 1):
+            parts = self._streams.respond.remote(scope, body)
+            try:
+                status, headers = await anext(parts)
+                break
+            except RayActorError:
+                logger.warning("a replica has ended with %s %s", scope["method"], scope["path"])
+                if tried == TRIES:
+                    raise
+            except asyncio.CancelledError:
+                parts.cancel()
+                raise
+        answer = StreamingResponse(_told(parts), status)
+        answer.raw_headers = headers
+        return answer
+
+    async def _all(self, scope: dict[str, Any], body: bytes) -> Response:
+        """Of all replicas: an answer that is an error where one is, else the first; figures of each."""
+        answers = await self._replicas.broadcast("whole", scope, body).results_async()
+        bad = [answer for answer in answers if answer[1][0] != 200]
+        name, (status, headers), content = (bad or answers)[0]
+        if scope["path"] == "/metrics" and not bad:
+            content = together({name: content.decode() for name, _, content in answers})
+            headers = [pair for pair in headers if pair[0] != b"content-length"]
+            headers.append((b"content-length", str(len(content)).encode()))
+        answer = Response(content, status)
+        answer.raw_headers = headers
+        return answer
+
+
+class _Together(Collector):
+    def __init__(self, metrics: Mapping[str, Metric]) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> list[Metric]:
+        return list(self._metrics.values())
+
+
+def together(texts: Mapping[str, str]) -> bytes:
+    """Expositions of several replicas as one, each series with its replica as a label."""
+    found: dict[str, Metric] = {}
+    for replica, text in texts.items():
+        for metric in text_string_to_metric_families(text):
+            one = found.setdefault(metric.name, Metric(metric.name, metric.documentation, metric.type))
+            for sample in metric.samples:
+                one.add_sample(sample.name, sample.labels | {"replica": replica}, sample.value)
+    registry = CollectorRegistry()
+    registry.register(_Together(found))
+    return generate_latest(registry)
+
+
+def build(settings: Settings, ray: RaySettings) -> serve.Application:
+    """What `serve run` deploys. A new version takes over replica by replica; each finishes what it has."""
+    replicas = serve.deployment(
+        Replica,
+        name="convoy",
+        ray_actor_options={"num_cpus": ray.cpus or settings.share, "num_gpus": ray.gpus},
+        max_ongoing_requests=ray.most_requests,
+        max_queued_requests=ray.most_waiting,
+        autoscaling_config={
+            "min_replicas": ray.min_replicas,
+            "max_replicas": max(ray.min_replicas, ray.max_replicas),
+            "target_ongoing_requests": ray.target_requests,
+            "upscale_delay_s": ray.upscale_delay,
+            "downscale_delay_s": ray.downscale_delay,
+        },
+        graceful_shutdown_timeout_s=settings.drain_timeout,
+        health_check_period_s=5.0,
+    )
+    front = serve.deployment(
+        Front,
+        name="front",
+        num_replicas=ray.fronts,
+        ray_actor_options={"num_cpus": 0.1},
+        max_ongoing_requests=ray.most_requests * max(ray.min_replicas, ray.max_replicas) + ray.most_waiting,
+        graceful_shutdown_timeout_s=settings.drain_timeout,
+    )
+    return front.bind(replicas.bind(settings), settings)
+
+
+async def _told(parts: Any) -> AsyncIterator[bytes]:
+    try:
+        async for part in parts:
+            yield part
+    finally:
+        parts.cancel()
+
+
+def _received(scope: dict[str, Any]) -> Scope:
+    """Tuples again where ASGI has tuples."""
+    return scope | {"headers": [tuple(pair) for pair in scope["headers"]], "state": {}}
+
+
+def _opened(settings: Settings, figures: Metrics) -> Service:
+    if settings.backend.startswith("onnx"):
+        share_threads(settings.share)
+    return Service.open(settings.models, settings.service(), figures.observer)
+
+
+def __getattr__(name: str) -> serve.Application:
+    """`app`, made when it is asked for: tests build others."""
+    if name == "app":
+        environment: dict[str, Any] = {}  # is what both are read from
+        return build(Settings(**environment), RaySettings(**environment))
+    raise AttributeError(name)

@@ -1,0 +1,70 @@
+"""Small records by their ids: in memory, or in a folder that several processes share."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+ID: Final = re.compile(r"[0-9A-Za-z-]{1,64}")
+ENDING: Final = ".json"
+
+
+class Records:
+    """JSON objects. Ids come from clients: one that is none of ours names nothing."""
+
+    def __init__(self, folder: Path | None) -> None:
+        """folder: made if need be, for its owner only; None: in memory."""
+        self.folder = folder
+        self._memory: dict[str, dict[str, Any]] = {}
+        if folder is not None:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def put(self, id: str, record: dict[str, Any]) -> None:
+        """Keep a record as a whole, in place of an older one."""
+        if self.folder is None:
+            self._memory[id] = record
+            return
+        fresh = self.folder / f"{id}.{secrets.token_hex(8)}"
+        try:
+            fresh.write_text(json.dumps(record), "utf-8")
+            os.replace(fresh, self.folder / f"{id}{ENDING}")
+        except BaseException:
+            fresh.unlink(missing_ok=True)
+            raise
+
+    def get(self, id: str) -> dict[str, Any] | None:
+        if self.folder is None:
+            return self._memory.get(id)
+        if not ID.fullmatch(id):
+            return None
+        try:
+            found: dict[str, Any] = json.loads((self.folder / f"{id}{ENDING}").read_text("utf-8"))
+        except FileNotFoundError:
+            return None
+        return found
+
+    def has(self, id: str) -> bool:
+        if self.folder is None:
+            return id in self._memory
+        return bool(ID.fullmatch(id)) and (self.folder / f"{id}{ENDING}").exists()
+
+    def ids(self) -> list[str]:
+        if self.folder is None:
+            return list(self._memory)
+        return [path.stem for path in self.folder.glob(f"*{ENDING}")]
+
+    def drop(self, id: str) -> None:
+        self._memory.pop(id, None)
+        if self.folder is not None and ID.fullmatch(id):
+            with suppress(FileNotFoundError):
+                (self.folder / f"{id}{ENDING}").unlink()
+
+
+def within(folder: Path | None, name: str) -> Path | None:
+    """A folder in the shared one, where there is one."""
+    return None if folder is None else folder / name

@@ -1,0 +1,131 @@
+"""What processes share on disk: records, files, documents and glossaries, as two of them see it."""
+
+import multiprocessing
+import os
+import stat
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from engine.api import Overloaded, TooLarge
+from server.glossaries import Glossaries, Glossary
+from server.records import Records
+from server.refused import Refused
+from server.routes.jobs import BEAT, GONE, Jobs
+from server.store import Store
+
+IDS = st.sampled_from(["a", "B-1", "c" * 64])
+STEPS = st.lists(st.tuples(st.sampled_from(["put", "drop", "get"]), IDS, st.integers()), max_size=30)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_records_are_a_dictionary_by_id(shared, tmp_path_factory):
+    @given(steps=STEPS)
+    def check(steps):
+        folder = tmp_path_factory.mktemp("records") / "x" if shared else None
+        records, oracle = Records(folder), {}
+        for step, id, value in steps:
+            if step == "put":
+                records.put(id, {"value": value})
+                oracle[id] = {"value": value}
+            elif step == "drop":
+                records.drop(id)
+                oracle.pop(id, None)
+            assert records.get(id) == oracle.get(id)
+            assert records.has(id) == (id in oracle)
+        assert sorted(records.ids()) == sorted(oracle)
+
+    check()
+
+
+@pytest.mark.parametrize("id", ["../x", "a/b", "", ".", "a" * 65, "a.json", "a\0", "é", "a\n"])
+def test_ids_of_clients_lead_nowhere(id, tmp_path):
+    (tmp_path / "x.json").write_text("{}", "utf-8")
+    records = Records(tmp_path / "records")
+    assert records.get(id) is None
+    assert not records.has(id)
+    records.drop(id)
+    assert (tmp_path / "x.json").exists()
+
+
+def test_a_folder_of_records_is_for_its_owner_only_and_a_failed_write_leaves_nothing(tmp_path):
+    records = Records(tmp_path / "records")
+    assert stat.S_IMODE((tmp_path / "records").stat().st_mode) == 0o700
+    records.put("a", {"value": 1})
+    with pytest.raises(TypeError):
+        records.put("a", {"value": object()})
+    assert records.get("a") == {"value": 1}
+    assert len(list((tmp_path / "records").iterdir())) == 1
+
+
+def test_a_file_of_one_process_is_anothers_and_room_is_counted_once(tmp_path):
+    one, other = (Store(60.0, 100, folder=tmp_path / "files") for _ in range(2))
+    public = one.put("a.txt", b"1" * 60)
+    assert other.get(public).path.read_bytes() == b"1" * 60
+    with pytest.raises(Overloaded):
+        other.put("b.txt", b"2" * 60)
+    one.close()
+    assert other.get(public) is not None, "a shared folder stays"
+    assert other.get(public.replace("a.txt", "b.txt")) is None
+
+
+def _fill(folder, name):
+    store, done = Store(60.0, 1000, folder=folder), 0
+    for _ in range(20):
+        try:
+            store.put(name, b"x" * 70)
+            done += 1
+        except Overloaded:
+            pass
+    os._exit(done)
+
+
+def test_two_processes_never_keep_more_than_there_is_room_for(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    both = [context.Process(target=_fill, args=(tmp_path, f"{n}.txt")) for n in range(2)]
+    for process in both:
+        process.start()
+    for process in both:
+        process.join(60)
+    assert sum(process.exitcode for process in both) == 14
+    assert Store(60.0, 1000, folder=tmp_path).size == 980
+
+
+def test_a_document_of_one_process_is_anothers_until_that_one_has_gone(tmp_path):
+    one, other = (Jobs(Records(tmp_path), 600.0) for _ in range(2))
+    job, key = one.new(12)
+    assert other.find(job.id, key).state == "queued"
+    assert other.find(job.id, "x") is None
+    assert other.find("../" + job.id, key) is None
+    assert key not in (tmp_path / f"{job.id}.json").read_text("utf-8")
+    now = other.clock()
+    other.clock = lambda: now + 4 * BEAT
+    gone = other.find(job.id, key)
+    assert (gone.state, gone.message) == ("error", GONE)
+    one.clock = other.clock
+    one.note(job)
+    assert other.find(job.id, key).state == "queued", "a sign of life"
+    other.clock = lambda: now + 700.0
+    assert other.find(job.id, key) is None
+    other.new(1)
+    assert len(list(tmp_path.glob(f"{job.id}*"))) == 0, "what has expired is removed"
+
+
+def test_a_glossary_of_one_process_is_anothers_and_goes_for_both(tmp_path):
+    one, other = (Glossaries(Records(tmp_path)) for _ in range(2))
+    glossary = Glossary("ann", "1", "de", "en", {"Bahnhof": "terminus", "ä": "\u2028"})
+    one.add(glossary)
+    assert other.find("ann", glossary.id) == glossary
+    assert other.of("ann") == [glossary]
+    with pytest.raises(Refused):
+        other.find("bob", glossary.id)
+    other.drop("ann", glossary.id)
+    with pytest.raises(Refused):
+        one.find("ann", glossary.id)
+    assert one.of("ann") == []
+
+
+def test_a_file_that_could_never_fit_is_said_to_be_too_large(tmp_path):
+    with pytest.raises(TooLarge):
+        Store(60.0, 10, folder=tmp_path).put("a.txt", b"x" * 11)

@@ -1,0 +1,282 @@
+"""`--workers N`: real processes behind one port, that live, die and stop together."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from server.workers import pause_after
+from tests.served import bundles, until
+from tests.test_reload import NAME, TOKEN, asked, damaged, rewritten
+from tests.test_server_process import GERMAN, MAIN, ROOT, SLOW, free_port
+
+COUNT = 2
+
+
+@contextmanager
+def workers(**variables):
+    """A supervisor with its workers: (httpx client, the process)."""
+    port = free_port()
+    given = {"MODELS": str(bundles()), "PORT": str(port), "LANES": "1x4,4x4", "WORKERS": str(COUNT)}
+    environment = os.environ | {f"CONVOY_{name}": value for name, value in (given | variables).items()}
+    with subprocess.Popen(
+        [sys.executable, "-c", MAIN], cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True
+    ) as running:
+        log = []
+        reading = threading.Thread(target=lambda: log.extend(running.stderr))
+        reading.start()
+        running.log = log
+        try:
+            with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
+                until(lambda: ready(client) or running.poll() is not None, 90)
+                assert running.poll() is None, "".join(log)
+                yield client, running
+        finally:
+            running.terminate()
+            try:
+                running.wait(30)
+            finally:
+                running.kill()
+                reading.join(30)
+
+
+def ready(client):
+    try:
+        return httpx.get(f"{client.base_url}/health/ready", timeout=60).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def pids(running):
+    """Of the workers: the children that are no helper of multiprocessing."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = int(entry.read_text("utf-8").rpartition(")")[2].split()[1])
+            line = (entry.parent / "cmdline").read_text("utf-8")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if parent == running.pid and "spawn_main" in line:
+            found.append(int(entry.parent.name))
+    return sorted(found)
+
+
+def connections(running):
+    """Of each worker, its accepted connections, by the kernel."""
+    accepted = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text("utf-8").splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "01":  # established
+                accepted.add(f"socket:[{fields[9]}]")
+    found = Counter()
+    for pid in pids(running):
+        for fd in Path(f"/proc/{pid}/fd").iterdir():
+            try:
+                found[pid] += os.readlink(fd) in accepted
+            except FileNotFoundError:
+                continue
+    return found
+
+
+def value(client, name, **labels):
+    """The sum of a metric's samples that have these labels."""
+    families = text_string_to_metric_families(client.get("/metrics").text)
+    samples = [sample for family in families for sample in family.samples if sample.name == name]
+    return sum(s.value for s in samples if labels.items() <= s.labels.items())
+
+
+def ask(client, values=GERMAN):
+    """On a connection of its own."""
+    return httpx.post(f"{client.base_url}/translate", json=values, timeout=60)
+
+
+@pytest.fixture(scope="module")
+def crew(tmp_path_factory):
+    models = tmp_path_factory.mktemp("workers") / "models"
+    shutil.copytree(bundles() / NAME, models / NAME)
+    with workers(MODELS=str(models), CACHE_BYTES="1000000", ADMIN_TOKEN="operator-operator") as found:
+        yield *found, models
+
+
+def test_both_workers_answer_on_one_port_and_the_metrics_are_their_sum(crew):
+    client, running, _ = crew
+    assert len(pids(running)) == COUNT
+    asking = [httpx.Client(base_url=client.base_url, timeout=60) for _ in range(8)]
+    before = value(client, "convoy_request_duration_seconds_count", route="/translate")
+    try:
+        answers = [one.post("/translate", json=GERMAN) for one in asking for _ in range(3)]
+        assert {answer.status_code for answer in answers} == {200}
+        assert len({answer.json()["translatedText"] for answer in answers}) == 1
+        shared = connections(running)
+        assert min(shared[pid] for pid in pids(running)) >= 3, shared
+    finally:
+        for one in asking:
+            one.close()
+    after = value(client, "convoy_request_duration_seconds_count", route="/translate", outcome="ok")
+    assert after - before == 24
+    hits, misses = (value(client, f"convoy_cache_{kind}_total", model=NAME) for kind in ("hits", "misses"))
+    assert (hits + misses, misses) == (24, COUNT)
+    until(lambda: value(client, "convoy_slots", model=NAME, lane="0") == 4 * COUNT)
+    until(lambda: value(client, "convoy_sentences_answered_total", model=NAME) >= misses + COUNT)
+    assert value(client, "convoy_ready") == 1
+    each = [int(Path(f"/proc/{pid}/statm").read_text("utf-8").split()[1]) * 4096 for pid in pids(running)]
+    assert value(client, "process_resident_memory_bytes") == pytest.approx(sum(each), rel=0.2)
+
+
+def test_what_one_worker_keeps_every_worker_finds(crew):
+    client, _, _ = crew
+
+    def everybody(call):
+        """Twelve connections reach both workers."""
+        answers = []
+        kept = [httpx.Client(base_url=client.base_url, timeout=60) for _ in range(12)]
+        try:
+            answers = [call(one) for one in kept]
+        finally:
+            for one in kept:
+                one.close()
+        return answers
+
+    form = {"source": "de", "target": "en"}
+    sent = client.post("/translate_file", files={"file": ("a.txt", b"Das ist gut.")}, data=form)
+    found = everybody(lambda one: one.get(sent.json()["translatedFileUrl"]))
+    assert {answer.status_code for answer in found} == {200}
+    assert len({answer.text for answer in found}) == 1
+    form = {"target_lang": "EN", "source_lang": "DE"}
+    job = client.post("/v2/document", files={"file": ("a.txt", b"Das ist gut.")}, data=form).json()
+    path, key = f"/v2/document/{job['document_id']}", {"document_key": job["document_key"]}
+    until(lambda: client.post(path, json=key).json()["status"] == "done")
+    assert {a.json()["status"] for a in everybody(lambda one: one.post(path, json=key))} == {"done"}
+    assert {a.text for a in everybody(lambda one: one.post(f"{path}/result", json=key))} == {found[0].text}
+    wrong = everybody(lambda one: one.post(path, json={"document_key": "x"}))
+    assert {answer.status_code for answer in wrong} == {404}
+
+
+def test_a_worker_that_is_killed_under_load_starts_again_and_the_other_goes_on(crew):
+    client, running, _ = crew
+    before = value(client, "convoy_request_duration_seconds_count", route="/translate", outcome="ok")
+    over, old = threading.Event(), pids(running)
+
+    def keep_asking(_):
+        found = []
+        while not over.is_set():
+            try:
+                found.append(ask(client).status_code)
+            except httpx.TransportError:
+                found.append(0)
+        return found
+
+    with ThreadPoolExecutor(6) as pool:
+        asking = [pool.submit(keep_asking, number) for number in range(6)]
+        try:
+            time.sleep(0.3)
+            os.kill(old[0], signal.SIGKILL)
+            until(lambda: len(pids(running)) == COUNT and old[0] not in pids(running))
+            lived = value(client, "convoy_request_duration_seconds_count", route="/translate", outcome="ok")
+            until(lambda: ready(client), 60)
+        finally:
+            over.set()
+        statuses = Counter(status for task in asking for status in task.result())
+    assert old[1] in pids(running)
+    assert set(statuses) <= {200, 0}, statuses
+    assert statuses[0] <= 6, "only what the dead one had in its hands is lost"
+    assert statuses[200] > 20
+    assert lived >= before, "what the dead one counted stays counted"
+    after = value(client, "convoy_request_duration_seconds_count", route="/translate", outcome="ok")
+    assert after - before == pytest.approx(statuses[200], abs=6)
+    assert value(client, "convoy_slots", model=NAME, lane="0") == 4 * COUNT
+
+
+def test_a_reload_reaches_every_worker_and_a_bad_bundle_none(crew):
+    client, running, models = crew
+
+    def everybody():
+        """What connections to both workers are answered."""
+        kept = [httpx.Client(base_url=client.base_url, timeout=60) for _ in range(8)]
+        try:
+            return {asked(one) for one in kept}
+        finally:
+            for one in kept:
+                one.close()
+
+    (old,) = everybody()
+    rewritten(models / NAME, lambda w: -w)
+    answer = client.post(f"/models/{NAME}/reload", headers=TOKEN)
+    assert answer.status_code == 200, answer.text
+    (new,) = everybody()
+    assert new != old
+    rewritten(models / NAME, lambda w: -w)
+    running.send_signal(signal.SIGHUP)
+    until(lambda: everybody() == {old})
+    damaged(models / NAME)
+    answer = client.post(f"/models/{NAME}/reload", headers=TOKEN)
+    assert (answer.status_code, everybody()) == (409, {old})
+
+
+def test_sigterm_drains_all_workers_and_the_supervisor_exits_with_0():
+    with workers(MODELS=str(bundles() / NAME)) as (client, running):
+        with ThreadPoolExecutor(8) as pool:
+            flights = [pool.submit(ask, client, SLOW | {"q": SLOW["q"][:12]}) for _ in range(8)]
+            until(lambda: value(client, "convoy_requests_in_flight") >= 9)
+            running.send_signal(signal.SIGTERM)
+            assert [flight.result().status_code for flight in flights] == [200] * 8
+        assert running.wait(60) == 0
+        assert pids(running) == []
+
+
+def test_what_no_worker_could_load_ends_the_server_with_one_message(tmp_path):
+    shutil.copytree(bundles() / NAME, tmp_path / NAME)
+    damaged(tmp_path / NAME)
+    environment = os.environ | {"CONVOY_MODELS": str(tmp_path), "CONVOY_WORKERS": "2", "CONVOY_PORT": "0"}
+    done = subprocess.run(
+        [sys.executable, "-c", "from cli.main import app; app()", "serve"],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
+    assert done.returncode == 2
+    errors = [line for line in done.stderr.splitlines() if line.startswith("convoy: error:")]
+    assert len(errors) == 1, done.stderr
+    assert "model.safetensors" in errors[0]
+
+
+def test_a_worker_that_keeps_dying_is_started_less_and_less_often():
+    assert [pause_after(deaths) for deaths in range(8)] == [0, 1, 2, 4, 8, 16, 30, 30]
+
+
+def test_a_port_that_is_taken_is_said_at_once():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        environment = os.environ | {"CONVOY_WORKERS": "2", "CONVOY_PORT": port}
+        done = subprocess.run(
+            [sys.executable, "-c", "from cli.main import app; app()", "serve"],
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+    assert (done.returncode, f"can't listen on 127.0.0.1:{port}" in done.stderr) == (2, True), done.stderr
+
+
+def test_workers_end_when_their_supervisor_is_killed(crew):
+    """The last of this file, as the crew is no more after it."""
+    _, running, _ = crew
+    left = pids(running)
+    running.kill()
+    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in left))
