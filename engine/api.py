@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
-import threading
-import time
-from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from engine.answer import answer, live
-from engine.bundle import PRECISIONS, open_bundle
+from engine.backends import BACKEND_HELP, BACKENDS, DEVICE_HELP, PRECISION_HELP, PRECISIONS
+from engine.budget import State
+from engine.bundle import Bundle, open_bundle
+from engine.canary import canary
 from engine.chain import Step, stream_through
 from engine.compose import Alignment, TextResult, slowest
-from engine.directions import AT, asked, directions_of, name_of, toward
+from engine.directions import AT, Language, asked, languages_of, name_of, toward
 from engine.drafts import Partial
-from engine.engine import Engine, Observer, Stats
+from engine.engine import Observer, Stats
 from engine.errors import (
     BundleError,
     Cancelled,
@@ -27,25 +26,31 @@ from engine.errors import (
     ConfigError,
     ConvoyError,
     DeadlineExceeded,
+    DeviceLost,
     ExecutorFailed,
     InvalidRequest,
     Overloaded,
     Stopping,
     TooLarge,
+    Unavailable,
     UnknownModel,
     WouldBeLate,
 )
-from engine.executors import BACKENDS
-from engine.loading import LoadedModel, ModelInfo, ServiceSettings, bundle_paths, open_model
+from engine.loading import LoadedModel, ModelInfo, ServiceSettings, facts_of, open_bundles, open_model
 from engine.plan import TextOptions
 from engine.score import TextScore, perplexity, score, score_many
+from engine.shelf import Shelf, Shelved, Source
+from engine.text.codes import short
 from engine.text.detect import detect
 from engine.text.protect import Kept, Marked
 from engine.trust import Coverage, Repetition
 from engine.types import DecodeOptions, Limits, Timings
 
 __all__ = [
+    "BACKEND_HELP",
     "BACKENDS",
+    "DEVICE_HELP",
+    "PRECISION_HELP",
     "PRECISIONS",
     "Alignment",
     "BundleError",
@@ -56,6 +61,7 @@ __all__ = [
     "Coverage",
     "DeadlineExceeded",
     "DecodeOptions",
+    "DeviceLost",
     "ExecutorFailed",
     "InvalidRequest",
     "Kept",
@@ -70,6 +76,8 @@ __all__ = [
     "Repetition",
     "Service",
     "ServiceSettings",
+    "Shelved",
+    "State",
     "Stats",
     "Stopping",
     "TextOptions",
@@ -77,27 +85,17 @@ __all__ = [
     "TextScore",
     "Timings",
     "TooLarge",
+    "Unavailable",
     "UnknownModel",
     "WouldBeLate",
     "perplexity",
     "share_threads",
+    "short",
     "slowest",
 ]
 
 THEN: Final = "+"  # between the names of two models, of which the second reads the first's answers
 SAMPLE: Final = 4_000  # characters that decide a text's language
-CANARY: Final = "Hallo, 1 2 3."
-CANARY_TOKENS: Final = 16
-
-
-@dataclass(frozen=True, slots=True)
-class Language:
-    """A language that texts may be translated from or, with no targets, only into. targets: those of one
-    model first. pivots: the targets that take two models, each with the language between."""
-
-    code: str
-    targets: tuple[str, ...]
-    pivots: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +114,10 @@ def share_threads(threads: int) -> None:
 
 
 class Service:
-    """Loaded models by name, each behind its own engine. Methods may be called from any thread."""
+    """Models by name, each behind its own engine when it is loaded. Methods may be called from any thread."""
 
-    def __init__(self, models: Sequence[LoadedModel]) -> None:
-        self._models = {model.info.name: model for model in models}
-        self._users = Counter[Engine]()  # calls under way
-        self._change = threading.Condition()  # guards both
-        self._reloading = threading.Lock()
+    def __init__(self, shelf: Shelf) -> None:
+        self.shelf = shelf
 
     @classmethod
     def open(
@@ -131,29 +126,29 @@ class Service:
         settings: ServiceSettings | None = None,
         observe: Callable[[str], Observer] | None = None,
     ) -> Service:
-        """Load bundles; a path is a bundle or a folder of bundles. observe: makes the observer of a model.
+        """Load bundles, or with a budget only learn what they are; a path is a bundle or a folder of bundles.
 
-        Raises BundleError or ConfigError that names the remedy; then nothing was started.
+        observe: makes the observer of a model. Raises BundleError or ConfigError that names the remedy; then
+        nothing was started.
         """
         settings = settings or ServiceSettings()
-        bundles = [open_bundle(p, verify=settings.verify) for path in paths for p in bundle_paths(Path(path))]
-        if wanted := set(settings.languages):
-            bundles = [bundle for bundle in bundles if not directions_of(bundle).within(wanted).empty]
-            if not bundles:
-                raise BundleError(f"no model is for the languages {sorted(wanted)} alone: add others to them")
-        if not bundles:
-            raise BundleError("no models to load: give the path of a bundle or of a folder of bundles")
-        paths_of: dict[str, Path] = {}
-        for bundle in bundles:
-            if bundle.name in paths_of:
-                both = f"{paths_of[bundle.name]} and {bundle.path}"
-                raise BundleError(f"two bundles have the name {bundle.name!r}: {both}; leave one out")
-            paths_of[bundle.name] = bundle.path
-        return cls([open_model(b, settings, observe(b.name) if observe else None) for b in bundles])
+        lazily = settings.budget is not None
+        bundles = open_bundles(paths, settings, verify=settings.verify and not lazily)
+
+        def opened(bundle: Bundle) -> LoadedModel:
+            return open_model(bundle, settings, observe(bundle.name) if observe else None)
+
+        def read(path: Path) -> Bundle:
+            return open_bundle(path, verify=settings.verify)
+
+        source = Source(lambda path: facts_of(read(path), settings), lambda path: opened(read(path)))
+        if lazily:
+            return cls(Shelf([facts_of(bundle, settings) for bundle in bundles], source, settings.budget))
+        loaded = [opened(bundle) for bundle in bundles]
+        return cls(Shelf([model.facts for model in loaded], source, loaded=loaded))
 
     def start(self) -> None:
-        for model in self._models.values():
-            model.engine.start()
+        self.shelf.start()
 
     def stop(self, *, drain: bool = True, timeout: float | None = None) -> bool:
         """Take nothing more and wait for the engines' threads, at most `timeout` seconds in all.
@@ -161,39 +156,14 @@ class Service:
         drain: finish what was accepted; what takes too long is answered with Stopping. Returns whether
         everything accepted was finished.
         """
-        until = None if timeout is None else time.monotonic() + timeout
-        engines = [model.engine for model in self._models.values()]
-        for engine in engines:  # none may go on accepting while another drains
-            engine.stop(drain=drain, timeout=0)
-        for engine in engines:
-            engine.stop(drain=drain, timeout=None if until is None else max(0.0, until - time.monotonic()))
-        left = [s for s in self.stats().values() if s.waiting_requests or any(s.active)]
-        for engine in engines:
-            engine.stop(drain=False, timeout=0)
-        return drain and not left
+        return self.shelf.stop(drain=drain, timeout=timeout)
 
     def models(self) -> list[ModelInfo]:
-        return [model.info for model in self._models.values()]
+        return self.shelf.infos()
 
     def languages(self) -> list[Language]:
         """Every language of the translating models, in the order of loading."""
-        targets: dict[str, list[str]] = {}
-        for info in (i for i in self.models() if i.task == "translate"):
-            for source in info.directions.sources:
-                into = targets.setdefault(source, [])
-                for target in info.directions.targets:
-                    if target not in into and info.directions.fit(source, target):
-                        into.append(target)
-                    targets.setdefault(target, [])
-        found = []
-        for code, into in targets.items():
-            pivots: dict[str, str] = {}
-            for between in into:
-                for last in targets[between]:
-                    if last != code and last not in into:
-                        pivots.setdefault(last, between)
-            found.append(Language(code, (*into, *pivots), tuple(pivots.items())))
-        return found
+        return languages_of([info.directions for info in self.models() if info.task == "translate"])
 
     def pick(
         self, task: str, source: str | None = None, target: str | None = None, model: str | None = None
@@ -205,7 +175,7 @@ class Service:
         """
         if model is not None:
             chain = self._chain(model)
-            first, last = chain[0].info, chain[-1].info
+            first, last = chain[0], chain[-1]
             fits = first.directions.fit(source, target if last is first else None)
             if not (first.task == last.task == task and fits and last.directions.fit(None, target)):
                 raise UnknownModel(f"model {model!r} can't {_wanted(task, source, target)}")
@@ -215,14 +185,14 @@ class Service:
             if info.directions.fit(source, target):
                 return name_of(info.name, info.directions, source, target)
         if task == "translate" and source and target and source != target:
-            for info in (i for i in infos if source in i.directions.sources):
+            for info in (i for i in infos if i.directions.fit(source, None)):
                 for after in infos:
                     for between in info.directions.targets:
                         if info.directions.fit(source, between) and after.directions.fit(between, target):
                             begin = name_of(info.name, info.directions, source, between)
                             return begin + THEN + name_of(after.name, after.directions, between, target)
         known = ", ".join(f"{i.name} ({i.task} {i.source} to {i.target})" for i in self.models())
-        raise UnknownModel(f"no model can {_wanted(task, source, target)}; loaded are: {known}")
+        raise UnknownModel(f"no model can {_wanted(task, source, target)}; there are: {known}")
 
     def detect(self, text: str) -> list[tuple[str, float]]:
         """Languages of the translating models, most likely first, with confidences from 0 to 100."""
@@ -240,7 +210,7 @@ class Service:
 
         Raises the errors of `plan` and of the engine. Cancelling the awaiting task cancels the group.
         """
-        with self._used(model) as steps:
+        async with self._awaited(model, deadline) as steps:
             return await answer(steps, texts, options or TextOptions(), deadline)
 
     async def stream(
@@ -256,10 +226,12 @@ class Service:
         A slow consumer gets fewer of them. Of two models only the second's answers are told. Leaving the
         iterator (aclose) cancels the group.
         """
-        with self._used(model) as steps:
-            async with aclosing(live(steps, texts, options or TextOptions(), deadline)) as news:
-                async for event in news:
-                    yield event
+        async with (
+            self._awaited(model, deadline) as steps,
+            aclosing(live(steps, texts, options or TextOptions(), deadline)) as news,
+        ):
+            async for event in news:
+                yield event
 
     def run_many(
         self,
@@ -291,53 +263,86 @@ class Service:
         A language model takes no sources; other models score each text as the whole target of its source.
         Raises the errors of `engine.score.score`. Cancelling the awaiting task cancels the group.
         """
-        self._model(model)
-        with self._used(model) as (chosen,):
+        self._one(model)
+        async with self._awaited(model, deadline) as (chosen,):
             return await score(chosen.engine, chosen.text, texts, sources, deadline)
 
     def score_many(self, model: str, pairs: Iterable[tuple[str, str | None]]) -> Iterator[TextScore]:
         """Score (text, source) pairs in input order and in bounded memory, like `run_many`."""
-        self._model(model)
+        self._one(model)
         with self._used(model) as (chosen,):
             yield from score_many(chosen.engine, chosen.text, pairs)
 
     async def canary(self, model: str, deadline: float = math.inf) -> None:
         """Really answer a short text. Raises what `run` raises, and ExecutorFailed on a senseless score."""
-        chosen = self._model(model).text
-        if not chosen.limits.attention:  # a language model
-            (scored,) = await self.score(model, [CANARY], None, deadline)
-            if not math.isfinite(scored.total):
-                raise ExecutorFailed(f"model {model!r} scores with {scored.total}")
-            return
-        floor = max(CANARY_TOKENS, chosen.defaults.min_length)
-        options = TextOptions(decode={"max_length": min(floor, chosen.limits.target)})
-        (result,) = await self.run(model, [CANARY], options, deadline)
-        if not math.isfinite(result.score):
-            raise ExecutorFailed(f"model {model!r} answers with the score {result.score}")
+        self._one(model)
+        async with self._awaited(model, deadline) as (chosen,):
+            await canary(chosen.engine, chosen.text, deadline)
 
     def stats(self) -> dict[str, Stats]:
-        return {name: model.engine.stats() for name, model in self._models.items()}
+        return self.shelf.stats()
 
     def healthy(self) -> bool:
-        """Whether every engine's thread runs and takes requests."""
-        return all(model.engine.healthy for model in self._models.values())
+        """Whether the engine's thread of every loaded model runs and takes requests."""
+        return self.shelf.healthy
 
-    def _model(self, name: str) -> LoadedModel:
-        if name in self._models:
-            return self._models[name]
+    def lost(self) -> bool:
+        """Whether a device is lost: this process can't use it again and should end."""
+        return self.shelf.lost
+
+    def shelved(self) -> dict[str, Shelved]:
+        """How each model is kept."""
+        return self.shelf.shelved()
+
+    def load(self, name: str) -> ModelInfo:
+        """Bring a model into memory, if it is not there. Blocks.
+
+        Raises UnknownModel, BundleError, ConfigError, ExecutorFailed when it can't answer, and Unavailable
+        when it is larger than the budget.
+        """
+        self._info(name)
+        return self.shelf.load(name)
+
+    def unload(self, name: str) -> ModelInfo:
+        """Free a model's memory, if it is there, when the requests that use it have been answered. Blocks.
+
+        A later use loads it again. Raises UnknownModel.
+        """
+        self._info(name)
+        return self.shelf.unload(name)
+
+    def reload(self, name: str) -> ModelInfo:
+        """Open a model's bundle anew and let new requests have it; those under way finish with the old one.
+
+        Blocks for as long as that takes, and for that long there are two. Of a model that is not loaded only
+        the facts are read. Raises UnknownModel, BundleError or ConfigError, and ExecutorFailed when the new
+        one can't answer; then the old one goes on.
+        """
+        self._info(name)
+        return self.shelf.reload(name)
+
+    def _info(self, name: str) -> ModelInfo:
+        for info in self.models():
+            if info.name == name:
+                return info
+        known = ", ".join(info.name for info in self.models())
+        raise UnknownModel(f"no model {name!r}; there are: {known}")
+
+    def _one(self, name: str) -> ModelInfo:
+        """Of a model, or of one of its directions."""
         base, at, languages = name.rpartition(AT)
-        if not at or base not in self._models:
-            raise UnknownModel(f"no model {name!r}; loaded are: {', '.join(self._models)}")
-        model = self._models[base]
-        source, target = asked(base, model.info.directions, languages)
-        one = replace(model.info, name=name, source=source, target=target, sources=(), targets=())
-        return replace(model, info=one, text=toward(model.text, source, target))
+        if not at or all(info.name != base for info in self.models()):
+            return self._info(name)
+        info = self._info(base)
+        source, target = asked(base, info.directions, languages)
+        return replace(info, name=name, source=source, target=target, sources=(), targets=())
 
-    def _chain(self, name: str) -> list[LoadedModel]:
+    def _chain(self, name: str) -> list[ModelInfo]:
         """The model of a name, or the two of a name like "de-en+en-fr"."""
-        first, then, last = (name, "", "") if name in self._models else name.partition(THEN)
-        found = [self._model(one) for one in ([first, last] if then else [first])]
-        ends, begins = found[0].info, found[-1].info
+        known = any(info.name == name for info in self.models())
+        first, then, last = (name, "", "") if known else name.partition(THEN)
+        found = [self._one(one) for one in ([first, last] if then else [first])]
+        ends, begins = found[0], found[-1]
         fit = ends.task == begins.task == "translate" and ends.target == begins.source
         if then and not fit:
             raise UnknownModel(f"model {name!r}: the second does not translate from the first one's target")
@@ -346,44 +351,35 @@ class Service:
     @contextmanager
     def _used(self, name: str) -> Iterator[list[Step]]:
         """The steps of a model's name. A reload lets whoever is in here finish with the old model."""
-        with self._change:
-            steps = [Step(model.engine, model.text) for model in self._chain(name)]
-            self._users.update(step.engine for step in steps)
-        try:
-            yield steps
-        finally:
-            with self._change:
-                self._users.subtract(step.engine for step in steps)
-                self._change.notify_all()
+        chain = self._chain(name)
+        with self.shelf.using([_base(info) for info in chain]) as models:
+            yield _steps(chain, models)
 
-    def reload(self, name: str) -> ModelInfo:
-        """Open a model's bundle anew and let new requests have it; those under way finish with the old one.
-
-        Blocks for as long as that takes, and for that long there are two. Raises UnknownModel, BundleError
-        or ConfigError, and ExecutorFailed when the new one can't answer; then the old one goes on.
-        """
-        with self._reloading:
-            old = self._model(name)
-            fresh = old.again()
-            if fresh.info.name != name:
-                raise BundleError(f"the bundle of {name!r} is now one of {fresh.info.name!r}: start anew")
-            fresh.engine.start()
-            try:
-                asyncio.run(Service([fresh]).canary(name))
-            except BaseException:
-                fresh.engine.stop(drain=False)
-                raise
-            with self._change:
-                self._models = self._models | {name: fresh}
-                self._change.wait_for(lambda: not self._users[old.engine])
-                del self._users[old.engine]
-            old.engine.stop()
-        return fresh.info
+    @asynccontextmanager
+    async def _awaited(self, name: str, deadline: float) -> AsyncIterator[list[Step]]:
+        """As `_used`, in an event loop."""
+        chain = self._chain(name)
+        async with self.shelf.awaiting([_base(info) for info in chain], deadline) as models:
+            yield _steps(chain, models)
 
     def memory(self) -> dict[str, Memory]:
         """Of each GPU that a model is on, by its name."""
-        devices = {model.info.device for model in self._models.values()}
+        devices = {device for info in self.models() for device in info.device.split(",")}
         return {device: _memory(device) for device in sorted(devices) if device.startswith("cuda")}
+
+
+def _base(info: ModelInfo) -> str:
+    """The name of the model that a direction is one of; models of one direction have no languages beside."""
+    return info.name if info.sources else info.name.rpartition(AT)[0]
+
+
+def _steps(chain: Sequence[ModelInfo], models: Mapping[str, LoadedModel]) -> list[Step]:
+    found = []
+    for info in chain:
+        model = models[_base(info)]
+        text = model.text if info.sources else toward(model.text, info.source, info.target)
+        found.append(Step(model.engine, text))
+    return found
 
 
 def _wanted(task: str, source: str | None, target: str | None) -> str:

@@ -1,22 +1,30 @@
-"""From a bundle to a model that can be asked: its executors, engine, text side and description."""
+"""From a bundle to a model that can be asked: its executors, engine, text side and description.
+
+`facts_of` is what is known of a bundle before its weights are read; `open_model` reads them.
+"""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 
-from engine.bundle import MANIFEST, WEIGHTS, Bundle, open_bundle
+from engine.backends import check
+from engine.bundle import AGAIN, MANIFEST, WEIGHTS, Bundle, open_bundle
+from engine.config import ModelConfig
 from engine.directions import Directions, directions_of, toward
 from engine.engine import Engine, EngineSettings, Observer
 from engine.errors import BundleError, ConfigError, InvalidRequest
 from engine.executors import Placement, open_executors
 from engine.plan import TextModel
-from engine.text.tokenizer import open_tokenizer
+from engine.shortlist import FILE as SHORTLIST
+from engine.stacks import SliceStack, Stack
+from engine.text.tokenizer import Tokenizer, open_tokenizer
 from engine.types import DecodeOptions, Limits
 
 
@@ -27,7 +35,8 @@ class ServiceSettings:
     lanes: (beams, slots) of each. threads: of each ONNX session; None takes the pool of `share_threads`.
     queue_tokens, encode_tokens: see EngineSettings. beam_size: overrides the models' default. verify: compare
     the hashes of every bundle's files. languages: when given, load only the models whose languages are all
-    among these codes.
+    among these codes. shortlist: see `engine.executors.Placement`; models that have none answer without.
+    budget: bytes of all models in memory, which are then loaded when first used; None: load all at the start.
     """
 
     backend: str = "onnx"
@@ -40,13 +49,15 @@ class ServiceSettings:
     beam_size: int | None = None
     verify: bool = True
     languages: tuple[str, ...] = ()
+    shortlist: bool = False
+    budget: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """What a loaded model is. `options` are its decoding defaults. placeholders: phrases of one sentence that
-    it can keep. load_seconds: what opening it took. device: where it runs. sources, targets: all languages of
-    a model, `source` and `target` first."""
+    """What a model is. `options` are its decoding defaults. placeholders: phrases of one sentence that it can
+    keep. load_seconds: what opening it took, 0 before that. device: where it runs. sources, targets: all
+    languages of a model, `source` and `target` first. digest: of the bundle's files."""
 
     name: str
     task: str
@@ -63,6 +74,7 @@ class ModelInfo:
     device: str = "cpu"
     sources: tuple[str, ...] = ()
     targets: tuple[str, ...] = ()
+    digest: str = ""
 
     @property
     def directions(self) -> Directions:
@@ -70,13 +82,25 @@ class ModelInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class LoadedModel:
-    """A model behind its engine. again: opens the same bundle anew, from its files as they are then."""
+class Facts:
+    """What is known of a model without its weights. cost: bytes that it takes when loaded, estimated."""
 
+    path: Path
     info: ModelInfo
+    cost: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model behind its engine."""
+
+    facts: Facts
     text: TextModel
     engine: Engine
-    again: Callable[[], LoadedModel]
+
+    @property
+    def info(self) -> ModelInfo:
+        return self.facts.info
 
 
 def bundle_paths(path: Path) -> list[Path]:
@@ -89,23 +113,53 @@ def bundle_paths(path: Path) -> list[Path]:
     return found
 
 
-def open_model(bundle: Bundle, settings: ServiceSettings, observer: Observer | None) -> LoadedModel:
-    """A bundle with its engine, not started. Raises BundleError or ConfigError that names the remedy."""
-    began = time.monotonic()
-    place = Placement(settings.backend, settings.device, settings.precision, settings.threads, settings.lanes)
-    executors = open_executors(bundle, place)
-    limits = EngineSettings(settings.queue_tokens, settings.encode_tokens, f"engine {bundle.name}")
-    engine = Engine(executors, limits, observer)
-    options = bundle.options
+def open_bundles(paths: Sequence[Path], settings: ServiceSettings, *, verify: bool) -> list[Bundle]:
+    """The bundles at these paths, each a bundle or a folder of bundles, for the languages that are wanted.
+
+    Raises BundleError or ConfigError that names the remedy, also where there is none or a name twice.
+    """
+    bundles = [open_bundle(p, verify=verify) for path in paths for p in bundle_paths(Path(path))]
+    if wanted := set(settings.languages):
+        bundles = [bundle for bundle in bundles if not directions_of(bundle).within(wanted).empty]
+        if not bundles:
+            raise BundleError(f"no model is for the languages {sorted(wanted)} alone: add others to them")
+    if not bundles:
+        raise BundleError("no models to load: give the path of a bundle or of a folder of bundles")
+    if settings.shortlist and not any(SHORTLIST in bundle.files() for bundle in bundles):
+        raise BundleError("no model has a shortlist; run: convoy shortlist BUNDLE PAIRS")
+    paths_of: dict[str, Path] = {}
+    for bundle in bundles:
+        if bundle.name in paths_of:
+            both = f"{paths_of[bundle.name]} and {bundle.path}"
+            raise BundleError(f"two bundles have the name {bundle.name!r}: {both}; leave one out")
+        paths_of[bundle.name] = bundle.path
+    return bundles
+
+
+def facts_of(bundle: Bundle, settings: ServiceSettings) -> Facts:
+    """Of the weights only the header is read. Raises BundleError or ConfigError that names the remedy."""
+    check(settings.backend, settings.device, settings.precision)
+    return _facts(bundle, settings, open_tokenizer(bundle))
+
+
+def _facts(bundle: Bundle, settings: ServiceSettings, tokenizer: Tokenizer) -> Facts:
+    config, options = bundle.config, bundle.options
     if settings.beam_size is not None:
         options = replace(options, beam_size=settings.beam_size)
+    limits = Limits(
+        beams=max((beams for beams, _ in settings.lanes), default=0),
+        source=config.max_source,
+        target=config.max_target - 1,
+        vocab=config.target_vocab,
+        attention=config.reads_source,
+        shortlisted=settings.shortlist and SHORTLIST in bundle.files(),
+    )
     try:
-        options.check(engine.limits)
+        options.check(limits)
     except InvalidRequest as error:
         raise ConfigError(
             f"{bundle.path}: its decoding defaults don't fit: {error}; change the lanes"
         ) from error
-    tokenizer = open_tokenizer(bundle)
     spoken = directions_of(bundle)
     if settings.languages:
         spoken = spoken.within(settings.languages)
@@ -114,37 +168,81 @@ def open_model(bundle: Bundle, settings: ServiceSettings, observer: Observer | N
         task=bundle.task,
         source=spoken.sources[0],
         target=spoken.targets[0],
-        architecture=bundle.config.architecture,
+        architecture=config.architecture,
         parameters=_parameters(bundle.file(WEIGHTS)),
-        limits=engine.limits,
+        limits=limits,
         precision=settings.precision,
         backend=settings.backend,
         options=options,
         placeholders=len(tokenizer.placeholders),
-        load_seconds=time.monotonic() - began,
         device=settings.device,
         sources=spoken.sources,
         targets=spoken.targets,
+        digest=bundle.digest,
     )
+    return Facts(bundle.path, info, _cost(bundle.config, info, settings.lanes))
+
+
+def open_model(bundle: Bundle, settings: ServiceSettings, observer: Observer | None) -> LoadedModel:
+    """A bundle with its engine, not started. Raises BundleError or ConfigError that names the remedy."""
+    began = time.monotonic()
+    tokenizer = open_tokenizer(bundle)
+    facts = _facts(bundle, settings, tokenizer)
+    place = Placement(
+        settings.backend,
+        settings.device,
+        settings.precision,
+        settings.threads,
+        settings.lanes,
+        facts.info.limits.shortlisted,
+    )
+    executors = open_executors(bundle, place)
+    limits = EngineSettings(settings.queue_tokens, settings.encode_tokens, f"engine {bundle.name}")
+    engine = Engine(executors, limits, observer)
+    info = replace(facts.info, limits=engine.limits, load_seconds=time.monotonic() - began)
     text = TextModel(
         task=bundle.task,
         source=bundle.source,
         target=bundle.target,
         tokenizer=tokenizer,
-        defaults=options,
+        defaults=info.options,
         limits=engine.limits,
         eos=engine.eos,
         name=bundle.name,
     )
-    text = toward(text, info.source, info.target)
-
-    def again() -> LoadedModel:
-        return open_model(open_bundle(bundle.path, verify=settings.verify), settings, observer)
-
-    return LoadedModel(info, text, engine, again)
+    return LoadedModel(replace(facts, info=info), toward(text, info.source, info.target), engine)
 
 
 def _parameters(path: Path) -> int:
     """Numbers in a safetensors file; only its header is read."""
-    with safe_open(path, framework="np") as weights:
-        return sum(math.prod(weights.get_slice(name).get_shape()) for name in weights.keys())  # noqa: SIM118
+    try:
+        with safe_open(path, framework="np") as weights:
+            return sum(math.prod(weights.get_slice(name).get_shape()) for name in weights.keys())  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise BundleError(f"{path}: not a readable safetensors file ({error}); {AGAIN}") from error
+
+
+# bytes of memory that a number of the weights takes on each kind of backend, as measured: ONNX Runtime keeps
+# an initialiser and a copy of it in the order of its kernels
+ONNX_BYTES: Final = {"fp32": 8, "int8": 4}
+OTHER_BYTES: Final = {"fp32": 4, "int8": 2}
+NARROW: Final = 2  # of fp16 and bf16
+TOKENS: Final = 32  # of a sentence; caches grow beyond with answers that are longer
+
+
+def _cost(config: ModelConfig, info: ModelInfo, lanes: Sequence[tuple[int, int]]) -> int:
+    """Bytes of a loaded model at ordinary work: its weights, and of each hypothesis twice its scores of the
+    vocabulary, and what each layer of the decoder remembers of it."""
+    each = ONNX_BYTES if info.backend.startswith("onnx") else OTHER_BYTES
+    rows = sum(beams * slots for beams, slots in lanes)
+    row = 4 * (2 * info.limits.vocab + sum(_remembered(one.decoder) for one in config.members or (config,)))
+    return info.parameters * each.get(info.precision, NARROW) + rows * row
+
+
+def _remembered(decoder: Stack | None) -> int:
+    """Numbers that a decoder keeps of one hypothesis."""
+    if decoder is None:
+        return 0
+    layers = decoder.layers if isinstance(decoder, SliceStack) else 1
+    columns = layers * sum(kernel or 2 * TOKENS for kernel in decoder.kernel_sizes)  # 0: keys and values
+    return columns * decoder.embed_dim

@@ -17,6 +17,7 @@ from torch import Tensor
 from engine.bundle import Bundle, Description, write_bundle
 from engine.config import ModelConfig
 from engine.errors import BundleError, CheckpointError
+from engine.text.codes import listed, short
 from engine.text.marian import Settings as TextSettings
 from engine.text.marian import language_codes
 from export.maps import Weights, fitted
@@ -134,6 +135,7 @@ def _languages(folder: Path, found: Found, chosen: Settings) -> tuple[list[str],
     source = chosen.source or found.spoken[0]
     target = (chosen.target or found.spoken[1] or "").lower()
     codes = language_codes(found.vocabulary)
+    target = listed(codes).get(short(target), target)  # "de" where the model says "deu"
     if codes and target not in codes:
         only = next(iter(codes)) if len(codes) == 1 and chosen.target is None else None
         if only is None:

@@ -1,0 +1,202 @@
+"""Which models are in memory: who may use one now, who waits for what, what is loaded and what must go.
+
+Pure: nothing here loads or waits. Each call says what is to be done, as `Acts`; `engine.shelf` does it.
+First come, first served: where a call waits for memory, the models that must go for it take no later calls.
+A model in use never goes; of the others the least recently used goes first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class State(StrEnum):
+    """Of a model. Its memory counts in all but the first."""
+
+    UNLOADED = "unloaded"
+    LOADING = "loading"
+    LOADED = "loaded"
+    UNLOADING = "unloading"
+
+
+@dataclass(eq=False, slots=True)
+class Ticket:
+    """A wish: to use models, all at once, or with `unload` that one goes. granted: they may be used, or it is
+    gone."""
+
+    names: tuple[str, ...]
+    unload: bool = False
+    granted: bool = False
+
+
+@dataclass(slots=True)
+class Acts:
+    """What is to be done: tickets to tell, models to load (then call `arrived` or `failed`), models to unload
+    (then call `emptied`)."""
+
+    granted: list[Ticket] = field(default_factory=list)
+    failed: list[Ticket] = field(default_factory=list)
+    load: list[str] = field(default_factory=list)
+    unload: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Model:
+    """cost: bytes. users: tickets in use. used: when last, in calls."""
+
+    cost: int
+    state: State = State.UNLOADED
+    users: int = 0
+    used: int = 0
+
+
+class Budget:
+    """Not safe for threads by itself."""
+
+    def __init__(self, costs: Mapping[str, int], limit: int | None, loaded: Iterable[str] = ()) -> None:
+        """costs: bytes of each model. limit: of all that are loaded; None: any. loaded: those that are."""
+        self._models = {name: _Model(cost) for name, cost in costs.items()}
+        for name in loaded:
+            self._models[name].state = State.LOADED
+        self.limit = math.inf if limit is None else limit
+        self._queue: list[Ticket] = []
+        self._clock = 0
+
+    def state(self, name: str) -> State:
+        return self._models[name].state
+
+    def cost(self, name: str) -> int:
+        return self._models[name].cost
+
+    def used(self) -> int:
+        """Bytes of all models that are loaded, or partly."""
+        return sum(model.cost for model in self._models.values() if model.state is not State.UNLOADED)
+
+    def fits(self, names: Iterable[str]) -> bool:
+        """Whether these could ever be loaded at once."""
+        return sum(self._models[name].cost for name in set(names)) <= self.limit
+
+    def recost(self, name: str, cost: int) -> Acts:
+        """The model takes so much from now on."""
+        self._models[name].cost = cost
+        return self._settle(Acts())
+
+    def ask(self, ticket: Ticket) -> Acts:
+        """The ticket is granted at once, or waits. For models that `fits` is true of."""
+        self._queue.append(ticket)
+        return self._settle(Acts())
+
+    def leave(self, ticket: Ticket) -> Acts:
+        """A use ends, or nobody waits for the ticket any more. Once for each ticket."""
+        if ticket in self._queue:
+            self._queue.remove(ticket)
+        elif ticket.granted and not ticket.unload:
+            for name in set(ticket.names):
+                self._models[name].users -= 1
+                self._touch(name)
+        return self._settle(Acts())
+
+    def arrived(self, name: str) -> Acts:
+        """A model is loaded. All who wait for it by now get it, or each load would serve one of them."""
+        assert self._models[name].state is State.LOADING
+        self._models[name].state = State.LOADED
+        self._touch(name)
+        acts = Acts()
+        for ticket in [t for t in self._queue if not t.unload and self._here(t.names)]:
+            self._grant(ticket, acts)
+        return self._settle(acts)
+
+    def failed(self, name: str) -> Acts:
+        """A model could not be loaded: those who wait for it are told, the next use tries again."""
+        assert self._models[name].state is State.LOADING
+        self._models[name].state = State.UNLOADED
+        told = [ticket for ticket in self._queue if name in ticket.names and not ticket.unload]
+        self._queue = [ticket for ticket in self._queue if ticket not in told]
+        return self._settle(Acts(failed=told))
+
+    def emptied(self, name: str) -> Acts:
+        """A model's memory is free."""
+        assert self._models[name].state is State.UNLOADING
+        self._models[name].state = State.UNLOADED
+        return self._settle(Acts())
+
+    def give_up(self) -> list[Ticket]:
+        """Take back all that wait."""
+        left, self._queue = self._queue, []
+        return left
+
+    def _settle(self, acts: Acts) -> Acts:
+        """Do for each ticket what can be done, in the order in which they came."""
+        if not self._queue:
+            return acts
+        wanted, closed = set[str](), set[str]()  # by earlier tickets: models to keep, and those that must go
+        waits = False  # an earlier one, for memory
+        for ticket in list(self._queue):
+            names = set(ticket.names)
+            if ticket.unload:
+                self._unload(ticket, wanted, closed, acts)
+            elif names & closed:
+                wanted |= names
+            elif self._here(names):
+                self._grant(ticket, acts)
+            else:
+                missing = [name for name in sorted(names) if self.state(name) is State.UNLOADED]
+                wanted |= names
+                if missing and not waits:
+                    lacking = self.used() + sum(self.cost(name) for name in missing) - self.limit
+                    waits = lacking > 0
+                    if waits:
+                        self._make_room(lacking, wanted, closed, acts)
+                    else:
+                        self._begin(missing, State.LOADING, acts.load)
+        return acts
+
+    def _make_room(self, lacking: float, wanted: set[str], closed: set[str], acts: Acts) -> None:
+        """Choose who goes: if all of them are idle they go now, else they take no later calls."""
+        lacking -= sum(m.cost for m in self._models.values() if m.state is State.UNLOADING)
+        loaded = [(n, m) for n, m in self._models.items() if m.state is State.LOADED and n not in wanted]
+        chosen = []
+        for name, model in sorted(loaded, key=lambda pair: (pair[1].users > 0, pair[1].used)):
+            if lacking <= 0:
+                break
+            lacking -= model.cost
+            chosen.append(name)
+        if lacking <= 0 and not any(self._models[name].users for name in chosen):
+            self._begin(chosen, State.UNLOADING, acts.unload)
+        else:
+            closed.update(chosen)
+
+    def _unload(self, ticket: Ticket, wanted: set[str], closed: set[str], acts: Acts) -> None:
+        (name,) = ticket.names
+        model = self._models[name]
+        if name not in wanted:
+            if model.state is State.LOADED and not model.users:
+                self._begin([name], State.UNLOADING, acts.unload)
+            elif model.state is State.UNLOADED:
+                self._grant(ticket, acts)
+                return
+        closed.add(name)
+
+    def _begin(self, names: list[str], state: State, told: list[str]) -> None:
+        for name in names:
+            self._models[name].state = state
+            told.append(name)
+
+    def _here(self, names: Iterable[str]) -> bool:
+        return all(self._models[name].state is State.LOADED for name in names)
+
+    def _grant(self, ticket: Ticket, acts: Acts) -> None:
+        self._queue.remove(ticket)
+        ticket.granted = True
+        acts.granted.append(ticket)
+        if not ticket.unload:
+            for name in set(ticket.names):
+                self._models[name].users += 1
+                self._touch(name)
+
+    def _touch(self, name: str) -> None:
+        self._clock += 1
+        self._models[name].used = self._clock

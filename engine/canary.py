@@ -1,0 +1,30 @@
+"""A model's first answer, which shows that it works."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from engine.answer import answer
+from engine.chain import Step
+from engine.engine import Engine
+from engine.errors import ExecutorFailed
+from engine.plan import TextModel, TextOptions
+from engine.score import score
+
+CANARY: Final = "Hallo, 1 2 3."
+CANARY_TOKENS: Final = 16
+
+
+async def canary(engine: Engine, text: TextModel, deadline: float = math.inf) -> None:
+    """Really answer a short text. Raises what answering raises, and ExecutorFailed on a senseless score."""
+    if not text.limits.attention:  # a language model
+        (scored,) = await score(engine, text, [CANARY], None, deadline)
+        if not math.isfinite(scored.total):
+            raise ExecutorFailed(f"model {text.name!r} scores with {scored.total}")
+        return
+    floor = max(CANARY_TOKENS, text.defaults.min_length)
+    options = TextOptions(decode={"max_length": min(floor, text.limits.target)})
+    (result,) = await answer([Step(engine, text)], [CANARY], options, deadline)
+    if not math.isfinite(result.score):
+        raise ExecutorFailed(f"model {text.name!r} answers with the score {result.score}")

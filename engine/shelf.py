@@ -1,0 +1,376 @@
+"""The models of a service, some of them in memory: loaded when first used, unloaded for others' sake.
+
+`engine.budget` decides, threads of this module do: each load and each unload has one of its own, so that it
+holds up nobody but those who wait for that model. Methods may be called from any thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import gc
+import logging
+import math
+import threading
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import Future
+from concurrent.futures import wait as wait_for_futures
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from engine.budget import Acts, Budget, State, Ticket
+from engine.canary import canary
+from engine.engine import STOPPED, Engine, Stats
+from engine.errors import (
+    BundleError,
+    ConvoyError,
+    DeadlineExceeded,
+    Stopping,
+    Unavailable,
+)
+from engine.loading import Facts, LoadedModel, ModelInfo
+
+logger = logging.getLogger(__name__)
+
+NO_STATS: Final = Stats(0, 0, (), (), 0, 0.0, 0, 0.0, 0, 0, 0)
+# fields of Stats that only grow
+GROWING: Final = (
+    "steps",
+    "step_seconds",
+    "encoded_requests",
+    "encode_seconds",
+    "tokens",
+    "answered",
+    "failed",
+)
+Models = dict[str, LoadedModel]
+
+
+@dataclass(frozen=True, slots=True)
+class Shelved:
+    """How a model is kept. cost: bytes of memory when it is loaded, estimated. loads, failures, evictions: so
+    far; an eviction is any unload, asked for or not. load_seconds: of the last load. fault: why that failed,
+    or ""."""
+
+    state: State
+    cost: int
+    loads: int
+    failures: int
+    evictions: int
+    load_seconds: float
+    fault: str
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where models come from, by paths of bundles. open: reads the weights. Both raise BundleError."""
+
+    facts: Callable[[Path], Facts]
+    open: Callable[[Path], LoadedModel]
+
+
+class Shelf:
+    """See above. `loaded` are the models in memory, by name; it is replaced, never changed."""
+
+    def __init__(
+        self,
+        facts: Sequence[Facts],
+        source: Source,
+        limit: int | None = None,
+        loaded: Sequence[LoadedModel] = (),
+    ) -> None:
+        """limit: bytes of all loaded models; None: any. loaded: those of `facts` that are open already."""
+        self._facts = {one.info.name: one for one in facts}
+        self._source = source
+        self.loaded: Models = {model.info.name: model for model in loaded}
+        self._facts |= {name: model.facts for name, model in self.loaded.items()}
+        self._budget = Budget({n: f.cost for n, f in self._facts.items()}, limit, self.loaded)
+        self._limit = limit
+        self._change = threading.Condition(threading.RLock())  # guards all of this
+        self._waiting: dict[Ticket, Future[Exception | None]] = {}
+        self._held: dict[Ticket, Models] = {}
+        self._users = Counter[Engine]()  # tickets that hold it
+        self._engines = {name: [model.engine] for name, model in self.loaded.items()}  # the newest last
+        self._past = dict.fromkeys(self._facts, NO_STATS)  # of engines that have gone
+        self._counts = Counter({(name, "load"): 1 for name in self.loaded})
+        self._faults: dict[str, str] = {}
+        self._threads = set[threading.Thread]()
+        self._reloading = threading.Lock()
+        self._open, self._closed = False, False
+
+    def infos(self) -> list[ModelInfo]:
+        return [facts.info for facts in self._facts.values()]
+
+    def shelved(self) -> dict[str, Shelved]:
+        with self._change:
+            return {name: self._shelved(name) for name in self._facts}
+
+    def _shelved(self, name: str) -> Shelved:
+        loads, failures, evictions = (self._counts[name, what] for what in ("load", "failure", "eviction"))
+        state, cost = self._budget.state(name), self._budget.cost(name)
+        seconds, fault = self._facts[name].info.load_seconds, self._faults.get(name, "")
+        return Shelved(state, cost, loads, failures, evictions, seconds, fault)
+
+    def stats(self) -> dict[str, Stats]:
+        """Of every model; what only grows goes on growing when a model is loaded anew."""
+        with self._change:
+            return {name: self._stats(name) for name in self._facts}
+
+    def _stats(self, name: str) -> Stats:
+        total = self._past[name]
+        for engine in self._engines.get(name, ()):
+            total = _together(total, engine.stats())
+        return total
+
+    @property
+    def healthy(self) -> bool:
+        """Whether it takes requests, and every loaded model's thread runs."""
+        started = self._open and not self._closed
+        return started and all(model.engine.healthy for model in self.loaded.values())
+
+    @property
+    def lost(self) -> bool:
+        """Whether a model's device is lost to this process."""
+        return any(model.engine.lost for model in self.loaded.values())
+
+    def start(self) -> None:
+        self._open = True
+        for model in self.loaded.values():
+            model.engine.start()
+
+    def stop(self, *, drain: bool, timeout: float | None) -> bool:
+        """See `Service.stop`."""
+        until = math.inf if timeout is None else time.monotonic() + timeout
+
+        def left() -> float | None:
+            return None if until == math.inf else max(0.0, until - time.monotonic())
+
+        with self._change:
+            self._closed = True
+            waiting = [self._waiting.pop(t) for t in self._budget.give_up() if t in self._waiting]
+            engines = [engine for some in self._engines.values() for engine in some]
+        for future in waiting:
+            future.set_result(Stopping(STOPPED))
+        for engine in engines:  # none may go on accepting while another drains
+            engine.stop(drain=drain, timeout=0)
+        for engine in engines:
+            engine.stop(drain=drain, timeout=left())
+        busy = [s for s in map(Engine.stats, engines) if s.waiting_requests or any(s.active)]
+        for engine in engines:
+            engine.stop(drain=False, timeout=0)
+        for thread in list(self._threads):  # a load under way can't be cut short
+            thread.join(left())
+        return drain and not busy and not waiting
+
+    @contextmanager
+    def using(self, names: Sequence[str], deadline: float = math.inf) -> Iterator[Models]:
+        """The models of these names, loaded and to stay so until the end. deadline: a time.monotonic().
+
+        Raises DeadlineExceeded when that takes too long, Unavailable when it can't be, and Stopping.
+        """
+        ticket = Ticket(tuple(names))
+        future = self._ask(ticket)
+        try:
+            if future:
+                wait_for_futures([future], _until(deadline))
+            yield self._granted(ticket, future)
+        finally:
+            self._leave(ticket)
+
+    @asynccontextmanager
+    async def awaiting(self, names: Sequence[str], deadline: float = math.inf) -> AsyncIterator[Models]:
+        """As `using`, in an event loop."""
+        ticket = Ticket(tuple(names))
+        future = self._ask(ticket)
+        try:
+            if future:
+                await asyncio.wait([asyncio.wrap_future(future)], timeout=_until(deadline))
+            yield self._granted(ticket, future)
+        finally:
+            self._leave(ticket)
+
+    def load(self, name: str) -> ModelInfo:
+        """Have a model loaded, as its first use would. Blocks. Raises what loading raises."""
+        try:
+            with self.using([name]) as models:
+                return models[name].info
+        except Unavailable as error:
+            raise error.__cause__ or error from None
+
+    def unload(self, name: str) -> ModelInfo:
+        """Free a model's memory when those who use it have ended; who comes later loads it again. Blocks."""
+        future = self._ask(Ticket((name,), unload=True))
+        if future and (error := future.result()):
+            raise error
+        return self._facts[name].info
+
+    def reload(self, name: str) -> ModelInfo:
+        """See `Service.reload`. Of a model that is not loaded only the facts are read."""
+        with self._reloading:
+            while True:
+                if self._budget.state(name) is State.UNLOADING:
+                    self.unload(name)
+                if self._budget.state(name) is not State.UNLOADED:
+                    return self._renew(name)
+                fresh = self._named(name, self._source.facts(self._facts[name].path))
+                with self._change:
+                    if self._budget.state(name) is State.UNLOADED:
+                        self._know(name, fresh)
+                        return fresh.info
+
+    def _renew(self, name: str) -> ModelInfo:
+        with self.using([name]) as models:
+            old, fresh = models[name], self._opened(name)
+            with self._change:
+                self._put(name, fresh)
+                self._change.wait_for(lambda: self._users[old.engine] <= 1)  # but for this
+        old.engine.stop()
+        with self._change:
+            self._retire(name, old.engine)
+        return fresh.info
+
+    def _opened(self, name: str) -> LoadedModel:
+        """A model at work that has answered. Raises BundleError, ConfigError, or ExecutorFailed."""
+        model = self._source.open(self._facts[name].path)
+        self._named(name, model.facts)
+        model.engine.start()
+        try:
+            asyncio.run(canary(model.engine, model.text))
+        except BaseException:
+            model.engine.stop(drain=False)
+            raise
+        return model
+
+    def _named(self, name: str, facts: Facts) -> Facts:
+        if facts.info.name != name:
+            raise BundleError(f"the bundle of {name!r} is now one of {facts.info.name!r}: start anew")
+        if self._limit is not None and facts.cost > self._limit:
+            raise BundleError(_too_large([name], facts.cost, self._limit))
+        return facts
+
+    def _ask(self, ticket: Ticket) -> Future[Exception | None] | None:
+        """What to wait for where the ticket is not granted at once."""
+        with self._change:
+            if self._closed and not all(name in self.loaded for name in ticket.names):
+                raise Stopping(STOPPED)
+            if self._limit is not None and not ticket.unload and not self._budget.fits(ticket.names):
+                cost = sum(self._budget.cost(name) for name in set(ticket.names))
+                raise Unavailable(_too_large(ticket.names, cost, self._limit))
+            self._act(self._budget.ask(ticket))
+            return None if ticket.granted else self._waiting.setdefault(ticket, Future())
+
+    def _granted(self, ticket: Ticket, future: Future[Exception | None] | None) -> Models:
+        with self._change:
+            if future and not future.done():
+                names = " and ".join(ticket.names)
+                raise DeadlineExceeded(f"the deadline passed while {names} waited to be loaded")
+            if future and (error := future.result()):
+                raise error
+            return self._held[ticket]
+
+    def _leave(self, ticket: Ticket) -> None:
+        with self._change:
+            self._waiting.pop(ticket, None)
+            for model in self._held.pop(ticket, {}).values():
+                self._users[model.engine] -= 1
+            self._change.notify_all()
+            self._act(self._budget.leave(ticket))
+
+    def _act(self, acts: Acts) -> None:
+        """Do what the budget says. Under the lock, as all below is that has no lock of its own."""
+        for ticket in acts.granted:
+            if not ticket.unload:
+                self._held[ticket] = {name: self.loaded[name] for name in ticket.names}
+                self._users.update(model.engine for model in self._held[ticket].values())
+            if future := self._waiting.pop(ticket, None):
+                future.set_result(None)
+        for names, work in ((acts.load, self._load), (acts.unload, self._unload)):
+            for name in names:
+                thread = threading.Thread(target=work, args=(name,), name=f"shelf {name}", daemon=True)
+                self._threads = {t for t in self._threads if t.is_alive()} | {thread}
+                thread.start()
+
+    def _load(self, name: str) -> None:
+        """In a thread of its own."""
+        try:
+            fresh = self._opened(name)
+            with self._change:
+                self._put(name, fresh)
+                self._act(self._budget.arrived(name))
+            logger.info("loaded %s in %.1f seconds", name, fresh.info.load_seconds)
+        except Exception as error:
+            bug = None if isinstance(error, ConvoyError) else error
+            logger.error("%s could not be loaded: %s", name, error, exc_info=bug)  # noqa: TRY400
+            with self._change:
+                self._counts[name, "failure"] += 1
+                self._faults[name] = str(error)
+                acts = self._budget.failed(name)
+                for ticket in acts.failed:
+                    told = Unavailable(f"model {name!r} could not be loaded; the server's log says why")
+                    told.__cause__ = error
+                    self._waiting.pop(ticket).set_result(told)
+                self._act(acts)
+
+    def _unload(self, name: str) -> None:
+        """In a thread of its own."""
+        with self._change:
+            model = self.loaded[name]
+            self.loaded = {other: kept for other, kept in self.loaded.items() if other != name}
+        model.engine.stop()
+        with self._change:
+            self._retire(name, model.engine)
+            self._counts[name, "eviction"] += 1
+        logger.info("freed the memory of %s", name)
+        model.engine.lanes.clear()  # they and the engine hold each other
+        backend = model.info.backend
+        del model
+        _give_back(backend)
+        with self._change:
+            self._act(self._budget.emptied(name))
+
+    def _put(self, name: str, fresh: LoadedModel) -> None:
+        if self._closed:
+            fresh.engine.stop(drain=False)
+            raise Stopping(STOPPED)
+        self.loaded = self.loaded | {name: fresh}
+        self._engines.setdefault(name, []).append(fresh.engine)
+        self._counts[name, "load"] += 1
+        self._faults.pop(name, None)
+        self._know(name, fresh.facts)
+
+    def _know(self, name: str, facts: Facts) -> None:
+        self._facts[name] = facts
+        self._act(self._budget.recost(name, facts.cost))
+
+    def _retire(self, name: str, engine: Engine) -> None:
+        self._engines[name].remove(engine)
+        self._past[name] = _together(_together(self._past[name], engine.stats()), NO_STATS)
+        del self._users[engine]
+
+
+def _together(past: Stats, now: Stats) -> Stats:
+    """`now`, with what was counted before."""
+    grown = {name: getattr(past, name) + getattr(now, name) for name in GROWING}
+    return replace(now, **grown)
+
+
+def _until(deadline: float) -> float | None:
+    return None if deadline == math.inf else max(0.0, deadline - time.monotonic())
+
+
+def _too_large(names: Sequence[str], cost: int, limit: int) -> str:
+    them = " and ".join(repr(name) for name in names)
+    return f"{them}: about {cost >> 20} MiB of memory, the budget is {limit >> 20} MiB: raise model_budget"
+
+
+def _give_back(backend: str) -> None:
+    """To the system, what malloc keeps of freed memory for later; some C libraries keep none."""
+    if not backend.startswith("onnx"):
+        gc.collect()  # modules of torch hold each other
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim:
+        trim(0)

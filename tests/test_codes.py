@@ -1,0 +1,42 @@
+"""Codes of languages of two letters and three, and directions by either."""
+
+import pytest
+
+from engine.directions import Directions, asked, name_of
+from engine.errors import UnknownModel
+from engine.text.codes import SHORT, listed, short
+from server.languages import NAMES, inward
+
+OPUS = Directions(("en",), tuple(listed(("deu", "fra", "srp_Cyrl", "de"))))
+
+
+def test_every_language_that_the_server_names_has_one_code_of_three_letters():
+    own = {"no", "pb", "zt", "zh"}  # LibreTranslate's own, and those that several share
+    assert set(NAMES) - own <= set(SHORT.values())
+    assert len(set(SHORT.values())) == len(SHORT)
+    assert all(len(long) == 3 and len(code) == 2 for long, code in SHORT.items())
+
+
+@pytest.mark.parametrize(
+    ("long", "code"), [("deu", "de"), ("eng", "en"), ("nld", "nl"), ("zho", "zh"), ("ces", "cs")]
+)
+def test_a_code_of_three_letters_is_that_of_two(long, code):
+    assert short(long) == short(code) == inward(long.upper()) == code
+
+
+def test_codes_without_two_letters_stay():
+    assert [short(code) for code in ("ase", "srp_Cyrl", "pt-br", "")] == ["ase", "srp_Cyrl", "pt-br", ""]
+
+
+def test_directions_are_offered_once_and_found_by_either_code():
+    assert OPUS.targets == ("de", "fr", "srp_Cyrl")
+    assert OPUS.fit("eng", "deu")
+    assert OPUS.fit(None, "fra")
+    assert not OPUS.fit("deu", "fr")
+    assert not OPUS.fit("en", "eng")
+    assert name_of("opus", OPUS, "eng", "fra") == name_of("opus", OPUS, "en", "fr") == "opus@en:fr"
+    assert name_of("opus", OPUS, "eng", "deu") == "opus"
+    assert asked("opus", OPUS, "eng:fra") == ("en", "fr")
+    assert OPUS.within(("eng", "deu")) == Directions(("en",), ("de",))
+    with pytest.raises(UnknownModel):
+        asked("opus", OPUS, "de:fr")
