@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 
 from cli import lines, texts
 from cli.flags import decode_flags, given
 from engine.errors import InvalidRequest
-
-GZIP: Final = b"\x1f\x8b"
 
 
 @decode_flags
@@ -37,6 +34,7 @@ def evaluate(
     backend: texts.Backend = "onnx",
     device: texts.Device = "cpu",
     threads: texts.Threads = None,
+    shortlist: texts.Shortlist = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     **decode: Any,
 ) -> None:
@@ -45,13 +43,13 @@ def evaluate(
     Decoding flags are those of `convoy translate`; the bundle's defaults hold otherwise.
     """
     if reference:
-        pairs = _aligned(_read(source), _read(reference))
+        pairs = _aligned(lines.table(source), lines.table(reference))
     else:
-        pairs = _columns(_read(source), source, source_column, target_column)
+        pairs = lines.columns(lines.table(source), source, source_column, target_column)
     pairs = pairs[:limit]
     if not pairs:
         raise InvalidRequest(f"{source}: holds no line to evaluate")
-    place = texts.Place(model, precision, backend, device, threads)
+    place = texts.Place(model, precision, backend, device, threads, shortlist=shortlist)
     began = time.monotonic()
     scores, made = score(place, texts.Wish(given(decode), truncate=truncate, replace_unk=replace_unk), pairs)
     found = {name: round(value, 2) for name, value in scores.items()}
@@ -80,31 +78,7 @@ def score(
     return METRICS[task](made, [r for _, r in pairs]), made
 
 
-def _read(path: Path) -> list[str]:
-    data = path.read_bytes()
-    if data.startswith(GZIP):
-        data = gzip.decompress(data)
-    try:
-        # only a line feed ends a line; texts may hold other separators
-        return data.decode("utf-8").removesuffix("\n").split("\n")
-    except UnicodeDecodeError as error:
-        raise InvalidRequest(f"{path}: not UTF-8 ({error.reason} at byte {error.start})") from None
-
-
 def _aligned(sources: list[str], references: list[str]) -> list[tuple[str, str]]:
     if len(sources) != len(references):
         raise InvalidRequest(f"{len(sources)} sources, but {len(references)} references: each needs its own")
     return list(zip(sources, references, strict=True))
-
-
-def _columns(rows: list[str], path: Path, source: int, target: int) -> list[tuple[str, str]]:
-    pairs = []
-    for number, row in enumerate(rows, 1):
-        cells = row.split("\t")
-        if len(cells) <= max(source, target):
-            raise InvalidRequest(
-                f"{path}, line {number}: {len(cells)} columns; choose --source-column and --target-column, "
-                "or give references by --reference"
-            )
-        pairs.append((cells[source], cells[target]))
-    return pairs

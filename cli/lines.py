@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import codecs
+import gzip
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TextIO
+from typing import IO, Final, TextIO
 
 from engine.errors import InvalidRequest
+
+GZIP: Final = b"\x1f\x8b"
 
 
 def read(path: Path | None) -> Iterator[str]:
@@ -35,6 +38,33 @@ def _decode(stream: IO[bytes], name: str) -> Iterator[str]:
             raise InvalidRequest(
                 f"{name}, line {number}: not UTF-8; convert it, for instance with iconv"
             ) from None
+
+
+def table(path: Path) -> list[str]:
+    """All lines of a file, which may be gzipped. Only a line feed ends a line. Raises InvalidRequest when it is not
+    UTF-8."""
+    data = path.read_bytes()
+    if data.startswith(GZIP):
+        data = gzip.decompress(data)
+    try:
+        # only a line feed ends a line; texts may hold other separators
+        return data.decode("utf-8").removesuffix("\n").split("\n")
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(f"{path}: not UTF-8 ({error.reason} at byte {error.start})") from None
+
+
+def columns(rows: list[str], path: Path, source: int, target: int) -> list[tuple[str, str]]:
+    """Two columns of tab separated rows of a file. Raises InvalidRequest that names a row with too few."""
+    pairs = []
+    for number, row in enumerate(rows, 1):
+        cells = row.split("\t")
+        if len(cells) <= max(source, target):
+            raise InvalidRequest(
+                f"{path}, line {number}: {len(cells)} columns; choose --source-column and --target-column, "
+                "or give references by --reference"
+            )
+        pairs.append((cells[source], cells[target]))
+    return pairs
 
 
 @contextmanager

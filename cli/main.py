@@ -34,6 +34,7 @@ COMMANDS: Final = (
     "bench",
     "convert",
     "export",
+    "shortlist",
     "train",
 )
 BAD_INPUT: Final = (

@@ -1,0 +1,52 @@
+"""The shortlists of one lane: which tokens each slot may go on with (`engine.shortlist`)."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.executors.memory import ceil
+from engine.shortlist import Ids, Shortlist
+
+AMONG_MULTIPLE: Final = 64  # sums over a list are bit-equal for any padding to such a width
+NONE: Final = -1  # fills a list up
+
+
+class Among:
+    """lists: int64 [slots, width], each ascending and filled up with NONE; always on the host."""
+
+    def __init__(self, shortlist: Shortlist, slots: int) -> None:
+        self.shortlist = shortlist
+        self.counts = [0] * slots
+        self.lists: Ids = np.full((slots, AMONG_MULTIPLE), NONE, np.int64)
+
+    def place(self, slot: int, ids: Ids) -> None:
+        width = ceil(len(ids), AMONG_MULTIPLE)
+        if width > self.lists.shape[1]:
+            grown = np.full((len(self.lists), width), NONE, np.int64)
+            grown[:, : self.lists.shape[1]] = self.lists
+            self.lists = grown
+        self.lists[slot] = NONE
+        self.lists[slot, : len(ids)] = ids
+        self.counts[slot] = len(ids)
+
+    def move(self, source: int, target: int) -> None:
+        self.lists[target] = self.lists[source]
+        self.counts[target] = self.counts[source]
+
+    def view(self, n: int, forced: NDArray[Any]) -> Ids:
+        """Lists of the first n slots, no wider than the longest of them needs. A forced token [n, beams] that
+        its slot's list lacks counts as one more."""
+        lists = self.lists[:n]
+        lacking = (forced >= 0) & ~(lists[:, None, :] == forced[:, :, None]).any(2)
+        if not lacking.any():
+            return np.ascontiguousarray(lists[:, : ceil(max(self.counts[:n]), AMONG_MULTIPLE)])
+        more = [np.unique(row[missing]) for row, missing in zip(forced, lacking, strict=True)]
+        width = max(count + len(extra) for count, extra in zip(self.counts[:n], more, strict=True))
+        found = np.full((n, ceil(width, AMONG_MULTIPLE)), NONE, np.int64)
+        for slot, (count, extra) in enumerate(zip(self.counts[:n], more, strict=True)):
+            found[slot, :count] = lists[slot, :count]
+            found[slot, count : count + len(extra)] = extra
+        return found

@@ -1,0 +1,272 @@
+"""Shortlists: what is learned, what a step computes with them, and how they are asked for."""
+
+import gzip
+import shutil
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cli.main import app
+from engine.api import BundleError, InvalidRequest, Service, ServiceSettings, TextOptions
+from engine.bundle import add_files, open_bundle
+from engine.errors import ConfigError
+from engine.executor import StepInput
+from engine.executors import Placement, open_executors
+from engine.executors.among import Among
+from engine.shortlist import FILE, Shortlist, load_shortlist
+from engine.text.tokenizer import open_tokenizer
+from export.onnx import shortlisted_graphs
+from tests.served import VOCABULARY, bundles, server
+from training.shortlist import learn
+
+EOS = 2
+pairs_of_tokens = st.lists(
+    st.tuples(*(st.lists(st.integers(3, 8), min_size=1, max_size=5) for _ in range(2))),
+    min_size=1,
+    max_size=6,
+)
+
+
+def model_1(pairs, rounds):
+    """IBM model 1 as its paper writes it, in loops: t(target | source), uniform at first."""
+    t = {}
+    for source, target in pairs:
+        for f in {*source, EOS}:
+            for e in target:
+                t[e, f] = 1.0
+    for _ in range(rounds):
+        count, total = dict.fromkeys(t, 0.0), {}
+        for source, target in pairs:
+            for e in target:
+                norm = sum(t[e, f] for f in {*source, EOS})
+                for f in {*source, EOS}:
+                    count[e, f] += t[e, f] / norm
+                    total[f] = total.get(f, 0.0) + t[e, f] / norm
+        t = {(e, f): c / total[f] for (e, f), c in count.items()}
+    return t
+
+
+@given(pairs_of_tokens, st.integers(1, 4))
+def test_what_is_likely_is_what_model_1_finds(pairs, likely):
+    found = learn(pairs, (9, 9), EOS, (likely, 1))
+    t = model_1(pairs, 4)
+    for source in range(9):
+        best = sorted((p for (_, f), p in t.items() if f == source), reverse=True)[:likely]
+        ids = [e for e in found.likely[source].tolist() if e >= 0]
+        assert len(ids) == len(set(ids)) == len(best)
+        np.testing.assert_allclose([t[e, source] for e in ids], best, rtol=1e-9)
+
+
+def test_frequent_tokens_and_the_end_of_sentence_are_always_there():
+    found = learn([([3], [5, 5, 6]), ([4], [6, 5, 7])], (9, 9), EOS, (1, 2))
+    assert found.always.tolist() == [EOS, 5, 6]
+    assert set(found.of([3, EOS])) >= {EOS, 5, 6}
+
+
+def test_nothing_is_learned_from_nothing():
+    with pytest.raises(InvalidRequest, match="no sentence pairs"):
+        learn([], (9, 9), EOS, (1, 1))
+
+
+def random_shortlist(seed, likely=9, always=12):
+    rng = np.random.default_rng(seed)
+    own = rng.integers(-1, VOCABULARY, (VOCABULARY, likely)).astype(np.int32)
+    own[own == 1] = -1  # padding is always banned, so its probability can't be seen
+    frequent = np.unique([EOS, *rng.integers(4, VOCABULARY, always)]).astype(np.int32)
+    return Shortlist(own, frequent)
+
+
+@pytest.fixture(scope="module")
+def listed(tmp_path_factory):
+    """A served bundle with a shortlist of random tokens."""
+    path = tmp_path_factory.mktemp("listed") / "toy-de-en"
+    shutil.copytree(bundles() / "toy-de-en", path)
+    graphs = shortlisted_graphs(open_bundle(path).config)
+    return add_files(path, {FILE: random_shortlist(0).dump(), **graphs})
+
+
+@given(
+    st.lists(st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=20), min_size=1, max_size=4),
+    st.data(),
+)
+@settings(max_examples=30)
+def test_lists_are_each_source_s_own_and_hold_what_is_forced(sources, data):
+    shortlist, n = random_shortlist(1), len(sources)
+    among = Among(shortlist, n + 1)
+    for slot, source in enumerate(sources):
+        among.place(slot, shortlist.of(source))
+    among.move(0, n)  # a copy goes to the end, and the first slot is then used again
+    among.place(0, shortlist.of([EOS]))
+    forced = np.array(
+        data.draw(
+            st.lists(
+                st.lists(st.integers(-1, VOCABULARY - 1), min_size=2, max_size=2),
+                min_size=n + 1,
+                max_size=n + 1,
+            )
+        )
+    )
+    found = among.view(n + 1, forced)
+    assert found.shape[1] % 64 == 0
+    for row, source, wanted in zip(found, [[EOS], *sources[1:], sources[0]], forced, strict=True):
+        own = {*shortlist.always.tolist(), *shortlist.likely[source].ravel().tolist()} - {-1}
+        ids = row[row >= 0].tolist()
+        assert len(ids) == len(set(ids))
+        assert set(ids) == own | {t for t in wanted.tolist() if t >= 0}
+        assert row[: len(ids)].tolist() == ids
+
+
+def finite(topk, slot, beam):
+    pairs = zip(topk.ids[slot, beam].tolist(), topk.scores[slot, beam].tolist(), strict=True)
+    return {token: score for token, score in pairs if score > -np.inf}
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+@pytest.mark.parametrize("backend", ["onnx-pure", "onnx-native"])
+def test_a_step_normalises_over_the_list_and_takes_nothing_else(listed, backend, precision):
+    """Against the whole vocabulary's log-probabilities of the same graphs, cut and normalised in numpy."""
+    beams, n = 3, 2
+    rng = np.random.default_rng(5)
+    sources = [[*rng.integers(4, VOCABULARY, size), EOS] for size in (3, 11)]
+    whole, short = (
+        open_executors(listed, Placement(backend, "cpu", precision, 1, ((beams, n),), shortlist))[0]
+        for shortlist in (False, True)
+    )
+    inputs = StepInput(
+        tokens=rng.integers(4, VOCABULARY, (n, beams)),
+        positions=np.zeros((n, 1), np.int64),
+        parents=np.zeros((n, beams), np.int64),
+        forced=np.array([[-1, -1, 7], [-1, 9, -1]]),
+        banned=np.ones((n, beams, 1), np.int64),
+        temperature=np.array([1.0, 0.7], np.float32),
+        unk_penalty=np.zeros(n, np.float32),
+        eos_penalty=np.array([0.5, 0.0], np.float32),
+        k=VOCABULARY,
+    )
+    lanes = []
+    for executor in (whole, short):
+        encoded = executor.encode(sources)
+        for slot in range(n):
+            executor.place(encoded, slot, slot)
+        lanes.append(
+            executor.step(n, inputs._replace(forced=np.full((n, beams), -1)) if executor is whole else inputs)
+        )
+    shortlist = random_shortlist(0)
+    for slot, source in enumerate(sources):
+        own = {*shortlist.of(source).tolist()}
+        for beam in range(beams):
+            forced = int(inputs.forced[slot, beam])
+            everything = finite(lanes[0], slot, beam)
+            everything[EOS] += inputs.eos_penalty[slot]
+            allowed = own | {t for t in inputs.forced[slot].tolist() if t >= 0}
+            norm = np.logaddexp.reduce([everything[t] for t in allowed])
+            found = finite(lanes[1], slot, beam)
+            assert set(found) == ({forced} if forced >= 0 else allowed)
+            for token, score in found.items():
+                score += inputs.eos_penalty[slot] * (token == EOS)
+                assert score == pytest.approx(everything[token] - norm, abs=1e-4)
+
+
+@pytest.mark.parametrize("backend", ["onnx-pure", "onnx-native"])
+def test_a_list_of_everything_changes_nothing(tmp_path, backend):
+    path = tmp_path / "toy-de-en"
+    shutil.copytree(bundles() / "toy-de-en", path)
+    everything = Shortlist(np.full((VOCABULARY, 1), -1, np.int32), np.arange(VOCABULARY, dtype=np.int32))
+    add_files(path, {FILE: everything.dump(), **shortlisted_graphs(open_bundle(path).config)})
+    texts = ["Das ist ein Haus.", "Wir gehen.", "Ja"]
+    found = []
+    for shortlist in (False, True):
+        service = Service.open([path], ServiceSettings(backend=backend, lanes=((4, 4),), shortlist=shortlist))
+        service.start()
+        found.append(list(service.run_many("toy-de-en", texts, TextOptions(decode={"n_best": 3}))))
+        service.stop()
+    for plain, listed in zip(*found, strict=True):
+        assert plain.text == listed.text
+        assert plain.score == pytest.approx(listed.score, abs=1e-5)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_an_answer_from_a_shortlist_depends_on_nothing_else_in_the_batch(listed, precision):
+    texts = [f"Satz {i}: " + "das Haus am See " * (i % 5 + 1) for i in range(12)]
+    service = Service.open(
+        [listed.path], ServiceSettings(precision=precision, lanes=((4, 8),), shortlist=True)
+    )
+    service.start()
+    try:
+        together = list(service.run_many("toy-de-en", texts))
+        alone = [next(iter(service.run_many("toy-de-en", [text]))) for text in texts]
+    finally:
+        service.stop()
+    assert [(r.text, r.score) for r in together] == [(r.text, r.score) for r in alone]
+
+
+def test_a_server_with_a_shortlist_answers_and_refuses_to_score(listed):
+    def opened(observe, **settings):
+        return Service.open([listed.path], ServiceSettings(lanes=((4, 4),), **settings), observe)
+
+    with server({"shortlist": True}, opened) as (client, _, _):
+        answer = client.post("/translate", json={"q": "Ein Haus", "source": "de", "target": "en"})
+        assert answer.status_code == 200
+        body = {"model": "toy-de-en", "q": ["A house"], "source_text": ["Ein Haus"]}
+        refused = client.post("/score", json=body)
+        assert refused.status_code == 400
+        assert "without --shortlist" in refused.text
+
+
+def test_a_bundle_without_a_shortlist_is_told_how_to_get_one():
+    with pytest.raises(BundleError, match="convoy shortlist BUNDLE PAIRS"):
+        Service.open([bundles()], ServiceSettings(shortlist=True))
+
+
+def test_backends_without_lists_say_so(listed):
+    with pytest.raises(ConfigError, match="onnx backends on the CPU"):
+        open_executors(listed, Placement("torch", shortlist=True))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        b"nothing",
+        Shortlist(np.zeros((VOCABULARY - 1, 2), np.int32), np.array([EOS], np.int32)).dump(),
+        Shortlist(np.zeros((VOCABULARY, 2), np.int32), np.array([3], np.int32)).dump(),
+        Shortlist(np.full((VOCABULARY, 2), VOCABULARY, np.int32), np.array([EOS], np.int32)).dump(),
+    ],
+)
+def test_a_list_that_does_not_fit_is_refused(wrong):
+    with pytest.raises(BundleError, match="run: convoy shortlist"):
+        load_shortlist(wrong, (VOCABULARY, VOCABULARY), EOS)
+
+
+def test_the_command_learns_from_a_gzipped_table_and_the_model_then_answers_by_it(tmp_path, capsys):
+    path, table = tmp_path / "toy-de-en", tmp_path / "pairs.tsv.gz"
+    shutil.copytree(bundles() / "toy-de-en", path)
+    table.write_bytes(gzip.compress(b"ein Haus\ta house\nein See\ta lake\n"))
+    with pytest.raises(SystemExit) as done:
+        app(["shortlist", str(path), str(table), "--likely", "3", "--always", "4"])
+    assert done.value.code == 0
+    assert "of 2 pairs" in capsys.readouterr().out
+    opened = open_bundle(path)
+    found = load_shortlist(opened.file(FILE).read_bytes(), (VOCABULARY, VOCABULARY), EOS)
+    assert found.likely.shape == (VOCABULARY, 3)
+    service = Service.open([path], ServiceSettings(lanes=((4, 4),), shortlist=True))
+    service.start()
+    try:
+        (answer,) = service.run_many("toy-de-en", ["ein Haus"])
+    finally:
+        service.stop()
+    allowed = {*found.of(open_tokenizer(opened).encode("ein Haus")), *found.likely[EOS].tolist(), EOS}
+    names = open_tokenizer(opened).pieces(sorted(allowed - {-1}), target=True)
+    assert set(answer.tokens) <= set(names)
+
+
+def test_the_command_refuses_what_has_no_columns(tmp_path, capsys):
+    path, table = tmp_path / "toy-de-en", tmp_path / "pairs.tsv"
+    shutil.copytree(bundles() / "toy-de-en", path)
+    table.write_text("no tabs here\n")
+    with pytest.raises(SystemExit) as done:
+        app(["shortlist", str(path), str(table)])
+    assert done.value.code == 2
+    assert "1 columns" in capsys.readouterr().err
+    assert FILE not in open_bundle(path).files()
