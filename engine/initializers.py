@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import BundleError
-from engine.native import pack
+from engine.native import pack, pack32
 from engine.tables import sinusoids, timing
 
 Array = NDArray[np.float32]
@@ -44,10 +44,17 @@ def _wide(recipe: Mapping[str, Any], weights: Mapping[str, Array]) -> NDArray[An
         return np.ascontiguousarray(weight)
     if form == "transposed":
         return np.ascontiguousarray(weight.T)
+    if form in ("panels32", "gated32"):
+        return pack32(weight.T, gated=form == "gated32")
     scales: Array = np.maximum(np.abs(weight).max(axis=1), np.float32(1e-30)) / np.float32(127)
     if form == "scales":
         return scales
-    if form in ("quantized", "packed"):
-        whole = np.ascontiguousarray(np.rint(weight / scales[:, None]).astype(np.int8).T)
-        return whole if form == "quantized" else pack(whole)
-    raise BundleError(f"the graph asks for {form!r} weights, unknown to this version; upgrade Convoy")
+    if form in ("quantized", "panels", "gated", "rows"):
+        rows: NDArray[np.int8] = np.rint(weight / scales[:, None]).astype(np.int8)
+        if form == "rows":
+            return rows
+        whole = np.ascontiguousarray(rows.T)
+        return whole if form == "quantized" else pack(whole, gated=form == "gated")
+    raise BundleError(
+        f"the graph asks for {form!r} weights, unknown to this version; run: convoy export BUNDLE"
+    )

@@ -6,41 +6,54 @@ that it replaces is made of.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
+import onnx
+import torch
 import torch.nn.functional as F
+from onnx import helper
 
 from engine.kernels.reference import attend, dynamic_conv, dynamic_conv_step
-from engine.models.select import Rules, select
+from engine.models.select import Rules, project_among, select
 from export import ops
 from export.symbols import Symbol, Weight, broadcast
 
 DOMAIN: Final = "convoy"
-EPILOGUES: Final = {"none": 0, "relu": 1, "glu": 2}
+PRODUCTS: Final = {"Int8Linear": 4, "Linear": 3}  # operators and how many operands they have, a bias included
+EPILOGUES: Final = {"none": 0, "relu": 1, "glu": 2, "norm": 3}
 
 
-def _linear(x: Symbol, weight: Weight, bias: Weight | None = None) -> Symbol:
-    if x.graph.precision != "int8":
-        return ops.OPS[F.linear](x, weight, bias)  # type: ignore[no-any-return]
-    g = x.graph
-    operands = [x.name, g.weight(weight, "packed"), g.weight(weight, "scales")]
-    operands += [] if bias is None else [bias.name]
-    name = g.emit("Int8Linear", *operands, domain=DOMAIN, epilogue=EPILOGUES["none"])
-    return x.like(name, (*x.shape[:-1], weight.shape[0]))
+def _linear(x: Symbol, weight: Weight, bias: Weight | None = None, epilogue: str = "none") -> Symbol:
+    g, columns = x.graph, weight.size(0)
+    gated = epilogue == "glu"
+    options: dict[str, Any] = {"domain": DOMAIN, "epilogue": EPILOGUES[epilogue]}
+    after = [] if bias is None else [bias.name]
+    if g.precision == "int8":
+        operands = [
+            x.name,
+            g.weight(weight, "gated" if gated else "panels"),
+            g.weight(weight, "scales"),
+            *after,
+        ]
+        name = g.emit("Int8Linear", *operands, **options)
+    else:
+        operands = [x.name, g.weight(weight, "gated32" if gated else "panels32"), *after]
+        name = g.emit("Linear", *operands, columns=columns, **options)
+    product = x.like(name, (*x.shape[:-1], columns // 2 if gated else columns))
+    if epilogue == "none":
+        g.products[name] = x, weight, bias
+    return product
 
 
 def _after_linear(epilogue: str, otherwise: Callable[..., Symbol]) -> Callable[..., Symbol]:
     """The function as the epilogue of the product that it is applied to, if it is applied to one."""
 
     def apply(x: Symbol, *args: Any, **kwargs: Any) -> Symbol:
-        node = x.graph.made_by(x.name, "Int8Linear")
-        if node is None:
-            return otherwise(x, *args, **kwargs)
-        # the product alone stays behind unused, and ONNX Runtime drops it
-        name = x.graph.emit("Int8Linear", *node.input, domain=DOMAIN, epilogue=EPILOGUES[epilogue])
-        last = x.size(-1) // 2 if epilogue == "glu" else x.shape[-1]
-        return x.like(name, (*x.shape[:-1], last))
+        made = x.graph.products.get(x.name)
+        # the product alone stays behind unused, and is dropped
+        return otherwise(x, *args, **kwargs) if made is None else _linear(*made, epilogue)
 
     return apply
 
@@ -73,22 +86,89 @@ def _dynamic_conv_step(x: Symbol, taps: Symbol, ring: Symbol | None, index: Symb
 def _attend(
     q: Symbol, keys: Symbol, values: Symbol, mask: Symbol, dropout: float = 0.0
 ) -> tuple[Symbol, Symbol]:
-    operands = (q.name, keys.name, values.name, mask.name)
-    name = q.graph.emit("Attend", *operands, outputs=2, domain=DOMAIN)
+    asked, scale = q.graph.scaled.get(q.name, (q, 1.0))
+    operands = (asked.name, keys.name, values.name, mask.name)
+    name = q.graph.emit("Attend", *operands, outputs=2, domain=DOMAIN, scale=scale)
     shape = (*broadcast(q.shape[:1], mask.shape[:1]), q.shape[1], mask.shape[1])
     return q.like(name), q.like(f"{name}.1", shape)
+
+
+def _project_among(x: Symbol, output: tuple[Weight, Symbol | None], among: Symbol, eos: int) -> Symbol:
+    """Logits [slots, beams, W] in the order of each slot's list; `_select` knows that they are."""
+    g, (weight, bias) = x.graph, output
+    shape = (*x.shape[:-1], among.shape[1])
+    if g.precision == "int8":
+        operands = x.name, g.weight(weight, "rows"), g.weight(weight, "scales"), among.name
+        logits = x.like(g.emit("Int8Among", *operands, domain=DOMAIN), shape)
+    else:
+        logits = x.like(g.emit("Among", x.name, weight.name, among.name, domain=DOMAIN), shape)
+    if bias is not None:
+        there = ops.OPS[torch.where](among < 0, ops.OPS[torch.full_like](among, eos), among)
+        logits = logits + bias.gather(2, there[:, None])
+    g.lists[logits.name] = among
+    return logits
 
 
 def _select(scores: Symbol, rules: Any, unk: int | None, eos: int, k: Symbol) -> tuple[Symbol, Symbol]:
     asked = Rules(*rules)
     node = scores.graph.made_by(scores.name, "LogSoftmax")
     logits = scores.name if node is None else node.input[0]
-    operands = logits, *(getattr(part, "name", "") for part in asked), k.name
+    operands = [logits, *(getattr(part, "name", "") for part in asked), k.name]
+    if logits in scores.graph.lists:
+        operands.append(scores.graph.lists[logits].name)
     name = scores.graph.emit(
         "Select", *operands, outputs=2, domain=DOMAIN, unk=-1 if unk is None else unk, eos=eos
     )
     shape = (*scores.shape[:-1], "K")
     return scores.like(name, shape), scores.like(f"{name}.1", shape, "int")
+
+
+def fused(nodes: list[onnx.NodeProto]) -> list[onnx.NodeProto]:
+    """Norms of a sum become the epilogue of the product that is one of its terms, if nothing else reads it.
+    Outputs that nobody reads are not asked for, and those of the graph are made under their own names."""
+    nodes = _named(nodes)
+    readers = Counter(name for node in nodes for name in node.input)
+    made = {node.output[0]: node for node in nodes}
+    dropped: set[str] = set()
+    for node in nodes:
+        if node.op_type == "Attend" and node.output[1] == f"{node.name}.1" and not readers[node.output[1]]:
+            node.output[1] = ""
+        products = [name for name in node.input[:2] if _plain(made.get(name)) and readers[name] == 1]
+        if node.op_type != "AddNorm" or not products:
+            continue
+        product = made[products[-1]]
+        residual = node.input[1 - list(node.input).index(product.output[0])]
+        operands = [*product.input, *[""] * (PRODUCTS[product.op_type] - len(product.input)), residual]
+        options = {a.name: helper.get_attribute_value(a) for part in (product, node) for a in part.attribute}
+        options |= {"domain": DOMAIN, "epilogue": EPILOGUES["norm"]}
+        names = [*operands, *node.input[2:]], [node.output[0]]
+        node.CopyFrom(helper.make_node(product.op_type, *names, node.name, **options))
+        dropped.add(product.name)
+    return [node for node in nodes if node.name not in dropped]
+
+
+def _plain(node: onnx.NodeProto | None) -> bool:
+    """Whether it is a product without an epilogue, and no output of the graph."""
+    if node is None or node.op_type not in PRODUCTS or node.output[0] != node.name:
+        return False
+    return any(a.name == "epilogue" and a.i == EPILOGUES["none"] for a in node.attribute)
+
+
+def _named(nodes: list[onnx.NodeProto]) -> list[onnx.NodeProto]:
+    """Without the copies by which results get the names of the graph's outputs."""
+    made = {name for node in nodes for name in node.output}
+    names: dict[str, str] = {}
+    kept = []
+    for node in nodes:
+        source = node.input[0] if node.op_type == "Identity" else ""
+        if source in made and source not in names:
+            names[source] = node.output[0]
+        else:
+            kept.append(node)
+    for node in kept:
+        node.input[:] = [names.get(name, name) for name in node.input]
+        node.output[:] = [names.get(name, name) for name in node.output]
+    return kept
 
 
 OPS: Final[dict[Callable[..., Any], Callable[..., Any]]] = ops.OPS | {
@@ -100,4 +180,5 @@ OPS: Final[dict[Callable[..., Any], Callable[..., Any]]] = ops.OPS | {
     dynamic_conv_step: _dynamic_conv_step,
     attend: _attend,
     select: _select,
+    project_among: _project_among,
 }

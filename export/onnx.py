@@ -6,29 +6,33 @@ form; `engine/executors/onnx.py` makes them when a session is opened.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 
-from engine.bundle import PRECISIONS, Bundle, add_files, graph_name, graph_parts
+from engine.bundle import PRECISIONS, SHORTLISTED, Bundle, add_files, graph_name, graph_parts
 from engine.config import ModelConfig
+from engine.errors import ConfigError
 from engine.models import build
-from engine.models.model import Model, Past
+from engine.models.model import Model, Past, Projected
 from engine.models.select import Rules, select
+from engine.shortlist import FILE
 from engine.specs import SOURCE, StateSpec
 from export import native, ops, plugins
 from export.symbols import Dim, Graph, Weight
 
 # of which operators a bundle's graphs are made: standard ones only, or with those of engine/native
 KERNELS: Final = {"pure": ops.OPS, "native": native.OPS}
+FUSED: Final = {"native": native.fused}
 OPERATORS: Final = KERNELS | {"tensorrt": plugins.OPS}
 
 
 def encoder_graph(config: ModelConfig, precision: str, kernels: str = "pure") -> bytes:
     """The encoder: tokens [batch, time], positions [time] and real [batch, time] to each source's memory."""
-    graph = Graph(precision, OPERATORS[kernels])
+    graph = Graph(precision, OPERATORS[kernels], FUSED.get(kernels, list))
     model: Any = _symbolic(config, graph)
     memory = model.encode(
         graph.input("tokens", ("batch", "time"), "int"),
@@ -44,10 +48,14 @@ def encoder_graph(config: ModelConfig, precision: str, kernels: str = "pure") ->
     return graph.finish(outputs, "encoder")
 
 
-def step_graph(config: ModelConfig, precision: str, kernels: str = "pure") -> bytes:
+def step_graph(
+    config: ModelConfig, precision: str, kernels: str = "pure", *, shortlisted: bool = False
+) -> bytes:
     """One decoding step with selection. Inputs are StepInput's, `memory.*` with `mask`, `state.*` with
-    `index.*`, `cache.*` with `lineage`; outputs are TopK's and `column.*`, the new column of each state."""
-    g = Graph(precision, OPERATORS[kernels])
+    `index.*`, `cache.*` with `lineage`; outputs are TopK's and `column.*`, the new column of each state.
+
+    shortlisted: one more input `among` [slots, listed], see `engine.executors.among`."""
+    g = Graph(precision, OPERATORS[kernels], FUSED.get(kernels, list))
     model: Any = _symbolic(config, g)
     rows: tuple[Dim, ...] = ("slots", "beams")
     tokens, positions = g.input("tokens", rows, "int"), g.input("positions", ("slots", 1), "int")
@@ -64,7 +72,11 @@ def step_graph(config: ModelConfig, precision: str, kernels: str = "pure") -> by
     }
     past = _past(g, model.state_spec)
     features, columns, attention = model.step(tokens, positions, memory, mask, past)
-    scores = model.log_probs(features, temperature)
+    if shortlisted:
+        among = g.input("among", ("slots", "listed"), "int")
+        scores = model.log_probs_among(features, temperature, among)
+    else:
+        scores = model.log_probs(features, temperature)
     on_symbols: Any = select
     rules: Any = (forced, banned, unk_penalty, eos_penalty)
     best, ids = on_symbols(scores, Rules(*rules), config.unk, config.eos, k)
@@ -92,10 +104,27 @@ def _past(g: Graph, states: Sequence[StateSpec]) -> Past:
 
 def graphs(config: ModelConfig) -> dict[str, bytes | Path]:
     """Every graph a bundle holds, by its path inside the bundle."""
-    makers = {"encoder": encoder_graph, "step": step_graph}
+    return _every(config, graph_parts(config))
+
+
+def shortlisted_graphs(config: ModelConfig) -> dict[str, bytes | Path]:
+    """The graphs that a bundle with a shortlist holds besides. Raises ConfigError for a model that can't have
+    one."""
+    with torch.device("meta"):
+        if not config.reads_source or not isinstance(build(config), Projected):
+            raise ConfigError("a shortlist is for models with a source and one output projection")
+    return _every(config, (SHORTLISTED,))
+
+
+def _every(config: ModelConfig, parts: Sequence[str]) -> dict[str, bytes | Path]:
+    makers: dict[str, Callable[..., bytes]] = {
+        "encoder": encoder_graph,
+        "step": step_graph,
+        SHORTLISTED: partial(step_graph, shortlisted=True),
+    }
     return {
         graph_name(part, precision, kernels): makers[part](config, precision, kernels)
-        for part in graph_parts(config)
+        for part in parts
         for precision in PRECISIONS
         for kernels in KERNELS
     }
@@ -103,7 +132,8 @@ def graphs(config: ModelConfig) -> dict[str, bytes | Path]:
 
 def add_graphs(bundle: Bundle) -> Bundle:
     """Write every graph of a bundle's model into it; graphs of an earlier version are replaced."""
-    return add_files(bundle.path, graphs(bundle.config))
+    more = shortlisted_graphs(bundle.config) if FILE in bundle.files() else {}
+    return add_files(bundle.path, graphs(bundle.config) | more)
 
 
 def _symbolic(config: ModelConfig, graph: Graph) -> Model:

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from onnx import TensorProto
 
 from engine.kernels.reference import attend, attend_plainly, dynamic_conv, dynamic_conv_step
-from engine.models.select import select, select_plainly
+from engine.models.select import project_among, project_among_plainly, select, select_plainly
 from export.symbols import Dim, Symbol, Weight, broadcast, operand
 
 
@@ -188,6 +188,7 @@ OPS: Final[dict[Callable[..., Any], Callable[..., Any]]] = {
     torch.full_like: _full_like,
     attend: attend_plainly,
     select: select_plainly,
+    project_among: project_among_plainly,
     dynamic_conv: _dynamic_conv,
     dynamic_conv_step: _dynamic_conv_step,
 }

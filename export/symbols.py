@@ -18,17 +18,28 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from engine.errors import ConfigError
+from engine.native import PANEL
 
 OPSET: Final = 21
 Dim = int | str  # a name stands for a size known only at run time
+FILLED: Final = {
+    "panels32": 1,
+    "gated32": 2,
+}  # forms that fill up their last panel, and the parts of each panel
 TYPES: Final = {"float": TensorProto.FLOAT, "int": TensorProto.INT64, "bool": TensorProto.BOOL}
 
 
 class Graph:
     """An ONNX graph under construction."""
 
-    def __init__(self, precision: str, ops: Mapping[Callable[..., Any], Callable[..., Any]]) -> None:
-        self.precision, self.ops = precision, ops
+    def __init__(
+        self,
+        precision: str,
+        ops: Mapping[Callable[..., Any], Callable[..., Any]],
+        fused: Callable[[list[onnx.NodeProto]], list[onnx.NodeProto]] = list,
+    ) -> None:
+        """fused: a rewrite of all nodes, in their order, in the end."""
+        self.precision, self.ops, self.fused = precision, ops, fused
         self.nodes: list[onnx.NodeProto] = []
         self.constants: dict[tuple[Any, ...], str] = {}
         self.initializers: list[onnx.TensorProto] = []
@@ -36,7 +47,10 @@ class Graph:
         self.recipes: dict[str, dict[str, Any]] = {}
         self.functions: dict[str, onnx.FunctionProto] = {}  # bodies of operators that are not standard
         self.quantized: dict[str, tuple[str, str]] = {}
+        self.lists: dict[str, Symbol] = {}  # of logits in the order of a list: the list
         self.sums: dict[str, tuple[Symbol, Symbol]] = {}  # what each addition of two symbols adds
+        self.scaled: dict[str, tuple[Symbol, float]] = {}  # what each product with a number multiplies
+        self.products: dict[str, tuple[Symbol, Weight, Weight | None]] = {}  # what each product is of
 
     def input(self, name: str, shape: Sequence[Dim], kind: str) -> Symbol:
         self.inputs.append(helper.make_tensor_value_info(name, TYPES[kind], list(shape)))
@@ -67,16 +81,19 @@ class Graph:
         return self.constant(values, np.int64)
 
     def weight(self, weight: Weight, form: str) -> str:
-        """The initialiser of a weight in a given form: plain, transposed, quantized, packed or scales."""
+        """The initialiser of a weight in a form of `engine.initializers`."""
         shape = tuple(weight.size(axis) for axis in range(weight.dim()))
-        if form in ("transposed", "quantized", "packed"):
+        if form in ("transposed", "quantized", "panels", "gated"):
             shape = shape[::-1]
+        elif form in FILLED:
+            parts = FILLED[form]
+            shape = shape[1], -(shape[0] // parts // -(PANEL // parts)) * PANEL
         elif form == "scales":
             shape = shape[:1]
         label = weight.label if form == "plain" else f"{weight.label}:{form}"
         if label not in self.recipes:
             self.recipes[label] = {**weight.recipe, "form": form}
-            kind = TensorProto.INT8 if form in ("quantized", "packed") else TensorProto.FLOAT
+            kind = TensorProto.INT8 if form in ("quantized", "panels", "gated", "rows") else TensorProto.FLOAT
             proto = onnx.TensorProto(name=label, data_type=kind, dims=shape)
             proto.data_location = TensorProto.EXTERNAL
             proto.external_data.add(key="location", value="model.safetensors")
@@ -107,7 +124,7 @@ class Graph:
             if not names.isdisjoint(node.output):
                 nodes.append(node)
                 names.update(node.input)
-        return nodes[::-1], [proto for proto in self.initializers if proto.name in names]
+        return self.fused(nodes[::-1]), [proto for proto in self.initializers if proto.name in names]
 
 
 class Symbol:
@@ -163,7 +180,10 @@ class Symbol:
         return self._binary("Sub", other, swap=True)
 
     def __mul__(self, other: Any) -> Symbol:
-        return self._binary("Mul", other)
+        product = self._binary("Mul", other)
+        if isinstance(other, float):
+            self.graph.scaled[product.name] = self, other
+        return product
 
     def __rmul__(self, other: Any) -> Symbol:
         return self._binary("Mul", other, swap=True)

@@ -10,7 +10,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from engine.native import library, pack
+from engine.native import library, pack, pack32
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no native operators: make native")
 SETS = ("baseline", "avx2", "avx512vnni")
@@ -85,8 +85,50 @@ def test_the_int8_product_equals_numpy(k, n, epilogue):
             y = y[..., : n // 2] / (1 + np.exp(-y[..., n // 2 : n // 2 * 2]))
         if epilogue == 2 and n % 2:
             continue
-        (got,) = ready.run(None, {"x": x, "w": pack(w), "s": scales, "b": bias})
+        (got,) = ready.run(None, {"x": x, "w": pack(w, gated=epilogue == 2), "s": scales, "b": bias})
         np.testing.assert_allclose(got, y, rtol=2e-5, atol=2e-5)
+
+
+def normed(y, residual, gain, shift):
+    s = y.astype(np.float64) + residual
+    return (s - s.mean(-1, keepdims=True)) / np.sqrt(s.var(-1, keepdims=True) + 1e-5) * gain + shift
+
+
+@pytest.mark.parametrize(("k", "n"), [(512, 512), (30, 12), (515, 1030), (4, 2), (3, 18), (64, 96)])
+@pytest.mark.parametrize("epilogue", [0, 1, 2, 3])
+def test_the_product_of_floats_equals_numpy(k, n, epilogue):
+    g = np.random.default_rng(k + n)
+    w, bias, gain, shift = (g.normal(size=s).astype(F) for s in ((k, n), (n,), (n,), (n,)))
+    kinds = dict.fromkeys("xwb" if epilogue < 3 else "xwbrgs", F)
+    options = {"epsilon": 1e-5} if epilogue == 3 else {}
+    ready = session("Linear", kinds, {"y": F}, epilogue=epilogue, columns=n, **options)
+    for rows in (1, 2, 7, 29, 130):
+        x, residual = g.normal(size=(rows, 2, k)).astype(F), g.normal(size=(rows, 2, n)).astype(F)
+        y = x.astype(np.float64) @ w + bias
+        if epilogue == 1:
+            y = np.maximum(y, 0)
+        elif epilogue == 2:
+            y = y[..., : n // 2] / (1 + np.exp(-y[..., n // 2 :]))
+        elif epilogue == 3:
+            y = normed(y, residual, gain, shift)
+        given = {"x": x, "w": pack32(w, gated=epilogue == 2), "b": bias, "r": residual, "g": gain, "s": shift}
+        (got,) = ready.run(None, {name: given[name] for name in kinds})
+        np.testing.assert_allclose(got, y, rtol=2e-5, atol=1e-4)
+        (alone,) = ready.run(None, {name: given[name][:1] if name in "xr" else given[name] for name in kinds})
+        assert alone.tobytes() == got[:1].tobytes()
+
+
+def test_an_int8_product_with_a_norm_equals_numpy():
+    g = np.random.default_rng(0)
+    w = g.integers(-127, 128, (40, 24)).astype(np.int8)
+    x, residual = (g.normal(size=(5, 2, size)).astype(F) for size in (40, 24))
+    scales, bias, gain, shift = (g.random(24).astype(F) for _ in range(4))
+    given = {"x": x, "w": pack(w), "s": scales, "b": bias, "r": residual, "g": gain, "h": shift}
+    kinds = {name: value.dtype.type for name, value in given.items()}
+    (got,) = session("Int8Linear", kinds, {"y": F}, epilogue=3, epsilon=1e-5).run(None, given)
+    steps = np.abs(x).max(-1, keepdims=True) * F(1 / 127)
+    y = (np.rint(x / steps).astype(L) @ w.astype(L)).astype(F) * scales * steps + bias
+    np.testing.assert_allclose(got, normed(y, residual, gain, shift), atol=1e-4)
 
 
 def test_an_int8_product_without_bias_equals_numpy():
@@ -153,11 +195,11 @@ def test_attention_equals_numpy(width, time):
     keys = g.normal(size=(slots, heads, width, time)).astype(F)
     values = g.normal(size=(slots, heads, time, width)).astype(F)
     mask = np.where(np.arange(time) < g.integers(1, time + 1, (slots, 1)), 0, -np.inf).astype(F)
-    context, mean = session("Attend", dict.fromkeys("qkvm", F), {"c": F, "w": F}).run(
+    context, mean = session("Attend", dict.fromkeys("qkvm", F), {"c": F, "w": F}, scale=0.5).run(
         None, {"q": q, "k": keys, "v": values, "m": mask}
     )
     split = q.reshape(slots, beams, heads, width).transpose(0, 2, 1, 3)
-    weights = softmax(split @ keys + mask[:, None, None])
+    weights = softmax(0.5 * split @ keys + mask[:, None, None])
     want = (weights @ values).transpose(0, 2, 1, 3).reshape(q.shape)
     np.testing.assert_allclose(context, want, atol=2e-5)
     np.testing.assert_allclose(mean, weights.mean(1), atol=1e-5)

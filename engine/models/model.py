@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from engine.config import ModelConfig
 from engine.models.layers import Positions
+from engine.models.select import project_among
 from engine.specs import MemorySpec, StateSpec
 
 
@@ -151,6 +152,14 @@ class Projected(Model):
     def project(self, features: Tensor) -> Tensor:
         """Logits [..., target_vocab] of features [..., dim]."""
         return F.linear(features, *self.output)
+
+    def log_probs_among(self, features: Tensor, temperature: Tensor, among: Tensor) -> Tensor:
+        """`log_probs` of a step over the tokens of each slot's list alone (see `project_among`): the others
+        have probability 0."""
+        weight, bias = self.output
+        heat = temperature[:, None, None]
+        added = None if bias is None else bias / heat
+        return F.log_softmax(project_among(features / heat, (weight, added), among, self.config.eos), dim=-1)
 
     def log_probs(self, features: Tensor, temperature: Tensor | None = None) -> Tensor:
         if temperature is None:

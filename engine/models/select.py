@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function
 
@@ -18,6 +19,32 @@ class Rules(NamedTuple):
     banned: Tensor
     unk_penalty: Tensor
     eos_penalty: Tensor
+
+
+def project_among(features: Tensor, output: tuple[Tensor, Tensor | None], among: Tensor, eos: int) -> Tensor:
+    """Logits [slots, beams, vocab] of the listed tokens, -inf elsewhere.
+
+    features: [slots, beams, dim]. output: weight [vocab, dim] and what is added to each slot's logits, [slots,
+    1, vocab]. among: int [slots, W], distinct tokens with `eos` among them, filled up with -1.
+    """
+    weight, bias = output
+    if has_torch_function((features,)):
+        exported: Tensor = handle_torch_function(
+            project_among, (features,), features, (weight, bias), among, eos
+        )
+        return exported
+    return project_among_plainly(features, (weight, bias), among, eos)
+
+
+def project_among_plainly(
+    features: Tensor, output: tuple[Tensor, Tensor | None], among: Tensor, eos: int
+) -> Tensor:
+    """`project_among` of operators that a graph has: all logits are made, and most are hidden."""
+    weight, bias = output
+    logits = F.linear(features, weight)
+    logits = logits if bias is None else logits + bias
+    listed = torch.where(among < 0, torch.full_like(among, eos), among)[:, None]
+    return logits + torch.full_like(logits[:, :1], -torch.inf).scatter(2, listed, 0.0)
 
 
 def select(scores: Tensor, rules: Rules, unk: int | None, eos: int, k: int) -> tuple[Tensor, Tensor]:

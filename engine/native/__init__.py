@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 LIBRARY: Final = "libconvoy.so"
-BLOCK: Final = 16  # columns that the product of bytes computes together
+PANEL: Final = 32  # columns that the product of bytes computes together
 
 
 def library() -> Path | None:
@@ -21,16 +21,37 @@ def library() -> Path | None:
     return path if path.is_file() else None
 
 
-def pack(weights: NDArray[np.int8]) -> NDArray[np.int8]:
+def pack(weights: NDArray[np.int8], *, gated: bool = False) -> NDArray[np.int8]:
     """Int8 weights [K, N] in the order that the product reads them; same shape, same bytes.
 
-    Blocks of 16 columns (fewer at the end), each K // 4 groups [columns, 4] and then [columns, K % 4].
+    Panels of 32 columns (fewer at the end), each K // 4 groups [columns, 4] and then [columns, K % 4].
+    gated: the second half of the columns are the gates of the first; each panel is half values, half gates.
     """
     rows, columns = weights.shape
-    whole = rows // 4 * 4
+    whole, half = rows // 4 * 4, columns // 2
+    step = PANEL // 2 if gated else PANEL
     parts = []
-    for begin in range(0, columns, BLOCK):
-        block = weights[:, begin : begin + BLOCK]
-        parts.append(block[:whole].reshape(-1, 4, block.shape[1]).transpose(0, 2, 1).ravel())
-        parts.append(block[whole:].T.ravel())
+    for begin in range(0, half if gated else columns, step):
+        panel = weights[:, begin : min(begin + step, half) if gated else begin + step]
+        if gated:
+            panel = np.concatenate([panel, weights[:, half + begin :][:, : panel.shape[1]]], 1)
+        parts.append(panel[:whole].reshape(-1, 4, panel.shape[1]).transpose(0, 2, 1).ravel())
+        parts.append(panel[whole:].T.ravel())
     return np.concatenate(parts).reshape(rows, columns)
+
+
+def pack32(weights: NDArray[np.float32], *, gated: bool = False) -> NDArray[np.float32]:
+    """Weights [K, N] in the order that the product of floats reads them, [K, N filled up to panels].
+
+    Panels [K, 32], filled up with zeros. gated: as in `pack`, 16 values and their gates.
+    """
+    rows, columns = weights.shape
+    parts = (weights[:, : columns // 2], weights[:, columns // 2 :]) if gated else (weights,)
+    step = PANEL // len(parts)
+    count = -(-parts[0].shape[1] // step)
+    panels = np.zeros((count, rows, len(parts), step), np.float32)
+    for i, part in enumerate(parts):
+        full = np.zeros((rows, count * step), np.float32)
+        full[:, : part.shape[1]] = part
+        panels[:, :, i] = full.reshape(rows, count, step).transpose(1, 0, 2)
+    return panels.reshape(rows, count * PANEL)

@@ -3,6 +3,7 @@
 #include "kernels.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -39,6 +40,22 @@ inline float exponential(float x) {
   return x < -87.3f ? 0.0f : p * power;
 }
 
+#if defined(__AVX512F__)
+// As above, with the powers of two made by one instruction.
+inline __m512 exponential(__m512 x) {
+  const __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504088896341f)), 0);
+  __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693359375f), x);
+  r = _mm512_fnmadd_ps(n, _mm512_set1_ps(-2.12194440e-4f), r);
+  __m512 p = _mm512_set1_ps(1.9875691500e-4f);
+  for (float c : {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f})
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(c));
+  p = _mm512_fmadd_ps(p, _mm512_mul_ps(r, r), _mm512_add_ps(r, _mm512_set1_ps(1.0f)));
+  const __m512 y = _mm512_scalef_ps(p, n);
+  // never less than the smallest normal number, or 0, as above; NaN stays
+  return _mm512_mask_mov_ps(y, _mm512_cmp_ps_mask(x, _mm512_set1_ps(-87.3f), _CMP_LT_OQ), _mm512_setzero_ps());
+}
+#endif
+
 inline float total(const float (&parts)[LANES]) {
   float sum = 0;
   for (float part : parts) sum += part;
@@ -57,207 +74,67 @@ inline float largest(const float* x, size_t n) {
   return top;
 }
 
-void quantize(const float* x, size_t k, uint8_t* bytes, float* scale) {
-  float parts[LANES] = {};
-  size_t i = 0;
-  for (; i + LANES <= k; i += LANES)
-    for (size_t l = 0; l < LANES; l++) parts[l] = std::max(parts[l], std::fabs(x[i + l]));
-  for (; i < k; i++) parts[0] = std::max(parts[0], std::fabs(x[i]));
-  float top = 0;
-  for (float part : parts) top = std::max(top, part);
-  *scale = std::max(top * (1.0f / 127.0f), 1e-30f);  // a row of zeros stays zero
-  const float step = *scale;  // divided by, as the standard operators do: a reciprocal rounds otherwise
-  for (i = 0; i < k; i++) bytes[i] = static_cast<uint8_t>(static_cast<int32_t>(std::nearbyint(x[i] / step)) + 128);
-}
+#include "bytes.h"
+#include "floats.h"
 
-struct Out {
-  const float* scales;  // of the rows
-  const Weights& w;
-  float* y;
-  size_t ldy;
-  bool relu;
-};
-
-// `count` integer sums to floats: the offset of the bytes off, both scales, the bias, the relu
-inline void store(const int32_t* __restrict acc, size_t count, size_t row, size_t column, const Out& out) {
-  float* __restrict y = out.y + row * out.ldy + column;
-  const int32_t* __restrict offsets = out.w.sums + column;
-  const float* __restrict scales = out.w.scales + column;
-  const float* __restrict bias = out.w.bias ? out.w.bias + column : nullptr;
-  const float scale = out.scales[row];
-  for (size_t i = 0; i < count; i++) {
-    float v = static_cast<float>(acc[i] - offsets[i]) * scales[i] * scale;
-    if (bias) v += bias[i];
-    y[i] = out.relu ? std::max(v, 0.0f) : v;
-  }
-}
-
-// A block of 16 columns (fewer at the end) holds K / 4 groups of [columns, 4], then the last K % 4 rows as they
-// are, [columns, K % 4].
-inline const int8_t* block(const Weights& w, size_t k, size_t column) { return w.packed + column * k; }
-
-inline void remainder(const uint8_t* a, const int8_t* b, size_t k, size_t columns, int32_t* sums) {
-  const size_t whole = k / 4 * 4, rest = k % 4;
-  for (size_t i = 0; rest && i < columns; i++)
-    for (size_t r = 0; r < rest; r++) sums[i] += a[whole + r] * b[whole * columns + i * rest + r];
-}
-
+// sums of bytes times whole numbers, over k
 #if defined(__AVX512VNNI__)
-constexpr int TALL = 12;  // rows of a tile: 24 sums, 2 weights and an input fit into 32 registers
-
-inline void store(__m512i acc, __mmask16 lanes, size_t row, size_t column, const Out& out) {
-  const __m512i offsets = _mm512_maskz_loadu_epi32(lanes, out.w.sums + column);
-  __m512 v = _mm512_cvtepi32_ps(_mm512_sub_epi32(acc, offsets));
-  v = _mm512_mul_ps(v, _mm512_maskz_loadu_ps(lanes, out.w.scales + column));
-  v = _mm512_mul_ps(v, _mm512_set1_ps(out.scales[row]));
-  if (out.w.bias) v = _mm512_add_ps(v, _mm512_maskz_loadu_ps(lanes, out.w.bias + column));
-  if (out.relu) v = _mm512_max_ps(v, _mm512_setzero_ps());
-  _mm512_mask_storeu_ps(out.y + row * out.ldy + column, lanes, v);
-}
-
-template <int ROWS, int BLOCKS>
-inline __attribute__((always_inline)) void tile(const uint8_t* a, const int8_t* b, size_t k, size_t row,
-                                                size_t column, size_t columns, const Out& out) {
-  const size_t full = BLOCKS > 1 ? LANES : columns;  // only a single block may be narrow
-  const __mmask16 lanes = static_cast<__mmask16>((1u << full) - 1);
-  __m512i acc[ROWS][BLOCKS];
-#pragma GCC unroll 12
-  for (int m = 0; m < ROWS; m++)
-#pragma GCC unroll 4
-    for (int n = 0; n < BLOCKS; n++) acc[m][n] = _mm512_setzero_si512();
-  for (size_t g = 0; g < k / 4; g++) {
-    __m512i weights[BLOCKS];
-#pragma GCC unroll 4
-    for (int n = 0; n < BLOCKS; n++) {
-      const int8_t* at = b + n * LANES * k + g * full * 4;
-      // while the first rows are at these columns, fetch the next ones: weights come from far away
-      if (BLOCKS > 1 && row == 0) _mm_prefetch(reinterpret_cast<const char*>(at + BLOCKS * LANES * k), _MM_HINT_T0);
-      weights[n] = BLOCKS > 1 ? _mm512_loadu_si512(at) : _mm512_maskz_loadu_epi32(lanes, at);
-    }
-#pragma GCC unroll 12
-    for (int m = 0; m < ROWS; m++) {
-      int32_t four;
-      std::memcpy(&four, a + m * k + g * 4, 4);
-      const __m512i x = _mm512_set1_epi32(four);
-#pragma GCC unroll 4
-      for (int n = 0; n < BLOCKS; n++) acc[m][n] = _mm512_dpbusd_epi32(acc[m][n], x, weights[n]);
-    }
+inline int32_t dot(const uint8_t* a, const int8_t* b, size_t k) {
+  __m512i acc = _mm512_setzero_si512();
+  size_t i = 0;
+  for (; i + 64 <= k; i += 64)
+    acc = _mm512_dpbusd_epi32(acc, _mm512_loadu_si512(a + i), _mm512_loadu_si512(b + i));
+  if (i < k) {
+    const __mmask64 rest = (uint64_t{1} << (k - i)) - 1;
+    acc = _mm512_dpbusd_epi32(acc, _mm512_maskz_loadu_epi8(rest, a + i), _mm512_maskz_loadu_epi8(rest, b + i));
   }
-#pragma GCC unroll 12
-  for (int m = 0; m < ROWS; m++)
-#pragma GCC unroll 4
-    for (int n = 0; n < BLOCKS; n++) {
-      if (k % 4) {
-        alignas(64) int32_t sums[LANES];
-        _mm512_store_si512(sums, acc[m][n]);
-        remainder(a + m * k, b + n * LANES * k, k, full, sums);
-        acc[m][n] = _mm512_load_si512(sums);
-      }
-      store(acc[m][n], lanes, row + m, column + n * LANES, out);
-    }
-}
-#elif defined(__AVX2__)
-constexpr int TALL = 2;
-
-template <int ROWS, int BLOCKS>
-inline __attribute__((always_inline)) void tile(const uint8_t* a, const int8_t* b, size_t k, size_t row,
-                                                size_t column, size_t columns, const Out& out) {
-  const size_t full = BLOCKS > 1 ? LANES : columns;
-  for (int n = 0; n < BLOCKS; n++) {
-    const int8_t* weights = b + n * LANES * k;
-    alignas(32) int32_t sums[ROWS][LANES] = {};
-    if (full == LANES) {
-      __m256i acc[ROWS][4];  // of two neighbours each: a column is the sum of two lanes
-      for (int m = 0; m < ROWS; m++)
-        for (int q = 0; q < 4; q++) acc[m][q] = _mm256_setzero_si256();
-      for (size_t g = 0; g < k / 4; g++, weights += LANES * 4)
-        for (int m = 0; m < ROWS; m++) {
-          int32_t four;
-          std::memcpy(&four, a + m * k + g * 4, 4);
-          const __m256i x = _mm256_cvtepu8_epi16(_mm_set1_epi32(four));
-          for (int q = 0; q < 4; q++) {
-            const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(weights + q * 16));
-            acc[m][q] = _mm256_add_epi32(acc[m][q], _mm256_madd_epi16(x, _mm256_cvtepi8_epi16(bytes)));
-          }
-        }
-      for (int m = 0; m < ROWS; m++)
-        for (int q = 0; q < 4; q++) {
-          alignas(32) int32_t pairs[8];
-          _mm256_store_si256(reinterpret_cast<__m256i*>(pairs), acc[m][q]);
-          for (int i = 0; i < 4; i++) sums[m][q * 4 + i] = pairs[2 * i] + pairs[2 * i + 1];
-        }
-    } else {
-      for (int m = 0; m < ROWS; m++)
-        for (size_t g = 0; g < k / 4; g++)
-          for (size_t i = 0; i < full; i++)
-            for (int j = 0; j < 4; j++) sums[m][i] += a[m * k + g * 4 + j] * weights[(g * full + i) * 4 + j];
-    }
-    for (int m = 0; m < ROWS; m++) {
-      remainder(a + m * k, b + n * LANES * k, k, full, sums[m]);
-      store(sums[m], full, row + m, column + n * LANES, out);
-    }
-  }
+  return _mm512_reduce_add_epi32(acc);
 }
 #else
-constexpr int TALL = 1;
-
-template <int ROWS, int BLOCKS>
-inline void tile(const uint8_t* a, const int8_t* b, size_t k, size_t row, size_t column, size_t columns,
-                 const Out& out) {
-  const size_t full = BLOCKS > 1 ? LANES : columns;
-  for (int n = 0; n < BLOCKS; n++)
-    for (int m = 0; m < ROWS; m++) {
-      int32_t sums[LANES] = {};
-      const int8_t* weights = b + n * LANES * k;
-      for (size_t g = 0; g < k / 4; g++)
-        for (size_t i = 0; i < full; i++)
-          for (int j = 0; j < 4; j++) sums[i] += a[m * k + g * 4 + j] * weights[(g * full + i) * 4 + j];
-      remainder(a + m * k, weights, k, full, sums);
-      store(sums, full, row + m, column + n * LANES, out);
-    }
+inline int32_t dot(const uint8_t* a, const int8_t* b, size_t k) {
+  int32_t sum = 0;
+  for (size_t i = 0; i < k; i++) sum += a[i] * b[i];
+  return sum;
 }
 #endif
 
-// ROWS at a time of rows [from, m), as many as fit; returns the row after them
-template <int ROWS, int BLOCKS>
-inline size_t band(const uint8_t* rows, const int8_t* b, size_t from, size_t m, size_t k, size_t column,
-                   size_t columns, const Out& out) {
-  for (; from + ROWS <= m; from += ROWS) tile<ROWS, BLOCKS>(rows + from * k, b, k, from, column, columns, out);
-  return from;
+void among8(Quantized x, const int8_t* rows, const float* scales, const int32_t* sums, size_t m, size_t k,
+            const int64_t* ids, size_t count, float* y) {
+  for (size_t j = 0; j < count; j++) {
+    if (ids[j] < 0) {
+      for (size_t i = 0; i < m; i++) y[i * count + j] = LOWEST;
+      continue;
+    }
+    const size_t id = static_cast<size_t>(ids[j]);
+    const int8_t* row = rows + id * k;
+    if (j + 4 < count && ids[j + 4] >= 0)  // rows lie anywhere: ask for them early
+      for (size_t at = 0; at < k; at += 64) __builtin_prefetch(rows + static_cast<size_t>(ids[j + 4]) * k + at);
+    for (size_t i = 0; i < m; i++)
+      y[i * count + j] = static_cast<float>(dot(x.rows + i * k, row, k) - sums[id]) * scales[id] * x.scales[i];
+  }
 }
 
-template <int BLOCKS>
-inline void panel(const uint8_t* rows, const int8_t* b, size_t m, size_t k, size_t column, size_t columns,
-                  const Out& out) {
-  size_t i = 0;
-  if constexpr (BLOCKS <= 2) i = band<TALL, BLOCKS>(rows, b, i, m, k, column, columns, out);
-  if constexpr (BLOCKS <= 2 && TALL > 8) i = band<8, BLOCKS>(rows, b, i, m, k, column, columns, out);
-  if constexpr (TALL > 4) i = band<4, BLOCKS>(rows, b, i, m, k, column, columns, out);
-  band<1, BLOCKS>(rows, b, i, m, k, column, columns, out);
+void among(const float* x, const float* rows, size_t m, size_t k, const int64_t* ids, size_t count, float* y) {
+  for (size_t j = 0; j < count; j++) {
+    const float* row = ids[j] < 0 ? nullptr : rows + static_cast<size_t>(ids[j]) * k;
+    for (size_t i = 0; i < m; i++) {
+      float parts[4][LANES] = {};
+      size_t at = 0;
+      for (; row && at + 4 * LANES <= k; at += 4 * LANES)
+        for (size_t p = 0; p < 4; p++)
+          for (size_t l = 0; l < LANES; l++) parts[p][l] += x[i * k + at + p * LANES + l] * row[at + p * LANES + l];
+      for (; row && at < k; at++) parts[0][0] += x[i * k + at] * row[at];
+      for (size_t p = 1; p < 4; p++)
+        for (size_t l = 0; l < LANES; l++) parts[0][l] += parts[p][l];
+      y[i * count + j] = row ? total(parts[0]) : LOWEST;
+    }
+  }
 }
 
-void product(Quantized x, Weights w, size_t m, size_t k, size_t n, size_t from, size_t until, float* y,
-             size_t ldy, bool relu) {
-  const Out out{x.scales, w, y, ldy, relu};
-  size_t column = from;
-  until = std::min(until, n);
-  // few rows make few sums: more columns at a time keep the multipliers busy
-  for (; m < 8 && column + 4 * LANES <= until; column += 4 * LANES)
-    panel<4>(x.rows, block(w, k, column), m, k, column, LANES, out);
-  for (; column + 2 * LANES <= until; column += 2 * LANES)
-    panel<2>(x.rows, block(w, k, column), m, k, column, LANES, out);
-  for (; column < until; column += LANES)
-    panel<1>(x.rows, block(w, k, column), m, k, column, std::min(LANES, n - column), out);
-}
-
-void glu(const float* x, size_t half, float* y) {
-  for (size_t i = 0; i < half; i++) y[i] = x[i] / (1.0f + exponential(-x[half + i]));
-}
-
-void add_norm(const float* x, const float* residual, const float* gain, const float* bias, float eps, size_t n,
-              float* y) {
+// of the sum of y and a residual, in place
+void add_norm(float* y, const float* residual, const float* gain, const float* bias, float eps, size_t n) {
   float parts[LANES] = {}, squares[LANES] = {};
-  for (size_t j = 0; j < n; j++) y[j] = x[j] + residual[j];
+  for (size_t j = 0; j < n; j++) y[j] += residual[j];
   size_t i = 0;
   for (; i + LANES <= n; i += LANES)
     for (size_t l = 0; l < LANES; l++) parts[l] += y[i + l];
@@ -270,6 +147,28 @@ void add_norm(const float* x, const float* residual, const float* gain, const fl
   for (i = 0; i < n; i++) y[i] = (y[i] - mean) * scale * gain[i] + bias[i];
 }
 
+#if defined(__AVX512F__)
+// y = exp(x - top), if `kept`; returns the sum.
+inline float exponentials(const float* x, float top, size_t n, float* y, bool kept) {
+  const __m512 highest = _mm512_set1_ps(top);
+  __m512 sums[2] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
+  size_t i = 0;
+  for (; i + 2 * LANES <= n; i += 2 * LANES)
+#pragma GCC unroll 2
+    for (size_t part = 0; part < 2; part++) {
+      const __m512 e = exponential(_mm512_sub_ps(_mm512_loadu_ps(x + i + part * LANES), highest));
+      if (kept) _mm512_storeu_ps(y + i + part * LANES, e);
+      sums[part] = _mm512_add_ps(sums[part], e);
+    }
+  for (; i < n; i += LANES) {
+    const __mmask16 mask = lanes(std::min(LANES, n - i));
+    const __m512 e = _mm512_maskz_mov_ps(mask, exponential(_mm512_sub_ps(_mm512_maskz_loadu_ps(mask, x + i), highest)));
+    if (kept) _mm512_mask_storeu_ps(y + i, mask, e);
+    sums[0] = _mm512_add_ps(sums[0], e);
+  }
+  return _mm512_reduce_add_ps(_mm512_add_ps(sums[0], sums[1]));
+}
+#else
 // y = exp(x - top); returns the sum. In pieces that stay in the first cache; two plain loops, for GCC makes no
 // vectors of one that does both.
 inline float exponentials(const float* x, float top, size_t n, float* y, bool kept) {
@@ -286,6 +185,7 @@ inline float exponentials(const float* x, float top, size_t n, float* y, bool ke
   }
   return total(parts);
 }
+#endif
 
 void softmax(const float* x, size_t n, float* y) {
   const float scale = 1.0f / exponentials(x, largest(x, n), n, y, true);
@@ -296,10 +196,16 @@ void softmax(const float* x, size_t n, float* y) {
 constexpr size_t STRIP = 4 * LANES;
 
 template <size_t N>
-inline void mix(const float* const* rows, const float* taps, size_t k, size_t at, float* __restrict y) {
+inline void mix(const float* const* rows, const float* taps, size_t k, size_t at, size_t channels,
+                const float* const* next, float* __restrict y) {
   float acc[N] = {};
+  // while these are used, ask for the strip after them: windows come from beyond the caches
+  const bool last = at + N >= channels;
+  const float* const* asked = last ? next : rows;
+  const size_t there = last ? 0 : at + N;
   for (size_t j = 0; j < k; j++) {
     if (!rows[j]) continue;  // beyond the edge: zeros
+    for (size_t c = 0; asked && asked[j] && c < N; c += LANES) __builtin_prefetch(asked[j] + there + c);
     const float tap = taps[j];
     const float* row = rows[j] + at;
     for (size_t c = 0; c < N; c++) acc[c] += tap * row[c];
@@ -307,14 +213,15 @@ inline void mix(const float* const* rows, const float* taps, size_t k, size_t at
   for (size_t c = 0; c < N; c++) y[at + c] = acc[c];
 }
 
-void taps(const float* const* rows, const float* taps, size_t heads, size_t k, size_t channels, float* y) {
+void taps(const float* const* rows, const float* const* next, const float* taps, size_t heads, size_t k,
+          size_t channels, float* y) {
   const size_t width = channels / heads;
   for (size_t h = 0; h < heads; h++, taps += k) {
     size_t c = h * width;
     const size_t end = c + width;
-    for (; c + STRIP <= end; c += STRIP) mix<STRIP>(rows, taps, k, c, y);
-    for (; c + LANES <= end; c += LANES) mix<LANES>(rows, taps, k, c, y);
-    for (; c < end; c++) mix<1>(rows, taps, k, c, y);
+    for (; c + STRIP <= end; c += STRIP) mix<STRIP>(rows, taps, k, c, channels, next, y);
+    for (; c + LANES <= end; c += LANES) mix<LANES>(rows, taps, k, c, channels, next, y);
+    for (; c < end; c++) mix<1>(rows, taps, k, c, channels, next, y);
   }
 }
 
@@ -367,9 +274,9 @@ void attend(const Heads& h, const float* q, size_t queries, float* weights, floa
 }
 
 // scratch: room for a float of every 64 of the vocabulary
-void select(const Selection& s, size_t row, float* scores, int64_t* ids, float* scratch) {
+void select(const Selection& s, float* scores, int64_t* ids, float* scratch) {
   constexpr size_t BLOCK = 4 * LANES;
-  const float* logits = s.logits + row * s.vocab;
+  const float* logits = s.logits;
   float top = LOWEST;
   for (size_t begin = 0, b = 0; begin < s.vocab; begin += BLOCK, b++) {
     scratch[b] = largest(logits + begin, std::min(BLOCK, s.vocab - begin));
@@ -381,11 +288,11 @@ void select(const Selection& s, size_t row, float* scores, int64_t* ids, float* 
   std::fill(ids, ids + s.k, int64_t{0});
   auto lowered = [&](size_t at) {
     float value = logits[at];
-    if (static_cast<int64_t>(at) == s.unk) value -= s.unk_penalty[row];
-    if (static_cast<int64_t>(at) == s.eos) value -= s.eos_penalty[row];
+    if (static_cast<int64_t>(at) == s.unk) value -= s.unk_penalty;
+    if (static_cast<int64_t>(at) == s.eos) value -= s.eos_penalty;
     return value;
   };
-  const int64_t forced = s.forced[row];
+  const int64_t forced = s.forced;
   if (forced >= 0) std::fill(ids, ids + s.k, forced);
   if (!(norm > LOWEST)) return;  // nothing is possible, or a logit is not a number
   if (forced >= 0) {
@@ -393,7 +300,7 @@ void select(const Selection& s, size_t row, float* scores, int64_t* ids, float* 
     scores[0] = score == score ? score : LOWEST;
     return;
   }
-  const int64_t* banned = s.banned + row * s.bans;
+  const int64_t* banned = s.banned;
   // keeps the k best sorted; of equal ones the earlier comes first
   auto offer = [&](float value, size_t at) {
     if (!(value > scores[s.k - 1]) || std::find(banned, banned + s.bans, static_cast<int64_t>(at)) != banned + s.bans)
@@ -422,8 +329,8 @@ void select(const Selection& s, size_t row, float* scores, int64_t* ids, float* 
 
 }  // namespace
 
-extern const Kernels kernels{CONVOY_STRING(CONVOY_ISA), quantize, product, glu,  add_norm,
-                             softmax,                   taps,     attend,  select};
+extern const Kernels kernels{CONVOY_STRING(CONVOY_ISA), quantize, product, product32, add_norm, softmax,
+                             taps,                      attend,   select,  among8,    among};
 
 }  // namespace CONVOY_ISA
 }  // namespace convoy

@@ -10,8 +10,12 @@
 
 namespace convoy {
 
-// The epilogue of a product: y, relu(y), or y[:half] * sigmoid(y[half:]).
-enum class Epilogue { none, relu, glu };
+// The epilogue of a product: y, relu(y), y[:half] * sigmoid(y[half:]), or the layer norm of y and a residual.
+enum class Epilogue { none, relu, glu, norm };
+
+struct Sizes {
+  size_t m, k, n;  // a product of [m, k] and [k, n]
+};
 
 struct Quantized {
   const uint8_t* rows;  // [M, K], x / scale rounded, plus 128
@@ -19,10 +23,15 @@ struct Quantized {
 };
 
 struct Weights {
-  const int8_t* packed;  // see `tables.pack_int8`: blocks of 16 columns, four of K together
+  const int8_t* packed;  // [K, N] in panels, see bytes.h and `engine.native.pack`
   const float* scales;   // [N]
   const float* bias;     // [N] or null
   const int32_t* sums;   // [N], 128 x the sum of each column
+};
+
+struct Weights32 {
+  const float* packed;  // [K, N] in panels, see floats.h and `engine.native.pack32`
+  const float* bias;    // [N] or null
 };
 
 // One head of attention over one source.
@@ -35,35 +44,41 @@ struct Heads {
   size_t dim;     // floats between queries
 };
 
+// What is asked of one row.
 struct Selection {
-  const float* logits;    // [rows, vocab]
-  const int64_t* forced;  // [rows], or -1
-  const int64_t* banned;  // [rows, bans]
-  const float* unk_penalty;
-  const float* eos_penalty;  // [rows]
+  const float* logits;    // [vocab]
+  const int64_t* banned;  // [bans]
   size_t vocab, bans, k;
-  int64_t unk, eos;  // unk -1: none
+  float unk_penalty, eos_penalty;
+  int64_t forced, unk, eos;  // -1: none
 };
 
 struct Kernels {
   const char* name;
   // x [M, K] to bytes and scales, one scale a row
   void (*quantize)(const float* x, size_t k, uint8_t* bytes, float* scale);
-  // y [M, from..until) += product, dequantised; ldy floats between rows
-  void (*product)(Quantized x, Weights w, size_t m, size_t k, size_t n, size_t from, size_t until, float* y,
-                  size_t ldy, bool relu);
-  void (*glu)(const float* x, size_t half, float* y);
-  // y = layer norm of x + residual
-  void (*add_norm)(const float* x, const float* residual, const float* gain, const float* bias, float eps,
-                   size_t n, float* y);
+  // panels [from, until) of the product, dequantised and with its epilogue but for the norm; y [M, N], or [M, N / 2]
+  // after a gate
+  void (*product)(const Quantized& x, const Weights& w, const Sizes& s, size_t from, size_t until, float* y,
+                  Epilogue epilogue);
+  void (*product32)(const float* x, const Weights32& w, const Sizes& s, size_t from, size_t until, float* y,
+                    Epilogue epilogue);
+  // y = layer norm of y + residual
+  void (*add_norm)(float* y, const float* residual, const float* gain, const float* bias, float eps, size_t n);
   void (*softmax)(const float* x, size_t n, float* y);
-  // y [channels] = sum over taps; rows[i] points to the input under tap i; taps [heads, k]
-  void (*taps)(const float* const* rows, const float* taps, size_t heads, size_t k, size_t channels, float* y);
+  // y [channels] = sum over taps; rows[i] points to the input under tap i, null beyond the edge; next: rows that will
+  // be read then, or null; taps [heads, k]
+  void (*taps)(const float* const* rows, const float* const* next, const float* taps, size_t heads, size_t k,
+               size_t channels, float* y);
   // queries [queries, dim] of one head; weights [queries, time], of which the first `length`, rounded up to blocks
   // of 16, are written; context [queries, dim]
   void (*attend)(const Heads& h, const float* q, size_t queries, float* weights, float* context);
   // the k best log-probabilities of one row, see engine/models/select.py; scratch: vocab / 64 + 1 floats
-  void (*select)(const Selection& s, size_t row, float* scores, int64_t* ids, float* scratch);
+  void (*select)(const Selection& s, float* scores, int64_t* ids, float* scratch);
+  // y [m, count]: the columns `ids` (-1: -inf) of a product; rows [N, K] of whole numbers, sums as in Weights
+  void (*among8)(Quantized x, const int8_t* rows, const float* scales, const int32_t* sums, size_t m, size_t k,
+                 const int64_t* ids, size_t count, float* y);
+  void (*among)(const float* x, const float* rows, size_t m, size_t k, const int64_t* ids, size_t count, float* y);
 };
 
 const Kernels& best();       // of this machine
