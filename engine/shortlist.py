@@ -36,7 +36,10 @@ class Shortlist:
         return found[found >= 0].astype(np.int64)
 
     def dump(self) -> bytes:
-        return save({"likely": self.likely, "always": self.always})
+        """What `load_shortlist` reads; in 16 bits where tokens fit into them."""
+        most = max(int(part.max(initial=0)) for part in (self.likely, self.always))
+        kind = np.int16 if most < 2**15 else np.int32
+        return save({"likely": self.likely.astype(kind), "always": self.always.astype(kind)})
 
 
 def load_shortlist(data: bytes, vocabularies: tuple[int, int], eos: int) -> Shortlist:
@@ -50,7 +53,7 @@ def load_shortlist(data: bytes, vocabularies: tuple[int, int], eos: int) -> Shor
     source, target = vocabularies
     whole = (found.likely, found.always)
     fits = (
-        all(part.dtype == np.int32 for part in whole)
+        all(part.dtype in (np.int16, np.int32) for part in whole)
         and found.likely.shape[:1] == (source,)
         and found.likely.ndim == 2
         and found.always.ndim == 1
@@ -59,4 +62,4 @@ def load_shortlist(data: bytes, vocabularies: tuple[int, int], eos: int) -> Shor
     )
     if not fits:
         raise BundleError(f"{FILE} was made for another model; run: convoy shortlist")
-    return found
+    return Shortlist(*(part.astype(np.int32) for part in whole))

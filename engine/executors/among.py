@@ -25,9 +25,7 @@ class Among:
     def place(self, slot: int, ids: Ids) -> None:
         width = ceil(len(ids), AMONG_MULTIPLE)
         if width > self.lists.shape[1]:
-            grown = np.full((len(self.lists), width), NONE, np.int64)
-            grown[:, : self.lists.shape[1]] = self.lists
-            self.lists = grown
+            self._resize(width)
         self.lists[slot] = NONE
         self.lists[slot, : len(ids)] = ids
         self.counts[slot] = len(ids)
@@ -39,10 +37,15 @@ class Among:
     def view(self, n: int, forced: NDArray[Any]) -> Ids:
         """Lists of the first n slots, no wider than the longest of them needs. A forced token [n, beams] that
         its slot's list lacks counts as one more."""
+        width = ceil(max(self.counts[:n]), AMONG_MULTIPLE)
+        if width < self.lists.shape[1]:  # the longest list has left: stop paying for it
+            self._resize(width)
         lists = self.lists[:n]
+        if (forced < 0).all():
+            return lists
         lacking = (forced >= 0) & ~(lists[:, None, :] == forced[:, :, None]).any(2)
         if not lacking.any():
-            return np.ascontiguousarray(lists[:, : ceil(max(self.counts[:n]), AMONG_MULTIPLE)])
+            return lists
         more = [np.unique(row[missing]) for row, missing in zip(forced, lacking, strict=True)]
         width = max(count + len(extra) for count, extra in zip(self.counts[:n], more, strict=True))
         found = np.full((n, ceil(width, AMONG_MULTIPLE)), NONE, np.int64)
@@ -50,3 +53,9 @@ class Among:
             found[slot, :count] = lists[slot, :count]
             found[slot, count : count + len(extra)] = extra
         return found
+
+    def _resize(self, width: int) -> None:
+        lists = np.full((len(self.lists), width), NONE, np.int64)
+        shared = min(width, self.lists.shape[1])
+        lists[:, :shared] = self.lists[:, :shared]
+        self.lists = lists
