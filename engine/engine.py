@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -12,23 +11,26 @@ from typing import Protocol
 
 from engine.errors import (
     ConfigError,
+    ConvoyError,
     DeadlineExceeded,
+    DeviceLost,
     ExecutorFailed,
     InvalidRequest,
     Overloaded,
     Stopping,
     TooLarge,
-    WouldBeLate,
 )
 from engine.executor import Executor
+from engine.executors.device import lost
 from engine.lane import Lane
-from engine.pace import LONGEST, Forecast
+from engine.pace import Forecast
 from engine.queue import FairQueue
 from engine.types import Limits, Outcome, Request, Result
 
 logger = logging.getLogger(__name__)
 
 STOPPED = "the server is stopping: send the request again, elsewhere or later"
+LOST = "the device of this server is lost and it starts again: send the request again, elsewhere or later"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +85,10 @@ class Engine:
         executors: Sequence[Executor],
         settings: EngineSettings | None = None,
         observer: Observer | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """One lane per executor; a request takes the narrowest that has its beam size."""
+        """One lane per executor; a request takes the narrowest that has its beam size, and among lanes of one
+        width (one per device) that with the most room. clock: monotonic."""
         self.settings = settings or EngineSettings()
         ordered = sorted(executors, key=lambda e: e.beams)
         if not ordered:
@@ -97,14 +101,18 @@ class Engine:
             target=min(e.limits.target for e in ordered),
             vocab=ordered[0].limits.vocab,
             attention=ordered[0].limits.attention,
+            shortlisted=ordered[0].limits.shortlisted,
         )
-        self._observer = observer
-        self._queue = FairQueue(len(self.lanes))
+        self._observer, self._clock = observer, clock
+        self._widths = sorted({executor.beams for executor in ordered})
+        self._queue = FairQueue(len(self._widths))
         self._wake = threading.Condition()  # guards the queue, the late and the two flags
         self._late: list[Request] = []  # expired, removed from the queue, not yet answered
         self._stopping = self._aborting = False
+        self.lost = False  # the device: this process can never use it again
         self._turn = 0
-        self._forecast = Forecast(self._queue, len(self.lanes))
+        shapes = [(sum(e.slots for e in ordered if e.beams == beams), beams) for beams in self._widths]
+        self._forecast = Forecast(self._queue, shapes, self.limits)
         self._steps = self._encoded = self._tokens = self._answered = self._failed = 0
         self._step_seconds = self._encode_seconds = 0.0
         self._thread = threading.Thread(target=self._run, name=self.settings.name, daemon=True)
@@ -117,31 +125,36 @@ class Engine:
     def start(self) -> None:
         self._thread.start()
 
-    def submit(self, group: Sequence[Request]) -> None:
+    def submit(self, group: Sequence[Request], *, again: bool = False) -> None:
         """Accept all requests of a group or none; never waits.
 
-        Raises InvalidRequest or TooLarge for what can never be served, Overloaded when the queue has no
-        room now, WouldBeLate when a deadline is nearer than the end of the queue, Stopping when the engine
-        takes nothing any more.
+        again: more work for what was accepted before. It has had its turn, so it goes first, and is never
+        refused for what others want. Raises InvalidRequest or TooLarge for what can never be served,
+        Overloaded when the queue has no room now, WouldBeLate when the answer would come after its deadline,
+        Stopping or DeviceLost when the engine takes nothing any more.
         """
         for request in group:
             self._check(request)
-        lanes = [self._lane_of(request.options.beam_size) for request in group]
+        lanes = [self._width_of(request.options.beam_size) for request in group]
         tokens, capacity = sum(len(r.source) for r in group), self.settings.queue_tokens
         if tokens > capacity:
             raise TooLarge(f"{tokens} source tokens in one request; at most {capacity} fit: send fewer texts")
         with self._wake:
             if self._stopping:
-                raise Stopping(STOPPED)
+                raise self._ended()
+            now = self._clock()
             if self._queue.tokens + tokens > capacity:
                 self._queue.sweep()
-                self._late += self._queue.expired(time.monotonic())
+                self._late += self._queue.expired(now)
             missing = self._queue.tokens + tokens - capacity
-            if missing > 0:
-                wait = self._forecast.retry_after(time.monotonic(), missing)
+            if missing > 0 and not again:
+                wait = self._forecast.retry_after(now, missing)
                 raise Overloaded("the queue is full: try again later", wait)
-            self._hurry(group, lanes)
-            self._queue.add(zip(group, lanes, strict=True))
+            for request, lane in zip(group, lanes, strict=True):
+                self._forecast.expect(request, lane)
+            if not again:
+                self._forecast.check(now, group, lanes)
+            self._queue.add(zip(group, lanes, strict=True), first=again)
             self._wake.notify()
 
     def cancel(self, requests: Iterable[Request]) -> None:
@@ -192,7 +205,9 @@ class Engine:
         with self._wake:
             while not (self._stopping or self._late or self._queue.requests or self._busy()):
                 self._wake.wait()
-            late = self._late + self._queue.expired(time.monotonic())
+            now = self._clock()
+            self._forecast.begins(now)
+            late = self._late + self._queue.expired(now)
             self._late = []
             over = self._aborting or (self._stopping and not self._queue.requests and not self._busy())
         for request in late:
@@ -204,6 +219,9 @@ class Engine:
         self._admit()
         for lane in self.lanes:
             self._step(lane)
+        held = [[h for lane in self._lanes(width) for h in _held(lane)] for width in range(len(self._widths))]
+        with self._wake:
+            self._forecast.ends(self._clock(), held)
         return True
 
     def _run(self) -> None:
@@ -224,13 +242,17 @@ class Engine:
         for lane in self.lanes:
             left += lane.clear()
         for request in left:
-            self._reply(request, Stopping(STOPPED))
+            self._reply(request, self._ended())
+
+    def _ended(self) -> ConvoyError:
+        """Why the engine takes nothing any more."""
+        return DeviceLost(LOST) if self.lost else Stopping(STOPPED)
 
     def _busy(self) -> bool:
         return any(lane.active for lane in self.lanes)
 
     def _drop(self, lane: Lane) -> None:
-        now = time.monotonic()
+        now = self._clock()
         try:
             for slot in reversed(range(len(lane.active))):
                 request = lane.active[slot].request
@@ -243,33 +265,42 @@ class Engine:
             self._fail(lane.clear(), error)
 
     def _admit(self) -> None:
-        """Lanes come first in turn, so that none uses up the others' share of the encoder."""
+        """Widths come first in turn, so that none uses up the others' share of the encoder."""
         budget, first = self.settings.encode_tokens, True
         self._turn += 1
-        for i in range(len(self.lanes)):
-            index = (self._turn + i) % len(self.lanes)
-            lane = self.lanes[index]
+        for i in range(len(self._widths)):
+            index = (self._turn + i) % len(self._widths)
+            lanes = self._lanes(index)
+            free = sum(lane.free for lane in lanes)
             with self._wake:
-                batch = self._queue.take(index, lane.free, budget, first=first)
-                tokens = sum(len(r.source) for r in batch)
-                self._forecast.took(index, time.monotonic(), tokens)
+                taken, now = self._queue.take(index, free, budget, first=first), self._clock()
+                late = [r for r in taken if self._forecast.hopeless(r, index, now)]
+                batch = [r for r in taken if r not in late] if late else taken
+                self._forecast.took(index, batch)
+            for request in late:
+                self._reply(request, DeadlineExceeded("its turn came too late for its deadline"))
             if not batch:
                 continue
             first = False
-            budget -= tokens
-            try:
-                seconds = lane.admit(batch)
-            except Exception as error:
-                self._fail(batch, error)
-                continue
-            self._encode_seconds += seconds
-            self._encoded += len(batch)
-            if self._observer:
-                self._safely(self._observer.on_encode, seconds, len(batch), tokens)
+            budget -= sum(len(r.source) for r in batch)
+            for lane, share in _shared(lanes, batch):
+                self._encode(lane, share)
+
+    def _encode(self, lane: Lane, batch: list[Request]) -> None:
+        try:
+            seconds = lane.admit(batch)
+        except Exception as error:
+            self._fail(batch, error)
+            return
+        self._encode_seconds += seconds
+        self._encoded += len(batch)
+        if self._observer:
+            self._safely(self._observer.on_encode, seconds, len(batch), sum(len(r.source) for r in batch))
 
     def _step(self, lane: Lane) -> None:
         if not lane.active:
             return
+        self._forecast.stepped(self._width_of(lane.executor.beams), len(lane.active))
         slots, began = len(lane.active), time.monotonic()
         try:
             lane.step()
@@ -283,8 +314,12 @@ class Engine:
 
     def _fail(self, requests: list[Request], error: Exception) -> None:
         logger.error("the backend failed with %d requests in flight", len(requests), exc_info=error)
+        if lost(error):
+            with self._wake:
+                self.lost = self._stopping = self._aborting = True
         for request in requests:
-            self._reply(request, ExecutorFailed(f"the backend failed: {type(error).__name__}: {error}"))
+            told = ExecutorFailed(f"the backend failed: {type(error).__name__}: {error}")
+            self._reply(request, self._ended() if self.lost else told)
 
     def _reply(self, request: Request, outcome: Outcome) -> None:
         if request.cancelled:
@@ -294,6 +329,12 @@ class Engine:
             self._tokens += len(outcome.hypotheses[0].token_scores)
         else:
             self._failed += 1
+        with self._wake:
+            lane, now = self._width_of(request.options.beam_size), self._clock()
+            if isinstance(outcome, Result):
+                self._forecast.answered(lane, request, outcome.timings.steps, now)
+            elif isinstance(outcome, DeadlineExceeded):
+                self._forecast.missed(request, now)
         self._safely(request.reply, outcome)
 
     def _report(self, request: Request, tokens: list[int]) -> None:
@@ -321,16 +362,26 @@ class Engine:
         if self.eos in request.options.prefix or self.pad in request.options.prefix:
             raise InvalidRequest("prefix must not hold end-of-sentence or padding")
 
-    def _hurry(self, group: Sequence[Request], lanes: Sequence[int]) -> None:
-        """Refuse a group whose deadline passes before its turn; what is late already is answered as such."""
-        now = time.monotonic()
-        left = min((r.deadline - now for r in group if r.deadline > now), default=math.inf)
-        wait = self._forecast.wait(now, lanes, left)
-        if wait > left:
-            raise WouldBeLate(
-                f"the queue takes about {wait:.1f} seconds, more than the request has: try again later",
-                min(max(wait - left, 1.0), LONGEST),
-            )
+    def _width_of(self, beams: int) -> int:
+        """The number of the width that requests of this beam size wait for."""
+        return next(i for i, width in enumerate(self._widths) if width >= beams)
 
-    def _lane_of(self, beams: int) -> int:
-        return next(i for i, lane in enumerate(self.lanes) if lane.executor.beams >= beams)
+    def _lanes(self, width: int) -> list[Lane]:
+        return [lane for lane in self.lanes if lane.executor.beams == self._widths[width]]
+
+
+def _shared(lanes: Sequence[Lane], batch: Sequence[Request]) -> list[tuple[Lane, list[Request]]]:
+    """Requests one by one to the lane with the most room then."""
+    shares: list[list[Request]] = [[] for _ in lanes]
+    rooms = [lane.free for lane in lanes]
+    for request in batch:
+        best = max(range(len(lanes)), key=lambda i: rooms[i])
+        shares[best].append(request)
+        rooms[best] -= 1
+    return [(lane, share) for lane, share in zip(lanes, shares, strict=True) if share]
+
+
+def _held(lane: Lane) -> list[tuple[Request, int]]:
+    """The requests that have a slot, or will, with the steps that they have had."""
+    staged = [(request, 0) for s in lane.staged for request in s.requests]
+    return [(flight.request, flight.steps) for flight in lane.active] + staged

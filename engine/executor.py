@@ -48,6 +48,48 @@ class Encoded(Protocol):
 
     def __len__(self) -> int: ...
 
+    def ready(self) -> bool:
+        """Whether placing it would wait for the device no more. Never waits."""
+
+
+class Launched(Protocol):
+    """A step under way. Both wait until it is over."""
+
+    def done(self) -> list[bool]:
+        """Of each slot that it covered, whether it is done."""
+
+    def attention(self) -> Any:
+        """As of TopK, on the host."""
+
+
+class Told(Protocol):
+    """What the search knows of some slots, on its way to the host."""
+
+    def rows(self) -> tuple[Any, Sequence[int]]:
+        """The fields `engine.slots.TOLD` of a state, and which row of it each slot asked for is. Waits."""
+
+
+class Stepper(Protocol):
+    """Executor and search together: what a lane does with its slots.
+
+    late: how many steps are launched before the flags of the first are read.
+    """
+
+    late: int
+    search: Any  # engine.search.BeamSearch
+
+    def place(self, encoded: Any, i: int, slot: int, request: Any) -> None:
+        """Put source i of an encoded batch, of that request, into a slot, and begin to search."""
+
+    def launch(self, n: int, *, attention: bool) -> Launched:
+        """Begin a step of slots 0..n-1. Slots that are done already stay as they are."""
+
+    def tell(self, slots: Sequence[int]) -> Told:
+        """What is known of some slots now. Without lateness its rows are read before slots move."""
+
+    def move(self, moves: Sequence[tuple[int, int]]) -> None:
+        """Copy slots over others, (source, target) each; no slot is both."""
+
 
 class Executor(Protocol):
     slots: int
@@ -70,3 +112,6 @@ class Executor(Protocol):
 
     def move(self, source: int, target: int) -> None:
         """Copy one slot (memory, state, ancestors) over another, so that active slots stay a prefix."""
+
+    def stepper(self) -> Stepper:
+        """Its slots with a search over them."""

@@ -13,6 +13,7 @@ import array_api_compat.numpy
 import numpy as np
 
 from engine.executor import StepInput, TopK
+from engine.stepper import PlainStepper
 from engine.types import Limits
 
 PAD, EOS, UNK = 1, 2, 3
@@ -96,6 +97,9 @@ class FakeEncoded:
     def __len__(self) -> int:
         return len(self.memories)
 
+    def ready(self) -> bool:
+        return True
+
 
 class FakeExecutor:
     """Implements engine.executor.Executor over a FakeModel, for numpy or torch searches."""
@@ -139,3 +143,6 @@ class FakeExecutor:
         self.memories[target] = self.memories[source]
         self.state[target] = self.state[source]
         self.state[source] = math.nan  # whoever reads a freed slot shall notice
+
+    def stepper(self) -> PlainStepper:
+        return PlainStepper(self)

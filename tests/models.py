@@ -19,6 +19,7 @@ from engine.models.model import Model
 from engine.native import library
 from engine.stacks import AdaptiveConfig, Bands, ConvStack, SliceStack, StackConfig
 from export.onnx import graphs
+from tests.emulated import Emulation, Replayed
 
 ENCODER = StackConfig(embed_dim=32, conv_dim=48, ffn_dim=40, heads=4, kernel_sizes=(3, 7))
 DECODER = StackConfig(embed_dim=32, conv_dim=48, ffn_dim=40, heads=4, kernel_sizes=(3, 6))
@@ -221,21 +222,26 @@ def weights(name: str) -> dict[str, np.ndarray]:
 
 
 @cache
-def sessions(name: str, precision: str = "fp32", threads: int = 1, kernels: str = "pure") -> Sessions:
+def sessions(
+    name: str, precision: str = "fp32", threads: int = 1, kernels: str = "pure", device: str | None = None
+) -> Sessions:
     made = graphs(CONFIGS[name])
     parts = {part: made[graph_name(part, precision, kernels)] for part in graph_parts(CONFIGS[name])}
     operators = library() if kernels == "native" else None
-    return open_sessions(CONFIGS[name], parts, weights(name), threads, operators)
+    return open_sessions(CONFIGS[name], parts, weights(name), threads, operators, device)
 
 
 def executor(backend: str, name: str, beams: int, slots: int) -> Executor:
     if backend == "torch":
         return TorchExecutor(model(name), beams, slots)
-    return OnnxExecutor(
-        sessions(name, kernels="native" if backend == "onnx-native" else "pure"), beams, slots
-    )
+    if backend == "cuda-emulated":
+        return Replayed(model(name), (beams, slots), Emulation())
+    kernels = "native" if backend == "onnx-native" else "pure"
+    device = "cpu" if backend == "onnx-bound" else None
+    return OnnxExecutor(sessions(name, kernels=kernels, device=device), beams, slots)
 
 
 NEEDS_LIBRARY = pytest.mark.skipif(library() is None, reason="no native operators: make native")
 KERNELS = ["pure", pytest.param("native", marks=NEEDS_LIBRARY)]
 BACKENDS = ["onnx-pure", pytest.param("onnx-native", marks=NEEDS_LIBRARY), "torch"]
+EXECUTORS = [*BACKENDS, "onnx-bound", "cuda-emulated"]  # also what no backend is, but CUDA runs

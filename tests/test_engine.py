@@ -18,11 +18,13 @@ from engine.errors import (
 from engine.types import DecodeOptions, Result
 from tests import cases
 from tests.fake import EOS, PAD
+from tests.late import stepper  # noqa: F401
 from tests.rig import LONG, MODEL, PAST, QUICK, Inbox, assert_right, busy, engine_of, exhaust, turn
 
 # --- many in flight
 
 
+@pytest.mark.usefixtures("stepper")
 @pytest.mark.parametrize("seed", range(3))
 def test_mixed_jobs_over_several_lanes_with_random_cancellations_equal_the_oracle(seed):
     g = np.random.default_rng(seed)

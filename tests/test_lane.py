@@ -11,7 +11,9 @@ from engine.lane import Lane
 from engine.types import DecodeOptions, Request, Result
 from tests import cases
 from tests.fake import EOS, FakeExecutor, FakeModel
+from tests.late import stepper  # noqa: F401
 
+pytestmark = pytest.mark.usefixtures("stepper")
 LONG = DecodeOptions(beam_size=4, n_best=2, min_length=13, max_length=13)
 
 
@@ -138,7 +140,7 @@ class Recording(FakeExecutor):
         super().move(source, target)
 
 
-def test_attention_is_asked_for_only_while_somebody_wants_it():
+def test_attention_is_asked_for_only_while_somebody_wants_it(stepper):  # noqa: F811
     model = FakeModel(seed=2)
     executor = Recording(model)
     lane, outcomes = lane_of(executor)
@@ -147,8 +149,8 @@ def test_attention_is_asked_for_only_while_somebody_wants_it():
     aligned = Request([6, 7, 8, 9, EOS], short, print)
     lane.admit([plain, aligned])
     finish(lane)
-    steps = outcomes[aligned].timings.steps
-    assert executor.attention == [True] * steps + [False] * (14 - steps)
+    steps, late = outcomes[aligned].timings.steps, int(stepper == "late")
+    assert executor.attention == [True] * (steps + late) + [False] * (14 - steps)
     assert all(h.attention is None for h in outcomes[plain].hypotheses)
     for h in outcomes[aligned].hypotheses:
         assert h.attention.shape == (len(h.tokens) + 1, 5)

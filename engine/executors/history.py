@@ -37,23 +37,32 @@ class History:
         cached = [s for s in specs if s.heads]
         self.caches = Caches(cached, *lane) if cached else None
 
-    def advance(self, parents: Any, positions: Any) -> Remembered:
-        """Follow `parents` (int64 [n, beams]) to the step at `positions` (int64 [n, 1])."""
+    def advance(self, parents: Any, positions: Any, columns: int | None = None) -> Remembered:
+        """Follow `parents` (int64 [n, beams]) to the step at `positions` (int64 [n, 1]).
+
+        columns: of the caches, where the caller has made room (`Caches.reserve`); by default what the longest
+        hypothesis needs.
+        """
         n = parents.shape[0]
         rows = self.rings.advance(parents)
-        rings = {name: ring[:n] for name, ring in self.rings.rings.items()}
+        rings, _ = self.rings.view(n)
         if self.caches is None:
             return Remembered(rings, rows, {}, None)
-        lineage = self.caches.advance(parents, positions)
-        return Remembered(rings, rows, self.caches.view(n), lineage)
+        columns = columns or self.caches.fit(n)
+        lineage = self.caches.advance(parents, positions, columns)
+        return Remembered(rings, rows, self.caches.view(n, columns), lineage)
 
     def write(self, columns: dict[str, Any], positions: Any) -> None:
-        """Store this step's column [n, beams, dim] of each state."""
+        """Store this step's column [n, beams, dim] of each state, and make room for it."""
+        if self.caches is not None:
+            self.caches.grow(positions.shape[0])
+        self.store(columns, positions)
+
+    def store(self, columns: dict[str, Any], positions: Any) -> None:
+        """The same where there is room. A ring's column that is not given has been written already."""
         self.rings.write({name: c for name, c in columns.items() if name in self.rings.rings})
         if self.caches is not None:
-            self.caches.write(
-                {name: c for name, c in columns.items() if name in self.caches.blocks}, positions
-            )
+            self.caches.write(columns, positions)
 
     def clear(self, slot: int) -> None:
         """Zeros: the padding before a first token, and no trace of who was here before."""
@@ -61,7 +70,7 @@ class History:
         if self.caches is not None:
             self.caches.clear(slot)
 
-    def move(self, source: int, target: int) -> None:
+    def move(self, source: Any, target: Any) -> None:
         self.rings.move(source, target)
         if self.caches is not None:
             self.caches.move(source, target)
@@ -71,39 +80,60 @@ class Rings:
     """The last columns of each state, for states of a fixed window.
 
     All slots of a lane share one clock. At clock c each layer writes its column c mod window, whatever a
-    slot's own step; a slot placed later reads zeros for the time before. rings: by name, [slots, window,
-    beams, dim]. ancestors: int64 [slots, beams, longest window]; entry a is the slot-local beam that held
-    this hypothesis a + 1 steps ago.
+    slot's own step; a slot placed later reads zeros for the time before. clock: an int, or int64 [1] on the
+    device for steps that a graph holds. rings: by name, [slots, window, beams, dim]. ancestors: int64 [slots,
+    beams, longest window]; the last entry is the slot-local beam that held this hypothesis one step ago, the
+    entry before it two steps ago, and so on. rows: by window, int64 [slots, beams, window], the rows of
+    ring.flatten(0, 2) to read, oldest first; always the same arrays.
     """
 
     def __init__(
         self, specs: Sequence[StateSpec], slots: int, beams: int, xp: Any, device: Any, dtype: Any
     ) -> None:
-        self.xp, self.beams, self.clock = xp, beams, 0
+        self.clock: Any = 0
+        self.exact = {s.name for s in specs if s.exact}
         self.rings = {
-            s.name: xp.zeros((slots, s.window, beams, s.dim), dtype=dtype, device=device) for s in specs
+            s.name: xp.zeros(
+                (slots, s.window, beams, s.dim), dtype=xp.float32 if s.exact else dtype, device=device
+            )
+            for s in specs
         }
         self.windows = sorted({s.window for s in specs})
         longest = max(self.windows, default=1)
         self.ancestors = xp.zeros((slots, beams, longest), dtype=xp.int64, device=device)
-        self._slot = xp.reshape(xp.arange(slots, dtype=xp.int64, device=device), (slots, 1, 1))
-        self._age = xp.arange(1, longest + 1, dtype=xp.int64, device=device)
+        self.rows = {w: xp.zeros((slots, beams, w), dtype=xp.int64, device=device) for w in self.windows}
+        self._slot = xp.arange(slots, dtype=xp.int64, device=device)[:, None]
+        # by window: where a slot's rows begin, and where its columns lie at each phase of the clock
+        self._bases = {w: self._slot[:, :, None] * (w * beams) for w in self.windows}
+        ages = {w: xp.arange(w, dtype=xp.int64, device=device) for w in self.windows}
+        self._columns = {w: (age[:, None] + age) % w * beams for w, age in ages.items()}
+        self._views: dict[int, tuple[dict[str, Any], dict[int, Any]]] = {}
 
     def advance(self, parents: Any) -> dict[int, Any]:
-        """Follow `parents` one step. Returns, by window, the rows of ring.flatten(0, 2) to read: int64 [n,
-        beams, window], oldest first."""
-        xp, n, longest = self.xp, parents.shape[0], self.ancestors.shape[2]
+        """Follow `parents` one step. Returns `rows` of the first n slots."""
+        n, longest = parents.shape[0], self.ancestors.shape[2]
         if longest > 1:
-            earlier = self.ancestors[:n, :, : longest - 1]
-            self.ancestors[:n, :, 1:] = take(xp, earlier, parents)
-        self.ancestors[:n, :, 0] = parents
-        return {w: self._rows(n, w) for w in self.windows}
+            self.ancestors[:n, :, :-1] = take(self._slot[:n], self.ancestors[:n, :, 1:], parents)
+        self.ancestors[:n, :, -1] = parents
+        _, found = self.view(n)
+        for w, rows in found.items():
+            offsets = self._bases[w][:n] + self._columns[w][self.clock % w]
+            rows[...] = self.ancestors[:n, :, longest - w :] + offsets
+        return found
+
+    def view(self, n: int) -> tuple[dict[str, Any], dict[int, Any]]:
+        """Rings and rows of the first n slots: for each n the very same arrays, which may so stay bound."""
+        if n not in self._views:
+            rings = {name: ring[:n] for name, ring in self.rings.items()}
+            self._views[n] = rings, {w: rows[:n] for w, rows in self.rows.items()}
+        return self._views[n]
 
     def write(self, columns: dict[str, Any]) -> None:
         """Store this step's columns and let the clock tick."""
         for name, column in columns.items():
             ring = self.rings[name]
-            ring[: column.shape[0], self.clock % ring.shape[1]] = column
+            at = self.clock % ring.shape[1]
+            ring[: column.shape[0], at] = column if isinstance(at, int) else column[:, None]
         self.clock += 1
 
     def clear(self, slot: int) -> None:
@@ -111,15 +141,10 @@ class Rings:
             ring[slot] = 0.0
         self.ancestors[slot] = 0
 
-    def move(self, source: int, target: int) -> None:
+    def move(self, source: Any, target: Any) -> None:
         for ring in self.rings.values():
             ring[target] = ring[source]
         self.ancestors[target] = self.ancestors[source]
-
-    def _rows(self, n: int, window: int) -> Any:
-        columns = (self.clock - self._age[:window]) % window
-        rows = (self._slot[:n] * window + columns) * self.beams + self.ancestors[:n, :, :window]
-        return self.xp.flip(rows, axis=-1)
 
 
 class Caches:
@@ -140,16 +165,34 @@ class Caches:
         self._slot = xp.arange(slots, dtype=xp.int64, device=device)
         self._allocate(COLUMNS)
 
-    def advance(self, parents: Any, positions: Any) -> Any:
+    def fit(self, n: int) -> int:
+        """Make the blocks as long as the longest hypothesis of the first n slots needs: how many columns."""
+        columns = max(-(-max(self.steps[:n]) // COLUMNS) * COLUMNS, COLUMNS)
+        if columns != self.writers.shape[2]:
+            self._resize(columns)
+        return columns
+
+    def grow(self, n: int) -> None:
+        """Make room for one more column, and count it."""
+        if max(self.steps[:n]) >= self.writers.shape[2]:
+            self._resize(self.writers.shape[2] + COLUMNS)
+        for slot in range(n):
+            self.steps[slot] += 1
+
+    def reserve(self, columns: int) -> bool:
+        """Make the blocks at least so long; whether they lie elsewhere now."""
+        if columns <= self.writers.shape[2]:
+            return False
+        self._resize(columns)
+        return True
+
+    def advance(self, parents: Any, positions: Any, columns: int) -> Any:
         """Follow `parents` to the step at `positions`. Returns the lineage [n, beams, columns * beams]."""
         xp, n = self.xp, parents.shape[0]
-        needed = -(-max(self.steps[:n]) // COLUMNS) * COLUMNS
-        if max(needed, COLUMNS) != self.writers.shape[2]:
-            self._resize(max(needed, COLUMNS))
-        writers = take(xp, self.writers[:n], parents)
+        writers = take(self._slot[:n, None], self.writers[:n, :, :columns], parents)
         at = self._slot[:n], positions[:, 0]
         writers[at[0], :, xp.where(at[1] > 0, at[1] - 1, 0)] = parents
-        self.writers[:n] = writers
+        self.writers[:n, :, :columns] = writers
         column = xp.arange(writers.shape[2], dtype=xp.int64, device=self.device)
         past = (column < positions)[:, None, :, None]  # [n, 1, columns, 1]
         own = (writers[:, :, :, None] == self._beam) & past
@@ -157,20 +200,16 @@ class Caches:
         lineage = xp.where(own, lineage, -xp.inf)
         return xp.reshape(lineage, (n, self.beams, writers.shape[2] * self.beams))
 
-    def view(self, n: int) -> dict[str, Any]:
-        return {name: block[:n] for name, block in self.blocks.items()}
+    def view(self, n: int, columns: int) -> dict[str, Any]:
+        return {name: block[:n, :, :columns] for name, block in self.blocks.items()}
 
     def write(self, columns: dict[str, Any], positions: Any) -> None:
         n = positions.shape[0]
-        if max(self.steps[:n]) >= self.writers.shape[2]:
-            self._resize(self.writers.shape[2] + COLUMNS)
         slots, at = self._slot[:n], positions[:, 0]
         for spec in self.specs:
             block, column = self.blocks[spec.name], columns[spec.name]
             parts = self.xp.reshape(column, (n, self.beams, spec.heads, spec.dim // spec.heads))
             block[slots, :, at] = self.xp.permute_dims(parts, (0, 2, 1, 3))
-        for slot in range(n):
-            self.steps[slot] += 1
 
     def clear(self, slot: int) -> None:
         self.steps[slot] = 0
@@ -178,16 +217,16 @@ class Caches:
         for block in self.blocks.values():
             block[slot] = 0.0  # masked, but 0 times what was left here must not make NaN
 
-    def move(self, source: int, target: int) -> None:
-        self.steps[target] = self.steps[source]
+    def move(self, source: Any, target: Any) -> None:
+        if isinstance(source, int):
+            self.steps[target] = self.steps[source]
         self.writers[target] = self.writers[source]
         for block in self.blocks.values():
             block[target] = block[source]
 
     def _allocate(self, columns: int) -> None:
         xp = self.xp
-        self.writers = xp.zeros((self.slots, self.beams, columns), dtype=xp.int64, device=self.device)
-        self.blocks = {
+        self.blocks = {  # first: when there is no room for them, nothing has changed
             s.name: xp.zeros(
                 (self.slots, s.heads, columns, self.beams, s.dim // s.heads),
                 dtype=self.dtype,
@@ -195,6 +234,7 @@ class Caches:
             )
             for s in self.specs
         }
+        self.writers = xp.zeros((self.slots, self.beams, columns), dtype=xp.int64, device=self.device)
 
     def _resize(self, columns: int) -> None:
         writers, blocks = self.writers, self.blocks

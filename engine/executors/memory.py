@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.shortlist import Ids
 from engine.specs import SOURCE, MemorySpec
 
 ENCODER_MULTIPLE: Final = 8  # a source is padded by its own length only, so neighbours can't change it
@@ -15,13 +16,17 @@ MEMORY_MULTIPLE: Final = 32  # sums over the source are bit-equal for any paddin
 
 
 class Staged:
-    """Encoded sources waiting for their slots: of each its length and memory, [*shape] by name."""
+    """Encoded sources waiting for their slots: of each its length and memory, [*shape] by name. listed: the
+    tokens that each may be answered with, where there is a shortlist."""
 
-    def __init__(self, lengths: list[int], memory: list[dict[str, Any]]) -> None:
-        self.lengths, self.memory = lengths, memory
+    def __init__(self, lengths: list[int], memory: list[dict[str, Any]], listed: Sequence[Ids] = ()) -> None:
+        self.lengths, self.memory, self.listed = lengths, memory, listed
 
     def __len__(self) -> int:
         return len(self.lengths)
+
+    def ready(self) -> bool:
+        return True
 
 
 class Ends(NamedTuple):
@@ -72,7 +77,7 @@ class Memory:
     def place(self, slot: int, length: int, parts: Mapping[str, Any]) -> None:
         self.lengths[slot] = length
         if ceil(length, MEMORY_MULTIPLE) > self.mask.shape[1]:
-            self._resize(ceil(length, MEMORY_MULTIPLE))
+            self._resize(ceil(length, MEMORY_MULTIPLE), self.slots)
         for spec in self.specs:
             block = self.blocks[spec.name][slot]
             block[...] = 0.0
@@ -81,19 +86,40 @@ class Memory:
         self.mask[slot, :length] = 0.0
 
     def view(self, n: int) -> tuple[dict[str, Any], Any]:
-        """Blocks and mask of the first n slots, no wider than the longest of them needs."""
+        """Blocks and mask of the first n slots, no wider than the longest of them needs; the very same arrays
+        as long as that width stays."""
         width = ceil(max(self.lengths[:n]), MEMORY_MULTIPLE)
         if width < self.mask.shape[1]:  # the longest source has left: stop paying for it
-            self._resize(width)
-        return {name: block[:n] for name, block in self.blocks.items()}, self.mask[:n]
+            self._resize(width, n)  # nothing is in the later slots
+        if n not in self._views:
+            self._views[n] = {name: block[:n] for name, block in self.blocks.items()}, self.mask[:n]
+        return self._views[n]
 
-    def move(self, source: int, target: int) -> None:
+    def prefix(self, n: int, width: int) -> tuple[dict[str, Any], Any]:
+        """Blocks and mask of the first n slots and columns, where they lie: nothing is copied or resized."""
+        parts = {spec.name: self.blocks[spec.name][(slice(n), *_until(spec, width))] for spec in self.specs}
+        return parts, self.mask[:n, :width]
+
+    def reserve(self, width: int) -> bool:
+        """Make the blocks at least so wide; whether they lie elsewhere now."""
+        if width <= self.mask.shape[1]:
+            return False
+        self._resize(width, self.slots)
+        return True
+
+    def move(self, source: Any, target: Any) -> None:
         for block in self.blocks.values():
             block[target] = block[source]
         self.mask[target] = self.mask[source]
+        if isinstance(source, int):
+            self.moved(source, target)
+
+    def moved(self, source: int, target: int) -> None:
+        """The host's part of `move`, which is left to the caller where slots are named on the device."""
         self.lengths[target] = self.lengths[source]
 
     def _allocate(self, width: int) -> None:
+        self._views: dict[int, tuple[dict[str, Any], Any]] = {}
         self.blocks = {
             spec.name: self.xp.zeros(
                 (self.slots, *(width if d == SOURCE else d for d in spec.shape)),
@@ -105,13 +131,14 @@ class Memory:
         self.mask = self.xp.full((self.slots, width), -self.xp.inf, dtype=self.xp.float32, device=self.device)
         self.mask[:, 0] = 0.0  # a row without any source would make NaN of its slot
 
-    def _resize(self, width: int) -> None:
+    def _resize(self, width: int, slots: int) -> None:
+        """slots: how many of the first are in use, so that the others need not be kept."""
         blocks, mask = self.blocks, self.mask
         shared = min(width, mask.shape[1])
         self._allocate(width)
-        self.mask[:, :shared] = mask[:, :shared]
+        self.mask[:slots, :shared] = mask[:slots, :shared]
         for spec in self.specs:
-            part = (slice(None), *_until(spec, shared))
+            part = (slice(slots), *_until(spec, shared))
             self.blocks[spec.name][part] = blocks[spec.name][part]
 
 

@@ -3,60 +3,101 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from contextlib import ExitStack
+from typing import Any, Final
 
 import array_api_compat.torch as xp
 import torch
 from torch import Tensor
 
 from engine.executor import StepInput, TopK
+from engine.executors.history import Remembered
 from engine.executors.memory import EncoderBatch
 from engine.executors.slots import Arrays, SlotExecutor
 from engine.kernels.calls import Kernels
-from engine.kernels.fused import Fused
-from engine.models.model import Model, Past
+from engine.kernels.fused import Fused, Narrow, Unnormalised
+from engine.models.model import Model, Past, Projected
 from engine.models.select import Rules, select
+
+DTYPES: Final = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 class TorchExecutor(SlotExecutor):
-    """One lane. The model is shared by the lanes of an engine. kernels: take the place of the reference's
-    convolutions, attention and selection."""
+    """One lane. The model is shared by the lanes of an engine; it lies on their device, and its parameters'
+    type is what it computes in. kernels: take the place of the reference's convolutions, attention and
+    selection."""
 
     def __init__(
         self, model: Model, beams: int, slots: int, device: str = "cpu", kernels: Kernels | None = None
     ) -> None:
         specs = model.memory_spec, model.state_spec
-        arrays = Arrays(xp, torch.device(device), torch.float32)
-        super().__init__(model.config, specs, (beams, slots), arrays)
         self.model, self.unk = model.to(device).eval(), model.config.unk
+        self.dtype = next(model.parameters()).dtype
+        super().__init__(model.config, specs, (beams, slots), Arrays(xp, torch.device(device), self.dtype))
         self.kernels = kernels
+        # the kernel that selects normalises too; but probabilities that are sums of others come normalised
+        adaptive = model.config.adaptive is not None and model.config.adaptive.softmax is not None
+        self.unnormalised = kernels is not None and isinstance(model, Projected) and not adaptive
 
-    def _mode(self) -> AbstractContextManager[Any]:
-        return nullcontext() if self.kernels is None else Fused(self.kernels)
+    def _modes(self, stack: ExitStack, clock: Any = 0, *, weights: bool = False) -> Fused | None:
+        """Enter the modes that the model runs under. clock: of rings, where it lies on the device; weights:
+        whether those of attention are wanted."""
+        if self.dtype != torch.float32:
+            stack.enter_context(Narrow(self.dtype))
+        if self.kernels is None:
+            return None
+        on_device = clock if isinstance(clock, Tensor) else None
+        fused = Fused(self.kernels, self.dtype, on_device, weights=weights)
+        stack.enter_context(fused)
+        return fused
 
     @torch.no_grad()
     def _encode(self, batch: EncoderBatch) -> Mapping[str, Tensor]:
         arrays = (batch.tokens, batch.positions, batch.real)
-        with self._mode():
-            return self.model.encode(*(torch.from_numpy(a).to(self.device) for a in arrays))
+        with ExitStack() as stack:
+            self._modes(stack)
+            return self.model.encode(*(self._upload(torch.from_numpy(a)) for a in arrays))
+
+    def _upload(self, array: Tensor) -> Tensor:
+        return array.to(self.device)
 
     @torch.no_grad()
     def step(self, n: int, inputs: StepInput, *, attention: bool = False) -> TopK:
-        past = Past(*self.history.advance(inputs.parents, inputs.positions))
-        memory, mask = self.memory.view(n)
-        with self._mode():
-            step = self.model.step(inputs.tokens, inputs.positions, memory, mask, past)
-            log_probs = self.model.log_probs(step.features, inputs.temperature)
+        past = self.history.advance(inputs.parents, inputs.positions)
+        top, columns = self._forward(inputs, past, self.memory.view(n), attention)
+        self.history.write(columns, inputs.positions)
+        return top
+
+    def _forward(
+        self,
+        inputs: StepInput,
+        remembered: Remembered,
+        memory: tuple[dict[str, Tensor], Tensor],
+        attention: bool,
+    ) -> tuple[TopK, dict[str, Tensor]]:
+        """One step of the model, and the columns to remember of it that it has not stored itself."""
+        with ExitStack() as stack:
+            fused = self._modes(stack, self.history.rings.clock, weights=attention)
+            step = self.model.step(inputs.tokens, inputs.positions, *memory, Past(*remembered))
+            if self.unnormalised:
+                stack.enter_context(Unnormalised())
+            logits = self.model.log_probs(step.features, inputs.temperature)
         rules = Rules(inputs.forced, inputs.banned, inputs.unk_penalty, inputs.eos_penalty)
         k = min(inputs.k, self.limits.vocab)
         if self.kernels is None:
-            scores, ids = select(log_probs, rules, self.unk, self.eos, k)
+            scores, ids = select(logits.float(), rules, self.unk, self.eos, k)
         else:  # its log-softmax changes no log-probability
             given = [part.contiguous() for part in rules]
-            scores, ids = self.kernels.select(log_probs.contiguous(), given, self.unk, self.eos, k)
-        self.history.write(step.columns, inputs.positions)
-        return TopK(scores, ids, step.attention if attention else None)
+            scores, ids = self.kernels.select(logits.contiguous(), given, self.unk, self.eos, k)
+        appended = fused.appended if fused else set()
+        held = {name for name, ring in remembered.rings.items() if ring.data_ptr() in appended}
+        columns = {
+            name: column if name in self.history.rings.exact else column.to(self.dtype)
+            for name, column in step.columns.items()
+            if name not in held
+        }
+        weights = step.attention.float() if attention and step.attention is not None else None
+        return TopK(scores, ids, weights), columns
 
 
 def memory_of(device: str) -> tuple[int, int]:

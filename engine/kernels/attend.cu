@@ -10,10 +10,10 @@
 
 constexpr int BEAMS = 8, WARPS = 4, LANES = WARP * VECTOR;
 
-// sums[beam][lane's columns], over this warp's part of the rows 0..rows-1 of right [rows, columns], then over the
+// sums[beam][lane's columns], over this warp's part of the rows 0..rows-1 of right [rows, pitch], then over the
 // warps; `finish` gets each sum once. left [BEAMS, stride] is shared memory, as is parts [WARPS, BEAMS, LANES].
 template <typename Finish>
-__device__ __forceinline__ void product(const float* left, int stride, const Element* right, int rows, int columns,
+__device__ __forceinline__ void product(const float* left, int stride, const Element* right, int rows, int pitch,
                                         int until, float* parts, Finish finish) {
   const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
   for (int begin = 0; begin < until; begin += LANES) {
@@ -23,7 +23,7 @@ __device__ __forceinline__ void product(const float* left, int stride, const Ele
 #pragma unroll 4
       for (int row = warp; row < rows; row += WARPS) {
         float values[VECTOR];
-        load(right + static_cast<Index>(row) * columns + column, values);
+        load(right + static_cast<Index>(row) * pitch + column, values);
 #pragma unroll
         for (int beam = 0; beam < BEAMS; beam++)
 #pragma unroll
@@ -49,10 +49,11 @@ __device__ __forceinline__ void product(const float* left, int stride, const Ele
 
 extern "C" __global__ void __launch_bounds__(WARPS* WARP)
     attend(const Element* __restrict__ q,       // [slots, beams, heads * width], scaled
-           const Element* __restrict__ keys,    // [slots, heads, width, source]
-           const Element* __restrict__ values,  // [slots, heads, source, width]
-           const float* __restrict__ mask,      // [slots, source], 0 or -inf
-           int beams, int heads, int width, int source, Element* __restrict__ context,  // as q
+           const Element* __restrict__ keys,    // [slots, heads, width, pitch]
+           const Element* __restrict__ values,  // [slots, heads, pitch, width]
+           const float* __restrict__ mask,      // [slots, pitch], 0 or -inf
+           // source: how many of the `pitch` positions that there is room for are in use
+           int beams, int heads, int width, int source, int pitch, Element* __restrict__ context,  // as q
            float* __restrict__ weights) {       // [slots, heads, beams, source], or null: not wanted
   CONVOY_SHARED(float, shared);
   float* logits = shared;                    // [BEAMS, source]
@@ -63,7 +64,7 @@ extern "C" __global__ void __launch_bounds__(WARPS* WARP)
   const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
   const int group = min(BEAMS, beams - first);
   const Index block = static_cast<Index>(slot) * heads + head;
-  const float* hidden = mask + static_cast<Index>(slot) * source;
+  const float* hidden = mask + static_cast<Index>(slot) * pitch;
 
   for (int at = threadIdx.x; at < BEAMS * width; at += WARPS * WARP) {
     const int beam = at / width;
@@ -80,7 +81,7 @@ extern "C" __global__ void __launch_bounds__(WARPS* WARP)
   // in whole vectors; what lies past the end is hidden or, past the source, left out
   const int until = min((length + VECTOR - 1) / VECTOR * VECTOR, source);
 
-  product(queries, width, keys + block * width * source, width, source, until, parts,
+  product(queries, width, keys + block * width * pitch, width, pitch, until, parts,
           [&](int beam, int t, float logit) { logits[beam * source + t] = logit + hidden[t]; });
 
   for (int beam = warp; beam < BEAMS; beam += WARPS) {
@@ -101,7 +102,7 @@ extern "C" __global__ void __launch_bounds__(WARPS* WARP)
   }
   __syncthreads();
 
-  product(logits, source, values + block * source * width, until, width, width, parts,
+  product(logits, source, values + block * pitch * width, until, width, width, parts,
           [&](int beam, int d, float sum) {
             const Index row = static_cast<Index>(slot) * beams + first + beam;
             if (beam < group) narrow(sum, context[(row * heads + head) * width + d]);

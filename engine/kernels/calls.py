@@ -113,16 +113,23 @@ class Kernels:
     def attend(
         self, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor, *, weights: bool
     ) -> tuple[Tensor, Tensor | None]:
-        """See `reference.attend`; mask is float32. weights: whether their mean, float32, is wanted."""
+        """See `reference.attend`; mask is float32. weights: whether their mean, float32, is wanted.
+
+        Memory may be the first columns of blocks that have room for more: keys, values and mask alike.
+        """
         slots, beams, _ = q.shape
         heads, width, source = keys.shape[1:]
         context = torch.empty_like(q)
-        form = _form(gcd(source, width), q, keys, values, most=4)
+        pitch = keys.stride(2)
+        assert _strided(keys, heads * width * pitch, width * pitch, pitch, 1)
+        assert _strided(values, heads * width * pitch, width * pitch, width, 1)
+        assert _strided(mask, pitch, 1)
+        form = _form(gcd(source, width, pitch), q, keys, values, most=4, contiguous=False)
         kernel = Kernel("attend.cu", "attend", *form)
         each = q.new_empty((slots, heads, beams, source), dtype=torch.float32) if weights else None
         shared = BEAMS * (source + width) + WARPS * BEAMS * WARP * kernel.vector
         grid = heads, ceil_div(beams, BEAMS), slots
-        scalars = beams, heads, width, source
+        scalars = beams, heads, width, source, pitch
         arguments = q, keys, values, mask, *scalars, context, each
         self.run(Call(kernel, grid, (WARPS * WARP, 1, 1), shared * 4, arguments))
         if each is None:
@@ -171,11 +178,17 @@ def ceil_div(a: int, b: int) -> int:
     return -(-a // b)
 
 
-def _form(axis: int, *tensors: Tensor | None, most: int = WIDEST) -> tuple[str, int]:
+def _strided(tensor: Tensor, *strides: int) -> bool:
+    """Whether it lies in memory like that; how far apart the only entry of an axis is does not matter."""
+    axes = zip(tensor.shape, tensor.stride(), strides, strict=True)
+    return all(size == 1 or have == want for size, have, want in axes)
+
+
+def _form(axis: int, *tensors: Tensor | None, most: int = WIDEST, contiguous: bool = True) -> tuple[str, int]:
     """Element type and vector of a kernel that loads along an axis of this size. most: elements at once."""
     there = [t for t in tensors if t is not None]
     size = there[0].element_size()
-    assert all(t.is_contiguous() and t.dtype == there[0].dtype for t in there)
+    assert all((not contiguous or t.is_contiguous()) and t.dtype == there[0].dtype for t in there)
     vector = min(WIDEST // size, most)
     while axis % vector or any(t.data_ptr() % (vector * size) for t in there):
         vector //= 2

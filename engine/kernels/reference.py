@@ -57,6 +57,19 @@ def dynamic_conv_step(x: Tensor, taps: Tensor, ring: Tensor | None, index: Tenso
     return y.flatten(2)
 
 
+def add_norm(x: Tensor, added: Tensor, gain: Tensor, bias: Tensor, epsilon: float) -> Tensor:
+    """Layer norm, over the last axis, of x + added (a residual connection)."""
+    if has_torch_function((x, added)):
+        exported: Tensor = handle_torch_function(add_norm, (x, added), x, added, gain, bias, epsilon)
+        return exported
+    return add_norm_plainly(x, added, gain, bias, epsilon)
+
+
+def add_norm_plainly(x: Tensor, added: Tensor, gain: Tensor, bias: Tensor, epsilon: float) -> Tensor:
+    """`add_norm` of operators that a graph has, for those who export it without a kernel of its own."""
+    return F.layer_norm(x + added, gain.shape, gain, bias, epsilon)
+
+
 def attend(
     q: Tensor, keys: Tensor, values: Tensor, mask: Tensor, dropout: float = 0.0
 ) -> tuple[Tensor, Tensor]:

@@ -96,7 +96,7 @@ class AverageDecoderLayer(AverageBlock, DecoderLayer):
 
     def __init__(self, where: Where) -> None:
         super().__init__(where)
-        self.spec = StateSpec(f"sum.{where.number}", 1, where.stack.embed_dim)
+        self.spec = StateSpec(f"sum.{where.number}", 1, where.stack.embed_dim, exact=True)
         self.states = [self.spec]
 
     def mix(self, x: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from engine.config import ModelConfig
+from engine.kernels.reference import add_norm
 from engine.models.layers import Attention, Positions, activation
 from engine.models.model import Dropout, Past, Projected, Step
 from engine.specs import SOURCE, MemorySpec, StateSpec
@@ -53,9 +54,8 @@ class Residual(nn.Module):
 
     def sublayer(self, x: Tensor, norm: nn.LayerNorm, f: Callable[[Tensor], Tensor]) -> Tensor:
         """Residual connection with the norm before `f` or after the sum."""
-        x = x + self.drop(f(norm(x) if self.pre else x), self.rates.residual)
-        normed: Tensor = x if self.pre else norm(x)
-        return normed
+        y = self.drop(f(norm(x) if self.pre else x), self.rates.residual)
+        return x + y if self.pre else add_norm(x, y, norm.weight, norm.bias, norm.eps)
 
     def feed_forward(self, x: Tensor) -> Tensor:
         y: Tensor = self.fc2(self.drop(self.activation(self.fc1(x)), self.rates.relu))
