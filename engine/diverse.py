@@ -31,14 +31,14 @@ class Groups(NamedTuple):
     overlap: Any
 
 
-def top(xp: Any, scores: Any, ids: Any, size: int, ranking: Any = None) -> Candidates:
-    """The `size` best of all rows. scores, ids: [n, B, k]. Ties go to the earlier row, then rank. ranking:
-    what decides instead of the scores, likewise [n, B, k]."""
+def top(xp: Any, slots: Any, scores: Any, ids: Any, size: int, ranking: Any = None) -> Candidates:
+    """The `size` best of all rows. slots: 0..n-1 as [n, 1]. scores, ids: [n, B, k]. Ties go to the earlier
+    row, then rank. ranking: what decides instead of the scores, likewise [n, B, k]."""
     n, beams, k = scores.shape
     ranking = xp.reshape(scores if ranking is None else ranking, (n, beams * k))
     scores, ids = xp.reshape(scores, (n, beams * k)), xp.reshape(ids, (n, beams * k))
     order = xp.argsort(-ranking, axis=1, stable=True)[:, :size]
-    return Candidates(take(xp, scores, order), take(xp, ids, order), order // k)
+    return Candidates(take(slots, scores, order), take(slots, ids, order), order // k)
 
 
 def diverse(
@@ -53,6 +53,7 @@ def diverse(
     """
     n, beams, k = scores.shape
     ranks = xp.arange(2 * beams, dtype=xp.int64, device=scores.device)[None, :]
+    slots = xp.arange(n, dtype=xp.int64, device=scores.device)[:, None]
     count, quota = groups.count[:, None], (groups.width // groups.count)[:, None]
     group = ranks[:, :beams] % count
     picked: list[Candidates] = []
@@ -63,7 +64,7 @@ def diverse(
             held = held + (1 + groups.overlap[:, g, earlier])[:, None, None] * used
         penalised = total[:, :, None] + (scores - groups.strength[:, None, None] * held)
         penalised = xp.where(penalised == penalised, penalised, NEG)
-        found = top(xp, xp.where((group == g)[:, :, None], penalised, NEG), ids, 2 * beams)
+        found = top(xp, slots, xp.where((group == g)[:, :, None], penalised, NEG), ids, 2 * beams)
         taken = (ranks < quota) & (found.scores > NEG)
         found = Candidates(
             xp.where(taken, found.scores, NEG), xp.where(taken, found.tokens, -1 - g), found.parents
@@ -77,7 +78,7 @@ def diverse(
     grown[:, :largest, :largest] = groups.overlap[:, :largest, :largest] + xp.sum(alike, axis=3)
     place = (ranks % count) * (2 * beams) + ranks // count
     parts = (xp.concat(part, axis=1) for part in zip(*picked, strict=True))
-    interleaved = Candidates(*(take(xp, part, place) for part in parts))
+    interleaved = Candidates(*(take(slots, part, place) for part in parts))
     inside = ranks < groups.width[:, None]
     scores_out = xp.where(inside, interleaved.scores, NEG)
     tokens_out = xp.where(interleaved.tokens >= 0, interleaved.tokens, 0)

@@ -13,11 +13,6 @@ _GAMMA: Final = 0x9E3779B97F4A7C15 - 2**64
 _MIX: Final = (0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64)
 
 
-def minimum(xp: Any, step: Any, shortest: Any, eos: int, pad: int) -> Any:
-    """End-of-sentence while a hypothesis is too short, else pad. step, shortest: [n]; returns [n]."""
-    return xp.where(step < shortest, xp.full_like(step, eos), xp.full_like(step, pad))
-
-
 def repeats(xp: Any, history: Any, step: Any, sizes: Any, *, largest: int, pad: int) -> Any:
     """Tokens that would repeat an n-gram (REFERENCE.md 6 item 4, and 6.1: the fixed rule).
 
@@ -40,10 +35,10 @@ def repeats(xp: Any, history: Any, step: Any, sizes: Any, *, largest: int, pad: 
 
 
 def tighten(xp: Any, banned: Any, pad: int) -> Any:
-    """The same bans [n, B, M] in as few columns as the fullest row needs, one at least. Reads values."""
+    """The same bans [n, B, M], pad among them, in as few columns as the fullest row needs. Reads values."""
     unused = xp.astype(banned == pad, xp.int8)
     width = banned.shape[2] - int(xp.min(xp.sum(unused, axis=2, dtype=xp.int64)))
-    order = xp.argsort(unused, axis=2, stable=True)[:, :, : max(1, width)]
+    order = xp.argsort(unused, axis=2, stable=True)[:, :, : width + 1]
     return xp.take_along_axis(banned, order, axis=2)
 
 

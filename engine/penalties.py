@@ -32,7 +32,9 @@ def uncovered(xp: Any, attended: Any, words: Any) -> Any:
     first positions are words (end-of-sentence is none).
     """
     column = xp.arange(attended.shape[2], dtype=xp.int64, device=attended.device)
-    missing = xp.log(xp.clip(attended, UNSEEN, 1.0))
+    # not clip, which makes arrays of its bounds: a captured graph may copy nothing from the host
+    received = xp.where(attended > UNSEEN, attended, UNSEEN)
+    missing = xp.log(xp.where(received < 1.0, received, 1.0))
     return xp.sum(xp.where(column < words[:, None, None], missing, 0.0), axis=2)
 
 

@@ -11,10 +11,9 @@ from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
-from array_api_compat import to_device
 
 from engine.penalties import score
-from engine.slots import State
+from engine.slots import State, host, trace
 from engine.types import DecodeOptions
 
 # options under which a score is the sum of log-probabilities, none above 0, and its normalisation
@@ -52,42 +51,48 @@ SLACK: Final = 1e-4  # a sum of float32 log-probabilities may exceed the exact o
 def certain(state: State, slot: int, options: DecodeOptions, known: int = 0) -> list[int]:
     """Target tokens that the winning hypothesis of a slot begins with, whatever the search still does.
 
+    state: the search's, or a copy of some of its slots (`engine.slots.TOLD`).
     known: how many were certain before; they are not compared again. Later calls never retract a token.
     Reads values back from the device.
     """
-    step, count = int(state.step[slot]), int(state.kept_count[slot])
-    width = int(state.width[slot])
-    total = _host(state.total[slot, :width])
-    live = np.flatnonzero(total > -np.inf)
-    rows = _host(state.tokens[slot, :width, 1 : step + 1])[live]
-    ended: list[Any] = []
+    step, count, width = (int(x[slot]) for x in (state.step, state.kept_count, state.width))
+    total = host(state.total[slot, :width])
+    rows = np.flatnonzero(total > -np.inf)
+    ended: list[tuple[int, int]] = []
     if count:
-        ended, rows = _race(state, slot, options, rows, total[live])
-    candidates = [*rows, *ended]
+        ended, rows = _race(state, slot, options, rows, total)
+    candidates = [*((step, row) for row in rows.tolist()), *ended]
     if not candidates:
         return []
-    length = min(len(row) for row in candidates)
+    length = min(at for at, _ in candidates)
+    tokens, trail = (host(table[slot, : step + 1, :]).tolist() for table in (state.tokens, state.trail))
     known = min(known, length)
-    first, equal = candidates[0], np.ones(length - known, bool)
-    for row in candidates[1:]:
-        equal &= row[known:length] == first[known:length]
-    same = known + (length - known if equal.all() else int(equal.argmin()))
-    return [int(token) for token in first[:same]]
+    paths = [trace(trail, row, at, known)[1 : length - known + 1] for at, row in candidates]
+    same = known
+    for column, across in enumerate(zip(*paths, strict=True), known + 1):
+        if len({tokens[column][row] for row in across}) > 1:
+            break
+        same = column
+    at, row = candidates[0]
+    path = trace(trail, row, at)
+    return [tokens[column][path[column]] for column in range(1, same + 1)]
 
 
-def _race(state: State, slot: int, options: DecodeOptions, rows: Any, total: Any) -> tuple[list[Any], Any]:
-    """Finished hypotheses that may still win, and the `rows` that may."""
+def _race(
+    state: State, slot: int, options: DecodeOptions, rows: Any, total: Any
+) -> tuple[list[tuple[int, int]], Any]:
+    """Finished hypotheses that may still win, by column and row of their last token, and the `rows` that
+    may."""
     count = int(state.kept_count[slot])
-    steps = _host(state.kept_steps[slot, :count]).tolist()
-    tokens = _host(state.kept_tokens[slot, :count, :])
-    ended = [tokens[i, 1 : step + 1] for i, step in enumerate(steps)]
+    steps, trail = (host(x[slot, :count]).tolist() for x in (state.kept_steps, state.kept_trail))
+    ended = list(zip(steps, trail, strict=True))
     if not _bounded(options):
         return ended, rows
-    sums = _host(state.kept_scores[slot, :count, :])
-    final = [score(float(sums[i, step + 1]), step + 1, options) for i, step in enumerate(steps)]
+    sums = host(state.kept_scores[slot, :count]).tolist()
+    final = [score(total, step + 1, options) for total, step in zip(sums, steps, strict=True)]
     leader = int(np.argmax(final))
     step, longest = int(state.step[slot]), int(state.longest[slot])
-    best = np.array([_ceiling(float(t), step + 1, longest + 1, options) for t in total])
+    best = np.array([_ceiling(float(total[row]), step + 1, longest + 1, options) for row in rows])
     return [ended[leader]], rows[best >= final[leader]]
 
 
@@ -106,7 +111,3 @@ def _bounded(options: DecodeOptions) -> bool:
     """Whether the ceiling holds; any option that this module does not know keeps every hypothesis in."""
     known = {name: getattr(PLAIN, name) for name in BOUNDED}
     return options.unk_penalty >= 0 and replace(options, **known) == PLAIN
-
-
-def _host(array: Any) -> Any:
-    return np.asarray(to_device(array, "cpu"))

@@ -7,21 +7,42 @@ never reads a value back, so that a graph may capture it.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
-from array_api_compat import array_namespace, is_numpy_namespace, to_device
+from array_api_compat import array_namespace, is_numpy_namespace
 
 from engine import filters, penalties
 from engine.diverse import Candidates, Groups, diverse, top
 from engine.executor import Executor, StepInput, TopK
-from engine.slots import blank, take
+from engine.slots import State, blank, host, take, trace
 from engine.types import CANDIDATES, DecodeOptions, Hypothesis
 
 NEG = -math.inf
 HUGE = 1e30  # options beyond are clipped: float32 arithmetic on them must stay finite
+
+
+class Kind(NamedTuple):
+    """What a step computes beyond the sizes of its arrays: what its slots ask for, known to the host. Steps
+    of one kind and as many slots are the same operators on the same shapes, but where values may be read.
+
+    ngram: the largest size that may not repeat, 0 for none. columns: of the history that it is looked for in.
+    ranked, sampled: whether any slot searches, and samples. groups: the most diverse ones of a slot.
+    coverage, stepwise: whether such penalties count. simple: whether rows go on with the first candidates
+    as long as none ends, and values may be read.
+    """
+
+    columns: int
+    ngram: int
+    ranked: bool
+    sampled: bool
+    groups: int
+    coverage: bool
+    stepwise: bool
+    simple: bool
 
 
 class BeamSearch:
@@ -30,20 +51,37 @@ class BeamSearch:
     Only the executor's numbers are read here (slots, beams, limits, pad, eos, namespace, device).
     """
 
-    def __init__(self, executor: Executor, *, tight: bool | None = None) -> None:
-        """tight: whether a step may read values back; by default only on the CPU."""
-        self.xp = array_namespace(executor.namespace.zeros(1))
+    def __init__(
+        self,
+        executor: Executor,
+        *,
+        tight: bool | None = None,
+        upload: Callable[[Sequence[int]], Any] | None = None,
+    ) -> None:
+        """tight: whether a step may read values back; by default only on the CPU. upload: makes an int64
+        array on the device, where there is a way that waits for nothing."""
+        found = array_namespace(executor.namespace.zeros(1))
+        # numpy itself follows the array API; a wrapper around each call would cost as much as the call
+        self.xp: Any = np if is_numpy_namespace(found) else found
         self.device, self.limits = executor.device, executor.limits
         self.pad, self.eos, self.first = executor.pad, executor.eos, executor.start
         self.beams = executor.beams
         self.columns = executor.limits.target + 2
         self.state = blank(self.xp, executor, self.columns)
+        int64 = self.xp.int64
+        self._upload = upload or (lambda values: self.xp.asarray(values, dtype=int64, device=self.device))
         # where values are at hand, shapes may follow them
-        self._tight = is_numpy_namespace(self.xp) or str(self.device) == "cpu" if tight is None else tight
+        self._tight = self.xp is np or str(self.device) == "cpu" if tight is None else tight
+        # what every step would otherwise make anew
         self._ranks = self._range(2 * self.beams)[None, :]
+        self._slots = self._range(executor.slots)
+        self._nothing = self.xp.zeros((executor.slots, self.beams), dtype=self.xp.int64, device=self.device)
+        self._padding = self._nothing + self.pad
+        self._ends, self._pads = self._nothing[:, 0] + self.eos, self._nothing[:, 0] + self.pad
         # the host's own copy of what decides shapes and kernels
         self._options = [DecodeOptions()] * executor.slots
         self._steps = [0] * executor.slots
+        self._kinds: dict[int, Kind] = {}
 
     def start(self, slot: int, options: DecodeOptions, source_length: int) -> None:
         """Begin a hypothesis in a slot. The options have passed `check`; source_length counts its end."""
@@ -58,8 +96,9 @@ class BeamSearch:
         state.plan[slot, :] = -1
         prefix = options.prefix[:longest]
         if prefix:
-            state.plan[slot, : len(prefix)] = self.xp.asarray(prefix, dtype=self.xp.int64, device=self.device)
+            state.plan[slot, : len(prefix)] = self._upload(prefix)
         state.plan[slot, longest] = self.eos
+        state.history[slot, :, 0] = self.first
         state.kept_count[slot], state.step[slot], state.done[slot] = 0, 0, False
         state.width[slot], state.shortest[slot], state.longest[slot] = width, shortest, longest
         state.ngram[slot], state.groups[slot] = options.no_repeat_ngram_size, groups
@@ -81,24 +120,54 @@ class BeamSearch:
         state.top_k[slot] = options.top_k or CANDIDATES
         state.top_p[slot] = options.top_p if options.top_p < 1 else math.inf  # no cut by a rounding error
         self._options[slot], self._steps[slot] = options, 0
+        self._kinds.clear()
 
     def move(self, source: int, target: int) -> None:
         """Copy one slot over another."""
         self.state.move(source, target)
-        self._options[target], self._steps[target] = self._options[source], self._steps[source]
+        self.moved(source, target)
 
-    def inputs(self, n: int) -> StepInput:
-        """What the next step needs for slots 0..n-1. Views of the state: use them before `advance`."""
-        xp, state, options = self.xp, self.state, self._options[:n]
-        step = state.step[:n]
-        forced = take(xp, state.plan[:n, :], step[:, None])
-        everywhere = xp.zeros((n, self.beams), dtype=xp.int64, device=self.device)
-        banned = everywhere[:, :, None] + self._minimum(n)[:, None, None]
-        largest = max(o.no_repeat_ngram_size for o in options)
-        if largest:
-            history = state.tokens[:n, :, : self._columns(n)]
-            size = state.ngram[:n]
-            found = filters.repeats(xp, history, step, size, largest=largest, pad=self.pad)
+    def moved(self, source: int, target: int) -> None:
+        """The host's part of `move`."""
+        self._options[target], self._steps[target] = self._options[source], self._steps[source]
+        self._kinds.clear()
+
+    def kind(self, n: int) -> Kind:
+        """Of the next step of slots 0..n-1."""
+        if n not in self._kinds:
+            options = self._options[:n]
+            self._kinds[n] = Kind(
+                columns=self.columns,
+                ngram=max(o.no_repeat_ngram_size for o in options),
+                ranked=not all(o.sampling for o in options),
+                sampled=any(o.sampling for o in options),
+                groups=max(o.diverse_groups for o in options),
+                coverage=any(o.coverage_penalty for o in options),
+                stepwise=any(o.stepwise_penalty for o in options),
+                simple=self._tight and all(self._plain(o) for o in options),
+            )
+        kind = self._kinds[n]
+        if self._tight and kind.ngram:
+            return kind._replace(columns=min(self.columns, self.longest(n) + 2))
+        return kind
+
+    def longest(self, n: int) -> int:
+        """Steps that the furthest of slots 0..n-1 has taken."""
+        return max(self._steps[:n])
+
+    def inputs(self, n: int, kind: Kind | None = None) -> StepInput:
+        """What the next step needs for slots 0..n-1. Views of the state: use them before `advance`. kind: of
+        the step, by default what the slots ask for."""
+        xp, state, kind = self.xp, self.state, kind or self.kind(n)
+        step, nothing = state.step[:n], self._nothing[:n, :]
+        forced = state.plan[self._slots[:n], step]
+        # end-of-sentence while a hypothesis is too short
+        banned = xp.where(step < state.shortest[:n], self._ends[:n], self._pads[:n])
+        # pad is never an answer, whatever else is banned
+        banned = xp.stack([self._padding[:n, :], nothing + banned[:, None]], axis=2)
+        if kind.ngram:
+            history, size = state.history[:n, :, : kind.columns], state.ngram[:n]
+            found = filters.repeats(xp, history, step, size, largest=kind.ngram, pad=self.pad)
             banned = xp.concat([banned, found], axis=2)
             banned = filters.tighten(xp, banned, self.pad) if self._tight else banned
         k = 2 * self.beams
@@ -106,12 +175,12 @@ class BeamSearch:
             tokens=state.current[:n, :],
             positions=step[:, None],
             parents=state.parents[:n, :],
-            forced=everywhere + forced,
+            forced=nothing + forced[:, None],
             banned=banned,
             temperature=state.temperature[:n],
             unk_penalty=state.unk_penalty[:n],
             eos_penalty=state.word_reward[:n],  # words compete by it; what it adds up to counts in the end
-            k=max(k, CANDIDATES) if any(o.sampling for o in options) else k,
+            k=max(k, CANDIDATES) if kind.sampled else k,
         )
 
     def advance(self, topk: TopK, n: int) -> Any:
@@ -119,76 +188,63 @@ class BeamSearch:
 
         A done slot may be advanced again: its finished hypotheses stay as they are.
         """
-        xp, state = self.xp, self.state
-        attended = self._attended(topk, n) if any(o.coverage_penalty for o in self._options[:n]) else None
-        missing = None if attended is None else penalties.uncovered(xp, attended, state.words[:n])
-        found = self._candidates(topk, n, missing)
-        live = ~state.done[:n]
-        ends = (found.tokens == self.eos) & (found.scores > NEG)
-        # an end of sentence counts only among the first `width` candidates (REFERENCE.md 6 item 6); diverse
-        # groups and Marian have no candidates to spare, so each finished hypothesis takes the last place away
-        diverse, narrowing = state.groups[:n] > 1, state.narrowing[:n]
-        room = state.width[:n] - xp.where(diverse | narrowing, state.kept_count[:n], 0)
-        counts = ends & (self._ranks < room[:, None]) & live[:, None]
-        if not self._tight or bool(xp.any(counts)):
-            self._keep(found, counts, missing, n)
-        ends = ends | (narrowing[:, None] & (self._ranks >= room[:, None]))
-        self._continue(found, self._order(ends, room, diverse, n), ends & ~diverse[:, None], n)
-        if attended is not None:
-            followed = take(xp, attended, state.parents[:n, :])
-            state.attended[:n, :, : attended.shape[2]] = followed
-        last = state.step[:n] >= state.longest[:n]
-        state.done[:n] = state.done[:n] | last | (state.kept_count[:n] >= state.width[:n])
-        state.step[:n] = state.step[:n] + xp.astype(live & ~state.done[:n], xp.int64)
+        done = self.absorb(topk, n, self.kind(n))
+        self.stepped(n)
+        return done
+
+    def stepped(self, n: int) -> None:
+        """Slots 0..n-1 have taken a step: the host's part of `advance`."""
         for slot in range(n):
             self._steps[slot] += 1
+
+    def rest(self, count: Any, n: int) -> None:
+        """Make idle those of slots 0..n-1 that come after the first `count`, int64 [1] on the device: done,
+        at their first step, wherever whoever left them was."""
+        state, busy = self.state, self._range(n) < count
+        state.done[:n] = state.done[:n] | ~busy
+        state.step[:n] = state.step[:n] * self.xp.astype(busy, self.xp.int64)
+
+    def absorb(self, topk: TopK, n: int, kind: Kind) -> Any:
+        """The device's part of `advance`: no value is read where `tight` is off."""
+        xp, state = self.xp, self.state
+        attended = self._attended(topk, n) if kind.coverage else None
+        missing = None if attended is None else penalties.uncovered(xp, attended, state.words[:n])
+        found = self._candidates(topk, n, kind, missing)
+        ends = (found.tokens == self.eos) & (found.scores > NEG)
+        if kind.simple and not bool(xp.any(ends)):
+            chosen = Candidates(*(part[:, : self.beams] for part in found))
+        else:
+            chosen = self._settled(found, ends, missing, n)
+        self._continue(chosen, n, kind)
+        if attended is not None:
+            followed = take(self._slots[:n, None], attended, state.parents[:n, :])
+            state.attended[:n, :, : attended.shape[2]] = followed
+        step, done = state.step[:n], state.done[:n]
+        done = done | (step >= state.longest[:n]) | (state.kept_count[:n] >= state.width[:n])
+        state.done[:n] = done
+        state.step[:n] = step + xp.astype(~done, xp.int64)
         return state.done[:n]
 
     def best(self, slot: int, attention: Sequence[Any] | None = None) -> list[Hypothesis]:
-        """The n_best finished hypotheses of a slot, best first; maybe none.
+        """The n_best finished hypotheses of a slot, best first; maybe none. attention: as of `finished`."""
+        return finished(self.state, slot, self._options[slot], attention)
 
-        attention: a host array [B, S] of each step so far; each hypothesis gets its rows by its trail.
-        """
-        options, state = self._options[slot], self.state
-        count, longest = int(state.kept_count[slot]), int(state.longest[slot])
-        steps, uncovered = (self._host(x[slot, :count]) for x in (state.kept_steps, state.kept_coverage))
-        columns = int(steps.max(initial=0)) + 2
-        tokens, scores, trail = (
-            self._host(pool[slot, :count, :columns])
-            for pool in (state.kept_tokens, state.kept_scores, state.kept_trail)
-        )
-        found = []
-        for row, step in enumerate(steps.tolist()):
-            cumulative = scores[row, : step + 2].astype(np.float64)
-            cumulative[-1] += float(state.word_reward[slot])  # the price of ending was for the race only
-            rows = None
-            if attention is not None:
-                picks = trail[row, 1 : step + 2].tolist()
-                rows = np.stack([attention[at][pick] for at, pick in enumerate(picks)])
-            found.append(
-                Hypothesis(
-                    tokens=tokens[row, 1 : step + 1].tolist(),
-                    score=penalties.score(cumulative[-1], step + 1, options, float(uncovered[row])),
-                    token_scores=np.diff(cumulative).tolist(),
-                    finish="length" if step == longest else "stop",
-                    attention=rows,
-                )
-            )
-        return sorted(found, key=lambda h: -h.score)[: options.n_best]
-
-    def _candidates(self, topk: TopK, n: int, missing: Any) -> Candidates:
+    def _candidates(self, topk: TopK, n: int, kind: Kind, missing: Any) -> Candidates:
         """Beam search, diverse groups or samples, as each slot asks; only what some slot asks is computed."""
-        options = self._options[:n]
         found: Candidates | None = None
-        if not all(o.sampling for o in options):
-            found = self._ranked(topk, n, missing)
-        if any(o.diverse_groups > 1 for o in options):
-            diverse = self._diverse(topk, n, max(o.diverse_groups for o in options))
-            found = self._merge(self.state.groups[:n] > 1, diverse, found)
-        if any(o.sampling for o in options):
+        if kind.ranked:
+            found = self._ranked(topk, n, missing if kind.stepwise else None)
+        if kind.groups > 1:
+            found = self._merge(self.state.groups[:n] > 1, self._diverse(topk, n, kind.groups), found)
+        if kind.sampled:
             found = self._merge(self.state.sampling[:n], self._drawn(topk, n), found)
         assert found is not None
         return found
+
+    def _plain(self, options: DecodeOptions) -> bool:
+        """Whether candidates count by their rank alone, all B of them."""
+        wide, fair = options.beam_size == self.beams, options.beam_rule != penalties.MARIAN
+        return wide and fair and options.diverse_groups == 1
 
     def _merge(self, chosen: Any, new: Candidates, old: Candidates | None) -> Candidates:
         if old is None:
@@ -200,15 +256,15 @@ class BeamSearch:
 
         All candidates of a step have one length: of a stepwise penalty only the coverage tells them apart.
         """
-        xp, state = self.xp, self.state
+        xp, state, slots = self.xp, self.state, self._slots[:n, None]
         scores, ids = self._rows(topk, n)
         totals = self._finite(state.total[:n, :, None] + scores)
-        if missing is None or not any(o.stepwise_penalty for o in self._options[:n]):
-            return top(xp, totals, ids, 2 * self.beams)
+        if missing is None:
+            return top(xp, slots, totals, ids, 2 * self.beams)
         weight = xp.where(state.stepwise[:n], state.coverage[:n], 0.0)
         scale = penalties.normaliser(xp, state.step[:n] + 1, state.exponent[:n], state.wu[:n])
         handicap = missing * (weight * scale)[:, None]
-        return top(xp, totals, ids, 2 * self.beams, self._finite(totals + handicap[:, :, None]))
+        return top(xp, slots, totals, ids, 2 * self.beams, self._finite(totals + handicap[:, :, None]))
 
     def _diverse(self, topk: TopK, n: int, largest: int) -> Candidates:
         """Group after group, each penalising the tokens of the earlier ones."""
@@ -246,25 +302,44 @@ class BeamSearch:
         width = min(known.shape[2], topk.attention.shape[2])  # what is beyond the longest source is padding
         return known[:n, :, :width] + topk.attention[:, :, :width]
 
+    def _settled(self, found: Candidates, ends: Any, missing: Any, n: int) -> Candidates:
+        """Keep what has ended; returns what each row goes on with [n, B].
+
+        An end of sentence counts only among the first `width` candidates (REFERENCE.md 6 item 6); diverse
+        groups and Marian have no candidates to spare, so each finished hypothesis takes the last place away.
+        """
+        xp, state, slots = self.xp, self.state, self._slots[:n, None]
+        diverse, narrowing = state.groups[:n] > 1, state.narrowing[:n]
+        room = state.width[:n] - xp.where(diverse | narrowing, state.kept_count[:n], 0)
+        counts = (ends & (self._ranks < room[:, None]) & ~state.done[:n, None])[:, : self.beams]
+        if not self._tight or bool(xp.any(counts)):
+            self._keep(found, counts, missing, n)
+        ends = ends | (narrowing[:, None] & (self._ranks >= room[:, None]))
+        order = self._order(ends, room, diverse, n)
+        scores, tokens, parents = (take(slots, part, order) for part in found)
+        ended = take(slots, ends & ~diverse[:, None], order)
+        goes = (self._ranks[:, : self.beams] < state.width[:n, None]) & ~ended
+        return Candidates(xp.where(goes, scores, NEG), tokens, parents)
+
     def _keep(self, found: Candidates, counts: Any, missing: Any, n: int) -> None:
         """Copy ended hypotheses into the pool in candidate order, while it holds fewer than `width`."""
-        xp, state, beams, columns = self.xp, self.state, self.beams, self._columns(n)
-        counts = counts[:, :beams]
+        xp, state, slots = self.xp, self.state, self._slots[:n, None]
         place = state.kept_count[:n, None] + xp.cumulative_sum(xp.astype(counts, xp.int64), axis=1) - 1
         counts = counts & (place < state.width[:n, None])
-        free = self._range(beams)[None, :, None]
+        free = self._ranks[:, : self.beams, None]
         match = counts[:, None, :] & (place[:, None, :] == free)  # [n, place in the pool, rank]
         hit = xp.any(match, axis=2)
         pick = xp.argmax(xp.astype(match, xp.int8), axis=2)
-        scores, tokens, parents = (take(xp, part[:, :beams], pick) for part in found)
-        pools = (state.kept_tokens, state.kept_scores, state.kept_trail)
-        grown = self._grown(Candidates(scores, tokens, parents), n)
-        for pool, new in zip(pools, grown, strict=True):
-            pool[:n, :, :columns] = xp.where(hit[:, :, None], new, pool[:n, :, :columns])
+        parents = take(slots, found.parents, pick)
+        new = [
+            (state.kept_scores, take(slots, found.scores, pick)),
+            (state.kept_trail, parents),
+            (state.kept_steps, state.step[:n, None]),
+        ]
         if missing is not None:
-            left = take(xp, missing, parents)
-            state.kept_coverage[:n, :] = xp.where(hit, left, state.kept_coverage[:n, :])
-        state.kept_steps[:n, :] = xp.where(hit, state.step[:n, None], state.kept_steps[:n, :])
+            new.append((state.kept_coverage, take(slots, missing, parents)))
+        for pool, values in new:
+            pool[:n, :] = xp.where(hit, values, pool[:n, :])
         state.kept_count[:n] = state.kept_count[:n] + xp.sum(xp.astype(counts, xp.int64), axis=1)
 
     def _order(self, ends: Any, room: Any, diverse: Any, n: int) -> Any:
@@ -281,44 +356,56 @@ class BeamSearch:
         order = xp.argsort(passed, axis=1, stable=True)[:, : self.beams]
         return xp.where(state.sampling[:n, None], self._ranks[:, : self.beams], order)
 
-    def _continue(self, found: Candidates, order: Any, ends: Any, n: int) -> None:
-        """Rows go on with the candidates of `order` [n, B]; where `ends` [n, 2B], they may not."""
-        xp, state, columns = self.xp, self.state, self._columns(n)
-        scores, tokens, parents = (take(xp, part, order) for part in found)
-        ended = take(xp, ends, order)
-        scores = xp.where((self._ranks[:, : self.beams] < state.width[:n, None]) & ~ended, scores, NEG)
-        grown = self._grown(Candidates(scores, tokens, parents), n)
-        for history, new in zip((state.tokens, state.scores, state.trail), grown, strict=True):
-            history[:n, :, :columns] = new
-        state.total[:n, :], state.current[:n, :], state.parents[:n, :] = scores, tokens, parents
-
-    def _grown(self, chosen: Candidates, n: int) -> tuple[Any, Any, Any]:
-        """Histories (tokens, scores, trail) of `chosen` [n, B]: the parent's, and one column more."""
-        xp, state, columns = self.xp, self.state, self._columns(n)
-        at = self._range(columns)[None, None, :] == state.step[:n, None, None] + 1
-
-        def grow(history: Any, new: Any) -> Any:
-            old = take(xp, history[:n, :, :columns], chosen.parents)
-            return xp.where(at, new[:, :, None], old)
-
-        return (
-            grow(state.tokens, chosen.tokens),
-            grow(state.scores, chosen.scores),
-            grow(state.trail, chosen.parents),
-        )
-
-    def _minimum(self, n: int) -> Any:
-        return filters.minimum(self.xp, self.state.step[:n], self.state.shortest[:n], self.eos, self.pad)
+    def _continue(self, chosen: Candidates, n: int, kind: Kind) -> None:
+        """Rows go on with `chosen` [n, B]: the next column of each slot, and what the next step is fed."""
+        state, slots = self.state, self._slots[:n]
+        column = state.step[:n] + 1
+        state.tokens[slots, column] = chosen.tokens
+        state.scores[slots, column] = chosen.scores
+        state.trail[slots, column] = chosen.parents
+        if kind.ngram:
+            state.history[:n, ...] = take(slots[:, None], state.history[:n, ...], chosen.parents)
+            state.history[slots, :, column] = chosen.tokens
+        state.total[:n, :], state.current[:n, :], state.parents[:n, :] = chosen
 
     def _finite(self, scores: Any) -> Any:
         return self.xp.where(scores == scores, scores, NEG)  # not a number: never
 
-    def _columns(self, n: int) -> int:
-        """History columns in use once this step is taken."""
-        return min(self.columns, max(self._steps[:n]) + 2) if self._tight else self.columns
-
     def _range(self, stop: int) -> Any:
         return self.xp.arange(stop, dtype=self.xp.int64, device=self.device)
 
-    def _host(self, array: Any) -> Any:
-        return np.asarray(to_device(array, "cpu"))
+
+def finished(
+    state: State, slot: int, options: DecodeOptions, attention: Sequence[Any] | None = None
+) -> list[Hypothesis]:
+    """The n_best finished hypotheses of a slot, best first; maybe none.
+
+    state: the search's, or a copy of some of its slots. attention: a host array [B, S] of each step so far;
+    each hypothesis gets its rows by its trail.
+    """
+    count, longest = int(state.kept_count[slot]), int(state.longest[slot])
+    kept = (state.kept_steps, state.kept_scores, state.kept_trail, state.kept_coverage)
+    price = float(state.word_reward[slot])  # of ending: it was for the race only
+    ends = []
+    for step, total, row, uncovered in zip(*(host(x[slot, :count]).tolist() for x in kept), strict=True):
+        score = penalties.score(total + price, step + 1, options, uncovered)
+        ends.append((score, step, total + price, row))
+    ends = sorted(ends, key=lambda end: -end[0])[: options.n_best]
+    columns = max((step for _, step, *_ in ends), default=0) + 1
+    tables = (state.tokens, state.scores, state.trail)
+    tokens, scores, trail = (host(table[slot, :columns, :]).tolist() for table in tables)
+    found = []
+    for score, step, total, row in ends:
+        rows = trace(trail, row, step)
+        sums = [0.0, *(scores[at][row] for at, row in enumerate(rows[1:], 1)), total]
+        weights = None if attention is None else np.stack([attention[at][row] for at, row in enumerate(rows)])
+        found.append(
+            Hypothesis(
+                tokens=[tokens[at][row] for at, row in enumerate(rows[1:], 1)],
+                score=score,
+                token_scores=[after - before for before, after in itertools.pairwise(sums)],
+                finish="length" if step == longest else "stop",
+                attention=weights,
+            )
+        )
+    return found

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Final
+
+import numpy as np
+from array_api_compat import to_device
+from numpy.typing import NDArray
 
 from engine.executor import Executor
 
 
 @dataclass(slots=True)
 class State:
-    """What the search knows of each slot. C columns: the initial end-of-sentence, the target, its end.
+    """What the search knows of each slot. C columns: the initial token, the target, its end.
 
-    Histories are [slots, B, C]; `trail` is the slot-local beam row whose step produced the token. The pool
-    of finished hypotheses (`kept...`) has the same form; `kept_steps` is the step of the final token.
+    tokens, scores and trail are [slots, C, B] and never reordered: a step writes its column. Row b of column
+    c says which token row b took then, its cumulative score, and which row of column c - 1 it continues:
+    `trace` follows a hypothesis back. The pool of finished ones [slots, B] holds where each begins:
+    row `kept_trail` of column `kept_steps`, the step of the final token.
     """
 
     tokens: Any
-    scores: Any  # cumulative
+    scores: Any
     trail: Any
-    kept_tokens: Any
-    kept_scores: Any
+    history: Any  # [slots, B, C]: the tokens of each row in order, kept up only where n-grams are banned
+    kept_scores: Any  # cumulative, the end included
     kept_trail: Any
-    kept_steps: Any  # [slots, B]
+    kept_steps: Any
     kept_count: Any  # [slots], like all that follow but where noted
     done: Any
     step: Any
@@ -54,11 +61,30 @@ class State:
     discount: Any
     overlap: Any  # [slots, B, B]: how alike two diverse groups have been
 
-    def move(self, source: int, target: int) -> None:
-        """Copy one slot over another."""
-        for field in fields(self):
-            array = getattr(self, field.name)
+    def move(self, source: Any, target: Any) -> None:
+        """Copy one slot over another, or several, each named by an int64 array."""
+        for name in FIELDS:
+            array = getattr(self, name)
             array[target, ...] = array[source, ...]
+
+
+FIELDS: Final = tuple(field.name for field in fields(State))
+# of a State: what an answer is made of, and what is certain of one
+TOLD: Final = (
+    "tokens",
+    "scores",
+    "trail",
+    "kept_scores",
+    "kept_trail",
+    "kept_steps",
+    "kept_count",
+    "kept_coverage",
+    "step",
+    "total",
+    "width",
+    "longest",
+    "word_reward",
+)
 
 
 def blank(xp: Any, executor: Executor, columns: int) -> State:
@@ -66,6 +92,8 @@ def blank(xp: Any, executor: Executor, columns: int) -> State:
     slots, beams, device = executor.slots, executor.beams, executor.device
 
     def whole(*shape: int, fill: int = 0) -> Any:
+        if not fill:  # of zeros the CPU has no page before somebody writes there
+            return xp.zeros((slots, *shape), dtype=xp.int64, device=device)
         return xp.full((slots, *shape), fill, dtype=xp.int64, device=device)
 
     def real(*shape: int) -> Any:
@@ -79,12 +107,12 @@ def blank(xp: Any, executor: Executor, columns: int) -> State:
         return xp.zeros(slots, dtype=xp.bool, device=device)
 
     return State(
-        tokens=whole(beams, columns, fill=executor.eos),
-        scores=exact(beams, columns),
-        trail=whole(beams, columns),
-        kept_tokens=whole(beams, columns, fill=executor.eos),
-        kept_scores=exact(beams, columns),
-        kept_trail=whole(beams, columns),
+        tokens=whole(columns, beams),
+        scores=exact(columns, beams),
+        trail=whole(columns, beams),
+        history=whole(beams, columns),
+        kept_scores=exact(beams),
+        kept_trail=whole(beams),
         kept_steps=whole(beams),
         kept_count=whole(),
         done=flag(),
@@ -97,7 +125,7 @@ def blank(xp: Any, executor: Executor, columns: int) -> State:
         shortest=whole(),
         longest=whole(),
         ngram=whole(),
-        temperature=real(),
+        temperature=real() + 1.0,  # an idle slot is stepped with the others, and must not make NaN
         unk_penalty=real(),
         word_reward=real(),
         exponent=real(),
@@ -119,8 +147,22 @@ def blank(xp: Any, executor: Executor, columns: int) -> State:
     )
 
 
-def take(xp: Any, table: Any, index: Any) -> Any:
-    """What index [n, k] names in each slot of a table [n, C, ...]: [n, k, ...]. Several times faster on numpy
-    than take_along_axis, which a step calls a dozen times."""
-    slot = xp.arange(index.shape[0], dtype=xp.int64, device=index.device)
-    return table[slot[:, None], index]
+def take(slots: Any, table: Any, index: Any) -> Any:
+    """What index [n, k] names in each slot of a table [n, C, ...]: [n, k, ...]. slots: 0..n-1 as [n, 1].
+
+    Several times faster on numpy than take_along_axis, which a step calls a dozen times."""
+    return table[slots, index]
+
+
+def host(array: Any) -> NDArray[Any]:
+    """An array of any device as one of numpy."""
+    return np.asarray(to_device(array, "cpu"))
+
+
+def trace(trail: Sequence[Sequence[int]], row: int, column: int, stop: int = 0) -> list[int]:
+    """The rows that the hypothesis in a row of a column has been in, on the host: of each column from `stop`
+    to `column`. trail: [C, B] of one slot."""
+    rows = [row]
+    for at in range(column, stop, -1):
+        rows.append(trail[at][rows[-1]])
+    return rows[::-1]

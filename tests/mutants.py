@@ -32,8 +32,8 @@ MUTANTS = [
     Mutant(
         "end of sentence counts beyond the first B candidates",
         "engine/search.py",
-        "counts = ends & (self._ranks < room[:, None]) & live[:, None]",
-        "counts = ends & live[:, None]",
+        "counts = (ends & (self._ranks < room[:, None]) & ~state.done[:n, None])",
+        "counts = (ends & ~state.done[:n, None])",
         "tests/test_search.py",
     ),
     Mutant(
@@ -82,21 +82,21 @@ MUTANTS = [
     Mutant(
         "the window is read newest first",
         "engine/executors/history.py",
-        "return self.xp.flip(rows, axis=-1)",
-        "return rows",
+        "(age[:, None] + age) % w * beams",
+        "(age[:, None] - age) % w * beams",
         "tests/test_executors.py -k full_forward",
     ),
     Mutant(
         "the score is divided by the length without end-of-sentence",
         "engine/search.py",
-        "score=penalties.score(cumulative[-1], step + 1, options",
-        "score=penalties.score(cumulative[-1], max(1, step), options",
+        "penalties.score(total + price, step + 1, options",
+        "penalties.score(total + price, max(1, step), options",
         "tests/test_search.py",
     ),
     Mutant(
         "attention that was received is not followed when beams change places",
         "engine/search.py",
-        "followed = take(xp, attended, state.parents[:n, :])",
+        "followed = take(self._slots[:n, None], attended, state.parents[:n, :])",
         "followed = attended",
         "tests/test_search.py -k oracle",
     ),
@@ -171,6 +171,27 @@ MUTANTS = [
         "tests/test_engine.py tests/test_engine_faults.py tests/test_aio.py",
     ),
     Mutant(
+        "idle slots of a captured step go on where their last tenants were",
+        "engine/executors/cuda_graph.py",
+        "        search.rest(self._count, n)\n",
+        "",
+        "tests/test_cuda_graph.py",
+    ),
+    Mutant(
+        "blocks that have moved are looked for where they were",
+        "engine/executors/cuda_graph.py",
+        "        if self._generation != self.executor.generation:",
+        "        if False:",
+        "tests/test_cuda_graph.py",
+    ),
+    Mutant(
+        "late flags are taken for those of whoever is there now",
+        "engine/lane.py",
+        "            if flight.slot < 0:\n                continue\n",
+        "",
+        "tests/test_lane.py tests/test_cuda_graph.py",
+    ),
+    Mutant(
         "deadlines are ignored during decoding",
         "engine/engine.py",
         "elif request.deadline <= now:",
@@ -187,17 +208,38 @@ MUTANTS = [
     Mutant(
         "a group is admitted in part",
         "engine/engine.py",
-        "            if missing > 0:\n                wait",
+        "            if missing > 0 and not again:\n                wait",
         "            while missing > 0 and len(group) > 1:\n"
         "                missing -= len(group[-1].source)\n"
         "                group, lanes = group[:-1], lanes[:-1]\n"
-        "            if missing > 0:\n                wait",
+        "            if missing > 0 and not again:\n                wait",
         "tests/test_engine.py tests/test_engine_faults.py",
+    ),
+    Mutant(
+        "the time of a request's own decoding does not count",
+        "engine/pace.py",
+        "own = max(self._steps(r, lane, 2.0) for r in mine)",
+        "own = 0.0",
+        "tests/test_pace.py",
+    ),
+    Mutant(
+        "newcomers make groups late that let them pass",
+        "engine/pace.py",
+        "            self._keep(lane, mine, turn, reserve, now)\n",
+        "",
+        "tests/test_pace.py",
+    ),
+    Mutant(
+        "a lost device is an error like others",
+        "engine/engine.py",
+        "        if lost(error):\n",
+        "        if False:\n",
+        "tests/test_engine_faults.py",
     ),
     Mutant(
         "groups wait for those before them to finish",
         "engine/queue.py",
-        "rounds.move_to_end(ticket)",
+        "groups.move_to_end(ticket)",
         "pass",
         "tests/test_queue.py tests/test_engine.py",
     ),
@@ -224,9 +266,9 @@ MUTANTS = [
     ),
     Mutant(
         "the minimum length is one short",
-        "engine/filters.py",
-        "xp.where(step < shortest,",
-        "xp.where(step + 1 < shortest,",
+        "engine/search.py",
+        "xp.where(step < state.shortest[:n],",
+        "xp.where(step + 1 < state.shortest[:n],",
         "tests/test_search.py",
     ),
     Mutant(

@@ -110,16 +110,14 @@ def test_a_live_hypothesis_is_dropped_only_when_no_ending_of_it_could_win(penalt
                 break
             state = search.state
             rows = {
-                tuple(state.tokens[0, b, 1 : step + 1].tolist()): float(state.total[0, b])
+                _followed(state, b, step): float(state.total[0, b])
                 for b in range(4)
                 if state.total[0, b] > -math.inf
             }
             ended = {
-                tuple(state.kept_tokens[0, i, 1 : int(state.kept_steps[0, i]) + 1].tolist()): float(
-                    state.kept_scores[0, i, int(state.kept_steps[0, i]) + 1]
-                )
-                / (int(state.kept_steps[0, i]) + 1) ** penalty
-                for i in range(int(state.kept_count[0]))
+                _followed(state, int(state.kept_trail[0, i]), at): float(state.kept_scores[0, i])
+                / (at + 1) ** penalty
+                for i, at in enumerate(state.kept_steps[0, : int(state.kept_count[0])].tolist())
             }
             best = max(ended.values(), default=-math.inf)
             able = [
@@ -201,3 +199,12 @@ def test_reports_change_no_answer():
         if isinstance(one, Result):
             assert [h.tokens for h in one.hypotheses] == [h.tokens for h in other.hypotheses]
             assert [h.score for h in one.hypotheses] == [h.score for h in other.hypotheses]
+
+
+def _followed(state, row, column):
+    """The tokens of the hypothesis in a row of slot 0 at a column."""
+    tokens = []
+    while column:
+        tokens.append(int(state.tokens[0, column, row]))
+        row, column = int(state.trail[0, column, row]), column - 1
+    return tuple(reversed(tokens))

@@ -1,4 +1,4 @@
-"""ONNX Runtime on the CPU: the default executor. Needs no torch.
+"""ONNX Runtime: the default executor. On the CPU it needs no torch; `bound.py` is what it needs elsewhere.
 
 The graphs hold no weights. Their metadata names, for each initialiser, the tensor of `model.safetensors` it
 is made of and in which form; int8 weights are quantised here, when the session is made.
@@ -9,11 +9,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-import array_api_compat.numpy as xp
 import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
@@ -21,27 +19,41 @@ from numpy.typing import NDArray
 from engine.config import ModelConfig
 from engine.errors import BundleError
 from engine.executor import StepInput, TopK
+from engine.executors.held import HeldSession
 from engine.executors.memory import EncoderBatch
 from engine.executors.slots import Arrays, SlotExecutor
 from engine.initializers import METADATA, initializer
+from engine.shortlist import Shortlist
 from engine.specs import SOURCE, MemorySpec, StateSpec
 
 Array = NDArray[np.float32]
 # fusions whose kernels are slower than what they replace (docs/benchmarks.md, "What paid")
 SLOWER: Final = ("SkipLayerNormFusion",)
+BFLOAT16: Final = 16  # as onnx.TensorProto has it; numpy knows no such type
 # inputs of every step graph, beside memory and state
 FED: Final = {"tokens", "positions", "forced", "banned", "temperature", "unk_penalty", "eos_penalty", "k"}
 
 
+class Session(Protocol):
+    """A graph that runs: `ort.InferenceSession` on numpy's arrays, `bound.Bound` on torch's tensors."""
+
+    def get_inputs(self) -> Any: ...
+
+    def run(self, names: list[str], feeds: Mapping[str, Any]) -> list[Any]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Sessions:
-    """The graphs of one bundle, shared by all lanes of its engine. encoder: None of a language model."""
+    """The graphs of one bundle, shared by all lanes of its engine. encoder: None of a language model. arrays:
+    where the lanes' own are."""
 
     config: ModelConfig
-    encoder: ort.InferenceSession | Narrow | None
-    step: ort.InferenceSession | Narrow
+    encoder: Session | None
+    step: Session
     memory: tuple[MemorySpec, ...]
     states: tuple[StateSpec, ...]
+    arrays: Arrays
+    shortlist: Shortlist | None = None
 
 
 def open_sessions(
@@ -50,23 +62,41 @@ def open_sessions(
     weights: Mapping[str, Array],
     threads: int | None,
     operators: Path | None = None,
+    device: str | None = None,
 ) -> Sessions:
     """Make sessions from graphs (by the names of `engine.bundle.graph_parts`) and weights.
 
     threads: of each session; None takes the process-wide pool (`share_threads`). operators: the library that
-    native graphs need. Raises BundleError when the
-    graphs and the weights do not belong together.
+    native graphs need. device: "cpu", "cuda", ... bind torch's tensors there; None is numpy on the CPU.
+    Raises BundleError when the graphs and the weights do not belong together, and ConfigError for a device
+    that is not at hand.
     """
-    initializers = Initializers(weights)
-    options = partial(_options, threads, operators)
-    encoder = _session(graphs["encoder"], initializers, options()) if config.reads_source else None
-    step = _session(graphs["step"], initializers, options())
+    initializers, place = Initializers(weights), _place(device)
+
+    def session(part: str) -> Any:
+        made = _session(graphs[part], initializers, _options(threads, operators), place)
+        return made if place is None else place.bound(made)
+
+    encoder = session("encoder") if config.reads_source else None
+    step = session("step")
+    if place is None:
+        step = HeldSession(step)
     lacking = FED - {node.name for node in step.get_inputs()}
     if lacking:
         raise BundleError(
             f"a graph of an earlier version, without {sorted(lacking)}; run: convoy export BUNDLE"
         )
-    return Sessions(config, encoder, step, tuple(_memory(step)), tuple(_states(step, config.max_target - 1)))
+    arrays = Arrays(np, "cpu", np.float32) if place is None else place.arrays(step)
+    specs = tuple(_memory(step)), tuple(_states(step, config.max_target - 1))
+    return Sessions(config, encoder, step, *specs, arrays)
+
+
+def _place(device: str | None) -> Any:
+    if device is None:
+        return None
+    from engine.executors.bound import Place
+
+    return Place(device)
 
 
 def share_threads(threads: int) -> None:
@@ -99,39 +129,27 @@ def _options(threads: int | None, operators: Path | None) -> ort.SessionOptions:
 
 
 def _session(
-    graph: bytes, initializers: Initializers, options: ort.SessionOptions
-) -> ort.InferenceSession | Narrow:
+    graph: bytes, initializers: Initializers, options: ort.SessionOptions, place: Any
+) -> ort.InferenceSession:
     try:
         recipes = json.loads(_metadata(graph)[METADATA])
     except (KeyError, ValueError) as error:
         raise BundleError(f"not a graph of this version ({error}); run: convoy export BUNDLE") from None
     initializers.add(recipes)
     names = sorted(recipes)
-    values = [ort.OrtValue.ortvalue_from_numpy(initializers[name]) for name in names]
+    values = [_value(initializers[name]) for name in names]
     options.add_external_initializers(names, values)
+    providers = ["CPUExecutionProvider"] if place is None else place.providers
     try:
-        made = ort.InferenceSession(
-            graph, options, providers=["CPUExecutionProvider"], disabled_optimizers=list(SLOWER)
-        )
+        return ort.InferenceSession(graph, options, providers=providers, disabled_optimizers=list(SLOWER))
     except Exception as error:
         raise BundleError(f"ONNX Runtime refuses the graph: {error}; run: convoy export BUNDLE") from error
-    return Narrow(made) if any(node.type == "tensor(float16)" for node in made.get_inputs()) else made
 
 
-class Narrow:
-    """A session of an fp16 graph, fed and answering in fp32 like the others: to verify what GPUs run."""
-
-    def __init__(self, session: ort.InferenceSession) -> None:
-        self.session = session
-        self.narrow = {node.name for node in session.get_inputs() if node.type == "tensor(float16)"}
-
-    def get_inputs(self) -> Any:
-        return self.session.get_inputs()
-
-    def run(self, names: list[str], feeds: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
-        cast = {n: v.astype(np.float16) if n in self.narrow else v for n, v in feeds.items()}
-        found = self.session.run(names, cast)
-        return [v.astype(np.float32) if v.dtype == np.float16 else v for v in found]
+def _value(array: NDArray[Any]) -> ort.OrtValue:
+    if array.dtype.name != "bfloat16":
+        return ort.OrtValue.ortvalue_from_numpy(array)
+    return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(array.view(np.uint16), BFLOAT16)
 
 
 def _metadata(graph: bytes) -> dict[str, str]:
@@ -176,7 +194,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
             return value, at
 
 
-def _memory(step: ort.InferenceSession) -> list[MemorySpec]:
+def _memory(step: Session) -> list[MemorySpec]:
     specs = []
     for node in step.get_inputs():
         if node.name.startswith("memory."):
@@ -185,7 +203,7 @@ def _memory(step: ort.InferenceSession) -> list[MemorySpec]:
     return specs
 
 
-def _states(step: ort.InferenceSession, longest: int) -> list[StateSpec]:
+def _states(step: Session, longest: int) -> list[StateSpec]:
     specs = []
     for node in step.get_inputs():
         kind, _, name = node.name.partition(".")
@@ -198,18 +216,19 @@ def _states(step: ort.InferenceSession, longest: int) -> list[StateSpec]:
 
 
 class OnnxExecutor(SlotExecutor):
-    """One lane on the CPU."""
+    """One lane."""
 
     def __init__(self, sessions: Sessions, beams: int, slots: int) -> None:
         specs = sessions.memory, sessions.states
-        super().__init__(sessions.config, specs, (beams, slots), Arrays(xp, "cpu", np.float32))
+        super().__init__(sessions.config, specs, (beams, slots), sessions.arrays, sessions.shortlist)
         self.sessions = sessions
         self._columns = [f"column.{s.name}" for s in sessions.states]
 
-    def _encode(self, batch: EncoderBatch) -> Mapping[str, Array]:
+    def _encode(self, batch: EncoderBatch) -> Mapping[str, Any]:
         assert self.sessions.encoder is not None
         names = [spec.name for spec in self.sessions.memory]
-        feeds = {"tokens": batch.tokens, "positions": batch.positions, "real": batch.real}
+        given = {"tokens": batch.tokens, "positions": batch.positions, "real": batch.real}
+        feeds = {name: self.namespace.asarray(a, device=self.device) for name, a in given.items()}
         return dict(zip(names, self.sessions.encoder.run(names, feeds), strict=True))
 
     def step(self, n: int, inputs: StepInput, *, attention: bool = False) -> TopK:
@@ -225,10 +244,12 @@ class OnnxExecutor(SlotExecutor):
             "eos_penalty": inputs.eos_penalty,
             "k": np.array([min(inputs.k, self.limits.vocab)], np.int64),
         }
+        if self.among:
+            feeds["among"] = self.among.view(n, inputs.forced)
         if memory:
             feeds |= {"mask": mask} | {f"memory.{name}": block for name, block in memory.items()}
         feeds |= {f"state.{name}": ring for name, ring in past.rings.items()}
-        feeds |= {f"index.{window}": np.ascontiguousarray(rows) for window, rows in past.rows.items()}
+        feeds |= {f"index.{window}": rows for window, rows in past.rows.items()}
         if past.caches:
             feeds |= {"lineage": past.lineage} | {f"cache.{name}": c for name, c in past.caches.items()}
         attention = attention and bool(memory)

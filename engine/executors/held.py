@@ -1,0 +1,102 @@
+"""A step's session on numpy's arrays where they lie: to feed thirty inputs anew costs as much as a search.
+
+What a lane keeps between steps (memory, rings, caches) is bound once for each number of slots. Small inputs
+are copied into places of their own, and outputs come into buffers that all bindings share.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import onnxruntime as ort
+from numpy.typing import NDArray
+
+from engine.executors.slots import HELD
+
+Array = NDArray[Any]
+TYPES: Final = {"tensor(float)": np.float32, "tensor(int64)": np.int64}
+
+
+@dataclass(eq=False, slots=True)
+class Binding:
+    """arrays: what each input is bound to. outputs: likewise. sizes: that decide the outputs' shapes."""
+
+    ort: ort.IOBinding
+    arrays: dict[str, Array] = field(default_factory=dict)
+    outputs: dict[str, Array] = field(default_factory=dict)
+    sizes: tuple[int, int] = (0, 0)
+
+
+class HeldSession:
+    """Runs a step graph for one thread at a time: for the lanes of one engine."""
+
+    def __init__(self, session: ort.InferenceSession) -> None:
+        self.session = session
+        self._held = {n.name for n in session.get_inputs() if n.name.partition(".")[0] in HELD}
+        self._outputs = {node.name: node for node in session.get_outputs()}
+        self._bindings: dict[tuple[int, ...], Binding] = {}
+        self._owners: dict[
+            tuple[int, str], Array
+        ] = {}  # by beams and input: what the bound arrays are views of
+        self._buffers: dict[str, Array] = {}
+
+    def get_inputs(self) -> Any:
+        return self.session.get_inputs()
+
+    def run(self, names: Sequence[str], feeds: Mapping[str, Array]) -> list[Array]:
+        """The named outputs; columns are overwritten by the next run, the others are the caller's.
+
+        What lanes hold must be C-contiguous, and is taken for the same memory while it is the same object.
+        """
+        slots, beams = feeds["tokens"].shape
+        key = slots, beams, len(names)
+        if key not in self._bindings:
+            self._bindings[key] = Binding(self.session.io_binding())
+        binding = self._bindings[key]
+        if self._bind_inputs(binding, feeds, beams):  # what is bound to the old memory would keep it
+            self._bindings = {key: binding}
+        width = feeds["mask"].shape[1] if "mask" in feeds else 0
+        sizes = int(feeds["k"][0]), width
+        if binding.sizes != sizes:
+            dims = {"slots": slots, "beams": beams, "K": sizes[0], "source": width}
+            self._bind_outputs(binding, names, dims)
+            binding.sizes = sizes
+        self.session.run_with_iobinding(binding.ort)
+        found = binding.outputs
+        return [found[name] if name.startswith("column.") else found[name].copy() for name in names]
+
+    def _bind_inputs(self, binding: Binding, feeds: Mapping[str, Array], beams: int) -> bool:
+        """Returns whether a lane's memory was made anew."""
+        arrays, renewed = binding.arrays, False
+        for name, array in feeds.items():
+            bound = arrays.get(name)
+            if bound is array:
+                continue
+            if name in self._held:
+                assert array.flags.c_contiguous
+                owner = array if array.base is None else array.base
+                renewed = renewed or self._owners.setdefault((beams, name), owner) is not owner
+                self._owners[beams, name] = owner
+            elif bound is not None and bound.shape == array.shape:
+                bound[...] = array
+                continue
+            else:
+                array = np.array(array, order="C")  # noqa: PLW2901
+            arrays[name] = array
+            binding.ort.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(array))
+        return renewed
+
+    def _bind_outputs(self, binding: Binding, names: Sequence[str], dims: Mapping[str, int]) -> None:
+        for name in names:
+            node = self._outputs[name]
+            shape = [dims.get(dim, dim) for dim in node.shape]
+            size = math.prod(shape)
+            if name not in self._buffers or self._buffers[name].size < size:
+                self._buffers[name] = np.empty(size, TYPES[node.type])
+            binding.outputs[name] = self._buffers[name][:size].reshape(shape)
+            value = ort.OrtValue.ortvalue_from_numpy(binding.outputs[name])
+            binding.ort.bind_ortvalue_output(name, value)

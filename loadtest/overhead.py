@@ -1,0 +1,184 @@
+"""What a server costs beside the model: seconds inside ONNX Runtime against seconds of requests over HTTP.
+
+The server runs in this process, as `convoy serve` would, and each call of a session is timed; a client in
+another process keeps so many requests under way over loopback. All else than the model is what is left of the
+run's time on the wall, and of the processor's time of this process. The first counts the client's work and
+whatever else the machine does; the second only what is ours. Prints a row for each number of requests under
+way, of the fastest of its runs. With --threads above 1 the second is no use: the pool's own time is not seen.
+
+    python -m loadtest.overhead --model models/tatoeba-de-en --precision int8 --concurrency 1,32
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import onnxruntime
+import uvicorn
+
+from engine.api import Service, share_threads
+from loadtest.openloop import session, translate
+from loadtest.texts import sentences
+from server.app import configure, create_app
+from server.metrics import Metrics
+from server.settings import Settings
+
+
+@dataclass(slots=True)
+class Clock:
+    """Seconds inside sessions: of the clock on the wall, and of the processor."""
+
+    wall: float = 0.0
+    cpu: float = 0.0
+
+    def timed(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*values: Any, **named: Any) -> Any:
+            wall, cpu = time.perf_counter(), time.thread_time()
+            try:
+                return call(*values, **named)
+            finally:
+                self.wall += time.perf_counter() - wall
+                self.cpu += time.thread_time() - cpu
+
+        return run
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Seconds: of the run, of the processor for all of this process, and of either inside sessions; and the
+    median of a request."""
+
+    answered: int
+    wall: float
+    cpu: float
+    model: Clock
+    median: float
+
+    def __str__(self) -> str:
+        shares = 1.0 - self.model.wall / self.wall, 1.0 - self.model.cpu / self.cpu
+        figures = [f"{self.answered / self.wall:.1f}", f"{1e3 * self.median:.1f}"]
+        figures += [f"{1e3 * self.cpu / self.answered:.1f}", *(f"{share:.1%}" for share in shares)]
+        return " | ".join(figures)
+
+
+def clocked() -> Clock:
+    """Time every session that is made from now on."""
+    clock = Clock()
+    made = onnxruntime.InferenceSession
+
+    class Session(made):  # type: ignore[misc, valid-type]
+        def __init__(self, *values: Any, **named: Any) -> None:
+            super().__init__(*values, **named)
+            self.run = clock.timed(super().run)
+            self.run_with_iobinding = clock.timed(super().run_with_iobinding)
+
+    onnxruntime.InferenceSession = Session
+    return clock
+
+
+@contextmanager
+def serving(settings: Settings) -> Iterator[str]:
+    """The server in a thread of this process, ready; its address."""
+    metrics = Metrics()
+    service = Service.open(settings.models, settings.service(), metrics.observer)
+    server = uvicorn.Server(configure(create_app(service, settings, metrics), settings))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not (server.started and server.servers):
+        time.sleep(0.01)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+async def ask(url: str, count: int, under_way: int, values: dict[str, Any]) -> list[float]:
+    """Seconds of each of `count` requests, `under_way` at any time. Raises SystemExit on a refusal."""
+    texts, post, taken = sentences(1, None), translate(values, stream=False), list[float]()
+    async with session(url) as client:
+
+        async def one() -> None:
+            while len(taken) < count:
+                began = time.perf_counter()
+                status, _ = await post(client, next(texts))
+                if status != 200:
+                    raise SystemExit(f"a request was answered with {status}")
+                taken.append(time.perf_counter() - began)
+
+        await asyncio.gather(*(one() for _ in range(under_way)))
+    return taken
+
+
+def measured(clock: Clock, url: str, given: argparse.Namespace, under_way: int) -> Row:
+    """One run of the client, in a process of its own, which waits for a line before it begins."""
+    command = [sys.executable, "-m", "loadtest.overhead", "--client", url]
+    command += ["--requests", str(given.requests), "--concurrency", str(under_way), "--values", given.values]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        if process.stdout.readline() != "ready\n":
+            raise SystemExit("the client could not start")
+        before, cpu = Clock(clock.wall, clock.cpu), time.process_time()
+        process.stdin.write("\n")
+        process.stdin.flush()
+        taken = json.loads(process.stdout.readline())
+        cpu = time.process_time() - cpu
+        model = Clock(clock.wall - before.wall, clock.cpu - before.cpu)
+    latencies = sorted(taken["latencies"])
+    return Row(len(latencies), taken["wall"], cpu, model, latencies[len(latencies) // 2])
+
+
+def client(given: argparse.Namespace) -> None:
+    values, under_way = json.loads(given.values), int(given.concurrency)
+    asyncio.run(ask(given.client, 2 * under_way, under_way, values))
+    print("ready", flush=True)
+    sys.stdin.readline()
+    began = time.perf_counter()
+    latencies = asyncio.run(ask(given.client, given.requests, under_way, values))
+    print(json.dumps({"wall": time.perf_counter() - began, "latencies": latencies}), flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--model", type=Path, default=Path("models/tatoeba-de-en"))
+    parser.add_argument("--precision", default="int8")
+    parser.add_argument("--threads", type=int, default=1, help="of ONNX Runtime")
+    parser.add_argument("--concurrency", default="1,32", help="requests under way; comma separated")
+    parser.add_argument("--requests", type=int, default=200, help="of each run")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--values", default='{"source": "de", "target": "en"}', help="of each body, as JSON")
+    parser.add_argument("--client", help=argparse.SUPPRESS)  # the address: this is the other process
+    given = parser.parse_args()
+    if given.client:
+        client(given)
+        return
+    clock = clocked()
+    share_threads(given.threads)
+    wanted = {"models": [given.model], "precision": given.precision, "port": 0, "log_level": "error"}
+    settings = Settings.model_validate(wanted)
+    print("| under way | requests/s | median ms | processor, ms a request | all else | of the processor |")
+    print("|---:|---:|---:|---:|---:|---:|")
+    with serving(settings) as url:
+        for under_way in map(int, given.concurrency.split(",")):
+            rows = [measured(clock, url, given, under_way) for _ in range(given.runs)]
+            print(f"| {under_way} | {min(rows, key=lambda row: row.wall)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+"""How soon `convoy serve` is ready and how much memory it then holds; beside CTranslate2, if asked to.
+
+    python -m loadtest.startup models/tatoeba-de-en --precisions fp32,int8 --runs 5
+
+Each run is a new process. Prints one JSON object a case: seconds from the start of the process to the first
+200 of /health/ready (imports, sessions and a canary translated by each model), of all runs and the least of
+them, since other work on a machine can only make it slower; bytes resident when ready (VmRSS), at most until
+then (VmHWM) and after some requests, of the run with the least; and whether torch was loaded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+
+REQUESTS: Final = 32
+PATIENCE: Final = 120.0  # seconds
+TEXT: Final = "Am Montag war das Wetter noch schön, danach hat es eine Woche lang geregnet."
+PEER: Final = """
+import sys
+import ctranslate2
+kind = {"fp32": "float32"}.get(sys.argv[2], sys.argv[2])
+model = ctranslate2.Translator(sys.argv[1], compute_type=kind, intra_threads=int(sys.argv[3]))
+model.translate_batch([["a", "b"]])
+print("ready", flush=True)
+sys.stdin.readline()
+for _ in range(int(sys.argv[4])):
+    model.translate_batch([["a", "b"] * 12], beam_size=5, max_decoding_length=24)
+print("done", flush=True)
+sys.stdin.readline()
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes: resident now, and at most since the process began."""
+
+    resident: int
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One process. seconds: from its start until it was ready, and of the processor until then. ready, after:
+    its memory then, and after REQUESTS texts."""
+
+    seconds: float
+    processor: float
+    ready: Memory
+    after: Memory
+    torch: bool
+
+
+def memory_of(process: int) -> Memory:
+    told = Path(f"/proc/{process}/status").read_text("utf-8")
+    found = dict(re.findall(r"^(VmRSS|VmHWM):\s+(\d+) kB$", told, re.MULTILINE))
+    return Memory(1024 * int(found["VmRSS"]), 1024 * int(found["VmHWM"]))
+
+
+def processor(process: int) -> float:
+    """Seconds of processor time that a process has taken."""
+    fields = Path(f"/proc/{process}/stat").read_text("utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def served(models: Sequence[Path], precision: str, threads: int, flags: Sequence[str] = ()) -> Run:
+    """One start of `convoy serve`. flags: more of its own."""
+    port = free_port()
+    command = [sys.executable, "-m", "cli.main", "serve", "--port", str(port), "--log-level", "error"]
+    command += ["--precision", precision, "--threads", str(threads), *flags]
+    for model in models:
+        command += ["--models", str(model)]
+    began = time.perf_counter()
+    with subprocess.Popen(command) as process, httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
+        try:
+            while not _ready(client):
+                if process.poll() is not None:
+                    raise SystemExit(f"convoy serve ended with {process.returncode}")
+                if time.perf_counter() - began > PATIENCE:
+                    raise SystemExit(f"not ready within {PATIENCE:.0f} seconds")
+                time.sleep(0.01)
+            seconds, ready = time.perf_counter() - began, memory_of(process.pid)
+            spent = processor(process.pid)
+            torch = "libtorch" in Path(f"/proc/{process.pid}/maps").read_text("utf-8")
+            names = [info["name"] for info in client.get("/models").json()]
+            for number in range(REQUESTS):
+                _ask(client, names[number % len(names)])
+            return Run(seconds, spent, ready, memory_of(process.pid), torch)
+        finally:
+            process.terminate()
+            process.wait(PATIENCE)
+
+
+def _ready(client: httpx.Client) -> bool:
+    try:
+        return client.get("/health/ready").status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def _ask(client: httpx.Client, name: str) -> None:
+    client.post(f"/v2/models/{name}/generate", json={"text_input": TEXT}).raise_for_status()
+
+
+def peer(model: Path, precision: str, threads: int) -> Run:
+    """One start of CTranslate2 in a process of its own, without any server around it."""
+    command = [sys.executable, "-c", PEER, str(model), precision, str(threads), str(REQUESTS)]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    began = time.perf_counter()
+    with subprocess.Popen(command, **pipes) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        if process.stdout.readline() != "ready\n":
+            raise SystemExit("CTranslate2 could not start")
+        seconds, ready = time.perf_counter() - began, memory_of(process.pid)
+        spent = processor(process.pid)
+        process.stdin.write("\n")
+        process.stdin.flush()
+        process.stdout.readline()
+        found = Run(seconds, spent, ready, memory_of(process.pid), torch=False)
+        process.stdin.write("\n")
+    return found
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def case(name: str, precision: str, start: Callable[[], Run], runs: int) -> dict[str, Any]:
+    """The figures of one case, of the fastest of its runs."""
+    found = [start() for _ in range(runs)]
+    best = min(found, key=lambda run: run.seconds)
+    seconds = [round(run.seconds, 3) for run in found]
+    return {"name": name, "precision": precision, "all_seconds": seconds} | asdict(best)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("models", nargs="+", type=Path, help="bundles; each is served alone")
+    parser.add_argument("--together", action="store_true", help="also all of them by one server")
+    parser.add_argument("--precisions", default="fp32,int8")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--no-verify", action="store_true", help="do not compare the bundles' hashes")
+    parser.add_argument("--peer", type=Path, help="a model of CTranslate2")
+    given = parser.parse_args()
+    flags = ["--no-verify"] if given.no_verify else []
+    groups = [[model] for model in given.models] + ([given.models] if given.together else [])
+    for precision in given.precisions.split(","):
+        for group in groups:
+            start = partial(served, group, precision, given.threads, flags)
+            name = "+".join(model.name for model in group)
+            print(json.dumps(case(name, precision, start, given.runs)), flush=True)
+        if given.peer:
+            start = partial(peer, given.peer, precision, given.threads)
+            print(json.dumps(case("CTranslate2", precision, start, given.runs)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

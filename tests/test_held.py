@@ -1,0 +1,72 @@
+"""What stays bound against what is fed anew: the same graph, the same bits, whatever changes in between."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from engine.executors.onnx import OnnxExecutor
+from engine.slots import trace
+from tests import models
+from tests.test_executors import inputs, join, leave
+
+
+@pytest.mark.parametrize("name", ["glu", "transformer"])
+def test_a_bound_step_gives_the_bits_of_one_that_is_fed(name):
+    """Slots come and go, memory and caches are made anew for longer and shorter sources, k and bans change,
+    attention is asked for or not, and two lanes share the session."""
+    rng, found = np.random.default_rng(3), models.sessions(name)
+    assert not hasattr(found.step, "run_with_iobinding")
+    both = [found, replace(found, step=found.step.session)]
+    lanes = [[OnnxExecutor(sessions, beams, 4) for sessions in both] for beams in (2, 3)]
+    slots: list[list[list]] = [[[], []], [[], []]]
+    for step in range(60):
+        which = int(rng.integers(2))
+        pair, held = lanes[which], slots[which]
+        if len(held[0]) < 4 and (not held[0] or rng.random() < 0.4):
+            source = [*rng.integers(4, 47, int(rng.choice([3, 40, 70]))).tolist(), 2]
+            for lane, own in zip(pair, held, strict=True):
+                join(lane, own, [source])
+        elif len(held[0]) > 1 and rng.random() < 0.3:
+            gone = int(rng.integers(len(held[0])))
+            for lane, own in zip(pair, held, strict=True):
+                leave(lane, own, gone)
+        n, beams = len(held[0]), pair[0].beams
+        parents = rng.integers(0, beams, (n, beams))
+        banned = rng.integers(4, 47, (n, beams, int(rng.integers(1, 4))))
+        new = rng.integers(4, 47, (n, beams)).tolist()
+        answers = []
+        for lane, own in zip(pair, held, strict=True):
+            fed = inputs(lane, own, parents, banned=banned, k=4 + 3 * (step % 2))
+            answers.append(lane.step(n, fed, attention=step % 3 == 0))
+            for slot, tokens in zip(own, new, strict=True):
+                slot.prefixes = [[*p, token] for p, token in zip(slot.prefixes, tokens, strict=True)]
+            if len(own[0].prefixes[0]) > 30:
+                leave(lane, own, 0)
+        for one, other in zip(*answers, strict=True):
+            assert (one is None) == (other is None)
+            if one is not None:
+                np.testing.assert_array_equal(one, other)
+
+
+def test_a_step_does_not_change_what_an_earlier_one_has_answered():
+    lane = models.executor("onnx", "glu", beams=2, slots=1)
+    own: list = []
+    join(lane, own, [[5, 9, 2]])
+    first = lane.step(1, inputs(lane, own, np.zeros((1, 2), np.int64)))
+    before = first.scores.copy(), first.ids.copy()
+    own[0].prefixes = [[2, 7], [2, 11]]
+    lane.step(1, inputs(lane, own, np.array([[0, 1]])))
+    np.testing.assert_array_equal(first.scores, before[0])
+    np.testing.assert_array_equal(first.ids, before[1])
+
+
+def test_a_hypothesis_is_followed_back_through_the_rows_that_it_was_in():
+    rng = np.random.default_rng(1)
+    trail = rng.integers(0, 3, (9, 3))
+    for row in range(3):
+        rows = trace(trail.tolist(), row, 8)
+        assert len(rows) == 9
+        assert rows[8] == row
+        assert all(rows[at - 1] == trail[at][rows[at]] for at in range(1, 9))
+        assert trace(trail.tolist(), row, 8, 5) == rows[5:]
