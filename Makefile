@@ -4,10 +4,11 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --only-binary :all: --no-binary srt -c constraints.txt
 LOCK   := --quiet --no-header -c constraints.txt --generate-hashes --python-version 3.11 --python-platform x86_64-manylinux_2_28
-SOURCE := engine documents server export cli training convoy_client loadtest tests
+SHIPPED := engine documents server export cli training convoy_client
+SOURCE := $(SHIPPED) loadtest tests
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test lint types tests test-mutants test-containers test-faults lock native bench bench-check wheel format clean
+.PHONY: help serve test lint types tests test-mutants test-containers test-faults test-ray audit lock native bench bench-check wheel format clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +37,17 @@ test-containers: $(VENV)/test  ## build the CPU image, run compose, kill it and 
 test-faults: $(VENV)/test  ## break things on purpose: minutes
 	$(BIN)/python -m pytest -q -rs -m faults
 
+test-ray: $(VENV)/test  ## a local Ray of two replicas, of which one is killed: a minute (installs Ray)
+	$(PIP) -e '.[ray]'
+	$(BIN)/python -m pytest -q -rs -m ray tests/test_ray.py
+
+audit: $(VENV)/test  ## look for risky code (bandit) and for known weaknesses of what the images install (pip-audit)
+	$(PIP) 'bandit[toml]' pip-audit
+	$(BIN)/bandit -q -c pyproject.toml -r $(SHIPPED)
+	$(BIN)/pip-audit --strict --disable-pip --require-hashes -r docker/requirements.txt
+	$(BIN)/pip-audit --strict --disable-pip --require-hashes -r docker/requirements-gpu.txt
+	$(BIN)/pip-audit --strict --disable-pip --require-hashes -r docker/requirements-ray.txt
+
 bench-check: $(VENV)/test  ## fail when int8 has become slower beside CTranslate2 than recorded
 	PYTHONPATH=. $(BIN)/python loadtest/cpu_compare.py --threads 1 --beams 4 --precisions int8 --runs 9 \
 		--check docs/benchmarks/2026-11-21-cpu-compare-iwslt.json
@@ -43,6 +55,7 @@ bench-check: $(VENV)/test  ## fail when int8 has become slower beside CTranslate
 lock:  ## pin what the images install, with hashes (needs uv)
 	uv pip compile pyproject.toml --extra otel --extra redis $(LOCK) -o docker/requirements.txt
 	uv pip compile pyproject.toml --extra otel --extra redis --extra torch $(LOCK) -o docker/requirements-gpu.txt
+	uv pip compile pyproject.toml --extra otel --extra redis --extra ray $(LOCK) -o docker/requirements-ray.txt
 
 native:  ## build the C++ operators again (installing builds them too, where a compiler is)
 	$(PYTHON) engine/native/build.py

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from cli.lines import read, writing
+from engine.backends import BACKEND_HELP, DEVICE_HELP, PRECISION_HELP
 from engine.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -28,12 +29,12 @@ WHAT: Final = {
 
 def bench(
     model: Annotated[Path, typer.Option(help="A bundle folder.")],
-    precisions: Annotated[str, typer.Option(help="Comma separated: fp32, int8.")] = "fp32,int8",
+    precisions: Annotated[str, typer.Option(help=f"Comma separated: {PRECISION_HELP}")] = "fp32,int8",
     beams: Annotated[str, typer.Option(help="Comma separated beam sizes.")] = "1,5",
     sentences: Annotated[str, typer.Option(help="Comma separated, at most 32 in flight.")] = "1,8,32",
     threads: Annotated[int, typer.Option(min=1, help="Threads of the numeric library.")] = 1,
-    backend: Annotated[str, typer.Option(help="onnx, onnx-native, onnx-pure or torch.")] = "onnx",
-    device: Annotated[str, typer.Option(help="cpu, or cuda with --backend torch.")] = "cpu",
+    backend: Annotated[str, typer.Option(help=BACKEND_HELP)] = "onnx",
+    device: Annotated[str, typer.Option(help=DEVICE_HELP)] = "cpu",
     steps: Annotated[int, typer.Option(min=2, help="Decoding steps of one run.")] = 32,
     source: Annotated[int, typer.Option(min=2, help="Source tokens of each sentence.")] = 24,
     runs: Annotated[int, typer.Option(min=1, help="Runs of each case; cases alternate.")] = 5,

@@ -36,10 +36,11 @@ def export(
         Path | None, typer.Option(help="With --verify: real source lines; else built-in ones.")
     ] = None,
     references: Annotated[Path | None, typer.Option(help="With --verify: their translations.")] = None,
+    device: Annotated[str, typer.Option(help="With --verify of ONNX: cpu or cuda.")] = "cpu",
 ) -> None:
     """Write the ONNX graphs or TensorRT engines of a bundle (needs the extra `torch`).
 
-    A bundle holds its fp32 and int8 graphs; those of other precisions are written with --standalone.
+    A bundle holds its fp32 and int8 graphs; --precision fp16 or bf16 adds those for ONNX Runtime on GPUs.
     """
     from cli.verify import Check
     from engine.bundle import open_bundle
@@ -48,35 +49,39 @@ def export(
         raise InvalidRequest(f"can't export to {to!r}; known are {', '.join(TARGETS)}")
     if precision is not None and precision not in TARGETS[to]:
         raise InvalidRequest(f"no {precision!r} of {to}; known are {', '.join(TARGETS[to])}")
+    if device.partition(":")[0] not in ("cpu", "cuda"):
+        raise InvalidRequest(f"no device {device!r}; known are cpu, cuda, cuda:1, ...")
     opened = open_bundle(bundle)
     chosen = precision or TARGETS[to][0]
     if to == "tensorrt":
         if standalone:
             raise InvalidRequest("--standalone is for --to onnx: an engine holds its weights anyway")
         _engines(opened, chosen, (beams, slots, candidates))
-        checks = [Check(to, chosen, beams, slots)]
+        checks = [Check(to, chosen, beams, slots, "cuda" if device == "cpu" else device)]
     else:
-        checks = [Check(to, p, beams) for p in _graphs(opened, precision, standalone, verify)]
+        written = _graphs(opened, precision, standalone)
+        compared = written if device == "cpu" else [p for p in written if p != "int8"]
+        checks = [Check(to, p, beams, device=device) for p in compared]
     if verify:
         _verify(open_bundle(bundle), checks, sentences, references)
 
 
-def _graphs(bundle: Bundle, precision: str | None, standalone: Path | None, verify: bool) -> tuple[str, ...]:
+def _graphs(bundle: Bundle, precision: str | None, standalone: Path | None) -> tuple[str, ...]:
     """Write graphs; returns their precisions."""
     if standalone:
         from export.standalone import write
 
         for path in write(bundle, precision or KEPT[0], standalone):
             typer.echo(f"{path}: {path.stat().st_size:,} bytes")
-    elif precision in (None, *KEPT):
+    else:
+        from export.narrow import add_narrow_graphs
         from export.onnx import add_graphs
 
-        written = add_graphs(bundle)
+        written = add_graphs(bundle) if precision in (None, *KEPT) else bundle
+        written = add_narrow_graphs(written, *(() if precision in (None, *KEPT) else (precision,)))
         for name in written.files():
             if name.startswith("onnx/"):
                 typer.echo(f"{written.file(name)}: {written.manifest[name].size:,} bytes")
-    elif not verify:
-        raise InvalidRequest(f"{precision} graphs are for other runtimes: add --standalone FOLDER")
     return (precision,) if precision else KEPT[: 1 if standalone else 2]
 
 

@@ -41,7 +41,7 @@ def _decode(stream: IO[bytes], name: str) -> Iterator[str]:
 
 
 def table(path: Path) -> list[str]:
-    """All lines of a file, which may be gzipped. Only a line feed ends a line. Raises InvalidRequest when it is not
+    """All lines of a file, gzipped or not; only a line feed ends one. Raises InvalidRequest unless it is
     UTF-8."""
     data = path.read_bytes()
     if data.startswith(GZIP):

@@ -28,12 +28,14 @@ def summarize(
     backend: texts.Backend = "onnx",
     device: texts.Device = "cpu",
     threads: texts.Threads = None,
+    shortlist: texts.Shortlist = False,
     timeout: texts.Timeout = 300.0,
     concurrency: texts.Concurrency = 16,
     **decode: Any,
 ) -> None:
     """Summarize documents, one a line, in order; see --truncate for those that are too long."""
     server = remote.Server(url, api_key, timeout, concurrency) if url else None
-    job = texts.job_of("summarize", texts.Place(model, precision, backend, device, threads), server)
+    place = texts.Place(model, precision, backend, device, threads, shortlist=shortlist)
+    job = texts.job_of("summarize", place, server)
     wish = texts.Wish(given(decode), prefix, truncate=truncate)
     texts.pipe(job, wish, texts.lines_of(file, lines), texts.Form(output, scores, as_json))

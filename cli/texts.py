@@ -17,6 +17,7 @@ from tqdm import tqdm
 from cli import complete, remote
 from cli.lines import read, writing
 from cli.remote import Server
+from engine.backends import BACKEND_HELP, DEVICE_HELP, PRECISION_HELP
 from engine.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -55,10 +56,13 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object a li
 ReplaceUnk = Annotated[
     bool, typer.Option("--replace-unk", help="Unknown words become the source words they attend to.")
 ]
-Precision = Annotated[str, typer.Option(help="fp32 or int8.")]
-Backend = Annotated[str, typer.Option(help="onnx, or torch (needs the extra `torch`).")]
-Device = Annotated[str, typer.Option(help="cpu, or cuda with --backend torch.")]
+Precision = Annotated[str, typer.Option(help=PRECISION_HELP)]
+Backend = Annotated[str, typer.Option(help=BACKEND_HELP)]
+Device = Annotated[str, typer.Option(help=DEVICE_HELP)]
 Threads = Annotated[int | None, typer.Option(min=1, help="Threads of the numeric library; else all cores.")]
+Shortlist = Annotated[
+    bool, typer.Option("--shortlist", help="Only tokens that `convoy shortlist` found likely: faster.")
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,7 @@ class Place:
     threads: int | None = None
     source: str | None = None
     target: str | None = None
+    shortlist: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +135,7 @@ def opened(place: Place, wish: Wish) -> Iterator[Service]:
         backend=place.backend,
         device=place.device,
         precision=place.precision,
+        shortlist=place.shortlist,
         threads=place.threads or len(os.sched_getaffinity(0)),
         lanes=tuple((width, max(1, min(SLOTS, ROWS // width))) for width in widths),
     )
@@ -187,7 +193,8 @@ def job_of(task: str, place: Place, server: Server | None) -> Job:
     """Raises InvalidRequest on flags that mean nothing to a server."""
     here = Place(place.model, source=place.source, target=place.target)
     if server is not None and place != here:
-        raise InvalidRequest("--precision, --backend, --device and --threads are the server's own with --url")
+        mine = "--precision, --backend, --device, --threads and --shortlist"
+        raise InvalidRequest(f"{mine} are the server's own with --url")
     return Job(task, place, server)
 
 

@@ -32,6 +32,7 @@ def translate(
     backend: texts.Backend = "onnx",
     device: texts.Device = "cpu",
     threads: texts.Threads = None,
+    shortlist: texts.Shortlist = False,
     timeout: texts.Timeout = 300.0,
     concurrency: texts.Concurrency = 16,
     **decode: Any,
@@ -41,7 +42,7 @@ def translate(
     With --n-best above 1: line number, score and text, separated by tabs, one line a hypothesis.
     """
     server = remote.Server(url, api_key, timeout, concurrency) if url else None
-    place = texts.Place(model, precision, backend, device, threads, source, target)
+    place = texts.Place(model, precision, backend, device, threads, source, target, shortlist)
     job = texts.job_of("translate", place, server)
     wish = texts.Wish(given(decode), prefix, split, truncate, replace_unk)
     form = texts.Form(output, scores, as_json)

@@ -7,37 +7,48 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from engine.errors import ConfigError, InvalidRequest
+from engine.errors import InvalidRequest
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from engine.bundle import Bundle
     from engine.executor import Executor
     from engine.types import Hypothesis
 
 SLOTS: Final = 16
+SWAPS: Final = 2000  # at random, of the outputs of two systems
+HALF: Final = 0.5
+TIED: Final = 1e-9  # BLEU that is equal but for rounding
 # by precision: the least share of identical texts, where there are no references, and the most BLEU to differ
 TOLERANCES: Final = {"fp32": (1.0, 0.0), "fp16": (0.9, 0.1), "bf16": (0.75, 0.1), "int8": (0.4, 0.3)}
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What to compare: a backend ("onnx" or "tensorrt") in a precision, with this beam size and slots."""
+    """What to compare: a backend ("onnx" or "tensorrt") in a precision, with this beam size and slots. On the
+    CPU fp16 and bf16 are what a GPU would compute, but for the order of its sums (`export.rounded`)."""
 
     backend: str
     precision: str
     beams: int
     slots: int = SLOTS
+    device: str = "cpu"
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """identical: share of sentences with the same tokens. difference: the greatest of log-probabilities of
-    tokens of those. bleu: of this and of torch, None without references. passed: within TOLERANCES."""
+    tokens of those. bleu: of this and of torch, and chance: how probable such a difference is where neither
+    is better (approximate randomisation, Riezler and Maxwell 2005); None without references. passed: within
+    TOLERANCES."""
 
     name: str
     identical: float
     difference: float
     bleu: tuple[float, float] | None
+    chance: float | None
     passed: bool
 
 
@@ -49,8 +60,6 @@ def verify(
     from engine.executors import Placement, open_executors
     from engine.text.tokenizer import open_tokenizer
 
-    if any((check.backend, check.precision) == ("onnx", "bf16") for check in checks):
-        raise ConfigError("ONNX Runtime has no bf16 on the CPU: verify fp16, or bf16 --to tensorrt on a GPU")
     if not bundle.config.reads_source:
         raise InvalidRequest("a language model writes no translations; compare with: convoy score")
     if references is not None and len(references) != len(lines):
@@ -71,13 +80,14 @@ def verify(
 def table(verdicts: Sequence[Verdict]) -> str:
     """Markdown."""
     rows = [
-        "| against torch fp32 | same tokens | greatest difference | BLEU | torch's BLEU | |",
-        "|---|---:|---:|---:|---:|---|",
+        "| against torch fp32 | same tokens | greatest difference | BLEU | torch's BLEU | p | |",
+        "|---|---:|---:|---:|---:|---:|---|",
     ]
     for v in verdicts:
         bleu = " | ".join(f"{b:.2f}" for b in v.bleu) if v.bleu else "- | -"
+        chance = "-" if v.chance is None else f"{v.chance:.2f}"
         result = "ok" if v.passed else "past the tolerance"
-        rows.append(f"| {v.name} | {v.identical:.1%} | {v.difference:.2g} | {bleu} | {result} |")
+        rows.append(f"| {v.name} | {v.identical:.1%} | {v.difference:.2g} | {bleu} | {chance} | {result} |")
     return "\n".join(rows)
 
 
@@ -93,10 +103,9 @@ def sentences(bundle: Bundle, path: Path | None) -> list[str]:
 def _executor(bundle: Bundle, check: Check) -> Executor:
     from engine.executors import Placement, open_executors
 
-    device = "cuda" if check.backend == "tensorrt" else "cpu"
-    if check.backend == "onnx" and check.precision in ("fp16", "bf16"):
+    if check.device == "cpu" and check.precision in ("fp16", "bf16"):
         return _narrow(bundle, check)
-    place = Placement(check.backend, device, check.precision, 1, ((check.beams, check.slots),))
+    place = Placement(check.backend, check.device, check.precision, 1, ((check.beams, check.slots),))
     (made,) = open_executors(bundle, place)
     return made
 
@@ -105,10 +114,13 @@ def _narrow(bundle: Bundle, check: Check) -> Executor:
     """ONNX Runtime on a graph that bundles do not hold, since no CPU gains by it."""
     from engine.bundle import graph_parts
     from engine.executors.onnx import OnnxExecutor, open_sessions
+    from export.rounded import rounded
     from export.standalone import graph_of
 
     graphs = {part: graph_of(bundle.config, part, check.precision) for part in graph_parts(bundle.config)}
-    sessions = open_sessions(bundle.config, graphs, bundle.weights(), 1)
+    if check.precision == "bf16":  # of which ONNX Runtime has none on the CPU
+        graphs = {part: rounded(graph) for part, graph in graphs.items()}
+    sessions = open_sessions(bundle.config, graphs, bundle.weights(), 1, device="cpu")
     return OnnxExecutor(sessions, check.beams, check.slots)
 
 
@@ -146,7 +158,7 @@ def _verdict(
     pairs = [(a, b) for a, b in zip(*found, strict=True) if a.tokens == b.tokens]
     scores = [zip(a.token_scores, b.token_scores, strict=True) for a, b in pairs]
     difference = max((abs(x - y) for pair in scores for x, y in pair), default=0.0)
-    identical, bleu = len(pairs) / len(found[0]), None
+    identical, bleu, chance = len(pairs) / len(found[0]), None, None
     least, most = TOLERANCES[check.precision]
     passed = identical >= least
     if references is not None:
@@ -154,4 +166,32 @@ def _verdict(
 
         mine, theirs = (BLEU().corpus_score(one, [list(references)]).score for one in texts)
         bleu, passed = (mine, theirs), abs(mine - theirs) <= most
-    return Verdict(f"{check.backend} {check.precision}", identical, difference, bleu, passed)
+        chance = _chance(texts[0], texts[1], references)
+    name = f"{check.backend} {check.precision}"
+    return Verdict(name, identical, difference, bleu, chance, passed)
+
+
+def _chance(mine: Sequence[str], theirs: Sequence[str], references: Sequence[str]) -> float:
+    """How often BLEU differs as much when the two outputs of each sentence are swapped at random."""
+    import numpy as np
+    from sacrebleu.metrics.bleu import BLEU
+
+    metric = BLEU(effective_order=True)  # of one sentence; only its counts are read
+
+    def counts(texts: Sequence[str]) -> NDArray[np.int64]:
+        found = [metric.sentence_score(t, [r]) for t, r in zip(texts, references, strict=True)]
+        return np.array([[*f.counts, *f.totals, f.sys_len, f.ref_len] for f in found])
+
+    def bleu(total: NDArray[np.int64]) -> float:
+        right, all_, (ours, wanted) = np.split(total, [metric.max_ngram_order, -2])
+        return metric.compute_bleu(right.tolist(), all_.tolist(), int(ours), int(wanted)).score
+
+    a, b = counts(mine), counts(theirs)
+    differ = (a != b).any(1)
+    moved, both = (a - b)[differ], (a.sum(0), b.sum(0))
+    observed, generator = abs(bleu(both[0]) - bleu(both[1])), np.random.default_rng(0)
+    extreme = 0
+    for _ in range(SWAPS):
+        swapped = moved[generator.random(len(moved)) < HALF].sum(0)
+        extreme += abs(bleu(both[0] - swapped) - bleu(both[1] + swapped)) >= observed - TIED
+    return (extreme + 1) / (SWAPS + 1)

@@ -129,7 +129,7 @@ class Model:
 
 # the server's names, which are LibreTranslate's or in its manner, by ours
 NAMES: Final = {
-    "token_scores": "tokenScores",
+    "token_scores": "tokenScores",  # nosec B105 # the name of a field
     "source_tokens": "sourceTokens",
     "target_tokens": "targetTokens",
 }

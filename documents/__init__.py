@@ -11,7 +11,6 @@ from pathlib import PurePath
 from typing import Final
 
 from documents.document import Document
-from documents.docx import read_docx
 from documents.errors import Swollen, Unreadable
 from documents.markdown import read_markdown
 from documents.odt import read_odt
@@ -20,13 +19,20 @@ from documents.subtitles import read_subtitles
 
 __all__ = ["MEDIA", "READERS", "Document", "Swollen", "Unreadable", "read_document"]
 
+
+def _read_docx(data: bytes) -> Document:
+    from documents.docx import read_docx  # its library takes long to import
+
+    return read_docx(data)
+
+
 READERS: Final[Mapping[str, Callable[[bytes], Document]]] = {
     ".txt": read_text,
     ".md": read_markdown,
     ".html": read_page,
     ".htm": read_page,
     ".srt": read_subtitles,
-    ".docx": read_docx,
+    ".docx": _read_docx,
     ".odt": read_odt,
 }
 MEDIA: Final[Mapping[str, str]] = {

@@ -30,7 +30,12 @@ async def generate(
 
 
 async def generate_group(
-    engine: Engine, jobs: Sequence[Job], deadline: float = math.inf, watch: Watch | None = None
+    engine: Engine,
+    jobs: Sequence[Job],
+    deadline: float = math.inf,
+    watch: Watch | None = None,
+    *,
+    again: bool = False,
 ) -> list[Result]:
     """Decode several sources as one group, all accepted or none; results in the order of the jobs.
 
@@ -66,7 +71,7 @@ async def generate_group(
     if watch:
         for i, request in enumerate(requests):
             request.progress = Newest(loop, partial(watch, i))
-    engine.submit(requests)
+    engine.submit(requests, again=again)
     try:
         await future
     finally:

@@ -33,8 +33,8 @@ async def answer(
     first, last = steps
     plan(last.text, "", options)  # what the last model can't do is refused before the first has worked
     found = await _once(first, texts, first_options(options), deadline, None)
-    again = [carried(result, last.text) for result in found]
-    final = await _once(last, again, options, deadline, drafts)
+    carried_over = [carried(result, last.text) for result in found]
+    final = await _once(last, carried_over, options, deadline, drafts, again=True)
     return [joined(one, other) for one, other in zip(found, final, strict=True)]
 
 
@@ -63,7 +63,10 @@ async def _once(
     options: TextOptions,
     deadline: float,
     drafts: Drafts | None,
+    *,
+    again: bool = False,
 ) -> list[TextResult]:
+    """again: other work for the same texts is done, so that they have had their turn."""
     long = sum(len(t.text if isinstance(t, Marked) else t) for t in texts) > INLINE
 
     def prepare() -> list[Plan]:
@@ -72,12 +75,13 @@ async def _once(
     plans = await asyncio.to_thread(prepare) if long else prepare()
     watch = drafts.begin(step.text, plans) if drafts else None
     jobs = [job for p in plans for job in p.jobs]
-    found = _dealt(plans, await generate_group(step.engine, jobs, deadline, watch))
+    found = _dealt(plans, await generate_group(step.engine, jobs, deadline, watch, again=again))
     wrong = [doubtful(step.text, p, results) for p, results in zip(plans, found, strict=True)]
     if any(wrong):
         pairs = [p.stricter(w) for p, w in zip(plans, wrong, strict=True)]
         plans = [p for p, _ in pairs]
-        redone = iter(await generate_group(step.engine, [job for _, j in pairs for job in j], deadline))
+        jobs = [job for _, j in pairs for job in j]
+        redone = iter(await generate_group(step.engine, jobs, deadline, again=True))
         for i, w in enumerate(wrong):
             found[i] = merged(found[i], w, [next(redone) for _ in w])
 

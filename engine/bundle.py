@@ -41,6 +41,7 @@ KEYS: Final = {"format": int, "model": dict, "text": dict} | dict.fromkeys(
     ("name", "task", "source", "target"), str
 )
 PRECISIONS: Final = ("fp32", "int8")  # of the graphs
+SHORTLISTED: Final = "shortlisted"  # the part of a step's graph that reads lists of tokens
 AGAIN: Final = "copy or convert the bundle again"
 
 
@@ -83,6 +84,12 @@ class Bundle:
     text: dict[str, Any]
     manifest: dict[str, FileEntry]
 
+    @property
+    def digest(self) -> str:
+        """Hexadecimal SHA-256 of the manifest: bundles that have it in common have all files in common."""
+        lines = (f"{entry.sha256} {name}\n" for name, entry in sorted(self.manifest.items()))
+        return hashlib.sha256("".join(lines).encode()).hexdigest()
+
     def files(self) -> list[str]:
         """Names of all files of the manifest, sorted, with "/" between folders."""
         return sorted(self.manifest)
@@ -112,8 +119,8 @@ def graph_parts(config: ModelConfig) -> tuple[str, ...]:
 
 
 def graph_name(part: str, precision: str, kernels: str = "pure") -> str:
-    """Where a bundle keeps a graph; part: "encoder" or "step". kernels: of standard operators only ("pure")
-    or with our own ("native", see `engine.native`)."""
+    """Where a bundle keeps a graph; part: "encoder", "step" or SHORTLISTED. kernels: of standard operators
+    only ("pure") or with our own ("native", see `engine.native`)."""
     return f"onnx/{part}.{precision}{'' if kernels == 'pure' else f'.{kernels}'}.onnx"
 
 

@@ -62,10 +62,22 @@ class Stopping(ConvoyError):
     code = "stopping"
 
 
+class Unavailable(ConvoyError):
+    """The model is not in memory and can't be brought there now; the next use tries again."""
+
+    code = "model_unavailable"
+
+
 class ExecutorFailed(ConvoyError):
     """The backend raised while this request was in flight; others are not affected."""
 
     code = "executor_failed"
+
+
+class DeviceLost(ConvoyError):
+    """The device can't be used by this process any more: it ends, and a supervisor starts another."""
+
+    code = "device_lost"
 
 
 class BundleError(ConvoyError):

@@ -111,6 +111,10 @@ def score_many(
 
 
 def _forced(model: TextModel, text: str, source: str | None) -> Forced:
+    if model.limits.shortlisted:
+        raise InvalidRequest(
+            "with a shortlist there are no probabilities of the whole vocabulary: score without --shortlist"
+        )
     check_text(text)
     target = model.tokenizer.encode_target(text)
     longest = model.limits.target

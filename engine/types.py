@@ -19,7 +19,8 @@ class Limits:
 
     beams: widest beam. source: longest source in tokens, end-of-sentence included. target: longest target in
     tokens, end-of-sentence excluded. vocab: size of the target vocabulary. attention: whether there is a
-    source to attend to; a language model reads none.
+    source to attend to; a language model reads none. shortlisted: whether each source's own list of tokens
+    is all that its targets are made of.
     """
 
     beams: int
@@ -27,6 +28,7 @@ class Limits:
     target: int
     vocab: int
     attention: bool = True
+    shortlisted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +220,8 @@ class Request:
     and the text that it goes on with is the options' `prefix`. `reply` is called once, from the engine's
     thread, unless the request was cancelled; it must not raise or block. `deadline` is a time.monotonic().
     `progress` is called likewise, after a step, with the target tokens that the best hypothesis is now
-    certain to begin with, each time there are more of them; without it nothing is computed."""
+    certain to begin with, each time there are more of them; without it nothing is computed. `steps` and
+    `foreseen` are the engine's: the decoding steps it expects, and whether it expects to be in time."""
 
     source: list[int]
     options: DecodeOptions
@@ -229,3 +232,5 @@ class Request:
     admitted: float = 0.0
     encode_seconds: float = 0.0
     cancelled: bool = False  # set by the caller, from any thread
+    steps: float = 0.0
+    foreseen: bool = False

@@ -24,7 +24,7 @@ from export.maps import (
 
 BASE: Final[dict[str, Any]] = {
     "share_decoder_input_output_embed": False,
-    "no_token_positional_embeddings": False,
+    "no_token_positional_embeddings": False,  # nosec B105 # an option of fairseq
     "adaptive_input": False,
     "tie_adaptive_weights": False,
     "tie_adaptive_proj": False,

@@ -55,7 +55,7 @@ SIDES: Final = ("encoder", "decoder")
 SHARING: Final[dict[str, Any]] = {
     "share_decoder_input_output_embed": False,
     "share_all_embeddings": False,
-    "no_token_positional_embeddings": False,
+    "no_token_positional_embeddings": False,  # nosec B105 # an option of fairseq
 }
 STACK_FIELDS: Final = {
     "encoder_embed_dim": "encoder.embed_dim",

@@ -10,7 +10,14 @@ import torch
 import torch.nn.functional as F
 from onnx import TensorProto
 
-from engine.kernels.reference import attend, attend_plainly, dynamic_conv, dynamic_conv_step
+from engine.kernels.reference import (
+    add_norm,
+    add_norm_plainly,
+    attend,
+    attend_plainly,
+    dynamic_conv,
+    dynamic_conv_step,
+)
 from engine.models.select import project_among, project_among_plainly, select, select_plainly
 from export.symbols import Dim, Symbol, Weight, broadcast, operand
 
@@ -186,6 +193,7 @@ OPS: Final[dict[Callable[..., Any], Callable[..., Any]]] = {
     torch.where: _where,
     torch.isnan: lambda x: x.like(x.graph.emit("IsNaN", x.name), kind="bool"),
     torch.full_like: _full_like,
+    add_norm: add_norm_plainly,
     attend: attend_plainly,
     select: select_plainly,
     project_among: project_among_plainly,

@@ -4,6 +4,9 @@ Matrix products, convolutions, norms (whose statistics are fp32 by definition), 
 adds numbers is narrow. Whatever sums many exponentials or divides stays fp32: softmax, reductions, the
 selection of tokens and all that the search reads. Casts stand where the two meet. Memory and state are
 narrow, but for running sums (averaged attention), in which a narrow type would lose the small terms.
+
+bf16 has 8 bits of mantissa, too few for logits and for sums of layers: there norms, and so what is added to
+what they give, and the products that make logits are fp32; the weights of those stay bf16 and are cast.
 """
 
 from __future__ import annotations
@@ -50,6 +53,8 @@ WIDE_OPS: Final = frozenset(
 NARROW_OPS: Final = frozenset(
     {"MatMul", "Conv", "LayerNormalization", "DynamicConv", "DynamicConvStep", "LightConv", "LightConvStep"}
 )
+# between a product and the log-softmax that reads it, these keep logits logits
+PASSING: Final = frozenset({"Add", "Concat", "Cast"})
 # their results are not numbers of ours
 UNTYPED: Final = frozenset(
     {"Shape", "IsNaN", "Equal", "Greater", "GreaterOrEqual", "Less", "And", "Or", "Not", "Size"}
@@ -73,6 +78,20 @@ def _sums(config: ModelConfig) -> bool:
     return any(getattr(side, "mixer", None) == "average" for side in sides)
 
 
+def _logits(graph: onnx.GraphProto) -> set[str]:
+    """The results of products that a log-softmax reads."""
+    makers = {name: node for node in graph.node for name in node.output}
+    waiting = [name for node in graph.node if node.op_type == "LogSoftmax" for name in node.input]
+    found: set[str] = set()
+    while waiting:
+        maker = makers.get(name := waiting.pop())
+        if maker is not None and maker.op_type == "MatMul":
+            found.add(name)
+        elif maker is not None and maker.op_type in PASSING:
+            waiting += maker.input
+    return found
+
+
 class _Rewrite:
     def __init__(self, model: onnx.ModelProto, narrow: int, sums: bool) -> None:
         self.model, self.graph, self.narrow, self.sums = model, model.graph, narrow, sums
@@ -83,6 +102,7 @@ class _Rewrite:
         }
         self.weights = {i.name for i in self.graph.initializer if i.data_type == FLOAT and self._external(i)}
         self.nodes: list[onnx.NodeProto] = []
+        self.logits = _logits(self.graph)
 
     def done(self) -> bytes:
         for value in self.graph.input:
@@ -126,6 +146,9 @@ class _Rewrite:
 
     def _target(self, node: onnx.NodeProto, numbers: Sequence[str]) -> int:
         if node.op_type in WIDE_OPS:
+            return FLOAT
+        coarse = node.op_type == "LayerNormalization" or node.output[0] in self.logits
+        if coarse and self.narrow == TensorProto.BFLOAT16:
             return FLOAT
         if node.op_type in NARROW_OPS:
             return self.narrow

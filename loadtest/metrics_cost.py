@@ -1,25 +1,28 @@
-"""What metrics cost: of a request, of a decoding step, and of a scrape.
+"""What metrics cost: of a request, of a decoding step, and of a scrape; in one process, or in a worker.
 
-python -m loadtest.metrics_cost
+python -m loadtest.metrics_cost [--worker]
 """
 
 from __future__ import annotations
 
+import sys
+import tempfile
 import timeit
+from pathlib import Path
 from typing import Final
 
 from engine.api import Stats, TextResult
-from server.metrics import Metrics
+from server.metrics import Metrics, Sources, share
 from server.notes import Note, current
 
 TIMES: Final = 20_000
 IDLE: Final = Stats(0, 0, (1, 2), (8, 16), 10, 1.0, 5, 0.5, 100, 5, 0)
 
 
-def main() -> None:
-    metrics = Metrics()
+def main(folder: Path | None) -> None:
+    metrics = Metrics(folder)
     names = [f"model-{number}" for number in range(3)]
-    metrics.watch(lambda: dict.fromkeys(names, IDLE), dict)
+    metrics.watch(Sources(lambda: dict.fromkeys(names, IDLE), dict, lambda: True, int, dict))
     observers = [metrics.observer(name) for name in names]
     results = [TextResult("text")]
 
@@ -44,4 +47,9 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    if "--worker" in sys.argv:
+        with tempfile.TemporaryDirectory() as folder:
+            share(Path(folder), 0)
+            main(Path(folder))
+    else:
+        main(None)

@@ -48,7 +48,8 @@ OPEN: Final = frozenset(
 )
 OPEN_FOLDERS: Final = ("/static/", "/static-offline-docs/", "/download_file/", "/v2/health/", "/v2/models/")
 DOCS: Final = frozenset({"/docs", "/docs/oauth2-redirect", "/openapi.json", "/spec"})
-RELOAD: Final = re.compile(r"/models/[^/]+/reload")
+# what only the operator may: orders to models
+ORDER: Final = re.compile(r"/models/[^/]+/(re|un)?load|/v2/repository/models/[^/]+/(un)?load")
 FIELDS: Final = ("api_key", "auth_key")  # LibreTranslate's name of a key in a query or body, and DeepL's
 SCHEMES: Final = frozenset({"bearer", "deepl-auth-key"})
 EVERYBODY: Final = "all"  # shares one counter where nobody is limited
@@ -123,7 +124,7 @@ class Access:
         """The token that a path needs of its own."""
         if path == "/metrics":
             return self.settings.metrics_auth_token
-        if RELOAD.fullmatch(path):
+        if ORDER.fullmatch(path):
             return self.settings.admin_token
         return self.settings.docs_auth_token if path in DOCS else None
 
@@ -140,7 +141,7 @@ class Door:
             return
         path = path_of(scope)
         try:
-            if path == "/metrics" or path in DOCS or RELOAD.fullmatch(path):
+            if path == "/metrics" or path in DOCS or ORDER.fullmatch(path):
                 _check_guard(self._access.guard(path), Headers(scope=scope).get("authorization", ""))
             elif not _is_open(scope["method"], path):
                 await self._enter(scope, receive, send)

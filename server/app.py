@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -20,12 +21,14 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from engine.api import ConvoyError, Service, Stopping, share_threads
-from server import logs
+from server import logs, metrics
 from server.access import Access, Door, on_refused
+from server.allocator import thrifty
 from server.cors import cors_headers
+from server.crew import Listener, Place
 from server.errors import INTERNAL, failure, on_http, on_refusal, refusal
 from server.house import House
-from server.metrics import Metrics
+from server.metrics import Metrics, Sources
 from server.notes import HEADER, current, note_of
 from server.refused import Refused
 from server.routes import (
@@ -64,20 +67,21 @@ ROUTES: Final = (
     web,
 )
 STOPPING: Final = "the server is stopping: send the request again, elsewhere or later"
+LOST: Final = 70  # exit code when the device is lost: a supervisor starts the process again
 LAST_MOMENT: Final = 5.0  # seconds that requests cut short get to be answered
+TICKS: Final = 10  # of uvicorn's, a second together: between two copies of a worker's figures
 
 
-def create_app(service: Service, settings: Settings, metrics: Metrics) -> FastAPI:
+def create_app(service: Service, settings: Settings, metrics: Metrics, place: Place | None = None) -> FastAPI:
     """The application around a service that is not yet started. `app.state.house` holds what routes share.
+    place: of this process among several workers.
 
     Raises ConfigError when the keys can't be read.
     """
     access = Access(settings)
-    house = House(service, settings, metrics)
-    metrics.watch(service.stats, service.memory)
-    metrics.ready.set_function(lambda: house.ready)
-    for info in service.models():
-        metrics.load.labels(info.name).set(info.load_seconds)
+    house = House(service, settings, metrics, place=place)
+    cached = house.cache.size if house.cache else int
+    metrics.watch(Sources(service.stats, service.memory, lambda: house.ready, cached, service.shelved))
     tracing = Tracing.to(settings.traces) if settings.traces else None
 
     @asynccontextmanager
@@ -86,9 +90,14 @@ def create_app(service: Service, settings: Settings, metrics: Metrics) -> FastAP
         canaries = asyncio.create_task(house.sing())
         if threading.current_thread() is threading.main_thread():  # only there may signals be caught
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, house.reload_all)
+        if house.crew:
+            house.crew.join()
         yield
         canaries.cancel()
-        await asyncio.to_thread(service.stop, drain=True, timeout=settings.drain_timeout)
+        if house.crew:
+            house.crew.leave()
+        patience = LAST_MOMENT if service.lost() else settings.drain_timeout
+        await asyncio.to_thread(service.stop, drain=True, timeout=patience)
         await access.quotas.close()
         if tracing:
             await asyncio.to_thread(tracing.close)
@@ -175,6 +184,7 @@ class Server(uvicorn.Server):
         self._house = house
         self._until = 0.0
         self.complete = True  # whether everything accepted was answered
+        self.lost = False  # whether a device is
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self._house.draining:  # told twice
@@ -185,6 +195,10 @@ class Server(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         house = self._house
+        if house.service.lost() and not self.lost:
+            logger.critical("a device is lost: this process answers what it can and ends with %d", LOST)
+            self.lost = house.draining = True
+            self._until = time.monotonic() + LAST_MOMENT
         if house.draining and not self.should_exit:
             late = time.monotonic() > self._until
             if late and house.in_flight:
@@ -192,26 +206,50 @@ class Server(uvicorn.Server):
                 self.complete = False
                 await asyncio.to_thread(house.service.stop, drain=False, timeout=LAST_MOMENT)
             self.should_exit = late or not house.in_flight
+        if house.crew:
+            house.crew.tell(ready=house.alone_ready, connections=len(self.server_state.connections))
+            if counter % TICKS == 0 and not self.lost:  # what asks a lost device raises
+                house.metrics.refresh()
         return await super().on_tick(counter)
 
 
 def serve(settings: Settings) -> int:
     """Load the models and serve until SIGTERM or SIGINT.
 
-    Returns 0, or 1 when accepted requests were cut short. Raises BundleError or ConfigError when a model
-    can't be loaded. Sets up logging; for a process of its own.
+    Returns 0, or 1 when accepted requests were cut short; ends the process with 70 when a device is lost.
+    Raises BundleError or ConfigError when a model can't be loaded. Sets up logging; for a process of its own.
     """
+    if settings.workers == 1:
+        return run(settings)
+    from server.workers import supervise  # it starts processes that `run`
+
+    return supervise(settings)
+
+
+def run(settings: Settings, place: Place | None = None) -> int:
+    """As `serve`, in this process. place: of a worker among several."""
     logs.set_up(settings)
+    if place:
+        metrics.share(place.metrics, place.number)
+    thrifty()
     if settings.backend.startswith("onnx"):
-        share_threads(settings.threads or len(os.sched_getaffinity(0)))
-    metrics = Metrics()
-    service = Service.open(settings.models, settings.service(), metrics.observer)
-    for info in service.models():
-        logger.info("loaded %s: %s from %s to %s", info.name, info.task, info.source, info.target)
-    app = create_app(service, settings, metrics)
+        share_threads(settings.share)
+    figures = Metrics(place.metrics if place else None)
+    service = Service.open(settings.models, settings.service(), figures.observer)
+    for name, kept in service.shelved().items():
+        logger.info("%s %s: about %d MiB of memory", kept.state, name, kept.cost >> 20)
+    app = create_app(service, settings, figures, place)
     server = Server(configure(app, settings), app.state.house)
-    server.run()
+    server.run(_sockets(server, place) if place else None)
+    if server.lost:
+        logging.shutdown()
+        os._exit(LOST)  # libraries that would tidy up on a lost device may hang or abort
     return 0 if server.complete else 1
+
+
+def _sockets(server: Server, place: Place) -> list[socket.socket]:
+    server.config.backlog = 1  # connections that asyncio accepts in one turn
+    return [Listener(place, lambda: len(server.server_state.connections))]
 
 
 def configure(app: FastAPI, settings: Settings) -> uvicorn.Config:

@@ -19,11 +19,13 @@ from engine.api import (
     Cancelled,
     ConvoyError,
     DeadlineExceeded,
+    DeviceLost,
     ExecutorFailed,
     InvalidRequest,
     Overloaded,
     Stopping,
     TooLarge,
+    Unavailable,
     UnknownModel,
     WouldBeLate,
 )
@@ -36,6 +38,8 @@ STATUS: Final[Mapping[type[ConvoyError], int]] = {
     Cancelled: 499,  # nobody reads it: the client has gone
     ExecutorFailed: 500,
     Stopping: 503,
+    Unavailable: 503,
+    DeviceLost: 503,
     WouldBeLate: 503,
     DeadlineExceeded: 504,
 }

@@ -21,8 +21,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from engine.api import Cancelled, ConvoyError, Marked, Partial, Service, TextOptions, TextResult
+from server.cache import infos_of, key_of, repeatable
 from server.errors import INTERNAL
-from server.house import house_of
+from server.house import House, house_of
 from server.intake import while_connected
 from server.notes import CANCELLED, FAILED, note_outcome
 
@@ -56,6 +57,40 @@ class Dialect:
 
 
 async def results_of(
+    house: House,
+    model: str,
+    texts: Sequence[str | Marked],
+    options: TextOptions,
+    deadline: float,
+    tell: Tell | None = None,
+) -> list[TextResult]:
+    """`Service.run`, or with `tell` the same by `Service.stream`; what the cache has is not computed again,
+    and of it nothing is told before the end."""
+    infos = infos_of(house.service, model)
+    if house.cache is None or not repeatable(infos, options):
+        return await _computed(house.service, model, texts, options, deadline, tell)
+    cache, keys = house.cache, [key_of(model, infos, text, options) for text in texts]
+    found = [cache.get(key) for key in keys]
+    missing = [number for number, result in enumerate(found) if result is None]
+    house.metrics.hits.labels(model).inc(len(texts) - len(missing))
+    house.metrics.misses.labels(model).inc(len(missing))
+    if missing:
+        wanted, told = [texts[n] for n in missing], renumbered(tell, missing) if tell else None
+        new = await _computed(house.service, model, wanted, options, deadline, told)
+        same = infos_of(house.service, model) == infos  # else a reload came between: whose answer is it?
+        for number, result in zip(missing, new, strict=True):
+            found[number] = result
+            if same:
+                cache.put(keys[number], result)
+    return [result for result in found if result is not None]
+
+
+def renumbered(tell: Tell, numbers: Sequence[int]) -> Tell:
+    """For texts that are some of others: tells of them by their numbers among those."""
+    return lambda partial: tell(Partial(numbers[partial.index], partial.text))
+
+
+async def _computed(
     service: Service,
     model: str,
     texts: Sequence[str | Marked],
@@ -63,7 +98,6 @@ async def results_of(
     deadline: float,
     tell: Tell | None,
 ) -> list[TextResult]:
-    """`Service.run`, or with `tell` the same by `Service.stream`."""
     if tell is None:
         return await service.run(model, texts, options, deadline)
     found: list[TextResult] = []

@@ -1,4 +1,4 @@
-"""Glossaries as DeepL has them: made once, named in requests. In memory, so they go when the server stops."""
+"""Glossaries as DeepL has them: made once, never changed, named in requests."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import csv
 import io
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 from engine.api import InvalidRequest, Service, TooLarge
 from server.deepl import base_of
+from server.records import Records
 from server.refused import Refused
 from server.translation import keeps_phrases
 
@@ -33,49 +34,66 @@ class Glossary:
     entries: Mapping[str, str]
     id: str = field(default_factory=lambda: str(uuid.uuid4()))
     created: datetime = field(default_factory=lambda: datetime.now(UTC))
+    size: int = field(init=False)
 
-    @property
-    def size(self) -> int:
+    def __post_init__(self) -> None:
         texts = (self.name, *self.entries, *self.entries.values())
-        return sum(len(text.encode()) + OVERHEAD for text in texts)
+        object.__setattr__(self, "size", sum(len(text.encode()) + OVERHEAD for text in texts))
 
     def tsv(self) -> str:
         return "\n".join(f"{source}\t{target}" for source, target in self.entries.items())
 
 
 class Glossaries:
-    """By their ids; each owner sees only their own."""
+    """By their ids; each owner sees only their own. What records hold is read once, as it never changes."""
 
-    def __init__(self) -> None:
+    def __init__(self, records: Records) -> None:
+        """records: those of another process too, where they lie in a shared folder."""
+        self._records = records
         self._kept: dict[str, Glossary] = {}
-        self._size = 0
 
     def add(self, glossary: Glossary) -> None:
         """Raises InvalidRequest when the owner has too many, TooLarge when there is no room."""
         if len(self.of(glossary.owner)) >= MOST:
             raise InvalidRequest(f"there are {MOST} glossaries, as many as this server keeps: delete one")
-        if self._size + glossary.size > ROOM:
+        if sum(kept.size for kept in self._kept.values()) + glossary.size > ROOM:
             raise TooLarge(
                 f"this server keeps {ROOM} bytes of glossaries: delete some, or send a smaller one"
             )
+        self._records.put(glossary.id, _record(glossary))
         self._kept[glossary.id] = glossary
-        self._size += glossary.size
 
     def of(self, owner: str) -> list[Glossary]:
-        return [glossary for glossary in self._kept.values() if glossary.owner == owner]
+        for id in {*self._records.ids(), *self._kept}:
+            self._read(id)
+        own = [glossary for glossary in self._kept.values() if glossary.owner == owner]
+        return sorted(own, key=lambda glossary: glossary.created)
 
     def find(self, owner: str, id: str) -> Glossary:
         """Raises Refused when there is none of that id, or it is somebody else's."""
-        glossary = self._kept.get(id)
+        glossary = self._read(id)
         if glossary is None or glossary.owner != owner:
             raise Refused("unknown_glossary", "Glossary not found.")
         return glossary
 
     def drop(self, owner: str, id: str) -> None:
         """Raises what `find` raises."""
-        glossary = self.find(owner, id)
+        self.find(owner, id)
+        self._records.drop(id)
         del self._kept[id]
-        self._size -= glossary.size
+
+    def _read(self, id: str) -> Glossary | None:
+        if not self._records.has(id):
+            self._kept.pop(id, None)
+            return None
+        if id not in self._kept and (record := self._records.get(id)) is not None:
+            self._kept[id] = Glossary(**record | {"created": datetime.fromisoformat(record["created"])})
+        return self._kept.get(id)
+
+
+def _record(glossary: Glossary) -> dict[str, Any]:
+    found = {f.name: getattr(glossary, f.name) for f in fields(glossary) if f.init}
+    return found | {"entries": dict(glossary.entries), "created": glossary.created.isoformat()}
 
 
 def read_entries(text: str, kind: str) -> dict[str, str]:

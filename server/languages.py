@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from engine.api import short
+
 # its long aliases of three of its own codes, used in answers and understood in requests
 ALIASES: Final = {"zh": "zh-Hans", "zt": "zh-Hant", "pb": "pt-BR"}
 SHORT: Final = {alias.casefold(): code for code, alias in ALIASES.items()}
@@ -66,9 +68,10 @@ NAMES: Final = {
 
 
 def inward(code: str) -> str:
-    """A client's code in the form that models use: lower case, aliases resolved."""
+    """A client's code in the form that models are offered by: lower case, aliases resolved, of two letters
+    where there is such a code ("deu" is "de")."""
     plain = code.strip().casefold()
-    return SHORT.get(plain, plain)
+    return SHORT.get(plain, short(plain))
 
 
 def outward(code: str) -> str:

@@ -1,10 +1,16 @@
-"""Prometheus metrics. Labels are models, lanes, routes, outcomes and error codes only: few and known."""
+"""Prometheus metrics. Labels are models, lanes, routes, outcomes and error codes only: few and known.
+
+Several workers keep their figures in files of one folder (`share`), where the one that is asked adds them up.
+"""
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
 
 from prometheus_client import (
     CollectorRegistry,
@@ -14,32 +20,58 @@ from prometheus_client import (
     PlatformCollector,
     ProcessCollector,
     generate_latest,
+    values,
 )
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
-from engine.api import Memory, Observer, Stats, TextResult, TextScore, slowest
+from engine.api import Memory, Observer, Shelved, State, Stats, TextResult, TextScore, slowest
 from server.notes import Work, current
 
-Figures = tuple[tuple[str, str, Callable[[Stats], int]], ...]
 LATENCY: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 STEP: Final = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.0)
 SLOTS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-GAUGES: Final[Figures] = (
-    ("convoy_queue_depth", "Sentences in the queue.", lambda s: s.waiting_requests),
-    ("convoy_queue_tokens", "Source tokens in the queue.", lambda s: s.waiting_tokens),
-)
-COUNTERS: Final[Figures] = (
-    ("convoy_steps", "Decoding steps of all lanes.", lambda s: s.steps),
-    ("convoy_sentences_answered", "Sentences answered.", lambda s: s.answered),
-    ("convoy_sentences_failed", "Sentences failed, late or stopped.", lambda s: s.failed),
-)
+# how a gauge of the process is made of its workers'
+PROCESS: Final = {
+    "process_virtual_memory_bytes": "livesum",
+    "process_resident_memory_bytes": "livesum",
+    "process_start_time_seconds": "livemin",
+    "process_open_fds": "livesum",
+    "process_max_fds": "livesum",
+}
+WORKER: Final = "PROMETHEUS_MULTIPROC_DIR"  # where prometheus_client looks for the folder
+
+
+def share(folder: Path, number: int) -> None:
+    """Keep the figures of this process in `folder`. Once, before the first Metrics.
+
+    A worker that is started again under its number goes on counting where the one before it ended.
+    """
+    os.environ[WORKER] = str(folder)
+    values.ValueClass = values.MultiProcessValue(lambda: number)
+
+
+def forget(folder: Path, number: int) -> None:
+    """Remove the gauges of a worker that has ended; what it counted stays counted."""
+    mark_process_dead(number, str(folder))
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where a server's own figures come from."""
+
+    stats: Callable[[], Mapping[str, Stats]]
+    memory: Callable[[], Mapping[str, Memory]]
+    ready: Callable[[], bool]
+    cached: Callable[[], int]
+    shelved: Callable[[], Mapping[str, Shelved]]
 
 
 class Metrics:
-    """One registry of its own, so that several servers may live in one process."""
+    """One registry of its own, so that several servers may live in one process. folder: where `share` keeps
+    the figures of several workers; None: there is one process."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder
         self.registry = registry = CollectorRegistry()
         self.latency = Histogram(
             "convoy_request_duration_seconds",
@@ -48,14 +80,12 @@ class Metrics:
             registry=registry,
             buckets=LATENCY,
         )
-        self.in_flight = Gauge("convoy_requests_in_flight", "Requests not yet answered.", registry=registry)
-        self.ready = Gauge("convoy_ready", "1 when /health/ready says so, else 0.", registry=registry)
-        self.rejections = Counter(
-            "convoy_rejected", "Requests refused or failed, by error code.", ["reason"], registry=registry
+        self.in_flight = self._gauge("convoy_requests_in_flight", "Requests not yet answered.")
+        self.rejections = self._counter(
+            "convoy_rejected", "Requests refused or failed, by error code.", "reason"
         )
-        self.load = Gauge(
-            "convoy_model_load_seconds", "Seconds a model took to load.", ["model"], registry=registry
-        )
+        self.hits = self._counter("convoy_cache_hits", "Texts answered from the cache.", "model")
+        self.misses = self._counter("convoy_cache_misses", "Texts that were not in the cache.", "model")
         self.queue = self._seconds(
             "convoy_queue_duration_seconds", "A request's longest wait in the queue.", LATENCY
         )
@@ -69,18 +99,21 @@ class Metrics:
         self.step_slots = Histogram(
             "convoy_step_slots", "Slots used by a step.", ["model"], registry=registry, buckets=SLOTS
         )
-        self.read: dict[str, int] = {}  # source tokens, by model
-        ProcessCollector(registry=registry)
-        PlatformCollector(registry=registry)
+        self.tokens = self._counter(
+            "convoy_tokens", "Tokens encoded (source) and answered (target).", "model", "kind"
+        )
+        self._figures = _Figures(self)
 
     def observer(self, model: str) -> Observer:
         return _ModelObserver(self, model)
 
-    def watch(
-        self, stats: Callable[[], Mapping[str, Stats]], memory: Callable[[], Mapping[str, Memory]]
-    ) -> None:
-        """Read the engines' and the devices' own figures at each scrape."""
-        self.registry.register(_StatsCollector(stats, memory, self.read))
+    def watch(self, sources: Sources) -> None:
+        """Copy the server's own figures at each `refresh`."""
+        self._figures.sources = sources
+
+    def refresh(self) -> None:
+        """Copy what nobody reports: the engines', the devices' and the process' own figures."""
+        self._figures.refresh()
 
     def answered(self, model: str, results: Sequence[TextResult | TextScore]) -> None:
         """Note the times of one request's work with one model."""
@@ -91,11 +124,23 @@ class Metrics:
             note.work.append(Work(model, timings, len(results), time.time_ns()))
 
     def text(self) -> bytes:
-        """The exposition format of Prometheus."""
-        return generate_latest(self.registry)
+        """The exposition format of Prometheus: of all workers together, where there are several."""
+        self.refresh()
+        if self._folder is None:
+            return generate_latest(self.registry)
+        together = CollectorRegistry()
+        MultiProcessCollector(together, str(self._folder))
+        return generate_latest(together)
 
     def _seconds(self, name: str, help_text: str, buckets: tuple[float, ...]) -> Histogram:
         return Histogram(name, help_text, ["model"], registry=self.registry, buckets=buckets)
+
+    def _counter(self, name: str, help_text: str, *labels: str) -> Counter:
+        return Counter(name, help_text, labels, registry=self.registry)
+
+    def _gauge(self, name: str, help_text: str, *labels: str, kind: Any = "livesum") -> Gauge:
+        """kind: how it is made of the workers'."""
+        return Gauge(name, help_text, labels, registry=self.registry, multiprocess_mode=kind)
 
 
 class _ModelObserver:
@@ -105,8 +150,7 @@ class _ModelObserver:
         self._step = metrics.step.labels(model)
         self._slots = metrics.step_slots.labels(model)
         self._encode = metrics.encode.labels(model)
-        self._model, self._read = model, metrics.read
-        self._read.setdefault(model, 0)
+        self._read = metrics.tokens.labels(model, "source")
 
     def on_step(self, seconds: float, slots: int) -> None:
         self._step.observe(seconds)
@@ -114,52 +158,95 @@ class _ModelObserver:
 
     def on_encode(self, seconds: float, requests: int, tokens: int) -> None:
         self._encode.observe(seconds)
-        self._read[self._model] += tokens  # the one thread that writes it
+        self._read.inc(tokens)
 
 
-class _StatsCollector(Collector):
-    def __init__(
-        self,
-        stats: Callable[[], Mapping[str, Stats]],
-        memory: Callable[[], Mapping[str, Memory]],
-        read: Mapping[str, int],
-    ) -> None:
-        self._stats, self._memory, self._read = stats, memory, read
+class _Figures:
+    """Figures that are copied rather than reported."""
 
-    def collect(self) -> Iterator[Metric]:
-        stats = self._stats()
-        for name, text, figure in GAUGES:
-            gauge = GaugeMetricFamily(name, text, labels=["model"])
-            for model, found in stats.items():
-                gauge.add_metric([model], figure(found))
-            yield gauge
-        for name, text, figure in COUNTERS:
-            counter = CounterMetricFamily(name, text, labels=["model"])
-            for model, found in stats.items():
-                counter.add_metric([model], figure(found))
-            yield counter
-        tokens = CounterMetricFamily(
-            "convoy_tokens", "Tokens encoded (source) and answered (target).", labels=["model", "kind"]
+    def __init__(self, metrics: Metrics) -> None:
+        gauge, counter = metrics._gauge, metrics._counter
+        self.sources: Sources | None = None
+        self._ready = gauge("convoy_ready", "1 when /health/ready says so, else 0.", kind="livemin")
+        self._cached = gauge("convoy_cache_bytes", "Answers in the cache.")
+        self._depth = gauge("convoy_queue_depth", "Sentences in the queue.", "model")
+        self._waiting = gauge("convoy_queue_tokens", "Source tokens in the queue.", "model")
+        self._used = gauge("convoy_slots_active", "Slots in use.", "model", "lane")
+        self._slots = gauge("convoy_slots", "Slots there are.", "model", "lane")
+        self._memory = gauge("convoy_gpu_memory_used_bytes", "In use on a GPU.", "device", kind="livemax")
+        self._room = gauge("convoy_gpu_memory_bytes", "Memory of a GPU.", "device", kind="livemax")
+        self._load = gauge(
+            "convoy_model_load_seconds", "Its last load took so long.", "model", kind="livemax"
         )
-        for model, found in stats.items():
-            tokens.add_metric([model, "source"], self._read.get(model, 0))
-            tokens.add_metric([model, "target"], found.tokens)
-        yield tokens
-        used = GaugeMetricFamily("convoy_slots_active", "Slots in use.", labels=["model", "lane"])
-        slots = GaugeMetricFamily("convoy_slots", "Slots there are.", labels=["model", "lane"])
-        for model, found in stats.items():
-            for lane, (active, there) in enumerate(zip(found.active, found.slots, strict=True)):
-                used.add_metric([model, str(lane)], active)
-                slots.add_metric([model, str(lane)], there)
-        yield used
-        yield slots
-        yield from self._devices()
+        self._loaded = gauge("convoy_model_loaded", "Processes in which a model is in memory.", "model")
+        self._bytes = gauge("convoy_model_bytes", "Memory of a loaded model, estimated.", "model")
+        self._loads = counter("convoy_model_loads", "Loads that ended well.", "model")
+        self._unloads = counter(
+            "convoy_model_unloads", "Unloads, evictions for others' sake included.", "model"
+        )
+        self._no_loads = counter("convoy_model_load_failures", "Loads that failed.", "model")
+        self._steps = counter("convoy_steps", "Decoding steps of all lanes.", "model")
+        self._answered = counter("convoy_sentences_answered", "Sentences answered.", "model")
+        self._failed = counter("convoy_sentences_failed", "Sentences failed, late or stopped.", "model")
+        self._tokens = metrics.tokens
+        self._process = ProcessCollector(registry=None)
+        self._own = {
+            name: gauge(name, f"Of the process: {name.removeprefix('process_')}.", kind=kind)
+            for name, kind in PROCESS.items()
+        }
+        self._cpu = counter("process_cpu_seconds", "Processor time, of user and system.")
+        self._seen: dict[tuple[str, ...], float] = {}
+        self._lanes: set[tuple[str, str]] = set()
+        PlatformCollector(registry=metrics.registry)
 
-    def _devices(self) -> Iterator[Metric]:
-        used = GaugeMetricFamily("convoy_gpu_memory_used_bytes", "In use on a GPU.", labels=["device"])
-        total = GaugeMetricFamily("convoy_gpu_memory_bytes", "Memory of a GPU.", labels=["device"])
-        for device, memory in self._memory().items():
-            used.add_metric([device], memory.used)
-            total.add_metric([device], memory.total)
-        yield used
-        yield total
+    def refresh(self) -> None:
+        for metric in self._process.collect():
+            for sample in metric.samples:
+                if sample.name in self._own:
+                    self._own[sample.name].set(sample.value)
+                else:
+                    self._raise(self._cpu, ("cpu",), sample.value)
+        if self.sources is None:
+            return
+        self._ready.set(self.sources.ready())
+        self._cached.set(self.sources.cached())
+        for device, memory in self.sources.memory().items():
+            self._memory.labels(device).set(memory.used)
+            self._room.labels(device).set(memory.total)
+        self._engines(self.sources.stats())
+        for model, kept in self.sources.shelved().items():
+            there = kept.state is State.LOADED
+            self._loaded.labels(model).set(there)
+            self._bytes.labels(model).set(kept.cost if there else 0)
+            self._load.labels(model).set(kept.load_seconds)
+            self._raise(self._loads.labels(model), ("loads", model), kept.loads)
+            self._raise(self._unloads.labels(model), ("unloads", model), kept.evictions)
+            self._raise(self._no_loads.labels(model), ("load failures", model), kept.failures)
+
+    def _engines(self, stats: Mapping[str, Stats]) -> None:
+        gone = self._lanes
+        self._lanes = set()
+        for model, found in stats.items():
+            self._depth.labels(model).set(found.waiting_requests)
+            self._waiting.labels(model).set(found.waiting_tokens)
+            self._raise(self._steps.labels(model), ("steps", model), found.steps)
+            self._raise(self._answered.labels(model), ("answered", model), found.answered)
+            self._raise(self._failed.labels(model), ("failed", model), found.failed)
+            self._raise(self._tokens.labels(model, "target"), ("tokens", model), found.tokens)
+            for number, (active, there) in enumerate(zip(found.active, found.slots, strict=True)):
+                lane = model, str(number)
+                self._lanes.add(lane)
+                self._used.labels(*lane).set(active)
+                self._slots.labels(*lane).set(there)
+        for lane in gone - self._lanes:  # a file keeps its series: 0 says as much
+            self._used.labels(*lane).set(0)
+            self._slots.labels(*lane).set(0)
+            if lane[0] not in stats:
+                self._depth.labels(lane[0]).set(0)
+                self._waiting.labels(lane[0]).set(0)
+
+    def _raise(self, counter: Counter, key: tuple[str, ...], total: float) -> None:
+        """Count what has come since the last look; a model that was loaded anew begins at 0."""
+        last = self._seen.get(key, 0.0)
+        counter.inc(total - last if total >= last else total)
+        self._seen[key] = total

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, field_validator
 
-from engine.api import DecodeOptions, InvalidRequest, ModelInfo, TextOptions, TextResult, slowest
+from engine.api import DecodeOptions, InvalidRequest, ModelInfo, Shelved, TextOptions, TextResult, slowest
 
 # `alternatives`, `prefix` (as text) and `alignment` of TextRequest stand for these
 ELSEWHERE: Final = frozenset({"n_best", "prefix", "alignment"})
@@ -168,9 +168,9 @@ def extras(request: TextRequest, results: list[TextResult], *, batch: bool) -> d
     return found
 
 
-def describe(info: ModelInfo) -> dict[str, Any]:
+def describe(info: ModelInfo, kept: Shelved) -> dict[str, Any]:
     """A model as JSON."""
-    found = asdict(info)
+    found = asdict(info) | {"state": kept.state, "memory": kept.cost}
     found["options"] = {name: finite(found["options"][name]) for name in OPTIONS}
     return found
 

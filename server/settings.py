@@ -11,11 +11,11 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, SecretStr, ValidationInfo, field_validator
+from pydantic import ByteSize, Field, SecretStr, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
-from engine.api import ServiceSettings
+from engine.api import BACKEND_HELP, DEVICE_HELP, PRECISION_HELP, ServiceSettings
 from server.languages import inward
 
 Lanes = tuple[tuple[int, int], ...]
@@ -40,7 +40,7 @@ TWINS: Final = {
     "LT_HOURLY_REQ_LIMIT": "hourly_req_limit",
     "LT_DAILY_REQ_LIMIT": "daily_req_limit",
     "LT_REQ_LIMIT_STORAGE": "limit_storage",
-    "LT_METRICS_AUTH_TOKEN": "metrics_auth_token",
+    "LT_METRICS_AUTH_TOKEN": "metrics_auth_token",  # nosec B105 # a name, no token
 }
 Names = Annotated[tuple[str, ...], NoDecode]
 SHORTEST_KEY: Final = 16  # characters; those that `convoy keys new` makes have 47
@@ -58,12 +58,18 @@ class Settings(BaseSettings):
     )
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0: any free one.")
-    backend: str = Field(
-        "onnx", description="onnx, onnx-native, onnx-pure, or torch (needs the extra `torch`)."
+    backend: str = Field("onnx", description=BACKEND_HELP)
+    device: str = Field("cpu", description=DEVICE_HELP)
+    precision: str = Field("fp32", description=PRECISION_HELP)
+    shortlist: bool = Field(
+        False, description="Answer with tokens that `convoy shortlist` found likely alone: faster."
     )
-    device: str = Field("cpu", description="cpu, or cuda with the torch backend.")
-    precision: str = Field("fp32", description="fp32 or int8.")
-    threads: int | None = Field(None, ge=1, description="Threads that all models share; else all cores.")
+    workers: int = Field(
+        1, ge=1, description="Processes behind the port, with an engine for each model in each."
+    )
+    threads: int | None = Field(
+        None, ge=1, description="Threads that all models of a worker share; else all cores, divided."
+    )
     lanes: Annotated[Lanes, NoDecode] = Field(
         ((1, 32), (5, 32), (16, 8)), description="Beams x slots of each lane of a model: 1x32,5x32,16x8."
     )
@@ -71,6 +77,12 @@ class Settings(BaseSettings):
     queue_tokens: int = Field(65_536, ge=1, description="Source tokens that may wait for each model.")
     encode_tokens: int = Field(2_048, ge=1, description="Source tokens encoded between two decoding steps.")
     verify: bool = Field(True, description="Compare the hashes of all files of the bundles at start.")
+    model_budget: ByteSize | None = Field(
+        None,
+        ge=1,
+        description="Memory for the models of each worker, such as 2GB: they are loaded when first used, and "
+        "the least recently used goes. Else all are loaded at the start.",
+    )
     char_limit: Limit = Field(-1, description="Characters of one text.")
     batch_limit: Limit = Field(-1, description="Texts of one request.")
     alternatives_limit: Limit = Field(
@@ -97,6 +109,12 @@ class Settings(BaseSettings):
         1800.0, gt=0, allow_inf_nan=False, description="Seconds a translated file is kept."
     )
     file_store: int = Field(1_073_741_824, ge=1, description="Bytes of all files that are kept.")
+    store_folder: Path | None = Field(
+        None,
+        description="Where translated files, documents' states and glossaries lie; servers that share it "
+        "share them. Else they go when the server stops.",
+    )
+    cache_bytes: int = Field(0, ge=0, description="Memory for answers that may be asked for again; 0: none.")
     frontend_timeout: int = Field(500, ge=0, description="Milliseconds LibreTranslate's page waits.")
     frontend_source: str = Field("auto", description="Source language LibreTranslate's page begins with.")
     frontend_target: str = Field("", description="Its target language; else the first there is.")
@@ -130,7 +148,7 @@ class Settings(BaseSettings):
     metrics_auth_token: SecretStr | None = Field(None, description="A token that /metrics needs.")
     docs_auth_token: SecretStr | None = Field(None, description="A token that /docs needs.")
     admin_token: SecretStr | None = Field(
-        None, description="A token that reloading a model over HTTP needs; without one that is off."
+        None, description="A token to reload, load and unload models over HTTP; without one that is off."
     )
     traces: str = Field(
         "",
@@ -233,12 +251,18 @@ class Settings(BaseSettings):
             raise ValueError(f"lanes are pairs BEAMSxSLOTS, such as 1x32,5x32; not {value!r}")
         return pairs
 
+    @property
+    def share(self) -> int:
+        """Threads of each worker."""
+        return self.threads or max(1, len(os.sched_getaffinity(0)) // self.workers)
+
     def service(self) -> ServiceSettings:
         """The engine's share. ONNX sessions take the pool of `share_threads`."""
         return ServiceSettings(
             backend=self.backend,
             device=self.device,
             precision=self.precision,
+            shortlist=self.shortlist,
             threads=None,
             lanes=self.lanes,
             queue_tokens=self.queue_tokens,
@@ -246,6 +270,7 @@ class Settings(BaseSettings):
             beam_size=self.beam_size,
             verify=self.verify,
             languages=self.load_only,
+            budget=self.model_budget,
         )
 
 

@@ -16,12 +16,11 @@ from engine.api import (
     Language,
     Marked,
     Overloaded,
-    Partial,
     Service,
     TextOptions,
     TextResult,
 )
-from server.events import Tell, results_of
+from server.events import Tell, renumbered, results_of
 from server.house import House
 from server.languages import inward, name_of, outward
 
@@ -49,12 +48,12 @@ async def run_each(
     runs = {
         model: asyncio.create_task(
             results_of(
-                house.service,
+                house,
                 model,
                 [texts[n] for n in numbers],
                 options,
                 deadline,
-                _renumbered(tell, numbers) if tell else None,
+                renumbered(tell, numbers) if tell else None,
             )
         )
         for model, numbers in groups.items()
@@ -71,10 +70,6 @@ async def run_each(
         for number, result in zip(numbers, results, strict=True):
             found[number] = result
     return found
-
-
-def _renumbered(tell: Tell, numbers: Sequence[int]) -> Tell:
-    return lambda partial: tell(Partial(numbers[partial.index], partial.text))
 
 
 async def run_segments(

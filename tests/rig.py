@@ -20,6 +20,7 @@ class Switchable(FakeExecutor):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.broken, self.diary, self.widths = set(), [], []
+        self.told = ""  # what it says when it breaks
         self.gate, self.entered = threading.Event(), threading.Event()
         self.gate.set()
 
@@ -41,7 +42,7 @@ class Switchable(FakeExecutor):
 
     def _break(self, where):
         if where in self.broken:
-            raise RuntimeError(f"{where} is broken")
+            raise RuntimeError(self.told or f"{where} is broken")
 
 
 class Inbox:

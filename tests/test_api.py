@@ -48,7 +48,7 @@ def alone(service, sentence, model="toy-de-en", **changes):
     """The engine's own answer to one sentence."""
     bundle = open_bundle(bundles() / model)
     source = [*open_tokenizer(bundle).encode(sentence), bundle.config.eos]
-    engine = service._models[model].engine
+    engine = service.shelf.loaded[model].engine
     return asyncio.run(generate(engine, source, replace(bundle.options, **changes)))
 
 
@@ -261,7 +261,7 @@ def test_an_error_names_its_line(service):
 def test_an_engine_that_stops_ends_the_stream_with_the_line(service):
     with running() as own:
         stream = own.run_many("toy-de-en", ["Das ist gut."] * 2, TextOptions(LONG))
-        own._models["toy-de-en"].engine.stop(drain=False, timeout=0)
+        own.shelf.loaded["toy-de-en"].engine.stop(drain=False, timeout=0)
         with pytest.raises(Stopping):
             next(stream)
 
@@ -271,7 +271,7 @@ def test_answers_that_never_come_name_their_line():
 
         def lines():
             yield "Das ist gut."
-            own._models["toy-de-en"].engine.stop(drain=False, timeout=30)
+            own.shelf.loaded["toy-de-en"].engine.stop(drain=False, timeout=30)
 
         with pytest.raises(Stopping, match="^line 1: "):
             list(own.run_many("toy-de-en", lines(), TextOptions(LONG)))
@@ -339,9 +339,9 @@ def test_the_first_model_for_the_languages_is_picked(service):
 @pytest.mark.parametrize(
     ("wanted", "message"),
     [
-        (("translate", "de", "fr"), "no model can translate from de to fr; loaded are: toy-de-en"),
+        (("translate", "de", "fr"), "no model can translate from de to fr; there are: toy-de-en"),
         (("translate", None, None, "toy-title"), "model 'toy-title' can't translate"),
-        (("translate", None, None, "nobody"), "no model 'nobody'; loaded are: toy-de-en, toy-en-de"),
+        (("translate", None, None, "nobody"), "no model 'nobody'; there are: toy-de-en, toy-en-de"),
     ],
 )
 def test_what_no_model_can_do_is_refused_with_what_there_is(service, wanted, message):

@@ -16,6 +16,7 @@ OWN = ("engine", "documents", "server", "export", "cli", "training", "convoy_cli
 # lowest first; a unit may import those before it (and itself, when it is a package)
 ORDER = (
     "engine.errors",
+    "engine.backends",
     "engine.types",
     "engine.specs",
     "engine.stacks",
@@ -26,12 +27,14 @@ ORDER = (
     "engine.compiled",
     "engine.text",
     "engine.tables",
+    "engine.shortlist",
     "engine.executor",
     "engine.filters",
     "engine.penalties",
     "engine.slots",
     "engine.diverse",
     "engine.search",
+    "engine.stepper",
     "engine.progress",
     "engine.kernels",
     "engine.native",
@@ -53,20 +56,32 @@ ORDER = (
     "engine.answer",
     "engine.score",
     "engine.loading",
+    "engine.canary",
+    "engine.budget",
+    "engine.shelf",
     "engine.api",
 )
 TORCH_SIDE = ("engine.kernels", "engine.models")  # importing them imports torch
+TORCH_EXECUTORS = tuple(
+    f"engine.executors.{name}" for name in ("torch", "cuda_graph", "streams", "tensorrt", "trt_run", "bound")
+)
 
 # package: prefixes of the modules that may import it
 HEAVY = {
-    "torch": (*TORCH_SIDE, "engine.executors.torch", "engine.executors.tensorrt", "export", "training"),
-    "onnxruntime": ("engine.executors.onnx",),
+    "torch": (*TORCH_SIDE, *TORCH_EXECUTORS, "export", "training"),
+    "onnxruntime": ("engine.executors.onnx", "engine.executors.held", "engine.executors.bound"),
     "onnx": ("export",),
-    "tensorrt": ("export.tensorrt", "engine.kernels.trt_plugin", "engine.executors.tensorrt"),
+    "tensorrt": (
+        "export.tensorrt",
+        "engine.kernels.trt_plugin",
+        "engine.executors.tensorrt",
+        "engine.executors.trt_run",
+    ),
     "fastapi": ("server",),
     "starlette": ("server",),
     "uvicorn": ("server",),
     "opentelemetry": ("server.tracing",),
+    "ray": ("server.ray",),
     "limits": ("server.access", "server.quotas"),
     "httpx": ("convoy_client",),
     "docx": ("documents",),
@@ -98,7 +113,9 @@ ALLOWED = {
         "engine.bundle",
         "engine.compiled",
         "engine.text",
+        "engine.shortlist",
         "engine.tables",
+        "engine.native",
         "engine.initializers",
         "engine.kernels",
         "engine.models",
@@ -161,7 +178,7 @@ def test_a_heavy_package_is_imported_only_where_the_plan_says(package):
 
 
 def test_only_the_torch_side_imports_the_torch_side():
-    may = (*TORCH_SIDE, "engine.executors.torch", "export", "training")
+    may = (*TORCH_SIDE, "engine.executors.torch", "engine.executors.cuda_graph", "export", "training")
     wrong = [
         f"{m} imports {i}"
         for part in OWN
@@ -182,7 +199,8 @@ def test_nobody_imports_training_or_export_when_serving():
 
 
 def test_commands_import_heavy_modules_only_when_they_run():
-    light = (*sys.stdlib_module_names, "cli", "engine.errors", "engine.types", "typer", "tqdm")
+    own = ("cli", "engine.errors", "engine.types", "engine.backends")
+    light = (*sys.stdlib_module_names, *own, "typer", "tqdm")
     eager = [(m, i) for m, i, lazily in _imports("cli") if not lazily and m != "cli.measure"]
     assert not [f"{m} imports {i}" for m, i in eager if not _within(i, light) or i == "cli.measure"]
 

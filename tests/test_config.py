@@ -1,15 +1,18 @@
 """Configurations and executors refuse what they can't do, and name it."""
 
 import json
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from engine.backends import BACKENDS
 from engine.bundle import open_bundle
 from engine.config import ModelConfig
 from engine.errors import BundleError, ConfigError
-from engine.executors import Placement, open_executors
+from engine.executors import OPENERS, Placement, open_executors
 from engine.executors.onnx import open_sessions
 from engine.models import load
 from export.onnx import graphs
@@ -99,17 +102,45 @@ def test_weights_that_do_not_fit_are_all_named():
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"backend": "abacus"}, "unknown backend 'abacus'; known are .'onnx', 'onnx-native', 'onnx-pure'"),
+        ({"backend": "abacus"}, "unknown backend 'abacus'; known are onnx, onnx-native, onnx-pure"),
         ({"precision": "int1"}, "unknown precision 'int1'"),
         ({"lanes": ()}, "lanes must be pairs"),
         ({"lanes": ((1, 0),)}, "lanes must be pairs"),
-        ({"device": "cuda"}, "onnx backend runs on the CPU"),
+        ({"device": "cuda"}, "ONNX Runtime has no CUDA provider; run: .*onnxruntime-gpu"),
+        ({"device": "abacus"}, "the onnx backend does not run on 'abacus'; take --device cpu"),
+        ({"backend": "onnx-native", "device": "cuda"}, "take --device cpu, or --backend onnx"),
+        ({"device": "cuda", "precision": "int8"}, "computes in fp32, fp16, bf16 on cuda, not in int8"),
+        (
+            {"device": "cuda", "precision": "bf16"},
+            r"encoder.bf16.onnx; run: convoy export .* --precision bf16",
+        ),
+        ({"precision": "fp16"}, "computes in fp32, int8 on cpu, not in fp16"),
         ({"backend": "torch", "precision": "int8"}, "torch backend computes in fp32"),
     ],
 )
 def test_a_placement_that_cannot_be_is_refused_by_name(changes, complaint):
-    with pytest.raises(ConfigError, match=complaint):
+    with pytest.raises(BundleError, match=complaint):
         open_executors(open_bundle(bundles() / "toy-de-en"), Placement(**changes))
+
+
+def test_every_backend_that_is_told_of_opens_and_the_other_way_round():
+    assert set(OPENERS) == set(BACKENDS)
+
+
+def test_the_documentation_has_the_table_of_backends():
+    text = (Path(__file__).parents[1] / "docs" / "cli.md").read_text("utf-8")
+    for name, backend in BACKENDS.items():
+        (row,) = re.findall(rf"^\| `{name}`.*", text, re.MULTILINE)
+        kinds = [", ".join(backend.precisions.get(kind, ())) for kind in ("cpu", "cuda")]
+        assert [cell.strip() for cell in row.split("|")[2:4]] == kinds, name
+
+
+@pytest.mark.parametrize("other", ["widths", "transformer", "glu pre-norm"])
+def test_graphs_of_another_bundle_are_refused_with_the_remedy(other):
+    config = replace(GOOD, encoder=replace(GOOD.encoder, ffn_dim=24)) if "glu" in other else CONFIGS[other]
+    foreign = {part: graphs(config)[f"onnx/{part}.fp32.onnx"] for part in ("encoder", "step")}
+    with pytest.raises(BundleError, match="run: convoy export"):
+        open_sessions(GOOD, foreign, weights("glu"), 1)
 
 
 def parts():

@@ -491,7 +491,7 @@ def test_the_torch_executor_with_kernels_equals_the_full_forward(place, name):
 def test_the_backend_with_kernels_asks_for_a_gpu():
     bundle = open_bundle(SOURCES.parents[1] / "models" / "tatoeba-de-en")
     with pytest.raises(ConfigError, match="take --device cuda"):
-        open_executors(bundle, Placement("torch-cuda"))
+        open_executors(bundle, Placement("cuda"))
     if not torch.cuda.is_available():
         with pytest.raises(ConfigError, match="no CUDA device"):
-            open_executors(bundle, Placement("torch-cuda", "cuda"))
+            open_executors(bundle, Placement("cuda", "cuda"))

@@ -5,7 +5,6 @@ import re
 import zipfile
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 
 import docx
 import pytest
@@ -456,7 +455,7 @@ def test_files_can_be_off_and_go_when_the_server_does():
         assert (deepl.status_code, deepl.json()) == (403, {"message": off["error"]})
     with server() as (client, _, instance):
         send(client)
-        folder = Path(instance.config.app.state.files._folder.name)
+        folder = instance.config.app.state.files.folder
         assert list(folder.iterdir())
     assert not folder.exists()
 

@@ -7,12 +7,8 @@ import numpy as np
 import pytest
 
 from engine.engine import Engine
-from engine.errors import (
-    DeadlineExceeded,
-    ExecutorFailed,
-    Overloaded,
-    Stopping,
-)
+from engine.errors import DeadlineExceeded, DeviceLost, ExecutorFailed, Overloaded, Stopping
+from engine.executors.device import lost
 from engine.types import DecodeOptions, Request
 from tests import cases
 from tests.fake import EOS, FakeExecutor
@@ -43,13 +39,13 @@ def test_expired_requests_are_answered_and_free_the_middle_of_the_queue():
 def test_a_deadline_that_passes_in_the_queue_behind_busy_slots_is_honoured():
     engine, _ = engine_of((1, 4))
     inbox = Inbox()
-    busy, waits = inbox.request(options=LONG), inbox.request(deadline=time.monotonic() + 0.02)
+    busy, waits = inbox.request(options=LONG), inbox.request(deadline=time.monotonic() + 0.5)
     engine.submit([busy])
+    engine.submit([waits])  # nothing is known yet of how long it takes
     turn(engine)
-    engine.submit([waits])
     turn(engine)
     assert not inbox.outcomes
-    time.sleep(0.03)
+    time.sleep(0.55)
     turn(engine)
     assert list(inbox.outcomes) == [waits]
     assert isinstance(inbox.outcomes[waits], DeadlineExceeded)
@@ -219,6 +215,64 @@ def test_a_reply_that_raises_harms_nobody(caplog):
     for request in kind:
         assert_right(request, inbox.outcomes[request])
     assert sum("raised" in r.message for r in caplog.records) == 2
+
+
+# --- a device that is lost
+
+TORCH = """CUDA error: an illegal memory access was encountered
+Search for `cudaErrorIllegalAddress' in https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html
+CUDA kernel errors might be asynchronously reported at some other API call."""
+STICKY = [
+    TORCH,
+    "CUDA error: device-side assert triggered",
+    "CUDA error: unspecified launch failure",
+    "CUDA failure 700: an illegal memory access was encountered ; GPU=0 ; hostname=x ; file=y ; expr=z;",
+    "launching attend: CUDA error 719 (CUDA_ERROR_LAUNCH_FAILED)",
+    "CUDA error 716 (CUDA_ERROR_MISALIGNED_ADDRESS)",
+]
+PASSING = [
+    "CUDA out of memory. Tried to allocate 2.00 GiB",
+    "CUDA error: out of memory\nSearch for `cudaErrorMemoryAllocation' in https://docs.nvidia.com",
+    "CUDA error: invalid argument",
+    "CUDA failure 2: out of memory ; GPU=0",
+    "launching attend: CUDA error 1 (CUDA_ERROR_INVALID_VALUE)",
+    "an illegal memory access was encountered",  # of whom?
+    "step is broken",
+]
+
+
+@pytest.mark.parametrize("text", STICKY)
+def test_errors_after_which_a_device_is_of_no_use_are_known(text):
+    assert lost(RuntimeError(text))
+    later = ValueError("while decoding")
+    later.__cause__ = RuntimeError(text)
+    assert lost(later)
+
+
+@pytest.mark.parametrize("text", PASSING)
+def test_other_errors_lose_no_device(text):
+    assert not lost(RuntimeError(text))
+
+
+@pytest.mark.parametrize("where", ["encode", "step", "move"])
+def test_a_lost_device_fails_everything_at_once_and_takes_nothing_more(running, where):
+    engine, (executor,) = engine_of((2, 4))
+    inbox = Inbox()
+    short = DecodeOptions(beam_size=3, min_length=2, max_length=2)
+    requests = [inbox.request(options=short), *(inbox.request(options=LONG) for _ in range(5))]
+    for request in requests:
+        engine.submit([request])
+    executor.broken, executor.told = {where}, TORCH
+    running(engine)
+    engine.stop(drain=True, timeout=10)
+    assert engine.lost
+    assert not engine.healthy
+    answered = [r for r, o in inbox.outcomes.items() if not isinstance(o, DeviceLost)]
+    assert answered == (requests[:1] if where == "move" else [])  # it was done before
+    assert set(inbox.outcomes) == set(requests)
+    assert inbox.twice == 0
+    with pytest.raises(DeviceLost, match="elsewhere or later"):
+        engine.submit([inbox.request()])
 
 
 # --- the thread

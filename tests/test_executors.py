@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from engine.executor import Executor, StepInput
 from engine.executors.onnx import OnnxExecutor
-from tests.models import BACKENDS, CONFIGS, KERNELS, executor, model, sessions
+from tests.models import CONFIGS, EXECUTORS, KERNELS, executor, model, sessions
 
 EOS, PAD, UNK = 2, 1, 3
 
@@ -93,7 +93,7 @@ def random_source(rng: np.random.Generator, longest: int = 40) -> list[int]:
 
 
 @pytest.mark.parametrize("name", list(CONFIGS))
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", EXECUTORS)
 def test_steps_with_reordered_beams_in_moving_slots_equal_the_full_forward(backend: str, name: str) -> None:
     rng = np.random.default_rng(5)
     lane = executor(backend, name, beams=3, slots=4)
@@ -119,7 +119,7 @@ def test_steps_with_reordered_beams_in_moving_slots_equal_the_full_forward(backe
                 leave(lane, slots, i)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", EXECUTORS)
 def test_caches_longer_than_a_block_hold_every_token_while_they_grow_and_shrink(backend: str) -> None:
     """Targets of 39 tokens need a second block of columns; short ones that come later give it back."""
     rng = np.random.default_rng(6)
@@ -145,7 +145,7 @@ def test_caches_longer_than_a_block_hold_every_token_while_they_grow_and_shrink(
     beams=st.integers(1, 4),
     longest=st.integers(1, 90),
 )
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", EXECUTORS)
 def test_any_schedule_of_joins_moves_and_reorderings_leaves_a_slot_untouched(
     backend: str, name: str, seed: int, beams: int, longest: int
 ) -> None:
@@ -167,7 +167,7 @@ def test_any_schedule_of_joins_moves_and_reorderings_leaves_a_slot_untouched(
             slot.prefixes = [[*p, int(rng.integers(4, 47))] for p in slot.prefixes]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", EXECUTORS)
 def test_a_moved_slot_takes_its_ancestors_along(backend: str) -> None:
     rng = np.random.default_rng(4)
     lane = executor(backend, "glu", beams=3, slots=2)
@@ -194,7 +194,7 @@ def started(backend: str, name: str = "glu", beams: int = 2) -> tuple[Executor, 
     return lane, slots
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", EXECUTORS)
 def test_a_forced_token_keeps_its_own_probability_and_excludes_all_others(backend: str) -> None:
     lane, slots = started(backend)
     forced = np.array([[9, -1], [-1, UNK], [EOS, EOS]])
@@ -210,7 +210,7 @@ def test_a_forced_token_keeps_its_own_probability_and_excludes_all_others(backen
     assert np.isfinite(np.asarray(top.scores[0, 1])).all()
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", EXECUTORS)
 def test_bans_remove_tokens_and_never_renormalise(backend: str) -> None:
     lane, slots = started(backend)
     scores = [reference("glu", slot)[0] for slot in slots]
@@ -228,7 +228,7 @@ def test_bans_remove_tokens_and_never_renormalise(backend: str) -> None:
 
 
 @pytest.mark.parametrize("penalty", [2.0, -3.0, np.inf])
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", EXECUTORS)
 def test_the_unk_penalty_lowers_unk_only_even_without_limit(backend: str, penalty: float) -> None:
     lane, slots = started(backend)
     values = np.array([penalty, 0.0, 0.0], np.float32)
@@ -242,7 +242,7 @@ def test_the_unk_penalty_lowers_unk_only_even_without_limit(backend: str, penalt
         )
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", EXECUTORS)
 def test_temperature_divides_the_logits_of_its_own_slot(backend: str) -> None:
     lane, slots = started(backend)
     values = np.array([0.5, 1.0, 2.0], np.float32)
@@ -254,7 +254,7 @@ def test_temperature_divides_the_logits_of_its_own_slot(backend: str) -> None:
         np.testing.assert_allclose(np.asarray(top.scores[slot]), -np.sort(-scores)[:, :4], atol=3e-5)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", EXECUTORS)
 def test_not_a_number_is_impossible_and_stays_in_its_slot(backend: str) -> None:
     lane, slots = started(backend)
     want = lane.step(3, inputs(lane, slots, np.zeros((3, 2), np.int64)))
@@ -266,7 +266,7 @@ def test_not_a_number_is_impossible_and_stays_in_its_slot(backend: str) -> None:
         np.testing.assert_array_equal(np.asarray(top.scores[slot]), np.asarray(want.scores[slot]))
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", EXECUTORS)
 def test_more_candidates_than_tokens_gives_all_tokens(backend: str) -> None:
     lane, slots = started(backend)
     top = lane.step(3, inputs(lane, slots, np.zeros((3, 2), np.int64), k=64))
@@ -288,7 +288,7 @@ def test_onnx_equals_torch_in_fp32(name: str) -> None:
             np.testing.assert_allclose(np.asarray(a.attention), b.attention.numpy(), atol=1e-5)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", EXECUTORS)
 def test_the_longest_source_that_the_limit_allows_is_encoded_whatever_its_padding(backend: str) -> None:
     lane = executor(backend, "odd limit", beams=2, slots=2)
     assert lane.limits.source == 61  # padded to 64: beyond the last position

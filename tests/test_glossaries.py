@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from engine.api import InvalidRequest, TooLarge
 from server import glossaries
 from server.glossaries import Glossaries, Glossary, present, read_entries
+from server.records import Records
 from server.refused import Refused
 from tests.served import server, until
 
@@ -172,7 +173,7 @@ def test_models_without_symbols_have_no_glossaries():
 
 
 def test_glossaries_are_bounded(monkeypatch):
-    kept = Glossaries()
+    kept = Glossaries(Records(None))
     monkeypatch.setattr(glossaries, "MOST", 2)
     first = Glossary("ann", "1", "de", "en", {"a": "b"})
     kept.add(first)

@@ -81,25 +81,27 @@ def test_answers_over_http_are_those_of_transformers(folders, client):
     assert len(set(found)) > 3
 
 
-@pytest.mark.parametrize("target", ["deu", "fra", "nld"])
-def test_the_target_code_becomes_the_prefix_token(folders, client, target):
+@pytest.mark.parametrize(("target", "own"), [("deu", "deu"), ("de", "deu"), ("fr", "fra"), ("nld", "nld")])
+def test_the_target_code_becomes_the_prefix_token_by_its_two_letters_or_three(folders, client, target, own):
     lines = short(4, 22)
-    reply = client.post("/translate", json={"q": lines, "source": "spa", "target": target})
-    assert reply.status_code == 200, reply.text
-    wanted = [expected(folders[0]["mul"], f">>{target}<< {line}") for line in lines]
-    assert reply.json()["translatedText"] == wanted
+    wanted = [expected(folders[0]["mul"], f">>{own}<< {line}") for line in lines]
+    for source in ("spa", "es"):
+        reply = client.post("/translate", json={"q": lines, "source": source, "target": target})
+        assert reply.status_code == 200, reply.text
+        assert reply.json()["translatedText"] == wanted
 
 
 def test_languages_lists_every_direction(client):
     found = {entry["code"]: set(entry["targets"]) for entry in client.get("/languages").json()}
-    assert found["spa"] >= {"deu", "fra", "nld"}
-    assert found["nld"] >= {"deu", "fra"}
-    assert found["eng"] >= {"nld", "deu", "fra"}  # the last two by way of nld
+    assert found["es"] >= {"de", "fr", "nl"}
+    assert found["nl"] >= {"de", "fr"}
+    assert found["en"] >= {"nl", "de", "fr"}  # the last two by way of nl
+    assert all(len(code) == 2 for code in found)
 
 
 def test_a_pivot_goes_through_a_direction_of_a_model_of_several_languages(folders, service):
     name = service.pick("translate", "eng", "fra")
-    assert name == "eng-nld+mul@nld:fra"
+    assert name == service.pick("translate", "en", "fr") == "eng-nld+mul@nl:fr"
     (line,) = short(1, 23)
     (result,) = asyncio.run(service.run(name, [line], TextOptions()))
     between = expected(folders[0]["eng-nld"], line)
@@ -113,9 +115,9 @@ def test_coverage_counts_the_words_of_the_text_only(service):
 
 
 def test_directions_that_a_model_does_not_have_are_refused(service):
-    assert service.pick("translate", "spa", "deu") == "mul@spa:deu"
+    assert service.pick("translate", "spa", "deu") == "mul@es:de"
     assert service.pick("translate", "nld", "deu") == "mul"
-    assert service.pick("translate", "spa", "fra", "mul") == "mul@spa:fra"
+    assert service.pick("translate", "spa", "fra", "mul") == "mul@es:fr"
     with pytest.raises(UnknownModel):
         service.pick("translate", "nld", "nld", "mul")
     for name in ("mul@spa:eng", "mul@xyz:deu", "mul@deu", "mul@", "eng-nld@spa:deu"):
@@ -127,8 +129,8 @@ def test_only_the_languages_that_are_wanted_are_offered(folders):
     with started([folders[1]], languages=("spa", "fra")) as service:
         assert [info.name for info in service.models()] == ["mul"]
         assert [(entry.code, entry.targets) for entry in service.languages()] == [
-            ("spa", ("fra",)),
-            ("fra", ()),
+            ("es", ("fr",)),
+            ("fr", ()),
         ]
         line = short(1, 24)[0]
         (result,) = asyncio.run(service.run(service.pick("translate"), [line]))
@@ -151,3 +153,29 @@ def test_flags_of_fairseq_models_are_refused_for_marian(folders, capsys, tmp_pat
         app(["convert", "marian", str(folders[0]["mul"].path), str(tmp_path / "out"), "--lowercase"])
     assert ended.value.code == 2
     assert "--lowercase" in capsys.readouterr().err
+
+
+def test_a_direction_of_a_model_that_is_not_loaded_loads_it(folders):
+    cost = max(
+        kept.cost for kept in Service.open([folders[1]], ServiceSettings(lanes=LANES)).shelved().values()
+    )
+    (line,) = short(1, 26)
+    with started([folders[1]], budget=cost) as service:
+        for name, own in (("mul@es:fr", "fra"), ("mul@spa:deu", "deu"), ("mul@es:de", "deu")):
+            (result,) = asyncio.run(service.run(name, [line]))
+            assert result.text == expected(folders[0]["mul"], f">>{own}<< {line}")
+        assert {name: str(kept.state) for name, kept in service.shelved().items()} == {
+            "eng-nld": "unloaded",
+            "mul": "loaded",
+        }
+        assert service.pick("translate", "en", "fr") == "eng-nld+mul@nl:fr"
+    with started([folders[1]], budget=2 * cost) as service:
+        name = service.pick("translate", "en", "fr")
+        (result,) = asyncio.run(service.run(name, [line]))
+        between = expected(folders[0]["eng-nld"], line)
+        assert result.text == expected(folders[0]["mul"], f">>fra<< {between}")
+
+
+def test_a_folder_is_converted_for_a_language_by_its_two_letters(folders, tmp_path):
+    convert(folders[0]["mul"].path, tmp_path / "mul", "--source", "nl", "--target", "de")
+    assert Service.open([tmp_path], ServiceSettings(lanes=LANES)).models()[0].targets[0] == "de"

@@ -192,7 +192,7 @@ def test_alignment_shows_phrases_in_place_of_symbols(service):
 
 
 def test_a_hypothesis_that_holds_every_phrase_comes_before_a_better_one_that_must_be_mended(service):
-    model = service._models["tatoeba-de-en"].text
+    model = service.shelf.loaded["tatoeba-de-en"].text
     made = plan(model, "Tom hat {name} gesehen.", TextOptions({"n_best": 3}, protect=True))
     (sentence,) = made.sentences
     attention = np.full((20, len(sentence.source)), 0.1, np.float32)

@@ -162,7 +162,7 @@ def test_a_bad_new_bundle_is_refused_and_the_old_one_goes_on(served, fault):
 
 def test_a_reload_brings_a_dead_engine_back(served):
     client, house, _ = served
-    house.service._models[NAME].engine.stop(drain=False, timeout=10)
+    house.service.shelf.loaded[NAME].engine.stop(drain=False, timeout=10)
     assert client.get("/health/ready").status_code == 503
     assert client.post(f"/models/{NAME}/reload", headers=TOKEN).status_code == 200
     assert client.get("/health/ready").status_code == 200

@@ -21,6 +21,8 @@ from engine.api import (
     ConvoyError,
     DecodeOptions,
     Overloaded,
+    Service,
+    ServiceSettings,
 )
 from server.app import create_app
 from server.errors import STATUS, refusal
@@ -144,9 +146,10 @@ def test_errors_have_the_words_of_libretranslate(client, fields, text):
 
 
 def test_a_missing_pair_is_named_by_its_languages():
-    with server() as (client, house, _):
-        only = house.service
-        only._models = {k: m for k, m in only._models.items() if k == "toy-de-en"}
+    def only(observe):
+        return Service.open([bundles() / "toy-de-en"], ServiceSettings(lanes=LANES, threads=1), observe)
+
+    with server(opened=only) as (client, *_):
         answer = post(client, source="en", target="de")
     text = "German (de) is not available as a target language from English (en)"
     assert (answer.status_code, answer.json()) == (400, {"error": text})
@@ -318,7 +321,7 @@ def test_a_model_may_be_named(client):
     assert post(client, model="toy-en-de").status_code == 404
     unknown = post(client, model="nobody")
     assert unknown.status_code == 404
-    assert "no model 'nobody'; loaded are:" in unknown.json()["error"]
+    assert "no model 'nobody'; there are:" in unknown.json()["error"]
 
 
 def test_unsplit_text_stays_whole_or_is_refused(client):

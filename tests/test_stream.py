@@ -241,7 +241,7 @@ def test_a_stream_raises_what_a_run_raises(service):
     with pytest.raises(InvalidRequest, match="unknown decoding options"):
         listen(service, ["a"], TextOptions({"beams": 1}))
     with running() as broken:
-        engine = broken._models["toy-de-en"].engine
+        engine = broken.shelf.loaded["toy-de-en"].engine
 
         def fail(*args, **kwargs):
             raise RuntimeError("no device")
@@ -362,7 +362,7 @@ def test_what_is_wrong_from_the_start_has_its_status(place, path):
 
 def test_a_failure_after_the_start_is_an_event(place):
     client, house, _ = place
-    engine = house.service._models["toy-de-en"].engine
+    engine = house.service.shelf.loaded["toy-de-en"].engine
     with client.stream("POST", "/translate", json=BODY | ENDLESS) as response:
         lines = response.iter_lines()
         assert next(lines) == "event: partial"
@@ -408,7 +408,7 @@ def test_silence_is_filled_with_comments(place, monkeypatch):
     monkeypatch.setattr("server.events.ALIVE", 0.02)
     monkeypatch.setattr("server.events.MOMENT", 0.01)
     client, house, _ = place
-    engine = house.service._models["toy-de-en"].engine
+    engine = house.service.shelf.loaded["toy-de-en"].engine
     executor, held = engine.lanes[1].executor, type(engine.lanes[1].executor).step
 
     def slow(*args, **kwargs):

@@ -4,6 +4,7 @@ docs/tensorrt.md says what has been run for real."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -12,6 +13,8 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -20,25 +23,27 @@ import onnx
 import pytest
 import torch
 
-from cli.verify import TOLERANCES
+from cli.verify import TOLERANCES, Check, _verdict
 from engine.bundle import Bundle, Description, add_files, graph_parts, open_bundle, write_bundle
 from engine.compiled import ABOUT, Target, find
 from engine.errors import BundleError, ConfigError
-from engine.executor import StepInput
+from engine.executor import TopK
 from engine.executors import Placement, open_executors
 from engine.executors.onnx import OnnxExecutor, open_sessions
-from engine.initializers import METADATA
 from engine.kernels.calls import Call, Kernel
 from engine.kernels.reference import dynamic_conv, dynamic_conv_step
+from engine.types import Hypothesis
 from export.onnx import encoder_graph, graphs, step_graph
 from export.plugins import DOMAIN
 from export.precision import narrowed
+from export.rounded import rounded
 from export.standalone import with_weights
 from export.tensorrt import Lane, build
 from tests.host_kernels import COMPILER, Host
 from tests.models import CONFIGS, model, weights
 from tests.test_cuda_kernels import parameters
 from tests.test_executors import inputs, join, started
+from tests.turns import furthest, scattered, turns
 
 MAKERS = {"encoder": encoder_graph, "step": step_graph}
 
@@ -80,13 +85,13 @@ def test_fp16_graphs_stay_close_to_torch_in_fp32(name):
         part: narrowed(MAKERS[part](config, "fp32", "tensorrt"), "fp16", config)
         for part in graph_parts(config)
     }
-    lane = OnnxExecutor(open_sessions(config, made, weights(name), 1), beams=2, slots=3)
+    lane = OnnxExecutor(open_sessions(config, made, weights(name), 1, device="cpu"), beams=2, slots=3)
     torch_lane, slots = started("torch", name)
     join(lane, [], [slot.source for slot in slots])
     parents = np.zeros((3, 2), np.int64)
     for step in range(4):
         want = torch_lane.step(3, inputs(torch_lane, slots, parents, k=46))
-        got = lane.step(3, as_numpy(inputs(torch_lane, slots, parents, k=46)))
+        got = as_numpy(lane.step(3, inputs(torch_lane, slots, parents, k=46)))
         full, narrow = (
             np.take_along_axis(s, np.argsort(i, 2), 2)
             for s, i in ((want.scores.numpy(), want.ids.numpy()), (got.scores, got.ids))
@@ -99,8 +104,8 @@ def test_fp16_graphs_stay_close_to_torch_in_fp32(name):
             slot.prefixes = [[*p, 5 + step] for p in slot.prefixes]
 
 
-def as_numpy(step: StepInput) -> StepInput:
-    return StepInput(*(np.asarray(v) for v in step[:-1]), step.k)
+def as_numpy(top: TopK) -> TopK:
+    return TopK(*(None if v is None else np.asarray(v) for v in top))
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
@@ -128,12 +133,40 @@ def test_bf16_graphs_stay_close_to_fp32_when_every_narrow_result_is_rounded(name
     feeds = step_feeds(name)
     graph = step_graph(config, "fp32")
     scores = [
-        run_standalone(rounding(g) if g is not graph else g, weights(name), feeds)
+        run_standalone(rounded(g) if g is not graph else g, weights(name), feeds)
         for g in (graph, narrowed(graph, "bf16", config))
     ]
     possible = np.isfinite(scores[0])
     assert (possible == np.isfinite(scores[1])).all()
     assert np.abs(scores[0] - scores[1])[possible].max() < 0.25 + 0.03 * np.abs(scores[0][possible]).max()
+
+
+@pytest.mark.parametrize("name", list(CONFIGS))
+def test_products_that_make_logits_are_fp32_in_bf16_graphs_and_narrow_in_fp16(name):
+    """Whatever a log-softmax reads, on the way up to its products, has no value in bf16 but for weights, and
+    those are stored narrow."""
+    config = CONFIGS[name]
+    for precision, kind in (("bf16", onnx.TensorProto.BFLOAT16), ("fp16", onnx.TensorProto.FLOAT16)):
+        graph = onnx.load_from_string(narrowed(step_graph(config, "fp32", "tensorrt"), precision, config))
+        inferred = onnx.shape_inference.infer_shapes(graph, strict_mode=True).graph
+        types = {v.name: v.type.tensor_type.elem_type for v in inferred.value_info}
+        stored = {i.name: i.data_type for i in graph.graph.initializer}
+        makers = {o: node for node in graph.graph.node for o in node.output}
+        waiting = [node.input[0] for node in graph.graph.node if node.op_type == "LogSoftmax"]
+        products = []
+        while waiting:
+            node = makers.get(waiting.pop())
+            if node is not None and node.op_type == "MatMul":
+                products.append(node)
+            elif node is not None:
+                waiting += node.input
+        assert products
+        for node in products:
+            assert types[node.output[0]] == (onnx.TensorProto.FLOAT if precision == "bf16" else kind)
+            weight = node.input[1]
+            while weight not in stored:
+                weight = makers[weight].input[0]
+            assert stored[weight] == kind
 
 
 def step_feeds(name: str) -> dict[str, np.ndarray]:
@@ -172,46 +205,6 @@ def run_standalone(graph: bytes, model_weights: dict, feeds: dict) -> np.ndarray
         )
         scores, ids = session.run(["scores", "ids"], feeds)
     return np.take_along_axis(scores, np.argsort(ids, 2), 2)
-
-
-def rounding(graph: bytes) -> bytes:
-    """A bf16 graph in fp32 with a round trip through bf16 behind each node whose result is bf16."""
-    model = onnx.load_from_string(graph)
-    types = onnx.shape_inference.infer_shapes(model, strict_mode=True).graph
-    narrow = {
-        v.name
-        for v in (*types.value_info, *types.output)
-        if v.type.tensor_type.elem_type == onnx.TensorProto.BFLOAT16
-    }
-    nodes = []
-    for node in model.graph.node:
-        if node.op_type == "Cast":
-            to = next(a for a in node.attribute if a.name == "to")
-            to.i = onnx.TensorProto.FLOAT if to.i == onnx.TensorProto.BFLOAT16 else to.i
-        rounded = [name for name in node.output if name in narrow]
-        node.output[:] = [f"{name}:raw" if name in narrow else name for name in node.output]
-        nodes.append(node)
-        for name in rounded:
-            cast = onnx.helper.make_node
-            nodes.append(cast("Cast", [f"{name}:raw"], [f"{name}:bf16"], to=onnx.TensorProto.BFLOAT16))
-            nodes.append(cast("Cast", [f"{name}:bf16"], [name], to=onnx.TensorProto.FLOAT))
-    assert narrow
-    del model.graph.node[:]
-    model.graph.node.extend(nodes)
-    for value in (*model.graph.input, *model.graph.output):
-        if value.type.tensor_type.elem_type == onnx.TensorProto.BFLOAT16:
-            value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
-    for tensor in model.graph.initializer:
-        if tensor.data_type == onnx.TensorProto.BFLOAT16:
-            if tensor.data_location != onnx.TensorProto.EXTERNAL:
-                array = onnx.numpy_helper.to_array(tensor).astype(np.float32)
-                tensor.CopyFrom(onnx.numpy_helper.from_array(array, tensor.name))
-            tensor.data_type = onnx.TensorProto.FLOAT
-    recipes = json.loads(model.metadata_props[0].value)
-    for recipe in recipes.values():
-        recipe.pop("type")
-    onnx.helper.set_model_props(model, {METADATA: json.dumps(recipes)})
-    return model.SerializeToString()
 
 
 @pytest.mark.parametrize("name", ["glu", "light"])
@@ -382,10 +375,53 @@ def test_the_executor_feeds_engines_what_torch_is_fed(bindings, built, tmp_path,
         lane = {"precision": precision, "beams": beams, "slots": 4}
         probe(bindings, "build", order(open_bundle(path), lane=lane))
     target = (precision, beams, 9 if name == "glu" else 4)
-    told = probe(bindings, "run", {"bundle": str(path), "gpu": GPU, "target": target, "config": name})
+    order_ = {"bundle": str(path), "gpu": GPU, "target": target, "config": name, "refuse": False}
+    told = probe(bindings, "run", order_)
     assert told["worst"] < (1e-4 if precision == "fp32" else 0.1)
+    assert 2 <= told["captured"] < 14 - 2
+    assert told["replayed"] >= 4
     narrow = precision == "fp16" and name != "aan"  # sums are held in fp32
     assert told["dtype"] == ("torch.float16" if narrow else "torch.float32")
+
+
+def test_where_a_capture_is_refused_steps_are_launched_and_that_is_said_once(bindings, built):
+    order_ = {"bundle": str(built[0]), "gpu": GPU, "target": ("fp16", 3, 9), "config": "glu", "refuse": True}
+    told = probe(bindings, "run", order_)
+    assert told["worst"] < 0.1
+    assert (told["captured"], told["replayed"], told["warnings"]) == (0, 0, 1)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("name", "precision"), [("glu", "fp16"), ("glu", "bf16"), ("transformer", "fp32"), ("aan", "fp16")]
+)
+def test_on_a_gpu_captured_steps_equal_launched_ones_and_torch(tmp_path, name, precision):
+    """Real engines, while slots leave, sources grow and bans change."""
+    if not torch.cuda.is_available() or importlib.util.find_spec("tensorrt") is None:
+        pytest.skip("needs a GPU and TensorRT with its builder")
+    from engine.executors.streams import CudaWork
+    from engine.executors.tensorrt import TensorRTExecutor, open_engines
+
+    made = build(toy(tmp_path, name), Lane(precision, beams=2, slots=4), tmp_path / "timings")
+    engines, work, replays = open_engines(made, (precision, 2, 4), "cuda"), CudaWork("cuda"), []
+
+    def counted(step: Callable[[], None]) -> Callable[[], None]:
+        graph = work.capture(step)
+        return lambda: (replays.append(graph), graph())[1]
+
+    def refused(step: Callable[[], None]) -> Callable[[], None]:
+        raise RuntimeError("no captures here")
+
+    captured, launched = TensorRTExecutor(engines, counted), TensorRTExecutor(engines, refused)
+    for asked, (wanted, replayed, direct) in turns(name, [captured, launched]):
+        assert not torch.isfinite(scattered(replayed).gather(2, asked.banned)).any()
+        torch.testing.assert_close(scattered(replayed), scattered(direct), rtol=1e-5, atol=1e-5)
+        assert furthest(wanted, replayed) < {"fp32": 0.01, "fp16": 0.1, "bf16": 0.5}[precision]  # TF32
+        if wanted.attention is not None:
+            torch.testing.assert_close(replayed.attention, direct.attention, rtol=1e-5, atol=1e-5)
+    assert len(set(map(id, replays))) >= 2  # graphs
+    assert len(replays) >= 4
+    assert not launched.run.capture and captured.run.capture
 
 
 def test_an_engine_of_other_weights_graphs_or_kernels_is_refused(built, tmp_path):
@@ -477,19 +513,54 @@ SHIPPED = Path(__file__).parents[1] / "models" / "tatoeba-de-en"
 
 
 def test_verifying_compares_with_torch_and_fails_past_the_tolerance(tmp_path, monkeypatch):
+    shipped = shutil.copytree(SHIPPED, tmp_path / "shipped")
     sentences = tmp_path / "de.txt"
     sentences.write_text("Wo ist der Bahnhof?\nDas Wetter ist heute schön.\nIch habe keine Zeit.\n")
     flags = ("--precision", "fp16", "--verify", "--sentences", sentences, "--beams", 2)
-    code, told, _ = convoy(SHIPPED, *flags)
+    code, told, _ = convoy(shipped, *flags)
     assert code == 0
     assert "| onnx fp16 | 100.0% |" in told
+    monkeypatch.setitem(TOLERANCES, "bf16", (0.6, 0.1))  # of three sentences
+    code, told, _ = convoy(shipped, "--precision", "bf16", *flags[2:])
+    assert code == 0
+    assert "| onnx bf16 |" in told
+    assert {f"onnx/step.{p}.onnx" for p in ("fp16", "bf16")} <= set(open_bundle(shipped).files())
     references = tmp_path / "en.txt"
     references.write_text("Where is the station?\nThe weather is nice today.\nI have no time.\n")
-    assert convoy(SHIPPED, *flags, "--references", references)[0] == 0
+    assert convoy(shipped, *flags, "--references", references)[0] == 0
     monkeypatch.setitem(TOLERANCES, "fp16", (1.1, -1.0))
-    code, told, _ = convoy(SHIPPED, *flags, "--references", references)
+    code, told, _ = convoy(shipped, *flags, "--references", references)
     assert code == 1
     assert "past the tolerance" in told
+
+
+def test_a_difference_of_bleu_is_told_beside_how_probable_it_is_by_chance():
+    """Of three pairs that differ, all eight ways to swap them are as probable; so few prove nothing."""
+    from sacrebleu.metrics.bleu import BLEU
+
+    references = ["the cat sat on the mat", "it rains in the north today", "we like old books very much"] * 2
+    better, worse = [f"{r} ." for r in references], [f"{r} ." for r in references[:3]]
+    worse += ["a cat was on mats", "it rains now in the north", "we like the old books"]
+    check, never = Check("onnx", "bf16", 1), Hypothesis([5], 0.0, [0.0, 0.0], "stop")
+    found = [never] * len(references)
+
+    def chance(mine, theirs):
+        verdict = _verdict(check, (found, found), [mine, theirs], references)
+        assert verdict.bleu == pytest.approx([bleu(mine), bleu(theirs)])
+        return verdict.chance
+
+    def bleu(texts):
+        return BLEU().corpus_score(list(texts), [references]).score
+
+    observed, extreme = bleu(better) - bleu(worse), 0
+    for swaps in product((False, True), repeat=3):
+        pairs = [(b, w) for b, w in zip(better, worse, strict=True)]
+        for i, swap in enumerate(swaps, 3):
+            pairs[i] = pairs[i][::-1] if swap else pairs[i]
+        one, other = zip(*pairs, strict=True)
+        extreme += abs(bleu(one) - bleu(other)) >= observed - 1e-9
+    assert chance(better, worse) == pytest.approx(extreme / 8, abs=0.05)
+    assert chance(better, better) == 1.0
 
 
 @pytest.mark.parametrize("precision", ["fp32", "int8", "fp16"])
@@ -526,8 +597,7 @@ def test_standalone_graphs_need_nothing_but_their_own_two_files(tmp_path, precis
         (("--precision", "fp8"), "InvalidRequest: no 'fp8' of onnx"),
         (("--to", "tensorrt", "--precision", "int8"), "InvalidRequest: no 'int8' of tensorrt"),
         (("--to", "tensorrt"), "ConfigError: no TensorRT"),
-        (("--precision", "fp16"), "InvalidRequest: fp16 graphs are for other runtimes: add --standalone"),
-        (("--precision", "bf16", "--verify"), "ConfigError: ONNX Runtime has no bf16 on the CPU"),
+        (("--precision", "int8", "--verify", "--device", "abacus"), "InvalidRequest: no device 'abacus'"),
     ],
 )
 def test_what_can_not_be_exported_is_refused_with_what_to_do_and_nothing_is_written(bundle, flags, remedy):
@@ -540,7 +610,7 @@ def test_the_tensorrt_backend_asks_for_a_gpu_and_for_a_precision_that_it_has(bun
     lanes = ((2, 4),)
     with pytest.raises(ConfigError, match="take --device cuda"):
         open_executors(bundle, Placement("tensorrt", "cpu", "fp16", 1, lanes))
-    with pytest.raises(ConfigError, match="unknown precision 'int8'"):
+    with pytest.raises(ConfigError, match="computes in fp32, fp16, bf16 on cuda, not in int8"):
         open_executors(bundle, Placement("tensorrt", "cuda", "int8", 1, lanes))
     with pytest.raises(ConfigError, match="no TensorRT"):
         open_executors(bundle, Placement("tensorrt", "cuda", "fp16", 1, lanes))

@@ -187,7 +187,7 @@ def test_control_and_enter_ask_at_once_and_escape_no_text(browser, visit):
 @contextmanager
 def held_after(house, steps, model="toy-de-en"):
     """The decoder stops after so many steps, until the event that this gives is set."""
-    executor = house.service._models[model].engine.lanes[1].executor
+    executor = house.service.shelf.loaded[model].engine.lanes[1].executor
     step, go, count = executor.step, threading.Event(), 0
 
     def slow(*args, **kwargs):
@@ -579,7 +579,7 @@ def test_a_visitor_who_asks_too_often_is_told_when_to_come_back(visit):
 def test_what_fails_in_the_midst_of_an_answer_is_told(visit):
     with server(frontend_timeout=50, **SLOW) as (client, house, _):
         page = visit(client)
-        executor = house.service._models["toy-de-en"].engine.lanes[1].executor
+        executor = house.service.shelf.loaded["toy-de-en"].engine.lanes[1].executor
         with held_after(house, 16) as go:
             page.fill("#text", TEXT)
             shown(page, "document.querySelector('#answer').matches('.growing')")

@@ -257,7 +257,8 @@ class Builder:
             for name, domain in kinds.items()
         ]
         whole = base64.b64encode(self.model.SerializeToString()).decode()
-        return json.dumps({"Layers": layers, "model": whole}).encode()
+        shapes = [{n: [list(d) for d in r] for n, r in p._behave["shapes"].items()} for p in self.profiles]
+        return json.dumps({"Layers": layers, "model": whole, "profiles": shapes}).encode()
 
     def runtime(self, logger: trt.Logger) -> Fake:
         assert isinstance(logger, trt.ILogger)
@@ -286,40 +287,67 @@ def engine(plan: bytes) -> Fake:
     def dtype(name: str) -> trt.DataType:
         return KINDS[tensors[name].type]
 
-    def context() -> Fake:
+    def context(strategy: trt.ExecutionContextAllocationStrategy | None = None) -> Fake:
+        managed = strategy == trt.ExecutionContextAllocationStrategy.USER_MANAGED
         shapes: dict[str, tuple] = {}
         addresses: dict[str, int] = {}
-        results: dict[str, np.ndarray] = {}
+        results: dict[str, tuple] = {}
+        chosen: list[int] = []
 
-        def array(name: str, size: tuple) -> np.ndarray:
+        def array(name: str, size: tuple, at: dict[str, int]) -> np.ndarray:
             kind = np.dtype(NUMPY[dtype(name)])
-            buffer = (ctypes.c_char * (math.prod(size) * kind.itemsize)).from_address(addresses[name])
+            buffer = (ctypes.c_char * (math.prod(size) * kind.itemsize)).from_address(at[name])
             return np.frombuffer(buffer, kind).reshape(size)
+
+        def compute(sizes: dict[str, tuple], at: dict[str, int]) -> dict[str, np.ndarray]:
+            feeds = {node.name: array(node.name, sizes[node.name], at) for node in inputs}
+            return dict(zip([o.name for o in outputs], session.run(None, feeds), strict=True))
+
+        def profile(number: int, stream: int) -> bool:
+            chosen.append(number)
+            return stream == STREAM
 
         def set_shape(name: str, size: tuple) -> bool:
             fits = all(d in (-1, got) for d, got in zip(shape(name), size, strict=True))
+            least, _, most = told["profiles"][chosen[-1]][name]
             shapes[name] = size
-            return fits
+            return fits and all(a <= got <= c for a, got, c in zip(least, size, most, strict=True))
 
         def get_shape(name: str) -> tuple:
             """TensorRT knows it from the inputs' shapes; here the graph is run to know it."""
             if name in shapes:
                 return shapes[name]
             assert set(shapes) == {node.name for node in inputs}
-            feeds = {node.name: array(node.name, shapes[node.name]) for node in inputs}
-            results.update(zip([o.name for o in outputs], session.run(None, feeds), strict=True))
-            return results[name].shape
+            if set(results) != set(tensors):
+                results.update({key: value.shape for key, value in compute(shapes, addresses).items()})
+            return results[name]
 
         def execute(stream: int) -> bool:
-            assert stream == STREAM
-            for name, value in results.items():
-                array(name, value.shape)[...] = value
-            results.clear()
+            sizes, at = dict(shapes), dict(addresses)  # a graph goes on with those of its capture
+            assert set(at) == set(tensors)
+            assert managed is False or lent, "no scratch memory was given"
+
+            def launch() -> None:
+                for name, value in compute(sizes, at).items():
+                    array(name, value.shape, at)[...] = value
+
+            if TAPE:
+                assert stream == CAPTURING
+                assert launched, "TensorRT wants a launch in the same shapes before a capture"
+                TAPE[-1].append(launch)
+            else:
+                assert stream == STREAM
+                launched.append(1)
+                launch()
             return True
+
+        lent: list[int] = []
+        launched: list[int] = []
 
         return Fake(
             trt.IExecutionContext,
-            set_optimization_profile_async=lambda profile, stream: stream == STREAM,
+            set_optimization_profile_async=profile,
+            set_device_memory=lambda memory, size: lent.append(memory) if size >= SCRATCH else None,
             set_input_shape=set_shape,
             set_tensor_address=lambda name, at: addresses.update({name: at}) or True,
             get_tensor_shape=get_shape,
@@ -336,42 +364,65 @@ def engine(plan: bytes) -> Fake:
         get_tensor_shape=shape,
         get_tensor_mode=lambda name: MODES[name in {o.name for o in outputs}],
         create_execution_context=context,
+        device_memory_size_v2=SCRATCH,
+        get_tensor_profile_shape=lambda name, i: [trt.Dims(s) for s in told["profiles"][i][name]],
     )
 
 
-STREAM = 77
+STREAM, CAPTURING = 77, 78
+SCRATCH = 4096  # bytes
+TAPE: list[list] = []  # what the captures under way hold
+
+
+class Recorder:
+    """Captures as CUDA does: what is launched meanwhile is kept, not run; a replay runs it on what lies at
+    the same places then. refuse: raise, as CUDA does for what can't be captured."""
+
+    def __init__(self, *, refuse: bool = False) -> None:
+        self.refuse, self.captured, self.replayed = refuse, 0, 0
+
+    def __call__(self, work: object) -> object:
+        if self.refuse:
+            raise RuntimeError("operation not permitted when stream is capturing")
+        TAPE.append([])
+        torch.cuda.current_stream = lambda device: SimpleNamespace(cuda_stream=CAPTURING)
+        work()
+        torch.cuda.current_stream = lambda device: SimpleNamespace(cuda_stream=STREAM)
+        launches = TAPE.pop()
+        assert launches
+        self.captured += 1
+
+        def replay() -> None:
+            self.replayed += 1
+            for launch in launches:
+                launch()
+
+        return replay
+
+
 MODES = trt.TensorIOMode.INPUT, trt.TensorIOMode.OUTPUT
 
 
 def run(order: dict) -> dict:
     """Log-probabilities of some steps by an executor whose engines are faked, and by torch."""
+    from engine.executors import trt_run
     from engine.executors.tensorrt import TensorRTExecutor, open_engines
-    from tests.test_executors import inputs, join, started
+    from tests.turns import furthest, scattered, turns
 
     trt.Runtime = Builder(lose=False).runtime
     torch.cuda.get_device_name = lambda device: order["gpu"]
     torch.cuda.current_stream = lambda device: SimpleNamespace(cuda_stream=STREAM)
     engines = open_engines(open_bundle(Path(order["bundle"])), tuple(order["target"]), "cpu")
-    lane, (wide, slots) = TensorRTExecutor(engines), started("torch", order["config"], order["target"][1])
-    again: list = []
-    join(lane, again, [slot.source for slot in slots])
-    rng, worst = np.random.default_rng(1), 0.0
-    for _ in range(8):
-        parents = rng.integers(0, lane.beams, (3, lane.beams))
-        for slot, beams in zip(slots, parents, strict=True):
-            slot.prefixes = [slot.prefixes[p] for p in beams]
-        asked = inputs(wide, slots, parents, k=40)
-        tops = [one.step(3, asked, attention=True) for one in (wide, lane)]
-        assert tops[0].scores.shape == tops[1].scores.shape
-        assert tops[0].attention is None or tops[0].attention.shape == tops[1].attention.shape
-        full, found = (
-            torch.full((3, lane.beams, 47), -torch.inf).scatter(2, t.ids, t.scores.float()) for t in tops
-        )
-        both = torch.isfinite(full) & torch.isfinite(found)
-        worst = max(worst, float((full - found)[both].abs().max()))
-        for slot in slots:
-            slot.prefixes = [[*p, int(rng.integers(4, 47))] for p in slot.prefixes]
-    return {"worst": worst, "dtype": str(next(iter(lane.memory.blocks.values())).dtype)}
+    recorder, warnings = Recorder(refuse=order["refuse"]), []
+    trt_run.logger.warning = lambda *told: warnings.append(told)
+    lane = TensorRTExecutor(engines, recorder)
+    worst = 0.0
+    for asked, (wanted, found) in turns(order["config"], [lane]):
+        assert not torch.isfinite(scattered(found).gather(2, asked.banned)).any()
+        worst = max(worst, furthest(wanted, found))
+    kind = str(next(iter(lane.memory.blocks.values())).dtype)
+    counts = {"captured": recorder.captured, "replayed": recorder.replayed, "warnings": len(warnings)}
+    return {"worst": worst, "dtype": kind} | counts
 
 
 def build(order: dict) -> dict:

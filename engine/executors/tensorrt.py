@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import array_api_compat.torch as xp
 import torch
@@ -17,10 +17,9 @@ from engine.config import ModelConfig
 from engine.errors import BundleError, ConfigError
 from engine.executor import StepInput, TopK
 from engine.executors.memory import EncoderBatch
-from engine.executors.slots import Arrays, SlotExecutor
+from engine.executors.slots import Arrays, SlotExecutor, dtype_of_held
+from engine.executors.trt_run import Capture, Captured, Launched
 from engine.specs import SOURCE, MemorySpec, StateSpec
-
-HELD: Final = ("memory", "state", "cache")  # inputs that an executor keeps between steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,64 +57,17 @@ def open_engines(bundle: Bundle, target: tuple[str, int, int], device: str) -> E
     return Engines(bundle.config, about, encoder, read(paths["step"]), device)
 
 
-class Bound:
-    """One engine with a context for each profile, run on torch's tensors and torch's current stream."""
-
-    def __init__(self, engine: Any, buckets: tuple[int, ...], device: torch.device) -> None:
-        import tensorrt as trt
-
-        self.engine, self.buckets, self.device = engine, buckets, device
-        self.contexts: dict[int, Any] = {}
-        types = {
-            trt.float32: torch.float32,
-            trt.float16: torch.float16,
-            trt.bfloat16: torch.bfloat16,
-            trt.int64: torch.int64,
-        }
-        names = [engine.get_tensor_name(i) for i in range(engine.num_io_tensors)]
-        self.types = {name: types[engine.get_tensor_dtype(name)] for name in names}
-        inputs = {n for n in names if engine.get_tensor_mode(n) == trt.TensorIOMode.INPUT}
-        self.inputs, self.outputs = inputs, [n for n in names if n not in inputs]
-
-    def run(self, rows: int, feeds: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """rows: slots or batch, which decides the profile. Feeds are cast to what the engine takes."""
-        context, stream = self._context(rows), torch.cuda.current_stream(self.device).cuda_stream
-        held = {name: feeds[name].to(self.types[name]).contiguous() for name in self.inputs}
-        for name, value in held.items():
-            if not context.set_input_shape(name, tuple(value.shape)):
-                raise RuntimeError(f"the engine takes no {name} of {tuple(value.shape)}")
-            context.set_tensor_address(name, value.data_ptr())
-        found = {}
-        for name in self.outputs:
-            shape = tuple(context.get_tensor_shape(name))
-            found[name] = torch.empty(shape, dtype=self.types[name], device=self.device)
-            context.set_tensor_address(name, found[name].data_ptr())
-        if not context.execute_async_v3(stream):
-            raise RuntimeError("TensorRT failed; its own log says why")
-        return found
-
-    def _context(self, rows: int) -> Any:
-        profile = next(i for i, most in enumerate(self.buckets) if rows <= most)
-        if profile not in self.contexts:
-            context = self.engine.create_execution_context()
-            stream = torch.cuda.current_stream(self.device).cuda_stream
-            if context is None or not context.set_optimization_profile_async(profile, stream):
-                raise RuntimeError("no room on the GPU for another context of TensorRT")
-            self.contexts[profile] = context
-        return self.contexts[profile]
-
-
 class TensorRTExecutor(SlotExecutor):
-    """One lane."""
+    """One lane. Steps are CUDA graphs once their shapes have come twice; encoders are launched."""
 
-    def __init__(self, engines: Engines) -> None:
+    def __init__(self, engines: Engines, capture: Capture | None = None) -> None:
+        """capture: makes a CUDA graph of work that has run before; torch's by default."""
         device, about = torch.device(engines.device), engines.about
-        self.bound = Bound(engines.step, about.slots, device)
-        self.encoder = Bound(engines.encoder, about.slots, device) if engines.encoder else None
-        memory, states = _specs(self.bound, engines.config)
-        held = {self.bound.types[n] for n in self.bound.inputs if n.partition(".")[0] in HELD}
-        # one type for all that is remembered; running sums stay fp32 in an engine of a narrower type
-        arrays = Arrays(xp, device, torch.float32 if torch.float32 in held or not held else held.pop())
+        self.run = Captured(engines.step, about.slots, device, capture or _torch_capture(engines.device))
+        self.encoder = Launched(engines.encoder, about.slots, device) if engines.encoder else None
+        memory, states = _specs(engines)
+        types = {name: self.run.types[name] for name in self.run.inputs}
+        arrays = Arrays(xp, device, dtype_of_held(types, torch.float32))
         super().__init__(engines.config, (memory, states), (about.beams, about.slots[-1]), arrays)
         self.k = about.k
 
@@ -129,7 +81,7 @@ class TensorRTExecutor(SlotExecutor):
                 "tokens": torch.from_numpy(batch.tokens[begin : begin + self.slots]).to(self.device),
                 "real": torch.from_numpy(batch.real[begin : begin + self.slots]).to(self.device),
             }
-            parts.append(self.encoder.run(len(feeds["tokens"]), feeds | {"positions": positions}))
+            parts.append(self.encoder(len(feeds["tokens"]), feeds | {"positions": positions}))
         return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
     @torch.no_grad()
@@ -141,30 +93,42 @@ class TensorRTExecutor(SlotExecutor):
             )
         past = self.history.advance(inputs.parents, inputs.positions)
         memory, mask = self.memory.view(n)
-        feeds = {name: value for name, value in inputs._asdict().items() if name not in ("parents", "k")}
+        fed = {name: value for name, value in inputs._asdict().items() if name not in ("parents", "k")}
+        fed |= {f"index.{window}": rows for window, rows in past.rows.items()}
+        held: dict[str, Tensor] = {f"state.{name}": ring for name, ring in self.history.rings.rings.items()}
         if memory:
-            feeds |= {"mask": mask} | {f"memory.{name}": block for name, block in memory.items()}
-        feeds |= {f"state.{name}": ring for name, ring in past.rings.items()}
-        feeds |= {f"index.{window}": rows for window, rows in past.rows.items()}
-        if past.caches:
-            feeds |= {"lineage": past.lineage} | {f"cache.{name}": c for name, c in past.caches.items()}
-        found = self.bound.run(n, feeds)
+            held |= {"mask": self.memory.mask}
+            held |= {f"memory.{name}": block for name, block in self.memory.blocks.items()}
+        if past.caches and self.history.caches is not None:
+            fed["lineage"] = past.lineage
+            held |= {f"cache.{name}": block for name, block in self.history.caches.blocks.items()}
+        found = self.run(n, held, fed, self.pad)
         columns = {name.removeprefix("column."): c for name, c in found.items() if name.startswith("column.")}
         self.history.write(columns, inputs.positions)
-        scores, ids = found["scores"][..., :k], found["ids"][..., :k]
-        return TopK(scores, ids, found.get("attention") if attention else None)
+        scores, ids = (
+            found[name][..., :k].clone() for name in ("scores", "ids")
+        )  # the next step's are there
+        weights = found["attention"].clone() if attention and "attention" in found else None
+        return TopK(scores, ids, weights)
 
 
-def _specs(step: Bound, config: ModelConfig) -> tuple[list[MemorySpec], list[StateSpec]]:
-    memory, states = [], []
-    for i in range(step.engine.num_io_tensors):
-        tensor = step.engine.get_tensor_name(i)
-        shape = tuple(step.engine.get_tensor_shape(tensor))
+def _torch_capture(device: str) -> Capture:
+    from engine.executors.streams import CudaWork
+
+    return CudaWork(device).capture
+
+
+def _specs(engines: Engines) -> tuple[list[MemorySpec], list[StateSpec]]:
+    memory, states, step = [], [], engines.step
+    for i in range(step.num_io_tensors):
+        tensor = step.get_tensor_name(i)
+        shape = tuple(step.get_tensor_shape(tensor))
         kind, _, name = tensor.partition(".")
         if kind == "memory":
             memory.append(MemorySpec(name, tuple(SOURCE if d < 0 else d for d in shape[1:])))
         elif kind == "state":
             states.append(StateSpec(name, shape[1], shape[3]))
         elif kind == "cache":
-            states.append(StateSpec(name, config.max_target - 1, shape[1] * shape[4], shape[1]))
+            longest = engines.config.max_target - 1
+            states.append(StateSpec(name, longest, shape[1] * shape[4], shape[1]))
     return memory, states

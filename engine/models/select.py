@@ -24,8 +24,8 @@ class Rules(NamedTuple):
 def project_among(features: Tensor, output: tuple[Tensor, Tensor | None], among: Tensor, eos: int) -> Tensor:
     """Logits [slots, beams, vocab] of the listed tokens, -inf elsewhere.
 
-    features: [slots, beams, dim]. output: weight [vocab, dim] and what is added to each slot's logits, [slots,
-    1, vocab]. among: int [slots, W], distinct tokens with `eos` among them, filled up with -1.
+    features: [slots, beams, dim]. output: weight [vocab, dim] and what is added to each slot's logits, of
+    shape [slots, 1, vocab]. among: int [slots, W], distinct tokens, `eos` too, filled up with -1.
     """
     weight, bias = output
     if has_torch_function((features,)):

@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 
 from engine.bundle import Bundle
 from engine.errors import BundleError
-from engine.text import fairseq, marian, pieces
+from engine.text import marian, pieces
 
 
 class Tokenizer(Protocol):
@@ -45,9 +45,15 @@ class Tokenizer(Protocol):
         """The vocabulary's symbol of each id, special ones included."""
 
 
+def _open_fairseq(bundle: Bundle) -> Tokenizer:
+    from engine.text.fairseq import open_fairseq  # the tables of its tokenizer take 0.2 seconds
+
+    return open_fairseq(bundle)
+
+
 KINDS: Final[dict[str, Callable[[Bundle], Tokenizer]]] = {
     "sentencepiece": pieces.open_pieces,
-    "fairseq": fairseq.open_fairseq,
+    "fairseq": _open_fairseq,
     "marian": marian.open_marian,
 }
 

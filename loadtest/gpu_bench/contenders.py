@@ -29,7 +29,7 @@ ROOT: Final = Path(__file__).parents[2]
 TWINS: Final = ("onnx-pure", "onnx-native")  # of the CPU's own benchmark
 COMPILED: Final = "tensorrt"
 COMPILED_PRECISIONS: Final = ("bf16",)  # compiling takes minutes each
-BEST: Final = ("cuda bf16", "cuda fp16", "tensorrt bf16", "cuda fp32", "torch-cuda fp32", "torch fp32")
+BEST: Final = ("cuda bf16", "cuda fp16", "tensorrt bf16", "cuda fp32", "torch fp32")
 QUEUE: Final = 1 << 24  # source tokens: all of a run may wait
 
 

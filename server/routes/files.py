@@ -19,6 +19,7 @@ from server.errors import failure
 from server.house import House, deadline_of, house_of
 from server.intake import upload, while_connected
 from server.languages import inward
+from server.records import within
 from server.routes.docs import MULTIPART, errors, request_of
 from server.schemas import SHOWN
 from server.store import Kept, Store, translated_name
@@ -31,9 +32,10 @@ OFF: Final = "Files translation are disabled on this server."
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """The store lives as long as the server."""
+    """The store lives as long as the server, if it is its own."""
     settings = app.state.house.settings
-    store = app.state.files = Store(settings.file_lifetime, settings.file_store)
+    folder = within(settings.store_folder, "files")
+    store = app.state.files = Store(settings.file_lifetime, settings.file_store, folder=folder)
 
     async def sweep() -> None:
         while True:

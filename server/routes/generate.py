@@ -108,7 +108,7 @@ async def _generation(request: Request, info: ModelInfo) -> tuple[Work, dict[str
     options, deadline = await accepted(request, info, [text], body)
 
     async def work(tell: Tell | None) -> dict[str, Any]:
-        results = await results_of(house.service, info.name, [text], options, deadline, tell)
+        results = await results_of(house, info.name, [text], options, deadline, tell)
         house.metrics.answered(info.name, results)
         return head | {"text_output": results[0].text}
 

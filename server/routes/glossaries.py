@@ -17,6 +17,7 @@ from server.deepl import base_of
 from server.glossaries import Glossaries, Glossary, pairs_of, read_entries, united
 from server.house import house_of
 from server.intake import parameters
+from server.records import Records, within
 from server.routes.docs import MessageAnswer, errors, request_of
 
 TSV: Final = "text/tab-separated-values"
@@ -25,7 +26,8 @@ SEVERAL: Final = 5  # glossaries that one request may name
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    app.state.glossaries = Glossaries()
+    folder = within(app.state.house.settings.store_folder, "glossaries")
+    app.state.glossaries = Glossaries(Records(folder))
     yield
 
 
@@ -76,7 +78,7 @@ async def language_pairs(request: Request) -> JSONResponse:
     openapi_extra=request_of(FIELDS, list(FIELDS), None),
 )
 async def create(request: Request) -> JSONResponse:
-    """Keep a glossary until the server stops. Only who made it can name it."""
+    """Keep a glossary until it is deleted, or the server stops. Only who made it can name it."""
     house = house_of(request)
     values = await parameters(request, house.settings.body_limit)
     given = {name: _text(values, name) for name in FIELDS}

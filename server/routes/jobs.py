@@ -9,7 +9,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal
 
 from fastapi import APIRouter, FastAPI, Request
@@ -24,26 +24,33 @@ from server.errors import failure
 from server.glossaries import present
 from server.house import House, house_of
 from server.intake import parameters, upload
+from server.keys import digest_of
+from server.records import Records, within
 from server.routes.docs import MULTIPART, MessageAnswer, errors, request_of
 from server.routes.files import FILE, FRAME, OFF, model_of, open_file, sent, store_of
 from server.routes.glossaries import entries_of
+from server.steady import steady
 from server.store import Store, translated_name
 from server.translation import translate_document
 
 logger = logging.getLogger(__name__)
 
 MOST: Final = 32  # documents being translated at once
+BEAT: Final = 5.0  # seconds between two signs of life of a job
+GONE: Final = "the process that translated it has ended: send the document again"
 State = Literal["queued", "translating", "done", "error"]
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(frozen=True, slots=True)
 class Job:
-    """A document on its way. public: the result's name in the store. until: a time.monotonic()."""
+    """A document on its way. key: a digest of what its owner shows. public: the result's name in the store.
+    until, seen: by `steady`, after which it is forgotten, and when its process was last known to live."""
 
     id: str
     key: str
     characters: int
     until: float
+    seen: float
     state: State = "queued"
     public: str = ""
     message: str = ""
@@ -53,40 +60,61 @@ class Job:
 class Wanted:
     """What becomes of a document. model: None leaves it as it is. name: of the result."""
 
+    document: Document
     model: str | None
     options: TextOptions
     name: str
 
 
 class Jobs:
-    def __init__(self, lifetime: float) -> None:
-        self._lifetime = lifetime
-        self._jobs: dict[str, Job] = {}
+    """Documents that were sent to this process, or to another that shares its records."""
+
+    def __init__(self, records: Records, lifetime: float, most: int = MOST) -> None:
+        """most: documents that this process translates at once."""
+        self._records, self._lifetime, self._most = records, lifetime, most
+        self.clock = steady(records.folder)
         self.tasks: set[asyncio.Task[None]] = set()
 
-    def new(self, characters: int) -> Job:
-        """Raises Overloaded when too many are on their way."""
-        now = time.monotonic()
-        self._jobs = {id: job for id, job in self._jobs.items() if job.until > now}
-        if len(self.tasks) >= MOST:
-            raise Overloaded(f"{MOST} documents are being translated: try again later", 5.0)
-        job = Job(
-            secrets.token_hex(16).upper(), secrets.token_hex(32).upper(), characters, now + self._lifetime
-        )
-        self._jobs[job.id] = job
-        return job
+    def new(self, characters: int) -> tuple[Job, str]:
+        """A job and its key. Raises Overloaded when too many are on their way."""
+        self._sweep()
+        if len(self.tasks) >= self._most:
+            raise Overloaded(f"{self._most} documents are being translated: try again later", 5.0)
+        key, now = secrets.token_hex(32).upper(), self.clock()
+        digest = digest_of(key)
+        job = Job(secrets.token_hex(16).upper(), digest, characters, now + self._lifetime, now)
+        self.note(job)
+        return job, key
+
+    def note(self, job: Job) -> None:
+        """Keep what has become of a job."""
+        self._records.put(job.id, asdict(replace(job, seen=self.clock())))
 
     def find(self, id: str, key: Any) -> Job | None:
-        job = self._jobs.get(id)
-        known = (
-            job is not None and isinstance(key, str) and hmac.compare_digest(key.encode(), job.key.encode())
-        )
-        return job if known and job is not None and job.until > time.monotonic() else None
+        record, now = self._records.get(id), self.clock()
+        if record is None or not isinstance(key, str):
+            return None
+        job = Job(**record)
+        if job.until <= now or not hmac.compare_digest(digest_of(key), job.key):
+            return None
+        if job.state in ("queued", "translating") and job.seen < now - 3 * BEAT:
+            return replace(job, state="error", message=GONE)
+        return job
+
+    def _sweep(self) -> None:
+        now = self.clock()
+        for id in self._records.ids():
+            record = self._records.get(id)
+            if record and record["until"] <= now:
+                self._records.drop(id)
 
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    jobs = app.state.jobs = Jobs(app.state.house.settings.file_lifetime)
+    settings = app.state.house.settings
+    records = Records(within(settings.store_folder, "documents"))
+    most = max(1, MOST // settings.workers)
+    jobs = app.state.jobs = Jobs(records, settings.file_lifetime, most)
     yield
     for task in jobs.tasks:
         task.cancel()
@@ -142,13 +170,12 @@ async def submit(request: Request) -> Response:
     options = TextOptions(protect=True, glossary=await asyncio.to_thread(present, entries, texts))
     characters = await charge(request, texts)
     jobs = jobs_of(request)
-    job = jobs.new(characters)
-    task = asyncio.create_task(
-        _work(house, store_of(request), job, document, Wanted(model, options, translated_name(name, target)))
-    )
+    job, key = jobs.new(characters)
+    wanted = Wanted(document, model, options, translated_name(name, target))
+    task = asyncio.create_task(_work(house, store_of(request), jobs, job, wanted))
     jobs.tasks.add(task)
     task.add_done_callback(jobs.tasks.discard)
-    return JSONResponse({"document_id": job.id, "document_key": job.key})
+    return JSONResponse({"document_id": job.id, "document_key": key})
 
 
 @router.post(
@@ -200,18 +227,28 @@ async def _job(request: Request, id: str) -> Job | None:
     return jobs_of(request).find(id, values.get("document_key"))
 
 
-async def _work(house: House, store: Store, job: Job, document: Document, wanted: Wanted) -> None:
+async def _work(house: House, store: Store, jobs: Jobs, job: Job, wanted: Wanted) -> None:
     """Translate a document and note what became of it. While it runs, the server counts as busy."""
-    job.state = "translating"
+    job = replace(job, state="translating")
+    jobs.note(job)
     house.in_flight += 1
+    beating = asyncio.create_task(_beat(jobs, job))
+    deadline = time.monotonic() + job.until - jobs.clock()
     try:
-        data = await translate_document(house, document, wanted.model, wanted.options, job.until)
-        job.public = store.put(wanted.name, data)
-        job.state = "done"
+        data = await translate_document(house, wanted.document, wanted.model, wanted.options, deadline)
+        job = replace(job, public=store.put(wanted.name, data), state="done")
     except ConvoyError as error:
-        job.state, job.message = "error", str(error)
+        job = replace(job, state="error", message=str(error))
     except Exception:  # nobody awaits this task: its fault ends here
         logger.exception("a document failed")
-        job.state, job.message = "error", "internal error: see the server's log"
+        job = replace(job, state="error", message="internal error: see the server's log")
     finally:
+        beating.cancel()
+        jobs.note(job)
         house.in_flight -= 1
+
+
+async def _beat(jobs: Jobs, job: Job) -> None:
+    while True:
+        await asyncio.sleep(BEAT)
+        jobs.note(job)

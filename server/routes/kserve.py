@@ -10,13 +10,14 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict
 
-from engine.api import InvalidRequest, ModelInfo, TextOptions, UnknownModel
+from engine.api import InvalidRequest, ModelInfo, Shelved, State, TextOptions, UnknownModel
 from server.access import charge
+from server.events import results_of
 from server.house import House, deadline_of, house_of
 from server.intake import body_of, parsed, while_connected
 from server.kserve import INPUT, LENGTH, OUTPUTS, VERSION, read_tensors, stats_of, write_tensors
 from server.routes.docs import JSON, errors, request_of
-from server.routes.status import version_text
+from server.routes.status import ORDER, order, version_text
 from server.schemas import SummarizeRequest, TranslateRequest, check_sizes, checked, text_options
 
 EXTENSIONS: Final = [
@@ -86,23 +87,26 @@ async def models(request: Request) -> JSONResponse:
 
 @router.post("/repository/index", response_model=list[dict[str, str]])
 async def index(request: Request) -> JSONResponse:
-    """The models, as Triton lists its repository; all were loaded at the start."""
+    """The models, as Triton lists its repository. One that is not loaded is at its next use."""
     house = house_of(request)
     return JSONResponse(
         [
-            {"name": info.name, "version": VERSION, "state": _state(house, info), "reason": ""}
-            for info in house.service.models()
+            {"name": name, "version": VERSION} | _state(house, name, kept)
+            for name, kept in house.service.shelved().items()
         ]
     )
 
 
-@router.post("/repository/models/{model}/{verb}", status_code=400, responses=errors(400, 404))
-async def load(request: Request, model: str, verb: str) -> JSONResponse:
-    """Refused: models are loaded at the start."""
-    info_of(request, model)
-    raise InvalidRequest(
-        f"can't {verb[:50]} a model while the server runs: restart it with other CONVOY_MODELS"
-    )
+@router.post("/repository/models/{model}/load", response_model=dict[str, Any], responses=ORDER)
+async def load(request: Request, model: str) -> JSONResponse:
+    """As `POST /models/MODEL/load`, with the operator's `Authorization: Bearer`."""
+    return await order(request, "load", model)
+
+
+@router.post("/repository/models/{model}/unload", response_model=dict[str, Any], responses=ORDER)
+async def unload(request: Request, model: str) -> JSONResponse:
+    """As `POST /models/MODEL/unload`, likewise."""
+    return await order(request, "unload", model)
 
 
 @router.get("/models/stats", response_model=dict[str, Any])
@@ -159,7 +163,8 @@ MODEL_READY: Final = errors(404) | {503: {"model": dict[str, Any]}}
 @router.get("/models/{model}/versions/{version}/ready", response_model=dict[str, Any], responses=MODEL_READY)
 async def model_ready(request: Request, model: str, version: str = VERSION) -> JSONResponse:
     info = info_of(request, model, version)
-    is_ready = _state(house_of(request), info) == "READY"
+    house = house_of(request)
+    is_ready = _alive(house) and (info.name in house.sung or info.name not in house.first)
     return JSONResponse({"name": info.name, "ready": is_ready}, 200 if is_ready else 503)
 
 
@@ -189,7 +194,7 @@ async def infer(request: Request, model: str, version: str = VERSION) -> Respons
     body, raw = await message_of(request)
     tensors = read_tensors(body, raw, info.name)
     house, (options, deadline) = house_of(request), await accepted(request, info, tensors.texts, body)
-    work = house.service.run(info.name, tensors.texts, options, deadline)
+    work = results_of(house, info.name, tensors.texts, options, deadline)
     results = await while_connected(request, work)
     house.metrics.answered(info.name, results)
     outputs, packed = write_tensors(tensors, results)
@@ -253,6 +258,18 @@ def info_of(request: Request, model: str, version: str = VERSION) -> ModelInfo:
     )
 
 
-def _state(house: House, info: ModelInfo) -> str:
-    alive = not house.draining and house.service.healthy()
-    return "READY" if alive and info.name in house.sung else "UNAVAILABLE"
+def _alive(house: House) -> bool:
+    return not house.draining and house.service.healthy()
+
+
+def _state(house: House, name: str, kept: Shelved) -> dict[str, str]:
+    """Triton's word for it, and why."""
+    if kept.state in (State.LOADING, State.UNLOADING):
+        return {"state": kept.state.upper(), "reason": ""}
+    if kept.state is State.UNLOADED:
+        return {
+            "state": "UNAVAILABLE",
+            "reason": "unloaded" + (": the last load failed" if kept.fault else ""),
+        }
+    sung = _alive(house) and (name in house.sung or name not in house.first)
+    return {"state": "READY" if sung else "UNAVAILABLE", "reason": ""}

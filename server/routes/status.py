@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from documents import READERS
-from engine.api import BundleError, ExecutorFailed
+from engine.api import BundleError, ExecutorFailed, Unavailable
 from server.errors import failure
 from server.house import house_of
 from server.languages import inward, name_of, outward
@@ -53,24 +53,51 @@ def version_text() -> str:
 
 @router.get("/models", response_model=list[dict[str, Any]])
 async def models(request: Request) -> JSONResponse:
-    """Loaded models with their limits and decoding defaults."""
-    return JSONResponse([describe(info) for info in house_of(request).service.models()])
+    """The models with their limits and decoding defaults, and whether each is loaded."""
+    service = house_of(request).service
+    kept = service.shelved()
+    return JSONResponse([describe(info, kept[info.name]) for info in service.models()])
 
 
-@router.post("/models/{name}/reload", response_model=dict[str, Any], responses=errors(401, 403, 404, 409))
+ORDER: Final = errors(401, 403, 404, 409)
+
+
+@router.post("/models/{name}/reload", response_model=dict[str, Any], responses=ORDER)
 async def reload(request: Request, name: str) -> JSONResponse:
     """Read a model's bundle anew, with the operator's `Authorization: Bearer`.
 
     Requests under way finish with the old model; new ones get the new model. A bundle that is damaged, or
     can't translate, is refused and the old model goes on.
     """
+    return await order(request, "reload", name)
+
+
+@router.post("/models/{name}/load", response_model=dict[str, Any], responses=ORDER)
+async def load(request: Request, name: str) -> JSONResponse:
+    """Bring a model into memory, as its first use would, with the operator's `Authorization: Bearer`."""
+    return await order(request, "load", name)
+
+
+@router.post("/models/{name}/unload", response_model=dict[str, Any], responses=ORDER)
+async def unload(request: Request, name: str) -> JSONResponse:
+    """Free a model's memory once its requests are answered, with the operator's `Authorization: Bearer`.
+
+    Who asks for it later waits until it is loaded again.
+    """
+    return await order(request, "unload", name)
+
+
+async def order(request: Request, verb: str, name: str) -> JSONResponse:
+    """What the operator may alone."""
     house = house_of(request)
     if house.settings.admin_token is None:
-        return failure("reloading is off here: set CONVOY_ADMIN_TOKEN, or send the process SIGHUP", 403)
+        others = ", or send the process SIGHUP" if verb == "reload" else ""
+        return failure(f"{verb}ing is off here: set CONVOY_ADMIN_TOKEN{others}", 403)
     try:
-        return JSONResponse(describe(await asyncio.shield(house.reload(name))))
-    except (BundleError, ExecutorFailed) as error:
-        return failure(f"the old model goes on: {error}", 409)
+        info = await asyncio.shield(house.order(verb, name))
+    except (BundleError, ExecutorFailed, Unavailable) as error:
+        return failure(f"the old model goes on: {error}" if verb == "reload" else str(error), 409)
+    return JSONResponse(describe(info, house.service.shelved()[name]))
 
 
 @router.get("/metrics", response_class=PlainTextResponse)

@@ -60,7 +60,7 @@ async def prepared(request: Request) -> tuple[Work, bool]:
 
     async def work(tell: Tell | None) -> dict[str, Any]:
         options = text_options(wish, alternatives)
-        results = await results_of(house.service, model, texts, options, deadline, tell)
+        results = await results_of(house, model, texts, options, deadline, tell)
         house.metrics.answered(model, results)
         lists: dict[str, list[Any]] = {
             "summaryText": [result.text for result in results],

@@ -1,0 +1,124 @@
+"""Sessions of ONNX Runtime on torch's tensors where they lie: every input and output is bound by its address.
+
+On a CUDA device memory, rings and results then never cross the bus, and nothing waits for the device. The CPU
+takes the same path, which is how it is tested where there is no GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import array_api_compat.torch as xp
+import onnxruntime as ort
+import torch
+from torch import Tensor
+
+from engine.errors import ConfigError
+from engine.executors.slots import Arrays, dtype_of_held
+
+PROVIDER: Final = "CUDAExecutionProvider"
+GET_IT: Final = "pip uninstall -y onnxruntime && pip install onnxruntime-gpu; or take --backend torch"
+# by the names of a session: torch's type, and that of onnx.TensorProto
+TYPES: Final = {
+    "tensor(float)": (torch.float32, 1),
+    "tensor(int64)": (torch.int64, 7),
+    "tensor(float16)": (torch.float16, 10),
+    "tensor(bfloat16)": (torch.bfloat16, 16),
+}
+
+
+class Bound:
+    """One session on one device."""
+
+    def __init__(self, session: ort.InferenceSession, place: Place) -> None:
+        self.session, self.place = session, place
+        self.types = {node.name: TYPES[node.type][0] for node in (*self.get_inputs(), *self.get_outputs())}
+        self.elements = {node.name: TYPES[node.type][1] for node in (*self.get_inputs(), *self.get_outputs())}
+        self.shapes = {node.name: node.shape for node in (*self.get_inputs(), *self.get_outputs())}
+        self.binding = session.io_binding()
+        self.options = ort.RunOptions()
+        # the streams order the work (`Place.run`), so nobody need wait for the device
+        self.options.add_run_config_entry("disable_synchronize_execution_providers", "1")
+
+    def get_inputs(self) -> Any:
+        return self.session.get_inputs()
+
+    def get_outputs(self) -> Any:
+        return self.session.get_outputs()
+
+    def run(self, names: list[str], feeds: Mapping[str, Any]) -> list[Tensor]:
+        """The named outputs. Feeds, tensors or numpy's arrays, are cast to what the graph takes; those on the
+        CPU that it wants elsewhere are copied."""
+        given = {name: torch.as_tensor(feeds[name]) for name in self.shapes if name in feeds}
+        held = {name: value.to(self.types[name]).contiguous() for name, value in given.items()}
+        sizes = self._sizes(held)
+        made = {name: self._empty(name, sizes) for name in names}
+        self.binding.clear_binding_outputs()
+        for name, value in held.items():
+            self.binding.bind_input(name, *self._address(name, value))
+        for name, value in made.items():
+            self.binding.bind_output(name, *self._address(name, value))
+        self.place.run(self.session, self.binding, self.options)
+        return list(made.values())
+
+    def _sizes(self, held: Mapping[str, Tensor]) -> dict[str, int]:
+        """The sizes that the graph gives names to, as these inputs have them."""
+        sizes = {"K": int(held["k"])} if "k" in held else {}
+        for name, value in held.items():
+            named = zip(self.shapes[name], value.shape, strict=True)
+            sizes |= {dim: size for dim, size in named if isinstance(dim, str)}
+        return sizes
+
+    def _empty(self, name: str, sizes: Mapping[str, int]) -> Tensor:
+        shape = [dim if isinstance(dim, int) else sizes[dim] for dim in self.shapes[name]]
+        return torch.empty(shape, dtype=self.types[name], device=self.place.device)
+
+    def _address(self, name: str, value: Tensor) -> tuple[str, int, int, list[int], int]:
+        device = value.device
+        return device.type, device.index or 0, self.elements[name], list(value.shape), value.data_ptr()
+
+
+class Place:
+    """A device on which sessions run, and on CUDA a stream of its own for them, which waits for torch's and
+    is waited for by torch's: ONNX Runtime takes no default stream."""
+
+    def __init__(self, device: str) -> None:
+        """Raises ConfigError where this machine or this ONNX Runtime lacks what the device needs."""
+        self.device = torch.device(device)
+        self.providers: list[Any] = ["CPUExecutionProvider"]
+        self.stream: torch.cuda.Stream | None = None
+        if self.device.type == "cpu":
+            return
+        if PROVIDER not in ort.get_available_providers():
+            raise ConfigError(f"this ONNX Runtime has no CUDA provider; run: {GET_IT}")
+        if not torch.cuda.is_available():
+            raise ConfigError(
+                "no CUDA device: take --device cpu, or install NVIDIA's driver and torch for CUDA"
+            )
+        self.device = torch.device("cuda", self.device.index or 0)
+        self.stream = torch.cuda.Stream(self.device)
+        told = {"device_id": str(self.device.index), "user_compute_stream": str(self.stream.cuda_stream)}
+        self.providers.insert(0, (PROVIDER, told))
+
+    def bound(self, session: ort.InferenceSession) -> Bound:
+        if self.stream is not None and PROVIDER not in session.get_providers():
+            raise ConfigError(
+                "ONNX Runtime could not load its CUDA provider, as it says above: its CUDA and torch's must "
+                f"be of one major version; or take --backend torch --device {self.device}"
+            )
+        return Bound(session, self)
+
+    def run(self, session: ort.InferenceSession, binding: ort.IOBinding, options: ort.RunOptions) -> None:
+        if self.stream is None:
+            session.run_with_iobinding(binding)
+            return
+        current = torch.cuda.current_stream(self.device)
+        self.stream.wait_stream(current)
+        session.run_with_iobinding(binding, options)
+        current.wait_stream(self.stream)
+
+    def arrays(self, step: Bound) -> Arrays:
+        """Where and in which type a lane of these sessions keeps what it remembers."""
+        types = {node.name: step.types[node.name] for node in step.get_inputs()}
+        return Arrays(xp, self.device, dtype_of_held(types, torch.float32))

@@ -1,0 +1,76 @@
+"""bf16 graphs for runtimes that have no bf16: each result that would be bf16 is computed in fp32 and rounded.
+
+So does a matrix unit of a GPU, which adds up in fp32. What differs there is the order of its sums alone.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper, shape_inference
+
+from engine.initializers import METADATA
+
+WIDE: Final = TensorProto.FLOAT
+BF16: Final = TensorProto.BFLOAT16
+
+
+def rounded(graph: bytes) -> bytes:
+    """A bf16 graph of `export.precision.narrowed`, without weights, as one in fp32 with a round trip through
+    bf16 behind each weight and each node whose result is bf16."""
+    model = onnx.load_from_string(graph)
+    inferred = shape_inference.infer_shapes(model, strict_mode=True).graph
+    values = (*inferred.value_info, *inferred.output)
+    narrow = {v.name for v in values if v.type.tensor_type.elem_type == BF16}
+    nodes: list[onnx.NodeProto] = []
+    for tensor in model.graph.initializer:
+        if tensor.data_type != BF16:
+            continue
+        if tensor.data_location == TensorProto.EXTERNAL:
+            _rename(model.graph, tensor.name, f"{tensor.name}:rounded")
+            nodes += _trip(tensor.name, f"{tensor.name}:rounded")
+        else:
+            array = numpy_helper.to_array(tensor).astype(np.float32)
+            tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+        tensor.data_type = WIDE
+    for node in model.graph.node:
+        for attribute in node.attribute:
+            if node.op_type == "Cast" and attribute.name == "to" and attribute.i == BF16:
+                attribute.i = WIDE
+        results = [name for name in node.output if name in narrow]
+        node.output[:] = [f"{name}:raw" if name in narrow else name for name in node.output]
+        nodes.append(node)
+        for name in results:
+            nodes += _trip(f"{name}:raw", name)
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    for value in (*model.graph.input, *model.graph.output):
+        if value.type.tensor_type.elem_type == BF16:
+            value.type.tensor_type.elem_type = WIDE
+    _store_wide(model)
+    return bytes(model.SerializeToString(deterministic=True))
+
+
+def _trip(name: str, out: str) -> list[onnx.NodeProto]:
+    return [
+        helper.make_node("Cast", [name], [f"{out}:bf16"], to=BF16),
+        helper.make_node("Cast", [f"{out}:bf16"], [out], to=WIDE),
+    ]
+
+
+def _rename(graph: onnx.GraphProto, name: str, other: str) -> None:
+    """Let every node read `other` instead of `name`."""
+    for node in graph.node:
+        node.input[:] = [other if read == name else read for read in node.input]
+
+
+def _store_wide(model: onnx.ModelProto) -> None:
+    """Recipes of fp32 weights: they are rounded by the nodes behind them."""
+    told = {p.key: p.value for p in model.metadata_props}
+    recipes = json.loads(told[METADATA])
+    for recipe in recipes.values():
+        recipe.pop("type", None)
+    helper.set_model_props(model, told | {METADATA: json.dumps(recipes, sort_keys=True)})

@@ -1,0 +1,60 @@
+"""Some steps in which slots leave, sources grow and bans change, for lanes that shall agree (TensorRT)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+
+from engine.executor import Executor, StepInput, TopK
+from tests.test_executors import Slot, inputs, join, started
+
+TURNS, LEAVES, GROWS = 14, 6, 9
+VOCAB = 47
+
+
+def turns(name: str, lanes: Sequence[Executor]) -> Iterator[tuple[StepInput, list[TopK]]]:
+    """What each step was asked, and what torch and then each lane answered, on the CPU. Lanes have their
+    beams in common."""
+    wide, slots = started("torch", name, lanes[0].beams)
+    every: list[tuple[Executor, list[Slot]]] = [(wide, slots), *((lane, []) for lane in lanes)]
+    for lane, held in every[1:]:
+        join(lane, held, [slot.source for slot in slots])
+    rng = np.random.default_rng(1)
+    for turn in range(TURNS):
+        if turn == LEAVES:  # the last leaves: slots 0 and 1 go on, in the shapes of more slots
+            for _, held in every:
+                held.pop()
+        if turn == GROWS:  # a longer source than any before: blocks lie elsewhere
+            for lane, held in every:
+                join(lane, held, [[*range(4, 46), *range(4, 30), 2]])
+        parents = rng.integers(0, wide.beams, (len(slots), wide.beams))
+        for slot, beams in zip(slots, parents, strict=True):
+            slot.prefixes = [slot.prefixes[p] for p in beams]
+        bans = rng.integers(4, VOCAB, (len(slots), wide.beams, 1 + turn % 3))
+        asked = inputs(wide, slots, parents, k=40, banned=bans)
+        yield asked, [_answer(lane, asked) for lane, _ in every]
+        for slot in slots:
+            slot.prefixes = [[*p, int(rng.integers(4, VOCAB))] for p in slot.prefixes]
+
+
+def _answer(lane: Executor, asked: StepInput) -> TopK:
+    fed = StepInput(*(value.to(lane.device) for value in asked[:-1]), asked.k)
+    return TopK(*(None if v is None else v.cpu() for v in lane.step(len(asked.tokens), fed, attention=True)))
+
+
+def scattered(top: TopK) -> torch.Tensor:
+    """Log-probabilities [n, beams, vocab], -inf of what is no candidate."""
+    n, beams, _ = top.scores.shape
+    return torch.full((n, beams, VOCAB), -torch.inf).scatter(2, top.ids, top.scores.float())
+
+
+def furthest(one: TopK, other: TopK) -> float:
+    """The greatest difference of two answers' log-probabilities of candidates that both have."""
+    assert one.scores.shape == other.scores.shape
+    assert (one.attention is None) == (other.attention is None)
+    assert one.attention is None or one.attention.shape == other.attention.shape
+    a, b = scattered(one), scattered(other)
+    both = torch.isfinite(a) & torch.isfinite(b)
+    return float((a - b)[both].abs().max())
