@@ -326,9 +326,8 @@ class Shelf:
             self._counts[name, "eviction"] += 1
         logger.info("freed the memory of %s", name)
         model.engine.lanes.clear()  # they and the engine hold each other
-        backend = model.info.backend
         del model
-        _give_back(backend)
+        _give_back()
         with self._change:
             self._act(self._budget.emptied(name))
 
@@ -367,10 +366,10 @@ def _too_large(names: Sequence[str], cost: int, limit: int) -> str:
     return f"{them}: about {cost >> 20} MiB of memory, the budget is {limit >> 20} MiB: raise model_budget"
 
 
-def _give_back(backend: str) -> None:
-    """To the system, what malloc keeps of freed memory for later; some C libraries keep none."""
-    if not backend.startswith("onnx"):
-        gc.collect()  # modules of torch hold each other
+def _give_back() -> None:
+    """To the system: what engines and modules that hold each other keep until they are collected, and what
+    malloc keeps of freed memory for later; some C libraries keep none."""
+    gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim:
         trim(0)

@@ -46,11 +46,12 @@ def svg(lines: Mapping[str, Points], x: str, y: str) -> str:
         f'<text x="{(WIDTH + LEFT) / 2}" y="{HEIGHT - 12}" text-anchor="middle">{escape(x)}</text>',
         f'<text transform="translate(16 {HEIGHT / 2}) rotate(-90)" text-anchor="middle">{escape(y)}</text>',
     ]
+    room = (WIDTH - LEFT - RIGHT) / max(1, len(lines))  # of each name
     for number, (name, line) in enumerate(lines.items()):
         colour = COLOURS[number % len(COLOURS)]
         path = " ".join(f"{a:.1f},{b:.1f}" for a, b in map(place, line))
         parts += [
             f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>',
-            f'<text x="{LEFT + 10 + number * 220}" y="{TOP - 14}" fill="{colour}">{escape(name)}</text>',
+            f'<text x="{LEFT + 10 + number * room:.0f}" y="{TOP - 14}" fill="{colour}">{escape(name)}</text>',
         ]
     return "\n".join([*parts, "</svg>", ""])

@@ -166,6 +166,6 @@ async def test_only_the_newest_tokens_wait_for_a_slow_event_loop():
 async def test_requests_without_a_watch_have_no_progress(engine):
     seen = []
     submit = engine.submit
-    engine.submit = lambda group: (seen.extend(group), submit(group))[1]
+    engine.submit = lambda group, **named: (seen.extend(group), submit(group, **named))[1]
     await generate(engine, [4, 5, EOS], QUICK)
     assert [request.progress for request in seen] == [None]

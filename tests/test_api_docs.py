@@ -43,10 +43,13 @@ def test_the_page_has_requests():
 @pytest.mark.parametrize(("request_", "wanted"), PAIRS, ids=[pair[0][-60:] for pair in PAIRS])
 def test_the_documented_answer_is_the_real_one(address, request_, wanted):
     command = request_.replace(ADDRESS, address)
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
     pattern = ".*".join(re.escape(part) for part in wanted.split("..."))
-    found = done.stdout.replace(address, ADDRESS).rstrip("\n")  # events end with a blank line
-    assert re.fullmatch(pattern, found, re.DOTALL), f"{command}\n{found}"
+    for _ in range(5 if "stream" in command else 1):  # whoever reads slowly is told of fewer beginnings
+        done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+        found = done.stdout.replace(address, ADDRESS).rstrip("\n")  # events end with a blank line
+        if re.fullmatch(pattern, found, re.DOTALL):
+            return
+    pytest.fail(f"{command}\n{found}")
 
 
 def test_the_page_of_switching_has_programs():

@@ -557,8 +557,8 @@ def test_every_error_of_the_engine_has_a_status():
     def below(kind):
         return {kind}.union(*map(below, kind.__subclasses__()))
 
-    kinds = below(ConvoyError) - {ConvoyError, BundleError, ConfigError, CheckpointError}
-    assert kinds == set(STATUS)
+    kinds = {kind for kind in below(ConvoyError) if kind.__module__ == "engine.errors"}
+    assert kinds - {ConvoyError, BundleError, ConfigError, CheckpointError} == set(STATUS)
     assert refusal(BundleError("x")).status_code == 500
     assert refusal(Cancelled("x")).status_code == 499
     full = refusal(Overloaded("x", 2.2))

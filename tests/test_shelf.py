@@ -323,7 +323,7 @@ def test_first_uses_at_once_load_once_and_hold_up_nobody_else(answers):
 
 def test_a_model_in_use_stays_and_who_waits_for_its_memory_has_a_deadline():
     with shelf_for(1) as service, ThreadPoolExecutor(1) as pool:
-        long = pool.submit(ask, service, DE, LONG)
+        long = pool.submit(asyncio.run, service.run(DE, [TEXTS[DE]] * 8, LONG))
         until(lambda: sum(service.stats()[DE].active))
         with pytest.raises(DeadlineExceeded, match=f"{EN} waited to be loaded"):
             ask(service, EN, deadline=time.monotonic() + 0.05)
