@@ -114,7 +114,9 @@ class Settings(BaseSettings):
         description="Where translated files, documents' states and glossaries lie; servers that share it "
         "share them. Else they go when the server stops.",
     )
-    cache_bytes: int = Field(0, ge=0, description="Memory for answers that may be asked for again; 0: none.")
+    cache_bytes: ByteSize = Field(
+        ByteSize(0), ge=0, description="Memory for answers that may be asked for again, as 100MB; 0: none."
+    )
     frontend_timeout: int = Field(500, ge=0, description="Milliseconds LibreTranslate's page waits.")
     frontend_source: str = Field("auto", description="Source language LibreTranslate's page begins with.")
     frontend_target: str = Field("", description="Its target language; else the first there is.")

@@ -115,7 +115,7 @@ def test_an_answer_of_the_cache_is_the_one_that_was_computed():
         computed = client.post("/translate", json=batch).json()
         client.post("/translate", json=batch)
         assert counted(client, "hits") == counted(client, "misses") == 0
-    with server(cache_bytes=1_000_000) as (client, house, _):
+    with server(cache_bytes="1MB") as (client, house, _):
         first = client.post("/translate", json=batch)
         assert (counted(client, "misses"), counted(client, "hits")) == (3, 0)
         answered = house.service.stats()[NAME].answered
