@@ -24,7 +24,7 @@ def shortlist(
 ) -> None:
     """Add a shortlist to a bundle, for `--shortlist`: faster steps on the CPU (needs the extra `torch`)."""
     from engine.bundle import add_files, open_bundle
-    from engine.shortlist import FILE
+    from engine.shortlist import SHORTLIST
     from engine.text.tokenizer import open_tokenizer
     from export.onnx import shortlisted_graphs
     from training.shortlist import learn
@@ -40,5 +40,5 @@ def shortlist(
     vocabularies = config.source_vocab, config.target_vocab
     found = learn(encoded, vocabularies, config.eos, (likely, always))
     data = found.dump()
-    add_files(bundle, {FILE: data, **graphs})
-    typer.echo(f"{bundle / FILE}: {len(data):,} bytes, of {len(rows):,} pairs")
+    add_files(bundle, {SHORTLIST: data, **graphs})
+    typer.echo(f"{bundle / SHORTLIST}: {len(data):,} bytes, of {len(rows):,} pairs")

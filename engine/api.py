@@ -194,6 +194,12 @@ class Service:
         known = ", ".join(f"{i.name} ({i.task} {i.source} to {i.target})" for i in self.models())
         raise UnknownModel(f"no model can {_wanted(task, source, target)}; there are: {known}")
 
+    def behind(self, model: str) -> list[ModelInfo]:
+        """The models that a name asks for, as they are loaded: without the languages that it may choose.
+
+        Raises UnknownModel."""
+        return [self._info(_base(info)) for info in self._chain(model)]
+
     def detect(self, text: str) -> list[tuple[str, float]]:
         """Languages of the translating models, most likely first, with confidences from 0 to 100."""
         return detect(text[:SAMPLE], [language.code for language in self.languages()])

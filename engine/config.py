@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from engine.errors import ConfigError
 from engine.stacks import AdaptiveConfig, Bands, ConvStack, SliceStack, Stack, StackConfig
+from engine.types import Limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,11 @@ class ModelConfig:
     def first_token(self) -> int:
         """What the decoder reads first."""
         return self.eos if self.start is None else self.start
+
+    def limits(self, beams: int, *, shortlisted: bool) -> Limits:
+        """Of a lane, or of lanes, whose widest beam this is."""
+        lengths = self.max_source, self.max_target - 1
+        return Limits(beams, *lengths, self.target_vocab, self.reads_source, shortlisted)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from engine.errors import (
@@ -25,7 +25,7 @@ from engine.executors.device import lost
 from engine.lane import Lane
 from engine.pace import Forecast
 from engine.queue import FairQueue
-from engine.types import Limits, Outcome, Request, Result
+from engine.types import Outcome, Request, Result
 
 logger = logging.getLogger(__name__)
 
@@ -95,13 +95,11 @@ class Engine:
             raise ConfigError("an engine needs at least one executor")
         self.lanes = [Lane(executor, self._reply, self._report) for executor in ordered]
         self.eos, self.pad = ordered[0].eos, ordered[0].pad
-        self.limits = Limits(
+        self.limits = replace(
+            ordered[0].limits,
             beams=ordered[-1].beams,
             source=min(e.limits.source for e in ordered),
             target=min(e.limits.target for e in ordered),
-            vocab=ordered[0].limits.vocab,
-            attention=ordered[0].limits.attention,
-            shortlisted=ordered[0].limits.shortlisted,
         )
         self._observer, self._clock = observer, clock
         self._widths = sorted({executor.beams for executor in ordered})

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from engine.ended import finished
 from engine.errors import ExecutorFailed
 from engine.executor import Encoded, Executor, Launched, Told
 from engine.progress import certain
-from engine.search import finished
 from engine.types import Outcome, Request, Result, Timings
 
 Reply = Callable[[Request, Outcome], None]

@@ -22,7 +22,7 @@ from engine.engine import Engine, EngineSettings, Observer
 from engine.errors import BundleError, ConfigError, InvalidRequest
 from engine.executors import Placement, open_executors
 from engine.plan import TextModel
-from engine.shortlist import FILE as SHORTLIST
+from engine.shortlist import SHORTLIST
 from engine.stacks import SliceStack, Stack
 from engine.text.tokenizer import Tokenizer, open_tokenizer
 from engine.types import DecodeOptions, Limits
@@ -146,14 +146,8 @@ def _facts(bundle: Bundle, settings: ServiceSettings, tokenizer: Tokenizer) -> F
     config, options = bundle.config, bundle.options
     if settings.beam_size is not None:
         options = replace(options, beam_size=settings.beam_size)
-    limits = Limits(
-        beams=max((beams for beams, _ in settings.lanes), default=0),
-        source=config.max_source,
-        target=config.max_target - 1,
-        vocab=config.target_vocab,
-        attention=config.reads_source,
-        shortlisted=settings.shortlist and SHORTLIST in bundle.files(),
-    )
+    widest = max((beams for beams, _ in settings.lanes), default=0)
+    limits = config.limits(widest, shortlisted=settings.shortlist and SHORTLIST in bundle.files())
     try:
         options.check(limits)
     except InvalidRequest as error:

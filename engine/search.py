@@ -7,7 +7,6 @@ never reads a value back, so that a graph may capture it.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -18,8 +17,8 @@ from array_api_compat import array_namespace, is_numpy_namespace
 from engine import filters, penalties
 from engine.diverse import Candidates, Groups, diverse, top
 from engine.executor import Executor, StepInput, TopK
-from engine.slots import State, blank, host, take, trace
-from engine.types import CANDIDATES, DecodeOptions, Hypothesis
+from engine.slots import blank, take
+from engine.types import CANDIDATES, DecodeOptions
 
 NEG = -math.inf
 HUGE = 1e30  # options beyond are clipped: float32 arithmetic on them must stay finite
@@ -225,10 +224,6 @@ class BeamSearch:
         state.step[:n] = step + xp.astype(~done, xp.int64)
         return state.done[:n]
 
-    def best(self, slot: int, attention: Sequence[Any] | None = None) -> list[Hypothesis]:
-        """The n_best finished hypotheses of a slot, best first; maybe none. attention: as of `finished`."""
-        return finished(self.state, slot, self._options[slot], attention)
-
     def _candidates(self, topk: TopK, n: int, kind: Kind, missing: Any) -> Candidates:
         """Beam search, diverse groups or samples, as each slot asks; only what some slot asks is computed."""
         found: Candidates | None = None
@@ -373,39 +368,3 @@ class BeamSearch:
 
     def _range(self, stop: int) -> Any:
         return self.xp.arange(stop, dtype=self.xp.int64, device=self.device)
-
-
-def finished(
-    state: State, slot: int, options: DecodeOptions, attention: Sequence[Any] | None = None
-) -> list[Hypothesis]:
-    """The n_best finished hypotheses of a slot, best first; maybe none.
-
-    state: the search's, or a copy of some of its slots. attention: a host array [B, S] of each step so far;
-    each hypothesis gets its rows by its trail.
-    """
-    count, longest = int(state.kept_count[slot]), int(state.longest[slot])
-    kept = (state.kept_steps, state.kept_scores, state.kept_trail, state.kept_coverage)
-    price = float(state.word_reward[slot])  # of ending: it was for the race only
-    ends = []
-    for step, total, row, uncovered in zip(*(host(x[slot, :count]).tolist() for x in kept), strict=True):
-        score = penalties.score(total + price, step + 1, options, uncovered)
-        ends.append((score, step, total + price, row))
-    ends = sorted(ends, key=lambda end: -end[0])[: options.n_best]
-    columns = max((step for _, step, *_ in ends), default=0) + 1
-    tables = (state.tokens, state.scores, state.trail)
-    tokens, scores, trail = (host(table[slot, :columns, :]).tolist() for table in tables)
-    found = []
-    for score, step, total, row in ends:
-        rows = trace(trail, row, step)
-        sums = [0.0, *(scores[at][row] for at, row in enumerate(rows[1:], 1)), total]
-        weights = None if attention is None else np.stack([attention[at][row] for at, row in enumerate(rows)])
-        found.append(
-            Hypothesis(
-                tokens=[tokens[at][row] for at, row in enumerate(rows[1:], 1)],
-                score=score,
-                token_scores=[after - before for before, after in itertools.pairwise(sums)],
-                finish="length" if step == longest else "stop",
-                attention=weights,
-            )
-        )
-    return found

@@ -17,7 +17,7 @@ from safetensors.numpy import load, save
 
 from engine.errors import BundleError
 
-FILE: Final = "shortlist.safetensors"  # in a bundle
+SHORTLIST: Final = "shortlist.safetensors"  # in a bundle
 Ids = NDArray[np.int64]
 
 
@@ -49,7 +49,7 @@ def load_shortlist(data: bytes, vocabularies: tuple[int, int], eos: int) -> Shor
         tensors = load(data)
         found = Shortlist(tensors["likely"], tensors["always"])
     except (SafetensorError, KeyError, ValueError) as error:
-        raise BundleError(f"{FILE} is damaged ({error}); run: convoy shortlist") from None
+        raise BundleError(f"{SHORTLIST} is damaged ({error}); run: convoy shortlist") from None
     source, target = vocabularies
     whole = (found.likely, found.always)
     fits = (
@@ -61,5 +61,5 @@ def load_shortlist(data: bytes, vocabularies: tuple[int, int], eos: int) -> Shor
         and eos in found.always
     )
     if not fits:
-        raise BundleError(f"{FILE} was made for another model; run: convoy shortlist")
+        raise BundleError(f"{SHORTLIST} was made for another model; run: convoy shortlist")
     return Shortlist(*(part.astype(np.int32) for part in whole))

@@ -19,7 +19,7 @@ from engine.errors import ConfigError
 from engine.models import build
 from engine.models.model import Model, Past, Projected
 from engine.models.select import Rules, select
-from engine.shortlist import FILE
+from engine.shortlist import SHORTLIST
 from engine.specs import SOURCE, StateSpec
 from export import native, ops, plugins
 from export.symbols import Dim, Graph, Weight
@@ -132,7 +132,7 @@ def _every(config: ModelConfig, parts: Sequence[str]) -> dict[str, bytes | Path]
 
 def add_graphs(bundle: Bundle) -> Bundle:
     """Write every graph of a bundle's model into it; graphs of an earlier version are replaced."""
-    more = shortlisted_graphs(bundle.config) if FILE in bundle.files() else {}
+    more = shortlisted_graphs(bundle.config) if SHORTLIST in bundle.files() else {}
     return add_files(bundle.path, graphs(bundle.config) | more)
 
 

@@ -14,7 +14,6 @@ import argparse
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -26,8 +25,9 @@ from typing import Any, Final
 
 import httpx
 
+from loadtest.serving import free_port, serving
+
 REQUESTS: Final = 32
-PATIENCE: Final = 120.0  # seconds
 TEXT: Final = "Am Montag war das Wetter noch schön, danach hat es eine Woche lang geregnet."
 PEER: Final = """
 import sys
@@ -84,31 +84,14 @@ def served(models: Sequence[Path], precision: str, threads: int, flags: Sequence
     for model in models:
         command += ["--models", str(model)]
     began = time.perf_counter()
-    with subprocess.Popen(command) as process, httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
-        try:
-            while not _ready(client):
-                if process.poll() is not None:
-                    raise SystemExit(f"convoy serve ended with {process.returncode}")
-                if time.perf_counter() - began > PATIENCE:
-                    raise SystemExit(f"not ready within {PATIENCE:.0f} seconds")
-                time.sleep(0.01)
-            seconds, ready = time.perf_counter() - began, memory_of(process.pid)
-            spent = processor(process.pid)
-            torch = "libtorch" in Path(f"/proc/{process.pid}/maps").read_text("utf-8")
-            names = [info["name"] for info in client.get("/models").json()]
-            for number in range(REQUESTS):
-                _ask(client, names[number % len(names)])
-            return Run(seconds, spent, ready, memory_of(process.pid), torch)
-        finally:
-            process.terminate()
-            process.wait(PATIENCE)
-
-
-def _ready(client: httpx.Client) -> bool:
-    try:
-        return client.get("/health/ready").status_code == 200
-    except httpx.TransportError:
-        return False
+    with serving(command, port) as (url, process), httpx.Client(base_url=url) as client:
+        seconds, ready = time.perf_counter() - began, memory_of(process.pid)
+        spent = processor(process.pid)
+        torch = "libtorch" in Path(f"/proc/{process.pid}/maps").read_text("utf-8")
+        names = [info["name"] for info in client.get("/models").json()]
+        for number in range(REQUESTS):
+            _ask(client, names[number % len(names)])
+        return Run(seconds, spent, ready, memory_of(process.pid), torch)
 
 
 def _ask(client: httpx.Client, name: str) -> None:
@@ -133,12 +116,6 @@ def peer(model: Path, precision: str, threads: int) -> Run:
         found = Run(seconds, spent, ready, memory_of(process.pid), torch=False)
         process.stdin.write("\n")
     return found
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 def case(name: str, precision: str, start: Callable[[], Run], runs: int) -> dict[str, Any]:

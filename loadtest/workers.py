@@ -9,11 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
-import socket
-import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -22,14 +18,8 @@ from statistics import median
 import httpx
 
 from loadtest.openloop import arrivals, run, summarised, translate
+from loadtest.serving import free_port, serving
 from loadtest.texts import sentences
-
-PATIENCE = 120.0  # seconds until a server is ready
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
 
 
 @contextmanager
@@ -37,18 +27,9 @@ def server(model: Path, workers: int, threads: int) -> Iterator[str]:
     """The URL of a server, once it is ready."""
     port = free_port()
     given = {"MODELS": model, "WORKERS": workers, "THREADS": threads, "PORT": port, "LOG_LEVEL": "error"}
-    environment = os.environ | {f"CONVOY_{name}": str(value) for name, value in given.items()}
     command = [sys.executable, "-c", "from cli.main import app; app()", "serve"]
-    with subprocess.Popen(command, env=environment) as process:
-        try:
-            url, end = f"http://127.0.0.1:{port}", time.monotonic() + PATIENCE
-            while not _ready(url):
-                if process.poll() is not None or time.monotonic() > end:
-                    raise SystemExit("the server did not start")
-                time.sleep(0.2)
-            yield url
-        finally:
-            process.terminate()
+    with serving(command, port, {f"CONVOY_{name}": str(value) for name, value in given.items()}) as (url, _):
+        yield url
 
 
 def resident(url: str) -> float:
@@ -56,13 +37,6 @@ def resident(url: str) -> float:
     lines = httpx.get(f"{url}/metrics").text.splitlines()
     (found,) = [line for line in lines if line.startswith("process_resident_memory_bytes ")]
     return float(found.split()[1]) / 2**20
-
-
-def _ready(url: str) -> bool:
-    try:
-        return httpx.get(f"{url}/health/ready").status_code == 200
-    except httpx.TransportError:
-        return False
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, Final
 
-from engine.api import Marked, ModelInfo, Service, TextOptions, TextResult, Timings
+from engine.api import Marked, ModelInfo, TextOptions, TextResult, Timings
 
 OVERHEAD: Final = 200  # bytes of an entry beside its answer, about
 NO_TIME: Final = Timings(0.0, 0.0, 0.0, 0)
@@ -61,14 +61,6 @@ class Cache:
     def size(self) -> int:
         """Bytes, about."""
         return self._size
-
-
-def infos_of(service: Service, model: str) -> list[ModelInfo]:
-    """The bundles behind a model's name, which may be two with "+" between, each with languages after it."""
-    known = {info.name: info for info in service.models()}
-    names = [model] if model in known else model.split("+")
-    bases = [name if name in known else name.rpartition("@")[0] for name in names]
-    return [known[base] for base in bases if base in known]
 
 
 def repeatable(infos: Sequence[ModelInfo], options: TextOptions) -> bool:

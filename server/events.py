@@ -21,7 +21,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from engine.api import Cancelled, ConvoyError, Marked, Partial, Service, TextOptions, TextResult
-from server.cache import infos_of, key_of, repeatable
+from server.cache import key_of, repeatable
 from server.errors import INTERNAL
 from server.house import House, house_of
 from server.intake import while_connected
@@ -66,10 +66,10 @@ async def results_of(
 ) -> list[TextResult]:
     """`Service.run`, or with `tell` the same by `Service.stream`; what the cache has is not computed again,
     and of it nothing is told before the end."""
-    infos = infos_of(house.service, model)
-    if house.cache is None or not repeatable(infos, options):
+    cache, infos = house.cache, house.service.behind(model) if house.cache else []
+    if cache is None or not repeatable(infos, options):
         return await _computed(house.service, model, texts, options, deadline, tell)
-    cache, keys = house.cache, [key_of(model, infos, text, options) for text in texts]
+    keys = [key_of(model, infos, text, options) for text in texts]
     found = [cache.get(key) for key in keys]
     missing = [number for number, result in enumerate(found) if result is None]
     house.metrics.hits.labels(model).inc(len(texts) - len(missing))
@@ -77,7 +77,7 @@ async def results_of(
     if missing:
         wanted, told = [texts[n] for n in missing], renumbered(tell, missing) if tell else None
         new = await _computed(house.service, model, wanted, options, deadline, told)
-        same = infos_of(house.service, model) == infos  # else a reload came between: whose answer is it?
+        same = house.service.behind(model) == infos  # else a reload came between: whose answer is it?
         for number, result in zip(missing, new, strict=True):
             found[number] = result
             if same:

@@ -88,7 +88,7 @@ MUTANTS = [
     ),
     Mutant(
         "the score is divided by the length without end-of-sentence",
-        "engine/search.py",
+        "engine/ended.py",
         "penalties.score(total + price, step + 1, options",
         "penalties.score(total + price, max(1, step), options",
         "tests/test_search.py",

@@ -34,6 +34,7 @@ ORDER = (
     "engine.slots",
     "engine.diverse",
     "engine.search",
+    "engine.ended",
     "engine.stepper",
     "engine.progress",
     "engine.kernels",

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 
 from engine.api import Marked, TextOptions, TextResult, Timings
-from server.cache import Cache, infos_of, key_of, repeatable, size_of
+from server.cache import Cache, key_of, repeatable, size_of
 from tests.served import open_service, server, until
 from tests.test_reload import NAME, TOKEN, asked, place, rewritten
 from tests.test_server_process import GERMAN
@@ -69,7 +69,7 @@ def test_the_size_of_an_answer_is_at_least_that_of_its_parts(text, tokens):
 
 @pytest.fixture(scope="module")
 def infos():
-    return infos_of(open_service(), NAME)
+    return open_service().behind(NAME)
 
 
 def test_a_key_tells_everything_apart_that_an_answer_depends_on(infos):
@@ -88,11 +88,11 @@ def test_the_bundles_behind_a_name_are_found_whatever_the_name(infos):
     names = {
         NAME: [NAME],
         f"{NAME}+toy-en-de": [NAME, "toy-en-de"],
-        f"{NAME}@de-en": [NAME],
-        f"{NAME}@de-en+toy-en-de@en-de": [NAME, "toy-en-de"],
+        f"{NAME}@de:en": [NAME],
+        f"{NAME}@de:en+toy-en-de@en:de": [NAME, "toy-en-de"],
     }
     for name, expected in names.items():
-        assert [info.name for info in infos_of(service, name)] == expected
+        assert [info.name for info in service.behind(name)] == expected
     digests = {info.digest for info in service.models()}
     assert len(digests) == 3
     assert all(len(digest) == 64 for digest in digests)

@@ -11,6 +11,7 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -133,29 +134,37 @@ def test_a_client_that_leaves_frees_its_slots(cluster):
     assert sum(by_replica(client, "convoy_rejected_total", reason="cancelled").values()) == 1
 
 
-def test_a_replica_that_is_killed_under_load_loses_no_request(cluster):
-    client, *_ = cluster
-    over, old = threading.Event(), replicas()
-    slow = GERMAN | {"min_length": 60, "max_length": 60}
+@contextmanager
+def under_load(client, body, count):
+    """So many clients that keep asking meanwhile: the statuses that they got, at the end."""
+    over, statuses = threading.Event(), Counter()
 
     def keep_asking(_):
         found = []
         with httpx.Client(base_url=client.base_url, timeout=60) as own:
             while not over.is_set():
-                found.append(own.post("/translate", json=slow).status_code)
+                found.append(own.post("/translate", json=body).status_code)
         return found
 
-    with ThreadPoolExecutor(8) as pool:
-        asking = [pool.submit(keep_asking, number) for number in range(8)]
+    with ThreadPoolExecutor(count) as pool:
+        asking = [pool.submit(keep_asking, number) for number in range(count)]
         try:
-            until(lambda: sum(by_replica(client, "convoy_slots_active").values()) >= 4)
-            os.kill(old[0], signal.SIGKILL)
-            until(lambda: old[0] not in replicas())
-            until(lambda: len(replicas()) == 2, 60)
-            time.sleep(1)
+            yield statuses
         finally:
             over.set()
-        statuses = Counter(status for task in asking for status in task.result())
+        for task in asking:
+            statuses.update(task.result())
+
+
+def test_a_replica_that_is_killed_under_load_loses_no_request(cluster):
+    client, *_ = cluster
+    old = replicas()
+    with under_load(client, GERMAN | {"min_length": 60, "max_length": 60}, 8) as statuses:
+        until(lambda: sum(by_replica(client, "convoy_slots_active").values()) >= 4)
+        os.kill(old[0], signal.SIGKILL)
+        until(lambda: old[0] not in replicas())
+        until(lambda: len(replicas()) == 2, 60)
+        time.sleep(1)
     assert set(statuses) == {200}, statuses
     assert statuses[200] > 20
     assert old[1] in replicas()
@@ -180,24 +189,11 @@ def test_a_reload_reaches_every_replica(cluster):
 
 def test_a_new_version_takes_over_without_a_failed_request(cluster):
     client, driver, _ = cluster
-    over, old = threading.Event(), replicas()
-
-    def keep_asking(_):
-        found = []
-        with httpx.Client(base_url=client.base_url, timeout=60) as own:
-            while not over.is_set():
-                found.append(own.post("/translate", json=GERMAN).status_code)
-        return found
-
-    with ThreadPoolExecutor(4) as pool:
-        asking = [pool.submit(keep_asking, number) for number in range(4)]
-        try:
-            driver.stdin.write("CONVOY_CHAR_LIMIT=100\n")
-            driver.stdin.flush()
-            told(driver)
-            until(lambda: not set(old) & set(replicas()), 60)
-        finally:
-            over.set()
-        statuses = Counter(status for task in asking for status in task.result())
+    old = replicas()
+    with under_load(client, GERMAN, 4) as statuses:
+        driver.stdin.write("CONVOY_CHAR_LIMIT=100\n")
+        driver.stdin.flush()
+        told(driver)
+        until(lambda: not set(old) & set(replicas()), 60)
     assert set(statuses) == {200}, statuses
     assert client.post("/translate", json=GERMAN | {"q": "x" * 101}).status_code == 400

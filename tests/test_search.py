@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine import filters
+from engine.ended import finished
 from engine.errors import ExecutorFailed, InvalidRequest
 from engine.executor import TopK
 from engine.lane import Lane
@@ -168,6 +169,11 @@ def topk(rows):
     return TopK(scores, np.array([[[t for t, _ in row] for row in ranked]]), None)
 
 
+def best(search):
+    """The finished hypotheses of the first slot."""
+    return finished(search.state, 0, search._options[0])
+
+
 def searching(options, **kwargs):
     search = BeamSearch(FakeExecutor(FakeModel(), slots=2, beams=2, **kwargs))
     search.start(0, options, 4)
@@ -191,7 +197,7 @@ def test_the_score_divides_by_the_length_with_end_of_sentence():
     search = searching(DecodeOptions(beam_size=1, length_penalty=2.0, max_length=8))
     search.advance(topk([{5: -1.5, 6: -9.0}] * 2), 1)
     assert search.advance(topk([{EOS: -0.5, 6: -9.0}] * 2), 1).tolist() == [True]
-    (found,) = search.best(0)
+    (found,) = best(search)
     assert found.tokens == [5]
     assert found.token_scores == [-1.5, -0.5]
     assert found.score == -2.0 / 2**2
@@ -209,7 +215,7 @@ def test_a_done_slot_may_be_advanced_again():
         again = searching(DecodeOptions(beam_size=2, n_best=2, sampling=sampling, max_length=3))
         for _ in range(first + 1):
             again.advance(topk(rows), 1)
-        assert search.best(0) == again.best(0)
+        assert best(search) == best(again)
 
 
 def test_a_slot_cut_by_its_length_and_advanced_again_finishes_nothing_more():
@@ -218,10 +224,10 @@ def test_a_slot_cut_by_its_length_and_advanced_again_finishes_nothing_more():
     search.advance(topk([plain] * 2), 1)
     ending = {EOS: -1.0, 6: -2.0, 7: -3.0, 8: -4.0}
     assert search.advance(topk([ending, plain]), 1).tolist() == [True]
-    (before,) = search.best(0)
+    (before,) = best(search)
     for _ in range(3):
         assert search.advance(topk([ending] * 2), 1).tolist() == [True]
-    assert search.best(0) == [before]
+    assert best(search) == [before]
 
 
 @pytest.mark.parametrize("value", [math.nan, -math.inf])
@@ -285,7 +291,7 @@ def test_minimum_lengths_may_follow_a_schedule():
             done = done or bool(search.advance(executor.step(1, search.inputs(1)), 1)[0])
         assert done
         wanted = oracle(model.logprobs(source), options, len(source), 14, minimum=schedule)
-        cases.same(search.best(0), wanted, model, source)
+        cases.same(best(search), wanted, model, source)
         plain = oracle(model.logprobs(source), options, len(source), 14)
         differs = differs or wanted != plain
     assert differs

@@ -208,6 +208,19 @@ def free_port():
         return free.getsockname()[1]
 
 
+def until_ready(client, running):
+    """Wait for a server process to be ready; one that has ended says why."""
+
+    def ready():
+        assert running.poll() is None, running.stderr.read()
+        try:
+            return client.get("/health/ready").status_code == 200
+        except httpx.TransportError:
+            return False
+
+    until(ready, 60)
+
+
 @contextmanager
 def process(program=("-c", MAIN), **variables):
     """A server process that can't import torch, or another program: (httpx client, process)."""
@@ -219,15 +232,7 @@ def process(program=("-c", MAIN), **variables):
     )
     try:
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
-
-            def ready():
-                assert running.poll() is None, running.stderr.read()
-                try:
-                    return client.get("/health/ready").status_code == 200
-                except httpx.TransportError:
-                    return False
-
-            until(ready, 60)
+            until_ready(client, running)
             yield client, running
     finally:
         running.kill()

@@ -6,7 +6,7 @@ import pytest
 
 from engine.api import Service, ServiceSettings, TextOptions
 from engine.bundle import open_bundle
-from engine.shortlist import FILE
+from engine.shortlist import SHORTLIST
 from export.onnx import graphs, shortlisted_graphs
 
 MODELS = Path(__file__).parent.parent / "models"
@@ -25,7 +25,7 @@ def test_three_bundles_are_shipped():
 def test_a_shipped_bundle_is_whole_and_its_graphs_are_those_the_exporter_makes(name):
     bundle = open_bundle(MODELS / name)
     assert sum(entry.size for entry in bundle.manifest.values()) < 16 * 2**20
-    listed = shortlisted_graphs(bundle.config) if FILE in bundle.files() else {}
+    listed = shortlisted_graphs(bundle.config) if SHORTLIST in bundle.files() else {}
     for path, graph in (graphs(bundle.config) | listed).items():
         assert bundle.file(path).read_bytes() == graph, f"run: convoy export models/{name}"
 

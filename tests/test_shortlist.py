@@ -15,7 +15,7 @@ from engine.errors import ConfigError
 from engine.executor import StepInput
 from engine.executors import Placement, open_executors
 from engine.executors.among import Among
-from engine.shortlist import FILE, Shortlist, load_shortlist
+from engine.shortlist import SHORTLIST, Shortlist, load_shortlist
 from engine.text.tokenizer import open_tokenizer
 from export.onnx import shortlisted_graphs
 from tests.served import VOCABULARY, bundles, server
@@ -84,7 +84,7 @@ def listed(tmp_path_factory):
     path = tmp_path_factory.mktemp("listed") / "toy-de-en"
     shutil.copytree(bundles() / "toy-de-en", path)
     graphs = shortlisted_graphs(open_bundle(path).config)
-    return add_files(path, {FILE: random_shortlist(0).dump(), **graphs})
+    return add_files(path, {SHORTLIST: random_shortlist(0).dump(), **graphs})
 
 
 @given(
@@ -174,7 +174,7 @@ def test_a_list_of_everything_changes_nothing(tmp_path, backend):
     path = tmp_path / "toy-de-en"
     shutil.copytree(bundles() / "toy-de-en", path)
     everything = Shortlist(np.full((VOCABULARY, 1), -1, np.int32), np.arange(VOCABULARY, dtype=np.int32))
-    add_files(path, {FILE: everything.dump(), **shortlisted_graphs(open_bundle(path).config)})
+    add_files(path, {SHORTLIST: everything.dump(), **shortlisted_graphs(open_bundle(path).config)})
     texts = ["Das ist ein Haus.", "Wir gehen.", "Ja"]
     found = []
     for shortlist in (False, True):
@@ -248,7 +248,7 @@ def test_the_command_learns_from_a_gzipped_table_and_the_model_then_answers_by_i
     assert done.value.code == 0
     assert "of 2 pairs" in capsys.readouterr().out
     opened = open_bundle(path)
-    found = load_shortlist(opened.file(FILE).read_bytes(), (VOCABULARY, VOCABULARY), EOS)
+    found = load_shortlist(opened.file(SHORTLIST).read_bytes(), (VOCABULARY, VOCABULARY), EOS)
     assert found.likely.shape == (VOCABULARY, 3)
     service = Service.open([path], ServiceSettings(lanes=((4, 4),), shortlist=True))
     service.start()
@@ -269,4 +269,4 @@ def test_the_command_refuses_what_has_no_columns(tmp_path, capsys):
         app(["shortlist", str(path), str(table)])
     assert done.value.code == 2
     assert "1 columns" in capsys.readouterr().err
-    assert FILE not in open_bundle(path).files()
+    assert SHORTLIST not in open_bundle(path).files()

@@ -9,8 +9,8 @@ import sys
 import httpx
 import pytest
 
-from tests.served import bundles, until
-from tests.test_server_process import GERMAN, MAIN, ROOT, free_port
+from tests.served import bundles
+from tests.test_server_process import GERMAN, MAIN, ROOT, free_port, until_ready
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs the openssl command")
 
@@ -49,15 +49,7 @@ def test_with_a_certificate_it_speaks_https_only(certificate):
     running = started(port, **files)
     try:
         with httpx.Client(base_url=f"https://localhost:{port}", verify=trust, timeout=30) as client:
-
-            def ready():
-                assert running.poll() is None, running.stderr.read()
-                try:
-                    return client.get("/health/ready").status_code == 200
-                except httpx.TransportError:
-                    return False
-
-            until(ready, 60)
+            until_ready(client, running)
             assert client.post("/translate", json=GERMAN).status_code == 200
         with pytest.raises(httpx.TransportError):
             httpx.get(f"http://localhost:{port}/health")

@@ -11,7 +11,7 @@ from engine.backends import check, devices
 from engine.bundle import SHORTLISTED, Bundle, graph_name, graph_parts
 from engine.errors import BundleError, ConfigError
 from engine.executor import Executor
-from engine.shortlist import FILE, Shortlist, load_shortlist
+from engine.shortlist import SHORTLIST, Shortlist, load_shortlist
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +73,11 @@ def _open_onnx(bundle: Bundle, placement: Placement, kernels: str | None = None)
 
 
 def _shortlist(bundle: Bundle) -> Shortlist:
-    if FILE not in bundle.files():
-        raise BundleError(f"{bundle.path} has no {FILE}; run: convoy shortlist {bundle.path} PAIRS")
+    if SHORTLIST not in bundle.files():
+        raise BundleError(f"{bundle.path} has no {SHORTLIST}; run: convoy shortlist {bundle.path} PAIRS")
     config = bundle.config
     vocabularies = config.source_vocab, config.target_vocab
-    return load_shortlist(bundle.file(FILE).read_bytes(), vocabularies, config.eos)
+    return load_shortlist(bundle.file(SHORTLIST).read_bytes(), vocabularies, config.eos)
 
 
 def _open_torch(bundle: Bundle, placement: Placement) -> Sequence[Executor]:

@@ -15,7 +15,6 @@ from engine.executors.memory import EncoderBatch, Ends, Memory, Staged, encoder_
 from engine.shortlist import Shortlist
 from engine.specs import MemorySpec, StateSpec
 from engine.stepper import PlainStepper
-from engine.types import Limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +50,7 @@ class SlotExecutor(ABC):
         """specs: what each slot holds. lane: beams and slots. shortlist: for a step that reads lists."""
         self.beams, self.slots = lane
         self.pad, self.eos, self.start = config.pad, config.eos, config.first_token
-        lengths = config.max_source, config.max_target - 1
-        self.limits = Limits(
-            self.beams, *lengths, config.target_vocab, config.reads_source, shortlist is not None
-        )
+        self.limits = config.limits(self.beams, shortlisted=shortlist is not None)
         self.namespace, self.device = arrays.namespace, arrays.device
         memory, states = specs
         where = arrays.namespace, arrays.device, arrays.dtype

@@ -14,22 +14,16 @@ import argparse
 import asyncio
 import itertools
 import json
-import os
-import socket
-import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-import httpx
-
 from loadtest.compare import transformer
 from loadtest.openloop import Summary, arrivals, run, session, summarised, translate
 from loadtest.plot import svg
+from loadtest.serving import free_port, serving
 from loadtest.texts import sentences
 
 WINDOWS: Final = (0.002, 0.005, 0.010, 0.020)
@@ -38,27 +32,6 @@ SHARES: Final = (0.3, 0.5, 0.7, 0.9)
 TUNING: Final = 7  # the seed of the traffic on which the peer is tuned
 TRAFFIC: Final = 11
 ENOUGH: Final = 64  # requests in flight that keep any server busy
-
-
-@contextmanager
-def serving(command: list[str], port: int, variables: Mapping[str, str]) -> Iterator[str]:
-    """A server process that is ready: its address."""
-    url = f"http://127.0.0.1:{port}"
-    with subprocess.Popen(command, env=os.environ | variables, stderr=subprocess.DEVNULL) as running:
-        try:
-            for _ in range(600):
-                if running.poll() is not None:
-                    raise RuntimeError(f"{command} ended with {running.returncode}")
-                try:
-                    if httpx.get(f"{url}/health/ready").status_code == 200:
-                        break
-                except httpx.TransportError:
-                    pass
-                time.sleep(0.1)
-            yield url
-        finally:
-            running.terminate()
-            running.wait(60)
 
 
 def convoy(given: argparse.Namespace) -> Any:
@@ -125,22 +98,16 @@ def peak(given: argparse.Namespace, url: str, seconds: float, seed: int) -> floa
 
 def tuned(given: argparse.Namespace, model: Path) -> tuple[float, int, list[dict[str, float]]]:
     """The window and batch with the lowest p99 at 0.7 of the peak, and all that were tried."""
-    with peer(given, model, 0.005, 32) as url:
+    with peer(given, model, 0.005, 32) as (url, _):
         rate = 0.7 * peak(given, url, given.tune_seconds, TUNING)
     tried = []
     for window, batch in itertools.product(WINDOWS, BATCHES):
-        with peer(given, model, window, batch) as url:
+        with peer(given, model, window, batch) as (url, _):
             found = offer(given, url, rate, given.tune_seconds, TUNING)
         tried.append({"window": window, "batch": batch, "rate": rate, "p99": found.latency["p99"]})
         print(tried[-1], flush=True)
     best = min(tried, key=lambda one: one["p99"])
     return best["window"], int(best["batch"]), tried
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 def compared(given: argparse.Namespace) -> dict[str, Any]:
@@ -149,17 +116,17 @@ def compared(given: argparse.Namespace) -> dict[str, Any]:
     record: dict[str, Any] = {}
     window, batch, record["tuning"] = tuned(given, model)
     record |= {"window": window, "batch": batch, "loads": []}
-    with peer(given, model, window, batch) as url:
+    with peer(given, model, window, batch) as (url, _):
         record["peer_peak"] = peak(given, url, given.seconds, TRAFFIC)
-    with convoy(given) as url:
+    with convoy(given) as (url, _):
         record["convoy_peak"] = peak(given, url, given.seconds, TRAFFIC)
     print({"peer_peak": record["peer_peak"], "convoy_peak": record["convoy_peak"]}, flush=True)
     for share in SHARES:
         rate = share * record["peer_peak"]
         row: dict[str, Any] = {"share": share}
-        with peer(given, model, window, batch) as url:
+        with peer(given, model, window, batch) as (url, _):
             row["peer"] = asdict(offer(given, url, rate, given.seconds, TRAFFIC))
-        with convoy(given) as url:
+        with convoy(given) as (url, _):
             row["convoy"] = asdict(offer(given, url, rate, given.seconds, TRAFFIC))
         record["loads"].append(row)
         print(json.dumps(row), flush=True)

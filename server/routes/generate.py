@@ -14,7 +14,7 @@ from server.house import house_of
 from server.intake import while_connected
 from server.kserve import VERSION
 from server.routes.docs import EVENTS, JSON, request_of
-from server.routes.kserve import ERRORS, accepted, head_of, info_of, message_of
+from server.routes.kserve import ERRORS, accepted, head_of, info_of, message_of, of_model
 
 STREAM: Final[dict[int | str, dict[str, Any]]] = ERRORS | {
     200: {"description": "The answer in parts, as server-sent events.", "content": EVENTS}
@@ -44,28 +44,14 @@ GENERATE: Final = request_of(
 )
 
 
-@router.post("/models/{model}/generate", response_model=Generation, responses=ERRORS, openapi_extra=GENERATE)
-@router.post(
-    "/models/{model}/versions/{version}/generate",
-    response_model=Generation,
-    responses=ERRORS,
-    openapi_extra=GENERATE,
-)
+@of_model(router.post, "/generate", response_model=Generation, responses=ERRORS, openapi_extra=GENERATE)
 async def generate(request: Request, model: str, version: str = VERSION) -> JSONResponse:
     """One text, as Triton's extension has it."""
     work, _, _ = await _generation(request, info_of(request, model, version))
     return JSONResponse(await while_connected(request, work(None)))
 
 
-@router.post(
-    "/models/{model}/generate_stream", response_class=Response, responses=STREAM, openapi_extra=GENERATE
-)
-@router.post(
-    "/models/{model}/versions/{version}/generate_stream",
-    response_class=Response,
-    responses=STREAM,
-    openapi_extra=GENERATE,
-)
+@of_model(router.post, "/generate_stream", response_class=Response, responses=STREAM, openapi_extra=GENERATE)
 async def generate_stream(request: Request, model: str, version: str = VERSION) -> Response:
     """The same by server-sent events: each `text_output` is what is new, so that all of them together are the
     answer of `generate`. A failure after the first event is an event {"error": "..."}, with the status 200.

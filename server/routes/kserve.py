@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from fastapi import APIRouter, Request
@@ -31,6 +32,20 @@ ERRORS: Final = errors(400, 404, 413, 503, 504)
 PLATFORM: Final = "convoy"
 
 router = APIRouter(prefix="/v2", tags=["KServe"])
+Handler = Callable[..., Awaitable[Response]]
+
+
+def of_model(
+    verb: Callable[..., Callable[[Handler], Handler]], path: str, **said: Any
+) -> Callable[[Handler], Handler]:
+    """A route of a model, with its version in the path and without. said: what `verb` is to say of it."""
+
+    def registered(handler: Handler) -> Handler:
+        for model in ("/models/{model}/versions/{version}", "/models/{model}"):
+            verb(f"{model}{path}", **said)(handler)
+        return handler
+
+    return registered
 
 
 class Tensor(BaseModel):
@@ -115,16 +130,14 @@ async def all_stats(request: Request) -> JSONResponse:
     return JSONResponse({"model_stats": [stats_of(house, info.name) for info in house.service.models()]})
 
 
-@router.get("/models/{model}/stats", response_model=dict[str, Any], responses=errors(404))
-@router.get("/models/{model}/versions/{version}/stats", response_model=dict[str, Any], responses=errors(404))
+@of_model(router.get, "/stats", response_model=dict[str, Any], responses=errors(404))
 async def stats(request: Request, model: str, version: str = VERSION) -> JSONResponse:
     """Triton's figures, of sentences; times are sums in nanoseconds."""
     info = info_of(request, model, version)
     return JSONResponse({"model_stats": [stats_of(house_of(request), info.name)]})
 
 
-@router.get("/models/{model}/config", response_model=dict[str, Any], responses=errors(404))
-@router.get("/models/{model}/versions/{version}/config", response_model=dict[str, Any], responses=errors(404))
+@of_model(router.get, "/config", response_model=dict[str, Any], responses=errors(404))
 async def config(request: Request, model: str, version: str = VERSION) -> JSONResponse:
     """Triton's configuration of a model, as far as there is something to say."""
     info = info_of(request, model, version)
@@ -141,8 +154,7 @@ async def config(request: Request, model: str, version: str = VERSION) -> JSONRe
     )
 
 
-@router.get("/models/{model}", response_model=Metadata, responses=errors(404))
-@router.get("/models/{model}/versions/{version}", response_model=Metadata, responses=errors(404))
+@of_model(router.get, "", response_model=Metadata, responses=errors(404))
 async def metadata(request: Request, model: str, version: str = VERSION) -> JSONResponse:
     info = info_of(request, model, version)
     return JSONResponse(
@@ -159,8 +171,7 @@ async def metadata(request: Request, model: str, version: str = VERSION) -> JSON
 MODEL_READY: Final = errors(404) | {503: {"model": dict[str, Any]}}
 
 
-@router.get("/models/{model}/ready", response_model=dict[str, Any], responses=MODEL_READY)
-@router.get("/models/{model}/versions/{version}/ready", response_model=dict[str, Any], responses=MODEL_READY)
+@of_model(router.get, "/ready", response_model=dict[str, Any], responses=MODEL_READY)
 async def model_ready(request: Request, model: str, version: str = VERSION) -> JSONResponse:
     info = info_of(request, model, version)
     house = house_of(request)
@@ -181,13 +192,7 @@ INFER: Final = request_of(
 )
 
 
-@router.post("/models/{model}/infer", response_model=Inference, responses=ERRORS, openapi_extra=INFER)
-@router.post(
-    "/models/{model}/versions/{version}/infer",
-    response_model=Inference,
-    responses=ERRORS,
-    openapi_extra=INFER,
-)
+@of_model(router.post, "/infer", response_model=Inference, responses=ERRORS, openapi_extra=INFER)
 async def infer(request: Request, model: str, version: str = VERSION) -> Response:
     """Translate or summarize a tensor of texts; decoding options are `parameters`."""
     info = info_of(request, model, version)
