@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from engine.answer import answer, live
-from engine.backends import BACKEND_HELP, BACKENDS, DEVICE_HELP, PRECISION_HELP, PRECISIONS
-from engine.budget import State
-from engine.bundle import Bundle, open_bundle
-from engine.canary import canary
-from engine.chain import Step, stream_through
-from engine.compose import Alignment, TextResult, slowest
-from engine.directions import AT, Language, asked, languages_of, name_of, toward
-from engine.drafts import Partial
-from engine.engine import Observer, Stats
+from engine.answers.alignment import Alignment
+from engine.answers.answer import answer, live
+from engine.answers.borrow import Borrowing, borrow
+from engine.answers.canary import canary
+from engine.answers.compose import TextResult, slowest
+from engine.answers.directions import Language, languages_of
+from engine.answers.drafts import Partial
+from engine.answers.pivot import Stage, stream_through
+from engine.answers.plan import TextOptions
+from engine.answers.quality import Coverage, Repetition
+from engine.answers.score import TextScore, perplexity, score, score_many
+from engine.backends import (
+    BACKEND_HELP,
+    BACKENDS,
+    DEVICE_HELP,
+    PRECISION_HELP,
+    PRECISIONS,
+    LaneSize,
+    Placement,
+    processors,
+)
+from engine.bundle.bundle import Bundle, open_bundle
 from engine.errors import (
     BundleError,
     Cancelled,
@@ -36,46 +48,55 @@ from engine.errors import (
     UnknownModel,
     WouldBeLate,
 )
-from engine.loading import LoadedModel, ModelInfo, ServiceSettings, facts_of, open_bundles, open_model
-from engine.plan import TextOptions
-from engine.score import TextScore, perplexity, score, score_many
-from engine.shelf import Shelf, Shelved, Source
+from engine.schedule.engine import Observer, Stats
+from engine.schedule.slices import Slices, at_once, each, in_slices, one_slice
+from engine.shelf.budget import State
+from engine.shelf.catalogue import Leg, chosen_by_name, chosen_for, info_named, leg_named, purpose
+from engine.shelf.figures import DeviceMemory, Shelved
+from engine.shelf.folders import Folders
+from engine.shelf.loading import LoadedModel, ModelInfo, ServiceSettings, facts_of, open_bundles, open_model
+from engine.shelf.shelf import ModelSource, Shelf, trim_heap
 from engine.text.codes import short
-from engine.text.detect import detect
+from engine.text.detect import Detection, detect
 from engine.text.protect import Kept, Marked
-from engine.trust import Coverage, Repetition
-from engine.types import DecodeOptions, Limits, Timings
+from engine.types import OPTION_HELP, DecodeOptions, Limits, Timings
 
 __all__ = [
     "BACKEND_HELP",
     "BACKENDS",
     "DEVICE_HELP",
+    "OPTION_HELP",
     "PRECISION_HELP",
     "PRECISIONS",
     "Alignment",
+    "Borrowing",
     "BundleError",
     "Cancelled",
     "CheckpointError",
     "ConfigError",
     "ConvoyError",
     "Coverage",
+    "Detection",
     "DeadlineExceeded",
     "DecodeOptions",
     "DeviceLost",
+    "DeviceMemory",
     "ExecutorFailed",
     "InvalidRequest",
     "Kept",
+    "LaneSize",
     "Language",
     "Limits",
     "Marked",
-    "Memory",
     "ModelInfo",
     "Observer",
     "Overloaded",
     "Partial",
+    "Placement",
     "Repetition",
     "Service",
     "ServiceSettings",
+    "Slices",
     "Shelved",
     "State",
     "Stats",
@@ -88,36 +109,38 @@ __all__ = [
     "Unavailable",
     "UnknownModel",
     "WouldBeLate",
+    "at_once",
+    "each",
+    "in_slices",
+    "one_slice",
     "perplexity",
+    "processors",
     "share_threads",
     "short",
     "slowest",
+    "trim_heap",
 ]
 
-THEN: Final = "+"  # between the names of two models, of which the second reads the first's answers
 SAMPLE: Final = 4_000  # characters that decide a text's language
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """Bytes of a device, in use by anybody and in all."""
+def share_threads(backend: str, threads: int) -> None:
+    """Give all sessions of services with threads=None one pool; once per process, before the first.
 
-    used: int
-    total: int
+    backend: by its name; those that don't run in ONNX Runtime need no pool.
+    threads: of the pool.
+    """
+    if BACKENDS[backend].runtime == "onnxruntime":
+        from engine.executors.onnx import share_threads as share
 
-
-def share_threads(threads: int) -> None:
-    """One pool for all ONNX sessions of services with threads=None; once per process, before the first."""
-    from engine.executors.onnx import share_threads as share
-
-    share(threads)
+        share(threads)
 
 
 class Service:
     """Models by name, each behind its own engine when it is loaded. Methods may be called from any thread."""
 
-    def __init__(self, shelf: Shelf) -> None:
-        self.shelf = shelf
+    def __init__(self, shelf: Shelf, folders: Folders) -> None:
+        self.shelf, self._folders = shelf, folders
 
     @classmethod
     def open(
@@ -141,11 +164,13 @@ class Service:
         def read(path: Path) -> Bundle:
             return open_bundle(path, verify=settings.verify)
 
-        source = Source(lambda path: facts_of(read(path), settings), lambda path: opened(read(path)))
+        source = ModelSource(lambda path: facts_of(read(path), settings), lambda path: opened(read(path)))
+        folders = Folders(paths, {bundle.name: bundle.path for bundle in bundles}, settings.languages)
         if lazily:
-            return cls(Shelf([facts_of(bundle, settings) for bundle in bundles], source, settings.budget))
+            facts = [facts_of(bundle, settings) for bundle in bundles]
+            return cls(Shelf(facts, source, settings.budget), folders)
         loaded = [opened(bundle) for bundle in bundles]
-        return cls(Shelf([model.facts for model in loaded], source, loaded=loaded))
+        return cls(Shelf([model.facts for model in loaded], source, loaded=loaded), folders)
 
     def start(self) -> None:
         self.shelf.start()
@@ -166,43 +191,47 @@ class Service:
         return languages_of([info.directions for info in self.models() if info.task == "translate"])
 
     def pick(
-        self, task: str, source: str | None = None, target: str | None = None, model: str | None = None
+        self,
+        task: str,
+        source: str | None = None,
+        target: str | None = None,
+        model: str | None = None,
+        *,
+        characters: int = 0,
     ) -> str:
         """Name of the first model for a task and languages (None: any), or `model` when it is for them.
 
         Where no model translates between two given languages but two do, one after the other, their names
-        with "+" between; `model` may be such a name. Raises UnknownModel that says what there is.
+        with "+" between; `model` may be such a name. characters: of the longest text, of summarizers the
+        first that reads so many is picked. Raises UnknownModel that says what there is.
         """
-        if model is not None:
-            chain = self._chain(model)
-            first, last = chain[0], chain[-1]
-            fits = first.directions.fit(source, target if last is first else None)
-            if not (first.task == last.task == task and fits and last.directions.fit(None, target)):
-                raise UnknownModel(f"model {model!r} can't {_wanted(task, source, target)}")
-            return model if last is not first else name_of(model, first.directions, source, target)
-        infos = [info for info in self.models() if info.task == task]
-        for info in infos:
-            if info.directions.fit(source, target):
-                return name_of(info.name, info.directions, source, target)
-        if task == "translate" and source and target and source != target:
-            for info in (i for i in infos if i.directions.fit(source, None)):
-                for after in infos:
-                    for between in info.directions.targets:
-                        if info.directions.fit(source, between) and after.directions.fit(between, target):
-                            begin = name_of(info.name, info.directions, source, between)
-                            return begin + THEN + name_of(after.name, after.directions, between, target)
-        known = ", ".join(f"{i.name} ({i.task} {i.source} to {i.target})" for i in self.models())
-        raise UnknownModel(f"no model can {_wanted(task, source, target)}; there are: {known}")
+        if model is None:
+            return chosen_for(self.models(), task, source, target, characters).name
+        choice = chosen_by_name(self.models(), model)
+        if not choice.serves(task, source, target):
+            raise UnknownModel(f"model {model!r} can't {purpose(task, source, target)}")
+        return choice.narrowed(source, target).name
 
     def behind(self, model: str) -> list[ModelInfo]:
         """The models that a name asks for, as they are loaded: without the languages that it may choose.
 
         Raises UnknownModel."""
-        return [self._info(_base(info)) for info in self._chain(model)]
+        return [leg.info for leg in chosen_by_name(self.models(), model).legs]
 
-    def detect(self, text: str) -> list[tuple[str, float]]:
-        """Languages of the translating models, most likely first, with confidences from 0 to 100."""
-        return detect(text[:SAMPLE], [language.code for language in self.languages()])
+    def borrow(self, model: str, vocabulary: int, texts: Sequence[str], count: int) -> Borrowing:
+        """Choose words of a loaded model's source vocabulary, of so many tokens, as its placeholders.
+
+        texts: sentences of its source language, or none. Decodes about a thousand short sentences."""
+        loaded = self.shelf.loaded[model]
+        return asyncio.run(borrow(loaded.engine, loaded.text, vocabulary, texts, count))
+
+    def detect(self, text: str, among: Sequence[str] | None = None) -> Detection:
+        """Languages of the translating models, most likely first; or which other one a text is in.
+
+        among: other languages to choose from.
+        """
+        codes = [language.code for language in self.languages()] if among is None else among
+        return detect(text[:SAMPLE], codes)
 
     async def run(
         self,
@@ -211,13 +240,15 @@ class Service:
         options: TextOptions | None = None,
         deadline: float = math.inf,
     ) -> list[TextResult]:
-        """Answer texts as one group: all are accepted or none. deadline: a time.monotonic(). model: a name,
-        or two with "+" between, of which the second reads the first's answers.
+        """Answer texts as one group: all are accepted or none.
+
+        model: a name, or two with "+" between, of which the second reads the first's answers.
+        deadline: a time.monotonic().
 
         Raises the errors of `plan` and of the engine. Cancelling the awaiting task cancels the group.
         """
-        async with self._awaited(model, deadline) as steps:
-            return await answer(steps, texts, options or TextOptions(), deadline)
+        async with self._awaited(model, deadline) as stages:
+            return await answer(stages, texts, options or TextOptions(), deadline)
 
     async def stream(
         self,
@@ -233,8 +264,8 @@ class Service:
         iterator (aclose) cancels the group.
         """
         async with (
-            self._awaited(model, deadline) as steps,
-            aclosing(live(steps, texts, options or TextOptions(), deadline)) as news,
+            self._awaited(model, deadline) as stages,
+            aclosing(live(stages, texts, options or TextOptions(), deadline)) as news,
         ):
             async for event in news:
                 yield event
@@ -251,8 +282,14 @@ class Service:
         on_done: told how many more texts have been answered. An error names the number of its text, counted
         from 1. Leaving the iterator cancels what is in flight.
         """
-        with self._used(model) as steps:
-            for result in stream_through(steps, texts, options or TextOptions()):
+        if options is not None and options.strategy == "refine":  # a text's rounds follow each other
+            for text in texts:
+                yield from asyncio.run(self.run(model, [text], options))
+                if on_done:
+                    on_done(1)
+            return
+        with self._used(model) as stages:
+            for result in stream_through(stages, texts, options or TextOptions()):
                 if on_done:
                     on_done(1)
                 yield result
@@ -267,23 +304,23 @@ class Service:
         """How probable each text is, as one group: all are accepted or none. deadline: a time.monotonic().
 
         A language model takes no sources; other models score each text as the whole target of its source.
-        Raises the errors of `engine.score.score`. Cancelling the awaiting task cancels the group.
+        Raises the errors of `engine.answers.score.score`. Cancelling the awaiting task cancels the group.
         """
-        self._one(model)
-        async with self._awaited(model, deadline) as (chosen,):
-            return await score(chosen.engine, chosen.text, texts, sources, deadline)
+        leg_named(self.models(), model)
+        async with self._awaited(model, deadline) as (stage,):
+            return await score(stage.engine, stage.text, texts, sources, deadline)
 
     def score_many(self, model: str, pairs: Iterable[tuple[str, str | None]]) -> Iterator[TextScore]:
         """Score (text, source) pairs in input order and in bounded memory, like `run_many`."""
-        self._one(model)
-        with self._used(model) as (chosen,):
-            yield from score_many(chosen.engine, chosen.text, pairs)
+        leg_named(self.models(), model)
+        with self._used(model) as (stage,):
+            yield from score_many(stage.engine, stage.text, pairs)
 
     async def canary(self, model: str, deadline: float = math.inf) -> None:
         """Really answer a short text. Raises what `run` raises, and ExecutorFailed on a senseless score."""
-        self._one(model)
-        async with self._awaited(model, deadline) as (chosen,):
-            await canary(chosen.engine, chosen.text, deadline)
+        leg_named(self.models(), model)
+        async with self._awaited(model, deadline) as (stage,):
+            await canary(stage.engine, stage.text, deadline)
 
     def stats(self) -> dict[str, Stats]:
         return self.shelf.stats()
@@ -306,7 +343,7 @@ class Service:
         Raises UnknownModel, BundleError, ConfigError, ExecutorFailed when it can't answer, and Unavailable
         when it is larger than the budget.
         """
-        self._info(name)
+        info_named(self.models(), name)
         return self.shelf.load(name)
 
     def unload(self, name: str) -> ModelInfo:
@@ -314,7 +351,7 @@ class Service:
 
         A later use loads it again. Raises UnknownModel.
         """
-        self._info(name)
+        info_named(self.models(), name)
         return self.shelf.unload(name)
 
     def reload(self, name: str) -> ModelInfo:
@@ -324,75 +361,39 @@ class Service:
         the facts are read. Raises UnknownModel, BundleError or ConfigError, and ExecutorFailed when the new
         one can't answer; then the old one goes on.
         """
-        self._info(name)
+        info_named(self.models(), name)
         return self.shelf.reload(name)
 
-    def _info(self, name: str) -> ModelInfo:
-        for info in self.models():
-            if info.name == name:
-                return info
-        known = ", ".join(info.name for info in self.models())
-        raise UnknownModel(f"no model {name!r}; there are: {known}")
-
-    def _one(self, name: str) -> ModelInfo:
-        """Of a model, or of one of its directions."""
-        base, at, languages = name.rpartition(AT)
-        if not at or all(info.name != base for info in self.models()):
-            return self._info(name)
-        info = self._info(base)
-        source, target = asked(base, info.directions, languages)
-        return replace(info, name=name, source=source, target=target, sources=(), targets=())
-
-    def _chain(self, name: str) -> list[ModelInfo]:
-        """The model of a name, or the two of a name like "de-en+en-fr"."""
-        known = any(info.name == name for info in self.models())
-        first, then, last = (name, "", "") if known else name.partition(THEN)
-        found = [self._one(one) for one in ([first, last] if then else [first])]
-        ends, begins = found[0], found[-1]
-        fit = ends.task == begins.task == "translate" and ends.target == begins.source
-        if then and not fit:
-            raise UnknownModel(f"model {name!r}: the second does not translate from the first one's target")
-        return found
+    def look(self) -> None:
+        """Serve the bundles that were put into the folders of models since, and those no more that were taken
+        out. Blocks while new ones are loaded, for one thread at a time; what can't be served is logged."""
+        self._folders.look(self.shelf)
 
     @contextmanager
-    def _used(self, name: str) -> Iterator[list[Step]]:
-        """The steps of a model's name. A reload lets whoever is in here finish with the old model."""
-        chain = self._chain(name)
-        with self.shelf.using([_base(info) for info in chain]) as models:
-            yield _steps(chain, models)
+    def _used(self, name: str) -> Iterator[list[Stage]]:
+        """The stages of a model's name. A reload lets whoever is in here finish with the old model."""
+        legs = chosen_by_name(self.models(), name).legs
+        with self.shelf.using([leg.info.name for leg in legs]) as models:
+            yield _stages(legs, models)
 
     @asynccontextmanager
-    async def _awaited(self, name: str, deadline: float) -> AsyncIterator[list[Step]]:
+    async def _awaited(self, name: str, deadline: float) -> AsyncIterator[list[Stage]]:
         """As `_used`, in an event loop."""
-        chain = self._chain(name)
-        async with self.shelf.awaiting([_base(info) for info in chain], deadline) as models:
-            yield _steps(chain, models)
+        legs = chosen_by_name(self.models(), name).legs
+        async with self.shelf.awaiting([leg.info.name for leg in legs], deadline) as models:
+            yield _stages(legs, models)
 
-    def memory(self) -> dict[str, Memory]:
+    def memory(self) -> dict[str, DeviceMemory]:
         """Of each GPU that a model is on, by its name."""
         devices = {device for info in self.models() for device in info.device.split(",")}
-        return {device: _memory(device) for device in sorted(devices) if device.startswith("cuda")}
+        cuda = sorted(device for device in devices if device.startswith("cuda"))
+        if not cuda:
+            return {}
+        from engine.executors.torch import memory_of
+
+        return {device: DeviceMemory(*memory_of(device)) for device in cuda}
 
 
-def _base(info: ModelInfo) -> str:
-    """The name of the model that a direction is one of; models of one direction have no languages beside."""
-    return info.name if info.sources else info.name.rpartition(AT)[0]
-
-
-def _steps(chain: Sequence[ModelInfo], models: Mapping[str, LoadedModel]) -> list[Step]:
-    found = []
-    for info in chain:
-        model = models[_base(info)]
-        text = model.text if info.sources else toward(model.text, info.source, info.target)
-        found.append(Step(model.engine, text))
-    return found
-
-
-def _wanted(task: str, source: str | None, target: str | None) -> str:
-    return f"{task} from {source or 'any language'} to {target or 'any language'}"
-
-
-def _memory(device: str) -> Memory:
-    from engine.executors.torch import memory_of
-
-    return Memory(*memory_of(device))
+def _stages(legs: Sequence[Leg], models: Mapping[str, LoadedModel]) -> list[Stage]:
+    loaded = [models[leg.info.name] for leg in legs]
+    return [Stage(model.engine, leg.toward(model.text)) for leg, model in zip(legs, loaded, strict=True)]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 from engine.errors import ConfigError
 
@@ -13,25 +15,100 @@ NARROW: Final = ("fp32", "fp16", "bf16")
 PRECISIONS: Final = ("fp32", "fp16", "bf16", "int8")  # all there are
 
 
+def processors() -> int:
+    """How many processors this process may run on; all of them where the system does not say."""
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+# bytes of memory that a number of the weights takes, by precision, where it is not a float's own 4 or 2: ONNX
+# Runtime keeps an initialiser and a copy of it in the order of its kernels, as measured
+ONNX_BYTES: Final = {"fp32": 8, "int8": 4}
+
+
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """precisions: by kind of device, "cpu" or "cuda", those it computes in. about: what it is, in a line."""
+    """What a backend is.
+
+    about: a line of help.
+    precisions: those it computes in, by kind of device: "cpu" or "cuda".
+    runtime: the library that runs its steps, by the name it is imported by.
+    weight_bytes: of memory that one number of the weights takes, by precision; 4 or 2 where it says nothing.
+    """
 
     about: str
     precisions: Mapping[str, tuple[str, ...]]
+    runtime: str = "onnxruntime"
+    weight_bytes: Mapping[str, int] = field(default_factory=dict)
+
+    def bytes_of(self, precision: str) -> int:
+        """Memory that one number of the weights takes."""
+        return self.weight_bytes.get(precision, 4 if precision == "fp32" else 2)
+
+    def lists(self, device: str) -> bool:
+        """Whether it can answer with the tokens of a shortlist alone there."""
+        return self.runtime == "onnxruntime" and device == "cpu"
+
+
+class LaneSize(NamedTuple):
+    """What a lane holds: the widest beam of its requests, and how many of them at once."""
+
+    beams: int
+    slots: int
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where and how a bundle runs.
+
+    backend: its name in BACKENDS.
+    device: "cpu", "cuda" or "cuda:1"; several with commas between get all lanes each.
+    precision: one of PRECISIONS.
+    threads: of each ONNX session; None shares the process-wide pool (`engine.executors.onnx.share_threads`).
+    lanes: narrowest first.
+    shortlist: answer with the tokens that the source makes likely alone (`engine.bundle.shortlist`); None: as
+        each bundle says, where the backend can.
+    """
+
+    backend: str = "onnx"
+    device: str = "cpu"
+    precision: str = "fp32"
+    threads: int | None = 1
+    lanes: tuple[LaneSize, ...] = (LaneSize(1, 32), LaneSize(5, 32), LaneSize(16, 8))
+    shortlist: bool | None = None
+
+    def check(self) -> None:
+        """Raise ConfigError, with what there is instead, for what no backend of that name can do."""
+        check(self.backend, self.device, self.precision)
+        if not self.lanes or any(beams < 1 or slots < 1 for beams, slots in self.lanes):
+            raise ConfigError("lanes must be pairs of positive numbers: beams and slots")
+        if self.shortlist and not BACKENDS[self.backend].lists(self.device):
+            raise ConfigError("a shortlist is for the onnx backends on the CPU: leave it out here")
 
 
 BACKENDS: Final = {
     "onnx": Backend(
         "ONNX Runtime; on the CPU with our operators where they were built",
         {"cpu": QUANTISED, "cuda": NARROW},
+        weight_bytes=ONNX_BYTES,
     ),
-    "onnx-native": Backend("ONNX Runtime with our operators, or not at all", {"cpu": QUANTISED}),
-    "onnx-pure": Backend("ONNX Runtime with standard operators only", {"cpu": QUANTISED, "cuda": NARROW}),
-    "torch": Backend("plain torch, the readable reference (extra `torch`)", {"cpu": NARROW, "cuda": NARROW}),
-    "cuda": Backend("steps as CUDA graphs, with our kernels (extra `torch`)", {"cuda": NARROW}),
+    "onnx-native": Backend(
+        "ONNX Runtime with our operators, or not at all", {"cpu": QUANTISED}, weight_bytes=ONNX_BYTES
+    ),
+    "onnx-pure": Backend(
+        "ONNX Runtime with standard operators only",
+        {"cpu": QUANTISED, "cuda": NARROW},
+        weight_bytes=ONNX_BYTES,
+    ),
+    "torch": Backend(
+        "plain torch, the readable reference (extra `torch`)", {"cpu": PRECISIONS, "cuda": NARROW}, "torch"
+    ),
+    "cuda": Backend("steps as CUDA graphs, with our kernels (extra `torch`)", {"cuda": NARROW}, "torch"),
     "tensorrt": Backend(
-        "engines made by `convoy export --to tensorrt` (extra `torch`, and TensorRT)", {"cuda": NARROW}
+        "engines made by `convoy export --to tensorrt` (extra `torch`, and TensorRT)",
+        {"cuda": NARROW},
+        "tensorrt",
     ),
 }
 BACKEND_HELP: Final = ", ".join(BACKENDS).replace(", tensorrt", " or tensorrt") + "; see docs/cli.md."
@@ -42,16 +119,20 @@ PRECISION_HELP: Final = f"{', '.join(PRECISIONS[:-1])} or int8: fp16 and bf16 ar
 
 
 def devices(names: str) -> list[str]:
-    """Of "cuda:0,cuda:1" each."""
-    found = [name.strip() for name in names.split(",")]
-    if len(set(found)) < len(found) or not all(found):
+    """Split "cuda:0,cuda:1" into its devices. Raises ConfigError on one that is named twice or is empty."""
+    each = [name.strip() for name in names.split(",")]
+    if len(set(each)) < len(each) or not all(each):
         raise ConfigError(f"{names!r} names a device twice, or none: for example cuda:0,cuda:1")
-    return found
+    return each
 
 
 def check(name: str, device: str, precision: str) -> None:
-    """Raises ConfigError, with what there is instead, for what no backend of that name can do. device: one,
-    or several with commas between."""
+    """Raise ConfigError, with what there is instead, for what no backend of that name can do.
+
+    name: of the backend.
+    device: one, or several with commas between.
+    precision: one of PRECISIONS.
+    """
     if name not in BACKENDS:
         raise ConfigError(f"unknown backend {name!r}; known are {', '.join(BACKENDS)}")
     if precision not in PRECISIONS:

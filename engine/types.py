@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from engine.errors import ConvoyError, InvalidRequest
 
 CANDIDATES: Final = 64  # sampling sees this many best tokens of each row, so top_k and the nucleus end there
+
+NO_LANGUAGE_MODEL: Final = (
+    "lm_weight needs a language model beside the model, and this one has none: leave it out, or import the "
+    "model again with convoy convert fairseq --lm BUNDLE"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What one engine can hold.
 
-    beams: widest beam. source: longest source in tokens, end-of-sentence included. target: longest target in
-    tokens, end-of-sentence excluded. vocab: size of the target vocabulary. attention: whether there is a
-    source to attend to; a language model reads none. shortlisted: whether each source's own list of tokens
-    is all that its targets are made of.
+    beams: widest beam.
+    source: longest source in tokens, end-of-sentence included.
+    target: longest target in tokens, end-of-sentence excluded.
+    vocab: size of the target vocabulary.
+    attention: whether there is a source to attend to; a language model reads none.
+    shortlisted: whether each source's own list of tokens is all that its targets are made of.
+    language_model: whether there is one beside the model.
     """
 
     beams: int
@@ -29,6 +37,38 @@ class Limits:
     vocab: int
     attention: bool = True
     shortlisted: bool = False
+    language_model: bool = False
+
+
+# what each means, in a line
+OPTION_HELP: Final[Mapping[str, str]] = {
+    "beam_size": "Hypotheses kept at each step.",
+    "n_best": "Hypotheses returned for each text.",
+    "length_penalty": "Scores divide by length ** penalty.",
+    "normalize_scores": "Divide scores by the length at all.",
+    "length_normalization": "power: length ** penalty; wu: ((5 + length) / 6) ** penalty.",
+    "beam_rule": "fairseq: 2 x beam_size candidates a step; marian: each answer found narrows the beam.",
+    "word_reward": "Added to the score for each target token: longer targets; negative: shorter ones.",
+    "coverage_penalty": "Weight of source words that got little attention (Wu et al. 2016); 0: off.",
+    "stepwise_penalty": "Candidates of each step compete by coverage too, not at the end only.",
+    "min_length": "Shortest target: this plus min_length_a x source tokens.",
+    "min_length_a": "Shortest target: see min_length.",
+    "max_length": "Longest target in tokens.",
+    "max_length_a": "Longest target also: this x source tokens + max_length_b.",
+    "max_length_b": "Longest target: see max_length_a.",
+    "no_repeat_ngram_size": "Never repeat n tokens in a row; 0: off.",
+    "unk_penalty": "Subtracted from the log-probability of the unknown token.",
+    "lm_weight": "Weight of the language model beside the model, where the bundle has one; 0: off.",
+    "temperature": "Divides the logits.",
+    "sampling": "Draw independent samples instead of beam search.",
+    "top_k": "Sampling: only the k best tokens; 0: off.",
+    "top_p": "Sampling: the smallest set of best tokens with this much probability.",
+    "seed": "Sampling: same seed, same answer.",
+    "diverse_groups": "Diverse beam search: number of groups; 1: off.",
+    "diverse_strength": "Diverse beam search: penalty on tokens that an earlier group chose.",
+    "diverse_discount": "Diverse beam search: weight of what groups shared in earlier steps.",
+    "alignment": "The cross-attention of each hypothesis, in JSON.",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +77,9 @@ class DecodeOptions:
 
     Lengths count target tokens without end-of-sentence; S is the source's own length with it. The longest
     target is min(max_length_a * S + max_length_b, max_length, the model's limit), the shortest
-    min_length_a * S + min_length. Scores divide by length ** length_penalty, the length INCLUDING
-    end-of-sentence, unless `normalize_scores` is off. All that makes a score: `engine.penalties`.
+    min_length_a * S + min_length. Under Marian's beam rule the longest is rounded up, and what reaches it is
+    cut as it stands: no end is scored. Scores divide by length ** length_penalty, the length INCLUDING
+    end-of-sentence, unless `normalize_scores` is off. All that makes a score: `engine.search.penalties`.
     """
 
     beam_size: int = 5
@@ -63,8 +104,10 @@ class DecodeOptions:
     max_length_b: int = 200
     no_repeat_ngram_size: int = 0  # 0: off
     unk_penalty: float = 0.0  # subtracted from the log-probability of unk; may be inf
+    lm_weight: float = 0.0  # of the language model beside the model (shallow fusion); its scores are added
     temperature: float = 1.0
     prefix: tuple[int, ...] = ()  # token ids every hypothesis begins with
+    free_prefix: int = 0  # so many tokens of the prefix cost nothing: those that only name a language
     sampling: bool = False  # beam_size independent samples instead of beam search
     top_k: int = 0  # sampling: only the k best tokens; 0: all of the CANDIDATES best
     top_p: float = 1.0  # sampling: the smallest set of best tokens with this much probability
@@ -85,19 +128,23 @@ class DecodeOptions:
 
     def check(self, limits: Limits) -> None:
         """Raise InvalidRequest that names every option at fault."""
-        found = [text for wrong, text in self._faults(limits) if wrong]
-        if found:
-            raise InvalidRequest("; ".join(found))
+        faults = [text for wrong, text in self._faults(limits) if wrong]
+        if faults:
+            raise InvalidRequest("; ".join(faults))
 
     def lengths(self, source: int, limits: Limits) -> tuple[int, int]:
         """Shortest and longest target for a source of `source` tokens (end-of-sentence included)."""
-        # capped before int(): the products may be infinite
-        longest = int(min(self.max_length_a * source + min(self.max_length_b, limits.target), limits.target))
+        # capped before it is rounded: the products may be infinite
+        longest = min(self.max_length_a * source + min(self.max_length_b, limits.target), limits.target)
+        longest = math.ceil(longest) if self.beam_rule == "marian" else int(longest)
         if self.max_length is not None:
             longest = min(longest, self.max_length)
         return int(min(self.min_length_a * source + self.min_length, longest)), longest
 
     def _faults(self, limits: Limits) -> list[tuple[bool, str]]:
+        return self._score_faults(limits) + self._length_faults(limits) + self._choice_faults(limits)
+
+    def _score_faults(self, limits: Limits) -> list[tuple[bool, str]]:
         beams = min(limits.beams, limits.vocab - 1)
         return [
             (not 1 <= self.beam_size <= beams, f"beam_size must be between 1 and {beams}"),
@@ -126,6 +173,10 @@ class DecodeOptions:
                 self.attends and not limits.attention,
                 "alignment and coverage_penalty need a source to attend to",
             ),
+        ]
+
+    def _length_faults(self, limits: Limits) -> list[tuple[bool, str]]:
+        return [
             (self.min_length < 0, "min_length must not be negative"),
             (not 0 <= self.min_length_a < math.inf, "min_length_a must be a finite number, not negative"),
             (not 0 <= self.max_length_a < math.inf, "max_length_a must be a finite number, not negative"),
@@ -142,8 +193,14 @@ class DecodeOptions:
                 self.min_length > limits.target,
                 f"min_length must be at most {limits.target}, the model's limit",
             ),
+        ]
+
+    def _choice_faults(self, limits: Limits) -> list[tuple[bool, str]]:
+        return [
             (not 0 <= self.no_repeat_ngram_size <= 32, "no_repeat_ngram_size must be between 0 and 32"),
             (not self.unk_penalty > -math.inf, "unk_penalty must be a number above minus infinity"),
+            (not 0 <= self.lm_weight <= 100, "lm_weight must be between 0 and 100"),
+            (self.lm_weight > 0 and not limits.language_model, NO_LANGUAGE_MODEL),
             (not 0 < self.temperature < math.inf, "temperature must be a positive, finite number"),
             (
                 any(not 0 <= t < limits.vocab for t in self.prefix),
@@ -152,6 +209,10 @@ class DecodeOptions:
             (
                 len(self.prefix) > (self.max_length or limits.target),
                 "prefix must not be longer than the longest target",
+            ),
+            (
+                not 0 <= self.free_prefix <= len(self.prefix),
+                "free_prefix must be between 0 and the length of the prefix",
             ),
             (not 0 <= self.top_k <= CANDIDATES, f"top_k must be between 0 and {CANDIDATES}"),
             (not 0 < self.top_p <= 1, "top_p must be above 0 and at most 1"),
@@ -173,8 +234,9 @@ class DecodeOptions:
 class Hypothesis:
     """One finished target. `tokens` excludes end-of-sentence; `token_scores` (natural log) includes it.
 
-    finish: "stop" when the model ended it, "length" when the limit did. attention: float32 numpy array
-    [len(tokens) + 1, source length with end-of-sentence], rows sum to 1; only on request.
+    finish: "stop" when the model ended it, "length" when the limit did.
+    attention: float32 numpy array [len(tokens) + 1, source length with end-of-sentence], rows sum to 1; only
+        on request.
     """
 
     tokens: list[int]
@@ -212,6 +274,13 @@ class Result:
 
 
 Outcome = Result | ConvoyError
+
+
+class DecodeJob(NamedTuple):
+    """A source, ending with end-of-sentence, and how to decode it."""
+
+    source: list[int]
+    options: DecodeOptions
 
 
 @dataclass(eq=False, slots=True)

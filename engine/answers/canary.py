@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from engine.answer import answer
-from engine.chain import Step
-from engine.engine import Engine
+from engine.answers.answer import answer
+from engine.answers.pivot import Stage
+from engine.answers.plan import TextModel, TextOptions
+from engine.answers.score import score
 from engine.errors import ExecutorFailed
-from engine.plan import TextModel, TextOptions
-from engine.score import score
+from engine.schedule.engine import Engine
 
 CANARY: Final = "Hallo, 1 2 3."
 CANARY_TOKENS: Final = 16
@@ -25,6 +25,6 @@ async def canary(engine: Engine, text: TextModel, deadline: float = math.inf) ->
         return
     floor = max(CANARY_TOKENS, text.defaults.min_length)
     options = TextOptions(decode={"max_length": min(floor, text.limits.target)})
-    (result,) = await answer([Step(engine, text)], [CANARY], options, deadline)
+    (result,) = await answer([Stage(engine, text)], [CANARY], options, deadline)
     if not math.isfinite(result.score):
         raise ExecutorFailed(f"model {text.name!r} answers with the score {result.score}")

@@ -10,10 +10,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from engine.bundle import Bundle
+from engine.answers.plan import TextModel
+from engine.bundle.bundle import Bundle
 from engine.errors import UnknownModel
-from engine.plan import TextModel
 from engine.text.codes import listed, short
+from engine.text.mapped_pieces import MappedPieces
 from engine.text.marian import Marian
 
 AT: Final = "@"  # between a model's name and a direction
@@ -29,9 +30,9 @@ class Directions:
 
     def within(self, codes: Collection[str]) -> Directions:
         """Those of the languages that are among `codes`."""
-        wanted = {short(code) for code in codes}
-        sources = tuple(code for code in self.sources if code in wanted)
-        return Directions(sources, tuple(code for code in self.targets if code in wanted))
+        languages = {short(code) for code in codes}
+        sources = tuple(code for code in self.sources if code in languages)
+        return Directions(sources, tuple(code for code in self.targets if code in languages))
 
     @property
     def empty(self) -> bool:
@@ -47,8 +48,11 @@ class Directions:
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """A language that texts may be translated from or, with no targets, only into. targets: those of one
-    model first. pivots: the targets that take two models, each with the language between."""
+    """A language that texts may be translated from or, with no targets, only into.
+
+    targets: those of one model first.
+    pivots: the targets that take two models, each with the language between.
+    """
 
     code: str
     targets: tuple[str, ...]
@@ -56,42 +60,41 @@ class Language:
 
 
 def directions_of(bundle: Bundle) -> Directions:
-    """Languages of a bundle; its own source and target first."""
+    """List the languages of a bundle; its own source and target first."""
     sources = listed((bundle.source, *bundle.text.get("sources", ())))
     targets = listed((bundle.target, *bundle.text.get("languages", ())))
     return Directions(tuple(sources), tuple(targets))
 
 
 def languages_of(models: Sequence[Directions]) -> list[Language]:
-    """Every language of translating models, in their order."""
-    targets: dict[str, list[str]] = {}
+    """List every language of translating models, in their order."""
+    targets: dict[str, dict[str, None]] = {}  # ordered sets: a model may have hundreds of languages
     for directions in models:
         for source in directions.sources:
-            into = targets.setdefault(source, [])
-            for target in directions.targets:
-                if target not in into and directions.fit(source, target):
-                    into.append(target)
-                targets.setdefault(target, [])
-    found = []
+            into = targets.setdefault(source, {})
+            into |= dict.fromkeys(target for target in directions.targets if directions.fit(source, target))
+        for target in directions.targets:
+            targets.setdefault(target, {})
+    languages = []
     for code, into in targets.items():
         pivots: dict[str, str] = {}
         for between in into:
-            for last in targets[between]:
-                if last != code and last not in into:
-                    pivots.setdefault(last, between)
-        found.append(Language(code, (*into, *pivots), tuple(pivots.items())))
-    return found
+            for last in targets[between].keys() - into.keys() - {code}:
+                pivots.setdefault(last, between)
+        order = [last for last in targets if last in pivots]
+        languages.append(Language(code, (*into, *order), tuple((last, pivots[last]) for last in order)))
+    return languages
 
 
 def name_of(model: str, directions: Directions, source: str | None, target: str | None) -> str:
-    """The name of a model's direction: its own where that is the usual one."""
+    """Name a model's direction: its own where that is the usual one."""
     usual = directions.sources[0], directions.targets[0]
-    wanted = short(source or usual[0]), short(target or usual[1])
-    return model if wanted == usual else f"{model}{AT}{wanted[0]}{TO}{wanted[1]}"
+    direction = short(source or usual[0]), short(target or usual[1])
+    return model if direction == usual else f"{model}{AT}{direction[0]}{TO}{direction[1]}"
 
 
 def asked(model: str, directions: Directions, languages: str) -> tuple[str, str]:
-    """Source and target of the "SOURCE:TARGET" in a name. Raises UnknownModel."""
+    """Read source and target of the "SOURCE:TARGET" in a name. Raises UnknownModel."""
     source, to, target = languages.partition(TO)
     if not to or not directions.fit(source, target):
         raise UnknownModel(
@@ -102,10 +105,13 @@ def asked(model: str, directions: Directions, languages: str) -> tuple[str, str]
 
 
 def toward(model: TextModel, source: str, target: str) -> TextModel:
-    """The same model for another of its directions, by the codes that `Directions` has."""
+    """Turn a model to another of its directions, by the codes that `Directions` has."""
     tokenizer = model.tokenizer
     if isinstance(tokenizer, Marian):
         own = listed(tokenizer.languages)
         if target in own:
             tokenizer = tokenizer.into(own[target])
+    elif isinstance(tokenizer, MappedPieces):
+        own = listed(tokenizer.languages)
+        tokenizer = tokenizer.between(own.get(source, source), own.get(target, target))
     return replace(model, source=source, target=target, tokenizer=tokenizer)

@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from engine.aio import Watch
-from engine.compose import choices, lost
-from engine.plan import Plan, TextModel
+from engine.answers.compose import choices, garbled
+from engine.answers.plan import Plan, Sentence, TextModel
+from engine.schedule.aio import Watch
+from engine.text.form import beginning
 from engine.types import Result
 
 
@@ -64,18 +65,18 @@ class Drafts:
         plan, news, ready = self._plans[number], self._news[number], self._ready[number]
         settled = ""
         while len(ready) < len(plan.sentences) and not settled:
-            sentence, known = plan.sentences[len(ready)], news.get(len(ready))
+            sentence, progress = plan.sentences[len(ready)], news.get(len(ready))
             if sentence.source is None:
                 ready.append((sentence.text, sentence.phrases))
-            elif isinstance(known, Result):
-                choice = choices(self._model, plan, sentence, known.hypotheses)[0]
-                if lost(plan, sentence, choice):  # it is decoded again
+            elif isinstance(progress, Result):
+                choice = choices(self._model, plan, sentence, progress.hypotheses)[0]
+                if garbled(plan, sentence, choice):  # it is decoded again
                     break
                 ready.append((choice.text, choice.order))
-            elif known is None or sentence.phrases or plan.replace_unk:  # which words is known in the end
+            elif progress is None or sentence.phrases or plan.replace_unk:  # which words is known in the end
                 break
             else:
-                settled = self._settled(plan, known)
+                settled = self._settled(plan, sentence, progress)
                 break
         texts, gaps = [text for text, _ in ready], plan.layout.gaps
         if settled:
@@ -85,6 +86,7 @@ class Drafts:
             parts += [text] if not i else [gaps[i] or self._model.between, text]
         return plan.masked.restore("".join(parts), [number for _, order in ready for number in order])[0]
 
-    def _settled(self, plan: Plan, tokens: list[int]) -> str:
+    def _settled(self, plan: Plan, sentence: Sentence, tokens: list[int]) -> str:
         text = self._model.tokenizer.settled(tokens)
-        return text.replace(plan.masked.mark, "") if plan.masked.mark else text
+        text = text.replace(plan.masked.mark, "") if plan.masked.mark else text
+        return beginning(sentence.text, text, self._model.languages) if plan.follow_form else text

@@ -6,15 +6,16 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from engine.compose import TextResult
-from engine.engine import Engine
-from engine.plan import TextModel, TextOptions, plan
-from engine.stream import stream
+from engine.answers.alignment import through
+from engine.answers.compose import TextResult
+from engine.answers.plan import TextModel, TextOptions, plan
+from engine.answers.stream import stream
+from engine.schedule.engine import Engine
 from engine.text.protect import Marked
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Stage:
     """A model at work."""
 
     engine: Engine
@@ -22,20 +23,23 @@ class Step:
 
 
 def first_options(options: TextOptions) -> TextOptions:
-    """What of a request goes to the first model: no prefix and no alternatives, which are of the answer."""
-    return replace(options, prefix="", alternatives=0)
+    """Choose what of a request goes to the first model: no prefix and no alternatives, which are of the
+    answer, and numbers as they stand, which the second keeps.
+    """
+    return replace(options, prefix="", alternatives=0, local_numbers=False)
 
 
 def carried(result: TextResult, second: TextModel) -> str | Marked:
-    """The first model's answer as the second's text; what stayed as it was stays so."""
-    if not (result.kept and second.tokenizer.placeholders):
+    """Carry the first model's answer over as the second's text; what stayed as it was stays so."""
+    if not (result.kept and second.placeholders):
         return result.text
-    spans = tuple((kept.begin, kept.end) for kept in result.kept if kept.begin < kept.end)
+    spans = tuple((phrase.begin, phrase.end) for phrase in result.kept if phrase.begin < phrase.end)
     return Marked(result.text, spans)
 
 
 def joined(first: TextResult, second: TextResult) -> TextResult:
-    """The second model's answer, with the first's in `via`."""
+    """Join the second model's answer with the first's in `via`; alignment and kept spans are the source's."""
+    spans = [phrase.span for phrase in first.kept if phrase.begin < phrase.end]  # as `carried` counts them
     return replace(
         second,
         model=f"{first.model}+{second.model}",
@@ -43,17 +47,19 @@ def joined(first: TextResult, second: TextResult) -> TextResult:
         truncated=first.truncated or second.truncated,
         source_tokens=first.source_tokens,
         timings=first.timings + second.timings,
+        alignment=through(first.alignment, second.alignment),
+        kept=[replace(phrase, span=spans[phrase.span] if phrase.span >= 0 else -1) for phrase in second.kept],
     )
 
 
 def stream_through(
-    steps: Sequence[Step], lines: Iterable[str | Marked], options: TextOptions
+    stages: Sequence[Stage], lines: Iterable[str | Marked], options: TextOptions
 ) -> Iterator[TextResult]:
     """`stream` through one model or two; two work at the same time, on different texts."""
-    if len(steps) == 1:
-        yield from stream(steps[0].engine, steps[0].text, lines, options)
+    if len(stages) == 1:
+        yield from stream(stages[0].engine, stages[0].text, lines, options)
         return
-    first, last = steps
+    first, last = stages
     plan(last.text, "", options)  # what the last model can't do is refused before the first has worked
     between: deque[TextResult] = deque()
     answers = stream(first.engine, first.text, lines, first_options(options))

@@ -4,34 +4,52 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import Any, Final
 
 from engine.errors import InvalidRequest, TooLarge
+from engine.text.borrowed import Borrowed, BorrowedWord, symbols_of
+from engine.text.form import calmed, shouted
+from engine.text.numerals import localised
 from engine.text.protect import Marked, Masked, mask
-from engine.text.split import Layout, split
+from engine.text.split import Layout, packed, split
 from engine.text.tokenizer import Tokenizer
-from engine.types import DecodeOptions, Limits
+from engine.types import DecodeJob, DecodeOptions, Limits
 
 # languages written without spaces between sentences; their translations need one
 SPACELESS: Final = frozenset({"bo", "ja", "km", "lo", "my", "th", "zh", "zt"})
-Job = tuple[list[int], DecodeOptions]  # a source, ending with end-of-sentence, and how to decode it
 OPTIONS: Final = frozenset(f.name for f in fields(DecodeOptions))
+# truncate: its beginning is read. parts: it is cut at sentence borders, and the summaries of the parts are
+# joined. refine: likewise, and what was joined is summarized again until one part is left
+STRATEGIES: Final = ("truncate", "parts", "refine")
+TEXTUAL: Final = frozenset({"prefix", "free_prefix"})  # made of a text and of the model's languages
 
 
 @dataclass(frozen=True, slots=True)
 class TextOptions:
     """How texts are answered.
 
-    decode: overrides of the model's DecodeOptions by field name. prefix: what the first sentence's target
-    begins with. alternatives: further hypotheses wanted; the beam is widened for them unless `decode` names a
-    beam_size. split: translate sentence by sentence; off, each text is one source. truncate: shorten a source
-    that is too long (the result says so) instead of refusing it. Summaries never split. coverage: say which
-    source words nothing attended to. replace_unk: an unknown target word becomes the source word that it
-    attends to most, by the bundle's dictionary of such words or as it stands.
+    decode: overrides of the model's DecodeOptions by field name.
+    prefix: what the first sentence's target begins with.
+    alternatives: further hypotheses wanted; the beam is widened for them unless `decode` names a beam_size.
+    split: translate sentence by sentence; off, each text is one source.
+    truncate: shorten a source that is too long (the result says so) instead of refusing it. Summaries never
+        split.
+    strategy: what becomes of a text that is too long for one (STRATEGIES); None: as `truncate` says.
+    coverage: say which source words nothing attended to.
+    replace_unk: an unknown target word becomes the source word that it attends to most, by the bundle's
+        dictionary of such words or as it stands.
 
-    What stays as it is in translations: ignore: phrases, to the letter and as whole words. glossary: source
-    phrase to target phrase, likewise. protect: also addresses, numbers and fields of formats (`%s`,
-    `{name}`), as far as the model has placeholder symbols; without them the other two are refused.
+    What stays as it is in translations:
+
+    ignore: phrases, to the letter and as whole words.
+    glossary: source phrase to target phrase, likewise.
+    protect: also addresses, numbers with their signs and units, fields of formats (`%s`, `{name}`), emoji,
+        names in networks and words in characters that the model lacks, as far as it has placeholders; without
+        them the other two are refused.
+    local_numbers: with `protect`, amounts are written as the target language does (`engine.text.numerals`).
+    follow_form: capitals and final marks follow the source (`engine.text.form`), and a sentence in capitals
+        is read as if it were none.
     """
 
     decode: Mapping[str, Any] = field(default_factory=dict)
@@ -40,16 +58,29 @@ class TextOptions:
     alignment: bool = False
     split: bool = True
     truncate: bool = False
+    strategy: str | None = None
     coverage: bool = False
     replace_unk: bool = False
     ignore: tuple[str, ...] = ()
     glossary: Mapping[str, str] = field(default_factory=dict)
     protect: bool = False
+    local_numbers: bool = False
+    follow_form: bool = False
+
+    @property
+    def cuts(self) -> bool:
+        """Whether a text that is too long is cut into parts."""
+        return self.strategy in ("parts", "refine")
 
 
 @dataclass(frozen=True, slots=True)
 class TextModel:
-    """What turning text into sources and back needs to know of a bundle."""
+    """What turning text into sources and back needs to know of a bundle.
+
+    unk: the token that unknown words become, if there is one.
+    replace_unk: whether unknown words are replaced unasked.
+    borrowed: words that are placeholders, where the vocabulary has no symbols of its own.
+    """
 
     task: str
     source: str
@@ -59,6 +90,22 @@ class TextModel:
     limits: Limits
     eos: int
     name: str = ""
+    unk: int | None = None
+    replace_unk: bool = False
+    borrowed: tuple[BorrowedWord, ...] = ()
+
+    @property
+    def placeholders(self) -> tuple[str, ...]:
+        return self.tokenizer.placeholders or symbols_of(self.borrowed)
+
+    @property
+    def keeping(self) -> Tokenizer:
+        """The tokenizer of sentences that hold placeholders."""
+        return Borrowed(self.tokenizer, self.borrowed) if self.borrowed else self.tokenizer
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        return self.source, self.target
 
     @property
     def between(self) -> str:
@@ -69,9 +116,14 @@ class TextModel:
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """text: with marks. source: what the model reads; None: echo it. phrases: which of the plan's phrases its
-    marks stand for, in order. symbols: the placeholders of those that `source` does not spell. strict: the
-    same with placeholders for all, where `source` spells numbers and the model may get them wrong.
+    """A sentence of a text, as the model reads it.
+
+    text: with marks.
+    source: what the model reads; None: echo it.
+    phrases: which of the plan's phrases its marks stand for, in order.
+    symbols: the placeholders of those that `source` does not spell.
+    strict: the same with placeholders for all, where `source` spells numbers and the model may get them
+        wrong.
     """
 
     text: str
@@ -89,8 +141,12 @@ class Sentence:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One text, ready for the engine; sentences[i] is layout.sentences[i]. decode: of sentences without
-    phrases. alignment: whether the caller wants it, whatever `decode` asks."""
+    """One text, ready for the engine; sentences[i] is layout.sentences[i].
+
+    decode: of sentences without phrases.
+    alignment: whether the caller wants it, whatever `decode` asks.
+    follow_form: see TextOptions.
+    """
 
     layout: Layout
     sentences: list[Sentence]
@@ -101,6 +157,7 @@ class Plan:
     coverage: bool = False
     truncated: bool = False
     replace_unk: bool = False
+    follow_form: bool = False
 
     @property
     def places(self) -> list[int]:
@@ -108,30 +165,32 @@ class Plan:
         return [i for i, sentence in enumerate(self.sentences) if sentence.source is not None]
 
     @property
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[DecodeJob]:
         """Sources with their options; only the first gets the prefix."""
         first = replace(self.decode, prefix=self.prefix)
         return [self._job(place, self.decode if i else first) for i, place in enumerate(self.places)]
 
-    def stricter(self, wrong: Sequence[int]) -> tuple[Plan, list[Job]]:
-        """The plan with placeholders for all phrases of the jobs `wrong`, and these jobs again."""
+    def stricter(self, jobs: Sequence[int]) -> Plan:
+        """The same plan with placeholders for all phrases of some jobs, given by their numbers."""
         sentences, places = list(self.sentences), self.places
-        for job in wrong:
+        for job in jobs:
             strict = sentences[places[job]].strict
             assert strict
             sentences[places[job]] = strict
-        made = replace(self, sentences=sentences)
-        jobs = made.jobs
-        return made, [jobs[job] for job in wrong]
+        return replace(self, sentences=sentences)
+
+    def attended(self) -> Plan:
+        """The same plan with attention, which costs something at each step, of all jobs."""
+        return replace(self, decode=replace(self.decode, alignment=True))
 
     @property
     def tokens(self) -> int:
         return sum(len(s.source) for s in self.sentences if s.source is not None)
 
-    def _job(self, place: int, decode: DecodeOptions) -> Job:
+    def _job(self, place: int, decode: DecodeOptions) -> DecodeJob:
         sentence = self.sentences[place]
         assert sentence.source
-        return sentence.source, sentence.options(decode)
+        return DecodeJob(sentence.source, sentence.options(decode))
 
 
 def plan(model: TextModel, text: str | Marked, options: TextOptions) -> Plan:
@@ -145,15 +204,20 @@ def plan(model: TextModel, text: str | Marked, options: TextOptions) -> Plan:
     check_text(marked.text)
     decode = _decode(model, options)
     masked = _masked(model, marked, options)
-    prefix = tuple(model.tokenizer.encode_target(options.prefix)) if options.prefix else ()
+    prefix = model.tokenizer.beginning + tuple(
+        model.tokenizer.encode_target(options.prefix) if options.prefix else ()
+    )
     alignment = decode.alignment
-    replaces = options.replace_unk
+    if options.strategy not in (None, *STRATEGIES):
+        raise InvalidRequest(f"strategy {options.strategy!r} is none of {', '.join(STRATEGIES)}")
+    replaces = options.replace_unk or model.replace_unk
     if replaces and not model.tokenizer.replaces_unk:
         raise InvalidRequest("only models with dictionaries of words can replace_unk: leave it out")
-    decode = replace(decode, alignment=alignment or options.coverage or replaces)
+    decode = replace(decode, alignment=alignment or options.coverage)
     empty = Plan(
         Layout([], []), [], decode, masked, prefix, alignment, options.coverage, replace_unk=replaces
     )
+    empty = replace(empty, follow_form=options.follow_form and model.task == "translate")
     if model.task != "translate" or not options.split:
         return _whole(model, options, empty)
     return _split(model, empty)
@@ -161,13 +225,14 @@ def plan(model: TextModel, text: str | Marked, options: TextOptions) -> Plan:
 
 def _split(model: TextModel, empty: Plan) -> Plan:
     """Sentence by sentence."""
-    masked, symbols = empty.masked, model.tokenizer.placeholders
-    known: dict[str, list[int]] = {}
+    masked, symbols = empty.masked, model.placeholders
+    encodings: dict[str, list[int]] = {}
+    encoded = model.keeping.encode
 
     def encode(spelled: str) -> list[int]:
-        if spelled not in known:
-            known[spelled] = model.tokenizer.encode(spelled)
-        return known[spelled]
+        if spelled not in encodings:
+            encodings[spelled] = encoded(spelled)
+        return encodings[spelled]
 
     def fits(part: str) -> bool:
         count = masked.count(part)
@@ -178,11 +243,11 @@ def _split(model: TextModel, empty: Plan) -> Plan:
 
     layout = split(masked.text, model.source, fits, masked.stand_in)
     sentences, first = list[Sentence](), 0
-    for text in layout.sentences:
+    for number, text in enumerate(layout.sentences):
         phrases = tuple(range(first, first + masked.count(text)))
         first += len(phrases)
-        if _readable(text):
-            sentences.append(_sentence(model, masked, text, phrases, encode))
+        if _readable(text) and number not in layout.fixed:
+            sentences.append(_sentence(model, empty, text, phrases, encode))
         else:
             sentences.append(Sentence(text, None, phrases))
     return replace(empty, layout=layout, sentences=sentences)
@@ -190,18 +255,20 @@ def _split(model: TextModel, empty: Plan) -> Plan:
 
 def _sentence(
     model: TextModel,
-    masked: Masked,
+    empty: Plan,
     text: str,
     phrases: tuple[int, ...],
     encode: Callable[[str], list[int]],
 ) -> Sentence:
     """With placeholders, but at first with its numbers as they are: models translate around them better."""
-    symbols = dict(zip(phrases, model.tokenizer.placeholders, strict=False))
-    strict = Sentence(text, [*encode(masked.spell(text, phrases, symbols)), model.eos], phrases, symbols)
+    masked = empty.masked
+    shown = calmed(text) if empty.follow_form and shouted(text) else text
+    symbols = dict(zip(phrases, model.placeholders, strict=False))
+    strict = Sentence(text, [*encode(masked.spell(shown, phrases, symbols)), model.eos], phrases, symbols)
     fewer = {number: symbol for number, symbol in symbols.items() if not masked.phrases[number].number}
     if len(fewer) == len(symbols):
         return strict
-    source = [*encode(masked.spell(text, phrases, fewer)), model.eos]
+    source = [*encode(masked.spell(shown, phrases, fewer)), model.eos]
     if len(source) > model.limits.source:
         return strict
     return Sentence(text, source, phrases, fewer, strict)
@@ -209,7 +276,7 @@ def _sentence(
 
 def _whole(model: TextModel, options: TextOptions, empty: Plan) -> Plan:
     """The whole text as one source."""
-    symbols = model.tokenizer.placeholders
+    symbols = model.placeholders
     masked = empty.masked.at_most(len(symbols))
     text = masked.text
     layout = _frame(text)
@@ -217,34 +284,54 @@ def _whole(model: TextModel, options: TextOptions, empty: Plan) -> Plan:
     if not _readable(text):
         echoes = [Sentence(sentence, None, phrases) for sentence in layout.sentences]
         return replace(empty, layout=layout, masked=masked, sentences=echoes)
-    sentence = _sentence(model, masked, " ".join(text.split()), phrases, model.tokenizer.encode)
+    whole = replace(empty, masked=masked)
+    sentence = _sentence(model, whole, " ".join(text.split()), phrases, model.keeping.encode)
     ids, limit = sentence.source or [], model.limits.source
     truncated = len(ids) > limit
-    if truncated and not options.truncate:
-        remedy = "set truncate to use its beginning only" if model.task != "translate" else "let it be split"
+    if truncated and options.cuts and model.task != "translate":
+        return _parts(model, replace(empty, masked=masked))
+    if truncated and not (options.truncate or options.strategy == "truncate"):
+        remedy = (
+            "let it be split" if model.task == "translate" else "choose a strategy: parts, refine, truncate"
+        )
         raise TooLarge(f"the text has {len(ids)} tokens; this model reads at most {limit}: {remedy}")
     if truncated:
         sentence = replace(sentence, source=[*ids[: limit - 1], model.eos])
     return replace(empty, layout=layout, masked=masked, sentences=[sentence], truncated=truncated)
 
 
+def _parts(model: TextModel, empty: Plan) -> Plan:
+    """A text that is too long for one summary as parts that end with sentences, each as long as may be."""
+    encode, limit = model.tokenizer.encode, model.limits.source
+
+    def fits(part: str) -> bool:
+        return len(encode(" ".join(part.split()))) < limit
+
+    parts = packed(split(empty.masked.text, model.source, fits).sentences, fits)
+    sentences = [_sentence(model, empty, " ".join(part.split()), (), encode) for part in parts]
+    layout = Layout(parts, ["", *[" "] * (len(parts) - 1), ""])
+    return replace(empty, layout=layout, sentences=sentences)
+
+
 def _masked(model: TextModel, marked: Marked, options: TextOptions) -> Masked:
-    asked = bool(options.ignore or options.glossary or marked.spans)
-    symbols, translates = model.tokenizer.placeholders, model.task == "translate"
-    if asked and not (symbols and translates):
+    explicit = bool(options.ignore or options.glossary or marked.spans)
+    symbols, translates = model.placeholders, model.task == "translate"
+    if explicit and not (symbols and translates):
         why = "only translations keep phrases" if not translates else "the model has no placeholder symbols"
         raise InvalidRequest(f"{why}: leave out ignore, glossary and marked spans")
     for phrase in (*options.ignore, *options.glossary, *options.glossary.values()):
         check_text(phrase)
-    if not (asked or options.protect) or not (symbols and translates):
+    if not (explicit or options.protect) or not (symbols and translates):
         return Masked(marked.text)
     return mask(
         marked,
-        ignore=options.ignore,
+        ignore=(*options.ignore, *(word.word for word in model.borrowed)),
         glossary=options.glossary,
         protect=options.protect,
         symbols=symbols,
         spaced=not _spaceless(model.source),
+        lacks=model.tokenizer.lacks,
+        local=partial(localised, source=model.source, target=model.target) if options.local_numbers else None,
     )
 
 
@@ -274,8 +361,8 @@ def check_text(text: str) -> None:
 def _decode(model: TextModel, options: TextOptions) -> DecodeOptions:
     unknown = sorted(set(options.decode) - OPTIONS)
     if unknown:
-        raise InvalidRequest(f"unknown decoding options {unknown}; known are {sorted(OPTIONS - {'prefix'})}")
-    if "prefix" in options.decode:
+        raise InvalidRequest(f"unknown decoding options {unknown}; known are {sorted(OPTIONS - TEXTUAL)}")
+    if TEXTUAL & set(options.decode):
         raise InvalidRequest("give the prefix as text, not among the decoding options")
     if options.alternatives < 0:
         raise InvalidRequest("alternatives must not be negative")
@@ -288,6 +375,7 @@ def _decode(model: TextModel, options: TextOptions) -> DecodeOptions:
     if options.alternatives >= values["beam_size"]:
         least = options.alternatives + 1
         raise InvalidRequest(f"{options.alternatives} alternatives need a beam_size of at least {least}")
-    decode = replace(model.defaults, **values, prefix=())
+    begin = model.tokenizer.beginning
+    decode = replace(model.defaults, **values, prefix=begin, free_prefix=len(begin))
     decode.check(model.limits)  # here too, so that a text answered without the model is no way around it
     return decode

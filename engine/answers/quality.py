@@ -28,26 +28,32 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True)
 class Repetition:
-    """share: of a sentence's 4-grams of target tokens, those seen in it before, from 0 to 1. loop: whether
-    up to 24 tokens are repeated three times or more in a row, six tokens or more in all."""
+    """How much of an answer is said again.
+
+    share: of a sentence's 4-grams of target tokens, those seen in it before, from 0 to 1. loop: whether
+    up to 24 tokens are repeated three times or more in a row, six tokens or more in all.
+    """
 
     share: float = 0.0
     loop: bool = False
 
 
 def coverage(attention: Any, words: Sequence[str], starts: Sequence[int]) -> Coverage:
-    """attention: [target, source], rows sum to 1; its last column is end-of-sentence. starts: where each word
-    begins in the source."""
+    """Sum up what each word of a source received.
+
+    attention: [target, source], rows sum to 1; its last column is end-of-sentence.
+    starts: where each word begins in the source.
+    """
     columns = attention[:, :-1].sum(0)
     ends = [*starts[1:], len(columns)]
     mass = [float(columns[begin:end].sum()) for begin, end in zip(starts, ends, strict=True)]
-    said = (any(c.isalnum() for c in word) for word in words)
-    missed = [i for i, (m, content) in enumerate(zip(mass, said, strict=True)) if content and m < MISSED]
+    contents = (any(c.isalnum() for c in word) for word in words)
+    missed = [i for i, (m, content) in enumerate(zip(mass, contents, strict=True)) if content and m < MISSED]
     return Coverage(list(words), mass, missed)
 
 
 def repetition(sentences: Sequence[Sequence[int]]) -> Repetition:
-    """Of the worst of several targets, in token ids."""
+    """Measure the worst of several targets, in token ids."""
     return Repetition(share=max(map(_repeated, sentences), default=0.0), loop=any(map(_loops, sentences)))
 
 
@@ -58,9 +64,9 @@ def _repeated(tokens: Sequence[int]) -> float:
 
 def _loops(tokens: Sequence[int]) -> bool:
     for unit in range(1, min(UNIT, len(tokens) // ROUNDS) + 1):
-        wanted, run = max(ROUNDS * unit, LOOP) - unit, 0  # tokens equal to the one a unit before
+        enough, run = max(ROUNDS * unit, LOOP) - unit, 0  # tokens equal to the one a unit before
         for i in range(unit, len(tokens)):
             run = run + 1 if tokens[i] == tokens[i - unit] else 0
-            if run >= wanted:
+            if run >= enough:
                 return True
     return False

@@ -12,18 +12,21 @@ from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 
-from engine.aio import generate_group
-from engine.engine import Engine
+from engine.answers.plan import TextModel, check_text
+from engine.answers.stream import flow
 from engine.errors import InvalidRequest
-from engine.plan import TextModel, check_text
-from engine.stream import flow
-from engine.types import DecodeOptions, Result, Timings
+from engine.schedule.aio import generate_group
+from engine.schedule.engine import Engine
+from engine.types import DecodeJob, DecodeOptions, Result, Timings
 
 
 @dataclass(frozen=True, slots=True)
 class TextScore:
-    """tokens: pieces of the text, end-of-sentence last; token_scores: log-probability (natural) of each.
-    words: of the text."""
+    """How probable a text is.
+
+    tokens: pieces of the text, end-of-sentence last; token_scores: log-probability (natural) of each.
+    words: of the text.
+    """
 
     tokens: list[str]
     token_scores: list[float]
@@ -47,18 +50,21 @@ class TextScore:
 
 
 @dataclass(frozen=True, slots=True)
-class Forced:
-    """One text, ready for the engine. source and target end with end-of-sentence."""
+class ForcedText:
+    """One text, ready for the engine. source and target end with end-of-sentence. free: so many tokens of the
+    target are no text, and cost nothing."""
 
     source: list[int]
     target: list[int]
+    free: int = 0
 
     @property
-    def jobs(self) -> list[tuple[list[int], DecodeOptions]]:
+    def jobs(self) -> list[DecodeJob]:
         inner = tuple(self.target[:-1])
-        return [
-            (self.source, DecodeOptions(beam_size=1, min_length=0, max_length_b=len(inner), prefix=inner))
-        ]
+        options = DecodeOptions(
+            beam_size=1, min_length=0, max_length_b=len(inner), prefix=inner, free_prefix=self.free
+        )
+        return [DecodeJob(self.source, options)]
 
     @property
     def tokens(self) -> int:
@@ -66,8 +72,9 @@ class Forced:
 
 
 def perplexity(total: float, count: int) -> float:
-    """One over the geometric mean probability of `count` events that have this natural log-probability in
-    all; infinite where that is beyond all numbers."""
+    """Compute one over the geometric mean probability of `count` events that have this natural
+    log-probability in all; infinite where that is beyond all numbers.
+    """
     try:
         return math.exp(-total / count)
     except OverflowError:
@@ -90,7 +97,7 @@ async def score(
         raise InvalidRequest(f"{len(texts)} texts, but {len(sources)} sources: each text needs its own")
     pairs = list(zip(texts, repeat(None) if sources is None else sources, strict=False))
 
-    def prepare() -> list[Forced]:
+    def prepare() -> list[ForcedText]:
         return [_forced(model, text, source) for text, source in pairs]
 
     plans = await asyncio.to_thread(prepare)
@@ -101,7 +108,7 @@ async def score(
 def score_many(
     engine: Engine, model: TextModel, pairs: Iterable[tuple[str, str | None]]
 ) -> Generator[TextScore]:
-    """Score (text, source) pairs in input order and in bounded memory; see `engine.stream.flow`."""
+    """Score (text, source) pairs in input order and in bounded memory; see `engine.answers.stream.flow`."""
     return flow(
         engine,
         pairs,
@@ -110,19 +117,20 @@ def score_many(
     )
 
 
-def _forced(model: TextModel, text: str, source: str | None) -> Forced:
+def _forced(model: TextModel, text: str, source: str | None) -> ForcedText:
     if model.limits.shortlisted:
         raise InvalidRequest(
-            "with a shortlist there are no probabilities of the whole vocabulary: score without --shortlist"
+            "with a shortlist there are no probabilities of the whole vocabulary: score with --no-shortlist"
         )
     check_text(text)
-    target = model.tokenizer.encode_target(text)
+    begin = model.tokenizer.beginning
+    target = [*begin, *model.tokenizer.encode_target(text)]
     longest = model.limits.target
     if len(target) > longest:
         raise InvalidRequest(
             f"the text has {len(target)} tokens; this model scores at most {longest}: split it"
         )
-    return Forced(_source(model, source), [*target, model.eos])
+    return ForcedText(_source(model, source), [*target, model.eos], len(begin))
 
 
 def _source(model: TextModel, source: str | None) -> list[int]:
@@ -143,12 +151,12 @@ def _source(model: TextModel, source: str | None) -> list[int]:
     return ids
 
 
-def _scored(model: TextModel, plan: Forced, results: Sequence[Result]) -> TextScore:
+def _scored(model: TextModel, plan: ForcedText, results: Sequence[Result]) -> TextScore:
     (result,) = results
     (hypothesis,) = result.hypotheses
     return TextScore(
-        tokens=model.tokenizer.pieces(plan.target, target=True),
-        token_scores=hypothesis.token_scores,
+        tokens=model.tokenizer.pieces(plan.target[plan.free :], target=True),
+        token_scores=hypothesis.token_scores[plan.free :],
         words=len(model.tokenizer.words(plan.target[:-1], target=True)),
         timings=result.timings,
     )

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Generic, Protocol, TypeVar
 
-from engine.compose import TextResult, compose, doubtful, merged
-from engine.engine import Engine
+from engine.answers.compose import TextResult, compose, retry_of
+from engine.answers.plan import Plan, TextModel, TextOptions, plan
 from engine.errors import ConvoyError, Overloaded, Stopping
-from engine.plan import Plan, TextModel, TextOptions, plan
+from engine.schedule.engine import Engine
 from engine.text.protect import Marked
-from engine.types import DecodeOptions, Outcome, Request, Result
+from engine.types import DecodeJob, Outcome, Request, Result
 
 
-class Planned(Protocol):
-    """A text, ready for the engine."""
+class Jobs(Protocol):
+    """Something for the engine."""
 
     @property
-    def jobs(self) -> Sequence[tuple[list[int], DecodeOptions]]:
+    def jobs(self) -> Sequence[DecodeJob]:
         """Its sources, each with the options to decode it."""
+
+
+class Planned(Jobs, Protocol):
+    """A text, ready for the engine."""
 
     @property
     def tokens(self) -> int:
@@ -32,16 +35,17 @@ class Planned(Protocol):
 
 T = TypeVar("T")
 Item = TypeVar("Item")
+J = TypeVar("J", bound=Jobs)
 P = TypeVar("P", bound=Planned)
 BUFFERED: Final = 4_096  # texts between the one read last and the one yielded next
 
 
 @dataclass(eq=False, slots=True)
-class _Entry(Generic[P]):
+class _Entry(Generic[J]):
     """A text in flight; `answers` is filled by the engine's thread."""
 
     number: int
-    plan: P
+    plan: J
     requests: list[Request] = field(default_factory=list)
     answers: dict[int, Outcome] = field(default_factory=dict)
     done: threading.Event = field(default_factory=threading.Event)
@@ -79,7 +83,7 @@ def flow(
     prepare: Callable[[Item], P],
     finish: Callable[[P, list[Result]], T],
 ) -> Generator[T]:
-    """`finish` of each item's plan and results, one result of each job, in the order of the items.
+    """Yield `finish` of each item's plan and results, one result of each job, in the order of the items.
 
     Reads ahead as far as the engine's queue and BUFFERED allow.
 
@@ -117,31 +121,13 @@ def _submitted(engine: Engine, entry: _Entry[P], *, must: bool) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
-class _Again:
-    """Jobs of a text that are done anew."""
-
-    jobs: Sequence[tuple[list[int], DecodeOptions]]
-
-    @property
-    def tokens(self) -> int:
-        return sum(len(source) for source, _ in self.jobs)
-
-
 def _composed(engine: Engine, model: TextModel, planned: Plan, results: list[Result]) -> TextResult:
-    """The answer; a sentence whose numbers got lost is translated again, whose turn it is next."""
-    wrong = doubtful(model, planned, results)
-    if wrong:
-        planned, jobs = planned.stricter(wrong)
-        entry = _Entry(0, _Again(jobs))
-        while True:
-            try:
-                engine.submit(entry.requests)
-            except Overloaded as error:  # the text has been accepted: others have to let it through
-                time.sleep(error.retry_after)
-            else:
-                break
-        results = merged(results, wrong, _answered(entry))
+    """Compose the answer; a sentence whose numbers got lost is translated again, whose turn it is next."""
+    retry = retry_of(model, planned, results)
+    if retry:
+        entry = _Entry(0, retry)
+        engine.submit(entry.requests, again=True)
+        planned, results = retry.plan, retry.merged(results, iter(_answered(entry)))
     return compose(model, planned, results)
 
 
@@ -150,8 +136,8 @@ def _finished(entry: _Entry[P], finish: Callable[[P, list[Result]], T]) -> T:
     return _numbered(entry.number, partial(finish, entry.plan, results))
 
 
-def _answered(entry: _Entry[P]) -> list[Result]:
-    """Waits for the engine."""
+def _answered(entry: _Entry[J]) -> list[Result]:
+    """Wait for the engine."""
     entry.done.wait()
     results: list[Result] = []
     for index in range(len(entry.requests)):

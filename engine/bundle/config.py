@@ -7,11 +7,12 @@ half understood.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from engine.bundle.stacks import AdaptiveConfig, ConvStack, SliceStack, Stack, StackConfig
+from engine.bundle.strict import from_json
 from engine.errors import ConfigError
-from engine.stacks import AdaptiveConfig, Bands, ConvStack, SliceStack, Stack, StackConfig
 from engine.types import Limits
 
 
@@ -22,6 +23,7 @@ class ModelConfig:
     `max_source` and `max_target` count positions including end-of-sentence, so the longest source has
     `max_source - 1` tokens and the longest target `max_target - 1`. encoder None: a language model, which
     reads nothing of its source. decoder None: an ensemble of `members`, which fix everything else.
+    `language_model` is one beside the model, whose scores count as much as a request's `lm_weight` says.
     """
 
     architecture: str
@@ -36,6 +38,7 @@ class ModelConfig:
     scale_embeddings: bool = True  # by the square root of embed_dim
     first_position: int | None = None  # row of the first token in the table of positions; None: pad + 1
     paper_sinusoids: bool = False  # frequencies 10000 ** (-2i / dim); else fairseq's, which end at 1 / 10000
+    source_end: bool = True  # the model reads the end-of-sentence that every source has
     source_bias: bool = False  # a learned vector added to every source embedding
     zero_start: bool = False  # the decoder's first input is zeros, not a token's embedding
     start: int | None = None  # the token that the decoder reads first; None: end-of-sentence
@@ -47,6 +50,8 @@ class ModelConfig:
     unk: int | None = 3
     members: tuple[ModelConfig, ...] = ()
     adaptive: AdaptiveConfig | None = None  # of a language model
+    quantization: str = "none"  # of the bundle's weights, see QUANTIZATIONS
+    language_model: ModelConfig | None = None
 
     def __post_init__(self) -> None:
         if self.architecture not in STACKS:
@@ -64,14 +69,29 @@ class ModelConfig:
         return self.encoder is not None or any(member.reads_source for member in self.members)
 
     @property
+    def stacked(self) -> tuple[ModelConfig, ...]:
+        """Those that have stacks of layers: the model or the ensemble's members, and the language model."""
+        own = self.members or (self,)
+        return own if self.language_model is None else (*own, *self.language_model.stacked)
+
+    @property
     def first_token(self) -> int:
         """What the decoder reads first."""
         return self.eos if self.start is None else self.start
 
     def limits(self, beams: int, *, shortlisted: bool) -> Limits:
         """Of a lane, or of lanes, whose widest beam this is."""
-        lengths = self.max_source, self.max_target - 1
-        return Limits(beams, *lengths, self.target_vocab, self.reads_source, shortlisted)
+        beside = self.language_model
+        longest = self.max_target if beside is None else min(self.max_target, beside.max_target)
+        return Limits(
+            beams,
+            self.max_source,
+            longest - 1,
+            self.target_vocab,
+            attention=self.reads_source,
+            shortlisted=shortlisted,
+            language_model=beside is not None,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -79,15 +99,13 @@ class ModelConfig:
     @classmethod
     def from_dict(cls, data: Any) -> ModelConfig:
         """Raises ConfigError on unknown or missing keys, wrong types or impossible values."""
-        values = _checked(cls, data, "config")
-        kind = STACKS.get(values["architecture"], StackConfig)
-        for side in ("encoder", "decoder"):
-            if values[side] is not None:
-                values[side] = kind(**_checked(kind, values[side], side))
-        values["members"] = tuple(cls.from_dict(member) for member in values.get("members", ()))
-        if values.get("adaptive") is not None:
-            values["adaptive"] = _adaptive(values["adaptive"])
-        return cls(**values)
+        if not isinstance(data, dict):
+            return from_json(cls, data, "config")
+        kind = STACKS.get(str(data.get("architecture")), StackConfig)
+        sides = {
+            side: from_json(kind, data[side], side) for side in SIDES if isinstance(data.get(side), dict)
+        }
+        return from_json(cls, data, "config", **sides)
 
 
 # architecture: what describes each of its sides
@@ -99,6 +117,7 @@ STACKS: Final[dict[str, type[Stack]]] = {
     "ensemble": StackConfig,
     "lightconv_lm": StackConfig,
     "slicenet": SliceStack,
+    "ssru": StackConfig,
     "transformer": StackConfig,
 }
 # architecture of residual stacks: the mixers its layers may have
@@ -107,60 +126,19 @@ MIXERS: Final[dict[str, tuple[str, ...]]] = {
     "cnn": ("convolution",),
     "dynamicconv": ("dynamic", "lightweight"),
     "lightconv_lm": ("dynamic", "lightweight"),
+    "ssru": ("ssru", "attention"),
     "transformer": ("attention",),
 }
+# of weights that came as int8 (`engine.bundle.weights`), how what they multiply is scaled in int8: row by
+# row, or by the file's alphas. "none": weights are floats
+QUANTIZATIONS: Final = ("none", "rows", "alphas")
+SIDES: Final = ("encoder", "decoder")
 LANGUAGE_MODELS: Final = ("lightconv_lm",)  # architectures without an encoder
-
-_TYPES: Final[dict[str, tuple[type, ...]]] = {
-    "str": (str,),
-    "int": (int,),
-    "bool": (bool,),
-    "float": (float, int),
-    "int | None": (int, type(None)),
-    "tuple[int, ...]": (list, tuple),
-    "tuple[ModelConfig, ...]": (list, tuple),
-    "Stack | None": (dict, type(None)),
-    "Bands | None": (dict, type(None)),
-    "AdaptiveConfig | None": (dict, type(None)),
-}
-
-
-def _adaptive(data: Any) -> AdaptiveConfig:
-    values = _checked(AdaptiveConfig, data, "adaptive")
-    for name in ("softmax", "input"):
-        if values.get(name) is not None:
-            values[name] = Bands(**_checked(Bands, values[name], f"adaptive.{name}"))
-    return AdaptiveConfig(**values)
-
-
-def _checked(kind: type, data: Any, where: str) -> dict[str, Any]:
-    """The keys of a dataclass as JSON gave them, lists of numbers as tuples."""
-    if not isinstance(data, dict):
-        raise ConfigError(f"{where} must be an object, not {type(data).__name__}")
-    known = {f.name: f for f in fields(kind)}
-    unknown = sorted(set(data) - set(known))
-    if unknown:
-        raise ConfigError(f"{where} has unknown keys {unknown}: was it written by a newer Convoy?")
-    values = dict(data)
-    for name, field in known.items():
-        if name not in data:
-            if field.default is MISSING:
-                raise ConfigError(f"{where} lacks the key {name!r}")
-            continue
-        allowed = _TYPES[str(field.type)]
-        value = data[name]
-        fits = isinstance(value, allowed) and (bool in allowed or not isinstance(value, bool))
-        if not fits:
-            wanted = "object" if dict in allowed else field.type
-            raise ConfigError(f"{where}.{name} must be of type {wanted}, not {value!r}")
-        if field.type == "tuple[int, ...]":
-            if not all(type(v) is int for v in value):
-                raise ConfigError(f"{where}.{name} must hold whole numbers, not {value!r}")
-            values[name] = tuple(value)
-    return values
 
 
 def _problems(config: ModelConfig) -> Iterator[str]:
+    if config.language_model is not None:
+        yield from _fusion_problems(config, config.language_model)
     if config.architecture == "ensemble":
         yield from _ensemble_problems(config)
         return
@@ -195,6 +173,8 @@ def _problems(config: ModelConfig) -> Iterator[str]:
         yield f"special ids {specials} must be different ids below {vocabulary}"
     if config.start is not None and not 0 <= config.start < config.target_vocab:
         yield f"start {config.start} must be a token of the target vocabulary"
+    if config.quantization not in QUANTIZATIONS:
+        yield f"quantization {config.quantization!r} is none of {', '.join(QUANTIZATIONS)}"
     if config.first_position is not None and config.first_position < 0:
         yield "first_position must not be negative"
 
@@ -242,6 +222,18 @@ def _pair_problems(config: ModelConfig, encoder: Stack, decoder: Stack) -> Itera
         yield "share_embeddings needs equal embedding widths"
 
 
+def _fusion_problems(config: ModelConfig, beside: ModelConfig) -> Iterator[str]:
+    if beside.reads_source or beside.language_model is not None:
+        yield "language_model must be one: without a source, and without another beside it"
+    if not config.reads_source:
+        yield "a language model has no other beside it"
+    for name in ("target_vocab", "bos", "pad", "eos", "unk", "first_token"):
+        if getattr(beside, name) != getattr(config, name):
+            yield f"language_model has another {name} than the model"
+    if {config.quantization, beside.quantization} != {"none"}:
+        yield "a language model goes beside weights of floats only"
+
+
 def _ensemble_problems(config: ModelConfig) -> Iterator[str]:
     if config.encoder is not None or config.decoder is not None or len(config.members) < 2:
         yield "an ensemble has no stacks of its own, and at least two members"
@@ -252,7 +244,7 @@ def _ensemble_problems(config: ModelConfig) -> Iterator[str]:
                 yield f"member {i} has another {name} than the ensemble"
         if member.max_source < config.max_source or member.max_target < config.max_target:
             yield f"member {i} has fewer positions than the ensemble"
-        if member.architecture == "ensemble":
-            yield f"member {i} is an ensemble itself"
+        if member.architecture == "ensemble" or member.language_model is not None:
+            yield f"member {i} is several models itself"
         if member.reads_source != config.members[0].reads_source:
             yield f"member {i} is {'no' if member.reads_source else 'a'} language model, unlike member 0"

@@ -11,16 +11,28 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from engine.bundle import WEIGHTS, Bundle, graph_name, graph_parts
-from engine.errors import BundleError
+from engine.bundle.bundle import WEIGHTS, Bundle, graph_name, graph_parts
+from engine.bundle.strict import from_json
+from engine.errors import BundleError, ConfigError
 
 FOLDER: Final = "tensorrt"
 ABOUT: Final = "engine.json"
-KERNELS: Final = Path(__file__).parent / "kernels"
+ROOT: Final = Path(__file__).parents[2]
+# what decides an engine beside the bundle: kernels, how they are launched and compiled, the models' own code,
+# and how graphs are traced and rewritten
+SOURCES: Final = (
+    "engine/kernels/*.cu*",
+    "engine/kernels/calls.py",
+    "engine/kernels/nvrtc.py",
+    "engine/kernels/reference.py",
+    "engine/kernels/trt_plugin.py",
+    "engine/models/*.py",
+    "export/graphs/*.py",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +59,13 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """engine.json. weights, graphs, kernels: SHA-256 of what it was made of. k: candidates of a row. slots:
-    the most that each profile holds. source: the longest source of all."""
+    """engine.json.
+
+    weights, graphs, kernels: SHA-256 of what it was made of.
+    k: candidates of a row.
+    slots: the most that each profile holds.
+    source: the longest source of all.
+    """
 
     gpu: str
     tensorrt: str
@@ -66,12 +83,13 @@ class About:
 
 
 def fingerprints(bundle: Bundle) -> dict[str, str]:
-    """Hashes of what an engine of this bundle would be made of now."""
+    """Hash what an engine of this bundle would be made of now."""
     parts = [graph_name(part, "fp32") for part in graph_parts(bundle.config)]
     missing = [name for name in (WEIGHTS, *parts) if name not in bundle.manifest]
     if missing:
         raise BundleError(f"{bundle.path} has no {missing[0]}; run: convoy export {bundle.path}")
-    sources = b"".join(path.read_bytes() for path in sorted(KERNELS.glob("*.cu*")))
+    paths = [path for pattern in SOURCES for path in sorted(ROOT.glob(pattern))]
+    sources = b"".join(path.read_bytes() for path in paths)
     graphs = "".join(bundle.manifest[name].sha256 for name in parts)
     return {
         "weights": bundle.manifest[WEIGHTS].sha256,
@@ -81,8 +99,11 @@ def fingerprints(bundle: Bundle) -> dict[str, str]:
 
 
 def find(bundle: Bundle, target: Target) -> tuple[About, dict[str, Path]]:
-    """The engines of a bundle for a target, by part. Raises BundleError, with what to run, where there is
-    none or one of another machine, version, or state of the bundle."""
+    """Find the engines of a bundle for a target, by part.
+
+    Raises BundleError, with what to run, where there is none or one of another machine, version, or state of
+    the bundle.
+    """
     command = target.command(bundle)
     name = f"{target.folder}/{ABOUT}"
     if name not in bundle.manifest:
@@ -110,8 +131,6 @@ def find(bundle: Bundle, target: Target) -> tuple[About, dict[str, Path]]:
 
 def _about(path: Path, command: str) -> About:
     try:
-        values = json.loads(path.read_bytes())
-        named = {field.name: values[field.name] for field in fields(About)}
-        return About(**named | {"slots": tuple(values["slots"])})
-    except (ValueError, KeyError, TypeError) as error:
+        return from_json(About, json.loads(path.read_bytes()), "the description")
+    except (ValueError, ConfigError) as error:
         raise BundleError(f"{path}: not readable ({error}); run: {command}") from None

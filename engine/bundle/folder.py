@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 
 @contextmanager
@@ -31,14 +33,22 @@ def replacing(path: Path, *, extend: bool = False) -> Iterator[Path]:
         shutil.rmtree(fresh, ignore_errors=True)
 
 
-def write_file(path: Path, data: bytes) -> None:
-    """Write and fsync a file; parents are made, and a file of that name is replaced, not written into."""
+@contextmanager
+def creating(path: Path) -> Iterator[IO[bytes]]:
+    """Yield a new file that is synced in the end; parents are made, and a file of that name is replaced, not
+    written into."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     with path.open("wb") as out:
-        out.write(data)
+        yield out
         out.flush()
         os.fsync(out.fileno())
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Write a file as `creating` does."""
+    with creating(path) as out:
+        out.write(data)
 
 
 def _swap(fresh: Path, path: Path) -> None:
@@ -70,6 +80,8 @@ def _link(source: str, target: str) -> None:
 
 
 def _sync(folder: Path) -> None:
+    if sys.platform == "win32":  # has no folders that are opened
+        return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from engine.config import ModelConfig
+from engine.bundle.config import ModelConfig
 from engine.errors import ConfigError
 
 JOINT: Final[dict[str, Any]] = {"share_embeddings": True, "share_output": True}
@@ -81,6 +81,22 @@ def _average(encoder: str) -> dict[str, Any]:
     side = {**BIG, "glu": False, "kernel_sizes": (0,) * 6, "average_ffn": 4096}
     sides = {"encoder": {**side, "mixer": encoder}, "decoder": {**side, "mixer": "average"}}
     return {"architecture": "aan", **sides, **JOINT}
+
+
+def _student(embed_dim: int, ffn_dim: int, layers: int) -> dict[str, Any]:
+    """A student of Firefox Translations or Bergamot: 6 layers of attention, so many of SSRU; Marian's norms,
+    positions and first input."""
+    size: dict[str, Any] = {"embed_dim": embed_dim, "conv_dim": embed_dim, "ffn_dim": ffn_dim}
+    size |= {"heads": 8, "glu": False, "norm_eps": 1e-6}
+    return {
+        "architecture": "ssru",
+        "encoder": {**size, "mixer": "attention", "kernel_sizes": (0,) * 6},
+        "decoder": {**size, "mixer": "ssru", "kernel_sizes": (0,) * layers},
+        **JOINT,
+        "output_bias": True,
+        "first_position": 0,
+        "zero_start": True,
+    }
 
 
 def _gated(
@@ -193,6 +209,12 @@ PLAIN: Final[dict[str, dict[str, Any]]] = {
         BIG, (15,) * 2 + (31,) * 4 + (63,) * 11, adaptive={**WORDS, "tie_weights": True}
     ),
 }
+# the sizes of Firefox's models by its names: 6 layers of attention, 2 or 4 of SSRU
+STUDENTS: Final[dict[str, dict[str, Any]]] = {
+    "ssru_tiny": _student(256, 1536, 2),
+    "ssru_base_memory": _student(384, 1536, 4),
+    "ssru_base": _student(512, 2048, 2),
+}
 # tensor2tensor's names, then the rows of SliceNet's Tables 2 and 3 whose depth is stated, with section 3.2's
 # attention
 _PROJECTED: Final = {"attention": "transformer", "heads": 8}
@@ -216,5 +238,6 @@ PRESETS: Final[dict[str, dict[str, Any]]] = {
     **_twins("_wmt_zh_en_big", BIG, glu=True),
     **PLAIN,
     **ABLATIONS,
+    **STUDENTS,
     **SLICENET,
 }

@@ -1,7 +1,8 @@
 """What a graph's weights are made of: recipes, by which the metadata of a graph names each initialiser.
 
-A recipe is {"tensor": name in model.safetensors, "form": form} or {table: its arguments}, a constant. With
-"type" "fp16" or "bf16" it is stored in that.
+A recipe is {"tensor": name in model.safetensors, "form": form} or {table: its arguments}, a constant. Forms
+of int8 are the file's own where it holds int8, and else rounded here, with a scale for each row. With "type"
+"fp16" or "bf16" it is stored in that.
 """
 
 from __future__ import annotations
@@ -12,24 +13,37 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.bundle.tables import sinusoids, timing
+from engine.bundle.weights import Quantized, Weights, by_rows, packed_name
 from engine.errors import BundleError
 from engine.native import pack, pack32
-from engine.tables import sinusoids, timing
 
 Array = NDArray[np.float32]
+INT8: Final = (
+    "rows",
+    "quantized",
+    "panels",
+    "gated",
+    "scales",
+    "static_scales",
+    "alpha",
+)  # forms of int8 weights
 METADATA: Final = "convoy.initializers"  # the key under which a graph keeps its recipes, as JSON
 # constants that a graph names by what makes them
 TABLES: Final[dict[str, Callable[..., Array]]] = {"sinusoids": sinusoids, "timing": timing}
 
 
 def initializer(recipe: Mapping[str, Any], weights: Mapping[str, Array]) -> NDArray[Any]:
-    """The array of a recipe. Raises BundleError for one that these weights or this version can't make."""
-    made = _wide(recipe, weights)
+    """Make the array of a recipe.
+
+    Raises BundleError for one that these weights or this version can't make.
+    """
+    array = _wide(recipe, weights)
     if recipe.get("type") == "bf16":
         from ml_dtypes import bfloat16  # numpy has none; whoever exports has this
 
-        return made.astype(bfloat16)
-    return made.astype(np.float16) if recipe.get("type") == "fp16" else made
+        return array.astype(bfloat16)
+    return array.astype(np.float16) if recipe.get("type") == "fp16" else array
 
 
 def _wide(recipe: Mapping[str, Any], weights: Mapping[str, Array]) -> NDArray[Any]:
@@ -39,6 +53,11 @@ def _wide(recipe: Mapping[str, Any], weights: Mapping[str, Array]) -> NDArray[An
     name, form = recipe["tensor"], recipe["form"]
     if name not in weights:
         raise BundleError(f"the graph needs {name!r}, which model.safetensors lacks; run: convoy export")
+    if form in INT8:
+        whole = quantized(name, weights)
+        packed = weights.packed.get(packed_name(name, form)) if isinstance(weights, Weights) else None
+        usable = packed is not None and packed.dtype == np.int8 and packed.shape == whole.shape[::-1]
+        return packed if packed is not None and usable else _int8(form, whole)
     weight = np.asarray(weights[name], np.float32)
     if form == "plain":
         return np.ascontiguousarray(weight)
@@ -46,15 +65,29 @@ def _wide(recipe: Mapping[str, Any], weights: Mapping[str, Array]) -> NDArray[An
         return np.ascontiguousarray(weight.T)
     if form in ("panels32", "gated32"):
         return pack32(weight.T, gated=form == "gated32")
-    scales: Array = np.maximum(np.abs(weight).max(axis=1), np.float32(1e-30)) / np.float32(127)
-    if form == "scales":
-        return scales
-    if form in ("quantized", "panels", "gated", "rows"):
-        rows: NDArray[np.int8] = np.rint(weight / scales[:, None]).astype(np.int8)
-        if form == "rows":
-            return rows
-        whole = np.ascontiguousarray(rows.T)
-        return whole if form == "quantized" else pack(whole, gated=form == "gated")
     raise BundleError(
         f"the graph asks for {form!r} weights, unknown to this version; run: convoy export BUNDLE"
     )
+
+
+def quantized(name: str, weights: Mapping[str, Array]) -> Quantized:
+    """Return a weight as int8: the file's own, or rounded with a scale for each row."""
+    if isinstance(weights, Weights) and name in weights.quantized:
+        return weights.quantized[name]
+    return by_rows(weights[name])
+
+
+def _int8(form: str, weight: Quantized) -> NDArray[Any]:
+    if form == "scales":
+        return weight.scales
+    if form in ("alpha", "static_scales"):
+        if weight.alpha is None:
+            raise BundleError(
+                "the graph needs alphas, which model.safetensors lacks; convert the bundle again"
+            )
+        # one multiplication makes floats of the integer sums
+        return weight.alpha if form == "alpha" else weight.scales / weight.alpha
+    if form == "rows":
+        return weight.values
+    columns = np.ascontiguousarray(weight.values.T)
+    return columns if form == "quantized" else pack(columns, gated=form == "gated")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 SOURCE: Final = -1  # in MemorySpec.shape: the axis that grows with the source
 
@@ -41,3 +42,10 @@ class MemorySpec:
     def source_axis(self) -> int:
         """Axis of the source length, counted without the slot axis."""
         return self.shape.index(SOURCE)
+
+
+class Specs(NamedTuple):
+    """All that a model keeps of one slot."""
+
+    memory: Sequence[MemorySpec]
+    states: Sequence[StateSpec]

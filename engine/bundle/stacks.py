@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-ACTIVATIONS: Final = ("relu", "gelu", "gelu_sigmoid", "swish")
+ACTIVATIONS: Final = ("relu", "gelu", "gelu_sigmoid", "gelu_tanh", "sigmoid", "swish", "tanh")
 GATES: Final = ("joint", "separate", "none")
 SLICE_ATTENTION: Final = ("transformer", "inner_product", "none")
 SLICE_SPACES: Final = 32  # rows of the table of target spaces
@@ -17,7 +17,8 @@ SLICE_TIMING: Final = 32  # channels that carry the timing signal
 class StackConfig:
     """One side (encoder or decoder) of a residual model: each layer mixes positions, attends, feeds forward.
 
-    kernel_sizes: how many positions each layer's mixer sees, 0 for all of them (self-attention, average).
+    kernel_sizes: how many positions each layer's mixer sees, 0 for all of them (self-attention, average,
+    SSRU).
     """
 
     embed_dim: int
@@ -33,10 +34,19 @@ class StackConfig:
     input_dim: int | None = None  # decoder only: width of the token embedding where it differs
     output_dim: int | None = None  # decoder only: width of the output projection where it differs
     conv_heads: int | None = None  # kernels of a light or dynamic convolution, where not as many as heads
-    activation: str = "relu"  # relu | gelu | gelu_sigmoid (x times the sigmoid of 1.702 x) | swish
+    attention_dim: int | None = None  # width of all heads together, where not embed_dim
+    relative_span: int = 0  # distances that a learned bias of self-attention tells apart; 0: no such bias
+    biases: bool = True  # whether attention and feed-forward add biases
+    ffn_gate: bool = False  # the activation of a second projection multiplies the first (Shazeer 2020)
+    relative_positions: int = 0  # distances whose vectors self-attention adds (Shaw et al. 2018); 0: none
+    activation: str = "relu"  # see ACTIVATIONS; gelu_sigmoid is x sigmoid(1.702 x)
+    rms_norm: bool = False  # norms by the root of the mean square, without biases
     norm_eps: float = 1e-5
     embedding_norm: bool = False  # a layer norm on the embeddings
     final_norm: bool = True  # with normalize_before: a layer norm after the last layer
+    # decoder only: an alignment is the mean of some heads of a layer
+    alignment_heads: int = 0  # the first ones; 0: all
+    alignment_layer: int | None = None  # None: the last
     # of an averaged attention: a feed-forward of `average_depth` hidden layers (width 0: none), and a gate
     average_ffn: int = 0
     average_depth: int = 1
@@ -58,26 +68,33 @@ class StackConfig:
         return self.embed_dim if self.output_dim is None else self.output_dim
 
     @property
+    def attention_width(self) -> int:
+        """Width of all heads together."""
+        return self.embed_dim if self.attention_dim is None else self.attention_dim
+
+    @property
     def kernels(self) -> int:
         """Kernels of a light or dynamic convolution."""
         return self.heads if self.conv_heads is None else self.conv_heads
 
     def problems(self, side: str) -> Iterator[str]:
         sizes = (self.embed_dim, self.conv_dim, self.ffn_dim, self.heads, self.token_dim, self.feature_dim)
-        if min(*sizes, self.kernels) < 1:
+        if min(*sizes, self.kernels, self.attention_width) < 1:
             yield "all widths must be positive"
             return
         convolves = self.mixer in ("dynamic", "lightweight")
         if convolves and self.conv_dim % self.kernels:
             field = "heads" if self.conv_heads is None else "conv_heads"
             yield f"conv_dim {self.conv_dim} is not a multiple of {field} {self.kernels}"
-        if self.embed_dim % self.heads:
-            yield f"embed_dim {self.embed_dim} is not a multiple of heads {self.heads}"
-        least, most = {"attention": (0, None), "average": (0, 0)}.get(self.mixer, (1, None))
+        if self.attention_width % self.heads:
+            field = "embed_dim" if self.attention_dim is None else "attention_dim"
+            yield f"{field} {self.attention_width} is not a multiple of heads {self.heads}"
+        yield from self._transformer_problems()
+        least, most = {"attention": (0, None), "average": (0, 0), "ssru": (0, 0)}.get(self.mixer, (1, None))
         if not self.kernel_sizes or min(self.kernel_sizes) < least:
             yield f"kernel_sizes must name one {'width' if not least else 'positive width'} per layer"
         elif most is not None and max(self.kernel_sizes) > most:
-            yield "kernel_sizes of an average must be 0: it sees all positions"
+            yield f"kernel_sizes of the mixer {self.mixer} must be 0: it sees all positions"
         elif side == "encoder" and any(k and k % 2 == 0 for k in self.kernel_sizes):
             yield "kernel widths must be odd (a centred window)"
         named: tuple[tuple[str, str, tuple[str, ...]], ...] = (
@@ -92,18 +109,38 @@ class StackConfig:
             yield "average_ffn must not be negative, and average_depth must be positive"
         if self.average_ffn not in (0, self.embed_dim) and not self.average_projection:
             yield f"without average_projection average_ffn must be embed_dim {self.embed_dim}"
+        if self.relative_positions < 0 or (self.relative_positions and self.mixer != "attention"):
+            yield "relative_positions belong to attention, and must not be negative"
+        elif self.relative_positions and (not all(self.kernel_sizes)) == (side == "decoder"):
+            yield "relative_positions need kernel_sizes in the decoder, and none in the encoder"
         if not 0 < self.norm_eps < 1:
             yield "norm_eps must be between 0 and 1"
+        if not 0 <= self.alignment_heads <= self.heads:
+            yield f"alignment_heads must be between 0 and heads {self.heads}"
+        if self.alignment_layer is not None and not 0 <= self.alignment_layer < self.layers:
+            yield f"alignment_layer must be one of the {self.layers} layers, counted from 0"
+        if side == "encoder" and (self.alignment_heads or self.alignment_layer is not None):
+            yield "alignment_heads and alignment_layer belong to the decoder"
         if side == "encoder" and not (self.input_dim is self.output_dim is None):
             yield "input_dim and output_dim belong to the decoder"
+
+    def _transformer_problems(self) -> Iterator[str]:
+        if self.rms_norm and not self.normalize_before:
+            yield "rms_norm needs normalize_before"
+        if self.relative_span < 0:
+            yield "relative_span must not be negative"
+        own = self.relative_span or self.attention_dim is not None or not self.biases
+        if own and (self.mixer != "attention" or any(self.kernel_sizes)):
+            yield "relative_span, attention_dim and biases are of attention without a window"
 
 
 @dataclass(frozen=True, slots=True)
 class ConvStack:
     """One side of ConvS2S: gated convolutions of any widths, each with a residual (Gehring et al. 2017).
 
-    widths: channels that each layer makes. residuals: how many layers back each layer's residual begins: 1 at
-    its own input, 0 none. attention: numbers of the decoder layers that attend to the source.
+    widths: channels that each layer makes.
+    residuals: how many layers back each layer's residual begins: 1 at its own input, 0 none.
+    attention: numbers of the decoder layers that attend to the source.
     """
 
     embed_dim: int
@@ -161,8 +198,9 @@ class SliceStack:
     """One side of SliceNet: layers of the same convolutions (Kaiser et al. 2017; SLICENET.md).
 
     kernel_sizes, dilations: of each convolution of a layer, two of the first residual, the rest of the
-    second. separability: 0 separable; n > 0 sub-separable in n groups; -n super-separable, in n groups for
-    the last convolution of a residual and in one more for each before it.
+        second.
+    separability: 0 separable; n > 0 sub-separable in n groups; -n super-separable, in n groups for the last
+        convolution of a residual and in one more for each before it.
     """
 
     embed_dim: int
@@ -247,8 +285,10 @@ class Bands:
 class AdaptiveConfig:
     """Adaptive softmax (Grave et al. 2017) and adaptive input (Baevski and Auli 2019); REFERENCE.md 3.
 
-    None: an ordinary table. tie_weights: the rows of a token are the same on both sides. tie_projections: so
-    are the projections of the bands after the first.
+    None: an ordinary table.
+
+    tie_weights: the rows of a token are the same on both sides.
+    tie_projections: so are the projections of the bands after the first.
     """
 
     softmax: Bands | None = None

@@ -7,11 +7,13 @@ from numpy.typing import NDArray
 
 
 def sinusoids(rows: int, dim: int, zero_row: int | None, paper: bool = False) -> NDArray[np.float32]:
-    """Sinusoidal positions [rows, dim]: sines in the first half, cosines in the second; `zero_row` is zero.
+    """Make sinusoidal positions [rows, dim]: sines in the first half, cosines in the second;
 
-    Row number is the position index (REFERENCE.md 1). Computed in fp32 like the reference, whose rounding
-    of large angles is part of the result. paper: frequencies 10000 ** (-2i / dim) (Vaswani et al. 2017, 3.5)
-    in double precision, as `transformers` computes them for Marian's models; else fairseq's and Marian's own.
+    `zero_row` is zero.
+
+    Row number is the position index (REFERENCE.md 1). Computed in fp32 like the reference, whose rounding of
+    large angles is part of the result. paper: frequencies 10000 ** (-2i / dim) (Vaswani et al. 2017, 3.5) in
+    double precision, as `transformers` computes them for Marian's models; else fairseq's and Marian's own.
     """
     half = dim // 2
     if paper:
@@ -29,7 +31,7 @@ def sinusoids(rows: int, dim: int, zero_row: int | None, paper: bool = False) ->
 
 
 def timing(rows: int, dim: int) -> NDArray[np.float32]:
-    """SliceNet's timing signal [rows, dim]: 16 timescales from 1 to 10000 whatever the width; channels 0
+    """Make SliceNet's timing signal [rows, dim]: 16 timescales from 1 to 10000 whatever the width; channels 0
     to 15 hold sines, 16 to 31 cosines, others zeros (SLICENET.md). Computed in fp32 like the reference."""
     step = np.float32(np.log(10000.0) / 15)
     angles = np.arange(rows, dtype=np.float32)[:, None] * np.exp(np.arange(16, dtype=np.float32) * -step)

@@ -1,42 +1,46 @@
-"""The table of backends, and the one function that opens a bundle on one of them."""
+"""The table of backends, and the one function that opens a bundle on one of them.
+
+base             what executors share: slots, filled from encoded batches
+memory           what the encoder left, by slot
+history          what the decoder keeps: rings, caches, ancestors
+shortlists       which tokens each slot may have
+onnx             ONNX Runtime: sessions of a bundle's graphs
+onnx_numpy       a step's session bound to numpy's arrays
+onnx_torch       the same on torch's tensors: CUDA
+native_step      a plain step's host work by the native library
+torch            plain torch, the readable reference
+torch_int8       the same in int8
+cuda_graph       steps as CUDA graphs
+cuda_work        streams, marks and copies of a device
+cuda_errors      which errors lose a device
+graphs           captured work: when, how many
+encoders         encoding in batches of a few sizes, each a CUDA graph
+search_kernels   the two kernels of a plain step's search, on its arrays
+step_kernels     the search of plain steps, placing and moving, by kernels
+newcomers        requests on their way into slots
+copies           what is placed, moved or told of slots, as copies of one kernel
+tensorrt         TensorRT's engines
+tensorrt_graphs  one of them within captured steps
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from engine.backends import check, devices
-from engine.bundle import SHORTLISTED, Bundle, graph_name, graph_parts
+from engine.backends import BACKENDS, Placement, devices
+from engine.bundle.bundle import SHORTLISTED, Bundle, graph_name, graph_parts
+from engine.bundle.shortlist import SHORTLIST, Shortlist, load_shortlist
 from engine.errors import BundleError, ConfigError
-from engine.executor import Executor
-from engine.shortlist import SHORTLIST, Shortlist, load_shortlist
-
-
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """Where and how a bundle runs. device: one, or several with commas between, which get all lanes each.
-    lanes: (beams, slots) of each, narrowest first. threads: of each ONNX session; None shares the
-    process-wide pool (`engine.executors.onnx.share_threads`). shortlist: answer with the tokens that the
-    source makes likely alone (`engine.shortlist`)."""
-
-    backend: str = "onnx"
-    device: str = "cpu"
-    precision: str = "fp32"
-    threads: int | None = None
-    lanes: tuple[tuple[int, int], ...] = ((1, 32), (5, 32), (16, 8))
-    shortlist: bool = False
+from engine.search.executor import Executor
 
 
 def open_executors(bundle: Bundle, placement: Placement) -> list[Executor]:
     """One executor per lane and device; those of a device share weights. Raises ConfigError for what this
     backend can't do and BundleError for a bundle that lacks what it needs."""
-    check(placement.backend, placement.device, placement.precision)
-    if not placement.lanes or any(beams < 1 or slots < 1 for beams, slots in placement.lanes):
-        raise ConfigError("lanes must be pairs of positive numbers: beams and slots")
-    if placement.shortlist and not (placement.backend.startswith("onnx") and placement.device == "cpu"):
-        raise ConfigError("a shortlist is for the onnx backends on the CPU: leave it out here")
+    placement.check()
     opener = OPENERS[placement.backend]
     return [e for d in devices(placement.device) for e in opener(bundle, replace(placement, device=d))]
 
@@ -50,7 +54,8 @@ def _open_onnx(bundle: Bundle, placement: Placement, kernels: str | None = None)
     operators = library() if on_cpu and kernels != "pure" else None
     if kernels == "native" and operators is None:
         raise ConfigError("the native operators were not built: install a C++ compiler, then: make native")
-    shortlist = _shortlist(bundle) if placement.shortlist else None
+    listed = shortlisted(bundle, placement) if placement.shortlist is None else placement.shortlist
+    shortlist = _shortlist(bundle) if listed else None
     graphs = {}
     for part in graph_parts(bundle.config):
         stored = SHORTLISTED if shortlist and part == "step" else part
@@ -72,6 +77,15 @@ def _open_onnx(bundle: Bundle, placement: Placement, kernels: str | None = None)
     return [OnnxExecutor(sessions, beams, slots) for beams, slots in placement.lanes]
 
 
+def shortlisted(bundle: Bundle, placement: Placement) -> bool:
+    """Whether a bundle answers with its shortlist where it is placed so."""
+    if placement.shortlist is None:
+        enabled = bundle.shortlisted and BACKENDS[placement.backend].lists(placement.device)
+    else:
+        enabled = placement.shortlist
+    return enabled and SHORTLIST in bundle.files()
+
+
 def _shortlist(bundle: Bundle) -> Shortlist:
     if SHORTLIST not in bundle.files():
         raise BundleError(f"{bundle.path} has no {SHORTLIST}; run: convoy shortlist {bundle.path} PAIRS")
@@ -86,34 +100,47 @@ def _open_torch(bundle: Bundle, placement: Placement) -> Sequence[Executor]:
         from engine.models import load
     except ModuleNotFoundError as error:
         raise ConfigError(f"the torch backend needs torch ({error}); run: pip install torch") from None
-    device = placement.device
-    model = load(bundle.config, bundle.weights()).to(device, DTYPES[placement.precision])
+    device, weights = placement.device, bundle.weights()
+    if placement.precision == "int8":
+        from engine.executors.torch_int8 import Int8, Int8Executor
+
+        model = load(bundle.config, weights)
+        int8 = Int8(model, weights)
+        return [Int8Executor(model, int8, beams, slots) for beams, slots in placement.lanes]
+    model = load(bundle.config, weights).to(device, DTYPES[placement.precision])
     return [TorchExecutor(model, beams, slots, device) for beams, slots in placement.lanes]
 
 
 def _open_cuda(bundle: Bundle, placement: Placement) -> Sequence[Executor]:
     try:
         from engine.executors.cuda_graph import CapturedExecutor
-        from engine.executors.streams import CudaWork
+        from engine.executors.cuda_work import CudaWork
         from engine.executors.torch import DTYPES
         from engine.kernels.calls import Kernels
-        from engine.kernels.launch import Device
+        from engine.kernels.launch import device_of
         from engine.models import load
     except ModuleNotFoundError as error:
         raise ConfigError(f"the cuda backend needs torch ({error}); run: pip install torch") from None
     device = placement.device
-    kernels = Kernels(Device(device))
+    run = device_of(device)
+    kernels = Kernels(run, run.processors)
     model = load(bundle.config, bundle.weights()).to(device, DTYPES[placement.precision])
     return [CapturedExecutor(model, lane, CudaWork(device), kernels, warm=True) for lane in placement.lanes]
 
 
 def _open_tensorrt(bundle: Bundle, placement: Placement) -> Sequence[Executor]:
     try:
+        from engine.executors.cuda_work import CudaWork
         from engine.executors.tensorrt import TensorRTExecutor, open_engines
+        from engine.kernels.calls import Kernels
+        from engine.kernels.launch import device_of
     except ModuleNotFoundError as error:
         raise ConfigError(f"the tensorrt backend needs torch ({error}); run: pip install torch") from None
-    targets = [(placement.precision, beams, slots) for beams, slots in placement.lanes]
-    return [TensorRTExecutor(open_engines(bundle, target, placement.device)) for target in targets]
+    device, targets = placement.device, [(placement.precision, *lane) for lane in placement.lanes]
+    opened = [open_engines(bundle, target, device) for target in targets]
+    run = device_of(device)
+    kernels = Kernels(run, run.processors)
+    return [TensorRTExecutor(engines, CudaWork(device), kernels, warm=True) for engines in opened]
 
 
 OPENERS: Final[dict[str, Callable[[Bundle, Placement], Sequence[Executor]]]] = {

@@ -5,16 +5,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
-from engine.config import ModelConfig
-from engine.executor import StepInput, Stepper, TopK
-from engine.executors.among import Among
+from engine.backends import LaneSize
+from engine.bundle.config import ModelConfig
+from engine.bundle.shortlist import Shortlist
+from engine.bundle.specs import Specs
 from engine.executors.history import History
 from engine.executors.memory import EncoderBatch, Ends, Memory, Staged, encoder_batches
-from engine.shortlist import Shortlist
-from engine.specs import MemorySpec, StateSpec
-from engine.stepper import PlainStepper
+from engine.executors.shortlists import Among
+from engine.search.executor import StepInput, Stepper, TopK
+from engine.search.stepper import PlainStepper
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,54 +27,51 @@ class Arrays:
     dtype: Any
 
 
-HELD: Final = ("memory", "state", "cache")  # inputs of a step that an executor keeps between steps
-
-
-def dtype_of_held(types: Mapping[str, Any], wide: Any) -> Any:
-    """One type for all that a step of these inputs remembers: theirs where they agree, else `wide` (running
-    sums stay fp32 in a graph of a narrower type)."""
-    held = {kind for name, kind in types.items() if name.partition(".")[0] in HELD}
-    return held.pop() if len(held) == 1 else wide
-
-
 class SlotExecutor(ABC):
-    """One lane without its arithmetic (see `engine.executor.Executor`): a backend adds `_encode`, `step`."""
+    """One lane without its arithmetic (see `Executor`): a backend adds `_encode`, `step`."""
+
+    tight = False  # whether `_encode` gives the same bits for any padding
 
     def __init__(
         self,
         config: ModelConfig,
-        specs: tuple[Sequence[MemorySpec], Sequence[StateSpec]],
-        lane: tuple[int, int],
+        specs: Specs,
+        lane: LaneSize,
         arrays: Arrays,
         shortlist: Shortlist | None = None,
     ) -> None:
-        """specs: what each slot holds. lane: beams and slots. shortlist: for a step that reads lists."""
+        """config: of the model.
+        specs: what each slot holds.
+        lane: its beams and slots.
+        arrays: where they live.
+        shortlist: for a step that reads lists.
+        """
         self.beams, self.slots = lane
         self.pad, self.eos, self.start = config.pad, config.eos, config.first_token
         self.limits = config.limits(self.beams, shortlisted=shortlist is not None)
         self.namespace, self.device = arrays.namespace, arrays.device
-        memory, states = specs
         where = arrays.namespace, arrays.device, arrays.dtype
-        self.memory = Memory(memory, self.slots, *where)
-        self.history = History(states, self.slots, self.beams, *where)
+        self.unread = 0 if config.source_end else 1
+        self.memory = Memory(specs.memory, self.slots, *where, unread=self.unread)
+        self.history = History(specs.states, self.slots, self.beams, *where)
         self.among = None if shortlist is None else Among(shortlist, self.slots)
 
     def encode(self, sources: Sequence[Sequence[int]]) -> Staged:
         memory: list[dict[str, Any]] = [{} for _ in sources]
         if not self.memory.specs:  # a language model
             return Staged([len(s) for s in sources], memory)
-        for batch in encoder_batches(sources, Ends(self.pad, self.limits.source)):
+        ends = Ends(self.pad, self.limits.source, self.unread)
+        for batch in encoder_batches(sources, ends, tight=self.tight):
             outputs = self._encode(batch)
             for row, i in enumerate(batch.members):
                 memory[i] = {name: output[row] for name, output in outputs.items()}
-        listed = [self.among.shortlist.of(source) for source in sources] if self.among else ()
-        return Staged([len(s) for s in sources], memory, listed)
+        return Staged([len(s) for s in sources], memory, sources if self.among else ())
 
-    def place(self, encoded: Staged, i: int, slot: int) -> None:
+    def place(self, encoded: Staged, i: int, slot: int, prefix: Sequence[int] = ()) -> None:
         self.memory.place(slot, encoded.lengths[i], encoded.memory[i])
         self.history.clear(slot)
         if self.among:
-            self.among.place(slot, encoded.listed[i])
+            self.among.place(slot, self.among.shortlist.of(encoded.sources[i], prefix))
 
     def move(self, source: int, target: int) -> None:
         self.memory.move(source, target)
@@ -86,7 +84,7 @@ class SlotExecutor(ABC):
 
     @abstractmethod
     def step(self, n: int, inputs: StepInput, *, attention: bool = False) -> TopK:
-        """See `engine.executor.Executor`."""
+        """See `engine.search.executor.Executor`."""
 
     @abstractmethod
     def _encode(self, batch: EncoderBatch) -> Mapping[str, Any]:

@@ -43,12 +43,12 @@ def _sticky(error: BaseException) -> bool:
     text = str(error)
     if "cuda" not in text.lower():
         return False
-    if (found := CODE.search(text)) is not None:
-        return int(found[1]) in STICKY
+    if (match := CODE.search(text)) is not None:
+        return int(match[1]) in STICKY
     names = [name.replace("_", "").lower() for name in NAME.findall(text)]
     if names:
         return not NAMES.isdisjoint(names)
-    return any(told in text.lower() for _, told in STICKY.values())
+    return any(message in text.lower() for _, message in STICKY.values())
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

@@ -1,4 +1,5 @@
-"""The CUDA backend: each step of model and search is one CUDA graph, with nothing of the host in it.
+"""Steps of model and search as CUDA graphs, one each, with nothing of the host in it: of models in torch with
+our kernels, and of whatever else has a `run` (engine/executors/tensorrt.py).
 
 Graphs need arrays that stay where they are: memory, state and search lie in blocks of all slots, and a graph
 reads a prefix of them (docs/gpu.md). Finished flags are read one step late, so that the device never waits.
@@ -7,8 +8,9 @@ reads a prefix of them (docs/gpu.md). Finished flags are read one step late, so 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, lru_cache, partial
 from itertools import product
 from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
@@ -16,56 +18,62 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import Tensor
 
-from engine.executor import StepInput, TopK
-from engine.executors.memory import Staged, ceil
-from engine.executors.streams import Mark, Work
+from engine.backends import LaneSize
+from engine.executors.base import SlotExecutor
+from engine.executors.copies import COLUMNED
+from engine.executors.cuda_work import LaneStreams, Mark
+from engine.executors.encoders import Encode, Encoders
+from engine.executors.graphs import Graphs
+from engine.executors.memory import Ends, Staged, ceil
+from engine.executors.newcomers import EncodedRow, Newcomer
+from engine.executors.step_kernels import WIDTH, Bucket, StepKernels
 from engine.executors.torch import TorchExecutor
 from engine.kernels.calls import Kernels
 from engine.models.model import Model
-from engine.search import BeamSearch, Kind
-from engine.slots import TOLD
+from engine.search.beam import BeamSearch
+from engine.search.executor import Snapshot, StepInput, TopK
+from engine.search.kind import Kind
+from engine.search.state import SNAPSHOT
 from engine.types import Request
 
-WIDTH: Final = 32  # the smallest bucket of source positions; others double
 COLUMNS: Final = 64  # likewise of target columns
 ROOM: Final = 256  # positions and columns that blocks begin with; they grow when somebody needs more
 COMMON: Final = 128  # graphs up to so many positions and columns are captured at the start
 RARE: Final = 3  # steps of an uncommon kind that run uncaptured before a graph is made for it
 MOST: Final = 256  # graphs that a lane holds; the least used are forgotten
+AHEAD: Final = 4  # a lane of so many slots encodes a source ahead of need, so that batches are not of a few
+LARGE: Final = 32  # slots of a lane that does so
 NGRAMS: Final = (4, 32)  # buckets of the largest size that may not repeat
 
 
 class Encoding(Staged):
-    """Sources under way on the encoders' stream, up to a mark."""
+    """Sources under way on the encoders' stream, up to a mark. rows: where their memory will be; None of a
+    language model."""
 
-    def __init__(self, staged: Staged, mark: Mark) -> None:
-        super().__init__(staged.lengths, staged.memory, staged.listed)
-        self.mark = mark
+    def __init__(self, lengths: list[int], rows: Sequence[EncodedRow] | None, mark: Mark) -> None:
+        super().__init__(lengths, [])
+        self.rows, self.mark = rows, mark
 
     def ready(self) -> bool:
         return self.mark.query()
 
 
-class CapturedExecutor(TorchExecutor):
-    """One lane whose blocks only grow. generation: how often they have moved."""
+class CapturedSlots(SlotExecutor):
+    """One lane whose blocks only grow, so that graphs of its steps may be captured. generation: how often
+    they have moved. kernels: that search, place and move; None: the array code does. A backend adds `run`,
+    and calls `_begin` when it is made."""
 
-    def __init__(
-        self,
-        model: Model,
-        lane: tuple[int, int],
-        work: Work,
-        kernels: Kernels | None = None,
-        *,
-        warm: bool = False,
-    ) -> None:
-        """lane: beams and slots. The model lies on the device already, in the type that it computes in. warm:
-        capture common steps before the first request."""
+    kernels: Kernels | None
+
+    def _begin(self, work: LaneStreams, encode: Encode, dtype: torch.dtype, room: int, *, warm: bool) -> None:
+        """On the stream of steps. encode: see `Encoders`. dtype: of memory. room: positions and columns that
+        blocks begin with. warm: capture common steps before the first request."""
         self.work, self.generation, self.warm = work, 0, warm
-        with work.decoding():
-            super().__init__(model, *lane, work.device, kernels)
-            self.history.rings.clock = torch.zeros(1, dtype=torch.int64, device=self.device)
-            self.reserve(min(ROOM, model.config.max_source), min(ROOM, model.config.max_target))
-            work.mark().synchronize()  # whatever stream the first caller is on
+        self.history.rings.clock = torch.zeros(1, dtype=torch.int64, device=self.device)
+        ends = Ends(self.pad, self.limits.source, self.unread)
+        self.encoders = Encoders(encode, self.memory.specs, work, ends, dtype)
+        self.reserve(min(room, self.limits.source), min(room, self.limits.target))
+        work.mark().synchronize()  # whatever stream the first caller is on
 
     def width(self, source: int) -> int:
         """The bucket of source positions that this many need."""
@@ -75,6 +83,12 @@ class CapturedExecutor(TorchExecutor):
         """The bucket of the caches' columns after so many steps; 0 where nothing is cached."""
         cached = self.history.caches is not None
         return _bucket(steps, COLUMNS, ceil(self.limits.target + 1, 32)) if cached else 0
+
+    def common(self) -> Iterable[tuple[int, int]]:
+        """Positions and columns of almost all steps."""
+        widths = _ladder(WIDTH, self.width(min(COMMON, self.limits.source)))
+        columns = _ladder(self.columns(0), self.columns(min(COMMON, self.limits.target)))
+        return product(widths, columns)
 
     def reserve(self, source: int, steps: int) -> None:
         """Make room for sources and targets of so many tokens. Whoever held views of the blocks must ask
@@ -86,17 +100,20 @@ class CapturedExecutor(TorchExecutor):
 
     def encode(self, sources: Sequence[Sequence[int]]) -> Encoding:
         with self.work.encoding():
-            return Encoding(super().encode(sources), self.work.mark())
-
-    def _upload(self, array: Tensor) -> Tensor:
-        return self.work.up(array)
+            rows = self.encoders(sources) if self.memory.specs else None
+            return Encoding([len(s) for s in sources], rows, self.work.mark())
 
     @torch.no_grad()
-    def place(self, encoded: Staged, i: int, slot: int) -> None:
+    def place(self, encoded: Staged, i: int, slot: int, prefix: Sequence[int] = ()) -> None:
+        """One source into a slot, by operators of torch: for executors without kernels."""
         assert isinstance(encoded, Encoding)
         self.reserve(encoded.lengths[i], 0)
-        self.work.wait(encoded.mark, [*encoded.memory[i].values()])
-        super().place(encoded, i, slot)
+        parts: dict[str, Tensor] = {}
+        if encoded.rows is not None:
+            self.work.wait(encoded.mark, [encoded.rows[i].block])
+            parts = encoded.rows[i].parts(self.memory.specs)
+        self.memory.place(slot, encoded.lengths[i], parts)
+        self.history.clear(slot)
 
     @torch.no_grad()
     def step(self, n: int, inputs: StepInput, *, attention: bool = False) -> TopK:
@@ -108,30 +125,55 @@ class CapturedExecutor(TorchExecutor):
             self.reserve(0, steps)
         return self.run(inputs, self.width(max(self.memory.lengths[:n])), self.columns(steps), attention)
 
-    def run(self, inputs: StepInput, width: int, columns: int, attention: bool) -> TopK:
-        """One step in so much of the blocks: nothing but work of the device."""
-        past = self.history.advance(inputs.parents, inputs.positions, columns)
+    def placed(self, slot: int, length: int) -> None:
+        """The host's part of `place`, which is left to the caller where one kernel places all."""
+        self.memory.lengths[slot] = length
+        if self.history.caches is not None:
+            self.history.caches.steps[slot] = 0
+
+    @abstractmethod
+    def run(
+        self, inputs: StepInput, width: int, columns: int, attention: bool, *, followed: bool = False
+    ) -> TopK:
+        """One step in so much of the blocks: nothing but work of the device. followed: whether the rings have
+        followed the parents already."""
+
+    def stepper(self) -> CapturedStepper:
+        stepper = CapturedStepper(self)
+        if self.warm:
+            stepper.warm()
+            if self.memory.specs:
+                with self.work.encoding():
+                    self.encoders.warm()
+        return stepper
+
+
+class CapturedExecutor(CapturedSlots, TorchExecutor):
+    """Of a model in torch."""
+
+    def __init__(
+        self,
+        model: Model,
+        lane: LaneSize,
+        work: LaneStreams,
+        kernels: Kernels | None = None,
+        *,
+        warm: bool = False,
+    ) -> None:
+        """lane: beams and slots. The model lies on the device already, in the type that it computes in. warm:
+        capture common steps before the first request."""
+        with work.decoding():
+            TorchExecutor.__init__(self, model, *lane, work.device, kernels)
+            self._begin(work, self._encoded, self.dtype, ROOM, warm=warm)
+
+    def run(
+        self, inputs: StepInput, width: int, columns: int, attention: bool, *, followed: bool = False
+    ) -> TopK:
+        past = self.history.advance(inputs.parents, inputs.positions, columns, followed=followed)
         memory = self.memory.prefix(inputs.tokens.shape[0], width)
         top, new = self._forward(inputs, past, memory, attention)
         self.history.store(new, inputs.positions)
         return top
-
-    def stepper(self) -> CapturedStepper:
-        made = CapturedStepper(self)
-        if self.warm:
-            made.warm()
-        return made
-
-
-class Bucket(NamedTuple):
-    """What one graph is for: so many slots, source positions and target columns, of one kind of search;
-    attention: whether its weights are wanted."""
-
-    slots: int
-    width: int
-    columns: int
-    kind: Kind
-    attention: bool
 
 
 class Flying(NamedTuple):
@@ -139,6 +181,10 @@ class Flying(NamedTuple):
 
     copies: Mapping[str, Tensor]
     mark: Mark
+
+    @property
+    def steps(self) -> int:
+        return 1
 
     def done(self) -> list[bool]:
         self.mark.synchronize()
@@ -155,41 +201,65 @@ class Flying(NamedTuple):
 
 
 class CapturedStepper:
-    """See `engine.executor.Stepper`."""
+    """See `engine.search.executor.Stepper`.
+
+    With kernels a plain step's search is two of them, and what is placed is only noted: the next launch or
+    move places all at once.
+    """
 
     late = 1
+    patience = 0.0
 
-    def __init__(self, executor: CapturedExecutor) -> None:
+    def __init__(self, executor: CapturedSlots) -> None:
         self.executor, self.work = executor, executor.work
+        self.ahead = executor.slots // AHEAD if executor.slots >= LARGE else 0
         with self.work.decoding():
             self.search = BeamSearch(executor, tight=False, upload=self._up)
             whole = {"dtype": torch.int64, "device": executor.device}
             self._count = torch.zeros(1, **whole)  # active slots of the step
             self._sources, self._targets = torch.zeros(2, executor.slots, **whole).unbind()  # of moves
+            self._kernels = None if executor.kernels is None else StepKernels(executor, self.search)
+        self._newcomers: dict[int, Newcomer] = {}  # by slot
+        self._marks: list[tuple[Mark, list[Tensor]]] = []  # what they wait for
         self._weights: Tensor | None = None  # attention that the newest step leaves
-        self._graphs: dict[Any, Callable[[], None]] = {}  # least used first
-        self._seen: dict[Any, int] = {}
+        self._graphs = Graphs(self.work, MOST)
         self._generation = executor.generation
 
     def warm(self) -> None:
         """Capture what almost every step is, the largest first, so that all others fit into its memory."""
         executor, search = self.executor, self.search
-        widths = _ladder(WIDTH, executor.width(min(COMMON, executor.limits.source)))
-        columns = _ladder(executor.columns(0), executor.columns(min(COMMON, executor.limits.target)))
-        sizes = product(_ladder(1, executor.slots), widths, columns)
+        sizes = product(_ladder(1, executor.slots), executor.common())
         with self.work.decoding():
             self._count.fill_(0)  # all slots are idle, and stay so
-            for n, width, column in reversed([*sizes]):
+            for n, (width, column) in reversed([*sizes]):
                 bucket = Bucket(n, width, column, plain(search.columns), attention=False)
                 self._run(bucket, partial(self._step, bucket), 1)
 
     def place(self, encoded: Any, i: int, slot: int, request: Request) -> None:
-        with self.work.decoding():
-            self.executor.place(encoded, i, slot)
-            self.search.start(slot, request.options, len(request.source))
+        if self._kernels is None:
+            with self.work.decoding():
+                self.executor.place(encoded, i, slot)
+                self.search.start(slot, request.options, len(request.source))
+            return
+        row = None if encoded.rows is None else encoded.rows[i]
+        self._newcomers[slot] = Newcomer(row, encoded.lengths[i], request.options)
+        if row is not None:
+            self._marks.append((encoded.mark, [row.block]))
+        self.executor.placed(slot, encoded.lengths[i])
+        self.search.started(slot, request.options)
+
+    def _settle(self) -> None:
+        """Place whoever was noted."""
+        if self._newcomers and self._kernels is not None:
+            self.executor.reserve(max(n.length for n in self._newcomers.values()), 0)
+            for mark, blocks in self._marks:
+                self.work.wait(mark, blocks)
+            self._kernels.place(self._newcomers)
+            self._newcomers, self._marks = {}, []
 
     def launch(self, n: int, *, attention: bool) -> Flying:
         with self.work.decoding():
+            self._settle()
             bucket = self._bucket(n, attention)
             kind = bucket.kind
             self.executor.reserve(bucket.width, bucket.columns)
@@ -204,21 +274,28 @@ class CapturedStepper:
                 copies["attention"] = self.work.down(self._attention(bucket)[:n])
             return Flying(copies, self.work.mark())
 
-    def tell(self, slots: Sequence[int]) -> Flying:
+    def snapshot(self, slots: Sequence[int]) -> Snapshot:
         with self.work.decoding():
-            index = self._up(slots)
-            rows = {name: self.work.down(getattr(self.search.state, name)[index]) for name in TOLD}
+            # of the columns, those that somebody has reached
+            reached = self.search.longest(max(slots) + 1) + 2
+            if self._kernels is not None:
+                return self._kernels.snapshot(slots, reached)
+            index, rows = self._up(slots), {}
+            for name in SNAPSHOT:
+                array = getattr(self.search.state, name)
+                array = array[:, :reached] if name in COLUMNED else array
+                rows[name] = self.work.down(array[index])
             return Flying(rows, self.work.mark())
 
     def move(self, moves: Sequence[tuple[int, int]]) -> None:
         if not moves:
             return
         with self.work.decoding():
-            size = _bucket(len(moves), 1, self.executor.slots)
-            padded = [*moves, *[moves[0]] * (size - len(moves))]
-            for held, slots in zip((self._sources, self._targets), zip(*padded, strict=True), strict=True):
-                held[:size].copy_(self._up(slots))
-            self._run(size, partial(self._move, size), RARE)
+            self._settle()
+            if self._kernels is not None:
+                self._kernels.move(moves)
+            else:
+                self._move_plainly(moves)
         for source, target in moves:
             self.search.moved(source, target)
             self.executor.memory.moved(source, target)
@@ -236,40 +313,33 @@ class CapturedStepper:
         return Bucket(_bucket(n, 1, executor.slots), width, executor.columns(steps), kind, attention)
 
     def _run(self, key: Any, work: Callable[[], None], after: int) -> None:
-        """Replay the graph of this key, or do the work as it is, which readies all that a capture can't, and
-        capture it once it has been wanted so often."""
         if self._generation != self.executor.generation:
-            self._forget(len(self._graphs))
+            self._graphs.clear()
             self._generation = self.executor.generation
-        graph = self._graphs.pop(key, None)
-        if graph is not None:
-            graph()
-        else:
-            work()
-            self._seen[key] = self._seen.get(key, 0) + 1
-            if self._seen[key] < after:
-                return
-            self._forget(len(self._graphs) + 1 - MOST)
-            graph = self.work.capture(work)
-        self._graphs[key] = graph
-
-    def _forget(self, count: int) -> None:
-        """Let go of the graphs that were used least lately."""
-        if count > 0 and self._graphs:
-            self.work.mark().synchronize()  # their memory may be another's at once
-            for key in [*self._graphs][:count]:
-                del self._graphs[key]
+        self._graphs.run(key, work, after)
 
     @torch.no_grad()
     def _step(self, bucket: Bucket) -> None:
         """What a graph holds: one step of model and search."""
         n, search = bucket.slots, self.search
+        if self._kernels is not None and self._kernels.takes(bucket.kind):
+            top = self._kernels.step(self._count, bucket)
+            if bucket.attention:
+                self._attention(bucket).copy_(top.attention)
+            return
         search.rest(self._count, n)
         inputs = search.inputs(n, bucket.kind)
         top = self.executor.run(inputs, bucket.width, bucket.columns, bucket.attention)
         search.absorb(top, n, bucket.kind)
         if bucket.attention:
             self._attention(bucket).copy_(top.attention)
+
+    def _move_plainly(self, moves: Sequence[tuple[int, int]]) -> None:
+        size = _bucket(len(moves), 1, self.executor.slots)
+        padded = [*moves, *[moves[0]] * (size - len(moves))]
+        for buffer, slots in zip((self._sources, self._targets), zip(*padded, strict=True), strict=True):
+            buffer[:size].copy_(self._up(slots))
+        self._run(size, partial(self._move, size), RARE)
 
     def _move(self, size: int) -> None:
         """Likewise: the slots that `_sources` names over those of `_targets`, the first `size` of each."""
@@ -284,6 +354,7 @@ class CapturedStepper:
         return self._weights[: math.prod(shape)].view(shape)
 
 
+@cache
 def plain(columns: int) -> Kind:
     """Of steps in which everybody searches and nobody wants more."""
     return Kind(
@@ -294,17 +365,21 @@ def plain(columns: int) -> Kind:
         groups=1,
         coverage=False,
         stepwise=False,
+        prefixed=False,
+        free=False,
+        greedy=False,
         simple=False,
     )
 
 
+@lru_cache(1 << 16)
 def _bucket(value: int, smallest: int, largest: int) -> int:
     """The smallest of `smallest`, its doubles and `largest` that is not below `value`."""
     return next(size for size in _ladder(smallest, largest) if size >= value or size == largest)
 
 
 def _ladder(smallest: int, largest: int) -> list[int]:
-    found = [smallest]
-    while found[-1] < largest:
-        found.append(found[-1] * 2)
-    return [*found[:-1], min(found[-1], largest)]
+    rungs = [smallest]
+    while rungs[-1] < largest:
+        rungs.append(rungs[-1] * 2)
+    return [*rungs[:-1], min(rungs[-1], largest)]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+
+from engine.kernels.launch import EXCLUSIVE
+
+Replay = Callable[[], None]
 
 
 class Mark(Protocol):
@@ -18,7 +22,7 @@ class Mark(Protocol):
     def synchronize(self) -> None: ...
 
 
-class Work(Protocol):
+class LaneStreams(Protocol):
     """One lane's."""
 
     device: str
@@ -29,8 +33,12 @@ class Work(Protocol):
     def encoding(self) -> AbstractContextManager[Any]:
         """The stream of encoders."""
 
-    def capture(self, step: Callable[[], None]) -> Callable[[], None]:
-        """A graph of what `step` does, which has run before; it is not run now. Returns what launches it."""
+    def capture(self, step: Callable[[], None]) -> Replay:
+        """A graph, on the current stream, of what `step` does, which has run before; it is not run now.
+        Returns what launches it. Raises RuntimeError when it can't be captured; nothing is lost by that."""
+
+    def renew(self) -> None:
+        """All graphs of the current stream are gone: the next is given memory of its own."""
 
     def mark(self) -> Mark:
         """The end of what the current stream has been given."""
@@ -41,18 +49,25 @@ class Work(Protocol):
     def up(self, tensor: Tensor) -> Tensor:
         """A copy of a host's tensor on the device."""
 
+    def put(self, tensor: Tensor, target: Tensor) -> None:
+        """Copy a host's tensor, which may be changed at once, into one of the device."""
+
+    def kept(self, tensor: Tensor) -> Tensor:
+        """A copy on the device, of what the next graph overwrites."""
+
     def down(self, tensor: Tensor) -> Tensor:
         """A copy on the host, right once a later mark is reached."""
 
 
 class CudaWork:
-    """See Work. Made when the weights lie on the device."""
+    """See `LaneStreams`. Made when the weights lie on the device."""
 
     def __init__(self, device: str) -> None:
         self.device = device
-        torch.cuda.synchronize(device)  # weights were converted on another stream
-        self._steps, self._encoders = torch.cuda.Stream(device), torch.cuda.Stream(device)
-        self._pool = torch.cuda.graph_pool_handle()
+        with EXCLUSIVE:  # a capture elsewhere does not survive a device that is waited for
+            torch.cuda.synchronize(device)  # weights were converted on another stream
+            self._steps, self._encoders = torch.cuda.Stream(device), torch.cuda.Stream(device)
+        self._pools: dict[int, Any] = {}  # by stream: graphs that share memory must not run at once
 
     def decoding(self) -> AbstractContextManager[Any]:
         return torch.cuda.stream(self._steps)
@@ -60,13 +75,36 @@ class CudaWork:
     def encoding(self) -> AbstractContextManager[Any]:
         return torch.cuda.stream(self._encoders)
 
-    def capture(self, step: Callable[[], None]) -> Callable[[], None]:
+    def capture(self, step: Callable[[], None]) -> Replay:
         graph = torch.cuda.CUDAGraph()
-        # other threads (other models) may go on: only this one's calls are captured
-        mode = "thread_local"
-        with torch.cuda.graph(graph, pool=self._pool, stream=self._steps, capture_error_mode=mode):
+        with EXCLUSIVE, self._capturing(graph):
             step()
         return graph.replay
+
+    @contextmanager
+    def _capturing(self, graph: torch.cuda.CUDAGraph) -> Iterator[None]:
+        """Not `torch.cuda.graph`, which waits for the device and empties all caches: the step has run before,
+        on this stream, so there is nothing to wait for."""
+        stream = self._stream()
+        if stream not in self._pools:
+            self._pools[stream] = torch.cuda.graph_pool_handle()
+        # other threads (other models) may go on: only this one's calls are captured
+        graph.capture_begin(pool=self._pools[stream], capture_error_mode="thread_local")
+        try:
+            yield
+        except BaseException:
+            with suppress(RuntimeError):  # it says once more that the capture is invalid
+                graph.capture_end()
+            self.renew()  # what a broken capture took of the pool is not given back
+            raise
+        try:
+            graph.capture_end()
+        except RuntimeError:
+            self.renew()
+            raise
+
+    def renew(self) -> None:
+        self._pools.pop(self._stream(), None)
 
     def mark(self) -> Mark:
         event = torch.cuda.Event()
@@ -83,6 +121,15 @@ class CudaWork:
     def up(self, tensor: Tensor) -> Tensor:
         return tensor.pin_memory().to(self.device, non_blocking=True)
 
+    def put(self, tensor: Tensor, target: Tensor) -> None:
+        target.copy_(tensor.pin_memory(), non_blocking=True)
+
+    def kept(self, tensor: Tensor) -> Tensor:
+        return tensor.clone()
+
     def down(self, tensor: Tensor) -> Tensor:
         host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
         return host.copy_(tensor, non_blocking=True)
+
+    def _stream(self) -> int:
+        return int(torch.cuda.current_stream(self.device).cuda_stream)

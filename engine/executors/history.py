@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from engine.slots import take
-from engine.specs import StateSpec
+from engine.bundle.specs import StateSpec
+from engine.search.state import take
 
 COLUMNS: Final = (
     32  # a cache's length is a multiple of this, so that sums over it are bit-equal for any length
@@ -37,15 +37,18 @@ class History:
         cached = [s for s in specs if s.heads]
         self.caches = Caches(cached, *lane) if cached else None
 
-    def advance(self, parents: Any, positions: Any, columns: int | None = None) -> Remembered:
+    def advance(
+        self, parents: Any, positions: Any, columns: int | None = None, *, followed: bool = False
+    ) -> Remembered:
         """Follow `parents` (int64 [n, beams]) to the step at `positions` (int64 [n, 1]).
 
         columns: of the caches, where the caller has made room (`Caches.reserve`); by default what the longest
-        hypothesis needs.
+        hypothesis needs. followed: the rings have followed already (by a kernel).
         """
         n = parents.shape[0]
-        rows = self.rings.advance(parents)
-        rings, _ = self.rings.view(n)
+        rings, rows = self.rings.view(n)
+        if not followed:
+            self.rings.advance(parents)
         if self.caches is None:
             return Remembered(rings, rows, {}, None)
         columns = columns or self.caches.fit(n)
@@ -115,11 +118,11 @@ class Rings:
         if longest > 1:
             self.ancestors[:n, :, :-1] = take(self._slot[:n], self.ancestors[:n, :, 1:], parents)
         self.ancestors[:n, :, -1] = parents
-        _, found = self.view(n)
-        for w, rows in found.items():
+        _, views = self.view(n)
+        for w, rows in views.items():
             offsets = self._bases[w][:n] + self._columns[w][self.clock % w]
             rows[...] = self.ancestors[:n, :, longest - w :] + offsets
-        return found
+        return views
 
     def view(self, n: int) -> tuple[dict[str, Any], dict[int, Any]]:
         """Rings and rows of the first n slots: for each n the very same arrays, which may so stay bound."""
@@ -169,13 +172,13 @@ class Caches:
         """Make the blocks as long as the longest hypothesis of the first n slots needs: how many columns."""
         columns = max(-(-max(self.steps[:n]) // COLUMNS) * COLUMNS, COLUMNS)
         if columns != self.writers.shape[2]:
-            self._resize(columns)
+            self._resize(columns, n)
         return columns
 
     def grow(self, n: int) -> None:
         """Make room for one more column, and count it."""
         if max(self.steps[:n]) >= self.writers.shape[2]:
-            self._resize(self.writers.shape[2] + COLUMNS)
+            self._resize(self.writers.shape[2] + COLUMNS, n)
         for slot in range(n):
             self.steps[slot] += 1
 
@@ -183,7 +186,7 @@ class Caches:
         """Make the blocks at least so long; whether they lie elsewhere now."""
         if columns <= self.writers.shape[2]:
             return False
-        self._resize(columns)
+        self._resize(columns, self.slots)
         return True
 
     def advance(self, parents: Any, positions: Any, columns: int) -> Any:
@@ -236,10 +239,12 @@ class Caches:
         }
         self.writers = xp.zeros((self.slots, self.beams, columns), dtype=xp.int64, device=self.device)
 
-    def _resize(self, columns: int) -> None:
+    def _resize(self, columns: int, slots: int) -> None:
+        """slots: how many of the first are in use. The others need not be kept, and while nothing is written
+        into them the system gives them no memory."""
         writers, blocks = self.writers, self.blocks
         shared = min(columns, writers.shape[2])
         self._allocate(columns)
-        self.writers[:, :, :shared] = writers[:, :, :shared]
+        self.writers[:slots, :, :shared] = writers[:slots, :, :shared]
         for name, block in self.blocks.items():
-            block[:, :, :shared] = blocks[name][:, :, :shared]
+            block[:slots, :, :shared] = blocks[name][:slots, :, :shared]

@@ -8,19 +8,20 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.shortlist import Ids
-from engine.specs import SOURCE, MemorySpec
+from engine.bundle.specs import SOURCE, MemorySpec
 
 ENCODER_MULTIPLE: Final = 8  # a source is padded by its own length only, so neighbours can't change it
 MEMORY_MULTIPLE: Final = 32  # sums over the source are bit-equal for any padding to such a length
 
 
 class Staged:
-    """Encoded sources waiting for their slots: of each its length and memory, [*shape] by name. listed: the
-    tokens that each may be answered with, where there is a shortlist."""
+    """Encoded sources waiting for their slots: of each its length and memory, [*shape] by name. sources:
+    their tokens, where a shortlist asks for them."""
 
-    def __init__(self, lengths: list[int], memory: list[dict[str, Any]], listed: Sequence[Ids] = ()) -> None:
-        self.lengths, self.memory, self.listed = lengths, memory, listed
+    def __init__(
+        self, lengths: list[int], memory: list[dict[str, Any]], sources: Sequence[Sequence[int]] = ()
+    ) -> None:
+        self.lengths, self.memory, self.sources = lengths, memory, sources
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -30,10 +31,12 @@ class Staged:
 
 
 class Ends(NamedTuple):
-    """pad: the token that fills up a batch. source: how many positions there are."""
+    """pad: the token that fills up a batch. source: how many positions there are. unread: how many tokens at
+    a source's end the model does not read."""
 
     pad: int
     source: int
+    unread: int = 0
 
 
 class EncoderBatch:
@@ -50,16 +53,20 @@ class EncoderBatch:
         for row, i in enumerate(members):
             self.tokens[row, : len(sources[i])] = sources[i]
         lengths = np.array([len(sources[i]) for i in members])
-        self.real = (column < lengths[:, None]).astype(np.float32)
+        self.real = (column < np.maximum(lengths - limits.unread, 1)[:, None]).astype(np.float32)
 
 
-def encoder_batches(sources: Sequence[Sequence[int]], limits: Ends) -> Iterator[EncoderBatch]:
-    """Group sources so that each batch needs no padding but its members' own."""
+def encoder_batches(
+    sources: Sequence[Sequence[int]], limits: Ends, *, tight: bool = False
+) -> Iterator[EncoderBatch]:
+    """Group sources so that each batch needs no padding but its members' own. tight: no more than to its
+    longest member, for an encoder whose results are bit-equal for any padding."""
     by_width: dict[int, list[int]] = {}
     for i, source in enumerate(sources):
         by_width.setdefault(ceil(len(source), ENCODER_MULTIPLE), []).append(i)
     for width, members in by_width.items():
-        yield EncoderBatch(sources, members, width, limits)
+        longest = max(len(sources[i]) for i in members)
+        yield EncoderBatch(sources, members, longest if tight else width, limits)
 
 
 class Memory:
@@ -69,7 +76,13 @@ class Memory:
     width], 0 for tokens and -inf for padding. Columns past a source are zero, never another request's.
     """
 
-    def __init__(self, specs: Sequence[MemorySpec], slots: int, xp: Any, device: Any, dtype: Any) -> None:
+    spare = 1  # how many times as wide as needed the blocks may stay, where padding costs nothing
+
+    def __init__(
+        self, specs: Sequence[MemorySpec], slots: int, xp: Any, device: Any, dtype: Any, *, unread: int = 0
+    ) -> None:
+        """unread: how many tokens at a source's end are hidden from the decoder too."""
+        self.unread = unread
         self.specs, self.slots, self.xp, self.device, self.dtype = specs, slots, xp, device, dtype
         self.lengths = [0] * slots
         self._allocate(MEMORY_MULTIPLE)
@@ -77,19 +90,20 @@ class Memory:
     def place(self, slot: int, length: int, parts: Mapping[str, Any]) -> None:
         self.lengths[slot] = length
         if ceil(length, MEMORY_MULTIPLE) > self.mask.shape[1]:
-            self._resize(ceil(length, MEMORY_MULTIPLE), self.slots)
+            used = max(i + 1 for i, count in enumerate(self.lengths) if count)
+            self._resize(ceil(length, MEMORY_MULTIPLE), used)
         for spec in self.specs:
             block = self.blocks[spec.name][slot]
             block[...] = 0.0
             block[_until(spec, length)] = parts[spec.name][_until(spec, length)]
         self.mask[slot] = -self.xp.inf
-        self.mask[slot, :length] = 0.0
+        self.mask[slot, : max(length - self.unread, 1)] = 0.0
 
     def view(self, n: int) -> tuple[dict[str, Any], Any]:
-        """Blocks and mask of the first n slots, no wider than the longest of them needs; the very same arrays
-        as long as that width stays."""
+        """Blocks and mask of the first n slots, no wider than the longest of them needs, but for `spare`; the
+        very same arrays as long as that width stays."""
         width = ceil(max(self.lengths[:n]), MEMORY_MULTIPLE)
-        if width < self.mask.shape[1]:  # the longest source has left: stop paying for it
+        if self.spare * width < self.mask.shape[1]:  # the longest source has left: stop paying for it
             self._resize(width, n)  # nothing is in the later slots
         if n not in self._views:
             self._views[n] = {name: block[:n] for name, block in self.blocks.items()}, self.mask[:n]
@@ -132,7 +146,8 @@ class Memory:
         self.mask[:, 0] = 0.0  # a row without any source would make NaN of its slot
 
     def _resize(self, width: int, slots: int) -> None:
-        """slots: how many of the first are in use, so that the others need not be kept."""
+        """slots: how many of the first are in use. The others need not be kept, and while nothing is written
+        into them the system gives them no memory."""
         blocks, mask = self.blocks, self.mask
         shared = min(width, mask.shape[1])
         self._allocate(width)

@@ -7,31 +7,45 @@ is made of and in which form; int8 weights are quantised here, when the session 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final, Protocol
 
 import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
-from engine.config import ModelConfig
+from engine.backends import LaneSize
+from engine.bundle.bundle import WEIGHTS
+from engine.bundle.config import ModelConfig
+from engine.bundle.graph_io import COLUMN, asked, followed_inputs, held_inputs, named, specs_of
+from engine.bundle.recipes import METADATA, initializer
+from engine.bundle.shortlist import Shortlist
+from engine.bundle.specs import MemorySpec, Specs, StateSpec
 from engine.errors import BundleError
-from engine.executor import StepInput, TopK
-from engine.executors.held import HeldSession
+from engine.executors.base import Arrays, SlotExecutor
 from engine.executors.memory import EncoderBatch
-from engine.executors.slots import Arrays, SlotExecutor
-from engine.initializers import METADATA, initializer
-from engine.shortlist import Shortlist
-from engine.specs import SOURCE, MemorySpec, StateSpec
+from engine.executors.native_step import NativeStepper
+from engine.executors.onnx_numpy import HeldSession
+from engine.search.executor import StepInput, Stepper, TopK
 
 Array = NDArray[np.float32]
+Recipes = Mapping[str, Mapping[str, Any]]  # what initialisers are made of, by label
 # fusions whose kernels are slower than what they replace (docs/benchmarks.md, "What paid")
 SLOWER: Final = ("SkipLayerNormFusion",)
+READ_IN_PLACE: Final = (
+    "panels",
+    "gated",
+    "panels32",
+    "gated32",
+    "rows",
+)  # forms of weights, see `engine.bundle.recipes`
+LARGE: Final = 1 << 16  # bytes that are worth reading in place
+FOLDER_OPTION: Final = "session.model_external_initializers_file_folder_path"
+SPARE: Final = 4  # to make memory and bindings anew for each request costs as much as two steps
 BFLOAT16: Final = 16  # as onnx.TensorProto has it; numpy knows no such type
-# inputs of every step graph, beside memory and state
-FED: Final = {"tokens", "positions", "forced", "banned", "temperature", "unk_penalty", "eos_penalty", "k"}
 
 
 class Session(Protocol):
@@ -45,7 +59,7 @@ class Session(Protocol):
 @dataclass(frozen=True, slots=True)
 class Sessions:
     """The graphs of one bundle, shared by all lanes of its engine. encoder: None of a language model. arrays:
-    where the lanes' own are."""
+    where the lanes' own are. operators: the library that the graphs need, where they need one."""
 
     config: ModelConfig
     encoder: Session | None
@@ -54,6 +68,8 @@ class Sessions:
     states: tuple[StateSpec, ...]
     arrays: Arrays
     shortlist: Shortlist | None = None
+    operators: Path | None = None
+    initializers: Initializers | None = None
 
 
 def open_sessions(
@@ -64,39 +80,42 @@ def open_sessions(
     operators: Path | None = None,
     device: str | None = None,
 ) -> Sessions:
-    """Make sessions from graphs (by the names of `engine.bundle.graph_parts`) and weights.
+    """Make sessions from graphs (by the names of `engine.bundle.bundle.graph_parts`) and weights.
 
     threads: of each session; None takes the process-wide pool (`share_threads`). operators: the library that
     native graphs need. device: "cpu", "cuda", ... bind torch's tensors there; None is numpy on the CPU.
     Raises BundleError when the graphs and the weights do not belong together, and ConfigError for a device
     that is not at hand.
     """
-    initializers, place = Initializers(weights), _place(device)
+    place, recipes = _place(device), [_recipes(graph) for graph in graphs.values()]
+    initializers = Initializers(weights, recipes, tables=place is None)
 
     def session(part: str) -> Any:
-        made = _session(graphs[part], initializers, _options(threads, operators), place)
-        return made if place is None else place.bound(made)
+        plain_session = _session(graphs[part], initializers, _options(threads, operators), place)
+        return plain_session if place is None else place.bound(plain_session)
 
     encoder = session("encoder") if config.reads_source else None
     step = session("step")
+    initializers.settle()
     if place is None:
         step = HeldSession(step)
-    lacking = FED - {node.name for node in step.get_inputs()}
+    lacking = {*asked(config), "k"} - {node.name for node in step.get_inputs()}
     if lacking:
         raise BundleError(
             f"a graph of an earlier version, without {sorted(lacking)}; run: convoy export BUNDLE"
         )
     arrays = Arrays(np, "cpu", np.float32) if place is None else place.arrays(step)
-    specs = tuple(_memory(step)), tuple(_states(step, config.max_target - 1))
-    return Sessions(config, encoder, step, *specs, arrays)
+    shapes = [(node.name, node.shape) for node in step.get_inputs()]
+    specs = specs_of(shapes, config.max_target - 1)
+    return Sessions(config, encoder, step, *specs, arrays, operators=operators, initializers=initializers)
 
 
 def _place(device: str | None) -> Any:
     if device is None:
         return None
-    from engine.executors.bound import Place
+    from engine.executors.onnx_torch import OrtDevice
 
-    return Place(device)
+    return OrtDevice(device)
 
 
 def share_threads(threads: int) -> None:
@@ -104,16 +123,43 @@ def share_threads(threads: int) -> None:
     ort.set_global_thread_pool_sizes(threads, 1)
 
 
-class Initializers(dict[str, Array]):
-    """Initialisers by label, made of weights; each once for all graphs of a bundle."""
+class Initializers(dict[str, ort.OrtValue]):
+    """Initialisers by label, made of weights; each once for all graphs of a bundle. Sessions read some of
+    them here, and these must live as long."""
 
-    def __init__(self, weights: Mapping[str, Array]) -> None:
-        self.weights = weights
+    def __init__(self, weights: Mapping[str, Array], graphs: Sequence[Recipes], *, tables: bool) -> None:
+        """graphs: what those of each graph are made of, by label. tables: whether those that several graphs
+        look up are only read, which those of narrow graphs are not: they are folded with what widens them."""
+        super().__init__()
+        self._weights = weights
+        several = tables and len(graphs) > 1
+        self._common = set(graphs[0]).intersection(*graphs[1:]) if several else set[str]()
+        self._read = set[str]()  # labels of what sessions read here
 
-    def add(self, recipes: Mapping[str, Mapping[str, Any]]) -> None:
-        for label, recipe in recipes.items():
+    def supply(self, options: ort.SessionOptions, recipes: Recipes) -> None:
+        """Give a session the initialisers of its graph.
+
+        Weights of operators of our own are read where they lie, which may be a mapped file, and so are large
+        tables that several graphs look up. Of others a session makes copies in the order that it likes, or
+        computes with them when it is made.
+        """
+        copied = []
+        for label, recipe in sorted(recipes.items()):
             if label not in self:
-                self[label] = initializer(recipe, self.weights)
+                self[label] = _value(initializer(recipe, self._weights))
+            table = label in self._common and self[label].tensor_size_in_bytes() >= LARGE
+            if table or recipe.get("form") in READ_IN_PLACE:
+                options.add_initializer(label, self[label])
+                self._read.add(label)
+            else:
+                copied.append(label)
+        options.add_external_initializers(copied, [self[label] for label in copied])
+
+    def settle(self) -> None:
+        """Forget the weights, and all that no session reads here: there will be no further session."""
+        self._weights = {}
+        for label in self.keys() - self._read:
+            del self[label]
 
 
 def _options(threads: int | None, operators: Path | None) -> ort.SessionOptions:
@@ -131,19 +177,24 @@ def _options(threads: int | None, operators: Path | None) -> ort.SessionOptions:
 def _session(
     graph: bytes, initializers: Initializers, options: ort.SessionOptions, place: Any
 ) -> ort.InferenceSession:
-    try:
-        recipes = json.loads(_metadata(graph)[METADATA])
-    except (KeyError, ValueError) as error:
-        raise BundleError(f"not a graph of this version ({error}); run: convoy export BUNDLE") from None
-    initializers.add(recipes)
-    names = sorted(recipes)
-    values = [_value(initializers[name]) for name in names]
-    options.add_external_initializers(names, values)
+    initializers.supply(options, _recipes(graph))
     providers = ["CPUExecutionProvider"] if place is None else place.providers
     try:
-        return ort.InferenceSession(graph, options, providers=providers, disabled_optimizers=list(SLOWER))
+        with TemporaryDirectory() as folder:
+            # the file that graphs name has to be there; whoever reads it should fail, not find other bytes
+            (Path(folder) / WEIGHTS).touch()
+            options.add_session_config_entry(FOLDER_OPTION, folder)
+            return ort.InferenceSession(graph, options, providers=providers, disabled_optimizers=list(SLOWER))
     except Exception as error:
         raise BundleError(f"ONNX Runtime refuses the graph: {error}; run: convoy export BUNDLE") from error
+
+
+def _recipes(graph: bytes) -> Recipes:
+    try:
+        found: Recipes = json.loads(_metadata(graph)[METADATA])
+    except (KeyError, ValueError) as error:
+        raise BundleError(f"not a graph of this version ({error}); run: convoy export BUNDLE") from None
+    return found
 
 
 def _value(array: NDArray[Any]) -> ort.OrtValue:
@@ -154,24 +205,24 @@ def _value(array: NDArray[Any]) -> ort.OrtValue:
 
 def _metadata(graph: bytes) -> dict[str, str]:
     """metadata_props (field 14) of a serialised ModelProto, read without the `onnx` package."""
-    found: dict[str, str] = {}
+    metadata: dict[str, str] = {}
     for field, value in _fields(graph):
         if field == 14:
             entry = dict(_fields(value))
-            found[entry[1].decode()] = entry[2].decode()
-    return found
+            metadata[entry[1].decode()] = entry[2].decode()
+    return metadata
 
 
 def _fields(data: bytes) -> list[tuple[int, bytes]]:
     """Length-delimited fields of a protocol buffer message; others are skipped."""
-    found, at = [], 0
+    fields, at = [], 0
     while at < len(data):
         key, at = _varint(data, at)
         if key & 7 == 2:
             size, at = _varint(data, at)
             if at + size > len(data):
                 raise ValueError("the file is cut short")
-            found.append((key >> 3, data[at : at + size]))
+            fields.append((key >> 3, data[at : at + size]))
             at += size
         elif key & 7 == 0:
             _, at = _varint(data, at)
@@ -179,7 +230,7 @@ def _fields(data: bytes) -> list[tuple[int, bytes]]:
             at += 8 if key & 7 == 1 else 4
         else:
             raise ValueError("the file is damaged")
-    return found
+    return fields
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
@@ -194,67 +245,43 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
             return value, at
 
 
-def _memory(step: Session) -> list[MemorySpec]:
-    specs = []
-    for node in step.get_inputs():
-        if node.name.startswith("memory."):
-            shape = tuple(d if isinstance(d, int) else SOURCE for d in node.shape[1:])
-            specs.append(MemorySpec(node.name.removeprefix("memory."), shape))
-    return specs
-
-
-def _states(step: Session, longest: int) -> list[StateSpec]:
-    specs = []
-    for node in step.get_inputs():
-        kind, _, name = node.name.partition(".")
-        if kind == "state":
-            specs.append(StateSpec(name, node.shape[1], node.shape[3]))
-        elif kind == "cache":
-            heads, width = node.shape[1], node.shape[4]
-            specs.append(StateSpec(name, longest, heads * width, heads))
-    return specs
-
-
 class OnnxExecutor(SlotExecutor):
     """One lane."""
 
     def __init__(self, sessions: Sessions, beams: int, slots: int) -> None:
-        specs = sessions.memory, sessions.states
-        super().__init__(sessions.config, specs, (beams, slots), sessions.arrays, sessions.shortlist)
+        specs, lane = Specs(sessions.memory, sessions.states), LaneSize(beams, slots)
+        super().__init__(sessions.config, specs, lane, sessions.arrays, sessions.shortlist)
         self.sessions = sessions
-        self._columns = [f"column.{s.name}" for s in sessions.states]
+        self._asked = asked(sessions.config)
+        if sessions.operators is not None:  # they read of each source no more than there is
+            self.tight, self.memory.spare = True, SPARE
+        self._columns = [named(COLUMN, s.name) for s in sessions.states]
+
+    def stepper(self) -> Stepper:
+        operators = self.sessions.operators
+        if operators is None or not isinstance(self.sessions.step, HeldSession):
+            return super().stepper()
+        return NativeStepper(self, operators)
 
     def _encode(self, batch: EncoderBatch) -> Mapping[str, Any]:
         assert self.sessions.encoder is not None
         names = [spec.name for spec in self.sessions.memory]
-        given = {"tokens": batch.tokens, "positions": batch.positions, "real": batch.real}
-        feeds = {name: self.namespace.asarray(a, device=self.device) for name, a in given.items()}
+        inputs = {"tokens": batch.tokens, "positions": batch.positions, "real": batch.real}
+        feeds = {name: self.namespace.asarray(a, device=self.device) for name, a in inputs.items()}
         return dict(zip(names, self.sessions.encoder.run(names, feeds), strict=True))
 
     def step(self, n: int, inputs: StepInput, *, attention: bool = False) -> TopK:
         past = self.history.advance(inputs.parents, inputs.positions)
         memory, mask = self.memory.view(n)
-        feeds = {
-            "tokens": inputs.tokens,
-            "positions": inputs.positions,
-            "forced": inputs.forced,
-            "banned": inputs.banned,
-            "temperature": inputs.temperature,
-            "unk_penalty": inputs.unk_penalty,
-            "eos_penalty": inputs.eos_penalty,
-            "k": np.array([min(inputs.k, self.limits.vocab)], np.int64),
-        }
+        feeds = {name: getattr(inputs, name) for name in self._asked}
+        feeds["k"] = np.array([min(inputs.k, self.limits.vocab)], np.int64)
         if self.among:
             feeds["among"] = self.among.view(n, inputs.forced)
-        if memory:
-            feeds |= {"mask": mask} | {f"memory.{name}": block for name, block in memory.items()}
-        feeds |= {f"state.{name}": ring for name, ring in past.rings.items()}
-        feeds |= {f"index.{window}": rows for window, rows in past.rows.items()}
-        if past.caches:
-            feeds |= {"lineage": past.lineage} | {f"cache.{name}": c for name, c in past.caches.items()}
+        feeds |= held_inputs(memory, mask, past.rings, past.caches)
+        feeds |= followed_inputs(past.rows, past.lineage)
         attention = attention and bool(memory)
-        wanted = ["scores", "ids", *(["attention"] if attention else []), *self._columns]
-        scores, ids, *rest = self.sessions.step.run(wanted, feeds)
+        output_names = ["scores", "ids", *(["attention"] if attention else []), *self._columns]
+        scores, ids, *rest = self.sessions.step.run(output_names, feeds)
         weights = rest.pop(0) if attention else None
         columns = {s.name: c for s, c in zip(self.sessions.states, rest, strict=True)}
         self.history.write(columns, inputs.positions)

@@ -15,7 +15,7 @@ import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
-from engine.executors.slots import HELD
+from engine.bundle.graph_io import HELD, kind_of
 
 Array = NDArray[Any]
 TYPES: Final = {"tensor(float)": np.float32, "tensor(int64)": np.int64}
@@ -36,7 +36,7 @@ class HeldSession:
 
     def __init__(self, session: ort.InferenceSession) -> None:
         self.session = session
-        self._held = {n.name for n in session.get_inputs() if n.name.partition(".")[0] in HELD}
+        self._held = {n.name for n in session.get_inputs() if kind_of(n.name) in HELD}
         self._outputs = {node.name: node for node in session.get_outputs()}
         self._bindings: dict[tuple[int, ...], Binding] = {}
         self._owners: dict[
@@ -59,15 +59,37 @@ class HeldSession:
         binding = self._bindings[key]
         if self._bind_inputs(binding, feeds, beams):  # what is bound to the old memory would keep it
             self._bindings = {key: binding}
+        self._size_outputs(binding, names, feeds)
+        self.run_bound(binding)
+        outputs = binding.outputs
+        return [outputs[name] if name.startswith("column.") else outputs[name].copy() for name in names]
+
+    def bind(self, names: Sequence[str], feeds: Mapping[str, Array], direct: frozenset[str]) -> Binding:
+        """A binding of the caller's own, whose `arrays` it fills before each `run_bound`.
+
+        direct: inputs that are bound where they lie, like what lanes hold; others become copies.
+        """
+        binding = Binding(self.session.io_binding())
+        for name, array in feeds.items():
+            where = array if name in self._held or name in direct else np.array(array, order="C")
+            assert where.flags.c_contiguous
+            binding.arrays[name] = where
+            binding.ort.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(where))
+        self._size_outputs(binding, names, feeds)
+        return binding
+
+    def run_bound(self, binding: Binding) -> None:
+        """Run on the arrays of a binding; its outputs are overwritten by any next run."""
+        self.session.run_with_iobinding(binding.ort)
+
+    def _size_outputs(self, binding: Binding, names: Sequence[str], feeds: Mapping[str, Array]) -> None:
+        slots, beams = feeds["tokens"].shape
         width = feeds["mask"].shape[1] if "mask" in feeds else 0
         sizes = int(feeds["k"][0]), width
         if binding.sizes != sizes:
             dims = {"slots": slots, "beams": beams, "K": sizes[0], "source": width}
             self._bind_outputs(binding, names, dims)
             binding.sizes = sizes
-        self.session.run_with_iobinding(binding.ort)
-        found = binding.outputs
-        return [found[name] if name.startswith("column.") else found[name].copy() for name in names]
 
     def _bind_inputs(self, binding: Binding, feeds: Mapping[str, Array], beams: int) -> bool:
         """Returns whether a lane's memory was made anew."""

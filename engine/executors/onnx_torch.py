@@ -14,8 +14,9 @@ import onnxruntime as ort
 import torch
 from torch import Tensor
 
+from engine.bundle.graph_io import dtype_of_held
 from engine.errors import ConfigError
-from engine.executors.slots import Arrays, dtype_of_held
+from engine.executors.base import Arrays
 
 PROVIDER: Final = "CUDAExecutionProvider"
 GET_IT: Final = "pip uninstall -y onnxruntime && pip install onnxruntime-gpu; or take --backend torch"
@@ -31,14 +32,14 @@ TYPES: Final = {
 class Bound:
     """One session on one device."""
 
-    def __init__(self, session: ort.InferenceSession, place: Place) -> None:
+    def __init__(self, session: ort.InferenceSession, place: OrtDevice) -> None:
         self.session, self.place = session, place
         self.types = {node.name: TYPES[node.type][0] for node in (*self.get_inputs(), *self.get_outputs())}
         self.elements = {node.name: TYPES[node.type][1] for node in (*self.get_inputs(), *self.get_outputs())}
         self.shapes = {node.name: node.shape for node in (*self.get_inputs(), *self.get_outputs())}
         self.binding = session.io_binding()
         self.options = ort.RunOptions()
-        # the streams order the work (`Place.run`), so nobody need wait for the device
+        # the streams order the work (`OrtDevice.run`), so nobody need wait for the device
         self.options.add_run_config_entry("disable_synchronize_execution_providers", "1")
 
     def get_inputs(self) -> Any:
@@ -50,22 +51,22 @@ class Bound:
     def run(self, names: list[str], feeds: Mapping[str, Any]) -> list[Tensor]:
         """The named outputs. Feeds, tensors or numpy's arrays, are cast to what the graph takes; those on the
         CPU that it wants elsewhere are copied."""
-        given = {name: torch.as_tensor(feeds[name]) for name in self.shapes if name in feeds}
-        held = {name: value.to(self.types[name]).contiguous() for name, value in given.items()}
-        sizes = self._sizes(held)
-        made = {name: self._empty(name, sizes) for name in names}
+        tensors = {name: torch.as_tensor(feeds[name]) for name in self.shapes if name in feeds}
+        inputs = {name: value.to(self.types[name]).contiguous() for name, value in tensors.items()}
+        sizes = self._sizes(inputs)
+        outputs = {name: self._empty(name, sizes) for name in names}
         self.binding.clear_binding_outputs()
-        for name, value in held.items():
+        for name, value in inputs.items():
             self.binding.bind_input(name, *self._address(name, value))
-        for name, value in made.items():
+        for name, value in outputs.items():
             self.binding.bind_output(name, *self._address(name, value))
         self.place.run(self.session, self.binding, self.options)
-        return list(made.values())
+        return list(outputs.values())
 
-    def _sizes(self, held: Mapping[str, Tensor]) -> dict[str, int]:
+    def _sizes(self, inputs: Mapping[str, Tensor]) -> dict[str, int]:
         """The sizes that the graph gives names to, as these inputs have them."""
-        sizes = {"K": int(held["k"])} if "k" in held else {}
-        for name, value in held.items():
+        sizes = {"K": int(inputs["k"])} if "k" in inputs else {}
+        for name, value in inputs.items():
             named = zip(self.shapes[name], value.shape, strict=True)
             sizes |= {dim: size for dim, size in named if isinstance(dim, str)}
         return sizes
@@ -79,7 +80,7 @@ class Bound:
         return device.type, device.index or 0, self.elements[name], list(value.shape), value.data_ptr()
 
 
-class Place:
+class OrtDevice:
     """A device on which sessions run, and on CUDA a stream of its own for them, which waits for torch's and
     is waited for by torch's: ONNX Runtime takes no default stream."""
 

@@ -1,4 +1,4 @@
-"""The shortlists of one lane: which tokens each slot may go on with (`engine.shortlist`)."""
+"""The shortlists of one lane: which tokens each slot may go on with (`engine.bundle.shortlist`)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.bundle.shortlist import Ids, Shortlist
 from engine.executors.memory import ceil
-from engine.shortlist import Ids, Shortlist
 
 AMONG_MULTIPLE: Final = 64  # sums over a list are bit-equal for any padding to such a width
 NONE: Final = -1  # fills a list up
@@ -34,25 +34,25 @@ class Among:
         self.lists[target] = self.lists[source]
         self.counts[target] = self.counts[source]
 
-    def view(self, n: int, forced: NDArray[Any]) -> Ids:
+    def view(self, n: int, forced: NDArray[Any] | None) -> Ids:
         """Lists of the first n slots, no wider than the longest of them needs. A forced token [n, beams] that
-        its slot's list lacks counts as one more."""
+        its slot's list lacks counts as one more; None: none is lacking."""
         width = ceil(max(self.counts[:n]), AMONG_MULTIPLE)
         if width < self.lists.shape[1]:  # the longest list has left: stop paying for it
             self._resize(width)
         lists = self.lists[:n]
-        if (forced < 0).all():
+        if forced is None or (forced < 0).all():
             return lists
         lacking = (forced >= 0) & ~(lists[:, None, :] == forced[:, :, None]).any(2)
         if not lacking.any():
             return lists
         more = [np.unique(row[missing]) for row, missing in zip(forced, lacking, strict=True)]
         width = max(count + len(extra) for count, extra in zip(self.counts[:n], more, strict=True))
-        found = np.full((n, ceil(width, AMONG_MULTIPLE)), NONE, np.int64)
+        union = np.full((n, ceil(width, AMONG_MULTIPLE)), NONE, np.int64)
         for slot, (count, extra) in enumerate(zip(self.counts[:n], more, strict=True)):
-            found[slot, :count] = lists[slot, :count]
-            found[slot, count : count + len(extra)] = extra
-        return found
+            union[slot, :count] = lists[slot, :count]
+            union[slot, count : count + len(extra)] = extra
+        return union
 
     def _resize(self, width: int) -> None:
         lists = np.full((len(self.lists), width), NONE, np.int64)

@@ -1,25 +1,33 @@
-"""TensorRT engines of a bundle on one CUDA device (`export/tensorrt.py` builds them; docs/tensorrt.md)."""
+"""TensorRT engines of a bundle on one CUDA device (from `export/graphs/tensorrt.py`; docs/tensorrt.md)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import array_api_compat.torch as xp
 import torch
 from torch import Tensor
 
-from engine.bundle import Bundle
-from engine.compiled import About, Target, find
-from engine.config import ModelConfig
+from engine.backends import LaneSize
+from engine.bundle.bundle import Bundle
+from engine.bundle.config import ModelConfig
+from engine.bundle.engines import About, Target, find
+from engine.bundle.graph_io import asked, dtype_of_held, followed_inputs, held_inputs, specs_of
+from engine.bundle.specs import MemorySpec, Specs, StateSpec
 from engine.errors import BundleError, ConfigError
-from engine.executor import StepInput, TopK
+from engine.executors.base import Arrays
+from engine.executors.cuda_graph import CapturedSlots
+from engine.executors.cuda_work import LaneStreams
 from engine.executors.memory import EncoderBatch
-from engine.executors.slots import Arrays, SlotExecutor, dtype_of_held
-from engine.executors.trt_run import Capture, Captured, Launched
-from engine.specs import SOURCE, MemorySpec, StateSpec
+from engine.executors.tensorrt_graphs import EngineRuns
+from engine.kernels.calls import Kernels
+from engine.search.executor import StepInput, TopK
+
+ROOM: Final = 64  # positions and columns that blocks begin with: engines read all of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,92 +51,90 @@ def open_engines(bundle: Bundle, target: tuple[str, int, int], device: str) -> E
         import tensorrt as trt
     except ImportError as error:
         raise ConfigError(f"no TensorRT ({error}); install it: pip install 'tensorrt>=10.9'") from None
-    wanted = Target(torch.cuda.get_device_name(device), str(trt.__version__), *target)
-    about, paths = find(bundle, wanted)
+    build_target = Target(torch.cuda.get_device_name(device), str(trt.__version__), *target)
+    about, paths = find(bundle, build_target)
     runtime = trt.Runtime(trt.Logger(trt.Logger.WARNING))
 
     def read(path: Path) -> Any:
-        engine = runtime.deserialize_cuda_engine(path.read_bytes())
+        with torch.cuda.device(device) if device.startswith("cuda") else nullcontext():
+            engine = runtime.deserialize_cuda_engine(path.read_bytes())
         if engine is None:
-            raise BundleError(f"{path}: TensorRT can't read it; run: {wanted.command(bundle)}")
+            raise BundleError(f"{path}: TensorRT can't read it; run: {build_target.command(bundle)}")
         return engine
 
     encoder = read(paths["encoder"]) if "encoder" in paths else None
     return Engines(bundle.config, about, encoder, read(paths["step"]), device)
 
 
-class TensorRTExecutor(SlotExecutor):
-    """One lane. Steps are CUDA graphs once their shapes have come twice; encoders are launched."""
+class TensorRTExecutor(CapturedSlots):
+    """One lane, whose engine runs within captured steps in the model's place.
 
-    def __init__(self, engines: Engines, capture: Capture | None = None) -> None:
-        """capture: makes a CUDA graph of work that has run before; torch's by default."""
+    Engines read whole blocks, whose sizes are therefore all that a bucket of positions or columns can be.
+    """
+
+    def __init__(
+        self, engines: Engines, work: LaneStreams, kernels: Kernels | None = None, *, warm: bool = False
+    ) -> None:
+        """See `engine.executors.cuda_graph.CapturedExecutor`."""
         device, about = torch.device(engines.device), engines.about
-        self.run = Captured(engines.step, about.slots, device, capture or _torch_capture(engines.device))
-        self.encoder = Launched(engines.encoder, about.slots, device) if engines.encoder else None
-        memory, states = _specs(engines)
-        types = {name: self.run.types[name] for name in self.run.inputs}
-        arrays = Arrays(xp, device, dtype_of_held(types, torch.float32))
-        super().__init__(engines.config, (memory, states), (about.beams, about.slots[-1]), arrays)
-        self.k = about.k
+        with work.decoding():
+            self._engine = EngineRuns(engines.step, about.slots, device)
+            self._encoder = EngineRuns(engines.encoder, about.slots, device) if engines.encoder else None
+            memory, states = _specs(engines)
+            types = {name: self._engine.types[name] for name in self._engine.inputs}
+            arrays = Arrays(xp, device, dtype_of_held(types, torch.float32))
+            lane = LaneSize(about.beams, about.slots[-1])
+            super().__init__(engines.config, Specs(memory, states), lane, arrays)
+            self.k, self.kernels, self._cleared = about.k, kernels, 0
+            self._asked = asked(engines.config)
+            self._begin(work, self._encoded, arrays.dtype, ROOM, warm=warm)
+        most = about.slots[-1]  # that a batch of the encoder's may have
+        self.encoders.sizes = sorted({min(size, most) for size in self.encoders.sizes})
 
-    @torch.no_grad()
+    def width(self, source: int) -> int:
+        return max(super().width(source), int(self.memory.mask.shape[1]))
+
+    def columns(self, steps: int) -> int:
+        caches = self.history.caches
+        return 0 if caches is None else max(super().columns(steps), int(caches.writers.shape[2]))
+
+    def common(self) -> Iterable[tuple[int, int]]:
+        return [(self.width(1), self.columns(0))]
+
     def _encode(self, batch: EncoderBatch) -> Mapping[str, Tensor]:
-        assert self.encoder is not None
-        positions = torch.from_numpy(batch.positions).to(self.device)
-        parts = []
-        for begin in range(0, len(batch.members), self.slots):
-            feeds = {
-                "tokens": torch.from_numpy(batch.tokens[begin : begin + self.slots]).to(self.device),
-                "real": torch.from_numpy(batch.real[begin : begin + self.slots]).to(self.device),
-            }
-            parts.append(self.encoder(len(feeds["tokens"]), feeds | {"positions": positions}))
-        return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+        arrays = (batch.tokens, batch.positions, batch.real)
+        return self._encoded(*(self.work.up(torch.from_numpy(a)) for a in arrays))
 
     @torch.no_grad()
-    def step(self, n: int, inputs: StepInput, *, attention: bool = False) -> TopK:
+    def _encoded(self, tokens: Tensor, positions: Tensor, real: Tensor) -> dict[str, Tensor]:
+        assert self._encoder is not None
+        return self._encoder(len(tokens), {}, {"tokens": tokens, "positions": positions, "real": real})
+
+    def run(
+        self, inputs: StepInput, width: int, columns: int, attention: bool, *, followed: bool = False
+    ) -> TopK:
         k = min(inputs.k, self.limits.vocab)
         if k > self.k:
             raise ConfigError(
                 f"{k} candidates asked for, the engine gives {self.k}: convoy export --candidates {k}"
             )
-        past = self.history.advance(inputs.parents, inputs.positions)
-        memory, mask = self.memory.view(n)
-        fed = {name: value for name, value in inputs._asdict().items() if name not in ("parents", "k")}
-        fed |= {f"index.{window}": rows for window, rows in past.rows.items()}
-        held: dict[str, Tensor] = {f"state.{name}": ring for name, ring in self.history.rings.rings.items()}
-        if memory:
-            held |= {"mask": self.memory.mask}
-            held |= {f"memory.{name}": block for name, block in self.memory.blocks.items()}
-        if past.caches and self.history.caches is not None:
-            fed["lineage"] = past.lineage
-            held |= {f"cache.{name}": block for name, block in self.history.caches.blocks.items()}
-        found = self.run(n, held, fed, self.pad)
-        columns = {name.removeprefix("column."): c for name, c in found.items() if name.startswith("column.")}
-        self.history.write(columns, inputs.positions)
-        scores, ids = (
-            found[name][..., :k].clone() for name in ("scores", "ids")
-        )  # the next step's are there
-        weights = found["attention"].clone() if attention and "attention" in found else None
-        return TopK(scores, ids, weights)
+        if self._cleared != self.generation:  # and no graph is left of where blocks were
+            self._engine.clear()
+            self._cleared = self.generation
+        n = inputs.tokens.shape[0]
+        past = self.history.advance(inputs.parents, inputs.positions, columns, followed=followed)
+        caches = {} if self.history.caches is None else self.history.caches.blocks
+        blocks = held_inputs(self.memory.blocks, self.memory.mask, self.history.rings.rings, caches)
+        fed = {name: getattr(inputs, name) for name in self._asked} | followed_inputs(past.rows, past.lineage)
+        outputs = self._engine(n, {name: block[:n] for name, block in blocks.items()}, fed)
+        new = {name.removeprefix("column."): c for name, c in outputs.items() if name.startswith("column.")}
+        self.history.store(new, inputs.positions)
+        scores, ids = (outputs[name][..., :k].contiguous() for name in ("scores", "ids"))
+        return TopK(scores, ids, outputs.get("attention") if attention else None)
 
 
-def _torch_capture(device: str) -> Capture:
-    from engine.executors.streams import CudaWork
-
-    return CudaWork(device).capture
-
-
-def _specs(engines: Engines) -> tuple[list[MemorySpec], list[StateSpec]]:
-    memory, states, step = [], [], engines.step
-    for i in range(step.num_io_tensors):
-        tensor = step.get_tensor_name(i)
-        shape = tuple(step.get_tensor_shape(tensor))
-        kind, _, name = tensor.partition(".")
-        if kind == "memory":
-            memory.append(MemorySpec(name, tuple(SOURCE if d < 0 else d for d in shape[1:])))
-        elif kind == "state":
-            states.append(StateSpec(name, shape[1], shape[3]))
-        elif kind == "cache":
-            longest = engines.config.max_target - 1
-            states.append(StateSpec(name, longest, shape[1] * shape[4], shape[1]))
-    return memory, states
+def _specs(engines: Engines) -> tuple[Sequence[MemorySpec], Sequence[StateSpec]]:
+    step = engines.step
+    names = [step.get_tensor_name(i) for i in range(step.num_io_tensors)]
+    shapes = [(name, tuple(step.get_tensor_shape(name))) for name in names]
+    return specs_of(shapes, engines.config.max_target - 1)

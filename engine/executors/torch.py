@@ -10,14 +10,17 @@ import array_api_compat.torch as xp
 import torch
 from torch import Tensor
 
-from engine.executor import StepInput, TopK
+from engine.backends import LaneSize
+from engine.bundle.specs import Specs
+from engine.executors.base import Arrays, SlotExecutor
 from engine.executors.history import Remembered
 from engine.executors.memory import EncoderBatch
-from engine.executors.slots import Arrays, SlotExecutor
 from engine.kernels.calls import Kernels
-from engine.kernels.fused import Fused, Narrow, Unnormalised
+from engine.kernels.fused import Fused, Logits, Narrow, Unnormalised
+from engine.models.fusion import Fusion
 from engine.models.model import Model, Past, Projected
-from engine.models.select import Rules, select
+from engine.models.select import SelectionRules, select
+from engine.search.executor import StepInput, TopK
 
 DTYPES: Final = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
@@ -30,10 +33,11 @@ class TorchExecutor(SlotExecutor):
     def __init__(
         self, model: Model, beams: int, slots: int, device: str = "cpu", kernels: Kernels | None = None
     ) -> None:
-        specs = model.memory_spec, model.state_spec
+        specs = Specs(model.memory_spec, model.state_spec)
         self.model, self.unk = model.to(device).eval(), model.config.unk
         self.dtype = next(model.parameters()).dtype
-        super().__init__(model.config, specs, (beams, slots), Arrays(xp, torch.device(device), self.dtype))
+        arrays = Arrays(xp, torch.device(device), self.dtype)
+        super().__init__(model.config, specs, LaneSize(beams, slots), arrays)
         self.kernels = kernels
         # the kernel that selects normalises too; but probabilities that are sums of others come normalised
         adaptive = model.config.adaptive is not None and model.config.adaptive.softmax is not None
@@ -51,12 +55,17 @@ class TorchExecutor(SlotExecutor):
         stack.enter_context(fused)
         return fused
 
-    @torch.no_grad()
     def _encode(self, batch: EncoderBatch) -> Mapping[str, Tensor]:
         arrays = (batch.tokens, batch.positions, batch.real)
+        return self._encoded(*(self._upload(torch.from_numpy(a)) for a in arrays))
+
+    @torch.no_grad()
+    def _encoded(self, tokens: Tensor, positions: Tensor, real: Tensor) -> dict[str, Tensor]:
+        """As `Model.encode`."""
         with ExitStack() as stack:
-            self._modes(stack)
-            return self.model.encode(*(self._upload(torch.from_numpy(a)) for a in arrays))
+            fused = self._modes(stack)
+            memory = self.model.encode(tokens, positions, real)
+            return fused.settle(memory) if fused else memory
 
     def _upload(self, array: Tensor) -> Tensor:
         return array.to(self.device)
@@ -79,22 +88,27 @@ class TorchExecutor(SlotExecutor):
         with ExitStack() as stack:
             fused = self._modes(stack, self.history.rings.clock, weights=attention)
             step = self.model.step(inputs.tokens, inputs.positions, *memory, Past(*remembered))
+            columns = fused.settle(step.columns) if fused else step.columns
             if self.unnormalised:
                 stack.enter_context(Unnormalised())
-            logits = self.model.log_probs(step.features, inputs.temperature)
-        rules = Rules(inputs.forced, inputs.banned, inputs.unk_penalty, inputs.eos_penalty)
+            stack.enter_context(Logits(self.dtype, fused))
+            if isinstance(self.model, Fusion):
+                logits = self.model.log_probs(step.features, inputs.temperature, inputs.lm_weight)
+            else:
+                logits = self.model.log_probs(step.features, inputs.temperature)
+        rules = SelectionRules(inputs.forced, inputs.banned, inputs.unk_penalty, inputs.eos_penalty)
         k = min(inputs.k, self.limits.vocab)
-        if self.kernels is None:
+        if self.kernels is None or isinstance(self.model, Fusion):  # whose scores must not be normalised
             scores, ids = select(logits.float(), rules, self.unk, self.eos, k)
         else:  # its log-softmax changes no log-probability
-            given = [part.contiguous() for part in rules]
-            scores, ids = self.kernels.select(logits.contiguous(), given, self.unk, self.eos, k)
+            parts = [part.contiguous() for part in rules]
+            scores, ids = self.kernels.select(logits.contiguous(), parts, self.unk, self.eos, k)
         appended = fused.appended if fused else set()
-        held = {name for name, ring in remembered.rings.items() if ring.data_ptr() in appended}
+        appended_names = {name for name, ring in remembered.rings.items() if ring.data_ptr() in appended}
         columns = {
             name: column if name in self.history.rings.exact else column.to(self.dtype)
-            for name, column in step.columns.items()
-            if name not in held
+            for name, column in columns.items()
+            if name not in appended_names
         }
         weights = step.attention.float() if attention and step.attention is not None else None
         return TopK(scores, ids, weights), columns

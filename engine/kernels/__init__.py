@@ -1,0 +1,10 @@
+"""Kernels for GPUs (CUDA C++, compiled when first used), and their reference in torch. See *.cu.
+
+reference   the same in plain torch: what exporters trace and tests compare with
+calls       kernels as functions of tensors
+fused       a model's layers that use them
+deferred    products that wait for what follows
+nvrtc       the compiler
+launch      the driver
+trt_plugin  the same kernels as TensorRT's plugins
+"""

@@ -4,15 +4,17 @@
 // take a pass each, which is exact where the mean is far from zero.
 #include "common.cuh"
 
-extern "C" __global__ void add_norm(const Element* __restrict__ x,         // [rows, dim]
-                                    const Element* __restrict__ residual,  // [rows, dim], or null: none
-                                    const Element* __restrict__ gain,      // [dim]
-                                    const Element* __restrict__ bias,      // [dim]
-                                    int dim, float epsilon,
-                                    Element* __restrict__ sum,  // [rows, dim], or null: not wanted
-                                    Element* __restrict__ y) {  // [rows, dim]
+extern "C" __global__ void __launch_bounds__(256, 1)
+    add_norm(const Element* x,         // [rows, dim]
+             const Element* residual,  // [rows, dim], or null: none
+             const Element* gain,      // [dim]
+             const Element* bias,      // [dim]
+             int dim, float epsilon,
+             Element* sum,  // [rows, dim], or null: not wanted
+             Element* y) {  // [rows, dim]
   CONVOY_SHARED(float, row);
   __shared__ float room[WARP];
+  await_inputs();
   const Index begin = static_cast<Index>(blockIdx.x) * dim;
   const int step = blockDim.x * VECTOR;
   float total = 0;

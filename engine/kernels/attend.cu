@@ -8,7 +8,10 @@
 // the same bit for bit however far the memory is padded. What the mask hides at the end is not even read.
 #include "common.cuh"
 
-constexpr int BEAMS = 8, WARPS = 4, LANES = WARP * VECTOR;
+#ifndef CONVOY_BEAMS
+#define CONVOY_BEAMS 8
+#endif
+constexpr int BEAMS = CONVOY_BEAMS, WARPS = 4, LANES = WARP * VECTOR;
 
 // sums[beam][lane's columns], over this warp's part of the rows 0..rows-1 of right [rows, pitch], then over the
 // warps; `finish` gets each sum once. left [BEAMS, stride] is shared memory, as is parts [WARPS, BEAMS, LANES].
@@ -47,15 +50,16 @@ __device__ __forceinline__ void product(const float* left, int stride, const Ele
   }
 }
 
-extern "C" __global__ void __launch_bounds__(WARPS* WARP)
-    attend(const Element* __restrict__ q,       // [slots, beams, heads * width], scaled
-           const Element* __restrict__ keys,    // [slots, heads, width, pitch]
-           const Element* __restrict__ values,  // [slots, heads, pitch, width]
-           const float* __restrict__ mask,      // [slots, pitch], 0 or -inf
+extern "C" __global__ void __launch_bounds__(WARPS * WARP, 1)
+    attend(const Element* q,       // [slots, beams, heads * width], scaled
+           const Element* keys,    // [slots, heads, width, pitch]
+           const Element* values,  // [slots, heads, pitch, width]
+           const float* mask,      // [slots, pitch], 0 or -inf
            // source: how many of the `pitch` positions that there is room for are in use
-           int beams, int heads, int width, int source, int pitch, Element* __restrict__ context,  // as q
-           float* __restrict__ weights) {       // [slots, heads, beams, source], or null: not wanted
+           int beams, int heads, int width, int source, int pitch, Element* context,  // as q
+           float* weights) {       // [slots, heads, beams, source], or null: not wanted
   CONVOY_SHARED(float, shared);
+  await_inputs();
   float* logits = shared;                    // [BEAMS, source]
   float* queries = logits + BEAMS * source;  // [BEAMS, width]
   float* parts = queries + BEAMS * width;    // [WARPS, BEAMS, LANES]
@@ -110,8 +114,9 @@ extern "C" __global__ void __launch_bounds__(WARPS* WARP)
 }
 
 // Mean over heads: weights [slots, heads, beams * source] to [slots, beams * source]. Grid (chunks, slots).
-extern "C" __global__ void mean_heads(const float* __restrict__ weights, int heads, int size,
-                                      float* __restrict__ mean) {
+extern "C" __global__ void __launch_bounds__(128)
+    mean_heads(const float* weights, int heads, int size, float* mean) {
+  await_inputs();
   const int at = blockIdx.x * blockDim.x + threadIdx.x;
   if (at >= size) return;
   const float* from = weights + static_cast<Index>(blockIdx.y) * heads * size + at;

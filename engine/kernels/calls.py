@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import gcd
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -18,14 +18,23 @@ from torch import Tensor
 ELEMENTS: Final = {torch.float32: "float", torch.float16: "fp16", torch.bfloat16: "bf16"}
 WARP: Final = 32
 WIDEST: Final = 16  # bytes that a thread loads at once
-CHUNK: Final = 64  # threads of a step's block along the channels
+THREADS: Final = 512  # of a block of a step of the convolution
 TILE: Final = 32  # time steps of a block of whole sequences
 # as in attend.cu and select.cu
-BEAMS: Final = 8
+BEAMS: Final = (1, 2, 4, 8)
 WARPS: Final = 4
 ROOM: Final = 1024
 COLUMNS: Final = 256  # threads that select; each row's columns
 MOST: Final = 1024  # threads of a block
+RANKED: Final = 512  # candidates of all parts of a row, at most
+PARTS: Final = 32  # of a vocabulary
+ROWS: Final = (1, 2, 4, 8)  # of our own products; cuBLAS has those of more
+STAGED: Final = 96 * 1024  # bytes of rows that such a product may hold
+PRODUCERS: Final = 8  # warps of its block
+SPLIT: Final = 256  # a warp's share of a sum, at least, where a pair of outputs has several
+
+
+SIZES: Final = {"product": "CONVOY_ROWS", "attend": "CONVOY_BEAMS"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +45,15 @@ class Kernel:
     entry: str
     element: str
     vector: int
+    size: int | None = None  # what else its loops are unrolled for: rows, or beams
 
     @property
     def defines(self) -> dict[str, str]:
-        return {"CONVOY_ELEMENT": self.element, "CONVOY_VECTOR": str(self.vector)}
+        more = {} if self.size is None else {SIZES[self.entry]: str(self.size)}
+        return {"CONVOY_ELEMENT": self.element, "CONVOY_VECTOR": str(self.vector)} | more
+
+
+SCATTER: Final = Kernel("scatter.cu", "scatter", "float", 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +71,98 @@ class Call:
 Run = Callable[[Call], None]
 
 
+@dataclass(frozen=True, slots=True)
+class Norm:
+    """Layer norm over the last axis; gain and shift [dim]."""
+
+    gain: Tensor
+    shift: Tensor
+    epsilon: float
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """What becomes of a product's sums, in this order. factor: multiplies them. activation: "relu", "glu"
+    (the first half of the outputs is gated by the second) or none. residual: added, in fp32 or as the
+    weights. wide: the result is fp32."""
+
+    factor: float = 1.0
+    activation: str | None = None
+    residual: Tensor | None = None
+    wide: bool = False
+
+
+ACTIVATIONS: Final = {None: 0, "relu": 1, "glu": 2}
+
+
 class Kernels:
     """The kernels on one device. All tensors are contiguous, of one element type unless said otherwise."""
 
-    def __init__(self, run: Run) -> None:
-        self.run = run
+    def __init__(self, run: Run, processors: int = 132) -> None:
+        """processors: multiprocessors of the device, which decide how work is shared but no result."""
+        self.run, self.processors = run, processors
+
+    def fits(self, x: Tensor, weight: Tensor) -> bool:
+        """Whether `product` takes rows [..., dim] by weights [outputs, dim]."""
+        dim = weight.shape[1]
+        rows = x.numel() // max(dim, 1)
+        return 0 < rows <= ROWS[-1] and _rung(ROWS, rows) * dim * weight.element_size() <= STAGED
+
+    def product(
+        self,
+        x: Tensor,
+        weights: tuple[Tensor, Tensor | None],
+        finish: Finish,
+        norm: Norm | None = None,
+        heat: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Linear map of few rows, what goes before and after it included.
+
+        x: [slots, beams, dim], in fp32 or as the weights. weights: [outputs, dim], and a bias [outputs] or
+        none. norm: of x. heat: float32 [slots], what each slot's rows are divided by. Returns the result
+        [slots, beams, outputs] (half as many after a GLU) and, where there is a norm and no heat, the
+        normalised x.
+        """
+        weight, bias = weights
+        outputs, dim = weight.shape
+        rows, glu = x.numel() // dim, finish.activation == "glu"
+        element, vector = _form(dim, weight)
+        kernel = Kernel("product.cu", "product", element, vector, _rung(ROWS, rows))
+        kind = torch.float32 if finish.wide else weight.dtype
+        y = x.new_empty((*x.shape[:-1], outputs // 2 if glu else outputs), dtype=kind)
+        normed = torch.empty_like(x, dtype=weight.dtype) if norm and heat is None else None
+        residual = finish.residual
+        assert x.is_contiguous() and (
+            residual is None or (residual.is_contiguous() and residual.shape == y.shape)
+        )
+        pairs, split = ceil_div(outputs, 2), 1
+        # as many warps as all multiprocessors hold, as long as each has something to sum
+        while split < PRODUCERS and pairs * split < 16 * self.processors and dim >= 2 * split * SPLIT:
+            split *= 2
+        grid = min(ceil_div(pairs * split, PRODUCERS), 4 * self.processors), 1, 1
+        wide = (int(t is not None and t.dtype != weight.dtype) for t in (x, residual, y))
+        sizes = rows, dim, outputs, split, x.shape[-2], ACTIVATIONS[finish.activation], *wide
+        parts = (norm.gain, norm.shift, norm.epsilon) if norm else (None, None, 0.0)
+        tensors = x, weight, bias, residual, *parts[:2], heat
+        shared = (kernel.size or 1) * dim * weight.element_size()
+        arguments = *tensors, *sizes, float(parts[2]), float(finish.factor), normed, y
+        self.run(Call(kernel, grid, (PRODUCERS * WARP, 1, 1), shared, arguments))
+        return y, normed
+
+    def embed(
+        self, tokens: Tensor, table: Tensor, scale: float, signals: tuple[Tensor, Tensor] | None
+    ) -> Tensor:
+        """Rows of `table` [vocab, dim] for tokens int64 [slots, beams], scaled; and of a table of positions
+        for int64 [slots, 1], added."""
+        positions, signal = signals or (None, None)
+        dim = table.shape[1]
+        y = table.new_empty((*tokens.shape, dim))
+        kernel = Kernel("embed.cu", "embed", *_form(dim, table, signal))
+        threads = min(256, ceil_div(dim, kernel.vector * WARP) * WARP)
+        scalars = tokens.shape[1], dim, float(scale)
+        arguments = tokens.contiguous(), table, positions, signal, *scalars, y
+        self.run(Call(kernel, (tokens.numel(), 1, 1), (threads, 1, 1), 0, arguments))
+        return y
 
     def dynamic_conv_step(
         self, x: Tensor, taps: Tensor, ring: Tensor | None, index: Tensor | None, *, softmax: bool = False
@@ -71,31 +172,44 @@ class Kernels:
         kernel = Kernel(
             "dynamic_conv_step.cu", "dynamic_conv_step", *_form(_per_head(x, taps), x, taps, ring)
         )
-        sizes = _convolution(x.shape[1], x.shape[2], taps)
-        grid, block = _step_geometry(x.shape[0], x.shape[1], x.shape[2], kernel.vector)
-        self.run(Call(kernel, grid, block, 0, (x, taps, ring, index, *sizes, int(softmax), y)))
+        sizes, geometry = (
+            _convolution(x.shape[1], x.shape[2], taps),
+            _geometry(x, taps, kernel),
+        )
+        self.run(Call(kernel, *geometry, (x, taps, ring, index, *sizes, int(softmax), y)))
         return y
 
     def dynamic_conv_step_append(
-        self, x: Tensor, taps: Tensor, past: tuple[Tensor, Tensor, Tensor], *, softmax: bool, glu: bool
+        self, x: Tensor, taps: Tensor, past: tuple[Tensor, Tensor, Tensor], *, softmax: bool = False
     ) -> Tensor:
         """The same with the newest input written into the ring.
 
         past: ring, index and clock (int64 [1], on the device); column clock % (K - 1) of the ring is
-        replaced. glu: x is [slots, beams, 2 * channels], and what is convolved and remembered is its GLU;
-        only where taps do not depend on that (LightConv).
+        replaced.
         """
         ring, index, clock = past
-        slots, beams, doubled = x.shape
-        channels = doubled // (2 if glu else 1)
-        y = x.new_empty((slots, beams, channels))
-        form = _form(channels // taps.shape[-2], x, taps, ring)
+        y = torch.empty_like(x)
+        form = _form(_per_head(x, taps), x, taps, ring)
         kernel = Kernel("dynamic_conv_step.cu", "dynamic_conv_step_append", *form)
-        sizes = _convolution(beams, channels, taps)
-        grid, block = _step_geometry(slots, beams, channels, kernel.vector)
-        flags = int(softmax), int(glu)
-        self.run(Call(kernel, grid, block, 0, (x, taps, index, clock, *sizes, *flags, ring, y)))
+        sizes, geometry = (
+            _convolution(x.shape[1], x.shape[2], taps),
+            _geometry(x, taps, kernel),
+        )
+        self.run(Call(kernel, *geometry, (x, taps, index, clock, *sizes, int(softmax), ring, y)))
         return y
+
+    def ssru_step(
+        self, candidate: Tensor, gate: Tensor, ring: Tensor, index: Tensor, *, append: bool
+    ) -> tuple[Tensor, Tensor]:
+        """See `reference.ssru_step`; ring and cells are float32. append: write the cells into the ring."""
+        slots, beams, dim = candidate.shape
+        assert ring.dtype == torch.float32 and ring.is_contiguous() and index.is_contiguous()
+        kernel = Kernel("ssru_step.cu", "ssru_step", ELEMENTS[candidate.dtype], 1)
+        cells, y = torch.empty_like(candidate, dtype=torch.float32), torch.empty_like(candidate)
+        threads = min(256, ceil_div(dim, WARP) * WARP)
+        arguments = candidate, gate, index, beams, dim, int(append), ring, cells, y
+        self.run(Call(kernel, (ceil_div(dim, threads), slots, 1), (threads, 1, 1), 0, arguments))
+        return cells, y
 
     def dynamic_conv(self, x: Tensor, taps: Tensor, left: int, *, softmax: bool = False) -> Tensor:
         """See `reference.dynamic_conv`; softmax: over each kernel's taps, before they are applied."""
@@ -111,7 +225,7 @@ class Kernels:
         return y
 
     def attend(
-        self, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor, *, weights: bool
+        self, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor, *, weights: bool, shown: int = 0
     ) -> tuple[Tensor, Tensor | None]:
         """See `reference.attend`; mask is float32. weights: whether their mean, float32, is wanted.
 
@@ -125,15 +239,18 @@ class Kernels:
         assert _strided(values, heads * width * pitch, width * pitch, width, 1)
         assert _strided(mask, pitch, 1)
         form = _form(gcd(source, width, pitch), q, keys, values, most=4, contiguous=False)
-        kernel = Kernel("attend.cu", "attend", *form)
+        group = _rung(BEAMS, beams)
+        kernel = Kernel("attend.cu", "attend", *form, group)
         each = q.new_empty((slots, heads, beams, source), dtype=torch.float32) if weights else None
-        shared = BEAMS * (source + width) + WARPS * BEAMS * WARP * kernel.vector
-        grid = heads, ceil_div(beams, BEAMS), slots
+        shared = group * (source + width + WARPS * WARP * kernel.vector)
+        grid = heads, ceil_div(beams, group), slots
         scalars = beams, heads, width, source, pitch
         arguments = q, keys, values, mask, *scalars, context, each
         self.run(Call(kernel, grid, (WARPS * WARP, 1, 1), shared * 4, arguments))
         if each is None:
             return context, None
+        if shown:
+            heads, each = shown, each[:, :shown].contiguous()
         mean = q.new_empty((slots, beams, source), dtype=torch.float32)
         size, averaging = beams * source, Kernel("attend.cu", "mean_heads", *form)
         grid = ceil_div(size, 128), slots, 1
@@ -151,13 +268,35 @@ class Kernels:
         if threads > MOST:
             raise ValueError(f"{k} candidates of a row; the kernel selects at most {MOST}")
         kernel = Kernel("select.cu", "select_best", *_form(vocab, logits))
-        scores = logits.new_empty((slots, beams, k), dtype=torch.float32)
-        ids = logits.new_empty((slots, beams, k), dtype=torch.int64)
+        rows, wide = slots * beams, logits.new_empty((slots, beams, k), dtype=torch.float32)
+        scores, ids = wide, torch.empty_like(wide, dtype=torch.int64)
+        # a row's parts are so many that all multiprocessors have something to read
+        parts = max(1, min(PARTS, RANKED // k, self.processors // rows, vocab // COLUMNS))
         shared = 8 * (threads + ROOM) + 4 * k + 4 * ceil_div(vocab, 32)
-        scalars = beams, vocab, banned.shape[2], -1 if unk is None else unk, eos, k
-        arguments = logits, forced, banned, unk_penalty, eos_penalty, *scalars, scores, ids
-        self.run(Call(kernel, (slots * beams, 1, 1), (threads, 1, 1), shared, arguments))
+        rare = -1 if unk is None else unk, eos, k
+        penalties = unk_penalty, eos_penalty
+        scanned: tuple[Tensor, Tensor, Tensor | None] = scores, ids, None
+        if parts > 1:
+            values = logits.new_empty((rows, parts, k), dtype=torch.float32)
+            masses = logits.new_empty((rows, parts, 2), dtype=torch.float32)
+            scanned = values, torch.empty_like(values, dtype=torch.int64), masses
+        scalars = beams, vocab, banned.shape[2], *rare
+        arguments = logits, forced, banned, *penalties, *scalars, *scanned
+        self.run(Call(kernel, (rows, parts, 1), (threads, 1, 1), shared, arguments))
+        if parts > 1:
+            merging = Kernel("select.cu", "merge_best", kernel.element, kernel.vector)
+            merged = logits, forced, *penalties, *scanned, beams, vocab, *rare, parts, scores, ids
+            self.run(Call(merging, (rows, 1, 1), (COLUMNS, 1, 1), 8 * parts * k, merged))
         return scores, ids
+
+    def scatter(self, plan: Tensor, items: Tensor, chunks: int) -> None:
+        """Copies of memory, the same for each item; both int64 on the device. plan: [terms, copies, 7], what
+        each term of an item [items, terms] adds to each copy's target, source (0: zeros), rows, bytes of a
+        row, bytes of it that are written, and from row to row in target and source. chunks: blocks that
+        share a copy."""
+        terms, copies, _ = plan.shape
+        grid = copies * items.shape[0], chunks, 1
+        self.run(Call(SCATTER, grid, (256, 1, 1), 0, (plan, items, terms, copies)))
 
     def add_norm(
         self, x: Tensor, residual: Tensor | None, norm: tuple[Tensor, Tensor, float], *, total: bool
@@ -204,7 +343,27 @@ def _convolution(beams: int, channels: int, taps: Tensor) -> tuple[int, int, int
     return beams, channels, taps.shape[-2], taps.shape[-1], int(taps.dim() == 2)
 
 
-def _step_geometry(
-    slots: int, beams: int, channels: int, vector: int
-) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
-    return (ceil_div(channels, CHUNK * vector), slots, 1), (CHUNK, min(beams, MOST // CHUNK), 1)
+def step_geometry(
+    slots: Any, beams: int, channels: int, width: int, vector: int
+) -> tuple[tuple[int, Any, int], tuple[int, int, int], int]:
+    """Grid, block and shared bytes of a step of the convolution, by the width of its kernels and of its
+    loads. slots may be an expression of TensorRT's."""
+    together = min(beams, 4)
+    parts = 1
+    while parts < width and 2 * parts * together * WARP <= THREADS:
+        parts *= 2
+    block = WARP, parts, together
+    shared = together * parts * WARP * (vector + 1) * 4
+    return (ceil_div(channels, WARP * vector), slots, 1), block, shared
+
+
+def _geometry(
+    x: Tensor, taps: Tensor, kernel: Kernel
+) -> tuple[tuple[int, int, int], tuple[int, int, int], int]:
+    slots, beams, channels = x.shape
+    return step_geometry(slots, beams, channels, taps.shape[-1], kernel.vector)
+
+
+def _rung(ladder: Sequence[int], size: int) -> int:
+    """The first of a ladder that is not below a size, or its last."""
+    return next((rung for rung in ladder if rung >= size), ladder[-1])

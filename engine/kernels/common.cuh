@@ -80,6 +80,25 @@ __device__ __forceinline__ void store(const float (&from)[VECTOR], Element* to) 
   *reinterpret_cast<Pack*>(to) = pack;
 }
 
+// Programmatic dependent launch: a kernel may begin while the one before it ends. `await_inputs` comes before anything
+// is read that another kernel wrote, or written that one reads; before it, only weights may be fetched. So what
+// kernels read must not be `__restrict__`, or the compiler may read it earlier. Every kernel of a step calls both.
+__device__ __forceinline__ void await_inputs() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// Fetch a weight into the cache, without waiting for it.
+__device__ __forceinline__ void prefetch(const void* at) {
+#ifdef __CUDA_ARCH__
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
+#else
+  (void)at;
+#endif
+}
+
 __device__ __forceinline__ float warp_sum(float x) {
 #pragma unroll
   for (int step = WARP / 2; step > 0; step /= 2) x += __shfl_xor_sync(ALL, x, step);

@@ -7,12 +7,14 @@
 // A tile's inputs and the width - 1 around them are read once, into shared memory [tile + width - 1, chunk].
 #include "common.cuh"
 
-extern "C" __global__ void dynamic_conv(const Element* __restrict__ x,     // [batch, time, channels]
-                                        const Element* __restrict__ taps,  // [batch, time, heads, width] or
-                                                                           // [heads, width]: fixed
-                                        int time, int channels, int heads, int width, int left, int fixed,
-                                        int softmax, int tile, Element* __restrict__ y) {
+extern "C" __global__ void __launch_bounds__(256, 1)
+    dynamic_conv(const Element* x,     // [batch, time, channels]
+                 const Element* taps,  // [batch, time, heads, width] or
+                                       // [heads, width]: fixed
+                 int time, int channels, int heads, int width, int left, int fixed,
+                 int softmax, int tile, Element* y) {
   CONVOY_SHARED(float, inputs);
+  await_inputs();
   const int chunk = blockDim.x * VECTOR, begin = blockIdx.y * tile - left, rows = tile + width - 1;
   const int channel = (blockIdx.x * blockDim.x + threadIdx.x) * VECTOR;
   const bool inside = channel < channels;

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map
 
-from engine.kernels.calls import Kernels
-from engine.kernels.reference import add_norm, attend, attend_plainly, dynamic_conv, dynamic_conv_step
+from engine.kernels.calls import Finish, Kernels, Norm
+from engine.kernels.deferred import Deferred, Lookup, Normed, Product, Softmax
+from engine.kernels.reference import (
+    add_norm,
+    attend,
+    attend_plainly,
+    dynamic_conv,
+    dynamic_conv_step,
+    ssru_step,
+)
 
+ACTIVATED: Final[dict[str | None, Callable[[Tensor], Tensor]]] = {
+    None: lambda x: x,
+    "relu": F.relu,
+    "glu": lambda x: F.glu(x, dim=-1),
+}
 Table = dict[Callable[..., Any], Callable[..., Any]]
 
 
@@ -72,7 +87,11 @@ class Unnormalised(_Mode):
 
 
 class Fused(_Mode):
-    """Within it the reference's operators run as kernels. For inference: without gradients or dropout.
+    """Within it the reference's operators run as kernels, and products of few rows together with what stands
+    before and behind them. For inference: without gradients or dropout.
+
+    A result that a later operator may take in is deferred (`engine.kernels.deferred`); `value` computes it.
+    For a new mixer add its operator to `reference.py`, a kernel, and a line to `table`.
 
     weights: whether those of attention are wanted. clock: int64 [1], of rings that the step's convolutions
     append to themselves; they note those in `appended`, by their addresses.
@@ -87,32 +106,258 @@ class Fused(_Mode):
         self.table = {
             dynamic_conv_step: self._step,
             dynamic_conv: self._whole,
+            ssru_step: self._ssru_step,
             attend: self._attend,
             add_norm: self._add_norm,
+            F.linear: self._linear,
+            F.relu: lambda x, inplace=False: self._activated(x, "relu"),
+            F.glu: lambda x, dim=-1: self._activated(x, "glu"),
+            F.softmax: self._softmax,
+            F.layer_norm: self._layer_norm,
+            F.embedding: self._embedding,
+            Tensor.mul: self._scaled,
+            Tensor.add: self._added,
+            Tensor.div: self._cooled,
         }
 
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if getattr(func, "__name__", "") == "__get__":  # a shape, a type: they are known
+            return func(*args)
+        if func in self.table:
+            result = self.table[func](*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        args, kwargs = tree_map(self.value, (args, kwargs))
+        return func(*args, **kwargs)
+
+    def value(self, x: Any) -> Any:
+        """A tensor itself, or what was deferred of it."""
+        if not isinstance(x, Deferred):
+            return x
+        if x.value is None:
+            x.value = self._computed(x.what)
+        return x.value
+
+    def settle(self, parts: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """All values of what leaves the mode."""
+        with torch._C.DisableTorchFunction():
+            return {name: self.value(part) for name, part in parts.items()}
+
+    def logits(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """A linear map in float32, of inputs and weights of the model's type."""
+        with torch._C.DisableTorchFunction():  # another mode calls: this one must not see the deferred
+            if self._few(x, weight):
+                return self._product(Product(x, weight, bias, Finish(wide=True)))
+            return wide_product(self._own(x), weight, bias)
+
+    # --- deferring
+
+    def _linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
+        if weight.dtype != self.dtype or not weight.is_contiguous():
+            return NotImplemented
+        return Deferred(Product(x, weight, bias), (*x.shape[:-1], weight.shape[0]), weight)
+
+    def _activated(self, x: Tensor, name: str) -> Any:
+        what = x.what if isinstance(x, Deferred) else None
+        if not isinstance(what, Product) or not what.plain:
+            return NotImplemented
+        width = x.shape[-1] // 2 if name == "glu" else x.shape[-1]
+        finish = replace(what.finish, activation=name)
+        return Deferred(replace(what, finish=finish), (*x.shape[:-1], width), x)
+
+    def _scaled(self, x: Any, factor: Any) -> Any:
+        if not isinstance(x, Deferred) or not isinstance(factor, (int, float)):
+            return NotImplemented
+        if isinstance(x.what, Lookup) and x.what.signals is None:
+            return Deferred(replace(x.what, scale=x.what.scale * factor), tuple(x.shape), x)
+        if isinstance(x.what, Product) and x.what.plain:
+            finish = replace(x.what.finish, factor=x.what.finish.factor * factor)
+            return Deferred(replace(x.what, finish=finish), tuple(x.shape), x)
+        return NotImplemented
+
+    def _embedding(self, tokens: Tensor, table: Tensor, *_: Any, **__: Any) -> Any:
+        if tokens.dim() != 2 or tokens.dtype != torch.int64 or table.dtype != self.dtype:
+            return NotImplemented
+        return Deferred(Lookup(tokens, table), (*tokens.shape, table.shape[1]), table)
+
+    def _added(self, x: Any, y: Any, *, alpha: float = 1) -> Any:
+        """A position's signal to a token's embedding, or a residual connection around a product."""
+        if alpha != 1:
+            return NotImplemented
+        if isinstance(y, Deferred) and isinstance(y.what, Lookup):
+            return self._signalled(x, y.what)
+        if isinstance(y, Deferred) and isinstance(x, Tensor) and x.shape == y.shape:
+            return self._residual(y, x)
+        return NotImplemented
+
+    def _signalled(self, x: Any, signal: Lookup) -> Any:
+        what = x.what if isinstance(x, Deferred) else None
+        simple = signal.scale == 1.0 and signal.signals is None and signal.tokens.shape[1] == 1
+        if not isinstance(what, Lookup) or what.signals is not None or not simple:
+            return NotImplemented
+        if what.tokens.shape[0] != signal.tokens.shape[0]:
+            return NotImplemented
+        return Deferred(replace(what, signals=(signal.tokens, signal.table)), tuple(x.shape), x)
+
+    def _residual(self, y: Tensor, x: Tensor) -> Any:
+        """x + y in float32, where y is a product of few rows."""
+        what = y.what if isinstance(y, Deferred) else None
+        if not isinstance(what, Product) or not what.plain or not self._few(what.x, what.weight):
+            return NotImplemented
+        if not (isinstance(what.x, Deferred) and isinstance(what.x.what, Normed)):
+            what = replace(what, x=self.value(what.x))  # first: it may compute the norm that x is
+        finish = replace(what.finish, residual=self.value(x).contiguous(), wide=True)
+        return self._product(replace(what, finish=finish))
+
+    def _layer_norm(
+        self,
+        x: Tensor,
+        shape: Any,
+        weight: Tensor | None = None,
+        bias: Tensor | None = None,
+        eps: float = 1e-5,
+    ) -> Any:
+        if weight is None or bias is None or len(shape) != 1 or weight.dtype != self.dtype:
+            return NotImplemented
+        gain = weight
+        x = self.value(x)
+        if not self._few(x, gain[None]):
+            return NotImplemented
+        return Deferred(Normed(x.contiguous(), Norm(gain, bias, eps)), tuple(x.shape), gain)
+
+    def _cooled(self, x: Any, heat: Any) -> Any:
+        what = x.what if isinstance(x, Deferred) and x.value is None else None
+        slots = isinstance(heat, Tensor) and heat.shape == (x.shape[0], 1, 1) and heat.dtype == torch.float32
+        if not isinstance(what, Normed) or what.heat is not None or not slots:
+            return NotImplemented
+        return Deferred(replace(what, heat=heat.reshape(-1)), tuple(x.shape), x)
+
+    def _softmax(
+        self, logits: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
+    ) -> Any:
+        logits = self.value(logits)
+        if dim != -1 or dtype is not None or logits.dtype != self.dtype or not logits.is_contiguous():
+            return NotImplemented
+        return Deferred(Softmax(logits), tuple(logits.shape), logits)
+
+    # --- computing
+
+    def _computed(self, what: Product | Normed | Lookup | Softmax) -> Tensor:
+        match what:
+            case Product():
+                return self._product(what)
+            case Lookup():
+                return self.kernels.embed(what.tokens, what.table, what.scale, what.signals)
+            case Softmax():
+                return F.softmax(what.logits, dim=-1)
+            case Normed():
+                x, norm = what.x, what.norm
+                if x.dtype == self.dtype:
+                    y = self.kernels.add_norm(x, None, (norm.gain, norm.shift, norm.epsilon), total=False)[1]
+                else:
+                    gain, shift = norm.gain.to(x.dtype), norm.shift.to(x.dtype)
+                    y = torch.layer_norm(x, gain.shape, gain, shift, norm.epsilon).to(self.dtype)
+                return y if what.heat is None else y / what.heat[:, None, None]
+
+    def _product(self, what: Product) -> Tensor:
+        x, weights, finish = what.x, (what.weight, what.bias), what.finish
+        if not self._few(x, what.weight):
+            return self._many(self._own(x), *weights, finish)
+        normed = x.what if isinstance(x, Deferred) and x.value is None else None
+        if not isinstance(normed, Normed):
+            rows = self.value(x)
+            rows = rows if rows.dtype == torch.float32 else rows.to(self.dtype)
+            return self.kernels.product(rows.contiguous(), weights, finish)[0]
+        y, value = self.kernels.product(normed.x, weights, finish, normed.norm, normed.heat)
+        if isinstance(x, Deferred) and value is not None:  # whoever wants the norm itself finds it there
+            x.value = value
+        return y
+
+    @staticmethod
+    def _many(x: Tensor, weight: Tensor, bias: Tensor | None, finish: Finish) -> Tensor:
+        activated = ACTIVATED[finish.activation]
+        if bias is None:
+            y = F.linear(x, weight)
+            return activated(y if finish.factor == 1.0 else y * finish.factor)
+        rows, factor, shape = x.flatten(0, -2), finish.factor, (*x.shape[:-1], -1)
+        if finish.activation == "relu" and factor == 1.0:  # one kernel too, where cuBLASLt has the epilogue
+            return torch._addmm_activation(bias, rows, weight.t()).view(shape)
+        y = torch.addmm(bias, rows, weight.t(), beta=factor, alpha=factor)  # one kernel, and rounded once
+        return activated(y.view(shape))
+
+    def _few(self, x: Tensor, weight: Tensor) -> bool:
+        return x.dim() == 3 and self.kernels.fits(x, weight)
+
     def _step(self, x: Tensor, taps: Tensor, ring: Tensor | None, index: Tensor | None) -> Tensor:
-        x, taps = self._own(x), self._own(taps)
+        x, (taps, softmax) = self._own(x), self._taps(taps)
         if ring is None or index is None:
-            return self.kernels.dynamic_conv_step(x, taps, None, None)
+            return self.kernels.dynamic_conv_step(x, taps, None, None, softmax=softmax)
         if self.clock is None:
-            return self.kernels.dynamic_conv_step(x, taps, ring.contiguous(), index.contiguous())
+            past = ring.contiguous(), index.contiguous()
+            return self.kernels.dynamic_conv_step(x, taps, *past, softmax=softmax)
         self.appended.add(ring.data_ptr())
-        past = ring, index.contiguous(), self.clock  # a ring that is not in one piece is refused there
-        return self.kernels.dynamic_conv_step_append(x, taps, past, softmax=False, glu=False)
+        window = ring, index.contiguous(), self.clock  # a ring that is not in one piece is refused there
+        return self.kernels.dynamic_conv_step_append(x, taps, window, softmax=softmax)
 
     def _whole(self, x: Tensor, taps: Tensor, left: int) -> Tensor:
-        return self.kernels.dynamic_conv(self._own(x), self._own(taps), left)
+        own, softmax = self._taps(taps)
+        return self.kernels.dynamic_conv(self._own(x), own, left, softmax=softmax)
+
+    def _taps(self, taps: Tensor) -> tuple[Tensor, bool]:
+        """Taps, and whether their softmax is left to the kernel."""
+        if isinstance(taps, Deferred) and isinstance(taps.what, Softmax) and taps.value is None:
+            return self._own(taps.what.logits), True
+        return self._own(taps), False
+
+    def _ssru_step(self, candidate: Tensor, gate: Tensor, ring: Tensor, index: Tensor) -> Any:
+        if ring.dtype != torch.float32 or not ring.is_contiguous():
+            return NotImplemented
+        append = self.clock is not None
+        if append:
+            self.appended.add(ring.data_ptr())
+        past = ring, index.contiguous()
+        return self.kernels.ssru_step(self._own(candidate), self._own(gate), *past, append=append)
 
     def _attend(
-        self, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor, dropout: float = 0.0
+        self, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor, dropout: float = 0.0, shown: int = 0
     ) -> tuple[Tensor, Tensor | None]:
         assert not dropout
-        return self.kernels.attend(self._own(q), keys, values, mask, weights=self.weights)
+        return self.kernels.attend(self._own(q), keys, values, mask, weights=self.weights, shown=shown)
 
     def _add_norm(self, x: Tensor, added: Tensor, gain: Tensor, bias: Tensor, epsilon: float) -> Tensor:
+        total = self._residual(added, x)
+        if total is not NotImplemented:
+            return Deferred(Normed(total, Norm(gain, bias, epsilon)), tuple(total.shape), gain)
         norm = gain, bias, epsilon
         return self.kernels.add_norm(self._own(x), self._own(added), norm, total=False)[1]
 
     def _own(self, x: Tensor) -> Tensor:
-        return x.to(self.dtype).contiguous()
+        own: Tensor = self.value(x)
+        return own.to(self.dtype).contiguous()
+
+
+class Logits(_Mode):
+    """Within it linear maps come out in float32: what is selected from must not be rounded to the model's
+    type (of bf16's logits 0.7 % have another best token). fused: the mode that the model runs under, if
+    any."""
+
+    def __init__(self, dtype: torch.dtype, fused: Fused | None) -> None:
+        super().__init__()
+        self.dtype = dtype
+        self.table = {F.linear: fused.logits if fused else self._linear}
+
+    def _linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        return wide_product(x.to(self.dtype), weight, bias)
+
+
+def wide_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """x [..., dim] by weight [outputs, dim] in float32, of inputs of a narrower type where they have one."""
+    if x.dtype == torch.float32:
+        return F.linear(x, weight, bias)
+    if x.is_cuda:  # the sums are float32 already: they are not rounded
+        y = torch.mm(x.flatten(0, -2), weight.t(), out_dtype=torch.float32).view(*x.shape[:-1], -1)
+        return y if bias is None else y + bias
+    return F.linear(x.float(), weight.float(), None if bias is None else bias.float())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import threading
+from functools import cache as once
 from pathlib import Path
 from typing import Final
 
@@ -13,15 +15,49 @@ from engine.errors import ConfigError
 from engine.kernels.calls import Call, Kernel
 from engine.kernels.nvrtc import Compiler, default_cache
 
-SHARED: Final = 48 * 1024  # bytes of shared memory that need no asking
+# held while a graph is captured, a module is loaded or the device is waited for: torch allows one capture in
+# a process at a time, and the other two break it
+EXCLUSIVE: Final = threading.RLock()
+
+UNASKED: Final = 48 * 1024  # bytes of shared memory, static and dynamic, that need no asking
 MOST_SHARED: Final = 97  # CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
+STATIC_SHARED: Final = 1  # CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES
 DYNAMIC_SHARED: Final = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+EARLY: Final = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+EARLIEST: Final = (9, 0)  # the compute capability that has it
+
+
+class Attribute(ctypes.Structure):
+    """CUlaunchAttribute: a number and a union of 64 bytes, of which an int is used."""
+
+    _fields_ = (("id", ctypes.c_uint), ("pad", ctypes.c_char * 4), ("value", ctypes.c_int * 16))
+
+
+class Configuration(ctypes.Structure):
+    """CUlaunchConfig."""
+
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(Attribute)),
+        ("count", ctypes.c_uint),
+    )
+
+
+class Loaded:
+    """A function of a loaded module. static: its bytes of static shared memory; allowed: of dynamic."""
+
+    def __init__(self, function: ctypes.c_void_p, static: int) -> None:
+        self.function, self.static, self.allowed = function, static, UNASKED - static
 
 
 class Device:
     """A `Run` on one CUDA device. Raises ConfigError without a driver, a GPU or NVRTC.
 
     Kernels are compiled when first called, or found on disk: call each once before a CUDA graph is captured.
+    Where the device can, a kernel begins while the one before it ends (programmatic dependent launch).
     """
 
     def __init__(self, device: str, cache: Path | None = None) -> None:
@@ -33,56 +69,71 @@ class Device:
         self.device = torch.device(device)
         self._driver = _driver()
         self._compiler = Compiler(cache or default_cache())
-        self._target = self._compiler.target(torch.cuda.get_device_capability(self.device))
-        self._functions: dict[Kernel, ctypes.c_void_p] = {}
-        self._allowed: dict[Kernel, int] = {}  # bytes of shared memory asked for
+        capability = torch.cuda.get_device_capability(self.device)
+        self._target = self._compiler.target(capability)
+        self._early = Attribute(EARLY, b"", (1,))
+        self._attributes = int(capability >= EARLIEST)
+        self._loaded: dict[Kernel, Loaded] = {}
+        self.processors = torch.cuda.get_device_properties(self.device).multi_processor_count
 
     def __call__(self, call: Call) -> None:
         if 0 in call.grid:  # nothing to do, which the driver would refuse
             return
         with torch.cuda.device(self.device):
-            function = self._functions.get(call.kernel) or self._loaded(call.kernel)
-            if call.shared > max(SHARED, self._allowed.get(call.kernel, 0)):
-                self._allow(call)
-            held = [argument(a) for a in call.arguments]
-            addresses = (ctypes.c_void_p * len(held))(*(ctypes.addressof(a) for a in held))
-            stream = ctypes.c_void_p(torch.cuda.current_stream(self.device).cuda_stream)
-            code = self._driver.cuLaunchKernel(
-                function, *call.grid, *call.block, call.shared, stream, addresses, None
+            loaded = self._loaded.get(call.kernel) or self._load(call.kernel)
+            if call.shared > loaded.allowed:
+                self._allow(call, loaded)
+            arguments = [argument(a) for a in call.arguments]
+            addresses = (ctypes.c_void_p * len(arguments))(*(ctypes.addressof(a) for a in arguments))
+            stream = torch.cuda.current_stream(self.device).cuda_stream
+            early, count = ctypes.pointer(self._early), self._attributes
+            configuration = Configuration(call.grid, call.block, call.shared, stream, early, count)
+            code = self._driver.cuLaunchKernelEx(
+                ctypes.byref(configuration), loaded.function, addresses, None
             )
             self._check(code, f"launching {call.kernel.entry}")
 
-    def _loaded(self, kernel: Kernel) -> ctypes.c_void_p:
-        torch.cuda.current_stream(self.device)  # torch makes the device's context
-        torch.cuda.synchronize(self.device)
-        image = self._compiler.compile(kernel.file, kernel.defines, self._target)
-        module, function = ctypes.c_void_p(), ctypes.c_void_p()
-        self._check(self._driver.cuModuleLoadData(ctypes.byref(module), image), f"loading {kernel.file}")
-        name = kernel.entry.encode()
-        self._check(self._driver.cuModuleGetFunction(ctypes.byref(function), module, name), kernel.entry)
-        self._functions[kernel] = function
-        return function
+    def _load(self, kernel: Kernel) -> Loaded:
+        with EXCLUSIVE:
+            torch.cuda.current_stream(self.device)  # torch makes the device's context
+            torch.cuda.synchronize(self.device)
+            image = self._compiler.compile(kernel.file, kernel.defines, self._target)
+            module, function, static = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_int()
+            code = self._driver.cuModuleLoadData(ctypes.byref(module), image)
+            self._check(code, f"loading {kernel.file}")
+            name = kernel.entry.encode()
+            self._check(self._driver.cuModuleGetFunction(ctypes.byref(function), module, name), kernel.entry)
+            code = self._driver.cuFuncGetAttribute(ctypes.byref(static), STATIC_SHARED, function)
+            self._check(code, f"asking for the shared memory of {kernel.entry}")
+            self._loaded[kernel] = Loaded(function, static.value)
+            return self._loaded[kernel]
 
-    def _allow(self, call: Call) -> None:
+    def _allow(self, call: Call, loaded: Loaded) -> None:
         most, device = ctypes.c_int(), ctypes.c_int()
         self._check(self._driver.cuCtxGetDevice(ctypes.byref(device)), "asking for the device")
         code = self._driver.cuDeviceGetAttribute(ctypes.byref(most), MOST_SHARED, device)
         self._check(code, "asking how much shared memory there is")
-        if call.shared > most.value:
+        needed = call.shared + loaded.static
+        if needed > most.value:
             raise ConfigError(
-                f"{call.kernel.entry} needs {call.shared} bytes of shared memory, this GPU has {most.value}: "
+                f"{call.kernel.entry} needs {needed} bytes of shared memory, this GPU has {most.value}: "
                 "take shorter sources or the torch backend"
             )
-        function = self._functions[call.kernel]
-        code = self._driver.cuFuncSetAttribute(function, DYNAMIC_SHARED, call.shared)
+        code = self._driver.cuFuncSetAttribute(loaded.function, DYNAMIC_SHARED, call.shared)
         self._check(code, f"asking for shared memory for {call.kernel.entry}")
-        self._allowed[call.kernel] = call.shared
+        loaded.allowed = call.shared
 
     def _check(self, code: int, what: str) -> None:
         if code:
             name = ctypes.c_char_p()
             self._driver.cuGetErrorName(code, ctypes.byref(name))
             raise RuntimeError(f"{what}: CUDA error {code} ({(name.value or b'unknown').decode()})")
+
+
+@once
+def device_of(name: str) -> Device:
+    """The `Device` of that name: all lanes and models of a process share its compiled kernels."""
+    return Device(name)
 
 
 def argument(value: Tensor | float | None) -> ctypes.c_int32 | ctypes.c_float | ctypes.c_void_p:

@@ -35,9 +35,9 @@ class Compiler:
         self.version = major.value, minor.value
         count = ctypes.c_int()
         self._check(self._nvrtc.nvrtcGetNumSupportedArchs(ctypes.byref(count)))
-        known = (ctypes.c_int * count.value)()
-        self._check(self._nvrtc.nvrtcGetSupportedArchs(known))
-        self.architectures = tuple(sorted(known))  # such as 90
+        numbers = (ctypes.c_int * count.value)()
+        self._check(self._nvrtc.nvrtcGetSupportedArchs(numbers))
+        self.architectures = tuple(sorted(numbers))  # such as 90
 
     def target(self, capability: tuple[int, int]) -> str:
         """What to compile for a device of this compute capability: its own machine code, or the newest
@@ -66,23 +66,23 @@ class Compiler:
         ]
         parts = [source, header, " ".join(options).encode(), repr(self.version).encode()]
         digest = hashlib.sha256(b"\0".join(hashlib.sha256(p).digest() for p in parts)).hexdigest()
-        kept = (
+        path = (
             self.cache / f"{digest}.{'cubin' if target.startswith('sm_') else 'ptx'}" if self.cache else None
         )
-        if kept is not None and kept.is_file():
-            return kept.read_bytes()
-        made = self._compiled(file, source, header, options)
-        if kept is not None:
-            _keep(kept, made)
-        return made
+        if path is not None and path.is_file():
+            return path.read_bytes()
+        code = self._compiled(file, source, header, options)
+        if path is not None:
+            _keep(path, code)
+        return code
 
     def _compiled(self, file: str, source: bytes, header: bytes, options: list[str]) -> bytes:
         nvrtc, program = self._nvrtc, ctypes.c_void_p()
         headers, names = (ctypes.c_char_p * 1)(header), (ctypes.c_char_p * 1)(HEADER.encode())
         self._check(nvrtc.nvrtcCreateProgram(ctypes.byref(program), source, file.encode(), 1, headers, names))
         try:
-            given = (ctypes.c_char_p * len(options))(*(o.encode() for o in options))
-            if nvrtc.nvrtcCompileProgram(program, len(options), given):
+            arguments = (ctypes.c_char_p * len(options))(*(o.encode() for o in options))
+            if nvrtc.nvrtcCompileProgram(program, len(options), arguments):
                 log = self._read(program, "ProgramLog").rstrip(b"\0").decode(errors="replace")
                 raise ConfigError(f"NVRTC refuses {file} with {' '.join(options)}: {log}")
             binary = any(o.startswith("--gpu-architecture=sm_") for o in options)
@@ -110,8 +110,8 @@ def default_cache() -> Path:
 
 
 def _load() -> ctypes.CDLL:
-    found = [p for entry in sys.path for pattern in PLACES for p in sorted(Path(entry or ".").glob(pattern))]
-    names = [str(p) for p in found if ".alt." not in p.name] + list(SYSTEM)
+    paths = [p for entry in sys.path for pattern in PLACES for p in sorted(Path(entry or ".").glob(pattern))]
+    names = [str(p) for p in paths if ".alt." not in p.name] + list(SYSTEM)
     for name in names:
         try:
             library = ctypes.CDLL(name)

@@ -6,6 +6,8 @@ a kernel. The kernel's softmax runs over all K taps, also those that fall on pad
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -57,6 +59,29 @@ def dynamic_conv_step(x: Tensor, taps: Tensor, ring: Tensor | None, index: Tenso
     return y.flatten(2)
 
 
+def ssru_step(candidate: Tensor, gate: Tensor, ring: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+    """One step of a simpler simple recurrent unit: c = f * c' + (1 - f) * candidate, with f = sigmoid(gate).
+
+    candidate, gate: [slots, beams, dim], both of the step's input alone. ring: [slots, 1, beams, dim], the
+    cells c' of the step before. index: int [slots, beams, 1], row of ring.flatten(0, 2) that each hypothesis
+    continues. Returns the cells c, in the type of the ring, and relu(c), both [slots, beams, dim].
+    """
+    if has_torch_function((candidate, gate)):
+        exported: tuple[Tensor, Tensor] = handle_torch_function(
+            ssru_step, (candidate, gate), candidate, gate, ring, index
+        )
+        return exported
+    return ssru_step_plainly(candidate, gate, ring, index)
+
+
+def ssru_step_plainly(candidate: Tensor, gate: Tensor, ring: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+    """`ssru_step` of operators that a graph has, for those who export it without a kernel of its own."""
+    before = F.embedding(index, ring.flatten(0, 2)).squeeze(2)
+    forget = torch.sigmoid(gate)
+    cell = forget * before + (1.0 - forget) * candidate
+    return cell, F.relu(cell)
+
+
 def add_norm(x: Tensor, added: Tensor, gain: Tensor, bias: Tensor, epsilon: float) -> Tensor:
     """Layer norm, over the last axis, of x + added (a residual connection)."""
     if has_torch_function((x, added)):
@@ -71,28 +96,116 @@ def add_norm_plainly(x: Tensor, added: Tensor, gain: Tensor, bias: Tensor, epsil
 
 
 def attend(
-    q: Tensor, keys: Tensor, values: Tensor, mask: Tensor, dropout: float = 0.0
+    q: Tensor, keys: Tensor, values: Tensor, mask: Tensor, dropout: float = 0.0, shown: int = 0
 ) -> tuple[Tensor, Tensor]:
     """Multi-head attention of some queries over a memory that they share.
 
     q: [batch, queries, dim], scaled. keys: [batch, heads, dim / heads, source]. values: [batch, heads,
-    source, dim / heads]. mask: [batch, source], 0 or -inf. dropout: of the weights, in training. Returns the
-    context [batch, queries, dim] and the weights, mean over heads, [batch, queries, source].
+    source, dim / heads]. mask: [batch, source], 0 or -inf. dropout: of the weights, in training. shown: how
+    many heads, the first ones, the weights are the mean of; 0: all. Returns the context [batch, queries, dim]
+    and the weights [batch, queries, source].
     """
     if has_torch_function((q, keys, values, mask)):
         exported: tuple[Tensor, Tensor] = handle_torch_function(
-            attend, (q, keys, values, mask), q, keys, values, mask, dropout
+            attend, (q, keys, values, mask), q, keys, values, mask, dropout, shown
         )
         return exported
-    return attend_plainly(q, keys, values, mask, dropout)
+    return attend_plainly(q, keys, values, mask, dropout, shown)
 
 
 def attend_plainly(
-    q: Tensor, keys: Tensor, values: Tensor, mask: Tensor, dropout: float = 0.0
+    q: Tensor, keys: Tensor, values: Tensor, mask: Tensor, dropout: float = 0.0, shown: int = 0
 ) -> tuple[Tensor, Tensor]:
     """`attend` of operators that a graph has, for those who export it without a kernel of its own."""
     heads, width = keys.shape[1], keys.shape[2]
     logits = torch.matmul(q.unflatten(2, (heads, width)).transpose(1, 2), keys) + mask[:, None, None, :]
     weights = F.softmax(logits, dim=-1)  # [batch, heads, queries, source]
     used = F.dropout(weights, dropout) if dropout else weights
-    return torch.matmul(used, values).transpose(1, 2).flatten(2), weights.mean(1)
+    selection = weights[:, :shown] if shown else weights
+    return torch.matmul(used, values).transpose(1, 2).flatten(2), selection.mean(1)
+
+
+class QKV(NamedTuple):
+    """Query (scaled), key and value of one position of each hypothesis, [slots, beams, dim] each."""
+
+    q: Tensor
+    key: Tensor
+    value: Tensor
+
+
+def attend_cached(
+    own: QKV,
+    past: tuple[Tensor, Tensor],
+    lineage: Tensor,
+    bias: tuple[Tensor, Tensor] | None = None,
+) -> Tensor:
+    """Multi-head self-attention of one position of each hypothesis over itself and all that came before.
+
+    own: of the position. past: cached keys and values [slots, heads, columns, beams,
+    dim / heads]. lineage: [slots, beams, columns * beams], 0 at a hypothesis's own entries and -inf at
+    others' and at those to come. bias: added to the logits of cached entries [slots, heads, 1, columns *
+    beams], and of the position's own [slots, heads, 1, 1]. Returns [slots, beams, dim]. Nothing is gathered.
+    """
+    if not isinstance(own.q, Tensor):  # export to ONNX sees one node
+        exported: Tensor = handle_torch_function(attend_cached, (own.q,), own, past, lineage, bias)
+        return exported
+    return attend_cached_plainly(own, past, lineage, bias)
+
+
+def attend_cached_plainly(
+    own: QKV,
+    past: tuple[Tensor, Tensor],
+    lineage: Tensor,
+    bias: tuple[Tensor, Tensor] | None = None,
+) -> Tensor:
+    """`attend_cached` of operators that a graph has: every query meets every beam's entries."""
+    heads, width = past[0].shape[1], past[0].shape[4]
+    q, key, value = (y.unflatten(2, (heads, width)).transpose(1, 2) for y in own)
+    keys, values = (y.flatten(2, 3) for y in past)
+    before = torch.matmul(q, keys.transpose(2, 3)) + lineage[:, None]
+    now = (q * key).sum(-1)[..., None]
+    if bias is not None:
+        before, now = before + bias[0], now + bias[1]
+    weights = F.softmax(torch.cat([before, now], -1), dim=-1)
+    context: Tensor = torch.matmul(weights[..., :-1], values) + weights[..., -1:] * value
+    return context.transpose(1, 2).flatten(2)
+
+
+def attend_window(
+    own: QKV,
+    past: tuple[Tensor, Tensor],
+    index: Tensor,
+    mask: Tensor,
+    heads: int,
+) -> Tensor:
+    """The same over a window of each hypothesis's last positions.
+
+    past: rings of keys and values [slots, window, beams, dim]. index: int [slots, beams, window], row of
+    ring.flatten(0, 2) that holds each of its positions, oldest first. mask: [slots, 1, window], -inf before
+    its first token. Returns [slots, beams, dim].
+    """
+    if not isinstance(own.q, Tensor):
+        exported: Tensor = handle_torch_function(attend_window, (own.q,), own, past, index, mask, heads)
+        return exported
+    return attend_window_plainly(own, past, index, mask, heads)
+
+
+def attend_window_plainly(
+    own: QKV,
+    past: tuple[Tensor, Tensor],
+    index: Tensor,
+    mask: Tensor,
+    heads: int,
+) -> Tensor:
+    """`attend_window` of operators that a graph has."""
+    q, key, value = own
+    split = heads, q.shape[2] // heads
+    before = (F.embedding(index, ring.flatten(0, 2)) for ring in past)
+    keys, values = (
+        torch.cat([old, new[:, :, None]], 2).unflatten(3, split).transpose(2, 3)
+        for old, new in zip(before, (key, value), strict=True)
+    )
+    everything = torch.cat([mask, torch.zeros_like(mask[..., :1])], -1)[:, :, None, None]
+    one = q.unflatten(2, split)[:, :, :, None]  # [slots, beams, heads, 1, width]
+    logits = torch.matmul(one, keys.transpose(3, 4)) + everything
+    return torch.matmul(F.softmax(logits, dim=-1), values).squeeze(3).flatten(2)

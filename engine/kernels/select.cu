@@ -2,8 +2,8 @@
 // log-softmax, then penalties on two tokens, then forced else banned, then top-k. Bans never renormalise; what is
 // not a number is impossible (-inf). Of equal scores the lower id comes first. Reference: models/select.py.
 //
-// Grid (rows), block of whole warps, at least k threads. A thread scans every blockDim-th vector of the row: its
-// own column. It keeps the column's best token and its part of the normaliser. The k best tokens of the row lie in
+// Grid (rows, parts of the vocabulary), block of whole warps, at least k threads. Where rows are few there are several
+// parts, so that all multiprocessors read, and `merge_best` ends the work. Within a part a thread scans every blockDim-th vector: its own column. It keeps the column's best token and its part of the normaliser. The k best tokens of the row lie in
 // the columns whose best tokens are the k best, none after the last of those; so only these columns are read
 // again, from cache, and hardly more than k tokens are ranked.
 #include "common.cuh"
@@ -34,7 +34,7 @@ struct Row {
   const Element* logits;
   const unsigned* barred;  // a bit for each token
   float unk_penalty, eos_penalty;
-  int vocab, unk, eos;
+  int end, unk, eos;  // end: of the part
 
   // a logit after penalties; -inf: not to be chosen
   __device__ __forceinline__ float value(float logit, int id) const {
@@ -45,9 +45,9 @@ struct Row {
 };
 
 // The best token of a row that comes after `last`, for all threads; room [blockDim] is shared memory.
-__device__ Best next(const Row& row, Best last, Best* room) {
+__device__ Best next(const Row& row, int begin, Best last, Best* room) {
   Best mine{LOWEST, NOBODY};
-  for (int id = threadIdx.x; id < row.vocab; id += blockDim.x) {
+  for (int id = begin + threadIdx.x; id < row.end; id += blockDim.x) {
     const Best found{row.value(widen(row.logits[id]), id), id};
     if (found.value > LOWEST && before(last, found) && before(found, mine)) mine = found;
   }
@@ -59,25 +59,59 @@ __device__ Best next(const Row& row, Best last, Best* room) {
   return mine;
 }
 
-extern "C" __global__ void select_best(const Element* __restrict__ logits,  // [rows, vocab]
-                                  const Index* __restrict__ forced,    // [rows]; -1: free
-                                  const Index* __restrict__ banned,    // [rows, bans]
-                                  const float* __restrict__ unk_penalty,
-                                  const float* __restrict__ eos_penalty,  // [rows / beams]
-                                  int beams, int vocab, int bans, int unk, int eos, int k,
-                                  float* __restrict__ scores,   // [rows, k]
-                                  Index* __restrict__ ids) {    // [rows, k]
+// A forced token's own score; nothing else is possible. The same for all threads of the block.
+__device__ void force(const Element* logits, int only, float norm, float penalty, int k, float* scores, Index* ids) {
+  for (int j = threadIdx.x; j < k; j += blockDim.x) {
+    float score = LOWEST;
+    if (j == 0 && norm > LOWEST && norm < -LOWEST && only >= 0) {
+      const float logit = widen(logits[only]) - penalty;
+      score = logit == logit ? logit - norm : LOWEST;
+    }
+    scores[j] = score;
+    ids[j] = only >= 0 ? only : 0;
+  }
+}
+
+// The k first of some candidates in order; fewer leave the rest impossible.
+__device__ void rank(const Best* candidates, int count, float norm, int k, float* scores, Index* ids) {
+  for (int j = threadIdx.x; j < count; j += blockDim.x) {
+    int ahead = 0;
+    for (int other = 0; other < count; other++) ahead += before(candidates[other], candidates[j]);
+    if (ahead < k) {
+      scores[ahead] = candidates[j].value - norm;
+      ids[ahead] = candidates[j].id;
+    }
+  }
+  for (int j = count + threadIdx.x; j < k; j += blockDim.x) {
+    scores[j] = LOWEST;
+    ids[j] = 0;
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(1024, 1)
+    select_best(const Element* logits,  // [rows, vocab]
+                const Index* forced,    // [rows]; -1: free
+                const Index* banned,    // [rows, bans]
+                const float* unk_penalty,
+                const float* eos_penalty,  // [rows / beams]
+                int beams, int vocab, int bans, int unk, int eos, int k,
+                float* scores,     // [rows, parts, k]: log-probabilities where there is one part, else logits
+                Index* ids,        // [rows, parts, k]
+                Mass* masses) {    // [rows, parts], where there are several
   CONVOY_SHARED(Best, best);                          // [blockDim]: of each column
   Best* candidates = best + blockDim.x;               // [ROOM]
   int* columns = reinterpret_cast<int*>(candidates + ROOM);  // [k]: where the k best columns' best tokens are
   unsigned* barred = reinterpret_cast<unsigned*>(columns + k);
-  __shared__ Mass masses[WARP];
+  __shared__ Mass warps[WARP];
   __shared__ int count;
-  const int threads = blockDim.x, me = threadIdx.x, slot = blockIdx.x / beams;
-  const Index line = blockIdx.x;
-  const Row row{logits + line * vocab, barred, unk_penalty[slot], eos_penalty[slot], vocab, unk, eos};
-  scores += line * k;
-  ids += line * k;
+  await_inputs();
+  const int threads = blockDim.x, me = threadIdx.x, slot = blockIdx.x / beams, parts = gridDim.y;
+  const int share = (vocab + parts * VECTOR - 1) / (parts * VECTOR) * VECTOR;
+  const int begin = blockIdx.y * share, end = min(begin + share, vocab);
+  const Index line = blockIdx.x, place_of_part = line * parts + blockIdx.y;
+  const Row row{logits + line * vocab, barred, unk_penalty[slot], eos_penalty[slot], end, unk, eos};
+  scores += place_of_part * k;
+  ids += place_of_part * k;
 
   for (int word = me; word < (vocab + 31) / 32; word += threads) barred[word] = 0;
   if (me == 0) count = 0;
@@ -90,7 +124,7 @@ extern "C" __global__ void select_best(const Element* __restrict__ logits,  // [
 
   Mass mass{LOWEST, 0.0f};
   Best mine{LOWEST, NOBODY};
-  for (int at = me * VECTOR; at < vocab; at += threads * VECTOR) {
+  for (int at = begin + me * VECTOR; at < end; at += threads * VECTOR) {
     float x[VECTOR];
     load(row.logits + at, x);
 #pragma unroll
@@ -108,42 +142,35 @@ extern "C" __global__ void select_best(const Element* __restrict__ logits,  // [
 #pragma unroll
   for (int step = WARP / 2; step > 0; step /= 2)
     mass = add(mass, {__shfl_xor_sync(ALL, mass.top, step), __shfl_xor_sync(ALL, mass.sum, step)});
-  if (me % WARP == 0) masses[me / WARP] = mass;
+  if (me % WARP == 0) warps[me / WARP] = mass;
   best[me] = mine;
   __syncthreads();
-  mass = masses[0];
-  for (int w = 1; w < threads / WARP; w++) mass = add(mass, masses[w]);
-  const float norm = mass.top + logf(mass.sum);
-  const bool possible = norm > LOWEST && norm < -LOWEST;
-
-  const int only = static_cast<int>(forced[line]);
-  if (only >= 0 || !possible) {  // the same for all threads of the block
-    for (int j = me; j < k; j += threads) {
-      float score = LOWEST;
-      if (j == 0 && possible) {
-        float logit = widen(row.logits[only]);
-        if (only == unk) logit -= row.unk_penalty;
-        if (only == eos) logit -= row.eos_penalty;
-        score = logit == logit ? logit - norm : LOWEST;
-      }
-      scores[j] = score;
-      ids[j] = only >= 0 ? only : 0;
+  mass = warps[0];
+  for (int w = 1; w < threads / WARP; w++) mass = add(mass, warps[w]);
+  float norm = 0;
+  if (parts == 1) {
+    norm = mass.top + logf(mass.sum);
+    const int only = static_cast<int>(forced[line]);
+    if (only >= 0 || !(norm > LOWEST && norm < -LOWEST)) {
+      const float penalty = (only == unk ? row.unk_penalty : 0.0f) + (only == eos ? row.eos_penalty : 0.0f);
+      return force(row.logits, only, norm, penalty, k, scores, ids);
     }
-    return;
+  } else if (me == 0) {
+    masses[place_of_part] = mass;
   }
 
-  int rank = 0;
+  int column = 0;
   for (int other = 0; other < threads; other++) {
     const bool both_empty = mine.id == NOBODY && best[other].id == NOBODY;
-    rank += both_empty ? other < me : before(best[other], mine);
+    column += both_empty ? other < me : before(best[other], mine);
   }
-  if (rank < k) columns[rank] = me;
+  if (column < k) columns[column] = me;
   __syncthreads();
   const Best last = best[columns[k - 1]];  // none after it is among the k best; it may be nobody
-  const int length = (vocab + threads * VECTOR - 1) / (threads * VECTOR);
+  const int length = (end - begin + threads * VECTOR - 1) / (threads * VECTOR);  // a last part may be empty
   for (int item = me; item < k * length; item += threads) {
-    const int at = (item % length * threads + columns[item / length]) * VECTOR;
-    if (at >= vocab) continue;
+    const int at = begin + (item % length * threads + columns[item / length]) * VECTOR;
+    if (at >= end) continue;
     float x[VECTOR];
     load(row.logits + at, x);
     for (int i = 0; i < VECTOR; i++) {
@@ -155,27 +182,43 @@ extern "C" __global__ void select_best(const Element* __restrict__ logits,  // [
   }
   __syncthreads();
 
-  if (count <= ROOM) {
-    for (int j = me; j < count; j += threads) {
-      int ahead = 0;
-      for (int other = 0; other < count; other++) ahead += before(candidates[other], candidates[j]);
-      if (ahead < k) {
-        scores[ahead] = candidates[j].value - norm;
-        ids[ahead] = candidates[j].id;
-      }
-    }
-    for (int j = count + me; j < k; j += threads) {
-      scores[j] = LOWEST;
-      ids[j] = 0;
-    }
-    return;
-  }
+  if (count <= ROOM) return rank(candidates, count, norm, k, scores, ids);
   Best given{-LOWEST, -1};
   for (int j = 0; j < k; j++) {
-    given = next(row, given, best);
+    given = next(row, begin, given, best);
     if (me == 0) {
       scores[j] = given.id == NOBODY ? LOWEST : given.value - norm;
       ids[j] = given.id == NOBODY ? 0 : given.id;
     }
   }
+}
+
+// The k best of all parts of each row. Grid (rows), block of any size.
+extern "C" __global__ void __launch_bounds__(256, 1)
+    merge_best(const Element* logits, const Index* forced, const float* unk_penalty, const float* eos_penalty,
+               const float* part_scores,  // [rows, parts, k]: logits after penalties, -inf: none
+               const Index* part_ids, const Mass* masses, int beams, int vocab, int unk, int eos, int k, int parts,
+               float* scores, Index* ids) {  // [rows, k]
+  CONVOY_SHARED(Best, candidates);  // [parts * k]
+  __shared__ int count;
+  await_inputs();
+  const Index line = blockIdx.x, first = line * parts * k;
+  const int slot = blockIdx.x / beams, only = static_cast<int>(forced[line]);
+  scores += line * k;
+  ids += line * k;
+  Mass mass = masses[line * parts];
+  for (int part = 1; part < parts; part++) mass = add(mass, masses[line * parts + part]);
+  const float norm = mass.top + logf(mass.sum);
+  if (only >= 0 || !(norm > LOWEST && norm < -LOWEST)) {
+    const float penalty = (only == unk ? unk_penalty[slot] : 0.0f) + (only == eos ? eos_penalty[slot] : 0.0f);
+    return force(logits + line * vocab, only, norm, penalty, k, scores, ids);
+  }
+  if (threadIdx.x == 0) count = 0;
+  __syncthreads();
+  for (int at = threadIdx.x; at < parts * k; at += blockDim.x) {
+    const Best one{part_scores[first + at], static_cast<int>(part_ids[first + at])};
+    if (one.value > LOWEST) candidates[atomicAdd(&count, 1)] = one;
+  }
+  __syncthreads();
+  rank(candidates, count, norm, k, scores, ids);
 }

@@ -1,8 +1,8 @@
 """The convolutions as quickly deployable plugins of TensorRT, ahead of time: PTX of the same .cu files.
 
-Registering them is enough for the ONNX parser to take the nodes that `export/plugins.py` writes. The PTX is
-stored in the engine, which then needs no plugin library. A kernel's parameters are inputs, extra arguments,
-outputs.
+Registering them is enough for the ONNX parser to take the nodes that `export/graphs/plugins.py` writes.
+The PTX is stored in the engine, which then needs no plugin library. A kernel's parameters are inputs, extra
+arguments, outputs.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from engine.errors import ConfigError
-from engine.kernels.calls import CHUNK, TILE, WARP, WIDEST
+from engine.kernels.calls import TILE, WARP, WIDEST, step_geometry
 from engine.kernels.nvrtc import Compiler
 
 NAMESPACE: Final = "convoy"
@@ -51,8 +51,9 @@ def _step(trtp: Any, name: str, compiler: Compiler, fixed: bool) -> None:
         channels, (heads, width) = x.shape[2], tuple(taps.shape)[-2:]
         kernel, vector = _compiled(compiler, "dynamic_conv_step.cu", x.dtype, channels // heads)
         launch = trtp.KernelLaunchParams()
-        launch.grid_x, launch.grid_y = -(-channels // (CHUNK * vector)), slots
-        launch.block_x, launch.block_y = CHUNK, BEAMS
+        grid, block, launch.shared_mem = step_geometry(slots, BEAMS, channels, width, vector)
+        launch.grid_x, launch.grid_y = grid[:2]
+        launch.block_x, launch.block_y, launch.block_z = block
         scalars = beams, channels, heads, width, int(fixed), 1
         return "dynamic_conv_step", kernel, launch, _extra(trtp, scalars)
 
@@ -111,7 +112,7 @@ def _compiled(compiler: Compiler, file: str, dtype: Any, axis: int, most: int = 
 
 
 def _extra(trtp: Any, values: tuple[Any, ...]) -> Any:
-    made = trtp.SymIntExprs(len(values))
+    expressions = trtp.SymIntExprs(len(values))
     for i, value in enumerate(values):
-        made[i] = trtp.SymInt32(value)
-    return made
+        expressions[i] = trtp.SymInt32(value)
+    return expressions

@@ -1,24 +1,46 @@
-"""The table of architectures. A bundle names one of these; nothing is ever imported by a name it holds."""
+"""The table of architectures. A bundle names one of these; nothing is ever imported by a name it holds.
+
+model         what every model offers: encode, step, specs
+stack         encoders and decoders of residual layers
+layers        what they have in common
+select        the end of every step: projection, rules, the best tokens
+dynamicconv   dynamic and lightweight convolutions
+transformer   self-attention
+cnn           full convolutions
+aan           averaged attention
+ssru          simpler simple recurrent units
+relative      positions as biases
+convs2s       gated convolutions, with attention in every layer
+slicenet      separable convolutions
+separable     their kernels
+lightconv_lm  language models
+adaptive      adaptive softmax and input
+ensemble      several models as one
+fusion        a language model beside a translation model
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from engine.config import ModelConfig
+from engine.bundle.config import ModelConfig
 from engine.errors import BundleError
 from engine.models.aan import AverageAttention
 from engine.models.cnn import Cnn
 from engine.models.convs2s import ConvS2S
 from engine.models.dynamicconv import DynamicConv
 from engine.models.ensemble import Ensemble
+from engine.models.fusion import Fusion
 from engine.models.lightconv_lm import LightConvLM
 from engine.models.model import Dropout, Model
 from engine.models.slicenet import SliceNet
+from engine.models.ssru import SimplerRecurrent
 from engine.models.transformer import Transformer
 
 ARCHITECTURES: Final[dict[str, type[Model]]] = {
@@ -28,20 +50,26 @@ ARCHITECTURES: Final[dict[str, type[Model]]] = {
     "dynamicconv": DynamicConv,
     "lightconv_lm": LightConvLM,
     "slicenet": SliceNet,
+    "ssru": SimplerRecurrent,
     "transformer": Transformer,
 }
 
 
 def build(config: ModelConfig, dropout: Dropout | None = None) -> Model:
-    """A model with uninitialised weights, in evaluation mode. dropout: rates for training."""
+    """Build a model with uninitialised weights, in evaluation mode. dropout: rates for training."""
+    if config.language_model is not None:
+        translation = build(replace(config, language_model=None), dropout)
+        return Fusion(config, translation, build(config.language_model, dropout)).eval()
     if config.members:
         return Ensemble(config, [build(member, dropout) for member in config.members]).eval()
     return ARCHITECTURES[config.architecture](config, dropout).eval()
 
 
 def load(config: ModelConfig, weights: Mapping[str, NDArray[np.float32]]) -> Model:
-    """A model with these weights (names of `weight_shapes`). Raises BundleError naming every weight that is
-    missing, left over, or of another shape."""
+    """Build a model with these weights (names of `weight_shapes`).
+
+    Raises BundleError naming every weight that is missing, left over, or of another shape.
+    """
     model = build(config)
     problems = misfits(weight_shapes(model), {name: w.shape for name, w in weights.items()})
     if problems:
@@ -53,15 +81,15 @@ def load(config: ModelConfig, weights: Mapping[str, NDArray[np.float32]]) -> Mod
 
 
 def weight_shapes(model: Model) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of all weights a bundle holds; shared ones once, under their first name."""
+    """List names and shapes of all weights that a bundle holds; shared ones once, under their first name."""
     return {name: tuple(p.shape) for name, p in model.named_parameters()}
 
 
-def misfits(wanted: Mapping[str, tuple[int, ...]], found: Mapping[str, tuple[int, ...]]) -> list[str]:
-    """Every weight of `found` that is missing, left over, or of another shape, as messages."""
-    problems = [f"{name} is missing" for name in sorted(set(wanted) - set(found))]
-    problems += [f"{name} is not part of the model" for name in sorted(set(found) - set(wanted))]
-    both = (name for name in wanted if name in found)
+def misfits(shapes: Mapping[str, tuple[int, ...]], others: Mapping[str, tuple[int, ...]]) -> list[str]:
+    """List every weight of `others` that is missing, left over, or of another shape than in `shapes`."""
+    problems = [f"{name} is missing" for name in sorted(set(shapes) - set(others))]
+    problems += [f"{name} is not part of the model" for name in sorted(set(others) - set(shapes))]
+    both = (name for name in shapes if name in others)
     return problems + [
-        f"{n} has shape {tuple(found[n])}, not {wanted[n]}" for n in both if tuple(found[n]) != wanted[n]
+        f"{n} has shape {tuple(others[n])}, not {shapes[n]}" for n in both if tuple(others[n]) != shapes[n]
     ]

@@ -16,11 +16,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from engine.bundle.specs import StateSpec
 from engine.models.layers import activation
 from engine.models.model import Past
 from engine.models.stack import DecoderLayer, EncoderDecoder, EncoderLayer, Residual, Where
 from engine.models.transformer import AttentionDecoderLayer, AttentionEncoderLayer
-from engine.specs import StateSpec
 
 
 class AverageBlock(Residual):
@@ -37,7 +37,9 @@ class AverageBlock(Residual):
         dim, width = stack.embed_dim, stack.average_ffn
         self.average_activation, self.gate = activation(stack.average_activation), stack.gate
         if stack.normalize_before and not stack.average_norm:
-            delattr(self, self.NORM)
+            setattr(self, self.NORM, None)
+        self.average_hidden: nn.ModuleList | None = None
+        self.average_out: nn.Linear | None = None
         if width:
             widths = [dim] + [width] * stack.average_depth
             self.average_hidden = nn.ModuleList(
@@ -52,23 +54,23 @@ class AverageBlock(Residual):
 
     def mixed(self, x: Tensor, mix: Callable[[Tensor], Tensor]) -> Tensor:
         x = x + self.drop(mix(x), self.rates.residual)
-        normed: Tensor = x if self.pre else getattr(self, self.NORM)(x)
-        return normed
+        return x if self.pre else self._normed(x)
 
     def fed(self, average: Tensor) -> Tensor:
-        """The average [..., dim], normalised and fed forward as far as the model does."""
+        """Return the average [..., dim], normalised and fed forward as far as the model does."""
         y = average
-        if self.pre and hasattr(self, self.NORM):
-            y = getattr(self, self.NORM)(y)
-        if hasattr(self, "average_hidden"):
-            for layer in self.average_hidden:
-                y = self.drop(self.average_activation(layer(y)), self.rates.relu)
-        if hasattr(self, "average_out"):
-            y = self.average_out(y)
-        return y
+        if self.pre:
+            y = self._normed(y)
+        for layer in self.average_hidden or ():
+            y = self.drop(self.average_activation(layer(y)), self.rates.relu)
+        return y if self.average_out is None else self.average_out(y)
+
+    def _normed(self, x: Tensor) -> Tensor:
+        norm: nn.LayerNorm | None = getattr(self, self.NORM)
+        return x if norm is None else norm(x)
 
     def gated(self, x: Tensor, y: Tensor) -> Tensor:
-        """The input x and what became of its average, both [..., dim], to what is added to x."""
+        """Gate the input x and what became of its average, both [..., dim]: what is added to x."""
         if self.gate == "none":
             return y
         if self.gate == "joint":

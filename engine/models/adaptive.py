@@ -1,7 +1,7 @@
 """Adaptive softmax and adaptive input: wide rows for frequent tokens, narrow ones for rare tokens.
 
 Grave et al. 2017 and Baevski and Auli 2019, as fairseq computes them (REFERENCE.md section 3); parameter
-names are fairseq's. Ids are sorted by frequency and cut into bands (`engine.config.Bands`).
+names are fairseq's. Ids are sorted by frequency and cut into bands (`engine.bundle.config.Bands`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engine.stacks import Bands
+from engine.bundle.stacks import Bands
 
 
 class Rows(nn.Module):
@@ -46,11 +46,11 @@ class AdaptiveInput(nn.Module):
         self.embeddings = nn.ModuleList(parts)
 
     def rows(self, band: int) -> Any:
-        """The table of a band, a parameter."""
+        """Return the table of a band, a parameter."""
         return self.embeddings[band][0].weight  # type: ignore[index]
 
     def projection(self, band: int) -> Any:
-        """The projection [width, narrow] of a band, a parameter."""
+        """Return the projection [width, narrow] of a band, a parameter."""
         return self.embeddings[band][1].weight  # type: ignore[index]
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -58,13 +58,13 @@ class AdaptiveInput(nn.Module):
 
         Every band looks every token up and the token's own band is kept: no shape depends on values.
         """
-        found: Tensor | None = None
+        embedded: Tensor | None = None
         for band, (begin, end) in enumerate(self.edges):
             local = (tokens - begin).clamp(min=0).clamp_max(end - begin - 1)
             x = F.linear(F.embedding(local, self.rows(band)), self.projection(band))
-            found = x if found is None else torch.where((tokens >= begin)[..., None], x, found)
-        assert found is not None
-        return found
+            embedded = x if embedded is None else torch.where((tokens >= begin)[..., None], x, embedded)
+        assert embedded is not None
+        return embedded
 
 
 class Tied(nn.Module):

@@ -11,10 +11,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from engine.bundle.specs import StateSpec
 from engine.models.layers import neighbours
 from engine.models.model import Past
 from engine.models.stack import DecoderLayer, EncoderDecoder, EncoderLayer, Residual, Where
-from engine.specs import StateSpec
 
 
 class ConvolutionBlock(Residual):
@@ -26,7 +26,7 @@ class ConvolutionBlock(Residual):
         self.conv = nn.Linear(self.width * dim, dim)
 
     def convolve(self, x: Tensor, left: int) -> Tensor:
-        """Whole sequences [batch, time, dim]; `left` taps lie before a position, the rest from it on."""
+        """Convolve whole sequences [batch, time, dim]; `left` taps lie before a position."""
         y: Tensor = self.conv(neighbours(self.drop(x, self.rates.inputs), self.width, left))
         return y
 
@@ -49,8 +49,8 @@ class ConvolutionDecoderLayer(ConvolutionBlock, DecoderLayer):
     def mix_step(self, x: Tensor, positions: Tensor, past: Past) -> tuple[Tensor, dict[str, Tensor]]:
         if not self.states:
             return self.conv(x), {}
-        seen = torch.cat([past.window(self.spec), x[:, :, None]], 2)
-        return self.conv(seen.flatten(2)), {self.spec.name: x}
+        window = torch.cat([past.window(self.spec), x[:, :, None]], 2)
+        return self.conv(window.flatten(2)), {self.spec.name: x}
 
 
 class Cnn(EncoderDecoder):

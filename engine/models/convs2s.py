@@ -15,11 +15,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engine.config import ModelConfig
+from engine.bundle.config import ModelConfig
+from engine.bundle.specs import SOURCE, MemorySpec, StateSpec
+from engine.bundle.stacks import ConvStack
 from engine.models.layers import Positions, neighbours
 from engine.models.model import Dropout, Past, Projected, Step
-from engine.specs import SOURCE, MemorySpec, StateSpec
-from engine.stacks import ConvStack
 
 HALF: Final = 0.5**0.5  # keeps the variance of a sum of two (section 3.4)
 
@@ -75,8 +75,7 @@ class Side(nn.Module):
         super().__init__()
         self.rate, self.residuals = rate, stack.residuals
         self.embed_tokens = table
-        if config.token_positions:
-            self.embed_positions = Positions(config, positions, stack)
+        self.embed_positions = Positions(config, positions, stack) if config.token_positions else None
         self.fc1 = Projection(stack.embed_dim, stack.widths[0], rate)
         # under the numbers of their layers: only a residual of another width has a projection
         self.projections = nn.ModuleDict(
@@ -92,14 +91,14 @@ class Side(nn.Module):
 
     def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
         x = F.embedding(tokens, self.embed_tokens.weight)
-        if hasattr(self, "embed_positions"):
+        if self.embed_positions is not None:
             x = x + self.embed_positions(positions)
         return self.drop(x)
 
     def convolution(self, layer: int) -> Convolution:
-        found = self.convolutions[layer]
-        assert isinstance(found, Convolution)
-        return found
+        convolution = self.convolutions[layer]
+        assert isinstance(convolution, Convolution)
+        return convolution
 
     def layers(self, embedded: Tensor, convolve: Callable[[int, Tensor], Tensor]) -> Tensor:
         """[..., embed_dim] to [..., feature_dim]; `convolve` runs a layer by number, without residual."""
@@ -237,8 +236,8 @@ class ConvS2S(Projected):
             return y
 
         positions = torch.arange(tokens.shape[1], device=tokens.device)
-        found: tuple[Tensor, Tensor | None] = self.decoder(tokens, positions, memory, mask, convolve)
-        return found
+        decoded: tuple[Tensor, Tensor | None] = self.decoder(tokens, positions, memory, mask, convolve)
+        return decoded
 
     @property
     def output(self) -> tuple[Tensor, Tensor | None]:

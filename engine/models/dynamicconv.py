@@ -13,10 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from engine.bundle.specs import StateSpec
 from engine.kernels.reference import dynamic_conv, dynamic_conv_step
 from engine.models.model import Past
 from engine.models.stack import DecoderLayer, EncoderDecoder, EncoderLayer, Residual, Where
-from engine.specs import StateSpec
 
 
 class Conv(nn.Module):
@@ -53,7 +53,7 @@ class ConvBlock(Residual):
         self.linear2 = nn.Linear(stack.conv_dim, stack.embed_dim)
 
     def inputs(self, x: Tensor) -> Tensor:
-        """linear1 and GLU: [..., embed_dim] -> [..., conv_dim], what is convolved and remembered."""
+        """Apply linear1 and GLU: [..., embed_dim] -> [..., conv_dim], what is convolved and remembered."""
         y: Tensor = self.linear1(self.drop(x, self.rates.inputs))
         return F.glu(y, dim=-1) if self.glu else y
 
@@ -61,7 +61,7 @@ class ConvBlock(Residual):
         return self.drop(self.conv.taps(x), self.rates.weight)
 
     def convolve(self, x: Tensor, left: int) -> Tensor:
-        """Whole sequences of inputs [batch, time, conv_dim] to [batch, time, embed_dim]."""
+        """Take whole sequences of inputs [batch, time, conv_dim] to [batch, time, embed_dim]."""
         y: Tensor = self.linear2(dynamic_conv(x, self.taps(x), left))
         return y
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from engine.config import ModelConfig
+from engine.bundle.config import ModelConfig
 from engine.models.model import Model, Past, Step
 
 
@@ -37,8 +37,8 @@ class Ensemble(Model):
         columns: dict[str, Tensor] = {}
         features, attentions = [], []
         for i, member in self._each():
-            own = past._replace(rings=_of(i, past.rings), caches=_of(i, past.caches))
-            step = member.step(tokens, positions, _of(i, memory), mask, own)
+            own = past._replace(rings=parts_of(i, past.rings), caches=parts_of(i, past.caches))
+            step = member.step(tokens, positions, parts_of(i, memory), mask, own)
             columns |= {f"{i}.{name}": column for name, column in step.columns.items()}
             features.append(step.features)
             attentions.append(step.attention)
@@ -47,11 +47,13 @@ class Ensemble(Model):
     def decode(
         self, tokens: Tensor, memory: Mapping[str, Tensor], mask: Tensor
     ) -> tuple[Tensor, Tensor | None]:
-        found = [member.decode(tokens, _of(i, memory), mask) for i, member in self._each()]
-        return torch.cat([features for features, _ in found], -1), _mean([weights for _, weights in found])
+        decoded = [member.decode(tokens, parts_of(i, memory), mask) for i, member in self._each()]
+        return torch.cat([features for features, _ in decoded], -1), _mean(
+            [weights for _, weights in decoded]
+        )
 
     def log_probs(self, features: Tensor, temperature: Tensor | None = None) -> Tensor:
-        """The logarithm of the members' mean probability."""
+        """Return the logarithm of the members' mean probability."""
         parts = features.split([m.feature_dim for _, m in self._each()], -1)
         each = [m.log_probs(part, temperature) for (_, m), part in zip(self._each(), parts, strict=True)]
         return torch.logsumexp(torch.stack(each), 0) - math.log(len(each))
@@ -61,7 +63,7 @@ class Ensemble(Model):
         return sum(member.feature_dim for _, member in self._each())
 
     def initialise(self, seed: int) -> None:
-        """Random weights, of each member by a seed of its own."""
+        """Draw random weights, of each member by a seed of its own."""
         for i, member in self._each():
             member.initialise(seed + i)
 
@@ -69,13 +71,13 @@ class Ensemble(Model):
         return [(i, member) for i, member in enumerate(self.members) if isinstance(member, Model)]
 
 
-def _of(number: int, parts: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The parts of one member, under its own names."""
-    start = f"{number}."
+def parts_of(member: int | str, parts: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the parts of one member, under its own names."""
+    start = f"{member}."
     return {name.removeprefix(start): part for name, part in parts.items() if name.startswith(start)}
 
 
 def _mean(attentions: Sequence[Tensor | None]) -> Tensor | None:
-    """The mean over the members; None when they attend to nothing."""
-    found = [weights for weights in attentions if weights is not None]
-    return torch.stack(found).mean(0) if found else None
+    """Return the mean over the members; None when they attend to nothing."""
+    weights = [attention for attention in attentions if attention is not None]
+    return torch.stack(weights).mean(0) if weights else None

@@ -9,24 +9,29 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engine.config import ModelConfig
+from engine.bundle.config import ModelConfig
+from engine.bundle.tables import sinusoids, timing
 from engine.kernels.reference import attend
-from engine.tables import sinusoids, timing
 
 
 def activation(name: str) -> Callable[[Tensor], Tensor]:
+    """Return the function of a name of `engine.bundle.stacks.ACTIVATIONS`."""
     table: dict[str, Callable[[Tensor], Tensor]] = {
         "relu": F.relu,
         "gelu": F.gelu,
         "gelu_sigmoid": lambda x: x * torch.sigmoid(x * 1.702),  # Marian's
+        "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),  # T5's
+        "sigmoid": torch.sigmoid,
         "swish": F.silu,
+        "tanh": torch.tanh,
     }
     return table[name]
 
 
 def neighbours(x: Tensor, width: int, left: int, dilation: int = 1) -> Tensor:
-    """Each column of x [batch, time, dim] with others around it: `width` in all, `dilation` apart, the first
-    `left` before it.
+    """Put each column of x [batch, time, dim] beside others around it.
+
+    There are `width` in all, `dilation` apart, the first `left` before it.
 
     Returns them side by side, oldest first, [batch, time, width * dim]; zeros lie beyond the edges. A
     convolution is a projection of that.
@@ -47,11 +52,11 @@ class Positions(nn.Module):
     def __init__(self, config: ModelConfig, positions: int, stack: Any) -> None:
         """stack: the side's description, of which `embed_dim` and `learned_positions` count."""
         super().__init__()
-        given = config.first_position
-        self.first = config.pad + 1 if given is None else given
+        first = config.first_position
+        self.first = config.pad + 1 if first is None else first
         rows = positions + self.first
         # a row that stands for padding is zero in the reference; where rows begin at 0 there is none
-        self.zero_row = config.pad if given is None else None
+        self.zero_row = config.pad if first is None else None
         if stack.learned_positions:
             self.weight = nn.Parameter(torch.empty(rows, stack.embed_dim))
         else:
@@ -60,7 +65,7 @@ class Positions(nn.Module):
 
     @property
     def recipe(self) -> dict[str, Any]:
-        """What makes the constant again, for graphs without weights."""
+        """Name what makes the constant again, for graphs without weights."""
         return {"sinusoids": list(self.table)}
 
     def forward(self, positions: Tensor) -> Tensor:
@@ -69,7 +74,7 @@ class Positions(nn.Module):
 
 
 class Timing(nn.Module):
-    """SliceNet's timing signal, a constant [positions, dim] (`engine.tables.timing`)."""
+    """SliceNet's timing signal, a constant [positions, dim] (`engine.bundle.tables.timing`)."""
 
     weight: Tensor
 
@@ -79,12 +84,30 @@ class Timing(nn.Module):
 
     @property
     def recipe(self) -> dict[str, Any]:
-        """What makes the constant again, for graphs without weights."""
+        """Name what makes the constant again, for graphs without weights."""
         return {"timing": list(self.weight.shape)}
 
     def forward(self, positions: Tensor) -> Tensor:
         """positions: int, 0 for the first token; any shape. Returns that shape + [dim]."""
         return F.embedding(positions, self.weight)
+
+
+class RelativeBias(nn.Module):
+    """What attention adds to a logit by head and distance (Raffel et al. 2020). weight: [distances, heads], a
+    row for each distance from `least` to `most`; those beyond count as the nearest.
+
+    T5 shares a number among neighbouring distances, its buckets; here each distance has a row of its own.
+    """
+
+    def __init__(self, heads: int, least: int, most: int) -> None:
+        super().__init__()
+        self.least, self.most = least, most
+        self.weight = nn.Parameter(torch.empty(most - least + 1, heads))
+
+    def forward(self, distances: Tensor) -> Tensor:
+        """distances: int, of the query after the key. Returns their shape + [heads]."""
+        row = distances.clamp(min=self.least).clamp_max(self.most) - self.least
+        return F.embedding(row, self.weight)
 
 
 class Attention(nn.Module):
@@ -98,15 +121,18 @@ class Attention(nn.Module):
         dropout: float = 0.0,
         *,
         bias: bool = True,
+        inner: int | None = None,
     ) -> None:
         """source_dim: width of what is attended to, where it differs. dropout: of the weights, in training.
-        bias: of the projections."""
+        bias: of the projections. inner: width of all heads together, where it differs."""
         super().__init__()
-        self.heads, self.width, self.dropout = heads, dim // heads, dropout
-        self.q_proj = nn.Linear(dim, dim, bias=bias)
-        self.k_proj = nn.Linear(source_dim or dim, dim, bias=bias)
-        self.v_proj = nn.Linear(source_dim or dim, dim, bias=bias)
-        self.out_proj = nn.Linear(dim, dim, bias=bias)
+        inner = inner or dim
+        self.heads, self.width, self.dropout = heads, inner // heads, dropout
+        self.shown = 0  # heads, the first ones, whose weights are told; 0: all
+        self.q_proj = nn.Linear(dim, inner, bias=bias)
+        self.k_proj = nn.Linear(source_dim or dim, inner, bias=bias)
+        self.v_proj = nn.Linear(source_dim or dim, inner, bias=bias)
+        self.out_proj = nn.Linear(inner, dim, bias=bias)
 
     def memory(self, encoded: Tensor) -> tuple[Tensor, Tensor]:
         """encoded: [batch, source, dim]. Returns keys [batch, heads, width, source] and values
@@ -119,16 +145,17 @@ class Attention(nn.Module):
         """x: [batch, queries, dim]; mask: [batch, source], 0 or -inf, added to the logits.
 
         Queries are target positions in training and beams in a decoding step: both read the same memory.
-        Returns [batch, queries, dim] and the weights, mean over heads, [batch, queries, source].
+        Returns [batch, queries, dim] and the weights, mean over heads that are shown, [batch, queries,
+        source].
         """
         q = self.q_proj(x) * self.width**-0.5
-        context, weights = attend(q, keys, values, mask, self.dropout if self.training else 0.0)
+        context, weights = attend(q, keys, values, mask, self.dropout if self.training else 0.0, self.shown)
         return self.out_proj(context), weights
 
     def dropped(self, weights: Tensor) -> Tensor:
         return F.dropout(weights, self.dropout) if self.training and self.dropout else weights
 
     def queries(self, x: Tensor) -> Tensor:
-        """Scaled queries [batch, heads, queries, width] of x [batch, queries, dim]."""
+        """Return scaled queries [batch, heads, queries, width] of x [batch, queries, dim]."""
         q: Tensor = (self.q_proj(x) * self.width**-0.5).unflatten(2, (self.heads, self.width))
         return q.transpose(1, 2)

@@ -11,12 +11,12 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from engine.config import ModelConfig
+from engine.bundle.config import ModelConfig
+from engine.bundle.stacks import StackConfig
 from engine.models.adaptive import AdaptiveInput, AdaptiveSoftmax, Rows
 from engine.models.dynamicconv import Conv, ConvDecoderLayer
 from engine.models.model import Dropout
 from engine.models.stack import Decoder, DecoderLayer, Stacked, Where
-from engine.stacks import StackConfig
 
 
 class LightConvLM(Stacked):
@@ -32,8 +32,8 @@ class LightConvLM(Stacked):
         self.config = config
         rates, stack, adaptive = dropout or Dropout(), config.decoder, config.adaptive
         assert isinstance(stack, StackConfig)
-        layer, vocab = self.DECODERS[stack.mixer], config.target_vocab
-        layers = [layer(Where(stack, i, config, rates)) for i in range(stack.layers)]
+        kind, vocab = self.DECODERS[stack.mixer], config.target_vocab
+        layers = [kind(Where(stack, i, config, rates)) for i in range(stack.layers)]
         embedding: nn.Module | None = None
         if adaptive and adaptive.input:
             widths = stack.token_dim, stack.embed_dim
@@ -45,7 +45,7 @@ class LightConvLM(Stacked):
                 adaptive.softmax, vocab, stack.feature_dim, tied, tie_projections=adaptive.tie_projections
             )
         self.decoder = Decoder(config, layers, rates, embedding, softmax)
-        self.state_spec = [state for made in layers for state in made.states]
+        self.state_spec = [state for layer in layers for state in layer.states]
         self.memory_spec = []
 
     def encode(self, tokens: Tensor, positions: Tensor, real: Tensor) -> dict[str, Tensor]:
@@ -55,8 +55,10 @@ class LightConvLM(Stacked):
         softmax = self.decoder.adaptive_softmax
         if softmax is None:
             return super().log_probs(features, temperature)
-        found: Tensor = softmax(features if temperature is None else features / temperature[:, None, None])
-        return found
+        log_probs: Tensor = softmax(
+            features if temperature is None else features / temperature[:, None, None]
+        )
+        return log_probs
 
     @property
     def feature_dim(self) -> int:

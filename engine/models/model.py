@@ -15,10 +15,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engine.config import ModelConfig
+from engine.bundle.config import ModelConfig
+from engine.bundle.specs import MemorySpec, StateSpec
 from engine.models.layers import Positions
 from engine.models.select import project_among
-from engine.specs import MemorySpec, StateSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,10 @@ class Past(NamedTuple):
     lineage: Tensor | None
 
     def window(self, spec: StateSpec, stride: int = 1) -> Tensor:
-        """The columns of a ring that each hypothesis continues, [slots, beams, window / stride, dim], oldest
-        first; stride: only every so many of them."""
+        """Return the columns of a ring that each hypothesis continues, oldest first.
+
+        They are [slots, beams, window / stride, dim]; stride: only every so many of them.
+        """
         rows = self.rows[spec.window] if stride == 1 else self.rows[spec.window][..., ::stride]
         return F.embedding(rows, self.rings[spec.name].flatten(0, 2))
 
@@ -100,21 +102,21 @@ class Model(nn.Module, ABC):
     @property
     @abstractmethod
     def feature_dim(self) -> int:
-        """Width of the features."""
+        """Return the width of the features."""
 
     @abstractmethod
     def log_probs(self, features: Tensor, temperature: Tensor | None = None) -> Tensor:
-        """Log-probabilities [..., target_vocab] of features [..., dim]; temperature: [slots], of a step's."""
+        """Return log-probabilities [..., target_vocab] of features [..., dim]; temperature: [slots]."""
 
     def forward(self, source: Tensor, previous: Tensor) -> Tensor:
-        """Teacher-forced log-probabilities [batch, target, vocab]; both inputs int, padded right with pad."""
+        """Return teacher-forced log-probabilities [batch, target, vocab]; both inputs int, padded right."""
         real = (source != self.config.pad).to(torch.float32)
         mask = torch.zeros_like(real).masked_fill(real == 0, float("-inf"))
         memory = self.encode(source, torch.arange(source.shape[1], device=source.device), real)
         return self.log_probs(self.decode(previous, memory, mask)[0])
 
     def initialise(self, seed: int) -> None:
-        """Random weights as the references draw them (Xavier for projections, d^-0.5 for embeddings)."""
+        """Draw random weights as the references draw them (Xavier for projections, d^-0.5 for embeddings)."""
         torch.manual_seed(seed)
         for module in self.modules():
             if isinstance(module, Model) and module is not self:
@@ -143,28 +145,36 @@ class Projected(Model):
     @property
     @abstractmethod
     def output(self) -> tuple[Tensor, Tensor | None]:
-        """Weight [target_vocab, dim] and bias [target_vocab], if any, of the output projection."""
+        """Return weight [target_vocab, dim] and bias [target_vocab], if any, of the output projection."""
 
     @property
     def feature_dim(self) -> int:
         return self.output[0].shape[1]
 
     def project(self, features: Tensor) -> Tensor:
-        """Logits [..., target_vocab] of features [..., dim]."""
+        """Return logits [..., target_vocab] of features [..., dim]."""
         return F.linear(features, *self.output)
 
     def log_probs_among(self, features: Tensor, temperature: Tensor, among: Tensor) -> Tensor:
         """`log_probs` of a step over the tokens of each slot's list alone (see `project_among`): the others
         have probability 0."""
-        weight, bias = self.output
         heat = temperature[:, None, None]
-        added = None if bias is None else bias / heat
-        return F.log_softmax(project_among(features / heat, (weight, added), among, self.config.eos), dim=-1)
+        cooled, logits_heat = self._cooled(features, heat)
+        logits = project_among(cooled, self.output, among, self.config.eos)
+        return F.log_softmax(logits if logits_heat is None else logits / logits_heat, dim=-1)
 
     def log_probs(self, features: Tensor, temperature: Tensor | None = None) -> Tensor:
         if temperature is None:
             return F.log_softmax(self.project(features), dim=-1)
-        weight, bias = self.output
-        heat = temperature[:, None, None]
-        logits = F.linear(features / heat, weight)  # features are smaller than the logits that they make
-        return F.log_softmax(logits if bias is None else logits + bias / heat, dim=-1)
+        cooled, logits_heat = self._cooled(features, temperature[:, None, None])
+        logits = self.project(cooled)
+        return F.log_softmax(logits if logits_heat is None else logits / logits_heat, dim=-1)
+
+    def _cooled(self, features: Tensor, heat: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Divide features by the temperature, or leave that to their logits; returns what is left to do.
+
+        Features are smaller than the logits that they make. But a bias is of the logits, and alphas are of
+        the features as they are.
+        """
+        whole = self.output[1] is None and self.config.quantization != "alphas"
+        return (features / heat, None) if whole else (features, heat)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function
 
 
-class Rules(NamedTuple):
+class SelectionRules(NamedTuple):
     """What the search asks of a selection. forced: int [slots, beams], the only token allowed or -1. banned:
     int [slots, beams, M]. unk_penalty, eos_penalty: float [slots], subtracted from the log-probability of
     those tokens."""
@@ -22,10 +22,10 @@ class Rules(NamedTuple):
 
 
 def project_among(features: Tensor, output: tuple[Tensor, Tensor | None], among: Tensor, eos: int) -> Tensor:
-    """Logits [slots, beams, vocab] of the listed tokens, -inf elsewhere.
+    """Return logits [slots, beams, vocab] of the listed tokens, -inf elsewhere.
 
-    features: [slots, beams, dim]. output: weight [vocab, dim] and what is added to each slot's logits, of
-    shape [slots, 1, vocab]. among: int [slots, W], distinct tokens, `eos` too, filled up with -1.
+    features: [slots, beams, dim]. output: weight [vocab, dim] and bias [vocab], if any. among: int [slots,
+    W], distinct tokens, `eos` too, filled up with -1.
     """
     weight, bias = output
     if has_torch_function((features,)):
@@ -41,14 +41,13 @@ def project_among_plainly(
 ) -> Tensor:
     """`project_among` of operators that a graph has: all logits are made, and most are hidden."""
     weight, bias = output
-    logits = F.linear(features, weight)
-    logits = logits if bias is None else logits + bias
+    logits = F.linear(features, weight, bias)
     listed = torch.where(among < 0, torch.full_like(among, eos), among)[:, None]
     return logits + torch.full_like(logits[:, :1], -torch.inf).scatter(2, listed, 0.0)
 
 
-def select(scores: Tensor, rules: Rules, unk: int | None, eos: int, k: int) -> tuple[Tensor, Tensor]:
-    """The k best tokens of each row (REFERENCE.md 6, steps 1 to 4).
+def select(scores: Tensor, rules: SelectionRules, unk: int | None, eos: int, k: int) -> tuple[Tensor, Tensor]:
+    """Select the k best tokens of each row (REFERENCE.md 6, steps 1 to 4).
 
     scores: log-probabilities [slots, beams, vocab]. unk None: the vocabulary has no such token.
     Returns log-probabilities, descending, and token ids, both [slots, beams, k]. Bans and forced tokens never
@@ -60,7 +59,9 @@ def select(scores: Tensor, rules: Rules, unk: int | None, eos: int, k: int) -> t
     return select_plainly(scores, rules, unk, eos, k)
 
 
-def select_plainly(scores: Tensor, rules: Rules, unk: int | None, eos: int, k: int) -> tuple[Tensor, Tensor]:
+def select_plainly(
+    scores: Tensor, rules: SelectionRules, unk: int | None, eos: int, k: int
+) -> tuple[Tensor, Tensor]:
     """`select` of operators that a graph has, for those who export it without a kernel of its own."""
     forced, banned = rules.forced, rules.banned
     dear = [(eos, rules.eos_penalty), *([] if unk is None else [(unk, rules.unk_penalty)])]

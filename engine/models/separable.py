@@ -13,11 +13,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from engine.bundle.specs import StateSpec
 from engine.models.layers import neighbours
-from engine.specs import StateSpec
 
 
-class Kernel(NamedTuple):
+class ConvolutionShape(NamedTuple):
     """One convolution: channels in and out, taps, how far they are apart. separability: see `SliceStack`."""
 
     inputs: int
@@ -28,7 +28,7 @@ class Kernel(NamedTuple):
 
     @property
     def reach(self) -> int:
-        """How far the first tap is from the last."""
+        """Return how far the first tap is from the last."""
         return (self.width - 1) * self.dilation
 
 
@@ -36,7 +36,7 @@ class SuperSeparable(nn.Module):
     """Depthwise convolution, then a pointwise one within each group (section 2.2); with one group, depthwise
     separable (2.1). K * C + C * C / g weights, no bias."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: ConvolutionShape) -> None:
         super().__init__()
         self.kernel, groups = kernel, max(1, -kernel.separability)
         self.depthwise = nn.Parameter(torch.empty(kernel.width, kernel.inputs))
@@ -71,31 +71,30 @@ class SubSeparable(nn.Module):
     """A full convolution within each group, then a projection of all channels (section 2.1); with one group,
     a full convolution alone. K * C * C / g + C * C weights, a bias on the projection only."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: ConvolutionShape) -> None:
         super().__init__()
         self.kernel, groups = kernel, kernel.separability
         # each row holds the taps one after the other, oldest first
         shape = kernel.width * kernel.inputs // groups, kernel.outputs // groups
         self.parts = nn.ModuleList(nn.Linear(*shape, bias=False) for _ in range(groups))
-        if groups > 1:
-            self.mix = nn.Linear(kernel.outputs, kernel.outputs)
+        self.mix = nn.Linear(kernel.outputs, kernel.outputs) if groups > 1 else None
 
     def whole(self, x: Tensor, left: int) -> Tensor:
-        """As `SuperSeparable.whole`."""
+        """Do as `SuperSeparable.whole`."""
         k = self.kernel
         return self._project(neighbours(x, k.width, left, k.dilation).unflatten(2, (k.width, k.inputs)))
 
     def newest(self, x: Tensor, before: Tensor | None) -> Tensor:
-        """As `SuperSeparable.newest`."""
-        seen = x.unsqueeze(2)
-        return self._project(seen if before is None else torch.cat([before, seen], 2))
+        """Do as `SuperSeparable.newest`."""
+        column = x.unsqueeze(2)
+        return self._project(column if before is None else torch.cat([before, column], 2))
 
-    def _project(self, seen: Tensor) -> Tensor:
-        """seen: [..., K, inputs]."""
+    def _project(self, window: Tensor) -> Tensor:
+        """window: [..., K, inputs]."""
         size = self.kernel.inputs // len(self.parts)
-        parts = seen.split([size] * len(self.parts), -1) if len(self.parts) > 1 else [seen]
+        parts = window.split([size] * len(self.parts), -1) if len(self.parts) > 1 else [window]
         y = torch.cat([part(x.flatten(2)) for part, x in zip(self.parts, parts, strict=True)], -1)
-        return self.mix(y) if hasattr(self, "mix") else y
+        return y if self.mix is None else self.mix(y)
 
 
 class ConvStep(nn.Module):
@@ -104,7 +103,7 @@ class ConvStep(nn.Module):
     state: what the decoder remembers, the inputs under the earlier taps; None on the encoder's side.
     """
 
-    def __init__(self, kernel: Kernel, eps: float, name: str | None) -> None:
+    def __init__(self, kernel: ConvolutionShape, eps: float, name: str | None) -> None:
         super().__init__()
         self.kernel = kernel
         self.conv = SubSeparable(kernel) if kernel.separability > 0 else SuperSeparable(kernel)
@@ -115,7 +114,7 @@ class ConvStep(nn.Module):
 class Block(nn.Module):
     """Steps one after the other. name: of the decoder's state; None on the encoder's side."""
 
-    def __init__(self, kernels: Iterable[Kernel], eps: float, name: str | None) -> None:
+    def __init__(self, kernels: Iterable[ConvolutionShape], eps: float, name: str | None) -> None:
         super().__init__()
         self.steps = nn.ModuleList(
             ConvStep(kernel, eps, name and f"{name}.{i}") for i, kernel in enumerate(kernels)

@@ -14,13 +14,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engine.config import ModelConfig
+from engine.bundle.config import ModelConfig
+from engine.bundle.specs import SOURCE, MemorySpec, StateSpec
+from engine.bundle.stacks import SLICE_SPACES, SliceStack
 from engine.models.layers import Attention, Timing
 from engine.models.model import Dropout, Past, Projected, Step
-from engine.models.separable import Block, ConvStep, Kernel, SuperSeparable
+from engine.models.separable import Block, ConvolutionShape, ConvStep, SuperSeparable
 from engine.models.transformer import SelfAttention
-from engine.specs import SOURCE, MemorySpec, StateSpec
-from engine.stacks import SLICE_SPACES, SliceStack
 
 MERGED: Final = 4  # groups of the sub-separable convolution that merges, whatever the others are
 TARGETS_TIME: Final = (5, 5), (1, 4)  # widths and dilations of the steps before an attention
@@ -33,10 +33,10 @@ class Time(Protocol):
     def positions(self) -> Tensor: ...
 
     def convolve(self, step: ConvStep, x: Tensor) -> Tensor:
-        """ReLU, convolution and norm (section 3.1, ConvStep). x: [batch, time, channels]."""
+        """Apply ReLU, convolution and norm (section 3.1, ConvStep). x: [batch, time, channels]."""
 
     def attend(self, own: OwnAttention, x: Tensor) -> Tensor:
-        """Causal self-attention; x and what is returned: [batch, time, dim]."""
+        """Attend causally to the layer's own past; x and what is returned: [batch, time, dim]."""
 
 
 class Whole(NamedTuple):
@@ -54,8 +54,8 @@ class Whole(NamedTuple):
         return y
 
     def attend(self, own: OwnAttention, x: Tensor) -> Tensor:
-        seen = self.positions[:, None] >= self.positions
-        return own.whole(x, torch.where(seen, 0.0, -torch.inf)[None])
+        causal = self.positions[:, None] >= self.positions
+        return own.whole(x, torch.where(causal, 0.0, -torch.inf)[None])
 
 
 class Newest(NamedTuple):
@@ -103,7 +103,7 @@ class InnerProduct(nn.Module):
         return encoded.transpose(1, 2), encoded
 
     def forward(self, x: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """As `Attention.forward`."""
+        """Do as `Attention.forward`."""
         logits = torch.matmul(x * float(x.shape[-1] ** -0.5), keys) + mask[:, None]
         weights = F.softmax(logits, dim=-1)
         return torch.matmul(weights, values), weights
@@ -118,6 +118,7 @@ class AttentionModule(nn.Module):
         name, projects = f"attention.{number}", stack.attention == "transformer"
         self.targets_time = Block(_kernels(stack, *TARGETS_TIME), stack.norm_eps, f"{name}.time")
         self.encoder_attn: Attention | InnerProduct
+        self.self_attn: OwnAttention | None = None
         if projects:
             self.self_attn = OwnAttention(stack, name, config.max_target - 1, rate)
             self.encoder_attn = Attention(stack.embed_dim, stack.heads, dropout=rate, bias=False)
@@ -131,7 +132,7 @@ class AttentionModule(nn.Module):
         """x: [batch, queries, dim]; mask: [batch, source]. Returns the context, of the shape of x, and the
         weights over the source."""
         x = self.targets_time(x + timing, time.convolve)
-        if hasattr(self, "self_attn"):
+        if self.self_attn is not None:
             x = time.attend(self.self_attn, x)
         keys, values = memory[f"keys.{self.source}"], memory[f"values.{self.source}"]
         context, weights = self.encoder_attn(x, keys, values, mask)
@@ -170,7 +171,7 @@ class Encoder(nn.Module):
         self.layers = nn.ModuleList(ConvModule(stack, None) for _ in range(stack.layers))
 
     def forward(self, tokens: Tensor, positions: Tensor, real: Tensor) -> Tensor:
-        """Arguments as `Model.encode`'s. Returns [batch, source, dim], zero at padding."""
+        """Encode; arguments as `Model.encode`'s. Returns [batch, source, dim], zero at padding."""
         if self.training and self.dropout.symbols:  # a dropped token is padding to the whole encoder
             real = real * (torch.rand_like(real) >= self.dropout.symbols)
         tokened, time = real[:, :, None], Whole(positions, real)
@@ -194,7 +195,7 @@ class Decoder(nn.Module):
         self.timing = Timing(config.max_target, dim)
         attends = range(stack.layers + 1) if stack.attention != "none" else range(0)
         self.attentions = nn.ModuleList(AttentionModule(config, stack, i, dropout.attention) for i in attends)
-        self.merge = Block([Kernel(2 * dim, dim, 3, 1, MERGED)], stack.norm_eps, "merge")
+        self.merge = Block([ConvolutionShape(2 * dim, dim, 3, 1, MERGED)], stack.norm_eps, "merge")
         self.layers = nn.ModuleList(ConvModule(stack, f"layer.{i}") for i in range(stack.layers))
         if not config.share_output:
             self.output_projection = nn.Linear(dim, config.target_vocab, bias=False)
@@ -217,7 +218,7 @@ class Decoder(nn.Module):
         return F.dropout(x, self.dropout.residual) if self.training else x, weights
 
     def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
-        """Padding is zero; the first position is the target space, whatever token stands there."""
+        """Embed tokens. Padding is zero; the first position is the target space, whatever its token."""
         if self.training and self.dropout.symbols:
             dropped = torch.rand(tokens.shape, device=tokens.device) < self.dropout.symbols
             tokens = tokens.masked_fill(dropped, self.pad)
@@ -237,6 +238,7 @@ class SliceNet(Projected):
         rates, stack = dropout or Dropout(), config.decoder
         assert isinstance(stack, SliceStack)
         shared = None
+        self.encoder: Encoder | None = None
         if config.encoder is not None:
             assert isinstance(config.encoder, SliceStack)
             self.encoder = Encoder(config, config.encoder, rates)
@@ -255,7 +257,7 @@ class SliceNet(Projected):
 
     def encode(self, tokens: Tensor, positions: Tensor, real: Tensor) -> dict[str, Tensor]:
         memory: dict[str, Tensor] = {}
-        if not hasattr(self, "encoder"):
+        if self.encoder is None:
             return memory
         encoded = self.encoder(tokens, positions, real)
         for module in self._sources():
@@ -274,8 +276,8 @@ class SliceNet(Projected):
         self, tokens: Tensor, memory: Mapping[str, Tensor], mask: Tensor
     ) -> tuple[Tensor, Tensor | None]:
         time = Whole(torch.arange(tokens.shape[1], device=tokens.device))
-        found: tuple[Tensor, Tensor | None] = self.decoder(tokens, time, memory, mask)
-        return found
+        decoded: tuple[Tensor, Tensor | None] = self.decoder(tokens, time, memory, mask)
+        return decoded
 
     @property
     def output(self) -> tuple[Tensor, Tensor | None]:
@@ -294,16 +296,18 @@ class SliceNet(Projected):
             nn.init.uniform_(module.depthwise, -most, most)
 
     def _sources(self) -> list[AttentionModule]:
-        """The attention modules that have a memory of their own."""
+        """Return the attention modules that have a memory of their own."""
         modules = [m for m in self.decoder.attentions if isinstance(m, AttentionModule)]
         return [m for i, m in enumerate(modules) if m.source == i]
 
 
-def _kernels(stack: SliceStack, widths: Sequence[int], dilations: Sequence[int]) -> list[Kernel]:
+def _kernels(stack: SliceStack, widths: Sequence[int], dilations: Sequence[int]) -> list[ConvolutionShape]:
     """Convolutions in a row, from embed_dim to embed_dim channels."""
     dim, separabilities = stack.embed_dim, stack.separabilities(len(widths))
     each = zip(widths, dilations, separabilities, strict=True)
-    return [Kernel(dim, dim, width, dilation, separability) for width, dilation, separability in each]
+    return [
+        ConvolutionShape(dim, dim, width, dilation, separability) for width, dilation, separability in each
+    ]
 
 
 def _scale(config: ModelConfig, stack: SliceStack) -> float:

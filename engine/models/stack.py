@@ -16,25 +16,27 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engine.config import ModelConfig
+from engine.bundle.config import ModelConfig
+from engine.bundle.specs import SOURCE, MemorySpec, StateSpec
+from engine.bundle.stacks import StackConfig
 from engine.kernels.reference import add_norm
-from engine.models.layers import Attention, Positions, activation
+from engine.models.layers import Attention, Positions, RelativeBias, activation
 from engine.models.model import Dropout, Past, Projected, Step
-from engine.specs import SOURCE, MemorySpec, StateSpec
-from engine.stacks import StackConfig
 
 
 class Where(NamedTuple):
-    """A layer's place: the stack it belongs to, its number there, the model's limits and training's rates."""
+    """A layer's place: the stack it belongs to, its number there, the model's limits, training's rates, and
+    the bias that self-attention of all layers shares."""
 
     stack: StackConfig
     number: int
     config: ModelConfig
     dropout: Dropout
+    relative: RelativeBias | None = None
 
     @property
     def width(self) -> int:
-        """The kernel width of the layer; 0: it sees all positions."""
+        """Return the kernel width of the layer; 0: it sees all positions."""
         return self.stack.kernel_sizes[self.number]
 
 
@@ -45,20 +47,28 @@ class Residual(nn.Module):
         super().__init__()
         stack = where.stack
         self.pre, self.rates, self.eps = stack.normalize_before, where.dropout, stack.norm_eps
-        self.activation = activation(stack.activation)
-        self.fc1 = nn.Linear(stack.embed_dim, stack.ffn_dim)
-        self.fc2 = nn.Linear(stack.ffn_dim, stack.embed_dim)
+        self.activation, self.rms = activation(stack.activation), stack.rms_norm
+        self.fc1 = nn.Linear(stack.embed_dim, stack.ffn_dim, bias=stack.biases)
+        gated, shape = stack.ffn_gate, (stack.embed_dim, stack.ffn_dim)
+        self.ffn_gate = nn.Linear(*shape, bias=stack.biases) if gated else None
+        self.fc2 = nn.Linear(stack.ffn_dim, stack.embed_dim, bias=stack.biases)
 
-    def norm(self, dim: int) -> nn.LayerNorm:
-        return nn.LayerNorm(dim, eps=self.eps)
+    def norm(self, dim: int) -> nn.LayerNorm | nn.RMSNorm:
+        return _norm(dim, self.eps, rms=self.rms)
 
-    def sublayer(self, x: Tensor, norm: nn.LayerNorm, f: Callable[[Tensor], Tensor]) -> Tensor:
-        """Residual connection with the norm before `f` or after the sum."""
+    def sublayer(self, x: Tensor, norm: nn.LayerNorm | nn.RMSNorm, f: Callable[[Tensor], Tensor]) -> Tensor:
+        """Make a residual connection, with the norm before `f` or after the sum."""
         y = self.drop(f(norm(x) if self.pre else x), self.rates.residual)
-        return x + y if self.pre else add_norm(x, y, norm.weight, norm.bias, norm.eps)
+        if self.pre:
+            return x + y
+        assert isinstance(norm, nn.LayerNorm)
+        return add_norm(x, y, norm.weight, norm.bias, norm.eps)
 
     def feed_forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.fc2(self.drop(self.activation(self.fc1(x)), self.rates.relu))
+        inner = self.fc1(x)
+        gate = self.ffn_gate
+        inner = self.activation(inner) if gate is None else self.activation(gate(x)) * inner
+        y: Tensor = self.fc2(self.drop(inner, self.rates.relu))
         return y
 
     def drop(self, x: Tensor, rate: float) -> Tensor:
@@ -78,7 +88,7 @@ class EncoderLayer(Residual):
         """x: [batch, source, dim]; real: [batch, source], 1 for tokens and 0 for padding."""
 
     def mixed(self, x: Tensor, mix: Callable[[Tensor], Tensor]) -> Tensor:
-        """The mixer's whole sub-block: residual connection and norm around `mix`."""
+        """Run the mixer's whole sub-block: residual connection and norm around `mix`."""
         return self.sublayer(x, self.layer_norm1, mix)
 
     def forward(self, x: Tensor, real: Tensor) -> Tensor:
@@ -101,22 +111,30 @@ class DecoderLayer(Residual):
         self.conv_layer_norm = self.norm(stack.embed_dim)  # of any mixer; the name is lightconv's
         if encoder is not None:
             self.encoder_attn = Attention(
-                stack.embed_dim, stack.heads, encoder.embed_dim, where.dropout.attention
+                stack.embed_dim,
+                stack.heads,
+                encoder.embed_dim,
+                where.dropout.attention,
+                bias=stack.biases,
+                inner=stack.attention_width,
             )
             self.encoder_attn_layer_norm = self.norm(stack.embed_dim)
         self.final_layer_norm = self.norm(stack.embed_dim)
 
     @abstractmethod
     def mix(self, x: Tensor) -> Tensor:
-        """Every position at once: x [batch, target, dim], each seeing itself and what is before it."""
+        """Mix every position at once: x [batch, target, dim], each seeing itself and what is before it."""
 
     @abstractmethod
     def mix_step(self, x: Tensor, positions: Tensor, past: Past) -> tuple[Tensor, dict[str, Tensor]]:
-        """One position: x [slots, beams, dim], positions int [slots, 1]. Returns the same as `mix` would at
-        this position, and the new column [slots, beams, dim] of each of `states`."""
+        """Mix one position: x [slots, beams, dim], positions int [slots, 1].
+
+        Returns the same as `mix` would at this position, and the new column [slots, beams, dim] of each of
+        `states`.
+        """
 
     def mixed(self, x: Tensor, mix: Callable[[Tensor], Tensor]) -> Tensor:
-        """The mixer's whole sub-block: residual connection and norm around `mix`."""
+        """Run the mixer's whole sub-block: residual connection and norm around `mix`."""
         return self.sublayer(x, self.conv_layer_norm, mix)
 
     def forward(
@@ -153,31 +171,25 @@ class Encoder(nn.Module):
         assert isinstance(stack, StackConfig)
         self.scale, self.rate = stack.embed_dim**0.5 if config.scale_embeddings else 1.0, dropout.residual
         self.embed_tokens = nn.Embedding(config.source_vocab, stack.embed_dim)
-        if config.source_bias:
-            self.bias = nn.Parameter(torch.empty(stack.embed_dim))
-        if config.token_positions:
-            self.embed_positions = Positions(config, config.max_source, stack)
-        if stack.embedding_norm:
-            self.layernorm_embedding = nn.LayerNorm(stack.embed_dim, eps=stack.norm_eps)
+        self.bias = nn.Parameter(torch.empty(stack.embed_dim)) if config.source_bias else None
+        self.embed_positions, self.layernorm_embedding = _positions_and_norm(config, config.max_source, stack)
         self.layers = nn.ModuleList(layers)
-        if stack.normalize_before and stack.final_norm:
-            self.layer_norm = nn.LayerNorm(stack.embed_dim, eps=stack.norm_eps)
+        self.layer_norm = _final_norm(stack)
 
     def forward(self, tokens: Tensor, positions: Tensor, real: Tensor) -> Tensor:
         """tokens: int [batch, source]; positions: int [source]; real: float [batch, source]."""
         x = F.embedding(tokens, self.embed_tokens.weight) * self.scale
-        if hasattr(self, "bias"):
+        if self.bias is not None:
             x = x + self.bias
-        if hasattr(self, "embed_positions"):
+        if self.embed_positions is not None:
             x = x + self.embed_positions(positions)
-        if hasattr(self, "layernorm_embedding"):
+        if self.layernorm_embedding is not None:
             x = self.layernorm_embedding(x)
         if self.training:
             x = F.dropout(x, self.rate)
         for layer in self.layers:
             x = layer(x, real)
-        normed: Tensor = self.layer_norm(x) if hasattr(self, "layer_norm") else x
-        return normed
+        return x if self.layer_norm is None else self.layer_norm(x)
 
 
 class Decoder(nn.Module):
@@ -198,22 +210,19 @@ class Decoder(nn.Module):
         self.tied, self.zero_start = config.share_output, config.zero_start
         table = embedding is None or isinstance(embedding, nn.Embedding)
         self.embed_tokens = embedding or nn.Embedding(config.target_vocab, stack.token_dim)
-        if table and stack.token_dim != stack.embed_dim:
-            self.project_in_dim = nn.Linear(stack.token_dim, stack.embed_dim, bias=False)
-        if config.token_positions:
-            self.embed_positions = Positions(config, config.max_target, stack)
-        if stack.embedding_norm:
-            self.layernorm_embedding = nn.LayerNorm(stack.embed_dim, eps=stack.norm_eps)
+        self.project_in_dim = _projection(stack.token_dim, stack.embed_dim) if table else None
+        self.embed_positions, self.layernorm_embedding = _positions_and_norm(config, config.max_target, stack)
         self.layers = nn.ModuleList(layers)
-        if stack.normalize_before and stack.final_norm:
-            self.layer_norm = nn.LayerNorm(stack.embed_dim, eps=stack.norm_eps)
-        if stack.feature_dim != stack.embed_dim:
-            self.project_out_dim = nn.Linear(stack.embed_dim, stack.feature_dim, bias=False)
+        self.aligned = stack.layers - 1 if stack.alignment_layer is None else stack.alignment_layer
+        if stack.alignment_heads:
+            layers[self.aligned].encoder_attn.shown = stack.alignment_heads
+        self.layer_norm = _final_norm(stack)
+        self.project_out_dim = _projection(stack.embed_dim, stack.feature_dim)
         self.adaptive_softmax = softmax
+        self.output_projection: nn.Linear | None = None
         if softmax is None and not self.tied:
             self.output_projection = nn.Linear(stack.feature_dim, config.target_vocab, bias=False)
-        if config.output_bias:
-            self.output_bias = nn.Parameter(torch.empty(config.target_vocab))
+        self.output_bias = nn.Parameter(torch.empty(config.target_vocab)) if config.output_bias else None
 
     def forward(
         self,
@@ -225,7 +234,7 @@ class Decoder(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """tokens: int [batch, queries]; positions: int, broadcastable to them; `mix` runs a layer's mixer.
 
-        Returns features [batch, queries, dim] and the last layer's attention.
+        Returns features [batch, queries, dim] and the attention that alignments are made of.
         """
         x = self.embed(tokens, positions)
         if self.training:
@@ -233,33 +242,63 @@ class Decoder(nn.Module):
         attention: Tensor | None = None
         for i, layer in enumerate(self.layers):
             source = (memory[f"keys.{i}"], memory[f"values.{i}"]) if memory else None
-            x, attention = layer(x, source, mask, lambda y, layer=layer: mix(layer, y))
-        if hasattr(self, "layer_norm"):
+            x, own = layer(x, source, mask, lambda y, layer=layer: mix(layer, y))
+            attention = own if i == self.aligned else attention
+        if self.layer_norm is not None:
             x = self.layer_norm(x)
-        if hasattr(self, "project_out_dim"):
+        if self.project_out_dim is not None:
             x = self.project_out_dim(x)
         return x, attention
 
     def attentions(self) -> list[Attention]:
-        """The layers' attention over the source."""
+        """Return the layers' attention over the source."""
         return [layer.encoder_attn for layer in self.layers if isinstance(layer, DecoderLayer)]
 
     def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
         x: Tensor = self.embed_tokens(tokens) * self.scale
-        if hasattr(self, "project_in_dim"):
+        if self.project_in_dim is not None:
             x = self.project_in_dim(x)
         if self.zero_start:
             x = torch.where((positions > 0)[..., None], x, 0.0)
-        if hasattr(self, "embed_positions"):
+        if self.embed_positions is not None:
             x = x + self.embed_positions(positions)
-        if hasattr(self, "layernorm_embedding"):
+        if self.layernorm_embedding is not None:
             x = self.layernorm_embedding(x)
         return x
 
     @property
     def output(self) -> tuple[Tensor, Tensor | None]:
-        weight: Any = (self.embed_tokens if self.tied else self.output_projection).weight
-        return weight, getattr(self, "output_bias", None)
+        projection: Any = self.embed_tokens if self.tied else self.output_projection
+        return projection.weight, self.output_bias
+
+
+def _positions_and_norm(
+    config: ModelConfig, positions: int, stack: StackConfig
+) -> tuple[Positions | None, nn.LayerNorm | None]:
+    """Make what is added to a side's token embeddings, and the norm of the sum; None where there is none."""
+    table = Positions(config, positions, stack) if config.token_positions else None
+    return table, nn.LayerNorm(stack.embed_dim, eps=stack.norm_eps) if stack.embedding_norm else None
+
+
+def _norm(dim: int, eps: float, *, rms: bool) -> nn.LayerNorm | nn.RMSNorm:
+    return nn.RMSNorm(dim, eps=eps) if rms else nn.LayerNorm(dim, eps=eps)
+
+
+def _final_norm(stack: StackConfig) -> nn.LayerNorm | nn.RMSNorm | None:
+    """Make the norm after the last layer, where norms come before the sub-blocks."""
+    ends = stack.normalize_before and stack.final_norm
+    return _norm(stack.embed_dim, stack.norm_eps, rms=stack.rms_norm) if ends else None
+
+
+def _relative(stack: StackConfig, *, causal: bool) -> RelativeBias | None:
+    """Make the bias that a side's self-attention shares, where it has one."""
+    span = stack.relative_span
+    return RelativeBias(stack.heads, 0 if causal else -span, span) if span else None
+
+
+def _projection(width: int, other: int) -> nn.Linear | None:
+    """Make a projection from one width to another, where they differ."""
+    return None if width == other else nn.Linear(width, other, bias=False)
 
 
 class Stacked(Projected):
@@ -284,10 +323,10 @@ class Stacked(Projected):
         self, tokens: Tensor, memory: Mapping[str, Tensor], mask: Tensor
     ) -> tuple[Tensor, Tensor | None]:
         positions = torch.arange(tokens.shape[1], device=tokens.device)
-        found: tuple[Tensor, Tensor | None] = self.decoder(
+        decoded: tuple[Tensor, Tensor | None] = self.decoder(
             tokens, positions, memory, mask, lambda layer, x: layer.mix(x)
         )
-        return found
+        return decoded
 
     @property
     def output(self) -> tuple[Tensor, Tensor | None]:
@@ -295,15 +334,15 @@ class Stacked(Projected):
 
     def initialise(self, seed: int) -> None:
         super().initialise(seed)
-        projection = getattr(self.decoder, "output_projection", None)
+        projection = self.decoder.output_projection
         if projection is not None:  # drawn like the embeddings, not like the other projections
             nn.init.normal_(projection.weight, std=projection.weight.shape[1] ** -0.5)
 
     def initialise_module(self, module: nn.Module) -> None:
         super().initialise_module(module)
-        if isinstance(module, Encoder) and hasattr(module, "bias"):
+        if isinstance(module, Encoder) and module.bias is not None:
             nn.init.zeros_(module.bias)
-        elif isinstance(module, Decoder) and hasattr(module, "output_bias"):
+        elif isinstance(module, Decoder) and module.output_bias is not None:
             nn.init.zeros_(module.output_bias)
 
 
@@ -321,13 +360,14 @@ class EncoderDecoder(Stacked):
         assert isinstance(encoder, StackConfig)
         assert isinstance(decoder, StackConfig)
         reader, writer = self.ENCODERS[encoder.mixer], self.DECODERS[decoder.mixer]
-        readers = [reader(Where(encoder, i, config, rates)) for i in range(encoder.layers)]
-        writers = [writer(Where(decoder, i, config, rates)) for i in range(decoder.layers)]
+        before, after = _relative(encoder, causal=False), _relative(decoder, causal=True)
+        readers = [reader(Where(encoder, i, config, rates, before)) for i in range(encoder.layers)]
+        writers = [writer(Where(decoder, i, config, rates, after)) for i in range(decoder.layers)]
         self.encoder = Encoder(config, readers, rates)
         shared = self.encoder.embed_tokens if config.share_embeddings else None
         self.decoder = Decoder(config, writers, rates, shared)
         self.state_spec = [state for layer in writers for state in layer.states]
-        width = decoder.embed_dim // decoder.heads
+        width = decoder.attention_width // decoder.heads
         self.memory_spec = [
             spec
             for i in range(decoder.layers)

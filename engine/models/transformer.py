@@ -13,55 +13,98 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.models.layers import Attention
+from engine.bundle.specs import StateSpec
+from engine.kernels.reference import QKV, attend_cached, attend_window
+from engine.models.layers import Attention, RelativeBias
 from engine.models.model import Past
+from engine.models.relative import RelativeAttention
 from engine.models.stack import DecoderLayer, EncoderDecoder, EncoderLayer, Where
-from engine.specs import StateSpec
 
 
 class SelfAttention(Attention):
-    """Multi-head self-attention over a whole sequence or one step of it."""
+    """Multi-head self-attention over a whole sequence or one step of it.
+
+    relative: the bias by distance, which layers share; None: there is none.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        dropout: float = 0.0,
+        *,
+        bias: bool = True,
+        inner: int | None = None,
+        relative: RelativeBias | None = None,
+    ) -> None:
+        super().__init__(dim, heads, dropout=dropout, bias=bias, inner=inner)
+        self.relative = relative
+
+    @classmethod
+    def of(cls, where: Where) -> SelfAttention:
+        """Make the self-attention of a layer."""
+        stack = where.stack
+        return cls(
+            stack.embed_dim,
+            stack.heads,
+            where.dropout.attention,
+            bias=stack.biases,
+            inner=stack.attention_width,
+            relative=where.relative,
+        )
 
     def whole(self, x: Tensor, mask: Tensor) -> Tensor:
         """x: [batch, time, dim]; mask: [batch or 1, time or 1, time], 0 or -inf. Returns the shape of x."""
         keys, values = self.memory(x)
-        weights = F.softmax(torch.matmul(self.queries(x), keys) + mask[:, None], dim=-1)
+        logits = torch.matmul(self.queries(x), keys) + mask[:, None]
+        if self.relative is not None:
+            place = torch.full_like(mask[:1, :1], 1.0).cumsum(2).to(torch.int64).squeeze(0)  # [1, time]
+            logits = logits + self.relative(place.transpose(0, 1) - place).permute(2, 0, 1)
+        weights = F.softmax(logits, dim=-1)
         y: Tensor = self.out_proj(torch.matmul(self.dropped(weights), values).transpose(1, 2).flatten(2))
         return y
 
-    def cached(self, x: Tensor, k: Tensor, v: Tensor, past: tuple[Tensor, Tensor], lineage: Tensor) -> Tensor:
-        """One position x [slots, beams, dim] with its own key and value (same shape).
+    def cached(
+        self,
+        x: Tensor,
+        k: Tensor,
+        v: Tensor,
+        past: tuple[Tensor, Tensor],
+        lineage: Tensor,
+        bias: tuple[Tensor, Tensor] | None = None,
+    ) -> Tensor:
+        """Attend from one position x [slots, beams, dim] with its own key and value (same shape).
 
         past: cached keys and values [slots, heads, columns, beams, width]. Every beam's query meets every
         beam's entries and `lineage` [slots, beams, columns * beams] leaves it its own: nothing is gathered.
         """
-        heads = (self.heads, self.width)
-        q = self.queries(x)  # [slots, heads, beams, width]
-        k, v = (y.unflatten(2, heads).transpose(1, 2) for y in (k, v))
-        keys, values = (y.flatten(2, 3) for y in past)
-        before = torch.matmul(q, keys.transpose(2, 3)) + lineage[:, None]
-        now = (q * k).sum(-1)[..., None]
-        weights = F.softmax(torch.cat([before, now], -1), dim=-1)
-        context = torch.matmul(weights[..., :-1], values) + weights[..., -1:] * v
-        y: Tensor = self.out_proj(context.transpose(1, 2).flatten(2))
+        q = self.q_proj(x) * self.width**-0.5
+        y: Tensor = self.out_proj(attend_cached(QKV(q, k, v), past, lineage, bias))
         return y
 
-    def windowed(self, x: Tensor, k: Tensor, v: Tensor, past: tuple[Tensor, Tensor], mask: Tensor) -> Tensor:
-        """One position x [slots, beams, dim] with its own key and value.
+    def bias(self, positions: Tensor, cached: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Find what is added to the logits of cached entries [slots, heads, 1, columns * beams], and of the
+        position's own [slots, heads, 1, 1].
 
-        past: keys and values of each hypothesis's last positions [slots, beams, window, dim]; mask: [slots,
-        1, window], -inf before its first token.
+        positions: int [slots, 1]; cached: the keys, as in `cached`.
         """
-        heads = (self.heads, self.width)
-        q = self.queries(x).transpose(1, 2)[:, :, :, None]  # [slots, beams, heads, 1, width]
-        keys, values = (
-            torch.cat([old, new[:, :, None]], 2).unflatten(3, heads).transpose(2, 3)
-            for old, new in zip(past, (k, v), strict=True)
-        )
-        everything = torch.cat([mask, torch.zeros_like(mask[..., :1])], -1)[:, :, None, None]
-        logits = torch.matmul(q, keys.transpose(3, 4)) + everything
-        context = torch.matmul(F.softmax(logits, dim=-1), values)
-        y: Tensor = self.out_proj(context.squeeze(3).flatten(2))
+        if self.relative is None:
+            return None
+        column = torch.full_like(cached[:, :1, :, :, :1].squeeze(4).squeeze(1), 1.0).cumsum(1).to(torch.int64)
+        before = self.relative(positions[..., None] + 1 - column).permute(0, 3, 1, 2).flatten(2)
+        now = self.relative(torch.zeros_like(positions)).transpose(1, 2)
+        return before[:, :, None], now[:, :, None]
+
+    def windowed(
+        self, x: Tensor, k: Tensor, v: Tensor, past: tuple[Tensor, Tensor], index: Tensor, mask: Tensor
+    ) -> Tensor:
+        """Attend from one position x [slots, beams, dim] with its own key and value.
+
+        past: rings of keys and values [slots, window, beams, dim]; index: where in them each hypothesis's
+        last positions lie; mask: [slots, 1, window], -inf before its first token.
+        """
+        q = self.q_proj(x) * self.width**-0.5
+        y: Tensor = self.out_proj(attend_window(QKV(q, k, v), past, index, mask, self.heads))
         return y
 
 
@@ -69,11 +112,12 @@ class AttentionEncoderLayer(EncoderLayer):
     def __init__(self, where: Where) -> None:
         super().__init__(where)
         self.reach = where.width // 2 if where.width else None
-        stack = where.stack
-        self.self_attn = SelfAttention(stack.embed_dim, stack.heads, dropout=where.dropout.attention)
+        self.self_attn = _self_attention(where)
 
     def mix(self, x: Tensor, real: Tensor) -> Tensor:
         mask = torch.where(real > 0, 0.0, -torch.inf)[:, None]
+        if isinstance(self.self_attn, RelativeAttention):
+            return self.self_attn.whole(x, mask, real.cumsum(1))
         if self.reach is not None:
             # counts tokens, so padding on any side changes nothing; padding at the left sees the first token
             place = real.cumsum(1).clamp(min=1)
@@ -87,19 +131,22 @@ class AttentionDecoderLayer(DecoderLayer):
         super().__init__(where)
         stack, number = where.stack, where.number
         self.width = where.width
-        self.self_attn = SelfAttention(stack.embed_dim, stack.heads, dropout=where.dropout.attention)
+        self.self_attn = _self_attention(where)
         window, heads = (self.width - 1, 0) if self.width else (where.config.max_target - 1, stack.heads)
         if window:
             self.states = [
-                StateSpec(f"self_{part}.{number}", window, stack.embed_dim, heads)
+                StateSpec(f"self_{part}.{number}", window, stack.attention_width, heads)
                 for part in ("keys", "values")
             ]
 
     def mix(self, x: Tensor) -> Tensor:
         time = torch.arange(x.shape[1], device=x.device)
         ago = time[:, None] - time[None]
-        seen = (ago >= 0) & (ago < self.width) if self.width else ago >= 0
-        return self.self_attn.whole(x, torch.where(seen, 0.0, -torch.inf)[None])
+        visible = (ago >= 0) & (ago < self.width) if self.width else ago >= 0
+        mask = torch.where(visible, 0.0, -torch.inf)[None]
+        if isinstance(self.self_attn, RelativeAttention):
+            return self.self_attn.whole(x, mask, time[None].to(x.dtype))
+        return self.self_attn.whole(x, mask)
 
     def mix_step(self, x: Tensor, positions: Tensor, past: Past) -> tuple[Tensor, dict[str, Tensor]]:
         k, v = self.self_attn.k_proj(x), self.self_attn.v_proj(x)
@@ -110,12 +157,22 @@ class AttentionDecoderLayer(DecoderLayer):
             window = self.states[0].window
             ages = torch.arange(window, 0, -1, device=x.device)
             mask = torch.where(positions >= ages, 0.0, -torch.inf)[:, None]  # [slots, 1, window]
-            before = past.window(self.states[0]), past.window(self.states[1])
-            y = self.self_attn.windowed(x, k, v, before, mask)
+            rings = past.rings[keys], past.rings[values]
+            y = self.self_attn.windowed(x, k, v, rings, past.rows[window], mask)
         else:
             assert past.lineage is not None
-            y = self.self_attn.cached(x, k, v, (past.caches[keys], past.caches[values]), past.lineage)
+            assert isinstance(self.self_attn, SelfAttention)
+            caches = past.caches[keys], past.caches[values]
+            bias = self.self_attn.bias(positions, caches[0])
+            y = self.self_attn.cached(x, k, v, caches, past.lineage, bias)
         return y, {keys: k, values: v}
+
+
+def _self_attention(where: Where) -> SelfAttention | RelativeAttention:
+    stack, rate = where.stack, where.dropout.attention
+    if stack.relative_positions:
+        return RelativeAttention(stack.embed_dim, stack.heads, stack.relative_positions, rate)
+    return SelfAttention.of(where)
 
 
 class Transformer(EncoderDecoder):

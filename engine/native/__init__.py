@@ -1,24 +1,57 @@
 """Our own operators for ONNX Runtime on the CPU, in C++: optional, built where a compiler is.
 
 Graphs of standard operators only ("pure") give the same answers without them. See kernels.h.
+
+  build       compiles them
 """
 
 from __future__ import annotations
 
+import ctypes
+import os
+from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-LIBRARY: Final = "libconvoy.so"
-PANEL: Final = 32  # columns that the product of bytes computes together
+LIBRARIES: Final = ("libconvoy.so", "libconvoy.dylib")
+SET: Final = (
+    "CONVOY_KERNELS_ISA"  # forces an instruction set by its name; by default the best of this machine
+)
+PANEL: Final = 32  # columns that the products compute together
+
+
+class InstructionSet(NamedTuple):
+    """Which of the library's instruction sets runs here. fast: whether its operators are worth more than the
+    standard ones."""
+
+    name: str
+    fast: bool
 
 
 def library() -> Path | None:
-    """The library of operators, if it was built."""
-    path = Path(__file__).with_name(LIBRARY)
-    return path if path.is_file() else None
+    """The library of operators, if it was built and this machine runs it faster than standard operators do.
+
+    An instruction set that is forced by `SET` counts as fast.
+    """
+    path = next((p for name in LIBRARIES if (p := Path(__file__).with_name(name)).is_file()), None)
+    if path is None:
+        return None
+    level = instruction_set(path)
+    return path if level is not None and (level.fast or os.environ.get(SET) == level.name) else None
+
+
+@cache
+def instruction_set(path: Path) -> InstructionSet | None:
+    """What a library runs with here; None where it is not for this machine."""
+    try:
+        loaded = ctypes.CDLL(str(path))
+    except OSError:
+        return None
+    loaded.convoy_kernels.restype = ctypes.c_char_p
+    return InstructionSet(loaded.convoy_kernels().decode(), bool(loaded.convoy_fast()))
 
 
 def pack(weights: NDArray[np.int8], *, gated: bool = False) -> NDArray[np.int8]:

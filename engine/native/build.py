@@ -1,61 +1,158 @@
 """Builds the library of operators: `python engine/native/build.py`, and hatchling when it makes the package.
 
-Needs a C++20 compiler (g++ or clang++, or what CXX names) and nothing else.
+Needs a C++20 compiler and nothing else: what CXX names, g++, clang++, or the one of the package `ziglang`,
+which also builds for other machines (`--target aarch64-linux`).
 """
 
 from __future__ import annotations
 
+import argparse
+import importlib.util
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 HERE = Path(__file__).resolve().parent
-LIBRARY = HERE / "libconvoy.so"
-COMMON = ["-std=c++20", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-uninitialized"]
-FAST = ["-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"]
-# instruction set: flags of its own compilation of kernels.cpp
-SETS: dict[str, list[str]] = {"baseline": []}
-if platform.machine() in ("x86_64", "AMD64"):
-    SETS["avx2"] = ["-mavx2", "-mfma"]
-    wide = ["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512vnni"]
-    SETS["avx512vnni"] = [*wide, "-mfma", "-mprefer-vector-width=512"]
+COMMON = ["-std=c++20", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra"]
+COMMON += [
+    "-Wno-unknown-warning-option",
+    "-Wno-uninitialized",
+    "-Wno-maybe-uninitialized",
+]  # in GCC's headers
+COMMON += ["-fno-sanitize=all", "-g0"]  # zig looks for undefined behaviour by default
+# products and sums are fused where the sources say so, that all instruction sets and compilers round alike
+FAST = ["-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off"]
+GCC = ["-fno-tree-pre"]  # what it moves out of loops no longer fits into the registers
+WIDE = ["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mfma", "-mprefer-vector-width=512"]
+# by machine: instruction set -> flags of its own compilation of kernels.cpp; dispatch.cpp lists the same
+SETS: dict[str, dict[str, list[str]]] = {
+    "x86_64": {
+        "baseline": [],
+        "avx2": ["-mavx2", "-mfma"],
+        "avxvnni": ["-mavx2", "-mfma", "-mavxvnni"],
+        "avx512": WIDE,
+        "avx512vnni": [*WIDE, "-mavx512vnni"],
+    },
+    "aarch64": {
+        "neon": [],
+        "dotprod": ["-march=armv8.2-a+dotprod"],
+        "i8mm": ["-march=armv8.2-a+dotprod+i8mm"],
+    },
+}
+PARTS = ("ops", "dispatch", "attention", "convolutions", "products", "recurrence", "search", "selection")
+MACHINES = {"AMD64": "x86_64", "arm64": "aarch64"}  # other names of the same
+ZIG = "ziglang"
 
 
-def build() -> Path:
-    """Compile and link. Raises FileNotFoundError without a compiler, CalledProcessError when it refuses."""
-    compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
-    if compiler is None:
-        raise FileNotFoundError("no C++ compiler: install g++ or clang++, or set CXX")
+class Platform(NamedTuple):
+    """What a library is built for. tag: of wheels that hold it. triple: as zig names it."""
+
+    machine: str
+    library: str
+    tag: str = ""
+    triple: str = ""
+
+
+# the oldest C library and macOS on which a wheel runs
+TARGETS = {
+    "x86_64-linux": Platform(
+        "x86_64", "libconvoy.so", "manylinux_2_17_x86_64.manylinux2014_x86_64", "x86_64-linux-gnu.2.17"
+    ),
+    "aarch64-linux": Platform(
+        "aarch64", "libconvoy.so", "manylinux_2_17_aarch64.manylinux2014_aarch64", "aarch64-linux-gnu.2.17"
+    ),
+    "aarch64-macos": Platform("aarch64", "libconvoy.dylib", "macosx_11_0_arm64", "aarch64-macos.11.0"),
+}
+
+
+def this_machine() -> Platform:
+    """What a library for here is built for, whatever the compiler."""
+    machine = MACHINES.get(platform.machine(), platform.machine())
+    system = {"linux": "linux", "darwin": "macos"}.get(sys.platform, sys.platform)
+    target = TARGETS.get(f"{machine}-{system}")
+    return target or Platform(machine, "libconvoy.dylib" if system == "macos" else "libconvoy.so")
+
+
+def compiler(target: Platform | None = None) -> list[str]:
+    """The command of a C++ compiler. target: of another machine; None is this one.
+
+    Raises FileNotFoundError where there is none.
+    """
+    named = os.environ.get("CXX")
+    if named:
+        return shlex.split(named)
+    if target is None:
+        for name in ("g++", "clang++"):
+            if executable := shutil.which(name):
+                return [executable]
+    if importlib.util.find_spec(ZIG) is None:
+        raise FileNotFoundError("no C++ compiler: install g++ or clang++, set CXX, or: pip install ziglang")
+    # zig takes what this very processor has unless a target is named
+    triple = (target or this_machine()).triple
+    return [sys.executable, "-m", ZIG, "c++", *(["-target", triple] if triple else [])]
+
+
+def build(target: Platform | None = None, out: Path | None = None) -> Path:
+    """Compile and link; returns where the library is. target: another machine; None is this one.
+
+    Raises FileNotFoundError without a compiler, CalledProcessError when it refuses.
+    """
+    command, kind = compiler(target), target or this_machine()
+    own = GCC if "Free Software Foundation" in _run([*command, "--version"]) else []
+    library = out or HERE / kind.library
     with tempfile.TemporaryDirectory() as folder:
+        sets = SETS.get(kind.machine, {"baseline": []})
         jobs = {
-            f"kernels-{name}.o": ["kernels.cpp", f"-DCONVOY_ISA={name}", *FAST, *flags]
-            for name, flags in SETS.items()
+            f"kernels-{name}.o": ["kernels.cpp", f"-DCONVOY_ISA={name}", *FAST, *own, *flags]
+            for name, flags in sets.items()
         }
-        jobs |= {"ops.o": ["ops.cpp", "-O2"], "dispatch.o": ["dispatch.cpp", "-O2"]}
+        jobs |= {f"{part}.o": [f"{part}.cpp", "-O2", "-ffp-contract=off"] for part in PARTS}
 
-        def compile(job: tuple[str, list[str]]) -> str:
-            out = str(Path(folder) / job[0])
-            command = [compiler, *COMMON, "-c", *job[1], "-o", out]
-            subprocess.run(command, check=True, cwd=HERE)  # nosec B603 # words of our own, no shell
-            return out
+        if ZIG in command:  # it names features of ARM in its own way
+            jobs = {
+                name: [flag.replace("-march=armv8.2-a", "-mcpu=generic") for flag in flags]
+                for name, flags in jobs.items()
+            }
+
+        def compile_one(job: tuple[str, list[str]]) -> str:
+            object_file = str(Path(folder) / job[0])
+            _run([*command, *COMMON, "-c", *job[1], "-o", object_file])
+            return object_file
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            objects = list(pool.map(compile, jobs.items()))
-        made = Path(folder) / LIBRARY.name
-        command = [compiler, "-shared", "-o", str(made), *objects]
-        subprocess.run(command, check=True)  # nosec B603 # words of our own, no shell
-        shutil.copyfile(made, LIBRARY.with_suffix(".partial"))
-        os.replace(LIBRARY.with_suffix(".partial"), LIBRARY)
-    return LIBRARY
+            objects = list(pool.map(compile_one, jobs.items()))
+        binary = Path(folder) / library.name
+        _run([*command, "-shared", "-s", "-o", str(binary), *objects])
+        partial = library.with_suffix(".partial")
+        shutil.copyfile(binary, partial)
+        os.replace(partial, library)
+    return library
+
+
+def _run(command: Sequence[str]) -> str:
+    """What it prints, but for complaints, which pass through."""
+    ran = subprocess.run(command, check=True, cwd=HERE, stdout=subprocess.PIPE, text=True)  # nosec B603 # no shell
+    return ran.stdout
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Build the native operators.")
+    parser.add_argument("--target", choices=TARGETS, help="another machine, by the compiler of ziglang")
+    parser.add_argument("--out", type=Path, help="where the library goes; beside the sources by default")
+    options = parser.parse_args()
+    try:
+        print(build(TARGETS[options.target] if options.target else None, options.out))
+    except (FileNotFoundError, subprocess.CalledProcessError) as error:
+        sys.exit(f"the native operators were not built: {error}")
 
 
 if __name__ == "__main__":
-    try:
-        print(build())
-    except (FileNotFoundError, subprocess.CalledProcessError) as error:
-        sys.exit(f"the native operators were not built: {error}")
+    main()

@@ -1,256 +1,377 @@
-// The product of rows of bytes with packed int8 weights. Included by kernels.cpp, once for each instruction set.
+// The product of quantised rows with packed int8 weights. Included by kernels.cpp, once for each instruction set.
 //
-// Weights [K, N] lie in panels of 32 columns (fewer in the last), each of which is read from its beginning to its
-// end: K / 4 groups of [columns, 4], then the last K % 4 rows as [columns, K % 4]. Under a gate half of a panel's
-// columns are values and the other half are the gates of the same columns of the result.
-constexpr size_t PANEL = 2 * LANES;
+// Weights [K, N] lie in panels of 32 columns, each of which is read from its beginning to its end: K / 4 groups of [32,
+// 4], then the last K % 4 rows as [32, K % 4]. Under a gate half of a panel's columns are values and the other half are
+// the gates of the same columns of the result. Sums are of whole numbers, hence the same on every instruction set.
 
-struct Panel {
-  const int8_t* data;
-  size_t k;
-  size_t columns;     // all in it
-  size_t at[2];       // where both of its halves begin among scales, biases and sums
-  size_t width[2];    // columns of both
+// A quantised number, in the form that the set multiplies: bytes with an offset, which the sums of the columns take off
+// again, wide numbers of which pairs are multiplied, or bytes as they are.
+#if defined(__AVX512VNNI__) || defined(__AVXVNNI__) || defined(CONVOY_VNNI256)
+typedef uint8_t Number;
+constexpr int32_t OFFSET = 128;
+#elif defined(__AVX2__)
+typedef int16_t Number;
+constexpr int32_t OFFSET = 0;
+#else
+typedef int8_t Number;
+constexpr int32_t OFFSET = 0;
+#endif
+
+// Rows of a tile, and sums side by side of each: as many as registers hold. Sum: of COLUMNS columns.
+#if defined(__AVX512VNNI__) && !defined(CONVOY_VNNI256)
+typedef __m512i Sum;
+constexpr size_t TALL = 12, COLUMNS = 16, SUMS = 2;
+inline Sum begin(const int32_t* offsets) { return _mm512_loadu_si512(offsets); }
+inline __m512i four_of(const Number* a) { return _mm512_set1_epi32(load_as<int32_t>(a)); }
+inline __m512i weights_of(const int8_t* b) { return _mm512_loadu_si512(b); }
+inline Sum add(Sum sum, __m512i a, __m512i b) { return _mm512_dpbusd_epi32(sum, a, b); }
+inline void finish(int32_t* at, Sum sum) { _mm512_storeu_si512(at, sum); }
+#elif defined(__AVXVNNI__) || defined(CONVOY_VNNI256)
+typedef __m256i Sum;
+constexpr size_t TALL = 6, COLUMNS = 8, SUMS = 2;
+inline Sum begin(const int32_t* offsets) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(offsets)); }
+inline __m256i four_of(const Number* a) { return _mm256_set1_epi32(load_as<int32_t>(a)); }
+inline __m256i weights_of(const int8_t* b) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(b)); }
+#if defined(__AVXVNNI__)
+inline Sum add(Sum sum, __m256i a, __m256i b) { return _mm256_dpbusd_avx_epi32(sum, a, b); }
+#else  // the same instruction as AVX-512 spells it, by which tests run this tile
+inline Sum add(Sum sum, __m256i a, __m256i b) { return _mm256_dpbusd_epi32(sum, a, b); }
+#endif
+inline void finish(int32_t* at, Sum sum) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(at), sum); }
+#elif defined(__AVX512F__)
+typedef __m512i Sum;  // of two neighbours each: a column is the sum of two lanes
+constexpr size_t TALL = 12, COLUMNS = 8, SUMS = 2;
+inline Sum begin(const int32_t*) { return _mm512_setzero_si512(); }
+inline __m512i four_of(const Number* a) { return _mm512_set1_epi64(load_as<int64_t>(a)); }
+inline __m512i weights_of(const int8_t* b) {
+  return _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(b)));
+}
+inline Sum add(Sum sum, __m512i a, __m512i b) { return _mm512_add_epi32(sum, _mm512_madd_epi16(a, b)); }
+inline void finish(int32_t* at, Sum sum) {
+  const __m512i both = _mm512_add_epi32(sum, _mm512_srli_epi64(sum, 32));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(at), _mm512_cvtepi64_epi32(both));
+}
+#elif defined(__AVX2__)
+typedef __m256i Sum;  // of two neighbours each
+constexpr size_t TALL = 6, COLUMNS = 4, SUMS = 2;
+inline Sum begin(const int32_t*) { return _mm256_setzero_si256(); }
+inline __m256i four_of(const Number* a) { return _mm256_set1_epi64x(load_as<int64_t>(a)); }
+inline __m256i weights_of(const int8_t* b) {
+  return _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(b)));
+}
+inline Sum add(Sum sum, __m256i a, __m256i b) { return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b)); }
+inline void finish(int32_t* at, Sum sum) {
+  const __m256i both = _mm256_add_epi32(sum, _mm256_srli_epi64(sum, 32));
+  const __m256i packed = _mm256_permutevar8x32_epi32(both, _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(at), _mm256_castsi256_si128(packed));
+}
+#elif defined(__ARM_FEATURE_DOTPROD)
+typedef int32x4_t Sum;
+constexpr size_t TALL = 6, COLUMNS = 4, SUMS = 4;
+inline Sum begin(const int32_t*) { return vdupq_n_s32(0); }
+inline int8x16_t four_of(const Number* a) { return vreinterpretq_s8_s32(vdupq_n_s32(load_as<int32_t>(a))); }
+inline int8x16_t weights_of(const int8_t* b) { return vld1q_s8(b); }
+inline Sum add(Sum sum, int8x16_t a, int8x16_t b) { return vdotq_s32(sum, a, b); }
+inline void finish(int32_t* at, Sum sum) { vst1q_s32(at, sum); }
+#elif defined(__ARM_NEON)
+typedef int32x4_t Sum;  // of two neighbours each
+constexpr size_t TALL = 4, COLUMNS = 2, SUMS = 4;
+inline Sum begin(const int32_t*) { return vdupq_n_s32(0); }
+inline int8x8_t four_of(const Number* a) { return vreinterpret_s8_s32(vdup_n_s32(load_as<int32_t>(a))); }
+inline int8x8_t weights_of(const int8_t* b) { return vld1_s8(b); }
+inline Sum add(Sum sum, int8x8_t a, int8x8_t b) { return vpadalq_s16(sum, vmull_s8(a, b)); }
+inline void finish(int32_t* at, Sum sum) {
+  const int32x2_t both = vpadd_s32(vget_low_s32(sum), vget_high_s32(sum));
+  vst1_s32(at, both);
+}
+#else
+typedef int32_t Sum;
+constexpr size_t TALL = 1, COLUMNS = 1, SUMS = 4;
+inline Sum begin(const int32_t*) { return 0; }
+inline const Number* four_of(const Number* a) { return a; }
+inline const int8_t* weights_of(const int8_t* b) { return b; }
+inline Sum add(Sum sum, const Number* a, const int8_t* b) { return sum + a[0] * b[0] + a[1] * b[1] + a[2] * b[2] + a[3] * b[3]; }
+inline void finish(int32_t* at, Sum sum) { *at = sum; }
+#endif
+constexpr size_t AHEAD = 16 * 1024;  // bytes of weights asked for before they are read: they come from far away
+
+inline void fetch(const int8_t* at) {  // a group of a panel: two lines of the cache
+  __builtin_prefetch(at);
+  __builtin_prefetch(at + 64);
+}
+
+// sums [ROWS, 32] of the whole groups of a panel. ahead: bytes behind which weights are asked for
+template <size_t ROWS>
+inline __attribute__((always_inline)) void groups_of(const Number* a, size_t k, const int8_t* panel,
+                                                     const int32_t* offsets, size_t ahead, int32_t* sums) {
+UNROLLED
+  for (size_t c = 0; c < PANEL; c += SUMS * COLUMNS) {
+    Sum sum[ROWS][SUMS];
+UNROLLED
+    for (size_t m = 0; m < ROWS; m++)
+UNROLLED
+      for (size_t v = 0; v < SUMS; v++) sum[m][v] = begin(offsets + c + v * COLUMNS);
+    const int8_t* at = panel + 4 * c;
+    const Number* from = a;
+    for (size_t g = k / 4; g; g--, at += 4 * PANEL, from += 4) {
+      if (c == 0) fetch(at + ahead);  // no branch, for which compilers would move sums about
+      decltype(weights_of(at)) b[SUMS];
+UNROLLED
+      for (size_t v = 0; v < SUMS; v++) b[v] = weights_of(at + 4 * v * COLUMNS);
+UNROLLED
+      for (size_t m = 0; m < ROWS; m++) {
+        const auto four = four_of(from + m * k);
+UNROLLED
+        for (size_t v = 0; v < SUMS; v++) sum[m][v] = add(sum[m][v], four, b[v]);
+      }
+    }
+UNROLLED
+    for (size_t m = 0; m < ROWS; m++)
+UNROLLED
+      for (size_t v = 0; v < SUMS; v++) finish(sums + m * PANEL + c + v * COLUMNS, sum[m][v]);
+  }
+}
+
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+constexpr size_t HIGH = 8;  // rows of a tile: an instruction multiplies two of them with two columns, over two groups
+
+inline int8x16_t two_rows(const Number* a, const Number* other, bool both) {  // eight numbers of each, or four and zeros
+  if (both) return vcombine_s8(vld1_s8(a), vld1_s8(other));
+  return vreinterpretq_s8_s32(int32x4_t{load_as<int32_t>(a), 0, load_as<int32_t>(other), 0});
+}
+
+template <size_t ROWS>
+inline __attribute__((always_inline)) void pairs_of(const Number* a, size_t k, const int8_t* panel, const int32_t*,
+                                                    size_t ahead, int32_t* sums) {
+  constexpr size_t PAIRS = (ROWS + 1) / 2;
+  for (size_t c = 0; c < PANEL; c += 8) {
+    int32x4_t sum[PAIRS][4];
+UNROLLED
+    for (size_t p = 0; p < PAIRS; p++)
+UNROLLED
+      for (size_t v = 0; v < 4; v++) sum[p][v] = vdupq_n_s32(0);
+    const int8_t* at = panel + 4 * c;
+    for (size_t g = 0; g < k / 4; g += 2, at += 8 * PANEL) {
+      const bool both = g + 1 < k / 4;
+      if (c == 0) fetch(at + ahead), fetch(at + ahead + 4 * PANEL);
+      int8x16_t b[4];
+UNROLLED
+      for (size_t v = 0; v < 2; v++) {
+        const int32x4_t now = vreinterpretq_s32_s8(vld1q_s8(at + 16 * v));
+        const int32x4_t then = both ? vreinterpretq_s32_s8(vld1q_s8(at + 4 * PANEL + 16 * v)) : vdupq_n_s32(0);
+        b[2 * v] = vreinterpretq_s8_s32(vzip1q_s32(now, then));
+        b[2 * v + 1] = vreinterpretq_s8_s32(vzip2q_s32(now, then));
+      }
+UNROLLED
+      for (size_t p = 0; p < PAIRS; p++) {
+        const size_t other = 2 * p + 1 < ROWS ? 2 * p + 1 : 2 * p;
+        const int8x16_t rows = two_rows(a + 2 * p * k + 4 * g, a + other * k + 4 * g, both);
+UNROLLED
+        for (size_t v = 0; v < 4; v++) sum[p][v] = vmmlaq_s32(sum[p][v], rows, b[v]);
+      }
+    }
+    for (size_t p = 0; p < PAIRS; p++)
+      for (size_t v = 0; v < 4; v++) {
+        vst1_s32(sums + 2 * p * PANEL + c + 2 * v, vget_low_s32(sum[p][v]));
+        if (2 * p + 1 < ROWS) vst1_s32(sums + (2 * p + 1) * PANEL + c + 2 * v, vget_high_s32(sum[p][v]));
+      }
+  }
+}
+#else
+constexpr size_t HIGH = TALL;
+template <size_t ROWS>
+inline __attribute__((always_inline)) void pairs_of(const Number* a, size_t k, const int8_t* panel,
+                                                    const int32_t* offsets, size_t ahead, int32_t* sums) {
+  groups_of<ROWS>(a, k, panel, offsets, ahead, sums);
+}
+#endif
+
+// Where a panel's halves of 16 columns lie among scales, biases and results.
+struct Place {
+  size_t at[2], width[2];
 };
 
-inline Panel panel_of(const Weights& w, size_t k, size_t n, size_t number, Epilogue epilogue) {
+inline Place place_of(size_t n, size_t number, Epilogue epilogue) {
   const bool gated = epilogue == Epilogue::glu;
   const size_t begin = number * (gated ? LANES : PANEL), end = gated ? n / 2 : n;
   const size_t first = std::min(LANES, end - begin);
   const size_t second = gated ? first : std::min(LANES, end - begin - first);
-  const size_t other = gated ? n / 2 + begin : begin + first;
-  return {w.packed + number * PANEL * k, k, first + second, {begin, other}, {first, second}};
+  return {{begin, gated ? n / 2 + begin : begin + first}, {first, second}};
 }
 
 struct Out {
   const float* scales;  // of the rows
-  const Weights& w;
   float* y;
   size_t ldy;
   Epilogue epilogue;
 };
 
-// The scale of a row: of zeros, which stay zero, too.
-inline float scale_of(float top) { return std::max(top * (1.0f / 127.0f), 1e-30f); }
+// what makes floats of the sums of 16 columns
+struct Scales {
+  Floats scale, bias;
 
-#if defined(__AVX512F__)
-inline __mmask16 lanes(size_t count) { return static_cast<__mmask16>((1u << count) - 1); }
-
-// v / step as a division rounds it, at the price of a product: the reciprocal's quotient, and its error
-inline __m128i bytes_of(__m512 v, __m512 step, __m512 inverse) {
-  const __m512 q = _mm512_mul_ps(v, inverse);
-  const __m512i whole = _mm512_cvtps_epi32(_mm512_fmadd_ps(_mm512_fnmadd_ps(q, step, v), inverse, q));
-  return _mm512_cvtepi32_epi8(_mm512_add_epi32(whole, _mm512_set1_epi32(128)));
-}
-
-void quantize(const float* x, size_t k, uint8_t* bytes, float* scale) {
-  const size_t whole = k / LANES * LANES;
-  const __mmask16 rest = lanes(k % LANES);
-  const __m512 last = _mm512_maskz_loadu_ps(rest, x + whole);
-  __m512 top = _mm512_abs_ps(last);
-  for (size_t i = 0; i < whole; i += LANES) top = _mm512_max_ps(_mm512_abs_ps(_mm512_loadu_ps(x + i)), top);
-  *scale = scale_of(_mm512_reduce_max_ps(top));
-  const __m512 step = _mm512_set1_ps(*scale), inverse = _mm512_div_ps(_mm512_set1_ps(1.0f), step);
-  for (size_t i = 0; i < whole; i += LANES)
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(bytes + i), bytes_of(_mm512_loadu_ps(x + i), step, inverse));
-  if (rest) _mm_mask_storeu_epi8(bytes + whole, rest, bytes_of(last, step, inverse));
-}
-#else
-void quantize(const float* x, size_t k, uint8_t* bytes, float* scale) {
-  float parts[LANES] = {};
-  size_t i = 0;
-  for (; i + LANES <= k; i += LANES)
-    for (size_t l = 0; l < LANES; l++) parts[l] = std::max(parts[l], std::fabs(x[i + l]));
-  for (; i < k; i++) parts[0] = std::max(parts[0], std::fabs(x[i]));
-  float top = 0;
-  for (float part : parts) top = std::max(top, part);
-  const float step = *scale = scale_of(top);  // divided by, as the standard operators do: a reciprocal rounds otherwise
-  for (i = 0; i < k; i++) bytes[i] = static_cast<uint8_t>(static_cast<int32_t>(std::nearbyint(x[i] / step)) + 128);
-}
-#endif
-
-#if defined(__AVX512VNNI__)
-constexpr size_t TALL = 12;  // rows of a tile: 24 sums, 2 weights and an input fit into 32 registers
-constexpr size_t AHEAD = 16 * 1024;  // bytes of weights asked for before they are read: they come from far away
-
-template <bool FULL>
-inline __m512i load(__mmask16 mask, const void* at) {
-  return FULL ? _mm512_loadu_si512(at) : _mm512_maskz_loadu_epi32(mask, at);
-}
-
-template <bool FULL>
-inline void store(__mmask16 mask, float* at, __m512 values) {  // unmasked where it can be: Zen is slow otherwise
-  FULL ? _mm512_storeu_ps(at, values) : _mm512_mask_storeu_ps(at, mask, values);
-}
-
-// What makes floats of the integer sums of 16 columns: the offset of the bytes off, both scales, the bias.
-struct Wide {
-  __m512i sums;
-  __m512 scales, bias;
-
-  __m512 of(__m512i acc, float scale) const {
-    const __m512 scaled = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_sub_epi32(acc, sums)), scales);
-    return _mm512_fmadd_ps(scaled, _mm512_set1_ps(scale), bias);
+  Floats of(const int32_t* sums, float row) const {
+    const Floats whole = each_part([&](size_t i) { return of_ints(sums + i * WIDTH); });
+    return fma(whole * scale, splat(row), bias);
   }
 };
 
 template <bool FULL>
-inline Wide wide(__mmask16 mask, size_t column, const Weights& w) {
-  const __m512i scales = load<FULL>(mask, w.scales + column);
-  const __m512i bias = w.bias ? load<FULL>(mask, w.bias + column) : _mm512_setzero_si512();
-  return {load<FULL>(mask, w.sums + column), _mm512_castsi512_ps(scales), _mm512_castsi512_ps(bias)};
-}
-
-// the K % 4 rows that no group holds
-inline __m512i remainder(__m512i acc, const uint8_t* a, const Panel& p, size_t half) {
-  alignas(64) int32_t sums[LANES];
-  _mm512_store_si512(sums, acc);
-  const size_t whole = p.k / 4 * 4, rest = p.k % 4, skip = half ? p.width[0] : 0;
-  const int8_t* b = p.data + whole * p.columns + skip * rest;
-  for (size_t i = 0; i < p.width[half]; i++)
-    for (size_t r = 0; r < rest; r++) sums[i] += a[whole + r] * b[i * rest + r];
-  return _mm512_load_si512(sums);
-}
-
-template <int ROWS, bool FULL>
-void tile(const uint8_t* a, const Panel& p, size_t row, const Out& out) {
-  const size_t group = FULL ? 4 * PANEL : 4 * p.columns, half = FULL ? 4 * LANES : 4 * p.width[0];
-  const __mmask16 masks[2] = {FULL ? __mmask16(0xffff) : lanes(p.width[0]), FULL ? __mmask16(0xffff) : lanes(p.width[1])};
-  __m512i acc[ROWS][2];
-#pragma GCC unroll 12
-  for (int m = 0; m < ROWS; m++) acc[m][0] = acc[m][1] = _mm512_setzero_si512();
-  const int8_t* at = p.data;
-  for (size_t g = 0; g < p.k / 4; g++, at += group) {
-    if (row == 0) {  // the rows after the first find them in the cache
-      _mm_prefetch(reinterpret_cast<const char*>(at + AHEAD), _MM_HINT_T0);
-      _mm_prefetch(reinterpret_cast<const char*>(at + AHEAD + 64), _MM_HINT_T0);
-    }
-    const __m512i first = load<FULL>(masks[0], at), second = load<FULL>(masks[1], at + half);
-#pragma GCC unroll 12
-    for (int m = 0; m < ROWS; m++) {
-      int32_t four;
-      std::memcpy(&four, a + m * p.k + g * 4, 4);
-      const __m512i x = _mm512_set1_epi32(four);
-      acc[m][0] = _mm512_dpbusd_epi32(acc[m][0], x, first);
-      acc[m][1] = _mm512_dpbusd_epi32(acc[m][1], x, second);
-    }
-  }
-  const Wide firsts = wide<FULL>(masks[0], p.at[0], out.w), seconds = wide<FULL>(masks[1], p.at[1], out.w);
-#pragma GCC unroll 12
-  for (int m = 0; m < ROWS; m++) {
-    if (p.k % 4) {
-      acc[m][0] = remainder(acc[m][0], a + m * p.k, p, 0);
-      acc[m][1] = remainder(acc[m][1], a + m * p.k, p, 1);
-    }
-    float* y = out.y + (row + m) * out.ldy;
-    __m512 values = firsts.of(acc[m][0], out.scales[row + m]), others = seconds.of(acc[m][1], out.scales[row + m]);
-    if (out.epilogue == Epilogue::glu) {
-      const __m512 one = _mm512_set1_ps(1.0f), closed = exponential(_mm512_sub_ps(_mm512_setzero_ps(), others));
-      store<FULL>(masks[0], y + p.at[0], _mm512_div_ps(values, _mm512_add_ps(one, closed)));
-      continue;
-    }
-    if (out.epilogue == Epilogue::relu) {
-      values = _mm512_max_ps(values, _mm512_setzero_ps());
-      others = _mm512_max_ps(others, _mm512_setzero_ps());
-    }
-    store<FULL>(masks[0], y + p.at[0], values);
-    store<FULL>(masks[1], y + p.at[1], others);
-  }
+inline Scales scales_of(const Weights& w, const Place& place, size_t half) {
+  const size_t at = place.at[half], width = place.width[half];
+  const Floats none = splat(0.0f);
+  if (FULL) return {load(w.scales + at), w.bias ? load(w.bias + at) : none};
+  return {load(w.scales + at, width), w.bias ? load(w.bias + at, width) : none};
 }
 
 template <bool FULL>
-inline void rows_of(const uint8_t* a, const Panel& p, size_t count, size_t row, const Out& out) {
-  static constexpr auto tiles = []<size_t... I>(std::index_sequence<I...>) {
-    return std::array<void (*)(const uint8_t*, const Panel&, size_t, const Out&), TALL>{tile<int(I + 1), FULL>...};
-  }(std::make_index_sequence<TALL>{});
-  tiles[count - 1](a, p, row, out);
+inline void put(float* at, const Floats& v, size_t width) {
+  FULL ? store(at, v) : store(at, v, width);
 }
 
-inline void tile_of(const uint8_t* a, const Panel& p, size_t count, size_t row, const Out& out) {
-  p.columns == PANEL ? rows_of<true>(a, p, count, row, out) : rows_of<false>(a, p, count, row, out);
-}
-#else
-#if defined(__AVX2__)
-constexpr size_t TALL = 2;
-
-// sums of a panel's 16 columns from byte `from` of each group, for `count` rows
-inline void sums_of(const uint8_t* a, const Panel& p, size_t from, size_t count, int32_t (*sums)[LANES]) {
-  __m256i acc[TALL][4];  // of two neighbours each: a column is the sum of two lanes
-  for (size_t m = 0; m < TALL; m++)
-    for (int q = 0; q < 4; q++) acc[m][q] = _mm256_setzero_si256();
-  const int8_t* weights = p.data + from;
-  for (size_t g = 0; g < p.k / 4; g++, weights += 4 * p.columns)
-    for (size_t m = 0; m < TALL; m++) {
-      int32_t four;
-      std::memcpy(&four, a + (m < count ? m : 0) * p.k + g * 4, 4);
-      const __m256i x = _mm256_cvtepu8_epi16(_mm_set1_epi32(four));
-      for (int q = 0; q < 4; q++) {
-        const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(weights + q * 16));
-        acc[m][q] = _mm256_add_epi32(acc[m][q], _mm256_madd_epi16(x, _mm256_cvtepi8_epi16(bytes)));
-      }
-    }
-  for (size_t m = 0; m < count; m++)
-    for (int q = 0; q < 4; q++) {
-      alignas(32) int32_t pairs[8];
-      _mm256_store_si256(reinterpret_cast<__m256i*>(pairs), acc[m][q]);
-      for (int i = 0; i < 4; i++) sums[m][q * 4 + i] = pairs[2 * i] + pairs[2 * i + 1];
-    }
-}
-#else
-constexpr size_t TALL = 1;
-#endif
-
-inline void gate(float* y, const float* gates, size_t count) {
-  for (size_t i = 0; i < count; i++) y[i] = y[i] / (1.0f + exponential(-gates[i]));
-}
-
-inline void sums_of(const uint8_t* a, const Panel& p, size_t from, size_t width, int32_t* sums) {
-  for (size_t g = 0; g < p.k / 4; g++)
-    for (size_t i = 0; i < width; i++)
-      for (int j = 0; j < 4; j++) sums[i] += a[g * 4 + j] * p.data[g * 4 * p.columns + from + i * 4 + j];
-}
-
-void tile_of(const uint8_t* a, const Panel& p, size_t count, size_t row, const Out& out) {
-  const size_t whole = p.k / 4 * 4, rest = p.k % 4;
-  float results[2][TALL][LANES];
-  for (size_t half = 0; half < 2; half++) {
-    const size_t width = p.width[half], skip = half ? p.width[0] : 0, column = p.at[half];
-    alignas(32) int32_t sums[TALL][LANES] = {};
-#if defined(__AVX2__)
-    if (width == LANES)
-      sums_of(a, p, 4 * skip, count, sums);
-    else
-#endif
-      for (size_t m = 0; m < count; m++) sums_of(a + m * p.k, p, 4 * skip, width, sums[m]);
-    const int8_t* last = p.data + whole * p.columns + skip * rest;
-    for (size_t m = 0; m < count; m++)
-      for (size_t i = 0; i < width; i++) {
-        for (size_t r = 0; r < rest; r++) sums[m][i] += a[m * p.k + whole + r] * last[i * rest + r];
-        const float v = static_cast<float>(sums[m][i] - out.w.sums[column + i]) * out.w.scales[column + i] *
-                            out.scales[row + m] + (out.w.bias ? out.w.bias[column + i] : 0.0f);
-        results[half][m][i] = out.epilogue == Epilogue::relu ? std::max(v, 0.0f) : v;
-      }
+template <size_t ROWS, bool FULL>
+void tile(const Number* a, const Sizes& s, const int8_t* panel, const Weights& w, size_t number, size_t row, const Out& out) {
+  alignas(64) int32_t sums[ROWS * PANEL];
+  const Place place = place_of(s.n, number, out.epilogue);
+  // results are asked for before they are computed: a store that waits for its line holds up those behind it. The first
+  // rows leave the way to the weights, which come from far
+UNROLLED
+  for (size_t m = 0; row && m < ROWS; m++) {
+    const float* y = out.y + (row + m) * out.ldy;
+    __builtin_prefetch(y + place.at[0], 1);
+    __builtin_prefetch(y + place.at[1], 1);
   }
-  for (size_t m = 0; m < count; m++) {
+  pairs_of<ROWS>(a, s.k, panel, w.offsets + number * PANEL, row ? 0 : AHEAD, sums);
+  if (const size_t rest = s.k % 4) {  // the rows that no group holds
+    const int8_t* last = panel + s.k / 4 * 4 * PANEL;
+    for (size_t m = 0; m < ROWS; m++)
+      for (size_t i = 0; i < PANEL; i++)
+        for (size_t r = 0; r < rest; r++) sums[m * PANEL + i] += a[m * s.k + s.k - rest + r] * last[i * rest + r];
+  }
+  const Scales firsts = scales_of<FULL>(w, place, 0), seconds = scales_of<FULL>(w, place, 1);
+  for (size_t m = 0; m < ROWS; m++) {
+    const float scale = out.scales[row + m];
     float* y = out.y + (row + m) * out.ldy;
-    std::copy_n(results[0][m], p.width[0], y + p.at[0]);
-    if (out.epilogue == Epilogue::glu)
-      gate(y + p.at[0], results[1][m], p.width[0]);
-    else
-      std::copy_n(results[1][m], p.width[1], y + p.at[1]);
+    Floats values = firsts.of(sums + m * PANEL, scale), others = seconds.of(sums + m * PANEL + LANES, scale);
+    if (out.epilogue == Epilogue::glu) {
+      put<FULL>(y + place.at[0], sigmoid_times(values, others), place.width[0]);
+      continue;
+    }
+    if (out.epilogue == Epilogue::relu) {
+      values = larger(values, splat(0.0f));
+      others = larger(others, splat(0.0f));
+    }
+    put<FULL>(y + place.at[0], values, place.width[0]);
+    put<FULL>(y + place.at[1], others, place.width[1]);
   }
 }
-#endif
 
 void product(const Quantized& x, const Weights& w, const Sizes& s, size_t from, size_t until, float* y,
              Epilogue epilogue) {
-  const Out out{x.scales, w, y, epilogue == Epilogue::glu ? s.n / 2 : s.n, epilogue};
-  const size_t tiles = (s.m + TALL - 1) / TALL;  // of nearly equal height
+  using Tile = void (*)(const Number*, const Sizes&, const int8_t*, const Weights&, size_t, size_t, const Out&);
+  static constexpr auto tiles = []<size_t... I>(std::index_sequence<I...>) {
+    return std::array<std::array<Tile, HIGH>, 2>{{{tile<I + 1, false>...}, {tile<I + 1, true>...}}};
+  }(std::make_index_sequence<HIGH>{});
+  const bool gated = epilogue == Epilogue::glu;
+  const Out out{x.scales, y, gated ? s.n / 2 : s.n, epilogue};
+  const Number* rows = static_cast<const Number*>(x.rows);
+  const size_t count = (s.m + HIGH - 1) / HIGH;  // tiles of nearly equal height
   for (size_t number = from; number < until; number++) {
-    const Panel p = panel_of(w, s.k, s.n, number, epilogue);
-    for (size_t t = 0; t < tiles; t++) {
-      const size_t row = s.m * t / tiles, end = s.m * (t + 1) / tiles;
-      tile_of(x.rows + row * s.k, p, end - row, row, out);
+    const bool full = gated ? (number + 1) * LANES <= s.n / 2 : (number + 1) * PANEL <= s.n;
+    const int8_t* panel = full ? w.packed + number * PANEL * s.k : w.last;
+    for (size_t t = 0; t < count; t++) {
+      const size_t row = s.m * t / count, end = s.m * (t + 1) / count;
+      tiles[full][end - row - 1](rows + row * s.k, s, panel, w, number, row, out);
     }
+  }
+}
+
+// the reciprocal's quotient and its error: rounded as a division rounds it, at the price of a product
+inline Floats quotient(const Floats& v, const Floats& step, const Floats& inverse) {
+  const Floats q = v * inverse;
+  return fma(fnma(q, step, v), inverse, q);
+}
+
+// the nearest whole numbers
+inline void store_numbers(const Floats& v, Number* at, size_t count) {
+#if defined(__AVX512F__)
+  const __m512i ints = _mm512_add_epi32(_mm512_cvtps_epi32(v.part[0]), _mm512_set1_epi32(OFFSET));
+  if (count == LANES && sizeof(Number) == 1)
+    return _mm_storeu_si128(reinterpret_cast<__m128i*>(at), _mm512_cvtepi32_epi8(ints));
+  if (count == LANES) return _mm256_storeu_si256(reinterpret_cast<__m256i*>(at), _mm512_cvtepi32_epi16(ints));
+#endif
+  alignas(64) int32_t all[LANES];
+  for (size_t i = 0; i < LANES / WIDTH; i++) to_ints(v.part[i], all + i * WIDTH);
+  for (size_t i = 0; i < count; i++) at[i] = static_cast<Number>(all[i] + OFFSET);
+}
+
+void quantize(const float* x, size_t k, void* numbers, float* scale) {
+  Floats top = splat(0.0f);
+  each_sixteen(k, [&](size_t i) { top = larger(absolute(load(x + i)), top); },
+               [&](size_t i, size_t count) { top = larger(absolute(load(x + i, count)), top); });
+  *scale = std::max(largest(top) * (1.0f / 127.0f), 1e-30f);  // a row of zeros stays zero
+  const Floats step = splat(*scale), inverse = splat(1.0f) / step;
+  Number* out = static_cast<Number*>(numbers);
+  each_sixteen(
+      k, [&](size_t i) { store_numbers(quotient(load(x + i), step, inverse), out + i, LANES); },
+      [&](size_t i, size_t count) { store_numbers(quotient(load(x + i, count), step, inverse), out + i, count); });
+}
+
+// the sum of a row times weights [k], in their own order
+inline int32_t dot(const Number* a, const int8_t* b, size_t k) {
+  int32_t sum = 0;
+  size_t i = 0;
+#if defined(__AVX512VNNI__) && !defined(CONVOY_VNNI256)
+  __m512i sums = _mm512_setzero_si512();
+  for (; i + 64 <= k; i += 64) sums = _mm512_dpbusd_epi32(sums, _mm512_loadu_si512(a + i), _mm512_loadu_si512(b + i));
+  sum = _mm512_reduce_add_epi32(sums);
+#elif defined(__AVXVNNI__) || defined(CONVOY_VNNI256)
+  alignas(32) int32_t lanes[8] = {};
+  __m256i sums = _mm256_setzero_si256();
+  for (; i + 32 <= k; i += 32)
+    sums = add(sums, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(a + i)), weights_of(b + i));
+  _mm256_store_si256(reinterpret_cast<__m256i*>(lanes), sums);
+  for (int32_t lane : lanes) sum += lane;
+#elif defined(__AVX512F__)
+  __m512i sums = _mm512_setzero_si512();
+  for (; i + 32 <= k; i += 32) sums = add(sums, _mm512_loadu_si512(a + i), weights_of(b + i));
+  sum = _mm512_reduce_add_epi32(sums);
+#elif defined(__AVX2__)
+  alignas(32) int32_t lanes[8] = {};
+  __m256i sums = _mm256_setzero_si256();
+  for (; i + 16 <= k; i += 16)
+    sums = add(sums, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(a + i)), weights_of(b + i));
+  _mm256_store_si256(reinterpret_cast<__m256i*>(lanes), sums);
+  for (int32_t lane : lanes) sum += lane;
+#elif defined(__ARM_NEON)
+  int32x4_t sums = vdupq_n_s32(0);
+  for (; i + 16 <= k; i += 16) {
+    const int8x16_t x = vld1q_s8(a + i), y = vld1q_s8(b + i);
+#if defined(__ARM_FEATURE_DOTPROD)
+    sums = vdotq_s32(sums, x, y);
+#else
+    sums = vpadalq_s16(vpadalq_s16(sums, vmull_s8(vget_low_s8(x), vget_low_s8(y))), vmull_high_s8(x, y));
+#endif
+  }
+  sum = vaddvq_s32(sums);
+#endif
+  for (; i < k; i++) sum += a[i] * b[i];
+  return sum;
+}
+
+void among8(Quantized x, const int8_t* rows, const float* scales, const int32_t* offsets, size_t m, size_t k,
+            const int64_t* ids, size_t count, float* y) {
+  const Number* a = static_cast<const Number*>(x.rows);
+  for (size_t j = 0; j < count; j++) {
+    if (ids[j] < 0) {
+      for (size_t i = 0; i < m; i++) y[i * count + j] = LOWEST;
+      continue;
+    }
+    const size_t id = static_cast<size_t>(ids[j]);
+    const int8_t* row = rows + id * k;
+    if (j + 4 < count && ids[j + 4] >= 0)  // rows lie anywhere: ask for them early
+      for (size_t at = 0; at < k; at += 64) __builtin_prefetch(rows + static_cast<size_t>(ids[j + 4]) * k + at);
+    for (size_t i = 0; i < m; i++)
+      y[i * count + j] = static_cast<float>(dot(a + i * k, row, k) + offsets[id]) * scales[id] * x.scales[i];
   }
 }

@@ -1,5 +1,4 @@
-// Compiled once for each instruction set, with -DCONVOY_ISA=name: plain loops that the compiler makes vectors
-// of, and the one inner loop that it can't, the product of bytes, by hand.
+// Compiled once for each instruction set, with -DCONVOY_ISA=name.
 #include "kernels.h"
 
 #include <algorithm>
@@ -8,8 +7,17 @@
 #include <cstring>
 #include <limits>
 #include <utility>
-#if defined(__AVX2__)
+#if defined(__x86_64__)
 #include <immintrin.h>
+#elif defined(__ARM_NEON)
+#include <arm_neon.h>
+#endif
+
+// before a loop of a few turns whose sums are to stay in registers
+#if defined(__clang__)
+#define UNROLLED _Pragma("clang loop unroll(full)")
+#else
+#define UNROLLED _Pragma("GCC unroll 16")
 #endif
 
 #define CONVOY_STRING_(x) #x
@@ -19,238 +27,206 @@ namespace convoy {
 namespace CONVOY_ISA {
 namespace {
 
-constexpr size_t LANES = 16;  // partial sums, the same for every instruction set
 constexpr float LOWEST = -std::numeric_limits<float>::infinity();
 
-// Cephes' expf: within 2 units in the last place, exactly 0 below the smallest normal number.
-inline float exponential(float x) {
-  const float clipped = std::min(std::max(x, -87.3f), 88.7f);
-  const float n = std::nearbyint(clipped * 1.44269504088896341f);
-  const float r = clipped - n * 0.693359375f - n * -2.12194440e-4f;
-  float p = 1.9875691500e-4f;
-  p = p * r + 1.3981999507e-3f;
-  p = p * r + 8.3334519073e-3f;
-  p = p * r + 4.1665795894e-2f;
-  p = p * r + 1.6666665459e-1f;
-  p = p * r + 5.0000001201e-1f;
-  p = p * r * r + r + 1.0f;
-  const int32_t bits = (static_cast<int32_t>(n) + 127) << 23;
-  float power;
-  std::memcpy(&power, &bits, sizeof power);
-  return x < -87.3f ? 0.0f : p * power;
+template <typename T>
+inline T load_as(const void* at) {
+  T value;
+  std::memcpy(&value, at, sizeof value);
+  return value;
 }
 
+#include "vectors.h"
+
+constexpr size_t PANEL = 2 * LANES;  // columns of a product that lie together
 #if defined(__AVX512F__)
-// As above, with the powers of two made by one instruction.
-inline __m512 exponential(__m512 x) {
-  const __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504088896341f)), 0);
-  __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693359375f), x);
-  r = _mm512_fnmadd_ps(n, _mm512_set1_ps(-2.12194440e-4f), r);
-  __m512 p = _mm512_set1_ps(1.9875691500e-4f);
-  for (float c : {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f})
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(c));
-  p = _mm512_fmadd_ps(p, _mm512_mul_ps(r, r), _mm512_add_ps(r, _mm512_set1_ps(1.0f)));
-  const __m512 y = _mm512_scalef_ps(p, n);
-  // never less than the smallest normal number, or 0, as above; NaN stays
-  return _mm512_mask_mov_ps(y, _mm512_cmp_ps_mask(x, _mm512_set1_ps(-87.3f), _CMP_LT_OQ), _mm512_setzero_ps());
-}
+constexpr size_t BLOCKS = 2;  // sixteens of floats that a loop over queries keeps in registers for each
+#else
+constexpr size_t BLOCKS = 1;
 #endif
 
-inline float total(const float (&parts)[LANES]) {
-  float sum = 0;
-  for (float part : parts) sum += part;
-  return sum;
-}
-
-inline float largest(const float* x, size_t n) {
-  float parts[LANES];
-  std::fill(parts, parts + LANES, LOWEST);
+// whole(at) for each sixteen of n floats, and rest(at, count) for what is left
+template <typename Whole, typename Rest>
+inline void each_sixteen(size_t n, Whole whole, Rest rest) {
   size_t i = 0;
-  for (; i + LANES <= n; i += LANES)
-    for (size_t l = 0; l < LANES; l++) parts[l] = parts[l] < x[i + l] ? x[i + l] : parts[l];
-  for (; i < n; i++) parts[0] = parts[0] < x[i] ? x[i] : parts[0];
-  float top = parts[0];
-  for (float part : parts) top = top < part ? part : top;
-  return top;
+  for (; i + LANES <= n; i += LANES) whole(i);
+  if (i < n) rest(i, n - i);
 }
 
 #include "bytes.h"
+#include "cells.h"
 #include "floats.h"
-
-// sums of bytes times whole numbers, over k
-#if defined(__AVX512VNNI__)
-inline int32_t dot(const uint8_t* a, const int8_t* b, size_t k) {
-  __m512i acc = _mm512_setzero_si512();
-  size_t i = 0;
-  for (; i + 64 <= k; i += 64)
-    acc = _mm512_dpbusd_epi32(acc, _mm512_loadu_si512(a + i), _mm512_loadu_si512(b + i));
-  if (i < k) {
-    const __mmask64 rest = (uint64_t{1} << (k - i)) - 1;
-    acc = _mm512_dpbusd_epi32(acc, _mm512_maskz_loadu_epi8(rest, a + i), _mm512_maskz_loadu_epi8(rest, b + i));
-  }
-  return _mm512_reduce_add_epi32(acc);
-}
-#else
-inline int32_t dot(const uint8_t* a, const int8_t* b, size_t k) {
-  int32_t sum = 0;
-  for (size_t i = 0; i < k; i++) sum += a[i] * b[i];
-  return sum;
-}
-#endif
-
-void among8(Quantized x, const int8_t* rows, const float* scales, const int32_t* sums, size_t m, size_t k,
-            const int64_t* ids, size_t count, float* y) {
-  for (size_t j = 0; j < count; j++) {
-    if (ids[j] < 0) {
-      for (size_t i = 0; i < m; i++) y[i * count + j] = LOWEST;
-      continue;
-    }
-    const size_t id = static_cast<size_t>(ids[j]);
-    const int8_t* row = rows + id * k;
-    if (j + 4 < count && ids[j + 4] >= 0)  // rows lie anywhere: ask for them early
-      for (size_t at = 0; at < k; at += 64) __builtin_prefetch(rows + static_cast<size_t>(ids[j + 4]) * k + at);
-    for (size_t i = 0; i < m; i++)
-      y[i * count + j] = static_cast<float>(dot(x.rows + i * k, row, k) - sums[id]) * scales[id] * x.scales[i];
-  }
-}
 
 void among(const float* x, const float* rows, size_t m, size_t k, const int64_t* ids, size_t count, float* y) {
   for (size_t j = 0; j < count; j++) {
     const float* row = ids[j] < 0 ? nullptr : rows + static_cast<size_t>(ids[j]) * k;
     for (size_t i = 0; i < m; i++) {
-      float parts[4][LANES] = {};
+      if (!row) {
+        y[i * count + j] = LOWEST;
+        continue;
+      }
+      const float* a = x + i * k;
+      Floats parts[4] = {splat(0.0f), splat(0.0f), splat(0.0f), splat(0.0f)};
       size_t at = 0;
-      for (; row && at + 4 * LANES <= k; at += 4 * LANES)
-        for (size_t p = 0; p < 4; p++)
-          for (size_t l = 0; l < LANES; l++) parts[p][l] += x[i * k + at + p * LANES + l] * row[at + p * LANES + l];
-      for (; row && at < k; at++) parts[0][0] += x[i * k + at] * row[at];
-      for (size_t p = 1; p < 4; p++)
-        for (size_t l = 0; l < LANES; l++) parts[0][l] += parts[p][l];
-      y[i * count + j] = row ? total(parts[0]) : LOWEST;
+      for (; at + 4 * LANES <= k; at += 4 * LANES)
+        for (size_t p = 0; p < 4; p++) parts[p] = fma(load(a + at + p * LANES), load(row + at + p * LANES), parts[p]);
+      for (; at < k; at += LANES) {
+        const size_t left = std::min(LANES, k - at);
+        parts[0] = fma(load(a + at, left), load(row + at, left), parts[0]);
+      }
+      y[i * count + j] = total((parts[0] + parts[1]) + (parts[2] + parts[3]));
     }
   }
 }
 
 // of the sum of y and a residual, in place
 void add_norm(float* y, const float* residual, const float* gain, const float* bias, float eps, size_t n) {
-  float parts[LANES] = {}, squares[LANES] = {};
-  for (size_t j = 0; j < n; j++) y[j] += residual[j];
-  size_t i = 0;
-  for (; i + LANES <= n; i += LANES)
-    for (size_t l = 0; l < LANES; l++) parts[l] += y[i + l];
-  for (; i < n; i++) parts[0] += y[i];
+  Floats parts = splat(0.0f), squares = splat(0.0f);
+  each_sixteen(
+      n,
+      [&](size_t i) {
+        const Floats v = load(y + i) + load(residual + i);
+        store(y + i, v);
+        parts = parts + v;
+      },
+      [&](size_t i, size_t count) {
+        const Floats v = load(y + i, count) + load(residual + i, count);
+        store(y + i, v, count);
+        parts = parts + v;
+      });
   const float mean = total(parts) / static_cast<float>(n);
-  for (i = 0; i + LANES <= n; i += LANES)
-    for (size_t l = 0; l < LANES; l++) squares[l] += (y[i + l] - mean) * (y[i + l] - mean);
-  for (; i < n; i++) squares[0] += (y[i] - mean) * (y[i] - mean);
-  const float scale = 1.0f / std::sqrt(total(squares) / static_cast<float>(n) + eps);
-  for (i = 0; i < n; i++) y[i] = (y[i] - mean) * scale * gain[i] + bias[i];
+  const Floats means = splat(mean);
+  auto square = [&](const Floats& v) { squares = fma(v - means, v - means, squares); };
+  each_sixteen(
+      n, [&](size_t i) { square(load(y + i)); }, [&](size_t i, size_t count) { square(load(y + i, count, mean)); });
+  const Floats scale = splat(1.0f / std::sqrt(total(squares) / static_cast<float>(n) + eps));
+  each_sixteen(
+      n, [&](size_t i) { store(y + i, fma((load(y + i) - means) * scale, load(gain + i), load(bias + i))); },
+      [&](size_t i, size_t count) {
+        const Floats v = (load(y + i, count) - means) * scale;
+        store(y + i, fma(v, load(gain + i, count), load(bias + i, count)), count);
+      });
 }
 
-#if defined(__AVX512F__)
-// y = exp(x - top), if `kept`; returns the sum.
-inline float exponentials(const float* x, float top, size_t n, float* y, bool kept) {
-  const __m512 highest = _mm512_set1_ps(top);
-  __m512 sums[2] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
+inline float largest(const float* x, size_t n) {
+  Floats top = splat(LOWEST);
+  each_sixteen(
+      n, [&](size_t i) { top = larger(load(x + i), top); },
+      [&](size_t i, size_t count) { top = larger(load(x + i, count, LOWEST), top); });
+  return largest(top);
+}
+
+// y = exp(x - top), if KEPT; returns the sum
+template <bool KEPT>
+inline float exponentials(const float* x, float top, size_t n, float* y) {
+  const Floats highest = splat(top);
+  Floats sums[2] = {splat(0.0f), splat(0.0f)};
   size_t i = 0;
   for (; i + 2 * LANES <= n; i += 2 * LANES)
-#pragma GCC unroll 2
+UNROLLED
     for (size_t part = 0; part < 2; part++) {
-      const __m512 e = exponential(_mm512_sub_ps(_mm512_loadu_ps(x + i + part * LANES), highest));
-      if (kept) _mm512_storeu_ps(y + i + part * LANES, e);
-      sums[part] = _mm512_add_ps(sums[part], e);
+      const Floats e = exponential(load(x + i + part * LANES) - highest);
+      if (KEPT) store(y + i + part * LANES, e);
+      sums[part] = sums[part] + e;
     }
   for (; i < n; i += LANES) {
-    const __mmask16 mask = lanes(std::min(LANES, n - i));
-    const __m512 e = _mm512_maskz_mov_ps(mask, exponential(_mm512_sub_ps(_mm512_maskz_loadu_ps(mask, x + i), highest)));
-    if (kept) _mm512_mask_storeu_ps(y + i, mask, e);
-    sums[0] = _mm512_add_ps(sums[0], e);
+    const size_t count = std::min(LANES, n - i);
+    const Floats e = exponential(load(x + i, count, LOWEST) - highest);
+    if (KEPT) store(y + i, e, count);
+    sums[0] = sums[0] + e;
   }
-  return _mm512_reduce_add_ps(_mm512_add_ps(sums[0], sums[1]));
+  return total(sums[0] + sums[1]);
 }
-#else
-// y = exp(x - top); returns the sum. In pieces that stay in the first cache; two plain loops, for GCC makes no
-// vectors of one that does both.
-inline float exponentials(const float* x, float top, size_t n, float* y, bool kept) {
-  constexpr size_t PIECE = 16 * LANES;
-  float parts[LANES] = {};
-  for (size_t begin = 0; begin < n; begin += PIECE) {
-    const size_t count = std::min(PIECE, n - begin);
-    float* out = kept ? y + begin : y;
-    for (size_t i = 0; i < count; i++) out[i] = exponential(x[begin + i] - top);
-    size_t i = 0;
-    for (; i + LANES <= count; i += LANES)
-      for (size_t l = 0; l < LANES; l++) parts[l] += out[i + l];
-    for (; i < count; i++) parts[0] += out[i];
-  }
-  return total(parts);
-}
-#endif
 
 void softmax(const float* x, size_t n, float* y) {
-  const float scale = 1.0f / exponentials(x, largest(x, n), n, y, true);
-  for (size_t i = 0; i < n; i++) y[i] *= scale;
+  const Floats scale = splat(1.0f / exponentials<true>(x, largest(x, n), n, y));
+  each_sixteen(
+      n, [&](size_t i) { store(y + i, load(y + i) * scale); },
+      [&](size_t i, size_t count) { store(y + i, load(y + i, count) * scale, count); });
 }
 
-// STRIP floats at a time stay in registers
-constexpr size_t STRIP = 4 * LANES;
-
-template <size_t N>
-inline void mix(const float* const* rows, const float* taps, size_t k, size_t at, size_t channels,
+// N sixteens of channels at a time stay in registers; `count` channels of the last one
+template <size_t N, bool WHOLE>
+inline void mix(const float* const* rows, const float* taps, size_t k, size_t at, size_t channels, size_t count,
                 const float* const* next, float* __restrict y) {
-  float acc[N] = {};
+  Floats sum[N];
+  for (size_t c = 0; c < N; c++) sum[c] = splat(0.0f);
   // while these are used, ask for the strip after them: windows come from beyond the caches
-  const bool last = at + N >= channels;
+  const bool last = at + N * LANES >= channels;
   const float* const* asked = last ? next : rows;
-  const size_t there = last ? 0 : at + N;
+  const size_t there = last ? 0 : at + N * LANES;
   for (size_t j = 0; j < k; j++) {
     if (!rows[j]) continue;  // beyond the edge: zeros
-    for (size_t c = 0; asked && asked[j] && c < N; c += LANES) __builtin_prefetch(asked[j] + there + c);
-    const float tap = taps[j];
+    for (size_t c = 0; asked && asked[j] && c < N; c++) __builtin_prefetch(asked[j] + there + c * LANES);
+    const Floats tap = splat(taps[j]);
     const float* row = rows[j] + at;
-    for (size_t c = 0; c < N; c++) acc[c] += tap * row[c];
+    for (size_t c = 0; c < N; c++) sum[c] = fma(tap, WHOLE ? load(row + c * LANES) : load(row, count), sum[c]);
   }
-  for (size_t c = 0; c < N; c++) y[at + c] = acc[c];
+  for (size_t c = 0; c < N; c++) WHOLE ? store(y + at + c * LANES, sum[c]) : store(y + at, sum[c], count);
 }
 
 void taps(const float* const* rows, const float* const* next, const float* taps, size_t heads, size_t k,
           size_t channels, float* y) {
+  constexpr size_t STRIP = 4;
   const size_t width = channels / heads;
   for (size_t h = 0; h < heads; h++, taps += k) {
     size_t c = h * width;
     const size_t end = c + width;
-    for (; c + STRIP <= end; c += STRIP) mix<STRIP>(rows, taps, k, c, channels, next, y);
-    for (; c + LANES <= end; c += LANES) mix<LANES>(rows, taps, k, c, channels, next, y);
-    for (; c < end; c++) mix<1>(rows, taps, k, c, channels, next, y);
+    for (; c + STRIP * LANES <= end; c += STRIP * LANES) mix<STRIP, true>(rows, taps, k, c, channels, 0, next, y);
+    for (; c + LANES <= end; c += LANES) mix<1, true>(rows, taps, k, c, channels, 0, next, y);
+    if (c < end) mix<1, false>(rows, taps, k, c, channels, end - c, next, y);
   }
 }
 
-// QUERIES of one head at once, which share what is loaded of keys and values; N positions stay in registers.
-// The sums of a query are the same in any company.
-template <size_t QUERIES, size_t N>
-inline void dots(const Heads& h, const float* q, size_t at, float* weights) {
-  float acc[QUERIES][N] = {};
+// QUERIES of one head at once, which share what is loaded of keys and values; N sixteens of positions stay in
+// registers. The sums of a query are the same in any company.
+template <size_t QUERIES, size_t N, bool WHOLE>
+inline void dots(const Heads& h, const float* q, size_t at, size_t count, float* weights) {
+  Floats sum[QUERIES][N];
+  for (size_t i = 0; i < QUERIES; i++)
+    for (size_t t = 0; t < N; t++) sum[i][t] = splat(0.0f);
   for (size_t d = 0; d < h.width; d++) {
     const float* row = h.keys + d * h.time + at;
-    for (size_t t = 0; t < N; t += LANES) __builtin_prefetch(row + h.width * h.time + t);  // of the next head
-    for (size_t i = 0; i < QUERIES; i++)
-      for (size_t t = 0; t < N; t++) acc[i][t] += q[i * h.dim + d] * row[t];
+    Floats keys[N];
+    for (size_t t = 0; t < N; t++) {
+      __builtin_prefetch(row + h.width * h.time + t * LANES);  // of the next head
+      keys[t] = WHOLE ? load(row + t * LANES) : load(row, count);
+    }
+    for (size_t i = 0; i < QUERIES; i++) {
+      const Floats one = splat(q[i * h.dim + d]);
+      for (size_t t = 0; t < N; t++) sum[i][t] = fma(one, keys[t], sum[i][t]);
+    }
   }
   for (size_t i = 0; i < QUERIES; i++)
-    for (size_t t = 0; t < N; t++) weights[i * h.time + at + t] = acc[i][t] + h.mask[at + t];
+    for (size_t t = 0; t < N; t++) {
+      float* out = weights + i * h.time + at + t * LANES;
+      const float* mask = h.mask + at + t * LANES;
+      WHOLE ? store(out, sum[i][t] + load(mask)) : store(out, sum[i][t] + load(mask, count), count);
+    }
 }
 
-template <size_t QUERIES, size_t N>
-inline void blend(const Heads& h, const float* weights, size_t at, float* context) {
-  float acc[QUERIES][N] = {};
+template <size_t QUERIES, size_t N, bool WHOLE>
+inline void blend(const Heads& h, const float* weights, size_t at, size_t count, float* context) {
+  Floats sum[QUERIES][N];
+  for (size_t i = 0; i < QUERIES; i++)
+    for (size_t d = 0; d < N; d++) sum[i][d] = splat(0.0f);
   for (size_t t = 0; t < h.length; t++) {
     const float* row = h.values + t * h.width + at;
-    for (size_t d = 0; d < N; d += LANES) __builtin_prefetch(row + h.width * h.time + d);
-    for (size_t i = 0; i < QUERIES; i++)
-      for (size_t d = 0; d < N; d++) acc[i][d] += weights[i * h.time + t] * row[d];
+    Floats values[N];
+    for (size_t d = 0; d < N; d++) {
+      __builtin_prefetch(row + h.width * h.time + d * LANES);
+      values[d] = WHOLE ? load(row + d * LANES) : load(row, count);
+    }
+    for (size_t i = 0; i < QUERIES; i++) {
+      const Floats one = splat(weights[i * h.time + t]);
+      for (size_t d = 0; d < N; d++) sum[i][d] = fma(one, values[d], sum[i][d]);
+    }
   }
   for (size_t i = 0; i < QUERIES; i++)
-    for (size_t d = 0; d < N; d++) context[i * h.dim + at + d] = acc[i][d];
+    for (size_t d = 0; d < N; d++) {
+      float* out = context + i * h.dim + at + d * LANES;
+      WHOLE ? store(out, sum[i][d]) : store(out, sum[i][d], count);
+    }
 }
 
 template <size_t QUERIES>
@@ -258,19 +234,60 @@ inline void attend_some(const Heads& h, const float* q, float* weights, float* c
   // whole blocks even beyond the length, where the mask hides them: sums are the same for any padding
   const size_t padded = std::min((h.length + LANES - 1) / LANES * LANES, h.time);
   size_t t = 0, d = 0;
-  for (; t + 2 * LANES <= padded; t += 2 * LANES) dots<QUERIES, 2 * LANES>(h, q, t, weights);
-  for (; t + LANES <= padded; t += LANES) dots<QUERIES, LANES>(h, q, t, weights);
-  for (; t < padded; t++) dots<QUERIES, 1>(h, q, t, weights);
+  for (; t + BLOCKS * LANES <= padded; t += BLOCKS * LANES) dots<QUERIES, BLOCKS, true>(h, q, t, 0, weights);
+  for (; t + LANES <= padded; t += LANES) dots<QUERIES, 1, true>(h, q, t, 0, weights);
+  if (t < padded) dots<QUERIES, 1, false>(h, q, t, padded - t, weights);
   for (size_t i = 0; i < QUERIES; i++) softmax(weights + i * h.time, padded, weights + i * h.time);
-  for (; d + 2 * LANES <= h.width; d += 2 * LANES) blend<QUERIES, 2 * LANES>(h, weights, d, context);
-  for (; d + LANES <= h.width; d += LANES) blend<QUERIES, LANES>(h, weights, d, context);
-  for (; d < h.width; d++) blend<QUERIES, 1>(h, weights, d, context);
+  for (; d + BLOCKS * LANES <= h.width; d += BLOCKS * LANES) blend<QUERIES, BLOCKS, true>(h, weights, d, 0, context);
+  for (; d + LANES <= h.width; d += LANES) blend<QUERIES, 1, true>(h, weights, d, 0, context);
+  if (d < h.width) blend<QUERIES, 1, false>(h, weights, d, h.width - d, context);
 }
 
 void attend(const Heads& h, const float* q, size_t queries, float* weights, float* context) {
   size_t i = 0;
   for (; i + 4 <= queries; i += 4) attend_some<4>(h, q + i * h.dim, weights + i * h.time, context + i * h.dim);
   for (; i < queries; i++) attend_some<1>(h, q + i * h.dim, weights + i * h.time, context + i * h.dim);
+}
+
+// sum over the width of a head, in sixteens and then of these
+inline float dot(const float* a, const float* b, size_t width) {
+  Floats sum = splat(0.0f);
+  each_sixteen(
+      width, [&](size_t i) { sum = fma(load(a + i), load(b + i), sum); },
+      [&](size_t i, size_t count) { sum = fma(load(a + i, count), load(b + i, count), sum); });
+  return total(sum);
+}
+
+// one sixteen of a context
+template <bool WHOLE>
+inline void blend_past(const float* values, const Past& past, const float* weights, const float* own, size_t count,
+                       float* context) {
+  Floats sum = splat(0.0f);
+  for (size_t j = 0; j < past.count; j++) {
+    const float* row = values + past.entries[j];
+    sum = fma(splat(weights[j]), WHOLE ? load(row) : load(row, count), sum);
+  }
+  sum = fma(splat(weights[past.count]), WHOLE ? load(own) : load(own, count), sum);
+  WHOLE ? store(context, sum) : store(context, sum, count);
+}
+
+void attend_past(const Past& past, const float* q, const float* key, const float* value, size_t heads, size_t width,
+                 float scale, float* scratch, float* context) {
+  for (size_t h = 0; h < heads; h++) {
+    const size_t at = h * width;
+    const float *keys = past.keys + h * past.stride, *values = past.values + h * past.stride;
+    for (size_t j = 0; j < past.count; j++) {
+      __builtin_prefetch(values + past.entries[j]);
+      scratch[j] = scale * dot(q + at, keys + past.entries[j], width);
+      if (past.bias) scratch[j] += past.bias[(h * past.stride + past.entries[j]) / width];
+    }
+    scratch[past.count] = scale * dot(q + at, key + at, width);
+    if (past.bias) scratch[past.count] += past.own[h];
+    softmax(scratch, past.count + 1, scratch);
+    each_sixteen(
+        width, [&](size_t i) { blend_past<true>(values + i, past, scratch, value + at + i, 0, context + at + i); },
+        [&](size_t i, size_t count) { blend_past<false>(values + i, past, scratch, value + at + i, count, context + at + i); });
+  }
 }
 
 // scratch: room for a float of every 64 of the vocabulary
@@ -282,8 +299,9 @@ void select(const Selection& s, float* scores, int64_t* ids, float* scratch) {
     scratch[b] = largest(logits + begin, std::min(BLOCK, s.vocab - begin));
     top = top < scratch[b] ? scratch[b] : top;
   }
-  float piece[16 * LANES];
-  const float norm = top + std::log(exponentials(logits, top, s.vocab, piece, false));
+  // in double precision, of which every library rounds the same float
+  const double sum = exponentials<false>(logits, top, s.vocab, nullptr);
+  const float norm = top + static_cast<float>(std::log(sum));
   std::fill(scores, scores + s.k, LOWEST);
   std::fill(ids, ids + s.k, int64_t{0});
   auto lowered = [&](size_t at) {
@@ -329,8 +347,14 @@ void select(const Selection& s, float* scores, int64_t* ids, float* scratch) {
 
 }  // namespace
 
-extern const Kernels kernels{CONVOY_STRING(CONVOY_ISA), quantize, product, product32, add_norm, softmax,
-                             taps,                      attend,   select,  among8,    among};
+#if defined(__AVX2__) || defined(__ARM_NEON)
+constexpr bool FAST = true;
+#else
+constexpr bool FAST = false;  // no fused products: correct, and slower than the standard operators
+#endif
+
+extern const Kernels kernels{CONVOY_STRING(CONVOY_ISA), FAST, sizeof(Number), OFFSET, quantize, product, product32,
+                             add_norm, softmax, taps, attend, attend_past, select, among8, among, quantize_static, ssru};
 
 }  // namespace CONVOY_ISA
 }  // namespace convoy

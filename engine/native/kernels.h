@@ -2,7 +2,7 @@
 // compiled several times); `best()` picks at run time. All tensors are contiguous and row-major.
 //
 // Every result depends on its own row only, and sums run in an order that depends on nothing but the length of
-// the row, so an answer is the same bit for bit whatever else is in the batch.
+// the row, so an answer is the same bit for bit whatever else is in the batch and whatever the instruction set.
 #pragma once
 
 #include <cstddef>
@@ -18,15 +18,16 @@ struct Sizes {
 };
 
 struct Quantized {
-  const uint8_t* rows;  // [M, K], x / scale rounded, plus 128
+  const void* rows;     // [M, K], x / scale rounded, in the form of the instruction set
   const float* scales;  // [M]
 };
 
 struct Weights {
-  const int8_t* packed;  // [K, N] in panels, see bytes.h and `engine.native.pack`
-  const float* scales;   // [N]
-  const float* bias;     // [N] or null
-  const int32_t* sums;   // [N], 128 x the sum of each column
+  const int8_t* packed;    // [K, N] in panels, see bytes.h and `engine.native.pack`
+  const int8_t* last;      // the last panel filled up with zeros, where it is not full
+  const float* scales;     // [N]
+  const float* bias;       // [N] or null
+  const int32_t* offsets;  // [panels, 32], what a product begins with
 };
 
 struct Weights32 {
@@ -44,6 +45,17 @@ struct Heads {
   size_t dim;     // floats between queries
 };
 
+// What one hypothesis has left behind: entries anywhere in an array, of all heads.
+struct Past {
+  const float* keys;
+  const float* values;
+  const size_t* entries;  // [count], where each one's first head begins
+  size_t count;
+  size_t stride;       // floats between the heads of an entry
+  const float* bias;   // [heads, stride / width], added to the logits of entries; or null
+  const float* own;    // [heads], likewise to that of the query's own key
+};
+
 // What is asked of one row.
 struct Selection {
   const float* logits;    // [vocab]
@@ -55,8 +67,11 @@ struct Selection {
 
 struct Kernels {
   const char* name;
-  // x [M, K] to bytes and scales, one scale a row
-  void (*quantize)(const float* x, size_t k, uint8_t* bytes, float* scale);
+  bool fast;           // whether it is worth more than the standard operators
+  size_t number;       // bytes of a quantised number
+  int32_t offset;      // what is added to each
+  // x [M, K] to numbers and scales, one scale a row
+  void (*quantize)(const float* x, size_t k, void* numbers, float* scale);
   // panels [from, until) of the product, dequantised and with its epilogue but for the norm; y [M, N], or [M, N / 2]
   // after a gate
   void (*product)(const Quantized& x, const Weights& w, const Sizes& s, size_t from, size_t until, float* y,
@@ -73,15 +88,22 @@ struct Kernels {
   // queries [queries, dim] of one head; weights [queries, time], of which the first `length`, rounded up to blocks
   // of 16, are written; context [queries, dim]
   void (*attend)(const Heads& h, const float* q, size_t queries, float* weights, float* context);
+  // one query [heads, width] over the past and its own key and value, likewise; context likewise; scratch: past.count
+  // + 1 floats
+  void (*attend_past)(const Past& past, const float* q, const float* key, const float* value, size_t heads, size_t width,
+                      float scale, float* scratch, float* context);
   // the k best log-probabilities of one row, see engine/models/select.py; scratch: vocab / 64 + 1 floats
   void (*select)(const Selection& s, float* scores, int64_t* ids, float* scratch);
-  // y [m, count]: the columns `ids` (-1: -inf) of a product; rows [N, K] of whole numbers, sums as in Weights
-  void (*among8)(Quantized x, const int8_t* rows, const float* scales, const int32_t* sums, size_t m, size_t k,
+  // y [m, count]: the columns `ids` (-1: -inf) of a product; rows [N, K] of whole numbers; offsets [N], see Weights
+  void (*among8)(Quantized x, const int8_t* rows, const float* scales, const int32_t* offsets, size_t m, size_t k,
                  const int64_t* ids, size_t count, float* y);
   void (*among)(const float* x, const float* rows, size_t m, size_t k, const int64_t* ids, size_t count, float* y);
+  // see cells.h
+  void (*quantize_static)(const float* x, float alpha, size_t k, void* numbers);
+  void (*ssru)(const float* candidate, const float* gate, const float* before, size_t n, float* cell, float* out);
 };
 
-const Kernels& best();       // of this machine
+const Kernels& best();                   // of this machine
 const Kernels* named(const char* name);  // null: unknown here, or unknown to this machine
 
 }  // namespace convoy

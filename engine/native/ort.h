@@ -49,6 +49,7 @@ using GetOutput = OrtStatus*(OrtKernelContext* context, size_t at, const int64_t
                              OrtValue** out);                                                    // 91
 using ReleaseStatus = void(OrtStatus* status);                                                   // 93
 using ReleaseShape = void(OrtTensorTypeAndShapeInfo* info);                                      // 99
+using GetConstantInput = OrtStatus*(const OrtKernelInfo* info, size_t at, int* constant, const OrtValue** out);  // 249
 using ParallelFor = OrtStatus*(const OrtKernelContext* context, void (*body)(void* data, size_t at),
                                size_t total, size_t batches, void* data);                        // 274
 

@@ -1,14 +1,23 @@
-// What every operator needs of ONNX Runtime: its inputs, outputs, attributes and threads. Included by ops.cpp.
+// What every operator needs of ONNX Runtime: its inputs, outputs, attributes and threads, and how it is registered. A
+// family of operators is a file that includes this and ends with a function of `Operators`, which ops.cpp lists.
 #pragma once
 
 #include <algorithm>
-#include <cstdlib>
+#include <exception>
+#include <initializer_list>
+#include <iterator>
+#include <stdexcept>
+#include <tuple>
 #include <vector>
 
 #include "kernels.h"
 #include "ort.h"
 
 namespace convoy {
+
+using Operators = std::vector<const ort::CustomOp*>;
+const Kernels& chosen();  // those of this process
+
 namespace {
 
 constexpr size_t GRAIN = 1 << 16;  // multiplications that are worth another thread
@@ -17,8 +26,31 @@ struct Failure {
   OrtStatus* status;
 };
 
+// A tensor's sizes; on the stack, for there are thousands a step.
+class Shape {
+ public:
+  Shape() = default;
+  Shape(std::initializer_list<int64_t> sizes) : rank_(sizes.size()) { std::copy(sizes.begin(), sizes.end(), sizes_); }
+
+  // room for so many sizes; more than any operator here takes are refused
+  void resize(size_t rank) {
+    if (rank > std::size(sizes_)) throw std::length_error("a tensor of more axes than the operators take");
+    rank_ = rank;
+  }
+  size_t size() const { return rank_; }
+  int64_t* data() { return sizes_; }
+  const int64_t* data() const { return sizes_; }
+  int64_t& back() { return sizes_[rank_ - 1]; }
+  int64_t back() const { return sizes_[rank_ - 1]; }
+  int64_t operator[](size_t at) const { return sizes_[at]; }
+
+ private:
+  int64_t sizes_[6] = {};
+  size_t rank_ = 0;
+};
+
 struct Tensor {
-  std::vector<int64_t> shape;
+  Shape shape;
   void* data = nullptr;
 
   size_t size(size_t from = 0, size_t until = ~size_t{0}) const {
@@ -32,6 +64,23 @@ struct Tensor {
   T* as() const { return static_cast<T*>(data); }
 };
 
+inline void check(OrtStatus* status) {
+  if (status) throw Failure{status};
+}
+
+inline Tensor view(const OrtApi& api, const OrtValue* value) {
+  OrtTensorTypeAndShapeInfo* info = nullptr;
+  size_t rank = 0;
+  Tensor seen;
+  check(api.get<ort::GetTensorTypeAndShape>(65)(value, &info));
+  check(api.get<ort::GetDimensionsCount>(61)(info, &rank));
+  seen.shape.resize(rank);
+  check(api.get<ort::GetDimensions>(62)(info, seen.shape.data(), rank));
+  api.get<ort::ReleaseShape>(99)(info);
+  check(api.get<ort::GetTensorMutableData>(51)(value, &seen.data));
+  return seen;
+}
+
 // One run of one operator.
 class Run {
  public:
@@ -40,12 +89,14 @@ class Run {
   Tensor input(size_t at) const {
     const OrtValue* value = nullptr;
     check(api_.get<ort::GetInput>(90)(context_, at, &value));
-    return value ? view(value) : Tensor{};
+    return value ? view(api_, value) : Tensor{};
   }
-  Tensor output(size_t at, std::vector<int64_t> shape) const {
+  // the same, where it was not seen when the operator was made
+  Tensor input(size_t at, const Tensor& constant) const { return constant.data ? constant : input(at); }
+  Tensor output(size_t at, const Shape& shape) const {
     OrtValue* value = nullptr;
     check(api_.get<ort::GetOutput>(91)(context_, at, shape.data(), shape.size(), &value));
-    Tensor made{std::move(shape), nullptr};
+    Tensor made{shape, nullptr};
     if (value) check(api_.get<ort::GetTensorMutableData>(51)(value, &made.data));
     return made;
   }
@@ -66,25 +117,17 @@ class Run {
   }
 
  private:
-  Tensor view(const OrtValue* value) const {
-    OrtTensorTypeAndShapeInfo* info = nullptr;
-    size_t rank = 0;
-    Tensor found;
-    check(api_.get<ort::GetTensorTypeAndShape>(65)(value, &info));
-    check(api_.get<ort::GetDimensionsCount>(61)(info, &rank));
-    found.shape.resize(rank);
-    check(api_.get<ort::GetDimensions>(62)(info, found.shape.data(), rank));
-    api_.get<ort::ReleaseShape>(99)(info);
-    check(api_.get<ort::GetTensorMutableData>(51)(value, &found.data));
-    return found;
-  }
-  static void check(OrtStatus* status) {
-    if (status) throw Failure{status};
-  }
-
   const OrtApi& api_;
   OrtKernelContext* context_;
 };
+
+// Room for n of T that a thread keeps between runs: the operator that is named by USER has it for itself.
+template <typename USER, typename T>
+T* scratch(size_t n) {
+  static thread_local std::vector<T> kept;
+  if (kept.size() < n) kept.resize(n);
+  return kept.data();
+}
 
 class Attributes {
  public:
@@ -94,27 +137,85 @@ class Attributes {
     check(api_.get<ort::GetAttributeInt>(86)(info_, name, &value));
     return value;
   }
+  // of an attribute that graphs of before lack
+  int64_t whole(const char* name, int64_t otherwise) const {
+    int64_t value = 0;
+    OrtStatus* status = api_.get<ort::GetAttributeInt>(86)(info_, name, &value);
+    if (status) api_.get<ort::ReleaseStatus>(93)(status);
+    return status ? otherwise : value;
+  }
   float real(const char* name) const {
     float value = 0;
     check(api_.get<ort::GetAttributeFloat>(85)(info_, name, &value));
     return value;
   }
+  // an input that is one of the graph's weights, which never change; no data where it is not
+  Tensor constant(size_t at) const {
+    const OrtValue* value = nullptr;
+    int is = 0;
+    check(api_.get<ort::GetConstantInput>(249)(info_, at, &is, &value));
+    return is && value ? view(api_, value) : Tensor{};
+  }
 
  private:
-  static void check(OrtStatus* status) {
-    if (status) throw Failure{status};
-  }
   const OrtApi& api_;
   const OrtKernelInfo* info_;
 };
 
-const Kernels& chosen() {
-  static const Kernels& kernels = [] () -> const Kernels& {
-    const char* wish = std::getenv("CONVOY_KERNELS_ISA");  // for tests of every path
-    const Kernels* found = wish ? named(wish) : nullptr;
-    return found ? *found : best();
-  }();
-  return kernels;
+// An operator's struct as ONNX Runtime wants to see it.
+template <typename Op>
+struct Registered : ort::CustomOp {
+  struct Kernel {
+    const OrtApi& api;
+    Op op;
+  };
+
+  Registered() : ort::CustomOp{} {
+    version = ort::VERSION;
+    GetName = [](const CustomOp*) { return Op::NAME; };
+    GetExecutionProviderType = [](const CustomOp*) { return static_cast<const char*>(nullptr); };
+    GetInputTypeCount = [](const CustomOp*) { return std::size(Op::INPUTS); };
+    GetInputType = [](const CustomOp*, size_t at) { return Op::INPUTS[at]; };
+    GetOutputTypeCount = [](const CustomOp*) { return std::size(Op::OUTPUTS); };
+    GetOutputType = [](const CustomOp*, size_t at) { return Op::OUTPUTS[at]; };
+    GetInputCharacteristic = [](const CustomOp*, size_t at) {
+      return static_cast<int>(at < Op::OPTIONAL_FROM ? ort::REQUIRED : ort::OPTIONAL);
+    };
+    GetOutputCharacteristic = [](const CustomOp*, size_t at) {
+      return static_cast<int>(at ? ort::OPTIONAL : ort::REQUIRED);
+    };
+    GetInputMemoryType = [](const CustomOp*, size_t) { return 0; };
+    GetVariadicInputMinArity = GetVariadicInputHomogeneity = [](const CustomOp*) { return 1; };
+    GetVariadicOutputMinArity = GetVariadicOutputHomogeneity = [](const CustomOp*) { return 1; };
+    GetStartVersion = [](const CustomOp*) { return 1; };
+    GetEndVersion = [](const CustomOp*) { return 0x7fffffff; };
+    CreateKernelV2 = [](const CustomOp*, const OrtApi* api, const OrtKernelInfo* info, void** kernel) {
+      return guarded(*api, [&] { *kernel = new Kernel{*api, Op(Attributes(*api, info))}; });
+    };
+    KernelComputeV2 = [](void* kernel, OrtKernelContext* context) {
+      auto& made = *static_cast<Kernel*>(kernel);
+      return guarded(made.api, [&] { made.op.run(Run(made.api, context)); });
+    };
+    KernelDestroy = [](void* kernel) { delete static_cast<Kernel*>(kernel); };
+  }
+
+  template <typename Call>
+  static OrtStatus* guarded(const OrtApi& api, Call call) {
+    try {
+      call();
+      return nullptr;
+    } catch (const Failure& failure) {
+      return failure.status;
+    } catch (const std::exception& error) {
+      return api.get<ort::CreateStatus>(0)(1, error.what());
+    }
+  }
+};
+
+template <typename... Ops>
+Operators operators() {
+  static const std::tuple<Registered<Ops>...> all;
+  return std::apply([](const auto&... op) { return Operators{&op...}; }, all);
 }
 
 }  // namespace

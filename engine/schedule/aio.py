@@ -9,12 +9,11 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from engine.engine import Engine
-from engine.types import DecodeOptions, Outcome, Request, Result
+from engine.schedule.engine import Engine
+from engine.types import DecodeJob, DecodeOptions, Outcome, Request, Result
 
 logger = logging.getLogger(__name__)
 
-Job = tuple[list[int], DecodeOptions]  # a source, ending with end-of-sentence, and how to decode it
 # told, in the event loop, of a job's target tokens that are certain by now, and in the end of its result
 Watch = Callable[[int, list[int] | Result], None]
 
@@ -26,12 +25,12 @@ async def generate(
 
     Cancelling the awaiting task cancels the request.
     """
-    return (await generate_group(engine, [(source, options)], deadline))[0]
+    return (await generate_group(engine, [DecodeJob(source, options)], deadline))[0]
 
 
 async def generate_group(
     engine: Engine,
-    jobs: Sequence[Job],
+    jobs: Sequence[DecodeJob],
     deadline: float = math.inf,
     watch: Watch | None = None,
     *,
@@ -70,7 +69,7 @@ async def generate_group(
     requests = [Request(source, options, answer(i), deadline) for i, (source, options) in enumerate(jobs)]
     if watch:
         for i, request in enumerate(requests):
-            request.progress = Newest(loop, partial(watch, i))
+            request.progress = NewestTokens(loop, partial(watch, i))
     engine.submit(requests, again=again)
     try:
         await future
@@ -80,7 +79,7 @@ async def generate_group(
     return [results[i] for i in range(len(jobs))]
 
 
-class Newest:
+class NewestTokens:
     """Passes tokens on to a function in the event loop; those it has not taken are replaced by newer ones."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, tell: Callable[[list[int]], None]) -> None:

@@ -20,23 +20,28 @@ from engine.errors import (
     Stopping,
     TooLarge,
 )
-from engine.executor import Executor
-from engine.executors.device import lost
-from engine.lane import Lane
-from engine.pace import Forecast
-from engine.queue import FairQueue
-from engine.types import Outcome, Request, Result
+from engine.executors.cuda_errors import lost
+from engine.schedule.forecast import Forecast
+from engine.schedule.lane import Lane
+from engine.schedule.queue import FairQueue
+from engine.search.executor import Executor
+from engine.types import DecodeOptions, Outcome, Request, Result
 
 logger = logging.getLogger(__name__)
 
 STOPPED = "the server is stopping: send the request again, elsewhere or later"
+PATIENCE = 0.002  # seconds that a lane may step without looking up
 LOST = "the device of this server is lost and it starts again: send the request again, elsewhere or later"
 
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """queue_tokens: source tokens that may wait. encode_tokens: source tokens encoded between two decoding
-    steps at most, one source excepted. name: of the thread, for logs."""
+    """What an engine takes at once.
+
+    queue_tokens: source tokens that may wait.
+    encode_tokens: source tokens encoded between two decoding steps at most, one source excepted.
+    name: of the thread, for logs.
+    """
 
     queue_tokens: int = 65_536
     encode_tokens: int = 2_048
@@ -133,10 +138,11 @@ class Engine:
         """
         for request in group:
             self._check(request)
+        for options in {id(request.options): request.options for request in group}.values():
+            self._check_options(options)
         lanes = [self._width_of(request.options.beam_size) for request in group]
         tokens, capacity = sum(len(r.source) for r in group), self.settings.queue_tokens
-        if tokens > capacity:
-            raise TooLarge(f"{tokens} source tokens in one request; at most {capacity} fit: send fewer texts")
+        self.check_size(tokens)
         with self._wake:
             if self._stopping:
                 raise self._ended()
@@ -154,6 +160,12 @@ class Engine:
                 self._forecast.check(now, group, lanes)
             self._queue.add(zip(group, lanes, strict=True), first=again)
             self._wake.notify()
+
+    def check_size(self, tokens: int) -> None:
+        """Raise TooLarge on more source tokens than a group may ever have."""
+        capacity = self.settings.queue_tokens
+        if tokens > capacity:
+            raise TooLarge(f"{tokens} source tokens in one request; at most {capacity} fit: send fewer texts")
 
     def cancel(self, requests: Iterable[Request]) -> None:
         """Give requests up: queue space is free at once, a slot at the next step. No reply will come."""
@@ -217,9 +229,9 @@ class Engine:
         self._admit()
         for lane in self.lanes:
             self._step(lane)
-        held = [[h for lane in self._lanes(width) for h in _held(lane)] for width in range(len(self._widths))]
+        work = [[h for lane in self._lanes(width) for h in lane.held] for width in range(len(self._widths))]
         with self._wake:
-            self._forecast.ends(self._clock(), held)
+            self._forecast.ends(self._clock(), work)
         return True
 
     def _run(self) -> None:
@@ -235,11 +247,11 @@ class Engine:
         """Answer everything that is left, so that no caller waits for ever."""
         with self._wake:
             self._stopping = True
-            left = self._late + self._queue.clear()
+            requests = self._late + self._queue.clear()
             self._late = []
         for lane in self.lanes:
-            left += lane.clear()
-        for request in left:
+            requests += lane.clear()
+        for request in requests:
             self._reply(request, self._ended())
 
     def _ended(self) -> ConvoyError:
@@ -271,9 +283,9 @@ class Engine:
             lanes = self._lanes(index)
             free = sum(lane.free for lane in lanes)
             with self._wake:
-                taken, now = self._queue.take(index, free, budget, first=first), self._clock()
-                late = [r for r in taken if self._forecast.hopeless(r, index, now)]
-                batch = [r for r in taken if r not in late] if late else taken
+                requests, now = self._queue.take(index, free, budget, first=first), self._clock()
+                late = [r for r in requests if self._forecast.hopeless(r, index, now)]
+                batch = [r for r in requests if r not in late] if late else requests
                 self._forecast.took(index, batch)
             for request in late:
                 self._reply(request, DeadlineExceeded("its turn came too late for its deadline"))
@@ -291,6 +303,7 @@ class Engine:
             self._fail(batch, error)
             return
         self._encode_seconds += seconds
+        self._forecast.encoded(seconds)
         self._encoded += len(batch)
         if self._observer:
             self._safely(self._observer.on_encode, seconds, len(batch), sum(len(r.source) for r in batch))
@@ -298,17 +311,18 @@ class Engine:
     def _step(self, lane: Lane) -> None:
         if not lane.active:
             return
-        self._forecast.stepped(self._width_of(lane.executor.beams), len(lane.active))
-        slots, began = len(lane.active), time.monotonic()
+        slots, steps, began = len(lane.active), 1, time.monotonic()
+        alone = not self._queue.requests and all(other is lane or not other.active for other in self.lanes)
         try:
-            lane.step()
+            steps = lane.step(PATIENCE if alone else 0.0)
         except Exception as error:
             self._fail(lane.clear(), error)
-        seconds = time.monotonic() - began
-        self._steps += 1
-        self._step_seconds += seconds
+        self._forecast.stepped(self._width_of(lane.executor.beams), slots, steps)
+        self._steps += steps
+        self._step_seconds += (seconds := time.monotonic() - began)
         if self._observer:
-            self._safely(self._observer.on_step, seconds, slots)
+            for _ in range(steps):
+                self._safely(self._observer.on_step, seconds / steps, slots)
 
     def _fail(self, requests: list[Request], error: Exception) -> None:
         logger.error("the backend failed with %d requests in flight", len(requests), exc_info=error)
@@ -316,8 +330,8 @@ class Engine:
             with self._wake:
                 self.lost = self._stopping = self._aborting = True
         for request in requests:
-            told = ExecutorFailed(f"the backend failed: {type(error).__name__}: {error}")
-            self._reply(request, self._ended() if self.lost else told)
+            failure = ExecutorFailed(f"the backend failed: {type(error).__name__}: {error}")
+            self._reply(request, self._ended() if self.lost else failure)
 
     def _reply(self, request: Request, outcome: Outcome) -> None:
         if request.cancelled:
@@ -356,8 +370,10 @@ class Engine:
             raise InvalidRequest("a language model's source is end-of-sentence alone: text is its prefix")
         if len(source) > limit:
             raise TooLarge(f"the source has {len(source)} tokens; this model takes at most {limit}: split it")
-        request.options.check(self.limits)
-        if self.eos in request.options.prefix or self.pad in request.options.prefix:
+
+    def _check_options(self, options: DecodeOptions) -> None:
+        options.check(self.limits)
+        if self.eos in options.prefix or self.pad in options.prefix:
             raise InvalidRequest("prefix must not hold end-of-sentence or padding")
 
     def _width_of(self, beams: int) -> int:
@@ -377,9 +393,3 @@ def _shared(lanes: Sequence[Lane], batch: Sequence[Request]) -> list[tuple[Lane,
         shares[best].append(request)
         rooms[best] -= 1
     return [(lane, share) for lane, share in zip(lanes, shares, strict=True) if share]
-
-
-def _held(lane: Lane) -> list[tuple[Request, int]]:
-    """The requests that have a slot, or will, with the steps that they have had."""
-    staged = [(request, 0) for s in lane.staged for request in s.requests]
-    return [(flight.request, flight.steps) for flight in lane.active] + staged

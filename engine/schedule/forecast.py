@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from engine.errors import WouldBeLate
-from engine.queue import FairQueue
+from engine.schedule.queue import FairQueue
 from engine.types import Limits, Request
 
 LONGEST: Final = 60.0  # seconds after which it is worth trying again, whatever the forecast
@@ -32,7 +32,7 @@ FRESH: Final = 0.02  # seconds for which the deadlines of waiting groups are not
 GROUND: Final = 0.01  # how much a line is drawn towards the origin, as a share of the mean's square
 
 
-class Line:
+class LineFit:
     """A straight line through samples (x, y), old ones forgotten; it leans towards y in proportion to x, and
     never rises faster or falls. All are positive."""
 
@@ -42,7 +42,10 @@ class Line:
             self.add(x, y, 1.0)
 
     def add(self, x: float, y: float, keep: float) -> None:
-        """keep: what older samples count from now on, 0 to 1."""
+        """Take a sample in.
+
+        keep: what older samples count from now on, 0 to 1.
+        """
         self._weight = keep * self._weight + 1
         share = 1 / self._weight
         dx, dy = x - self._x, y - self._y
@@ -81,7 +84,7 @@ class Tempo:
     whole, and how slow it has been of late."""
 
     def __init__(self) -> None:
-        self._line = Line()  # seconds, by rows
+        self._line = LineFit()  # seconds, by rows
         self._widest = 0.0  # most rows of late
         self._taken = self._usual = 0.0  # seconds of the last moments, and what they would have been
         self._worst, self._since = WORST, 0.0
@@ -135,17 +138,22 @@ def _fading(value: float, seconds: float) -> float:
 
 
 @dataclass(eq=False, slots=True)
-class Load:
-    """A lane as it is now. active: requests in its slots. left: steps that they are expected to take yet.
-    steps: of answers, by source tokens. offered: steps of those who came. deadlines: of groups that wait, by
-    size, as they were at `looked`."""
+class LaneLoad:
+    """A lane as it is now.
+
+    active: requests in its slots.
+    left: steps that they are expected to take yet.
+    steps: of answers, by source tokens.
+    offered: steps of those who came with time enough for them.
+    deadlines: of groups that wait, by size, as they were at `looked`.
+    """
 
     slots: int
     beams: int
     active: int = 0
     left: float = 0.0
-    steps: Line = field(default_factory=lambda: Line(GUESSES))
-    offered: Line = field(default_factory=Line)
+    steps: LineFit = field(default_factory=lambda: LineFit(GUESSES))
+    offered: LineFit = field(default_factory=LineFit)
     deadlines: dict[int, float] = field(default_factory=dict)
     looked: float = -math.inf
 
@@ -155,12 +163,17 @@ class Forecast:
     by itself."""
 
     def __init__(self, queue: FairQueue, lanes: Iterable[tuple[int, int]], limits: Limits) -> None:
-        """lanes: slots and beams of each."""
+        """Expect nothing yet.
+
+        lanes: slots and beams of each.
+        """
         self._queue, self._limits = queue, limits
-        self.loads = [Load(slots, beams) for slots, beams in lanes]
+        self.loads = [LaneLoad(slots, beams) for slots, beams in lanes]
         self._tempo, self._margin = Tempo(), Margin()
+        self._stepping = Tempo()  # of turns without their encoding
         self._began: float | None = None  # the turn under way
-        self._rows = 0  # that it has stepped
+        self._rows, self._taken = 0, 1  # that it has stepped, and how often
+        self._encoded = 0.0  # seconds of it that went into encoding
 
     # what happens
 
@@ -175,11 +188,20 @@ class Forecast:
             load.active = len(there)
             load.left = sum(max(1.0, request.steps - steps) for request, steps in there)
         if self._rows and self._began is not None:
-            self._tempo.add(self._rows, now - self._began, now)
-        self._began, self._rows = (now if any(flights) or self._queue.requests else None), 0
+            self._tempo.add(self._rows, (now - self._began) / self._taken, now)
+            stepping = max(0.0, now - self._began - self._encoded)
+            self._stepping.add(self._rows, stepping / self._taken, now)
+        # who only waits may be cancelled, and then nothing happens for long
+        self._began, self._rows = (now if any(flights) else None), 0
+        self._taken, self._encoded = 1, 0.0
 
-    def stepped(self, lane: int, slots: int) -> None:
+    def stepped(self, lane: int, slots: int, steps: int = 1) -> None:
         self._rows += slots * self.loads[lane].beams
+        self._taken = max(self._taken, steps)
+
+    def encoded(self, seconds: float) -> None:
+        """Sources were encoded in this turn, which took so long."""
+        self._encoded += seconds
 
     def took(self, lane: int, requests: Sequence[Request]) -> None:
         """Requests have just left the queue for a lane."""
@@ -207,11 +229,11 @@ class Forecast:
         request.steps = self._steps(request, lane, 0.0)
 
     def hopeless(self, request: Request, lane: int, now: float) -> bool:
-        """Whether a request would be late even if it were short, started now and went as fast as usual. Never
-        where nobody else is decoded: doing it shows how fast it goes now."""
+        """Whether a request would be late even if it were short, started now, went as fast as usual and no
+        others were encoded. Never where nobody else is decoded: doing it shows how fast it goes now."""
         if request.deadline == math.inf or not any(load.active for load in self.loads):
             return False
-        seconds = self._steps(request, lane, -1.0) * self._tempo.usual(self._rows_then({}))
+        seconds = self._steps(request, lane, -1.0) * self._stepping.usual(self._rows_then({}))
         return now + seconds > request.deadline
 
     def retry_after(self, now: float, tokens: int) -> float:
@@ -226,8 +248,8 @@ class Forecast:
         What has no deadline is never refused, nor is anything while nobody else is there: that shows how fast
         it goes now. What is late already will be answered as such.
         """
-        left = min((r.deadline - now for r in group if r.deadline > now), default=math.inf)
-        if left == math.inf or not any(
+        budget = min((r.deadline - now for r in group if r.deadline > now), default=math.inf)
+        if budget == math.inf or not any(
             load.active or line.requests for load, line in zip(self.loads, self._queue.rounds, strict=True)
         ):
             return
@@ -239,27 +261,29 @@ class Forecast:
             mine = [r for r, at in zip(group, lanes, strict=True) if at == lane]
             own = max(self._steps(r, lane, 2.0) for r in mine)
             wait = self._wait(lane, count, sum(r.steps for r in mine) - mine[-1].steps)
-            offered = self.loads[lane].offered
-            offered.add(1.0, own, 1 - 1 / SAMPLES)
-            if wait:  # as if it were long: else short ones would keep all others out
-                own = max(own, offered.most)
             # free slots are filled, to see how long turns are then; a queue is made when that is known
             bold = self._seconds(counts, bold=not wait)
+            offered = self.loads[lane].offered
+            if own * bold <= budget:  # else nobody keeps it out: it had no time from the start
+                offered.add(1.0, own, 1 - 1 / SAMPLES)
+            if wait:  # as if it were long: else short ones would keep all others out
+                own = max(own, offered.most)
             seconds = (wait + own) * bold + halt
             needed = seconds * (reserve if wait else margin)
-            if needed > left:
-                text = f"an answer may take {needed:.1f} seconds, and this has {left:.1f}: try again later"
-                raise WouldBeLate(text, min(max(1.0, needed - left), LONGEST))
+            if needed > budget:
+                text = f"an answer may take {needed:.1f} seconds, and this has {budget:.1f}: try again later"
+                raise WouldBeLate(text, min(max(1.0, needed - budget), LONGEST))
             self._keep(lane, mine, turn, reserve, now)
         for request in group:
             request.foreseen = True
         for lane, count in counts.items():  # until they are looked at
-            known = self.loads[lane].deadlines
+            deadlines = self.loads[lane].deadlines
             if count > 1:
-                known[count] = min(now + left, known.get(count, math.inf))
+                deadlines[count] = min(now + budget, deadlines.get(count, math.inf))
 
     def _keep(self, lane: int, mine: Sequence[Request], turn: float, reserve: float, now: float) -> None:
-        """Raise WouldBeLate when newcomers would make a group late that lets them pass."""
+        """Raise WouldBeLate when newcomers would make a group late that lets them pass and was promised to be
+        in time; who came unforeseen, with hardly time enough, keeps nobody out."""
         load, line = self.loads[lane], self._queue.rounds[lane]
         if now - load.looked > FRESH:
             load.looked, load.deadlines = now, line.tightest()

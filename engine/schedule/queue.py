@@ -16,8 +16,12 @@ Group = OrderedDict[Request, None]
 
 @dataclass(eq=False, slots=True)
 class Round:
-    """Who waits for one lane. groups: by ticket, next one first. sizes: how many groups there are of each
-    size. steps: the decoding steps that all of them are expected to take."""
+    """Who waits for one lane.
+
+    groups: by ticket, next one first.
+    sizes: how many groups there are of each size.
+    steps: the decoding steps that all of them are expected to take.
+    """
 
     groups: OrderedDict[int, Group] = field(default_factory=OrderedDict)
     sizes: Counter[int] = field(default_factory=Counter)
@@ -29,14 +33,15 @@ class Round:
         return sum(groups * min(size, requests) for size, groups in self.sizes.items())
 
     def tightest(self) -> dict[int, float]:
-        """The nearest deadline of the groups of each size, as far as newcomers may delay them: one by one a
-        group lets others pass, so its last request waits for them, and a single request does not."""
-        found: dict[int, float] = {}
+        """The nearest deadline of the groups of each size that are foreseen to be in time, as far as
+        newcomers may delay them: one by one a group lets others pass, so its last request waits for them, and
+        a single request does not."""
+        nearest: dict[int, float] = {}
         for group in self.groups.values():
-            deadline = next(reversed(group)).deadline
-            if len(group) > 1 and deadline < math.inf:
-                found[len(group)] = min(deadline, found.get(len(group), math.inf))
-        return found
+            last = next(reversed(group))
+            if len(group) > 1 and last.foreseen and last.deadline < math.inf:
+                nearest[len(group)] = min(last.deadline, nearest.get(len(group), math.inf))
+        return nearest
 
     def resized(self, before: int, after: int) -> None:
         """Note that a group has now another size; 0 is none."""
@@ -75,31 +80,32 @@ class FairQueue:
             mine[request] = None
             if first:
                 line.groups.move_to_end(ticket, last=False)
-            line.resized(len(mine) - 1, len(mine))
             line.requests += 1
             line.steps += request.steps
             self._where[request] = lane, ticket
             self.tokens += len(request.source)
             if request.deadline < math.inf:
                 heapq.heappush(self._deadlines, (request.deadline, next(self._tickets), request))
+        for line in self.rounds:
+            line.resized(0, len(line.groups.get(ticket, ())))
 
     def take(self, lane: int, slots: int, budget: int, *, first: bool) -> list[Request]:
         """At most `slots` requests for a lane, one of each group in turn, of at most `budget` source tokens
         together. With `first` the very first may be longer, so that no source waits for ever."""
-        groups, taken = self.rounds[lane].groups, list[Request]()
-        while groups and len(taken) < slots:
+        groups, requests = self.rounds[lane].groups, list[Request]()
+        while groups and len(requests) < slots:
             ticket, group = next(iter(groups.items()))
             request = next(iter(group))
             cost = 0 if request.cancelled else len(request.source)
-            if cost > budget and not (first and not taken):
+            if cost > budget and not (first and not requests):
                 break
             if len(group) > 1:
                 groups.move_to_end(ticket)
             self.remove(request)
             if not request.cancelled:
-                taken.append(request)
+                requests.append(request)
                 budget -= cost
-        return taken
+        return requests
 
     def remove(self, request: Request) -> bool:
         """Free the space of a request, wherever it waits; False when it does not wait here."""

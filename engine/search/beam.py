@@ -9,39 +9,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace, is_numpy_namespace
 
-from engine import filters, penalties
-from engine.diverse import Candidates, Groups, diverse, top
-from engine.executor import Executor, StepInput, TopK
-from engine.slots import blank, take
+from engine.search import filters, penalties
+from engine.search.diverse import Candidates, Groups, diverse, top
+from engine.search.executor import Executor, StepInput, TopK
+from engine.search.greedy import greedy
+from engine.search.kind import Kind, common, kind_of
+from engine.search.state import blank, take
 from engine.types import CANDIDATES, DecodeOptions
 
 NEG = -math.inf
 HUGE = 1e30  # options beyond are clipped: float32 arithmetic on them must stay finite
-
-
-class Kind(NamedTuple):
-    """What a step computes beyond the sizes of its arrays: what its slots ask for, known to the host. Steps
-    of one kind and as many slots are the same operators on the same shapes, but where values may be read.
-
-    ngram: the largest size that may not repeat, 0 for none. columns: of the history that it is looked for in.
-    ranked, sampled: whether any slot searches, and samples. groups: the most diverse ones of a slot.
-    coverage, stepwise: whether such penalties count. simple: whether rows go on with the first candidates
-    as long as none ends, and values may be read.
-    """
-
-    columns: int
-    ngram: int
-    ranked: bool
-    sampled: bool
-    groups: int
-    coverage: bool
-    stepwise: bool
-    simple: bool
 
 
 class BeamSearch:
@@ -57,29 +40,34 @@ class BeamSearch:
         tight: bool | None = None,
         upload: Callable[[Sequence[int]], Any] | None = None,
     ) -> None:
-        """tight: whether a step may read values back; by default only on the CPU. upload: makes an int64
-        array on the device, where there is a way that waits for nothing."""
-        found = array_namespace(executor.namespace.zeros(1))
+        """Make a search over the slots of an executor, all idle.
+
+        tight: whether a step may read values back; by default only on the CPU.
+        upload: makes an int64 array on the device, where there is a way that waits for nothing.
+        """
+        namespace = array_namespace(executor.namespace.zeros(1))
         # numpy itself follows the array API; a wrapper around each call would cost as much as the call
-        self.xp: Any = np if is_numpy_namespace(found) else found
+        self.xp: Any = np if is_numpy_namespace(namespace) else namespace
         self.device, self.limits = executor.device, executor.limits
         self.pad, self.eos, self.first = executor.pad, executor.eos, executor.start
         self.beams = executor.beams
         self.columns = executor.limits.target + 2
         self.state = blank(self.xp, executor, self.columns)
-        int64 = self.xp.int64
-        self._upload = upload or (lambda values: self.xp.asarray(values, dtype=int64, device=self.device))
-        # where values are at hand, shapes may follow them
+        self._upload = upload or partial(self.xp.asarray, dtype=self.xp.int64, device=self.device)
         self._tight = self.xp is np or str(self.device) == "cpu" if tight is None else tight
         # what every step would otherwise make anew
         self._ranks = self._range(2 * self.beams)[None, :]
-        self._slots = self._range(executor.slots)
+        self._slots, self._own = self._range(executor.slots), self._range(self.beams)
         self._nothing = self.xp.zeros((executor.slots, self.beams), dtype=self.xp.int64, device=self.device)
         self._padding = self._nothing + self.pad
+        self._unbanned = self.xp.stack([self._padding, self._padding], axis=2)
         self._ends, self._pads = self._nothing[:, 0] + self.eos, self._nothing[:, 0] + self.pad
         # the host's own copy of what decides shapes and kernels
         self._options = [DecodeOptions()] * executor.slots
-        self._steps = [0] * executor.slots
+        self.taken = np.zeros(executor.slots, np.int64)
+        self._shortest = np.zeros(executor.slots, np.int64)
+        self._priced = [range(0)] * executor.slots  # the steps at which a forced token costs what it is worth
+        self._uncommon = set[int]()  # slots that want more than beam search
         self._kinds: dict[int, Kind] = {}
 
     def start(self, slot: int, options: DecodeOptions, source_length: int) -> None:
@@ -91,12 +79,12 @@ class BeamSearch:
         state.total[slot, :] = NEG
         state.total[slot, :starts] = 0.0
         state.current[slot, :] = self.first
-        state.parents[slot, :] = self._range(self.beams)
+        state.parents[slot, :] = self._own
         state.plan[slot, :] = -1
         prefix = options.prefix[:longest]
         if prefix:
             state.plan[slot, : len(prefix)] = self._upload(prefix)
-        state.plan[slot, longest] = self.eos
+        state.plan[slot, longest], state.free[slot] = self.eos, min(options.free_prefix, longest)
         state.history[slot, :, 0] = self.first
         state.kept_count[slot], state.step[slot], state.done[slot] = 0, 0, False
         state.width[slot], state.shortest[slot], state.longest[slot] = width, shortest, longest
@@ -106,6 +94,7 @@ class BeamSearch:
         state.temperature[slot] = min(max(options.temperature, 1 / HUGE), HUGE)
         penalty = options.unk_penalty
         state.unk_penalty[slot] = penalty if penalty == math.inf else min(max(penalty, -HUGE), HUGE)
+        state.lm_weight[slot] = options.lm_weight
         narrowing = options.beam_rule == penalties.MARIAN
         state.narrowing[slot] = narrowing
         # words compete by it at each step; Marian's counts in the end only
@@ -118,8 +107,14 @@ class BeamSearch:
         state.sampling[slot], state.seed[slot] = options.sampling, options.seed
         state.top_k[slot] = options.top_k or CANDIDATES
         state.top_p[slot] = options.top_p if options.top_p < 1 else math.inf  # no cut by a rounding error
-        self._options[slot], self._steps[slot] = options, 0
-        self._kinds.clear()
+        self._shortest[slot] = shortest
+        self._priced[slot] = range(options.free_prefix, longest if narrowing else self.columns)
+        self.started(slot, options)
+
+    def started(self, slot: int, options: DecodeOptions) -> None:
+        """The host's part of `start`."""
+        self._options[slot], self.taken[slot] = options, 0
+        self._note(slot)
 
     def move(self, source: int, target: int) -> None:
         """Copy one slot over another."""
@@ -128,23 +123,23 @@ class BeamSearch:
 
     def moved(self, source: int, target: int) -> None:
         """The host's part of `move`."""
-        self._options[target], self._steps[target] = self._options[source], self._steps[source]
-        self._kinds.clear()
+        self._options[target], self.taken[target] = self._options[source], self.taken[source]
+        self._shortest[target], self._priced[target] = self._shortest[source], self._priced[source]
+        self._note(target)
+
+    def _note(self, slot: int) -> None:
+        """Forget what was known of steps where this slot, which others have left, makes a difference."""
+        before = slot in self._uncommon
+        now = not common(self._options[slot]) or self._tight
+        (self._uncommon.add if now else self._uncommon.discard)(slot)
+        if before or now:
+            self._kinds.clear()
 
     def kind(self, n: int) -> Kind:
         """Of the next step of slots 0..n-1."""
         if n not in self._kinds:
             options = self._options[:n]
-            self._kinds[n] = Kind(
-                columns=self.columns,
-                ngram=max(o.no_repeat_ngram_size for o in options),
-                ranked=not all(o.sampling for o in options),
-                sampled=any(o.sampling for o in options),
-                groups=max(o.diverse_groups for o in options),
-                coverage=any(o.coverage_penalty for o in options),
-                stepwise=any(o.stepwise_penalty for o in options),
-                simple=self._tight and all(self._plain(o) for o in options),
-            )
+            self._kinds[n] = kind_of(options, self.beams, self.columns, readable=self._tight)
         kind = self._kinds[n]
         if self._tight and kind.ngram:
             return kind._replace(columns=min(self.columns, self.longest(n) + 2))
@@ -152,7 +147,7 @@ class BeamSearch:
 
     def longest(self, n: int) -> int:
         """Steps that the furthest of slots 0..n-1 has taken."""
-        return max(self._steps[:n])
+        return int(self.taken[:n].max())
 
     def inputs(self, n: int, kind: Kind | None = None) -> StepInput:
         """What the next step needs for slots 0..n-1. Views of the state: use them before `advance`. kind: of
@@ -160,14 +155,16 @@ class BeamSearch:
         xp, state, kind = self.xp, self.state, kind or self.kind(n)
         step, nothing = state.step[:n], self._nothing[:n, :]
         forced = state.plan[self._slots[:n], step]
-        # end-of-sentence while a hypothesis is too short
-        banned = xp.where(step < state.shortest[:n], self._ends[:n], self._pads[:n])
-        # pad is never an answer, whatever else is banned
-        banned = xp.stack([self._padding[:n, :], nothing + banned[:, None]], axis=2)
+        if self._tight and bool((self.taken[:n] >= self._shortest[:n]).all()):
+            banned = self._unbanned[:n, :, :]
+        else:  # end-of-sentence while a hypothesis is too short
+            banned = xp.where(step < state.shortest[:n], self._ends[:n], self._pads[:n])
+            # pad is never an answer, whatever else is banned
+            banned = xp.stack([self._padding[:n, :], nothing + banned[:, None]], axis=2)
         if kind.ngram:
             history, size = state.history[:n, :, : kind.columns], state.ngram[:n]
-            found = filters.repeats(xp, history, step, size, largest=kind.ngram, pad=self.pad)
-            banned = xp.concat([banned, found], axis=2)
+            repeated = filters.repeats(xp, history, step, size, largest=kind.ngram, pad=self.pad)
+            banned = xp.concat([banned, repeated], axis=2)
             banned = filters.tighten(xp, banned, self.pad) if self._tight else banned
         k = 2 * self.beams
         return StepInput(
@@ -179,6 +176,7 @@ class BeamSearch:
             temperature=state.temperature[:n],
             unk_penalty=state.unk_penalty[:n],
             eos_penalty=state.word_reward[:n],  # words compete by it; what it adds up to counts in the end
+            lm_weight=state.lm_weight[:n],
             k=max(k, CANDIDATES) if kind.sampled else k,
         )
 
@@ -193,8 +191,7 @@ class BeamSearch:
 
     def stepped(self, n: int) -> None:
         """Slots 0..n-1 have taken a step: the host's part of `advance`."""
-        for slot in range(n):
-            self._steps[slot] += 1
+        self.taken[:n] += 1
 
     def rest(self, count: Any, n: int) -> None:
         """Make idle those of slots 0..n-1 that come after the first `count`, int64 [1] on the device: done,
@@ -206,15 +203,19 @@ class BeamSearch:
     def absorb(self, topk: TopK, n: int, kind: Kind) -> Any:
         """The device's part of `advance`: no value is read where `tight` is off."""
         xp, state = self.xp, self.state
+        topk = self._unpriced(topk, n) if kind.free else topk
+        if kind.greedy:
+            greedy(xp, self.state, topk, n, (self._slots[:n], self.eos), ngram=kind.ngram > 0)
+            return state.done[:n]
         attended = self._attended(topk, n) if kind.coverage else None
         missing = None if attended is None else penalties.uncovered(xp, attended, state.words[:n])
-        found = self._candidates(topk, n, kind, missing)
-        ends = (found.tokens == self.eos) & (found.scores > NEG)
+        candidates = self._candidates(topk, n, kind, missing)
+        ends = (candidates.tokens == self.eos) & (candidates.scores > NEG)
         if kind.simple and not bool(xp.any(ends)):
-            chosen = Candidates(*(part[:, : self.beams] for part in found))
+            survivors = Candidates(*(part[:, : self.beams] for part in candidates))
         else:
-            chosen = self._settled(found, ends, missing, n)
-        self._continue(chosen, n, kind)
+            survivors = self._settled(candidates, ends, missing, n)
+        self._continue(survivors, n, kind)
         if attended is not None:
             followed = take(self._slots[:n, None], attended, state.parents[:n, :])
             state.attended[:n, :, : attended.shape[2]] = followed
@@ -226,25 +227,33 @@ class BeamSearch:
 
     def _candidates(self, topk: TopK, n: int, kind: Kind, missing: Any) -> Candidates:
         """Beam search, diverse groups or samples, as each slot asks; only what some slot asks is computed."""
-        found: Candidates | None = None
+        candidates: Candidates | None = None
         if kind.ranked:
-            found = self._ranked(topk, n, missing if kind.stepwise else None)
+            candidates = self._ranked(topk, n, missing if kind.stepwise else None)
         if kind.groups > 1:
-            found = self._merge(self.state.groups[:n] > 1, self._diverse(topk, n, kind.groups), found)
+            grouped = self._diverse(topk, n, kind.groups)
+            candidates = self._merge(self.state.groups[:n] > 1, grouped, candidates)
         if kind.sampled:
-            found = self._merge(self.state.sampling[:n], self._drawn(topk, n), found)
-        assert found is not None
-        return found
+            candidates = self._merge(self.state.sampling[:n], self._drawn(topk, n), candidates)
+        assert candidates is not None
+        return candidates
 
-    def _plain(self, options: DecodeOptions) -> bool:
-        """Whether candidates count by their rank alone, all B of them."""
-        wide, fair = options.beam_size == self.beams, options.beam_rule != penalties.MARIAN
-        return wide and fair and options.diverse_groups == 1
+    def _unpriced(self, topk: TopK, n: int) -> TopK:
+        """The candidates where a forced token that costs nothing has log-probability 0, listed or not: one
+        of a free prefix, or the end that Marian's rule cuts with."""
+        priced = zip(self.taken[:n].tolist(), self._priced, strict=False)
+        if self._tight and all(step in steps for step, steps in priced):
+            return topk
+        xp, state, first = self.xp, self.state, self._range(topk.scores.shape[2]) == 0
+        step, cuts = state.step[:n], state.narrowing[:n]
+        free = (step < state.free[:n]) | (cuts & (step >= state.longest[:n]))
+        scores = xp.where(first, xp.zeros_like(topk.scores), xp.full_like(topk.scores, NEG))
+        return topk._replace(scores=xp.where(free[:, None, None], scores, topk.scores))
 
-    def _merge(self, chosen: Any, new: Candidates, old: Candidates | None) -> Candidates:
+    def _merge(self, where: Any, new: Candidates, old: Candidates | None) -> Candidates:
         if old is None:
             return new
-        return Candidates(*(self.xp.where(chosen[:, None], a, b) for a, b in zip(new, old, strict=True)))
+        return Candidates(*(self.xp.where(where[:, None], a, b) for a, b in zip(new, old, strict=True)))
 
     def _ranked(self, topk: TopK, n: int, missing: Any) -> Candidates:
         """The first 2B of all rows' best (a row's own 2B best are provably enough).
@@ -267,8 +276,9 @@ class BeamSearch:
         scores, ids = self._rows(topk, n)
         overlap = state.overlap[:n, :, :]
         groups = Groups(state.groups[:n], state.width[:n], state.strength[:n], state.discount[:n], overlap)
-        found, state.overlap[:n, :, :] = diverse(self.xp, state.total[:n, :], scores, ids, groups, largest)
-        return found
+        total = state.total[:n, :]
+        best, state.overlap[:n, :, :] = diverse(self.xp, total, scores, ids, groups, largest)
+        return best
 
     def _drawn(self, topk: TopK, n: int) -> Candidates:
         """One draw for each row, in the place of its row; the other B places can't be taken."""
@@ -293,11 +303,11 @@ class BeamSearch:
 
     def _attended(self, topk: TopK, n: int) -> Any:
         """Attention that each source position has received from each row, this step's included: [n, B, S]."""
-        known = self.state.attended
-        width = min(known.shape[2], topk.attention.shape[2])  # what is beyond the longest source is padding
-        return known[:n, :, :width] + topk.attention[:, :, :width]
+        totals = self.state.attended
+        width = min(totals.shape[2], topk.attention.shape[2])  # what is beyond the longest source is padding
+        return totals[:n, :, :width] + topk.attention[:, :, :width]
 
-    def _settled(self, found: Candidates, ends: Any, missing: Any, n: int) -> Candidates:
+    def _settled(self, candidates: Candidates, ends: Any, missing: Any, n: int) -> Candidates:
         """Keep what has ended; returns what each row goes on with [n, B].
 
         An end of sentence counts only among the first `width` candidates (REFERENCE.md 6 item 6); diverse
@@ -308,15 +318,15 @@ class BeamSearch:
         room = state.width[:n] - xp.where(diverse | narrowing, state.kept_count[:n], 0)
         counts = (ends & (self._ranks < room[:, None]) & ~state.done[:n, None])[:, : self.beams]
         if not self._tight or bool(xp.any(counts)):
-            self._keep(found, counts, missing, n)
+            self._keep(candidates, counts, missing, n)
         ends = ends | (narrowing[:, None] & (self._ranks >= room[:, None]))
         order = self._order(ends, room, diverse, n)
-        scores, tokens, parents = (take(slots, part, order) for part in found)
+        scores, tokens, parents = (take(slots, part, order) for part in candidates)
         ended = take(slots, ends & ~diverse[:, None], order)
         goes = (self._ranks[:, : self.beams] < state.width[:n, None]) & ~ended
         return Candidates(xp.where(goes, scores, NEG), tokens, parents)
 
-    def _keep(self, found: Candidates, counts: Any, missing: Any, n: int) -> None:
+    def _keep(self, candidates: Candidates, counts: Any, missing: Any, n: int) -> None:
         """Copy ended hypotheses into the pool in candidate order, while it holds fewer than `width`."""
         xp, state, slots = self.xp, self.state, self._slots[:n, None]
         place = state.kept_count[:n, None] + xp.cumulative_sum(xp.astype(counts, xp.int64), axis=1) - 1
@@ -325,9 +335,9 @@ class BeamSearch:
         match = counts[:, None, :] & (place[:, None, :] == free)  # [n, place in the pool, rank]
         hit = xp.any(match, axis=2)
         pick = xp.argmax(xp.astype(match, xp.int8), axis=2)
-        parents = take(slots, found.parents, pick)
+        parents = take(slots, candidates.parents, pick)
         new = [
-            (state.kept_scores, take(slots, found.scores, pick)),
+            (state.kept_scores, take(slots, candidates.scores, pick)),
             (state.kept_trail, parents),
             (state.kept_steps, state.step[:n, None]),
         ]
@@ -351,17 +361,17 @@ class BeamSearch:
         order = xp.argsort(passed, axis=1, stable=True)[:, : self.beams]
         return xp.where(state.sampling[:n, None], self._ranks[:, : self.beams], order)
 
-    def _continue(self, chosen: Candidates, n: int, kind: Kind) -> None:
+    def _continue(self, survivors: Candidates, n: int, kind: Kind) -> None:
         """Rows go on with `chosen` [n, B]: the next column of each slot, and what the next step is fed."""
         state, slots = self.state, self._slots[:n]
         column = state.step[:n] + 1
-        state.tokens[slots, column] = chosen.tokens
-        state.scores[slots, column] = chosen.scores
-        state.trail[slots, column] = chosen.parents
+        state.tokens[slots, column] = survivors.tokens
+        state.scores[slots, column] = survivors.scores
+        state.trail[slots, column] = survivors.parents
         if kind.ngram:
-            state.history[:n, ...] = take(slots[:, None], state.history[:n, ...], chosen.parents)
-            state.history[slots, :, column] = chosen.tokens
-        state.total[:n, :], state.current[:n, :], state.parents[:n, :] = chosen
+            state.history[:n, ...] = take(slots[:, None], state.history[:n, ...], survivors.parents)
+            state.history[slots, :, column] = survivors.tokens
+        state.total[:n, :], state.current[:n, :], state.parents[:n, :] = survivors
 
     def _finite(self, scores: Any) -> Any:
         return self.xp.where(scores == scores, scores, NEG)  # not a number: never

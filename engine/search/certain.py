@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from engine.penalties import score
-from engine.slots import State, host, trace
+from engine.search.penalties import MARIAN, score
+from engine.search.state import SearchState, host, trace
 from engine.types import DecodeOptions
 
 # options under which a score is the sum of log-probabilities, none above 0, and its normalisation
@@ -32,6 +32,7 @@ BOUNDED: Final = frozenset(
         "max_length_b",
         "no_repeat_ngram_size",
         "unk_penalty",
+        "lm_weight",
         "temperature",
         "prefix",
         "sampling",
@@ -48,12 +49,13 @@ PLAIN: Final = DecodeOptions()
 SLACK: Final = 1e-4  # a sum of float32 log-probabilities may exceed the exact one by about that share
 
 
-def certain(state: State, slot: int, options: DecodeOptions, known: int = 0) -> list[int]:
-    """Target tokens that the winning hypothesis of a slot begins with, whatever the search still does.
+def certain(state: SearchState, slot: int, options: DecodeOptions, known: int = 0) -> list[int]:
+    """List the target tokens that the winning hypothesis of a slot begins with, whatever the search still
+    does.
 
-    state: the search's, or a copy of some of its slots (`engine.slots.TOLD`).
-    known: how many were certain before; they are not compared again. Later calls never retract a token.
-    Reads values back from the device.
+    state: the search's, or a copy of some of its slots (`engine.search.state.SNAPSHOT`).
+    known: how many were certain before; they are not compared again. Later calls never retract a token. Reads
+        values back from the device.
     """
     step, count, width = (int(x[slot]) for x in (state.step, state.kept_count, state.width))
     total = host(state.total[slot, :width])
@@ -79,7 +81,7 @@ def certain(state: State, slot: int, options: DecodeOptions, known: int = 0) -> 
 
 
 def _race(
-    state: State, slot: int, options: DecodeOptions, rows: Any, total: Any
+    state: SearchState, slot: int, options: DecodeOptions, rows: Any, total: Any
 ) -> tuple[list[tuple[int, int]], Any]:
     """Finished hypotheses that may still win, by column and row of their last token, and the `rows` that
     may."""
@@ -89,9 +91,10 @@ def _race(
     if not _bounded(options):
         return ended, rows
     sums = host(state.kept_scores[slot, :count]).tolist()
-    final = [score(total, step + 1, options) for total, step in zip(sums, steps, strict=True)]
-    leader = int(np.argmax(final))
     step, longest = int(state.step[slot]), int(state.longest[slot])
+    cut = longest if options.beam_rule == MARIAN else -1
+    final = [score(total, at + (at != cut), options) for total, at in zip(sums, steps, strict=True)]
+    leader = int(np.argmax(final))
     best = np.array([_ceiling(float(total[row]), step + 1, longest + 1, options) for row in rows])
     return [ended[leader]], rows[best >= final[leader]]
 
@@ -109,5 +112,5 @@ def _ceiling(total: float, shortest: int, longest: int, options: DecodeOptions) 
 
 def _bounded(options: DecodeOptions) -> bool:
     """Whether the ceiling holds; any option that this module does not know keeps every hypothesis in."""
-    known = {name: getattr(PLAIN, name) for name in BOUNDED}
-    return options.unk_penalty >= 0 and replace(options, **known) == PLAIN
+    defaults = {name: getattr(PLAIN, name) for name in BOUNDED}
+    return options.unk_penalty >= 0 and replace(options, **defaults) == PLAIN

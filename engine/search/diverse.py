@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from engine.slots import take
+from engine.search.state import take
 
 NEG = float("-inf")
 
@@ -32,8 +32,12 @@ class Groups(NamedTuple):
 
 
 def top(xp: Any, slots: Any, scores: Any, ids: Any, size: int, ranking: Any = None) -> Candidates:
-    """The `size` best of all rows. slots: 0..n-1 as [n, 1]. scores, ids: [n, B, k]. Ties go to the earlier
-    row, then rank. ranking: what decides instead of the scores, likewise [n, B, k]."""
+    """Take the `size` best of all rows.
+
+    slots: 0..n-1 as [n, 1].
+    scores, ids: [n, B, k]. Ties go to the earlier row, then rank.
+    ranking: what decides instead of the scores, likewise [n, B, k].
+    """
     n, beams, k = scores.shape
     ranking = xp.reshape(scores if ranking is None else ranking, (n, beams * k))
     scores, ids = xp.reshape(scores, (n, beams * k)), xp.reshape(ids, (n, beams * k))
@@ -44,12 +48,14 @@ def top(xp: Any, slots: Any, scores: Any, ids: Any, size: int, ranking: Any = No
 def diverse(
     xp: Any, total: Any, scores: Any, ids: Any, groups: Groups, largest: int
 ) -> tuple[Candidates, Any]:
-    """Candidates of all groups, interleaved, and the new overlap.
+    """Choose the candidates of all groups, interleaved, and the new overlap.
 
-    total: [n, B] cumulative scores. scores, ids: [n, B, k], each row's best; k = 2B is provably enough, since
-    earlier groups hold fewer than 2B tokens. largest: the most groups of any slot. Each use of a token by an
-    earlier group costs strength * (1 + overlap of the two groups). Overlap counts, rank by rank, the tokens
-    that two groups chose alike in earlier steps, discounted at each step.
+    total: [n, B] cumulative scores.
+    scores, ids: [n, B, k], each row's best; k = 2B is provably enough, since earlier groups hold fewer than
+        2B tokens.
+    largest: the most groups of any slot. Each use of a token by an earlier group costs strength * (1 +
+        overlap of the two groups). Overlap counts, rank by rank, the tokens that two groups chose alike in
+        earlier steps, discounted at each step.
     """
     n, beams, k = scores.shape
     ranks = xp.arange(2 * beams, dtype=xp.int64, device=scores.device)[None, :]
@@ -59,20 +65,22 @@ def diverse(
     picked: list[Candidates] = []
     uses: list[Any] = []  # of each group, float32 [n, B, k]: how often its candidates hold this token
     for g in range(largest):
-        held = xp.zeros_like(scores)
+        usage = xp.zeros_like(scores)
         for earlier, used in enumerate(uses):
-            held = held + (1 + groups.overlap[:, g, earlier])[:, None, None] * used
-        penalised = total[:, :, None] + (scores - groups.strength[:, None, None] * held)
+            usage = usage + (1 + groups.overlap[:, g, earlier])[:, None, None] * used
+        penalised = total[:, :, None] + (scores - groups.strength[:, None, None] * usage)
         penalised = xp.where(penalised == penalised, penalised, NEG)
-        found = top(xp, slots, xp.where((group == g)[:, :, None], penalised, NEG), ids, 2 * beams)
-        taken = (ranks < quota) & (found.scores > NEG)
-        found = Candidates(
-            xp.where(taken, found.scores, NEG), xp.where(taken, found.tokens, -1 - g), found.parents
+        best = top(xp, slots, xp.where((group == g)[:, :, None], penalised, NEG), ids, 2 * beams)
+        inside_quota = (ranks < quota) & (best.scores > NEG)
+        best = Candidates(
+            xp.where(inside_quota, best.scores, NEG),
+            xp.where(inside_quota, best.tokens, -1 - g),
+            best.parents,
         )
-        picked.append(found)
-        same = ids[:, :, :, None] == found.tokens[:, None, None, :]
+        picked.append(best)
+        same = ids[:, :, :, None] == best.tokens[:, None, None, :]
         uses.append(xp.sum(xp.astype(same, scores.dtype), axis=3))
-    tokens = xp.stack([found.tokens for found in picked], axis=1)  # [n, G, 2B], -1 - g where nothing is
+    tokens = xp.stack([best.tokens for best in picked], axis=1)  # [n, G, 2B], -1 - g where nothing is
     alike = xp.astype(tokens[:, :, None, :] == tokens[:, None, :, :], scores.dtype)
     grown = xp.zeros_like(groups.overlap)
     grown[:, :largest, :largest] = groups.overlap[:, :largest, :largest] + xp.sum(alike, axis=3)

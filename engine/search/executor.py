@@ -15,10 +15,13 @@ from engine.types import Limits
 class StepInput(NamedTuple):
     """What the search asks of one decoding step.
 
-    tokens: int64 [n, B], fed to the decoder. positions: int64 [n, 1], 0 at a hypothesis's first step.
-    parents: int64 [n, B], slot-local beam that each row continues. forced: int64 [n, B], the only token
-    allowed, or -1. banned: int64 [n, B, M], tokens not allowed, filled up with pad (always banned itself).
+    tokens: int64 [n, B], fed to the decoder.
+    positions: int64 [n, 1], 0 at a hypothesis's first step.
+    parents: int64 [n, B], slot-local beam that each row continues.
+    forced: int64 [n, B], the only token allowed, or -1.
+    banned: int64 [n, B, M], tokens not allowed, filled up with pad (always banned itself).
     temperature, unk_penalty, eos_penalty: float32 [n]; penalties are subtracted from log-probabilities.
+    lm_weight: float32 [n], of the language model beside the model; read only where there is one.
     k: candidates wanted of each row.
     """
 
@@ -30,13 +33,18 @@ class StepInput(NamedTuple):
     temperature: Any
     unk_penalty: Any
     eos_penalty: Any
+    lm_weight: Any
     k: int
 
 
 class TopK(NamedTuple):
-    """scores: float32 [n, B, K] log-probabilities, descending; -inf where nothing is allowed. ids: int64
-    [n, B, K]. attention: float32 [n, B, S] (the first columns are the source's tokens, in order), or None
-    when it was not asked for. K may be below the k asked for when the vocabulary is smaller."""
+    """The best tokens of each row.
+
+    scores: float32 [n, B, K] log-probabilities, descending; -inf where nothing is allowed.
+    ids: int64 [n, B, K].
+    attention: float32 [n, B, S] (the first columns are the source's tokens, in order), or None when it was
+        not asked for. K may be below the k asked for when the vocabulary is smaller.
+    """
 
     scores: Any
     ids: Any
@@ -52,8 +60,14 @@ class Encoded(Protocol):
         """Whether placing it would wait for the device no more. Never waits."""
 
 
-class Launched(Protocol):
-    """A step under way. Both wait until it is over."""
+class PendingStep(Protocol):
+    """A step under way, or several. Both methods wait until it is over.
+
+    steps: how many there are, each of the same slots, none of which was done before the last.
+    """
+
+    @property
+    def steps(self) -> int: ...
 
     def done(self) -> list[bool]:
         """Of each slot that it covered, whether it is done."""
@@ -62,29 +76,34 @@ class Launched(Protocol):
         """As of TopK, on the host."""
 
 
-class Told(Protocol):
+class Snapshot(Protocol):
     """What the search knows of some slots, on its way to the host."""
 
     def rows(self) -> tuple[Any, Sequence[int]]:
-        """The fields `engine.slots.TOLD` of a state, and which row of it each slot asked for is. Waits."""
+        """Wait for the fields `engine.search.state.SNAPSHOT`, and which row each slot asked for is."""
 
 
 class Stepper(Protocol):
     """Executor and search together: what a lane does with its slots.
 
-    late: how many steps are launched before the flags of the first are read.
+    late: how many steps are launched before the flags of the first are read. ahead: how many sources may be
+    encoded before there are slots for them. patience: seconds for which a launch may go on with further steps
+    while no slot is done; a stepper that takes one at a time need not look at it.
     """
 
     late: int
-    search: Any  # engine.search.BeamSearch
+    ahead: int
+    patience: float
+    search: Any  # engine.search.beam.BeamSearch
 
     def place(self, encoded: Any, i: int, slot: int, request: Any) -> None:
         """Put source i of an encoded batch, of that request, into a slot, and begin to search."""
 
-    def launch(self, n: int, *, attention: bool) -> Launched:
-        """Begin a step of slots 0..n-1. Slots that are done already stay as they are."""
+    def launch(self, n: int, *, attention: bool) -> PendingStep:
+        """Begin a step of slots 0..n-1, or several (`patience`). Slots that are done already stay as they
+        are."""
 
-    def tell(self, slots: Sequence[int]) -> Told:
+    def snapshot(self, slots: Sequence[int]) -> Snapshot:
         """What is known of some slots now. Without lateness its rows are read before slots move."""
 
     def move(self, moves: Sequence[tuple[int, int]]) -> None:
@@ -104,8 +123,11 @@ class Executor(Protocol):
     def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
         """Encode sources (each ends with end-of-sentence). Touches no slot."""
 
-    def place(self, encoded: Any, i: int, slot: int) -> None:
-        """Put source i of a batch that this executor encoded into a slot, and zero its decoder state."""
+    def place(self, encoded: Any, i: int, slot: int, prefix: Sequence[int] = ()) -> None:
+        """Put source i of a batch that this executor encoded into a slot, and zero its decoder state.
+
+        prefix: what its targets will begin with, which may name their language to a shortlist.
+        """
 
     def step(self, n: int, inputs: StepInput, *, attention: bool = False) -> TopK:
         """Reorder beams by `parents`, feed `tokens`, return the K best of each row."""

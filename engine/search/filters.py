@@ -14,12 +14,14 @@ _MIX: Final = (0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64)
 
 
 def repeats(xp: Any, history: Any, step: Any, sizes: Any, *, largest: int, pad: int) -> Any:
-    """Tokens that would repeat an n-gram (REFERENCE.md 6 item 4, and 6.1: the fixed rule).
+    """Find the tokens that would repeat an n-gram (REFERENCE.md 6 item 4, and 6.1: the fixed rule).
 
     history: int64 [n, B, C], column 0 the initial end-of-sentence (it counts as history), columns up to
-    `step` [n] the tokens so far, anything beyond. sizes: [n], 0 for off; largest: the biggest of them.
-    Returns int64 [n, B, C]: the token at each column that ended an earlier n-gram of the same beginning,
-    pad elsewhere. Of size 1 every token generated so far is banned, end-of-sentence never.
+        `step` [n] the tokens so far, anything beyond.
+    sizes: [n], 0 for off; largest: the biggest of them.
+
+    Returns int64 [n, B, C]: the token at each column that ended an earlier n-gram of the same beginning, pad
+    elsewhere. Of size 1 every token generated so far is banned, end-of-sentence never.
     """
     n, beams, columns = history.shape
     here, size = step[:, None, None], sizes[:, None, None]
@@ -35,7 +37,10 @@ def repeats(xp: Any, history: Any, step: Any, sizes: Any, *, largest: int, pad: 
 
 
 def tighten(xp: Any, banned: Any, pad: int) -> Any:
-    """The same bans [n, B, M], pad among them, in as few columns as the fullest row needs. Reads values."""
+    """Keep the same bans [n, B, M], pad among them, in as few columns as the fullest row needs.
+
+    Reads values.
+    """
     unused = xp.astype(banned == pad, xp.int8)
     width = banned.shape[2] - int(xp.min(xp.sum(unused, axis=2, dtype=xp.int64)))
     order = xp.argsort(unused, axis=2, stable=True)[:, :, : width + 1]
@@ -43,7 +48,7 @@ def tighten(xp: Any, banned: Any, pad: int) -> Any:
 
 
 def uniform(xp: Any, seed: Any, beam: Any, position: Any) -> Any:
-    """A number in [0, 1), float64, from int64 counters (broadcast together): never from slot or batch."""
+    """Draw a number in [0, 1), float64, of int64 counters (broadcast together): never of slot or batch."""
     word = _scramble(seed + _GAMMA)
     word = _scramble((word ^ beam) + _GAMMA)
     word = _scramble((word ^ position) + _GAMMA)
@@ -57,19 +62,20 @@ def _scramble(word: Any) -> Any:
 
 
 def draw(xp: Any, scores: Any, top_k: Any, top_p: Any, uniforms: Any) -> Any:
-    """Index of the candidate that each row takes, by inverse CDF. Returns int64 [n, B].
+    """Find the index of the candidate that each row takes, by inverse CDF. Returns int64 [n, B].
 
-    scores: [n, B, K] log-probabilities, descending. The top_k [n] best are kept, and of those the smallest
-    set whose own probability reaches top_p [n] (the crossing token included); what is kept is renormalised.
+    scores: [n, B, K] log-probabilities, descending. Eligible are the top_k [n] best, and of those the
+        smallest set whose own probability reaches top_p [n] (the crossing token included), renormalised.
     uniforms: [n, B]. A row without any finite score takes index 0.
     """
     scores = xp.astype(scores, xp.float64)
     rank = xp.arange(scores.shape[2], dtype=xp.int64, device=scores.device)[None, None, :]
     mass = xp.exp(scores)
     before = xp.cumulative_sum(mass, axis=2) - mass
-    kept = (rank < top_k[:, None, None]) & (before < top_p[:, None, None]) & (scores > -xp.inf)
+    eligible = (rank < top_k[:, None, None]) & (before < top_p[:, None, None]) & (scores > -xp.inf)
     best = xp.where(scores[:, :, :1] > -xp.inf, scores[:, :, :1], 0.0)
-    weight = xp.where(kept, xp.exp(scores - best), 0.0)  # relative to the best: no row underflows to nothing
+    # relative to the best: no row underflows to nothing
+    weight = xp.where(eligible, xp.exp(scores - best), 0.0)
     reached = xp.cumulative_sum(weight, axis=2)
     whole = reached[:, :, -1:]
     below = (reached <= uniforms[:, :, None] * whole) & (reached < whole)

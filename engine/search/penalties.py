@@ -7,6 +7,8 @@ Plain arrays of any namespace `xp`, one row per slot.
 
 from __future__ import annotations
 
+import math
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -19,17 +21,19 @@ UNSEEN: Final = 1e-10  # attention that counts as none: its logarithm is finite
 
 
 def normaliser(xp: Any, length: Any, exponent: Any, wu: Any) -> Any:
-    """What a sum of log-probabilities is divided by: length ** exponent, or where `wu` ((5 + length) / 6) **
-    exponent. length counts end-of-sentence. All broadcast together; an exponent of 0 divides by nothing."""
+    """Compute what a sum of log-probabilities is divided by: length ** exponent, or where `wu` ((5 + length)
+    / 6) ** exponent. length counts end-of-sentence. All broadcast together; an exponent of 0 divides by
+    nothing.
+    """
     base = xp.where(wu, (5 + length) / 6, 1.0 * length)
     return base**exponent
 
 
 def uncovered(xp: Any, attended: Any, words: Any) -> Any:
-    """Sum of log(min(attention, 1)) over each source's words; never above 0. Float [n, B].
+    """Sum up log(min(attention, 1)) over each source's words; never above 0. Float [n, B].
 
-    attended: [n, B, S], attention that each source position has received so far. words: [n], how many of the
-    first positions are words (end-of-sentence is none).
+    attended: [n, B, S], attention that each source position has received so far.
+    words: [n], how many of the first positions are words (end-of-sentence is none).
     """
     column = xp.arange(attended.shape[2], dtype=xp.int64, device=attended.device)
     # not clip, which makes arrays of its bounds: a captured graph may copy nothing from the host
@@ -39,20 +43,24 @@ def uncovered(xp: Any, attended: Any, words: Any) -> Any:
 
 
 def exponent(options: DecodeOptions) -> float:
-    """The power of the normaliser; 0 where scores are plain sums."""
+    """Read the power of the normaliser; 0 where scores are plain sums."""
     return options.length_penalty if options.normalize_scores else 0.0
 
 
 def score(cumulative: float, length: int, options: DecodeOptions, uncovered: float = 0.0) -> float:
-    """Score of a hypothesis whose length INCLUDES end-of-sentence (REFERENCE.md 6 item 6, above).
+    """Score a hypothesis whose length INCLUDES end-of-sentence (REFERENCE.md 6 item 6, above).
 
     uncovered: of the function of that name.
     """
     words = length if options.beam_rule == MARIAN else length - 1  # Marian's word penalty counts the end too
     total = cumulative + options.word_reward * words
+    divisor = _divisor(length, exponent(options), options.length_normalization == WU)
+    value = total / divisor if divisor else total * math.inf
+    value += options.coverage_penalty * uncovered
+    return value if math.isfinite(value) else float(np.nan_to_num(value))
+
+
+@lru_cache(1 << 16)
+def _divisor(length: int, power: float, wu: bool) -> float:
     with np.errstate(all="ignore"):  # an absurd penalty gives an absurd, finite score
-        wu = np.asarray(options.length_normalization == WU)
-        power = np.float64(exponent(options))
-        divisor = normaliser(np, np.float64(length), power, wu)
-        found = total / divisor + options.coverage_penalty * uncovered
-    return float(np.nan_to_num(found))
+        return float(normaliser(np, np.float64(length), np.float64(power), np.asarray(wu)))

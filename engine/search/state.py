@@ -10,11 +10,11 @@ import numpy as np
 from array_api_compat import to_device
 from numpy.typing import NDArray
 
-from engine.executor import Executor
+from engine.search.executor import Executor
 
 
 @dataclass(slots=True)
-class State:
+class SearchState:
     """What the search knows of each slot. C columns: the initial token, the target, its end.
 
     tokens, scores and trail are [slots, C, B] and never reordered: a step writes its column. Row b of column
@@ -37,12 +37,14 @@ class State:
     parents: Any  # [slots, B]: the slot-local beam that it continues
     total: Any  # [slots, B]: cumulative score, -inf for a beam that may not go on
     plan: Any  # [slots, C]: token forced at each step, or -1
+    free: Any  # steps whose forced tokens cost nothing
     width: Any
     shortest: Any  # a test may change it between steps (REFERENCE.md 6.3)
     longest: Any
     ngram: Any
     temperature: Any
     unk_penalty: Any
+    lm_weight: Any
     word_reward: Any
     exponent: Any  # of the length that scores are divided by; 0 where they are not
     wu: Any
@@ -68,9 +70,9 @@ class State:
             array[target, ...] = array[source, ...]
 
 
-FIELDS: Final = tuple(field.name for field in fields(State))
-# of a State: what an answer is made of, and what is certain of one
-TOLD: Final = (
+FIELDS: Final = tuple(field.name for field in fields(SearchState))
+# of a SearchState: what an answer is made of, and what is certain of one
+SNAPSHOT: Final = (
     "tokens",
     "scores",
     "trail",
@@ -87,8 +89,8 @@ TOLD: Final = (
 )
 
 
-def blank(xp: Any, executor: Executor, columns: int) -> State:
-    """State of idle slots, in the executor's namespace and on its device."""
+def blank(xp: Any, executor: Executor, columns: int) -> SearchState:
+    """SearchState of idle slots, in the executor's namespace and on its device."""
     slots, beams, device = executor.slots, executor.beams, executor.device
 
     def whole(*shape: int, fill: int = 0) -> Any:
@@ -106,7 +108,7 @@ def blank(xp: Any, executor: Executor, columns: int) -> State:
     def flag() -> Any:
         return xp.zeros(slots, dtype=xp.bool, device=device)
 
-    return State(
+    return SearchState(
         tokens=whole(columns, beams),
         scores=exact(columns, beams),
         trail=whole(columns, beams),
@@ -121,12 +123,14 @@ def blank(xp: Any, executor: Executor, columns: int) -> State:
         parents=whole(beams),
         total=exact(beams),
         plan=whole(columns),
+        free=whole(),
         width=whole(fill=1),
         shortest=whole(),
         longest=whole(),
         ngram=whole(),
         temperature=real() + 1.0,  # an idle slot is stepped with the others, and must not make NaN
         unk_penalty=real(),
+        lm_weight=real(),
         word_reward=real(),
         exponent=real(),
         wu=flag(),
@@ -148,20 +152,21 @@ def blank(xp: Any, executor: Executor, columns: int) -> State:
 
 
 def take(slots: Any, table: Any, index: Any) -> Any:
-    """What index [n, k] names in each slot of a table [n, C, ...]: [n, k, ...]. slots: 0..n-1 as [n, 1].
+    """Take what index [n, k] names in each slot of a table [n, C, ...]: [n, k, ...]. slots: 0..n-1 as [n, 1].
 
     Several times faster on numpy than take_along_axis, which a step calls a dozen times."""
     return table[slots, index]
 
 
 def host(array: Any) -> NDArray[Any]:
-    """An array of any device as one of numpy."""
-    return np.asarray(to_device(array, "cpu"))
+    """Bring an array of any device to numpy."""
+    return array if isinstance(array, np.ndarray) else np.asarray(to_device(array, "cpu"))
 
 
 def trace(trail: Sequence[Sequence[int]], row: int, column: int, stop: int = 0) -> list[int]:
-    """The rows that the hypothesis in a row of a column has been in, on the host: of each column from `stop`
-    to `column`. trail: [C, B] of one slot."""
+    """Follow the rows that the hypothesis in a row of a column has been in, on the host: of each column from
+    `stop` to `column`. trail: [C, B] of one slot.
+    """
     rows = [row]
     for at in range(column, stop, -1):
         rows.append(trail[at][rows[-1]])

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from engine.executor import Executor
-from engine.search import BeamSearch
-from engine.slots import State, host
+from engine.search.beam import BeamSearch
+from engine.search.executor import Executor
+from engine.search.state import SearchState, host
 from engine.types import Request
 
 
-class Landed(NamedTuple):
-    """A step that is over."""
+class CompletedStep(NamedTuple):
+    """A step that is over, or several."""
 
     flags: list[bool]
     weights: Any
+    steps: int = 1
 
     def done(self) -> list[bool]:
         return self.flags
@@ -24,34 +25,36 @@ class Landed(NamedTuple):
         return host(self.weights)
 
 
-class Here(NamedTuple):
+class LiveSnapshot(NamedTuple):
     """The search's own state: right until slots move."""
 
-    state: State
+    state: SearchState
     slots: Sequence[int]
 
-    def rows(self) -> tuple[State, Sequence[int]]:
+    def rows(self) -> tuple[SearchState, Sequence[int]]:
         return self
 
 
 class PlainStepper:
-    """See `engine.executor.Stepper`."""
+    """See `engine.search.executor.Stepper`."""
 
     late = 0
+    ahead = 0
+    patience = 0.0
 
     def __init__(self, executor: Executor) -> None:
         self.executor, self.search = executor, BeamSearch(executor)
 
     def place(self, encoded: Any, i: int, slot: int, request: Request) -> None:
-        self.executor.place(encoded, i, slot)
+        self.executor.place(encoded, i, slot, request.options.prefix)
         self.search.start(slot, request.options, len(request.source))
 
-    def launch(self, n: int, *, attention: bool) -> Landed:
+    def launch(self, n: int, *, attention: bool) -> CompletedStep:
         topk = self.executor.step(n, self.search.inputs(n), attention=attention)
-        return Landed(host(self.search.advance(topk, n)).tolist(), topk.attention)
+        return CompletedStep(host(self.search.advance(topk, n)).tolist(), topk.attention)
 
-    def tell(self, slots: Sequence[int]) -> Here:
-        return Here(self.search.state, slots)
+    def snapshot(self, slots: Sequence[int]) -> LiveSnapshot:
+        return LiveSnapshot(self.search.state, slots)
 
     def move(self, moves: Sequence[tuple[int, int]]) -> None:
         for source, target in moves:

@@ -1,6 +1,6 @@
 """Which models are in memory: who may use one now, who waits for what, what is loaded and what must go.
 
-Pure: nothing here loads or waits. Each call says what is to be done, as `Acts`; `engine.shelf` does it.
+Pure: nothing here loads or waits. Each call says what is to be done, as `Acts`; `engine.shelf.shelf` does it.
 First come, first served: where a call waits for memory, the models that must go for it take no later calls.
 A model in use never goes; of the others the least recently used goes first.
 """
@@ -45,7 +45,12 @@ class Acts:
 
 @dataclass(slots=True)
 class _Model:
-    """cost: bytes. users: tickets in use. used: when last, in calls."""
+    """What is known of a model.
+
+    cost: bytes.
+    users: tickets in use.
+    used: when last, in calls.
+    """
 
     cost: int
     state: State = State.UNLOADED
@@ -57,13 +62,30 @@ class Budget:
     """Not safe for threads by itself."""
 
     def __init__(self, costs: Mapping[str, int], limit: int | None, loaded: Iterable[str] = ()) -> None:
-        """costs: bytes of each model. limit: of all that are loaded; None: any. loaded: those that are."""
+        """Begin with some models loaded.
+
+        costs: bytes of each model.
+        limit: of all that are loaded; None: any.
+        loaded: those that are.
+        """
         self._models = {name: _Model(cost) for name, cost in costs.items()}
         for name in loaded:
             self._models[name].state = State.LOADED
         self.limit = math.inf if limit is None else limit
         self._queue: list[Ticket] = []
         self._clock = 0
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._models
+
+    def add(self, name: str, cost: int, *, loaded: bool) -> None:
+        """One more model."""
+        self._models[name] = _Model(cost, State.LOADED if loaded else State.UNLOADED)
+
+    def remove(self, name: str) -> None:
+        """A model that is not loaded, and that nobody will ask for, is no more."""
+        assert self.state(name) is State.UNLOADED
+        del self._models[name]
 
     def state(self, name: str) -> State:
         return self._models[name].state
@@ -113,9 +135,9 @@ class Budget:
         """A model could not be loaded: those who wait for it are told, the next use tries again."""
         assert self._models[name].state is State.LOADING
         self._models[name].state = State.UNLOADED
-        told = [ticket for ticket in self._queue if name in ticket.names and not ticket.unload]
-        self._queue = [ticket for ticket in self._queue if ticket not in told]
-        return self._settle(Acts(failed=told))
+        waiting = [ticket for ticket in self._queue if name in ticket.names and not ticket.unload]
+        self._queue = [ticket for ticket in self._queue if ticket not in waiting]
+        return self._settle(Acts(failed=waiting))
 
     def emptied(self, name: str) -> Acts:
         """A model's memory is free."""
@@ -125,54 +147,54 @@ class Budget:
 
     def give_up(self) -> list[Ticket]:
         """Take back all that wait."""
-        left, self._queue = self._queue, []
-        return left
+        tickets, self._queue = self._queue, []
+        return tickets
 
     def _settle(self, acts: Acts) -> Acts:
         """Do for each ticket what can be done, in the order in which they came."""
         if not self._queue:
             return acts
-        wanted, closed = set[str](), set[str]()  # by earlier tickets: models to keep, and those that must go
+        keep, closed = set[str](), set[str]()  # by earlier tickets: models to keep, and those that must go
         waits = False  # an earlier one, for memory
         for ticket in list(self._queue):
             names = set(ticket.names)
             if ticket.unload:
-                self._unload(ticket, wanted, closed, acts)
+                self._unload(ticket, keep, closed, acts)
             elif names & closed:
-                wanted |= names
+                keep |= names
             elif self._here(names):
                 self._grant(ticket, acts)
             else:
                 missing = [name for name in sorted(names) if self.state(name) is State.UNLOADED]
-                wanted |= names
+                keep |= names
                 if missing and not waits:
                     lacking = self.used() + sum(self.cost(name) for name in missing) - self.limit
                     waits = lacking > 0
                     if waits:
-                        self._make_room(lacking, wanted, closed, acts)
+                        self._make_room(lacking, keep, closed, acts)
                     else:
                         self._begin(missing, State.LOADING, acts.load)
         return acts
 
-    def _make_room(self, lacking: float, wanted: set[str], closed: set[str], acts: Acts) -> None:
+    def _make_room(self, lacking: float, keep: set[str], closed: set[str], acts: Acts) -> None:
         """Choose who goes: if all of them are idle they go now, else they take no later calls."""
         lacking -= sum(m.cost for m in self._models.values() if m.state is State.UNLOADING)
-        loaded = [(n, m) for n, m in self._models.items() if m.state is State.LOADED and n not in wanted]
-        chosen = []
+        loaded = [(n, m) for n, m in self._models.items() if m.state is State.LOADED and n not in keep]
+        leaving = []
         for name, model in sorted(loaded, key=lambda pair: (pair[1].users > 0, pair[1].used)):
             if lacking <= 0:
                 break
             lacking -= model.cost
-            chosen.append(name)
-        if lacking <= 0 and not any(self._models[name].users for name in chosen):
-            self._begin(chosen, State.UNLOADING, acts.unload)
+            leaving.append(name)
+        if lacking <= 0 and not any(self._models[name].users for name in leaving):
+            self._begin(leaving, State.UNLOADING, acts.unload)
         else:
-            closed.update(chosen)
+            closed.update(leaving)
 
-    def _unload(self, ticket: Ticket, wanted: set[str], closed: set[str], acts: Acts) -> None:
+    def _unload(self, ticket: Ticket, keep: set[str], closed: set[str], acts: Acts) -> None:
         (name,) = ticket.names
         model = self._models[name]
-        if name not in wanted:
+        if name not in keep:
             if model.state is State.LOADED and not model.users:
                 self._begin([name], State.UNLOADING, acts.unload)
             elif model.state is State.UNLOADED:
@@ -180,10 +202,10 @@ class Budget:
                 return
         closed.add(name)
 
-    def _begin(self, names: list[str], state: State, told: list[str]) -> None:
+    def _begin(self, names: list[str], state: State, acts: list[str]) -> None:
         for name in names:
             self._models[name].state = state
-            told.append(name)
+            acts.append(name)
 
     def _here(self, names: Iterable[str]) -> bool:
         return all(self._models[name].state is State.LOADED for name in names)

@@ -7,23 +7,24 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from safetensors import SafetensorError, safe_open
 
-from engine.backends import check
-from engine.bundle import AGAIN, MANIFEST, WEIGHTS, Bundle, open_bundle
-from engine.config import ModelConfig
-from engine.directions import Directions, directions_of, toward
-from engine.engine import Engine, EngineSettings, Observer
+from engine.answers.directions import Directions, directions_of, toward
+from engine.answers.plan import TextModel
+from engine.backends import BACKENDS, LaneSize, Placement
+from engine.bundle.bundle import AGAIN, MANIFEST, WEIGHTS, Bundle, open_bundle
+from engine.bundle.config import ModelConfig
+from engine.bundle.shortlist import SHORTLIST
+from engine.bundle.stacks import SliceStack, Stack
 from engine.errors import BundleError, ConfigError, InvalidRequest
-from engine.executors import Placement, open_executors
-from engine.plan import TextModel
-from engine.shortlist import SHORTLIST
-from engine.stacks import SliceStack, Stack
+from engine.executors import open_executors, shortlisted
+from engine.schedule.engine import Engine, EngineSettings, Observer
+from engine.text.borrowed import read_borrowed
 from engine.text.tokenizer import Tokenizer, open_tokenizer
 from engine.types import DecodeOptions, Limits
 
@@ -32,32 +33,33 @@ from engine.types import DecodeOptions, Limits
 class ServiceSettings:
     """How every model is run.
 
-    lanes: (beams, slots) of each. threads: of each ONNX session; None takes the pool of `share_threads`.
-    queue_tokens, encode_tokens: see EngineSettings. beam_size: overrides the models' default. verify: compare
-    the hashes of every bundle's files. languages: when given, load only the models whose languages are all
-    among these codes. shortlist: see `engine.executors.Placement`; models that have none answer without.
+    placement: where, in which lanes; a shortlist is used by the models that have one.
+    queue_tokens, encode_tokens: see EngineSettings.
+    beam_size: overrides the models' default.
+    verify: compare the hashes of every bundle's files.
+    languages: when given, load only the models whose languages are all among these codes.
     budget: bytes of all models in memory, which are then loaded when first used; None: load all at the start.
     """
 
-    backend: str = "onnx"
-    device: str = "cpu"
-    precision: str = "fp32"
-    threads: int | None = 1
-    lanes: tuple[tuple[int, int], ...] = ((1, 32), (5, 32), (16, 8))
+    placement: Placement = Placement()
     queue_tokens: int = 65_536
     encode_tokens: int = 2_048
     beam_size: int | None = None
     verify: bool = True
     languages: tuple[str, ...] = ()
-    shortlist: bool = False
     budget: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """What a model is. `options` are its decoding defaults. placeholders: phrases of one sentence that it can
-    keep. load_seconds: what opening it took, 0 before that. device: where it runs. sources, targets: all
-    languages of a model, `source` and `target` first. digest: of the bundle's files."""
+    """What a model is. `options` are its decoding defaults.
+
+    placeholders: phrases of one sentence that it can keep.
+    load_seconds: what opening it took, 0 before that.
+    device: where it runs.
+    sources, targets: all languages of a model, `source` and `target` first.
+    digest: of the bundle's files.
+    """
 
     name: str
     task: str
@@ -82,7 +84,7 @@ class ModelInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ModelFacts:
     """What is known of a model without its weights. cost: bytes that it takes when loaded, estimated."""
 
     path: Path
@@ -94,7 +96,7 @@ class Facts:
 class LoadedModel:
     """A model behind its engine."""
 
-    facts: Facts
+    facts: ModelFacts
     text: TextModel
     engine: Engine
 
@@ -104,28 +106,41 @@ class LoadedModel:
 
 
 def bundle_paths(path: Path) -> list[Path]:
-    """The path itself when it is a bundle, else the bundles in it."""
+    """List the path itself when it is a bundle, else the bundles in it."""
     if (path / MANIFEST).exists() or not path.is_dir():
         return [path]
-    found = sorted(entry.parent for entry in path.glob(f"*/{MANIFEST}"))
-    if not found:
+    bundles = bundles_in(path)
+    if not bundles:
         raise BundleError(f"{path}: neither a bundle nor a folder of bundles (no {MANIFEST} in it)")
-    return found
+    return bundles
+
+
+def bundles_in(folder: Path) -> list[Path]:
+    """List the bundles of a folder; not those that are being written beside their places."""
+    entries = (entry.parent for entry in folder.glob(f"*/{MANIFEST}"))
+    return sorted(path for path in entries if not path.name.startswith("."))
+
+
+def within(bundle: Bundle, languages: Collection[str]) -> bool:
+    """Whether a bundle has a direction among these languages; none given: any."""
+    return not languages or not directions_of(bundle).within(set(languages)).empty
 
 
 def open_bundles(paths: Sequence[Path], settings: ServiceSettings, *, verify: bool) -> list[Bundle]:
-    """The bundles at these paths, each a bundle or a folder of bundles, for the languages that are wanted.
+    """Open the bundles at these paths, each a bundle or a folder of bundles, for the languages that are
+    wanted.
 
     Raises BundleError or ConfigError that names the remedy, also where there is none or a name twice.
     """
     bundles = [open_bundle(p, verify=verify) for path in paths for p in bundle_paths(Path(path))]
-    if wanted := set(settings.languages):
-        bundles = [bundle for bundle in bundles if not directions_of(bundle).within(wanted).empty]
-        if not bundles:
-            raise BundleError(f"no model is for the languages {sorted(wanted)} alone: add others to them")
+    selection = [bundle for bundle in bundles if within(bundle, settings.languages)]
+    if bundles and not selection:
+        codes = sorted(set(settings.languages))
+        raise BundleError(f"no model is for the languages {codes} alone: add others to them")
+    bundles = selection
     if not bundles:
         raise BundleError("no models to load: give the path of a bundle or of a folder of bundles")
-    if settings.shortlist and not any(SHORTLIST in bundle.files() for bundle in bundles):
+    if settings.placement.shortlist and not any(SHORTLIST in bundle.files() for bundle in bundles):
         raise BundleError("no model has a shortlist; run: convoy shortlist BUNDLE PAIRS")
     paths_of: dict[str, Path] = {}
     for bundle in bundles:
@@ -136,18 +151,21 @@ def open_bundles(paths: Sequence[Path], settings: ServiceSettings, *, verify: bo
     return bundles
 
 
-def facts_of(bundle: Bundle, settings: ServiceSettings) -> Facts:
-    """Of the weights only the header is read. Raises BundleError or ConfigError that names the remedy."""
-    check(settings.backend, settings.device, settings.precision)
+def facts_of(bundle: Bundle, settings: ServiceSettings) -> ModelFacts:
+    """Learn what a bundle is; of the weights only the header is read.
+
+    Raises BundleError or ConfigError that names the remedy.
+    """
     return _facts(bundle, settings, open_tokenizer(bundle))
 
 
-def _facts(bundle: Bundle, settings: ServiceSettings, tokenizer: Tokenizer) -> Facts:
-    config, options = bundle.config, bundle.options
+def _facts(bundle: Bundle, settings: ServiceSettings, tokenizer: Tokenizer) -> ModelFacts:
+    config, options, placement = bundle.config, bundle.options, settings.placement
+    placement.check()
     if settings.beam_size is not None:
         options = replace(options, beam_size=settings.beam_size)
-    widest = max((beams for beams, _ in settings.lanes), default=0)
-    limits = config.limits(widest, shortlisted=settings.shortlist and SHORTLIST in bundle.files())
+    widest = max(beams for beams, _ in placement.lanes)
+    limits = config.limits(widest, shortlisted=shortlisted(bundle, placement))
     try:
         options.check(limits)
     except InvalidRequest as error:
@@ -165,32 +183,25 @@ def _facts(bundle: Bundle, settings: ServiceSettings, tokenizer: Tokenizer) -> F
         architecture=config.architecture,
         parameters=_parameters(bundle.file(WEIGHTS)),
         limits=limits,
-        precision=settings.precision,
-        backend=settings.backend,
+        precision=placement.precision,
+        backend=placement.backend,
         options=options,
-        placeholders=len(tokenizer.placeholders),
-        device=settings.device,
+        placeholders=len(tokenizer.placeholders or read_borrowed(bundle, tokenizer)),
+        device=placement.device,
         sources=spoken.sources,
         targets=spoken.targets,
         digest=bundle.digest,
     )
-    return Facts(bundle.path, info, _cost(bundle.config, info, settings.lanes))
+    return ModelFacts(bundle.path, info, _cost(bundle.config, info, placement.lanes))
 
 
 def open_model(bundle: Bundle, settings: ServiceSettings, observer: Observer | None) -> LoadedModel:
-    """A bundle with its engine, not started. Raises BundleError or ConfigError that names the remedy."""
+    """Open a bundle with its engine, not started. Raises BundleError or ConfigError that names the remedy."""
     began = time.monotonic()
     tokenizer = open_tokenizer(bundle)
     facts = _facts(bundle, settings, tokenizer)
-    place = Placement(
-        settings.backend,
-        settings.device,
-        settings.precision,
-        settings.threads,
-        settings.lanes,
-        facts.info.limits.shortlisted,
-    )
-    executors = open_executors(bundle, place)
+    placement = replace(settings.placement, shortlist=facts.info.limits.shortlisted)
+    executors = open_executors(bundle, placement)
     limits = EngineSettings(settings.queue_tokens, settings.encode_tokens, f"engine {bundle.name}")
     engine = Engine(executors, limits, observer)
     info = replace(facts.info, limits=engine.limits, load_seconds=time.monotonic() - began)
@@ -199,10 +210,13 @@ def open_model(bundle: Bundle, settings: ServiceSettings, observer: Observer | N
         source=bundle.source,
         target=bundle.target,
         tokenizer=tokenizer,
+        borrowed=read_borrowed(bundle, tokenizer),
         defaults=info.options,
         limits=engine.limits,
         eos=engine.eos,
         name=bundle.name,
+        unk=bundle.config.unk,
+        replace_unk=bundle.text.get("replace_unknown") is True,
     )
     return LoadedModel(replace(facts, info=info), toward(text, info.source, info.target), engine)
 
@@ -216,21 +230,21 @@ def _parameters(path: Path) -> int:
         raise BundleError(f"{path}: not a readable safetensors file ({error}); {AGAIN}") from error
 
 
-# bytes of memory that a number of the weights takes on each kind of backend, as measured: ONNX Runtime keeps
-# an initialiser and a copy of it in the order of its kernels
-ONNX_BYTES: Final = {"fp32": 8, "int8": 4}
-OTHER_BYTES: Final = {"fp32": 4, "int8": 2}
-NARROW: Final = 2  # of fp16 and bf16
 TOKENS: Final = 32  # of a sentence; caches grow beyond with answers that are longer
+LISTED: Final = 4096  # tokens of a long shortlist
+KEPT_INT8: Final = 2  # bytes of a weight that came as int8: once in the order of a product, once in rows
+ONE_COLUMN: Final = ("average", "ssru")  # mixers that remember one column, however long the target
 
 
-def _cost(config: ModelConfig, info: ModelInfo, lanes: Sequence[tuple[int, int]]) -> int:
+def _cost(config: ModelConfig, info: ModelInfo, lanes: Sequence[LaneSize]) -> int:
     """Bytes of a loaded model at ordinary work: its weights, and of each hypothesis twice its scores of the
     vocabulary, and what each layer of the decoder remembers of it."""
-    each = ONNX_BYTES if info.backend.startswith("onnx") else OTHER_BYTES
+    int8 = config.quantization != "none" and info.precision == "int8"
+    weights = info.parameters * (KEPT_INT8 if int8 else BACKENDS[info.backend].bytes_of(info.precision))
     rows = sum(beams * slots for beams, slots in lanes)
-    row = 4 * (2 * info.limits.vocab + sum(_remembered(one.decoder) for one in config.members or (config,)))
-    return info.parameters * each.get(info.precision, NARROW) + rows * row
+    scored = min(info.limits.vocab, LISTED) if info.limits.shortlisted else info.limits.vocab
+    row = 4 * (2 * scored + sum(_remembered(one.decoder) for one in config.stacked))
+    return weights + rows * row
 
 
 def _remembered(decoder: Stack | None) -> int:
@@ -238,5 +252,6 @@ def _remembered(decoder: Stack | None) -> int:
     if decoder is None:
         return 0
     layers = decoder.layers if isinstance(decoder, SliceStack) else 1
-    columns = layers * sum(kernel or 2 * TOKENS for kernel in decoder.kernel_sizes)  # 0: keys and values
+    whole = 1 if getattr(decoder, "mixer", "") in ONE_COLUMN else 2 * TOKENS  # of keys and values
+    columns = layers * sum(kernel or whole for kernel in decoder.kernel_sizes)
     return columns * decoder.embed_dim

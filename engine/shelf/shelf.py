@@ -1,7 +1,7 @@
 """The models of a service, some of them in memory: loaded when first used, unloaded for others' sake.
 
-`engine.budget` decides, threads of this module do: each load and each unload has one of its own, so that it
-holds up nobody but those who wait for that model. Methods may be called from any thread.
+`engine.shelf.budget` decides, threads of this module do: each load and each unload has one of its own, so
+that it holds up nobody but those who wait for that model. Methods may be called from any thread.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import ctypes
 import gc
 import logging
 import math
+import sys
 import threading
 import time
 from collections import Counter
@@ -18,58 +19,33 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for_futures
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
-from engine.budget import Acts, Budget, State, Ticket
-from engine.canary import canary
-from engine.engine import STOPPED, Engine, Stats
+from engine.answers.canary import canary
 from engine.errors import (
     BundleError,
     ConvoyError,
     DeadlineExceeded,
     Stopping,
     Unavailable,
+    UnknownModel,
 )
-from engine.loading import Facts, LoadedModel, ModelInfo
+from engine.schedule.engine import STOPPED, Engine, Stats
+from engine.shelf.budget import Acts, Budget, State, Ticket
+from engine.shelf.figures import NO_STATS, Shelved, together
+from engine.shelf.loading import LoadedModel, ModelFacts, ModelInfo
 
 logger = logging.getLogger(__name__)
 
-NO_STATS: Final = Stats(0, 0, (), (), 0, 0.0, 0, 0.0, 0, 0, 0)
-# fields of Stats that only grow
-GROWING: Final = (
-    "steps",
-    "step_seconds",
-    "encoded_requests",
-    "encode_seconds",
-    "tokens",
-    "answered",
-    "failed",
-)
 Models = dict[str, LoadedModel]
 
 
 @dataclass(frozen=True, slots=True)
-class Shelved:
-    """How a model is kept. cost: bytes of memory when it is loaded, estimated. loads, failures, evictions: so
-    far; an eviction is any unload, asked for or not. load_seconds: of the last load. fault: why that failed,
-    or ""."""
-
-    state: State
-    cost: int
-    loads: int
-    failures: int
-    evictions: int
-    load_seconds: float
-    fault: str
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
+class ModelSource:
     """Where models come from, by paths of bundles. open: reads the weights. Both raise BundleError."""
 
-    facts: Callable[[Path], Facts]
+    facts: Callable[[Path], ModelFacts]
     open: Callable[[Path], LoadedModel]
 
 
@@ -78,12 +54,16 @@ class Shelf:
 
     def __init__(
         self,
-        facts: Sequence[Facts],
-        source: Source,
+        facts: Sequence[ModelFacts],
+        source: ModelSource,
         limit: int | None = None,
         loaded: Sequence[LoadedModel] = (),
     ) -> None:
-        """limit: bytes of all loaded models; None: any. loaded: those of `facts` that are open already."""
+        """Begin with some models loaded.
+
+        limit: bytes of all loaded models; None: any.
+        loaded: those of `facts` that are open already.
+        """
         self._facts = {one.info.name: one for one in facts}
         self._source = source
         self.loaded: Models = {model.info.name: model for model in loaded}
@@ -123,7 +103,7 @@ class Shelf:
     def _stats(self, name: str) -> Stats:
         total = self._past[name]
         for engine in self._engines.get(name, ()):
-            total = _together(total, engine.stats())
+            total = together(total, engine.stats())
         return total
 
     @property
@@ -203,10 +183,45 @@ class Shelf:
 
     def unload(self, name: str) -> ModelInfo:
         """Free a model's memory when those who use it have ended; who comes later loads it again. Blocks."""
+        info = self._facts[name].info
         future = self._ask(Ticket((name,), unload=True))
         if future and (error := future.result()):
             raise error
+        return info
+
+    def add(self, path: Path) -> ModelInfo:
+        """Take in one more model. Where all are kept in memory it is loaded, and has answered, before.
+
+        Raises BundleError where there is one of its name, ConfigError, ExecutorFailed, and Stopping.
+        """
+        facts = self._source.facts(path)
+        name = facts.info.name
+        with self._change:
+            if name in self._budget:
+                raise BundleError(f"{path}: there is a model {name!r} already; give the bundle another name")
+        self._named(name, facts)
+        fresh = None if self._limit is not None else self._proven(self._source.open(path))
+        with self._change:
+            self._budget.add(name, facts.cost, loaded=fresh is not None)
+            self._past.setdefault(name, NO_STATS)
+            self._facts = self._facts | {name: facts}
+            if fresh:
+                self._put(name, fresh)
         return self._facts[name].info
+
+    def remove(self, name: str) -> None:
+        """Have nobody find a model any more, and forget it when those who use it have ended."""
+        with self._change:
+            self._facts = {other: facts for other, facts in self._facts.items() if other != name}
+            future = self._ask(Ticket((name,), unload=True))
+
+            def forget(_: object = None) -> None:
+                self._budget.remove(name)
+
+            if future:
+                future.add_done_callback(forget)
+            else:
+                forget()
 
     def reload(self, name: str) -> ModelInfo:
         """See `Service.reload`. Of a model that is not loaded only the facts are read."""
@@ -237,6 +252,9 @@ class Shelf:
         """A model at work that has answered. Raises BundleError, ConfigError, or ExecutorFailed."""
         model = self._source.open(self._facts[name].path)
         self._named(name, model.facts)
+        return self._proven(model)
+
+    def _proven(self, model: LoadedModel) -> LoadedModel:
         model.engine.start()
         try:
             asyncio.run(canary(model.engine, model.text))
@@ -245,7 +263,7 @@ class Shelf:
             raise
         return model
 
-    def _named(self, name: str, facts: Facts) -> Facts:
+    def _named(self, name: str, facts: ModelFacts) -> ModelFacts:
         if facts.info.name != name:
             raise BundleError(f"the bundle of {name!r} is now one of {facts.info.name!r}: start anew")
         if self._limit is not None and facts.cost > self._limit:
@@ -257,6 +275,8 @@ class Shelf:
         with self._change:
             if self._closed and not all(name in self.loaded for name in ticket.names):
                 raise Stopping(STOPPED)
+            if not ticket.unload and (gone := [name for name in ticket.names if name not in self._facts]):
+                raise UnknownModel(f"no model {gone[0]!r} any more: its bundle was taken out of its folder")
             if self._limit is not None and not ticket.unload and not self._budget.fits(ticket.names):
                 cost = sum(self._budget.cost(name) for name in set(ticket.names))
                 raise Unavailable(_too_large(ticket.names, cost, self._limit))
@@ -310,16 +330,16 @@ class Shelf:
                 self._faults[name] = str(error)
                 acts = self._budget.failed(name)
                 for ticket in acts.failed:
-                    told = Unavailable(f"model {name!r} could not be loaded; the server's log says why")
-                    told.__cause__ = error
-                    self._waiting.pop(ticket).set_result(told)
+                    failure = Unavailable(f"model {name!r} could not be loaded; the server's log says why")
+                    failure.__cause__ = error
+                    self._waiting.pop(ticket).set_result(failure)
                 self._act(acts)
 
     def _unload(self, name: str) -> None:
         """In a thread of its own."""
         with self._change:
             model = self.loaded[name]
-            self.loaded = {other: kept for other, kept in self.loaded.items() if other != name}
+            self.loaded = {other: entry for other, entry in self.loaded.items() if other != name}
         model.engine.stop()
         with self._change:
             self._retire(name, model.engine)
@@ -327,7 +347,8 @@ class Shelf:
         logger.info("freed the memory of %s", name)
         model.engine.lanes.clear()  # they and the engine hold each other
         del model
-        _give_back()
+        gc.collect()  # engines and modules that hold each other
+        trim_heap()
         with self._change:
             self._act(self._budget.emptied(name))
 
@@ -341,20 +362,15 @@ class Shelf:
         self._faults.pop(name, None)
         self._know(name, fresh.facts)
 
-    def _know(self, name: str, facts: Facts) -> None:
-        self._facts[name] = facts
+    def _know(self, name: str, facts: ModelFacts) -> None:
+        if name in self._facts:
+            self._facts[name] = facts
         self._act(self._budget.recost(name, facts.cost))
 
     def _retire(self, name: str, engine: Engine) -> None:
         self._engines[name].remove(engine)
-        self._past[name] = _together(_together(self._past[name], engine.stats()), NO_STATS)
+        self._past[name] = together(together(self._past[name], engine.stats()), NO_STATS)
         del self._users[engine]
-
-
-def _together(past: Stats, now: Stats) -> Stats:
-    """`now`, with what was counted before."""
-    grown = {name: getattr(past, name) + getattr(now, name) for name in GROWING}
-    return replace(now, **grown)
 
 
 def _until(deadline: float) -> float | None:
@@ -366,10 +382,8 @@ def _too_large(names: Sequence[str], cost: int, limit: int) -> str:
     return f"{them}: about {cost >> 20} MiB of memory, the budget is {limit >> 20} MiB: raise model_budget"
 
 
-def _give_back() -> None:
-    """To the system: what engines and modules that hold each other keep until they are collected, and what
-    malloc keeps of freed memory for later; some C libraries keep none."""
-    gc.collect()
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+def trim_heap() -> None:
+    """Give the system back what malloc keeps of freed memory for later; some C libraries keep none."""
+    trim = None if sys.platform == "win32" else getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim:
         trim(0)

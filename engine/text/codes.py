@@ -31,7 +31,7 @@ def short(code: str) -> str:
 
 def listed(codes: Iterable[str]) -> dict[str, str]:
     """Codes as they are offered, each once and in order, with what the model calls it."""
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     for code in codes:
-        found.setdefault(short(code), code)
-    return found
+        names.setdefault(short(code), code)
+    return names

@@ -1,4 +1,4 @@
-"""fairseq's dictionaries: symbols by id, from dict.LANGUAGE.txt (REFERENCE.md 0)."""
+"""Dictionaries: symbols by id. fairseq's come from dict.LANGUAGE.txt (REFERENCE.md 0)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,15 @@ OVERWRITE: Final = "#fairseq:overwrite"
 
 @dataclass(frozen=True, slots=True)
 class Dictionary:
-    """Symbols by id, and ids by symbol. The four special symbols are never found by `ids`."""
+    """Symbols by id, and ids by symbol. Special symbols are never found by `ids`.
+
+    silent: ids that stand for nothing in a text: begin, padding and end. unk: of a symbol that is unknown.
+    """
 
     symbols: tuple[str, ...]
     ids: dict[str, int]
+    silent: frozenset[int] = frozenset(range(UNK))
+    unk: int = UNK
 
 
 def read_dictionary(path: Path) -> Dictionary:

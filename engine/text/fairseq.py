@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -16,10 +16,11 @@ from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
 from subword_nmt.apply_bpe import BPE
 from subword_nmt.apply_bpe import encode as segment
 
-from engine.bundle import Bundle
+from engine.bundle.bundle import Bundle
 from engine.errors import BundleError
-from engine.text.dictionary import UNK, Dictionary, is_whole, read_dictionary
-from engine.text.fairseq_pieces import DictionaryPieces, read_pieces
+from engine.text.dictionary import Dictionary, is_whole, read_dictionary
+from engine.text.fairseq_pieces import DictionaryPieces
+from engine.text.pieces import read_processor
 from engine.text.unknown import read_table, replaced, word_of_each
 
 SEPARATOR: Final = "@@"
@@ -73,9 +74,9 @@ def read_bpe(path: Path) -> BPE:
     counted = not header and len(units[0]) == 3
     for number, parts in enumerate(units, 1 + header):
         if len(parts) != 2 + counted or (counted and not is_whole(parts[2])):
-            wanted = "two units and a count" if counted else "two units"
+            form = "two units and a count" if counted else "two units"
             line = " ".join(parts)
-            raise BundleError(f"{path}, line {number}: must be {wanted}, not {line!r}; is it complete?")
+            raise BundleError(f"{path}, line {number}: must be {form}, not {line!r}; is it complete?")
     if counted:  # a word's end is marked as in version 0.2
         text = "\n".join(["#version: 0.2", *(" ".join(parts[:2]) for parts in units)])
     return BPE(io.StringIO(text))
@@ -108,6 +109,7 @@ class Fairseq:
 
     placeholders: tuple[str, ...] = ()
     replaces_unk = True
+    beginning: tuple[int, ...] = ()
 
     def __init__(
         self,
@@ -116,34 +118,49 @@ class Fairseq:
         target: Dictionary,
         bpe: BPE | None,
         table: Mapping[str, str] | None = None,
+        *,
+        first: tuple[int, ...] = (),
+        beginning: tuple[int, ...] = (),
     ) -> None:
-        """table: what replaces unknown words, by the source word they attend to."""
+        """table: what replaces unknown words, by the source word they attend to. first, beginning: ids that
+        every source and every target begins with."""
+        self._first, self.beginning = first, beginning
         self._source, self._target, self._table = source, target, table or {}
         plain = settings.pretokenized
         self._split_source = str.split if plain else MosesSide(settings, settings.source_language, bpe)
         self._split_target = str.split if plain else MosesSide(settings, settings.target_language, bpe)
         self._detokenizer = None if plain else MosesDetokenizer(lang=settings.target_language)
         self._unescape = settings.escape
+        self._letters = frozenset("".join(source.symbols))
+
+    def lacks(self, character: str) -> bool:
+        return character not in self._letters and not self._letters.issuperset(
+            "".join(self._split_source(character))
+        )
 
     def encode(self, text: str) -> list[int]:
-        return [self._source.ids.get(symbol, UNK) for symbol in self._split_source(text)]
+        ids, unk = self._source.ids, self._source.unk
+        return [*self._first, *(ids.get(symbol, unk) for symbol in self._split_source(text))]
 
     def encode_target(self, text: str) -> list[int]:
-        return [self._target.ids.get(symbol, UNK) for symbol in self._split_target(text)]
+        return [self._target.ids.get(symbol, self._target.unk) for symbol in self._split_target(text)]
 
     def decode(self, tokens: Sequence[int]) -> str:
-        return self._detokenized(_joined(self.pieces([t for t in tokens if t >= UNK], target=True)))
+        return self._detokenized(_joined(self.pieces(self._told(tokens), target=True)))
 
     def replaced(self, tokens: Sequence[int], attention: Any, source: str) -> str:
-        words = word_of_each(self._split_source(source), SEPARATOR)
-        unknown = [i for i, token in enumerate(tokens) if token == UNK]
+        words = ["" for _ in self._first] + word_of_each(self._split_source(source), SEPARATOR)
+        unknown = [i for i, token in enumerate(tokens) if token == self._target.unk]
         symbols = replaced(self.pieces(tokens, target=True), unknown, words, attention, self._table)
-        return self._detokenized(_joined([s for s, t in zip(symbols, tokens, strict=True) if t >= UNK]))
+        silent = self._target.silent
+        return self._detokenized(
+            _joined([s for s, t in zip(symbols, tokens, strict=True) if t not in silent])
+        )
 
     def settled(self, tokens: Sequence[int]) -> str:
         """The Moses rules look one word ahead, and a hyphen ("@-@") joins its neighbours; only the Czech ones
         look at the end of the sentence, so there nothing is settled before it."""
-        symbols = self.pieces([t for t in tokens if t >= UNK], target=True)
+        symbols = self.pieces(self._told(tokens), target=True)
         while symbols and symbols[-1].endswith(SEPARATOR):
             symbols.pop()
         joined = _joined(symbols)
@@ -170,6 +187,9 @@ class Fairseq:
         symbols = (self._target if target else self._source).symbols
         return [symbols[t] for t in tokens]
 
+    def _told(self, tokens: Sequence[int]) -> list[int]:
+        return [t for t in tokens if t not in self._target.silent]
+
     def _detokenized(self, joined: str) -> str:
         if self._detokenizer is None:
             return joined
@@ -184,7 +204,7 @@ def _joined(symbols: Sequence[str]) -> str:
 
 def open_fairseq(bundle: Bundle) -> Fairseq | DictionaryPieces:
     """Settings: those of `Settings`. Raises BundleError on wrong ones and on dictionaries of another size."""
-    settings = _settings(bundle)
+    settings = bundle.text_settings(Settings)
     source = read_dictionary(bundle.file(settings.source_dictionary))
     target = read_dictionary(bundle.file(settings.target_dictionary))
     config = bundle.config
@@ -198,7 +218,8 @@ def open_fairseq(bundle: Bundle) -> Fairseq | DictionaryPieces:
     if (config.bos, config.pad, config.eos, config.unk) != (0, 1, 2, 3):
         raise BundleError(f"{bundle.path}: a fairseq dictionary needs bos, pad, eos, unk to be 0, 1, 2, 3")
     if settings.sentencepiece and not settings.pretokenized:
-        return DictionaryPieces(read_pieces(bundle.file(settings.sentencepiece)), source, target)
+        processor = read_processor(bundle.file(settings.sentencepiece))
+        return DictionaryPieces((processor, processor), source, target)
     bpe = read_bpe(bundle.file(settings.bpe)) if settings.bpe else None
     table = read_table(bundle.file(settings.unk_dictionary)) if settings.unk_dictionary else None
     return Fairseq(settings, source, target, bpe, table)
@@ -207,18 +228,3 @@ def open_fairseq(bundle: Bundle) -> Fairseq | DictionaryPieces:
 def _segments(bpe: BPE, word: str) -> tuple[str, ...]:
     *parts, last = segment(word, bpe.bpe_codes, bpe.bpe_codes_reverse, None, SEPARATOR, bpe.version, {})
     return (*(part + SEPARATOR for part in parts), last)
-
-
-def _settings(bundle: Bundle) -> Settings:
-    known = {f.name: f for f in fields(Settings)}
-    given = {key: value for key, value in bundle.text.items() if key != "kind"}
-    wrong = [f"{key} is unknown" for key in sorted(set(given) - set(known))]
-    kinds: dict[str, Any] = {"str": str, "bool": bool, "str | None": (str, type(None))}
-    for name, spec in known.items():
-        if name not in given and spec.default is MISSING:
-            wrong.append(f"{name} is missing")
-        elif name in given and not isinstance(given[name], kinds[str(spec.type)]):
-            wrong.append(f"{name} must be {spec.type}, not {given[name]!r}")
-    if wrong:
-        raise BundleError(f"{bundle.path}: text settings: {'; '.join(wrong)}; convert the bundle again")
-    return Settings(**given)

@@ -1,67 +1,88 @@
-"""SentencePiece before a fairseq dictionary: the pieces are those of the model, their ids its own."""
+"""SentencePiece before a dictionary: the pieces are those of the model, their ids the dictionary's."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-import sentencepiece
-
-from engine.errors import BundleError
-from engine.text.dictionary import UNK, Dictionary
-from engine.text.pieces import SPACE, last_word
-
-
-def read_pieces(path: Path) -> Any:
-    """Open a SentencePiece model. Raises BundleError."""
-    try:
-        return sentencepiece.SentencePieceProcessor(model_file=str(path))
-    except (RuntimeError, OSError) as error:
-        raise BundleError(f"{path}: not a SentencePiece model ({error}); copy it again") from error
+from engine.text.dictionary import Dictionary
+from engine.text.left_to_right import whole_words
+from engine.text.pieces import SPACE
+from engine.text.unknown import replaced
 
 
 class DictionaryPieces:
-    """One SentencePiece model for both sides; a piece that a dictionary lacks becomes unk."""
+    """A SentencePiece model for each side; a piece that a dictionary lacks becomes unk."""
 
     placeholders: tuple[str, ...] = ()
-    replaces_unk = False
+    replaces_unk = True
+    beginning: tuple[int, ...] = ()
 
-    def __init__(self, processor: Any, source: Dictionary, target: Dictionary) -> None:
-        self._model, self._source, self._target = processor, source, target
+    def __init__(
+        self,
+        processors: tuple[Any, Any],
+        source: Dictionary,
+        target: Dictionary,
+        first: tuple[int, ...] = (),
+        beginning: tuple[int, ...] = (),
+    ) -> None:
+        """processors: of the source and of the target. first, beginning: ids that every source and every
+        target begins with."""
+        self._first, self.beginning = first, beginning
+        self._processors, self._source, self._target = processors, source, target
+        self._lacks: dict[str, bool] = {}
+
+    def lacks(self, character: str) -> bool:
+        if character not in self._lacks:
+            self._lacks[character] = self._source.unk in self.encode(character)
+        return self._lacks[character]
 
     def encode(self, text: str) -> list[int]:
-        return self._ids(text, self._source)
+        return [*self._first, *_ids(self._processors[0], text, self._source)]
 
     def encode_target(self, text: str) -> list[int]:
-        return self._ids(text, self._target)
+        return _ids(self._processors[1], text, self._target)
 
     def decode(self, tokens: Sequence[int]) -> str:
-        return self._joined([t for t in tokens if t >= UNK], target=True).strip()
+        return _joined(self.pieces(self._told(tokens), target=True)).strip()
 
     def replaced(self, tokens: Sequence[int], attention: Any, source: str) -> str:
-        return self.decode(tokens)
+        """Pieces of the source in the place of unknown ones, as CTranslate2 does."""
+        positions = [i for i, token in enumerate(tokens) if token not in self._target.silent]
+        unknown = [i for i in positions if tokens[i] == self._target.unk]
+        pieces = self.pieces(tokens, target=True)
+        if unknown:
+            words = ["" for _ in self._first] + _pieces(self._processors[0], source)
+            pieces = replaced(pieces, unknown, words, attention, {})
+        return _joined([pieces[i] for i in positions]).strip()
 
     def settled(self, tokens: Sequence[int]) -> str:
         """Pieces are joined from left to right, so only the last word may still grow."""
-        text = self._joined([t for t in tokens if t >= UNK], target=True).lstrip()
-        return text[: last_word(text)].rstrip()
+        return whole_words(_joined(self.pieces(self._told(tokens), target=True)).lstrip())
 
     def words(self, tokens: Sequence[int], *, target: bool) -> list[int]:
         pieces = self.pieces(tokens, target=target)
         return [i for i, piece in enumerate(pieces) if not i or piece.startswith(SPACE)]
 
     def word(self, tokens: Sequence[int], *, target: bool) -> str:
-        return self._joined(tokens, target=target).replace(" ", "")
+        return _joined(self.pieces(tokens, target=target)).replace(" ", "")
 
     def pieces(self, tokens: Sequence[int], *, target: bool) -> list[str]:
         symbols = (self._target if target else self._source).symbols
         return [symbols[t] for t in tokens]
 
-    def _joined(self, tokens: Sequence[int], *, target: bool) -> str:
-        return "".join(self.pieces(tokens, target=target)).replace(SPACE, " ")
+    def _told(self, tokens: Sequence[int]) -> list[int]:
+        return [t for t in tokens if t not in self._target.silent]
 
-    def _ids(self, text: str, dictionary: Dictionary) -> list[int]:
-        # lone surrogates may come out of JSON and have no UTF-8 form
-        pieces = self._model.encode(text.encode("utf-8", "replace").decode("utf-8"), out_type=str)
-        return [dictionary.ids.get(piece, UNK) for piece in pieces]
+
+def _joined(pieces: Sequence[str]) -> str:
+    return "".join(pieces).replace(SPACE, " ")
+
+
+def _pieces(processor: Any, text: str) -> list[str]:
+    # lone surrogates may come out of JSON and have no UTF-8 form
+    return list(processor.encode(text.encode("utf-8", "replace").decode("utf-8"), out_type=str))
+
+
+def _ids(processor: Any, text: str, dictionary: Dictionary) -> list[int]:
+    return [dictionary.ids.get(piece, dictionary.unk) for piece in _pieces(processor, text)]

@@ -6,21 +6,22 @@ rules are not applied. Models of several target languages read a token such as "
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-import sentencepiece
-
-from engine.bundle import Bundle
+from engine.bundle.bundle import Bundle
 from engine.errors import BundleError
-from engine.text.pieces import SPACE, last_word
+from engine.text.left_to_right import LeftToRight
+from engine.text.mapped_pieces import read_ids
+from engine.text.pieces import SPACE, read_processor
 
 UNKNOWN: Final = "<unk>"
 END: Final = "</s>"
 PADDING: Final = "<pad>"
+BYTE: Final = re.compile("<0x[0-9A-F]{2}>")
 OPENING, CLOSING = ">>", "<<"  # around the code of a target language
 
 
@@ -43,7 +44,7 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class SideVocabulary:
     """One side's pieces and their ids."""
 
     model: Any  # a SentencePieceProcessor, or None
@@ -64,17 +65,17 @@ class Side:
 
 
 @dataclass(slots=True)
-class Marian:
+class Marian(LeftToRight):
     """language: the id that sources begin with, or None."""
 
-    source: Side
-    target: Side
+    source: SideVocabulary
+    target: SideVocabulary
     special: frozenset[int]  # end and padding, which no text yields, and unknown, which has no text
     unk: int
     languages: Mapping[str, int]
     language: int | None = None
-    placeholders: tuple[str, ...] = ()
-    replaces_unk: bool = False
+    beginning: tuple[int, ...] = ()
+    unread: dict[str, bool] = field(default_factory=dict)  # of characters, whether it lacks them
 
     def into(self, code: str) -> Marian:
         """The same for another of its target languages."""
@@ -84,25 +85,24 @@ class Marian:
         language, text = self._language(text)
         return [*([] if language is None else [language]), *self._ids(self.source, text)]
 
+    def lacks(self, character: str) -> bool:
+        if character not in self.unread:
+            pieces = self.source.split(character)
+            bytes_or_unknown = (p not in self.source.ids or BYTE.fullmatch(p) is not None for p in pieces)
+            self.unread[character] = any(bytes_or_unknown)
+        return self.unread[character]
+
     def encode_target(self, text: str) -> list[int]:
         return self._ids(self.target, text)
 
     def decode(self, tokens: Sequence[int]) -> str:
         return self.target.join(self.pieces([t for t in tokens if t not in self.special], target=True))
 
-    def replaced(self, tokens: Sequence[int], attention: Any, source: str) -> str:
-        return self.decode(tokens)
-
-    def settled(self, tokens: Sequence[int]) -> str:
-        """Both ways of joining go from left to right; a word ends where the next begins."""
-        text = self.decode(tokens)
-        return text[: last_word(text)].rstrip()
-
     def words(self, tokens: Sequence[int], *, target: bool) -> list[int]:
         """A language's token before the source is no word."""
         side = self.target if target else self.source
-        asked = not target and len(tokens) > 1 and tokens[0] in self.languages.values()
-        pieces, first = self.pieces(tokens, target=target), int(asked)
+        language_first = not target and len(tokens) > 1 and tokens[0] in self.languages.values()
+        pieces, first = self.pieces(tokens, target=target), int(language_first)
         starts = (i == first or side.model is None or pieces[i].startswith(SPACE) for i in range(len(pieces)))
         return [i for i, begins in enumerate(starts) if begins and i >= first]
 
@@ -113,9 +113,9 @@ class Marian:
         symbols = (self.target if target else self.source).symbols
         return [symbols.get(int(t), UNKNOWN) for t in tokens]
 
-    def _ids(self, side: Side, text: str) -> list[int]:
-        found = (side.ids.get(piece, self.unk) for piece in side.split(text))
-        return [self.unk if token in self.special else token for token in found]
+    def _ids(self, side: SideVocabulary, text: str) -> list[int]:
+        ids = (side.ids.get(piece, self.unk) for piece in side.split(text))
+        return [self.unk if token in self.special else token for token in ids]
 
     def _language(self, text: str) -> tuple[int | None, str]:
         """The language that a text itself asks for (">>deu<< Hello"), else the chosen one; and the rest."""
@@ -127,28 +127,15 @@ class Marian:
 
 def read_vocabulary(path: Path) -> dict[str, int]:
     """Symbols with their ids. Raises BundleError naming the file."""
-    try:
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise BundleError(f"{path}: not readable as JSON ({error}); copy it again") from error
-    if not isinstance(found, dict) or not all(type(i) is int and i >= 0 for i in found.values()):
-        raise BundleError(f"{path}: must be an object of symbols with their ids; copy it again")
-    if len(set(found.values())) != len(found):
+    vocabulary = read_ids(path)
+    if len(set(vocabulary.values())) != len(vocabulary):
         raise BundleError(f"{path}: gives two symbols the same id; copy it again")
-    if UNKNOWN not in found or END not in found:
+    if UNKNOWN not in vocabulary or END not in vocabulary:
         raise BundleError(f"{path}: lacks {UNKNOWN} or {END}, so it is not the vocabulary of a Marian model")
-    return found
+    return vocabulary
 
 
-def read_processor(path: Path) -> Any:
-    """A SentencePiece model. Raises BundleError naming the file."""
-    try:
-        return sentencepiece.SentencePieceProcessor(model_file=str(path))
-    except (RuntimeError, OSError) as error:
-        raise BundleError(f"{path}: not a SentencePiece model ({error}); copy it again") from error
-
-
-def read_side(model: Path | None, vocabulary: Path | None) -> Side:
+def read_side(model: Path | None, vocabulary: Path | None) -> SideVocabulary:
     """One side of a model's files; one of the two at least. Raises BundleError naming the file."""
     processor = None if model is None else read_processor(model)
     if vocabulary is not None:
@@ -156,7 +143,7 @@ def read_side(model: Path | None, vocabulary: Path | None) -> Side:
     else:
         assert processor is not None
         ids = {processor.id_to_piece(i): i for i in range(processor.get_piece_size())}
-    return Side(processor, ids, {i: symbol for symbol, i in ids.items()})
+    return SideVocabulary(processor, ids, {i: symbol for symbol, i in ids.items()})
 
 
 def language_codes(vocabulary: Mapping[str, int]) -> dict[str, str]:
@@ -199,26 +186,10 @@ def open_marian(bundle: Bundle) -> Marian:
 
 
 def _settings(bundle: Bundle) -> Settings:
-    known = {f.name: f for f in fields(Settings)}
-    given = {name: value for name, value in bundle.text.items() if name != "kind"}
-    problems = [f"unknown {name!r}" for name in sorted(set(given) - set(known))]
-    problems += [f"no {n!r}" for n, f in known.items() if n not in given and _required(f)]
-    for name, value in given.items():
-        if name == "languages":
-            fits = isinstance(value, dict) and all(isinstance(v, str) for v in value.values())
-        elif name == "sources":
-            fits = isinstance(value, (list, tuple)) and all(isinstance(v, str) for v in value)
-        else:
-            fits = value is None or isinstance(value, str)
-        if name in known and not fits:
-            problems.append(f"{name} must not be {value!r}")
+    settings = bundle.text_settings(Settings)
     for side in ("source", "target"):
-        if given.get(f"{side}_model") is given.get(f"{side}_vocabulary") is None:
-            problems.append(f"neither {side}_model nor {side}_vocabulary")
-    if problems:
-        raise BundleError(f"{bundle.path}: text settings: {'; '.join(problems)}; convert the bundle again")
-    return Settings(**given | {"sources": tuple(given.get("sources", ()))})
-
-
-def _required(field_: Any) -> bool:
-    return field_.default is MISSING and field_.default_factory is MISSING
+        if getattr(settings, f"{side}_model") is getattr(settings, f"{side}_vocabulary") is None:
+            raise BundleError(
+                f"{bundle.path}: text: neither {side}_model nor {side}_vocabulary; convert the bundle again"
+            )
+    return settings

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import sentencepiece
 
-from engine.bundle import Bundle
+from engine.bundle.bundle import Bundle
 from engine.errors import BundleError
+from engine.text.left_to_right import LeftToRight
 
 SPACE: Final = "\u2581"  # how the library writes a space in its pieces
 
 
-class Pieces:
-    """Ids are those of the SentencePiece model. Its user-defined symbols are the placeholders."""
+class Pieces(LeftToRight):
+    """Ids are those of the SentencePiece model. Its user-defined symbols are the placeholders.
 
-    replaces_unk = False
+    Only bytes of an unfinished character may still change, and they end no word.
+    """
+
+    beginning: tuple[int, ...] = ()
 
     def __init__(self, processor: Any) -> None:
         self._model = processor
@@ -28,11 +32,18 @@ class Pieces:
             for i in ids
             if processor.id_to_piece(i).startswith("<ph") and i not in self._special
         )
+        self._unread = frozenset(i for i in ids if processor.is_unknown(i) or processor.is_byte(i))
+        self._lacks: dict[str, bool] = {}
 
     def encode(self, text: str) -> list[int]:
         # lone surrogates may come out of JSON and have no UTF-8 form
         ids: list[int] = self._model.encode(text.encode("utf-8", "replace").decode("utf-8"))
         return ids
+
+    def lacks(self, character: str) -> bool:
+        if character not in self._lacks:
+            self._lacks[character] = not self._unread.isdisjoint(self.encode(character))
+        return self._lacks[character]
 
     def encode_target(self, text: str) -> list[int]:
         return self.encode(text)
@@ -40,15 +51,6 @@ class Pieces:
     def decode(self, tokens: Sequence[int]) -> str:
         text: str = self._model.decode([int(t) for t in tokens if t not in self._special])
         return text
-
-    def replaced(self, tokens: Sequence[int], attention: Any, source: str) -> str:
-        return self.decode(tokens)
-
-    def settled(self, tokens: Sequence[int]) -> str:
-        """SentencePiece decodes from left to right; only bytes of an unfinished character may still change,
-        and they end no word."""
-        text = self.decode(tokens)
-        return text[: last_word(text)].rstrip()
 
     def words(self, tokens: Sequence[int], *, target: bool) -> list[int]:
         pieces = self.pieces(tokens, target=target)
@@ -67,10 +69,7 @@ def open_pieces(bundle: Bundle) -> Pieces:
     if unknown:
         raise BundleError(f"{bundle.path}: unknown text settings {unknown}; known are 'kind' and 'model'")
     path = bundle.file(str(bundle.text.get("model")))
-    try:
-        processor = sentencepiece.SentencePieceProcessor(model_file=str(path))
-    except (RuntimeError, OSError) as error:
-        raise BundleError(f"{path}: not a SentencePiece model ({error}); convert the bundle again") from error
+    processor = read_processor(path)
     config = bundle.config
     size = processor.get_piece_size()
     if (size, size) != (config.source_vocab, config.target_vocab):
@@ -78,18 +77,27 @@ def open_pieces(bundle: Bundle) -> Pieces:
             f"{path}: has {size} pieces, the model {config.source_vocab} source and "
             f"{config.target_vocab} target tokens; the bundle mixes files of two models: convert it again"
         )
-    found = (processor.bos_id(), processor.pad_id(), processor.eos_id(), processor.unk_id())
-    wanted = (config.bos, config.pad, config.eos, config.unk)
-    if found != wanted:
-        raise BundleError(f"{path}: its bos, pad, eos, unk are {found}, the model's {wanted}")
+    ids = (processor.bos_id(), processor.pad_id(), processor.eos_id(), processor.unk_id())
+    model_ids = (config.bos, config.pad, config.eos, config.unk)
+    if ids != model_ids:
+        raise BundleError(f"{path}: its bos, pad, eos, unk are {ids}, the model's {model_ids}")
     return Pieces(processor)
 
 
-def last_word(text: str) -> int:
-    """Where the word that may still grow begins: after a space, or a character of a script without spaces."""
-    for i in range(len(text), 0, -1):
-        last = text[i - 1]
-        wide = unicodedata.east_asian_width(last) in "WF" and not "\uac00" <= last <= "\ud7a3"  # no Hangul
-        if last.isspace() or wide:
-            return i
-    return 0
+def read_processor(path: Path) -> Any:
+    """Read a SentencePiece model. Raises BundleError naming the file."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise BundleError(f"{path}: not readable ({error}); copy it again") from error
+    return load_processor(data, path)
+
+
+def load_processor(data: bytes, path: Path) -> Any:
+    """Load a SentencePiece model from its bytes. path: whose they are. Raises BundleError naming it."""
+    if not data:  # which the library takes for nothing to load
+        raise BundleError(f"{path}: not a SentencePiece model, it is empty; copy it again")
+    try:
+        return sentencepiece.SentencePieceProcessor(model_proto=data)
+    except (RuntimeError, OSError) as error:
+        raise BundleError(f"{path}: not a SentencePiece model ({error}); copy it again") from error

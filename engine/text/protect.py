@@ -8,27 +8,21 @@ the model was trained to copy ("<ph0>", "<ph1>", ...). `mend` makes sure that ea
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import cache
+from typing import Final
 
 from engine.errors import InvalidRequest, TooLarge
-from engine.text.pieces import SPACE
+from engine.text.patterns import EMOJI, EMOJI_STAND_IN, NUMBER, PATTERNS
+from engine.text.phrases import Phrases
 
-PRIVATE: Final = range(0xE000, 0xF900)
-NUMBER: Final = r"(?<!\w)\d+(?:[.,:]\d+)*(?!\w)"  # with its separators
-# what programs and readers need to the letter: addresses, fields of formats
-PATTERNS: Final = (
-    r"(?:https?|ftp)://[^\s<>\"']*[^\s<>\"'.,;:!?)\]}]",
-    r"\bwww\.[^\s<>\"']*[^\s<>\"'.,;:!?)\]}]",
-    r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+",
-    r"\$?\{\{[^{}\n]*\}\}",
-    r"[$%#]?\{[^{}\s]*\}",
-    r"%\(\w+\)[-+#0]*\d*(?:\.\d+)?[a-zA-Z](?!\w)",
-    r"(?<![\w%])%(?:\d+\$)?[-+#0]*\d*(?:\.\d+)?(?:hh?|ll?|z)?[sdifuxXeEgGcr@](?!\w)",
-    NUMBER,
-)
+PRIVATE: Final = range(0xE000, 0xF700)
+NUMBERS: Final = re.compile(NUMBER)
+PICTURES: Final = re.compile(EMOJI)
+SOLID: Final = re.compile(r"\S+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +44,13 @@ class Phrase:
     span: int = -1
     number: bool = False
 
+    @property
+    def stand_in(self) -> str:
+        """A character of the same kind."""
+        if self.number or self.source[-1].isdigit():
+            return "1"
+        return EMOJI_STAND_IN if not self.asked and PICTURES.fullmatch(self.source) else "X"
+
 
 @dataclass(frozen=True, slots=True)
 class Kept:
@@ -69,12 +70,18 @@ class Masked:
     phrases: tuple[Phrase, ...] = ()
 
     @property
+    def original(self) -> str:
+        """The text with its phrases as they were."""
+        return self.spell(self.text, range(len(self.phrases)), {})
+
+    @property
     def stand_in(self) -> str:
-        """The text with a digit or a letter for each mark, for the splitter: "Am 2. Mai" is one sentence."""
+        """The text with a digit, a picture or a letter for each mark, for the splitter: "Am 2. Mai" is one
+        sentence."""
         if not self.phrases:
             return self.text
         first, *rest = self.text.split(self.mark)
-        letters = ("1" if phrase.source[-1].isdigit() else "X" for phrase in self.phrases)
+        letters = (phrase.stand_in for phrase in self.phrases)
         return first + "".join(letter + part for letter, part in zip(letters, rest, strict=True))
 
     def count(self, text: str) -> int:
@@ -89,11 +96,11 @@ class Masked:
         spelled = (symbols.get(number, self.phrases[number].source) for number in phrases)
         return first + "".join(word + part for word, part in zip(spelled, rest, strict=True))
 
-    def lost(self, text: str, phrases: Sequence[int]) -> bool:
+    def garbles(self, text: str, phrases: Sequence[int]) -> bool:
         """Whether a text lacks one of the numbers among `phrases`, or has one more often than they do."""
-        wanted = Counter(self.phrases[number].source for number in phrases)
-        found = Counter(re.findall(NUMBER, text))
-        return any(found[number] != count for number, count in wanted.items())
+        expected = Counter(self.phrases[number].source for number in phrases)
+        present = Counter(match[0] for match in NUMBERS.finditer(text))
+        return any(present[number] != count for number, count in expected.items())
 
     def at_most(self, count: int) -> Masked:
         """With no more phrases than that: those which nobody asked for are not masked, the last first.
@@ -106,24 +113,24 @@ class Masked:
             raise TooLarge(f"the model keeps at most {count} phrases of a text: let it be split")
         shown = set(unasked[len(unasked) - many :])
         first, *rest = self.text.split(self.mark)
-        made = [first]
+        parts = [first]
         for i, part in enumerate(rest):
-            made += [self.phrases[i].source if i in shown else self.mark, part]
-        left = (phrase for i, phrase in enumerate(self.phrases) if i not in shown)
-        return Masked("".join(made), self.mark, tuple(left))
+            parts += [self.phrases[i].source if i in shown else self.mark, part]
+        phrases = (phrase for i, phrase in enumerate(self.phrases) if i not in shown)
+        return Masked("".join(parts), self.mark, tuple(phrases))
 
     def restore(self, text: str, order: Sequence[int]) -> tuple[str, list[Kept]]:
         """Put phrase order[i] in the place of mark i. `text` may be the beginning of one for that order."""
         if not self.mark:
             return text, []
         first, *rest = text.split(self.mark)
-        made, kept, length = [first], list[Kept](), len(first)
+        parts, places, length = [first], list[Kept](), len(first)
         for part, index in zip(rest, order, strict=False):
             phrase = self.phrases[index]
-            kept.append(Kept(length, length + len(phrase.target), phrase.span))
-            made += [phrase.target, part]
+            places.append(Kept(length, length + len(phrase.target), phrase.span))
+            parts += [phrase.target, part]
             length += len(phrase.target) + len(part)
-        return "".join(made), kept
+        return "".join(parts), places
 
 
 def mask(
@@ -134,122 +141,111 @@ def mask(
     protect: bool = False,
     symbols: Sequence[str] = (),
     spaced: bool = True,
+    lacks: Callable[[str], bool] | None = None,
+    local: Callable[[str], str] | None = None,
 ) -> Masked:
-    """Mask the spans of a text, then its `ignore` and `glossary` phrases (the longest first, to the letter
-    and as whole words when `spaced`), then with `protect` what PATTERNS find. symbols: the model's, which
-    mean nothing when a text spells them. Raises InvalidRequest on empty phrases and spans that overlap.
+    """Mask what must come out as it is, or as a glossary says.
+
+    marked: the text and its spans, which are masked first.
+    ignore, glossary: phrases, the longest first, to the letter and as whole words when `spaced`.
+    protect: mask also what PATTERNS find, and words that the model can't read.
+    symbols: the model's placeholders, which mean nothing when a text spells them.
+    lacks: whether the model has no way to write a character.
+    local: how the target language writes a number; by default as it stands.
+
+    Raises InvalidRequest on empty phrases and spans that overlap. Takes time linear in the text.
     """
-    becomes = dict.fromkeys(ignore) | dict(glossary or {})
-    if any(not phrase.strip() for phrase in becomes):
+    targets = dict.fromkeys(ignore) | dict(glossary or {})
+    if not all(map(str.strip, targets)):
         raise InvalidRequest("a phrase of ignore or glossary is empty")
-    asked = [_exactly(phrase, spaced) for phrase in sorted(becomes, key=len, reverse=True)]
-    found = asked + (list(PATTERNS) if protect else [])
-    if not found and not marked.spans:
+    if not (targets or protect or marked.spans):
         return Masked(marked.text)
-    pattern = re.compile("|".join([*map(re.escape, sorted(symbols, key=len, reverse=True)), *found]))
-    mark = next((chr(code) for code in PRIVATE if chr(code) not in marked.text), None)
+    text, present = marked.text, set(marked.text)
+    mark = next((chr(code) for code in PRIVATE if chr(code) not in present), None)
     if mark is None:
         raise InvalidRequest("the text uses every private-use character: nothing in it can be protected")
-    phrases: list[Phrase] = []
+    finders = Phrases(targets, spaced=spaced), Phrases(symbols, spaced=False)
+    foreign = (c for c in present if c > "~" and unicodedata.category(c)[0] in "LMNS")
+    lacking = frozenset(c for c in foreign if lacks and lacks(c))
+    phrases, parts, position = list[Phrase](), list[str](), 0
 
-    def hide(match: re.Match[str]) -> str:
-        phrase = match.group()
-        target = becomes.get(phrase)
-        wanted = phrase in becomes or phrase in symbols
-        number = not wanted and phrase[0].isdigit() and re.fullmatch(NUMBER, phrase) is not None
-        phrases.append(Phrase(phrase, phrase if target is None else target, wanted, number=number))
-        return mark
+    def hide(begin: int, end: int) -> None:
+        """Mask what is to be masked between two places."""
+        nonlocal position
+        part = text[begin:end]
+        sources = [finder.find(part) for finder in finders]
+        if protect:
+            sources += [_matches(part), _unknown(part, lacking)]
+        for first, last in _in_turn(sources):
+            own = (phrase := part[first:last]) in targets or phrase in symbols
+            phrases.append(_phrase(phrase, targets.get(phrase), own, local))
+            parts.extend((text[position : begin + first], mark))
+            position = begin + last
 
-    parts, position = [], 0
+    last = 0
     for number, (begin, end) in enumerate(marked.spans):
-        if not position <= begin < end <= len(marked.text):
+        if not last <= begin < end <= len(text):
             raise InvalidRequest(f"the span {begin} to {end} is empty, beyond the text or overlaps another")
-        parts.append(pattern.sub(hide, marked.text[position:begin]))
-        phrase = marked.text[begin:end]
+        hide(last, begin)
+        phrase = text[begin:end]
         phrases.append(Phrase(phrase, phrase, True, number))
-        parts.append(mark)
-        position = end
-    parts.append(pattern.sub(hide, marked.text[position:]))
-    return Masked("".join(parts), mark, tuple(phrases))
+        parts.extend((text[position:begin], mark))
+        position = last = end
+    hide(last, len(text))
+    return Masked("".join([*parts, text[position:]]), mark, tuple(phrases))
 
 
-def _exactly(phrase: str, spaced: bool) -> str:
-    before = r"(?<!\w)" if spaced and phrase[0].isalnum() else ""
-    after = r"(?!\w)" if spaced and phrase[-1].isalnum() else ""
-    return before + re.escape(phrase) + after
+def _phrase(phrase: str, target: str | None, own: bool, local: Callable[[str], str] | None) -> Phrase:
+    number = not own and NUMBERS.fullmatch(phrase) is not None
+    if number and local:
+        target = local(phrase)
+        number = target == phrase  # others are not left to the model
+    return Phrase(phrase, phrase if target is None else target, own, number=number)
 
 
-@dataclass(frozen=True, slots=True)
-class Edit:
-    """A change of a target: at token `at`, remove `remove` tokens and put the symbol there, if any."""
-
-    at: int
-    remove: int
-    symbol: str | None
+@cache
+def _pattern() -> re.Pattern[str]:
+    return re.compile("|".join(PATTERNS))
 
 
-def whole(pieces: Sequence[str], wanted: Sequence[str], symbols: frozenset[str]) -> bool:
-    """Whether each wanted symbol is there exactly once, and no other."""
-    return sorted(p for p in pieces if p in symbols) == sorted(wanted)
+def _matches(text: str) -> Iterator[tuple[int, int]]:
+    return (match.span() for match in _pattern().finditer(text))
 
 
-def mend(
-    pieces: Sequence[str],
-    wanted: Mapping[str, int],
-    symbols: frozenset[str],
-    attention: Any,
-    words: Sequence[int],
-) -> list[Edit]:
-    """Edits, last position first, after which each wanted symbol is there exactly once and no other.
-
-    wanted: each symbol's position in the source. attention: [target + 1, source]. words: where words begin.
-    Of a symbol that came out twice the copy that attended to it most stays; what is too many becomes a
-    missing symbol, as far as there are any; else a missing one goes where it was attended to most.
-    """
-    at: dict[str, int] = {}
-    spare: list[int] = []
-    for i, piece in enumerate(pieces):
-        if piece not in symbols:
+def _unknown(text: str, lacking: frozenset[str]) -> Iterator[tuple[int, int]]:
+    """Words with a character that the model can't read; of several, one after the other, the whole run."""
+    if not lacking:
+        return
+    last: tuple[int, int] | None = None
+    for match in SOLID.finditer(text):
+        word = match[0]
+        if lacking.isdisjoint(word):
             continue
-        column = wanted.get(piece)
-        if column is None:
-            spare.append(i)
-        elif piece not in at:
-            at[piece] = i
-        elif attention[i, column] > attention[at[piece], column]:
-            spare.append(at[piece])
-            at[piece] = i
-        else:
-            spare.append(i)
-    edits: list[Edit] = []
-    for symbol, column in wanted.items():
-        if symbol in at:
+        solid = [i for i, c in enumerate(word) if c.isalnum() or c in lacking]
+        begin, end = match.start() + solid[0], match.start() + solid[-1] + 1
+        if last and text[last[1] : begin].isspace():
+            last = (last[0], end)
             continue
-        if spare:
-            best = max(spare, key=lambda i: attention[i, column])
-            spare.remove(best)
-            edits.append(Edit(best, 1, symbol))
-        else:
-            edits.append(Edit(_place(pieces, attention[:, column], symbols, words), 0, symbol))
-    edits += [_removal(pieces, i) for i in spare]
-    # at one place what stands there goes first, and of several that come the last: each then stays before it
-    ordered = sorted(enumerate(edits), key=lambda pair: (-pair[1].at, -pair[1].remove, -pair[0]))
-    return [edit for _, edit in ordered]
+        if last:
+            yield last
+        last = (begin, end)
+    if last:
+        yield last
 
 
-def _removal(pieces: Sequence[str], at: int) -> Edit:
-    """Without the symbol, and without the space before it unless that parts two words."""
-    after = pieces[at + 1] if at + 1 < len(pieces) else SPACE
-    alone = at > 0 and pieces[at - 1] == SPACE and not after[:1].isalnum()
-    return Edit(at - alone, 1 + alone, None)
-
-
-def _place(pieces: Sequence[str], weights: Any, symbols: frozenset[str], words: Sequence[int]) -> int:
-    """Before the word that attended most, or before the punctuation that ends the sentence."""
-    free = [i for i in range(len(pieces) + 1) if i == len(pieces) or pieces[i] not in symbols]
-    best = max(free, key=lambda i: weights[i])
-    if best < len(pieces) and any(c.isalnum() for c in pieces[best]):
-        return max((word for word in words if word <= best), default=0)
-    while best and best not in words and not any(c.isalnum() for c in pieces[best - 1]):
-        best -= 1
-    return best
+def _in_turn(sources: Sequence[Iterator[tuple[int, int]]]) -> Iterator[tuple[int, int]]:
+    """Ranges from several ordered sources without overlaps: the first one counts, then the first source."""
+    heads = [next(source, None) for source in sources]
+    position = 0
+    while True:
+        for i, head in enumerate(heads):
+            while head and head[0] < position:
+                head = next(sources[i], None)
+            heads[i] = head
+        ready = [(head[0], i) for i, head in enumerate(heads) if head]
+        if not ready:
+            return
+        first = heads[min(ready)[1]]
+        assert first
+        yield first
+        position = first[1]

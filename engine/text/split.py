@@ -1,15 +1,21 @@
-"""Long text to sentences and back, by sentencex (the sentence splitter of Wikimedia, some 240 languages)."""
+"""Long text to sentences and back, by sentencex (the sentence splitter of Wikimedia, some 240 languages).
+
+What is no part of a sentence stays where it is: white space, tabs and columns, marks of lists and dialogue,
+pictures at an end.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 import sentencex
 
 from engine.errors import TooLarge
+from engine.text.patterns import COLUMNS, EDGE, LEADING, NUMBERED, ORDINALS, WORDS
 
 # where a sentence that is too long is cut, best place first
 CUTS: Final = (
@@ -17,16 +23,21 @@ CUTS: Final = (
     re.compile(r"(?<=\s)(?=\S)"),
     re.compile(r"(?<=.)(?=.)", re.DOTALL),
 )
+STRETCH: Final = 4_096  # characters of a line in which sentences are looked for at once
 # white space beyond the plain space, and lone surrogates: sentencex 1.0 panics on "A\xa0." and on surrogates
 UNUSUAL: Final = re.compile(r"[^\S ]|[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A text as sentences and the white space around them: gaps[0] sentences[0] gaps[1] ... gaps[-1]."""
+    """A text as sentences and the white space around them: gaps[0] sentences[0] gaps[1] ... gaps[-1].
+
+    fixed: numbers of those that are marks of lists and the like, and stay.
+    """
 
     sentences: list[str]
     gaps: list[str]
+    fixed: frozenset[int] = frozenset()
 
     def join(self, translations: Sequence[str], between: str = "") -> str:
         """Put one translation in the place of each sentence; white space stays as it was.
@@ -49,18 +60,20 @@ def split(
     given, sentences for which it is false are split further by `break_long` (which may raise TooLarge).
     seen: a text of the same length and lines in which the ends of sentences are looked for instead.
     """
-    sentences: list[str] = []
-    gaps = [""]
-    for segment in _segments(text, text if seen is None else seen, language):
-        for part in break_long(segment, fits) if fits and segment.strip() else [segment]:
+    sentences, gaps, fixed = list[str](), [""], set[int]()
+    for begin, end, stays in _segments(text if seen is None else seen, language):
+        segment = text[begin:end]
+        for part in break_long(segment, fits) if fits and not stays and segment.strip() else [segment]:
             sentence = part.strip()
-            begin = part.index(sentence)
-            gaps[-1] += part[:begin]
+            at = part.index(sentence)
+            gaps[-1] += part[:at]
             if sentence:
+                if stays:
+                    fixed.add(len(sentences))
                 sentences.append(sentence)
                 gaps.append("")
-            gaps[-1] += part[begin + len(sentence) :]
-    return Layout(sentences, gaps)
+            gaps[-1] += part[at + len(sentence) :]
+    return Layout(sentences, gaps, frozenset(fixed))
 
 
 def break_long(sentence: str, fits: Callable[[str], bool]) -> list[str]:
@@ -94,23 +107,107 @@ def _most(pieces: list[str], begin: int, fits: Callable[[str], bool]) -> int:
     def fit(count: int) -> bool:
         return fits("".join(pieces[begin : begin + count]))
 
-    left = len(pieces) - begin
+    limit = len(pieces) - begin
     good, bad = 0, 1
-    while bad <= left and fit(bad):
+    while bad <= limit and fit(bad):
         good, bad = bad, bad * 2
-    bad = min(bad, left + 1)
+    bad = min(bad, limit + 1)
     while bad - good > 1:
         middle = (good + bad) // 2
         good, bad = (middle, bad) if fit(middle) else (good, middle)
     return good
 
 
-def _segments(text: str, seen: str, language: str) -> Iterator[str]:
-    position = 0
-    for line in seen.splitlines(keepends=True):
-        plain = UNUSUAL.sub(" ", line)  # as many characters, so the library's cuts are ours
-        end = position + len(line)
-        for found in sentencex.segment(language, plain):
-            yield text[position : position + len(found)]
-            position += len(found)
-        assert position == end
+def packed(sentences: Sequence[str], fits: Callable[[str], bool]) -> list[str]:
+    """Join neighbouring sentences by spaces into parts, each as long as fits; a sentence always does."""
+    parts, begin = list[str](), 0
+    pieces = [sentence + " " for sentence in sentences]
+    while begin < len(pieces):
+        count = max(1, _most(pieces, begin, fits))
+        parts.append("".join(pieces[begin : begin + count]).rstrip())
+        begin += count
+    return parts
+
+
+def _segments(text: str, language: str) -> Iterator[tuple[int, int, bool]]:
+    """Begin and end of each sentence, and of each mark between them, which stays."""
+    position, lines = 0, text.splitlines(keepends=True)
+    numbers = {int(mark[1]) for line in lines if (mark := NUMBERED.match(line.lstrip()))}
+    for line in lines:
+        for begin, end in _cells(line):
+            counted = numbers if not begin else set[int]()
+            yield from _sentences(text, position + begin, position + end, language, counted)
+        position += len(line)
+
+
+def _cells(line: str) -> Iterator[tuple[int, int]]:
+    """The columns of a line, each with the white space after it."""
+    body = len(line) - len(line.lstrip())
+    borders = [match for match in COLUMNS.finditer(line, body) if match.end() < len(line.rstrip())]
+    edges = [0, *(match.end() for match in borders), len(line)]
+    words = [_words(line, begin, end) for begin, end in pairwise(edges)]
+    begin = 0
+    for match, before, after in zip(borders, words, words[1:], strict=False):
+        if "\t" in match[0] or len(match[0]) > 2 or (before and after):
+            yield begin, match.end()
+            begin = match.end()
+    yield begin, len(line)
+
+
+def _words(line: str, begin: int, end: int) -> bool:
+    """Whether a cell has so few words that two spaces beside it set it off."""
+    return len(line[begin:end].split(None, WORDS)) <= WORDS
+
+
+def _sentences(
+    text: str, begin: int, end: int, language: str, numbers: Set[int]
+) -> Iterator[tuple[int, int, bool]]:
+    """Those of one cell, with what stays before, between and after them. numbers: that lines begin with."""
+    space = begin
+    while space < end and text[space].isspace():
+        space += 1
+    if marked := _marked(text, space, end, language, numbers):
+        yield begin, marked, True
+        begin = marked
+    plain = UNUSUAL.sub(" ", text[begin:end])  # as many characters, so the library's cuts are ours
+    for sentence in _by_library(language, plain):
+        yield from _edges(text, begin, begin + len(sentence))
+        begin += len(sentence)
+    assert begin == end
+
+
+def _marked(text: str, begin: int, end: int, language: str, numbers: Set[int]) -> int:
+    """Where the marks of lists that a line begins with end; 0: there are none. "1." is one where the language
+    writes no ordinals so, or another line has the number before it or after it."""
+    last = 0
+    if number := NUMBERED.match(text, begin, end):
+        ordinal = language.partition("-")[0].lower() in ORDINALS
+        if number.end() < end and (not ordinal or numbers & {int(number[1]) - 1, int(number[1]) + 1}):
+            begin = last = number.end()
+    mark = LEADING.match(text, begin, end)
+    return mark.end() if mark else last
+
+
+def _by_library(language: str, line: str) -> Iterator[str]:
+    """Sentences of a line by the library, a stretch of it at a time: for each quotation mark it looks at all
+    that follows."""
+    begin = 0
+    while begin < len(line):
+        sentences = list(sentencex.segment(language, line[begin : begin + STRETCH]))
+        if len(sentences) > 1 and begin + STRETCH < len(line):
+            sentences.pop()  # it may go on
+        yield from sentences
+        begin += sum(map(len, sentences))
+
+
+def _edges(text: str, begin: int, end: int) -> Iterator[tuple[int, int, bool]]:
+    """A sentence without the pictures before and after it."""
+    marks = list(EDGE.finditer(text, begin, end))
+    if marks and not text[begin : marks[0].start()].strip():
+        yield begin, marks[0].end(), True
+        begin = marks[0].end()
+    if marks and marks[-1].start() >= begin and not text[marks[-1].end() : end].strip():
+        yield begin, marks[-1].start(), False
+        yield marks[-1].start(), end, True
+    else:
+        yield begin, end, False

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
-from engine.bundle import Bundle
+from engine.bundle.bundle import Bundle
 from engine.errors import BundleError
-from engine.text import marian, pieces
+from engine.text import byte_bpe, mapped_pieces, marian, pieces, subwords, utf8_bytes
 
 
 class Tokenizer(Protocol):
@@ -18,6 +18,10 @@ class Tokenizer(Protocol):
 
     placeholders: tuple[str, ...]  # words like "<ph0>" that are one token each and come back unchanged
     replaces_unk: bool  # whether `replaced` is more than `decode`
+    beginning: tuple[int, ...]  # ids that each target begins with, such as its language's; they have no text
+
+    def lacks(self, character: str) -> bool:
+        """Whether the source vocabulary has no way to write a character."""
 
     def encode(self, text: str) -> list[int]:
         """Source ids, without end-of-sentence."""
@@ -51,10 +55,21 @@ def _open_fairseq(bundle: Bundle) -> Tokenizer:
     return open_fairseq(bundle)
 
 
+def _open_symbols(bundle: Bundle) -> Tokenizer:
+    from engine.text.symbols import open_symbols  # for the same reason
+
+    return open_symbols(bundle)
+
+
 KINDS: Final[dict[str, Callable[[Bundle], Tokenizer]]] = {
     "sentencepiece": pieces.open_pieces,
     "fairseq": _open_fairseq,
     "marian": marian.open_marian,
+    "subwords": subwords.open_subwords,
+    "symbols": _open_symbols,
+    "mapped-pieces": mapped_pieces.open_mapped_pieces,
+    "byte-bpe": byte_bpe.open_byte_bpe,
+    "bytes": utf8_bytes.open_utf8_bytes,
 }
 
 

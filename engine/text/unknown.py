@@ -61,8 +61,8 @@ def replaced(
     fewer columns than words. Of equal weights the first counts.
     """
     words = list(target)
-    seen = min(len(source), attention.shape[1] - 1)
-    for i in unknown if seen else ():
-        word = source[int(attention[i, :seen].argmax())]
+    width = min(len(source), attention.shape[1] - 1)
+    for i in unknown if width else ():
+        word = source[int(attention[i, :width].argmax())]
         words[i] = table.get(word, word)
     return words

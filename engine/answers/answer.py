@@ -1,0 +1,218 @@
+"""Texts through one model, or two of a pivot translation, as one group: at once, or told as it grows."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import Final, TypeVar
+
+from engine.answers.compose import TextResult, compose, retry_of
+from engine.answers.drafts import Drafts, Partial
+from engine.answers.pivot import Stage, carried, first_options, joined
+from engine.answers.plan import Plan, TextOptions, plan
+from engine.errors import TooLarge
+from engine.schedule.aio import generate_group
+from engine.schedule.slices import Slices, each, in_slices, one_slice
+from engine.text.protect import Marked
+from engine.types import Result
+
+Item = TypeVar("Item")
+Done = TypeVar("Done")
+
+INLINE: Final = 2_000  # characters that are split and tokenized in the event loop itself
+PER_TEXT: Final = 50  # of these are as much work as a text beside its characters
+PER_PHRASE: Final = 20  # and as a phrase that is looked for
+SENTENCES: Final = 4_096  # of one request: the event loop hands them over at once
+PARAGRAPH: Final = 2_048  # source tokens whose first sentence is streamed before the others are decoded
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """Texts of a group, planned. long: whether work on them would hold the event loop for too long."""
+
+    plans: list[Plan]
+    long: bool
+
+
+async def answer(
+    stages: Sequence[Stage],
+    texts: Sequence[str | Marked],
+    options: TextOptions,
+    deadline: float,
+    drafts: Drafts | None = None,
+) -> list[TextResult]:
+    """Answer texts, in their order. stages: one, or two of which the second reads the first's answers.
+
+    drafts: told how the last stage's answers grow. Raises the errors of `plan` and of the engine.
+    """
+    if len(stages) == 1 and options.strategy == "refine":
+        return await _refined(stages[0], texts, options, deadline, drafts)
+    if len(stages) == 1:
+        return await _once(stages[0], texts, options, deadline, drafts)
+    first, last = stages
+    plan(last.text, "", options)  # what the last model can't do is refused before the first has worked
+    results = await _once(first, texts, first_options(options), deadline, None)
+    carried_over = [carried(result, last.text) for result in results]
+    final = await _once(last, carried_over, options, deadline, drafts, again=True)
+    return [joined(one, other) for one, other in zip(results, final, strict=True)]
+
+
+async def live(
+    stages: Sequence[Stage], texts: Sequence[str | Marked], options: TextOptions, deadline: float
+) -> AsyncGenerator[Partial | list[TextResult]]:
+    """Tell what is certain as soon as it is, and in the end the answers. Closing the iterator cancels all."""
+    drafts = Drafts()
+    task = asyncio.create_task(answer(stages, texts, options, deadline, drafts))
+    task.add_done_callback(lambda _: drafts.changed.set())
+    try:
+        while not task.done():
+            await drafts.changed.wait()
+            if not task.done():
+                for partial in drafts.take():
+                    yield partial
+        yield await task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def _refined(
+    stage: Stage,
+    texts: Sequence[str | Marked],
+    options: TextOptions,
+    deadline: float,
+    drafts: Drafts | None,
+) -> list[TextResult]:
+    """Summarize what is too long part by part, and what that gives again, until one summary is left.
+
+    A text whose summaries do not get shorter is cut to its beginning in the end.
+    """
+    sources, cutting = list(texts), replace(options, strategy="parts", alternatives=0, prefix="")
+    parts, rounds, shortest = [1] * len(texts), [0] * len(texts), [math.inf] * len(texts)
+    long = list(range(len(texts)))
+    while long:
+        planned = await _planned(stage, [sources[i] for i in long], cutting, deadline)
+        several = [(i, p) for i, p in zip(long, planned.plans, strict=True) if len(p.sentences) > 1]
+        cut = {i: p for i, p in several if p.tokens < shortest[i]}
+        planned = replace(planned, plans=list(cut.values()))
+        results = await _decoded(stage, planned, deadline, None, again=any(rounds))
+        for i, result in zip(cut, results, strict=True):
+            shortest[i], parts[i] = result.source_tokens, parts[i] if rounds[i] else result.parts
+            sources[i], rounds[i] = result.text, rounds[i] + 1
+        long = list(cut)
+    last = replace(options, strategy="truncate")
+    final = await _once(stage, sources, last, deadline, drafts, again=any(rounds))
+    return [replace(answer, parts=parts[i], rounds=rounds[i]) for i, answer in enumerate(final)]
+
+
+async def _once(
+    stage: Stage,
+    texts: Sequence[str | Marked],
+    options: TextOptions,
+    deadline: float,
+    drafts: Drafts | None,
+    *,
+    again: bool = False,
+) -> list[TextResult]:
+    """Answer the texts by one model. again: see `_decoded`."""
+    planned = await _planned(stage, texts, options, deadline)
+    return await _decoded(stage, planned, deadline, drafts, again=again)
+
+
+async def _planned(
+    stage: Stage, texts: Sequence[str | Marked], options: TextOptions, deadline: float
+) -> Planned:
+    """Plan texts for one model."""
+    long = _work(texts, options) > INLINE
+    plans = await in_slices(_plans(stage, texts, options), deadline, small=not long)
+    return Planned(plans, long)
+
+
+async def _decoded(
+    stage: Stage, planned: Planned, deadline: float, drafts: Drafts | None, *, again: bool
+) -> list[TextResult]:
+    """Answer planned texts by one model.
+
+    again: other work for the same texts is done, so that they have had their turn.
+    """
+    plans, long = planned.plans, planned.long
+    if drafts:
+        results = _dealt(plans, await _in_reading_order(stage, plans, deadline, drafts, again=again))
+    else:
+        jobs = [job for p in plans for job in p.jobs]
+        results = _dealt(plans, await generate_group(stage.engine, jobs, deadline, again=again))
+    pairs = list(zip(plans, results, strict=True))
+    retries = await _each(lambda pair: retry_of(stage.text, *pair), pairs, long=long, deadline=deadline)
+    if any(retries):
+        jobs = [job for retry in retries if retry for job in retry.jobs]
+        redone = iter(await generate_group(stage.engine, jobs, deadline, again=True))
+        pairs = [
+            (retry.plan, retry.merged(own, redone)) if retry else (original, own)
+            for (original, own), retry in zip(pairs, retries, strict=True)
+        ]
+    return await _each(lambda pair: compose(stage.text, *pair), pairs, long=long, deadline=deadline)
+
+
+def _plans(stage: Stage, texts: Sequence[str | Marked], options: TextOptions) -> Slices[list[Plan]]:
+    """A plan for each text. Raises what `plan` raises, and TooLarge as soon as they are too much together."""
+    plans, sentences, tokens = list[Plan](), 0, 0
+    for text in texts:
+        plans.append(plan(stage.text, text, options))
+        sentences += len(plans[-1].places)
+        tokens += plans[-1].tokens
+        if sentences > SENTENCES:
+            raise TooLarge(f"more than {SENTENCES} sentences in one request: send fewer or shorter texts")
+        stage.engine.check_size(tokens)
+        yield
+    return plans
+
+
+async def _in_reading_order(
+    stage: Stage, plans: Sequence[Plan], deadline: float, drafts: Drafts, *, again: bool
+) -> list[Result]:
+    """Results of all jobs, the first sentence of each text decoded before the others.
+
+    So its words are there as soon as if it were alone. Of a page all are decoded at once: it may not go
+    before what others want.
+    """
+    watch = drafts.begin(stage.text, plans)
+    jobs = [job for p in plans for job in p.jobs]
+    starts = list(accumulate((len(p.places) for p in plans), initial=0))
+    first = [start for start, p in zip(starts, plans, strict=False) if p.places]
+    rest = sorted(set(range(len(jobs))) - set(first))
+    if not rest or sum(len(jobs[i][0]) for i in rest) > PARAGRAPH:
+        return await generate_group(stage.engine, jobs, deadline, watch, again=again)
+    results: dict[int, Result] = {}
+    for numbers in (first, rest):
+
+        def report(job: int, news: list[int] | Result, numbers: Sequence[int] = numbers) -> None:
+            watch(numbers[job], news)
+
+        part = [jobs[i] for i in numbers]
+        later = again or numbers is rest
+        part_results = await generate_group(stage.engine, part, deadline, report, again=later)
+        results |= dict(zip(numbers, part_results, strict=True))
+    return [results[i] for i in range(len(jobs))]
+
+
+def _work(texts: Sequence[str | Marked], options: TextOptions) -> int:
+    """What planning texts costs, in characters: short ones and phrases to look for cost something too."""
+    characters = sum(len(t.text if isinstance(t, Marked) else t) for t in texts)
+    phrases = len(options.ignore) + len(options.glossary)
+    return characters + PER_TEXT * len(texts) + PER_PHRASE * phrases
+
+
+async def _each(
+    function: Callable[[Item], Done], items: Sequence[Item], *, long: bool, deadline: float
+) -> list[Done]:
+    """A function of each item: at once, or where that takes long outside of the event loop."""
+    return await in_slices(each(one_slice(function, item) for item in items), deadline, small=not long)
+
+
+def _dealt(plans: Sequence[Plan], results: Sequence[Result]) -> list[list[Result]]:
+    """Deal to each plan its own results."""
+    rest = iter(results)
+    return [[next(rest) for _ in p.places] for p in plans]

@@ -1,0 +1,84 @@
+"""The inputs and outputs of a bundle's graphs, by name: one place for who writes graphs and who runs them.
+
+A step reads what the search asks (`asked`), `memory.*` with `mask`, `state.*` with `index.*`, `cache.*` with
+`lineage`, and with a shortlist `among`; it answers `scores`, `ids`, `attention` and `column.*`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from engine.bundle.config import ModelConfig
+from engine.bundle.specs import SOURCE, MemorySpec, StateSpec
+
+MEMORY: Final = "memory"
+STATE: Final = "state"
+CACHE: Final = "cache"
+INDEX: Final = "index"
+COLUMN: Final = "column"
+HELD: Final = (MEMORY, STATE, CACHE)  # kinds of inputs that an executor keeps between steps
+# the fields of `engine.search.executor.StepInput` that every step graph reads, beside `k`
+ASKED: Final = ("tokens", "positions", "forced", "banned", "temperature", "unk_penalty", "eos_penalty")
+LM_WEIGHT: Final = "lm_weight"  # and one more where a language model is beside the model
+
+
+def named(kind: str, of: str | int) -> str:
+    """The name of an input or output of this kind."""
+    return f"{kind}.{of}"
+
+
+def asked(config: ModelConfig) -> tuple[str, ...]:
+    """The fields of `StepInput` that the step graph of a model reads, beside `k`."""
+    return ASKED if config.language_model is None else (*ASKED, LM_WEIGHT)
+
+
+def kind_of(name: str) -> str:
+    """The kind of an input or output, or its whole name where it is the only one."""
+    return name.partition(".")[0]
+
+
+def specs_of(
+    shapes: Iterable[tuple[str, Sequence[Any]]], longest: int
+) -> tuple[tuple[MemorySpec, ...], tuple[StateSpec, ...]]:
+    """What a step's inputs say that a lane holds.
+
+    shapes: names and shapes of all inputs; a size known only at run time is no positive integer.
+    longest: columns that a cache may need at most.
+    """
+    memory, states = [], []
+    for name, shape in shapes:
+        kind, _, of = name.partition(".")
+        if kind == MEMORY:
+            sizes = (d if isinstance(d, int) and d > 0 else SOURCE for d in shape[1:])
+            memory.append(MemorySpec(of, tuple(sizes)))
+        elif kind == STATE:
+            states.append(StateSpec(of, shape[1], shape[3]))
+        elif kind == CACHE:
+            heads, width = shape[1], shape[4]
+            states.append(StateSpec(of, longest, heads * width, heads))
+    return tuple(memory), tuple(states)
+
+
+def held_inputs(
+    memory: Mapping[str, Any], mask: Any, rings: Mapping[str, Any], caches: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What a lane keeps between steps as inputs of its step. mask: of the memory, where there is any."""
+    inputs = {named(MEMORY, name): block for name, block in memory.items()}
+    if inputs:
+        inputs["mask"] = mask
+    inputs |= {named(STATE, name): ring for name, ring in rings.items()}
+    return inputs | {named(CACHE, name): block for name, block in caches.items()}
+
+
+def followed_inputs(rows: Mapping[int, Any], lineage: Any) -> dict[str, Any]:
+    """How a step finds each hypothesis's own among what is held. lineage: None where nothing is cached."""
+    inputs = {named(INDEX, window): index for window, index in rows.items()}
+    return inputs if lineage is None else inputs | {"lineage": lineage}
+
+
+def dtype_of_held(types: Mapping[str, Any], wide: Any) -> Any:
+    """One type for all that a step of these inputs remembers: theirs where they agree, else `wide` (running
+    sums stay fp32 in a graph of a narrower type)."""
+    dtypes = {dtype for name, dtype in types.items() if kind_of(name) in HELD}
+    return dtypes.pop() if len(dtypes) == 1 else wide

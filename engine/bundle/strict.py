@@ -1,0 +1,97 @@
+"""Dataclasses from objects of JSON: unknown keys, missing keys and values of another type are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass
+from types import UnionType
+from typing import Any, Final, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from engine.errors import ConfigError
+
+T = TypeVar("T")
+NOTHING: Final = type(None)
+
+
+def from_json(cls: type[T], data: Any, where: str, **made: Any) -> T:
+    """Make a dataclass of an object of JSON, and those that its fields are of.
+
+    cls: its fields are of str, int, float, bool, None, dataclasses, tuples and mappings of these, or Any.
+    data: as it was read, from JSON or TOML.
+    where: what errors call it.
+    made: values of fields that `data` need not have, or that are made already.
+
+    Raises ConfigError that names every fault.
+    """
+    if not isinstance(data, Mapping):
+        raise ConfigError(f"{where} must be an object, not {type(data).__name__}")
+    hints, keys = get_type_hints(cls), {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
+    problems, values = [], dict(made)
+    if unknown := sorted(set(data) - set(keys)):
+        problems.append(
+            f"{where} has unknown keys {unknown} (known are {', '.join(sorted(keys))}): was it written by a "
+            "newer Convoy?"
+        )
+    required = [n for n, f in keys.items() if f.default is MISSING and f.default_factory is MISSING]
+    if missing := [name for name in required if name not in data and name not in made]:
+        problems.append(f"{where} lacks the key{'s' * bool(missing[1:])} {', '.join(map(repr, missing))}")
+    for name in keys:
+        if name in data and name not in made:
+            try:
+                values[name] = _value(hints[name], data[name], f"{where}.{name}")
+            except ConfigError as error:
+                problems.append(str(error))
+    if problems:
+        raise ConfigError("; ".join(problems))
+    return cls(**values)
+
+
+def _value(kind: Any, value: Any, where: str) -> Any:
+    """A value as its field takes it."""
+    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    for each in kinds:
+        if _fits(each, value):
+            return _made(each, value, where)
+    raise ConfigError(f"{where} must be of type {_spelled_any(kinds)}, not {value!r}")
+
+
+def _fits(kind: Any, value: Any) -> bool:
+    """Whether a value looks like one of a kind, what is within it apart."""
+    origin = get_origin(kind) or kind
+    if origin is Any:
+        return True
+    if origin in (int, float):
+        return type(value) is int or (origin is float and type(value) is float)  # a bool is neither
+    if origin is tuple:
+        return isinstance(value, (list, tuple))
+    return isinstance(value, dict) if _of_keys(origin) else isinstance(value, origin)
+
+
+def _made(kind: Any, value: Any, where: str) -> Any:
+    origin, inner = get_origin(kind) or kind, get_args(kind)
+    if is_dataclass(origin):
+        own = getattr(origin, "from_dict", None)  # of classes whose fields decide what others are of
+        return own(value) if own else from_json(origin, value, where)  # type: ignore[arg-type]
+    if origin is tuple:
+        kinds = [inner[0]] * len(value) if inner[1:] == (...,) else list(inner)
+        if len(kinds) != len(value):
+            raise ConfigError(f"{where} must hold {len(kinds)} values, not {value!r}")
+        return tuple(_value(k, v, where) for k, v in zip(kinds, value, strict=True))
+    if _of_keys(origin) and inner:
+        return {key: _value(inner[1], each, f"{where}.{key}") for key, each in value.items()}
+    return value
+
+
+def _of_keys(kind: Any) -> bool:
+    return is_dataclass(kind) or (isinstance(kind, type) and issubclass(kind, Mapping))
+
+
+def _spelled(kind: Any) -> str:
+    origin, inner = get_origin(kind) or kind, get_args(kind)
+    if origin is tuple:
+        return f"list of {_spelled_any([k for k in inner if k is not ...])}"
+    return "null" if kind is NOTHING else "object" if _of_keys(origin) else origin.__name__
+
+
+def _spelled_any(kinds: Sequence[Any]) -> str:
+    return " or ".join(dict.fromkeys(_spelled(kind) for kind in kinds))

@@ -1,0 +1,99 @@
+"""Files of tensors that are larger than memory should hold: written tensor by tensor, and mapped.
+
+The format is that of safetensors, whose library checks what is mapped. Data begin at a multiple of 64 bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import mmap
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import safe_open
+
+from engine.bundle.folder import creating
+
+TYPES: Final[dict[str, np.dtype[Any]]] = {
+    "F32": np.dtype(np.float32),
+    "F16": np.dtype(np.float16),
+    "I8": np.dtype(np.int8),
+}
+NAMES: Final = {dtype: name for name, dtype in TYPES.items()}
+ALIGNMENT: Final = 64  # bytes: a line of the cache
+
+
+class Spec(NamedTuple):
+    """Type and shape of a tensor."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+    @property
+    def bytes(self) -> int:
+        return self.dtype.itemsize * math.prod(self.shape)
+
+
+class TensorPart(NamedTuple):
+    """A tensor, or a piece of one. first: number of its first element."""
+
+    name: str
+    values: NDArray[Any]
+    first: int = 0
+
+
+class MappedTensors(dict[str, NDArray[Any]]):
+    """Tensors by name, read-only, in the file's own pages."""
+
+    def __init__(self, path: Path) -> None:
+        """Map a file. Raises SafetensorError, OSError or ValueError on one that is no such file."""
+        super().__init__()
+        with safe_open(path, framework="np"):  # checks types, shapes, offsets and the length of the file
+            pass
+        with path.open("rb") as content:
+            self._pages = mmap.mmap(content.fileno(), 0, access=mmap.ACCESS_READ)
+        start = 8 + int.from_bytes(self._pages[:8], "little")
+        for name, entry in json.loads(self._pages[8:start]).items():
+            if name == "__metadata__":
+                continue
+            if entry["dtype"] not in TYPES:
+                raise ValueError(f"{name} is {entry['dtype']}, not fp16, fp32 or int8")
+            spec = Spec(TYPES[entry["dtype"]], tuple(entry["shape"]))
+            flat = np.frombuffer(
+                self._pages, spec.dtype, math.prod(spec.shape), start + entry["data_offsets"][0]
+            )
+            self[name] = flat.reshape(spec.shape)
+
+    def forget(self) -> None:
+        """Give back the memory of what was read so far; it is read again when it is needed."""
+        if hasattr(self._pages, "madvise"):
+            self._pages.madvise(mmap.MADV_DONTNEED)
+
+
+def write_tensors(path: Path, specs: Mapping[str, Spec], parts: Iterable[TensorPart]) -> None:
+    """Write a file of tensors piece by piece, each once and in any order. The same input gives the same
+    bytes."""
+    offsets, end = dict[str, int](), 0
+    for name in sorted(specs, key=lambda name: (-specs[name].dtype.itemsize, name)):
+        offsets[name], end = end, end + specs[name].bytes
+    header = {
+        name: {
+            "dtype": NAMES[specs[name].dtype],
+            "shape": specs[name].shape,
+            "data_offsets": [at, at + specs[name].bytes],
+        }
+        for name, at in offsets.items()
+    }
+    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-(8 + len(text)) % ALIGNMENT)
+    with creating(path) as out:
+        out.write(len(text).to_bytes(8, "little") + text)
+        start = out.tell()
+        out.truncate(start + end)
+        for part in parts:
+            out.seek(start + offsets[part.name] + part.first * part.values.itemsize)
+            out.write(np.ascontiguousarray(part.values).data)

@@ -1,0 +1,185 @@
+"""The weights of a bundle: floats, and int8 as a quantised file had it, never rounded a second time.
+
+An int8 weight is three tensors of model.safetensors: `NAME` (int8 [rows, columns]), `NAME.scale` (fp32 [1],
+or [rows]: one of each row) and maybe `NAME.alpha` (fp32 [1]). The weight is `NAME` times `NAME.scale`; what
+it is multiplied with is rounded after a multiplication by `NAME.alpha`, or row by row where there is none.
+Weights that were floats are stored so, rounded row by row (`by_rows`), where a smaller file is worth more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.bundle.tensors import Spec, TensorPart
+
+Floats = NDArray[np.float32]
+SCALE: Final = ".scale"
+ALPHA: Final = ".alpha"
+PIECE: Final = 1 << 22  # elements of a weight that are written at a time
+LARGEST: Final = 127  # of a value; -128 has no opposite
+
+
+@dataclass(frozen=True, slots=True)
+class Quantized:
+    """An int8 weight. See above for what scale and alpha are."""
+
+    values: NDArray[np.int8]
+    scale: Floats
+    alpha: Floats | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.values.shape
+
+    @property
+    def T(self) -> Quantized:  # noqa: N802  (numpy's name)
+        """Return the weight with rows and columns exchanged; for one scale only."""
+        return replace(self, values=self.values.T)
+
+    @property
+    def scales(self) -> Floats:
+        """Return the scale of each row, fp32 [rows]."""
+        return np.ascontiguousarray(np.broadcast_to(self.scale, self.values.shape[:1]))
+
+    @property
+    def wide(self) -> Floats:
+        """Return the weight as floats."""
+        column = self.scale.reshape(-1, *[1] * (self.values.ndim - 1))
+        return self.values.astype(np.float32) * column
+
+    def problems(self) -> Iterator[str]:
+        """Say what makes it no weight."""
+        if self.values.dtype != np.int8 or self.values.ndim != 2:
+            yield f"holds {self.values.dtype} {self.values.shape}, not int8 of two dimensions"
+        elif self.values.size and self.values.min() < -LARGEST:
+            yield f"holds values below -{LARGEST}"
+        if self.scale.shape not in ((1,), self.values.shape[:1]):
+            yield f"has scales of the shape {self.scale.shape}"
+        for part in (self.scale, *([] if self.alpha is None else [self.alpha])):
+            if part.dtype != np.float32 or not (np.isfinite(part) & (part >= 0)).all():
+                yield "has a scale that is no positive number"
+        if self.alpha is not None and (self.alpha.shape != (1,) or not self.alpha.all()):
+            yield "has an alpha that is not one positive number"
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """A weight that is made when it is written, so that one at a time is in memory.
+
+    shape: of what `make` gives, fp16 or fp32.
+    int8: whether it is rounded row by row.
+    """
+
+    shape: tuple[int, ...]
+    make: Callable[[], NDArray[Any]]
+    int8: bool = False
+
+
+Stored: TypeAlias = NDArray[Any] | Quantized | Later
+
+
+class Weights(Mapping[str, Floats]):
+    """All weights by name, as floats, each widened when it is asked for.
+
+    quantized: those that came as int8.
+    packed: int8 weights in the order that native products read them, made beforehand.
+    """
+
+    def __init__(
+        self,
+        stored: Mapping[str, NDArray[Any]],
+        packed: Mapping[str, NDArray[Any]] | None = None,
+    ) -> None:
+        """stored: the tensors of a file. packed: int8 weights as products read them, by `packed_name`.
+
+        Raises ValueError that names one that does not fit.
+        """
+        whole = {name for name, tensor in stored.items() if tensor.dtype == np.int8}
+        parts = {name + end for name in whole for end in (SCALE, ALPHA)}
+        self.quantized = {name: _quantized(name, stored) for name in sorted(whole)}
+        self.packed = {} if packed is None else packed
+        self._floats = {name: stored[name] for name in stored if name not in whole | parts}
+        wrong = sorted(n for n, w in self._floats.items() if w.dtype not in (np.float16, np.float32))
+        if wrong:
+            raise ValueError(f"{wrong[0]} is {stored[wrong[0]].dtype}, not fp16, fp32 or int8")
+
+    def __getitem__(self, name: str) -> Floats:
+        if name in self.quantized:
+            return self.quantized[name].wide
+        return self._floats[name].astype(np.float32, copy=False)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._floats or name in self.quantized  # nothing is widened for the question
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._floats
+        yield from self.quantized
+
+    def __len__(self) -> int:
+        return len(self._floats) + len(self.quantized)
+
+
+def by_rows(weight: NDArray[Any]) -> Quantized:
+    """Return a weight [rows, columns] rounded to int8, with a scale for each row: exact where it was so
+    before."""
+    wide = np.asarray(weight, np.float32)
+    scale: Floats = np.maximum(np.abs(wide).max(axis=1), np.float32(1e-30)) / np.float32(LARGEST)
+    return Quantized(np.rint(wide / scale[:, None]).astype(np.int8), scale)
+
+
+def packed_name(name: str, form: str) -> str:
+    """Name a weight in a form of `engine.bundle.recipes`."""
+    return f"{name}:{form}"
+
+
+def specs_of(name: str, weight: Stored, floats: np.dtype[Any]) -> dict[str, Spec]:
+    """Name the tensors of model.safetensors that a weight is, with their types and shapes. floats: the type
+    of those that are not int8."""
+    scale, whole = np.dtype(np.float32), np.dtype(np.int8)
+    if isinstance(weight, Quantized):
+        specs = {name: Spec(whole, weight.shape), name + SCALE: Spec(scale, weight.scale.shape)}
+        return specs if weight.alpha is None else specs | {name + ALPHA: Spec(scale, weight.alpha.shape)}
+    if isinstance(weight, Later) and weight.int8:
+        return {name: Spec(whole, weight.shape), name + SCALE: Spec(scale, weight.shape[:1])}
+    return {name: Spec(floats, tuple(weight.shape))}
+
+
+def parts_of(name: str, weight: Stored, floats: np.dtype[Any]) -> Iterator[TensorPart]:
+    """Give the contents of `specs_of` in pieces. Raises ValueError on values that are not finite as stored;
+    the remedy is its message."""
+    if isinstance(weight, Quantized):
+        yield TensorPart(name, weight.values)
+        yield TensorPart(name + SCALE, weight.scale)
+        if weight.alpha is not None:
+            yield TensorPart(name + ALPHA, weight.alpha)
+        return
+    values = weight.make() if isinstance(weight, Later) else np.asarray(weight)
+    rows = values.reshape(values.shape[0] if values.ndim else 1, -1)
+    step = max(1, PIECE // max(1, rows.shape[1]))
+    for first in range(0, len(rows), step):
+        piece = rows[first : first + step]
+        if isinstance(weight, Later) and weight.int8:
+            int8_rows = by_rows(piece)
+            yield TensorPart(name, int8_rows.values, first * rows.shape[1])
+            yield TensorPart(name + SCALE, int8_rows.scale, first)
+            stored: NDArray[Any] = int8_rows.scale
+        else:
+            with np.errstate(over="ignore"):
+                stored = np.ascontiguousarray(piece, floats)
+            yield TensorPart(name, stored, first * rows.shape[1])
+        if not np.isfinite(stored).all():
+            raise ValueError("store it as fp32" if np.isfinite(piece).all() else "the checkpoint is damaged")
+
+
+def _quantized(name: str, stored: Mapping[str, NDArray[Any]]) -> Quantized:
+    if name + SCALE not in stored:
+        raise ValueError(f"{name} is int8 without {name + SCALE}")
+    weight = Quantized(stored[name], stored[name + SCALE], stored.get(name + ALPHA))
+    for problem in weight.problems():
+        raise ValueError(f"{name} {problem}")
+    return weight

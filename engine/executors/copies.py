@@ -1,0 +1,171 @@
+"""What is copied within a lane, as plans of the kernel that does it (scatter.cu): newcomers into slots, slots
+over others, and what is known of slots into rows for the host.
+
+A plan [terms, copies, 7] says how much each term of an item adds to each number of each of its copies. It
+lies on the device, so that a step uploads only items: some numbers for each newcomer, move or slot. All
+newcomers of a step are one upload and one launch; so are all moves, and all that is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from engine.executors.history import History
+from engine.executors.memory import Memory
+from engine.executors.newcomers import ALIGNED, FACTS, ZERO, Facts
+from engine.search.state import FIELDS, SNAPSHOT, SearchState
+
+CHUNKS: Final = 16  # blocks that share a copy of a slot
+NUMBERS: Final = 7  # of a copy, 8 bytes each, as in scatter.cu
+TARGET, SOURCE, ROWS, BYTES, FILLED, TARGET_PITCH, SOURCE_PITCH = range(NUMBERS)
+COLUMNED: Final = ("tokens", "scores", "trail")  # a column for each step
+WHOLE: Final = 32  # columns that are told are a multiple of this
+Records = NDArray[np.int64]
+
+
+class Placed(NamedTuple):
+    """The terms of a newcomer. address, width: of its encoded row. read: positions that are not masked.
+    facts: the address of its row of facts. longest: of its target."""
+
+    one: Any
+    slot: Any
+    address: Any
+    width: Any
+    length: Any
+    read: Any
+    facts: Any
+    longest: Any
+
+
+class Moved(NamedTuple):
+    """The terms of a move: slot `source` over slot `target`."""
+
+    one: Any
+    source: Any
+    target: Any
+
+
+class Told(NamedTuple):
+    """The terms of what is told of a slot, in a row of some address."""
+
+    one: Any
+    slot: Any
+    row: Any
+
+
+@dataclass(frozen=True, slots=True)
+class LaneArrays:
+    """The arrays of a lane: [slots, ...] each, at the same places until `generation` changes."""
+
+    memory: Memory
+    history: History
+    state: SearchState
+
+    def arrays(self) -> list[Tensor]:
+        rings, mask = [*self.history.rings.rings.values(), self.history.rings.ancestors], self.memory.mask
+        state = [getattr(self.state, name) for name in FIELDS]
+        return [*self.memory.blocks.values(), mask, *rings, *state, *self._caches()]
+
+    def cleared(self) -> list[Tensor]:
+        """Those of which a newcomer finds zeros."""
+        rings = [*self.history.rings.rings.values(), self.history.rings.ancestors]
+        return [*rings, *(getattr(self.state, name) for name in ZERO), *self._caches()]
+
+    def _caches(self) -> list[Tensor]:
+        caches = self.history.caches
+        return [] if caches is None else [caches.writers, *caches.blocks.values()]
+
+
+def placing(lane: LaneArrays, facts: Facts, masks: Tensor) -> Records:
+    """The plan of newcomers (`Placed`). masks: see `masks_of`."""
+    memory, state = lane.memory, lane.state
+    blocks = [memory.blocks[spec.name] for spec in memory.specs]
+    arrays = [*blocks, memory.mask, *lane.cleared(), *(getattr(state, name) for name in FACTS)]
+    plan = _plan(Placed, len(arrays))
+    of = Placed(*plan)
+    of.one[:, TARGET], strides = _layout(arrays)
+    of.slot[:, TARGET] = of.one[:, FILLED] = strides
+    of.one[:, ROWS] = 1
+    before = 0  # bytes of a position in the parts of memory before, which lie one after the other in a row
+    for i, spec in enumerate(memory.specs):
+        rows, inner = (
+            int(np.prod(axes))
+            for axes in (spec.shape[: spec.source_axis], spec.shape[spec.source_axis + 1 :])
+        )
+        size, pitch = inner * blocks[i].element_size(), strides[i] // rows
+        of.one[i, ROWS], of.one[i, FILLED], of.one[i, TARGET_PITCH] = rows, pitch, pitch
+        of.address[i, SOURCE], of.width[i, SOURCE] = 1, before
+        of.length[i, BYTES], of.width[i, SOURCE_PITCH] = size, size
+        before += rows * size
+    mask, first = len(blocks), len(arrays) - len(FACTS)
+    of.one[mask, SOURCE], of.read[mask, SOURCE] = masks.data_ptr() + 4 * (masks.numel() // 2), -4
+    of.one[mask, BYTES] = strides[mask]
+    of.facts[first:, SOURCE], of.one[first:, SOURCE] = 1, [facts.begins[name] for name in FACTS]
+    of.one[first:, BYTES] = of.one[first:, FILLED] = [facts.used[name] for name in FACTS]
+    history, longest = first + FACTS.index("history"), first + FACTS.index("plan")
+    of.one[history, ROWS:] = state.history.shape[1], 8, 8, 8 * state.history.stride(1), 8  # its first column
+    of.one[longest, BYTES : FILLED + 1], of.longest[longest, BYTES : FILLED + 1] = 8, 8  # what it can reach
+    return plan
+
+
+def moving(lane: LaneArrays) -> Records:
+    """The plan of moves (`Moved`)."""
+    begins, strides = _layout(lane.arrays())
+    plan = _plan(Moved, len(begins))
+    of = Moved(*plan)
+    of.one[:, TARGET] = of.one[:, SOURCE] = begins
+    of.target[:, TARGET] = of.source[:, SOURCE] = strides
+    of.one[:, ROWS], of.one[:, BYTES], of.one[:, FILLED] = 1, strides, strides
+    return plan
+
+
+def told_row(state: SearchState, columns: int) -> np.dtype[Any]:
+    """The type of a row of what is told: the fields `SNAPSHOT`, of tables the first columns, or some more."""
+    columns = -(-columns // WHOLE) * WHOLE
+    formats = []
+    for name in SNAPSHOT:
+        array = getattr(state, name)
+        shape = (min(columns, array.shape[1]), *array.shape[2:]) if name in COLUMNED else array.shape[1:]
+        formats.append((torch.empty(0, dtype=array.dtype).numpy().dtype, tuple(shape)))
+    sizes = [-(-np.dtype(form).itemsize // ALIGNED) * ALIGNED for form in formats]
+    ends = np.cumsum(sizes)
+    offsets = (ends - sizes).tolist()
+    described = {"names": SNAPSHOT, "formats": formats, "offsets": offsets, "itemsize": int(ends[-1])}
+    return np.dtype(described)  # type: ignore[call-overload, no-any-return]
+
+
+def telling(state: SearchState, row: np.dtype[Any]) -> Records:
+    """The plan of what is told (`Told`), in such rows."""
+    assert row.fields is not None
+    plan = _plan(Told, len(SNAPSHOT))
+    of = Told(*plan)
+    of.one[:, SOURCE], of.slot[:, SOURCE] = _layout([getattr(state, name) for name in SNAPSHOT])
+    of.row[:, TARGET], of.one[:, TARGET] = 1, [row.fields[name][1] for name in SNAPSHOT]
+    of.one[:, ROWS] = 1
+    of.one[:, BYTES] = of.one[:, FILLED] = [row.fields[name][0].itemsize for name in SNAPSHOT]
+    return plan
+
+
+def masks_of(positions: int, device: Any) -> Tensor:
+    """Float32 [2 * positions], zeros and then -inf: the mask of every length is a part of it."""
+    masks = torch.zeros(2 * positions, device=device)
+    masks[positions:] = -torch.inf
+    return masks
+
+
+def _plan(terms: Any, copies: int) -> Records:
+    return np.zeros((len(terms._fields), copies, NUMBERS), np.int64)
+
+
+def _layout(arrays: Sequence[Tensor]) -> tuple[Records, Records]:
+    """Where arrays [slots, ...] lie, and bytes from slot to slot."""
+    assert all(a.is_contiguous() for a in arrays)
+    begins = np.array([a.data_ptr() for a in arrays], np.int64)
+    return begins, np.array([a.stride(0) * a.element_size() for a in arrays], np.int64)

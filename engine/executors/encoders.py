@@ -1,0 +1,129 @@
+"""Encoding in batches of a few sizes, each a CUDA graph.
+
+A source's own length alone decides how wide it is padded. In fp32 all batches of a width have as many rows,
+so that an encoding does not depend on who is encoded with it; in narrower types, whose products differ by
+more than that anyway, few sources take a smaller batch.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.bundle.specs import SOURCE, MemorySpec
+from engine.executors.cuda_work import LaneStreams
+from engine.executors.graphs import Graphs
+from engine.executors.memory import ENCODER_MULTIPLE, Ends, ceil
+from engine.executors.newcomers import EncodedRow
+
+Encode = Callable[[Tensor, Tensor, Tensor], dict[str, Tensor]]  # a model's own, of its arguments
+EXACT: Final = (8,)  # sources of a batch in fp32
+SIZES: Final = (1, 2, 4, 8, 16, 32, 64)  # in narrower types
+POSITIONS: Final = 4096  # of a batch, padding included
+MOST: Final = 128  # graphs
+AHEAD: Final = 64  # widths up to this are captured for one source at the start
+
+
+class Place(NamedTuple):
+    """Of batches of one size and width. inputs: int64 [size, width + 1], tokens and how many are read.
+    memory: [size, elements], which all batches share. encode: of the one into the other."""
+
+    inputs: Tensor
+    memory: Tensor
+    encode: Callable[[], None]
+
+
+class Encoders:
+    """The encoder of one lane's model. What it keeps between calls lies on the device: a place for the
+    largest batch, and the inputs of each size."""
+
+    def __init__(
+        self, encode: Encode, specs: Sequence[MemorySpec], work: LaneStreams, limits: Ends, dtype: torch.dtype
+    ) -> None:
+        """encode: on the current stream, of tokens, positions and real, as `Model.encode`. dtype: of memory.
+        `sizes` may be cut, where batches are to be smaller."""
+        self.encode, self.specs, self.work, self.limits = encode, specs, work, limits
+        self.sizes: Sequence[int] = EXACT if dtype == torch.float32 else SIZES
+        each = sum(int(np.prod([1 if d == SOURCE else d for d in s.shape])) for s in specs)
+        self._each, self._dtype = each, dtype  # elements of a position
+        self._memory: Tensor | None = None
+        self._places: dict[tuple[int, int], Place] = {}  # by size and width
+        self._graphs = Graphs(work, MOST)
+
+    def warm(self) -> None:
+        """Capture what a single sentence needs."""
+        for width in range(ENCODER_MULTIPLE, min(AHEAD, self._widest) + 1, ENCODER_MULTIPLE):
+            self([[self.limits.pad] * width])
+
+    def __call__(self, sources: Sequence[Sequence[int]]) -> list[EncodedRow]:
+        """Encode sources on the current stream; rows are right once it has come so far."""
+        rows: list[EncodedRow | None] = [None] * len(sources)
+        by_width: dict[int, list[int]] = {}
+        for i, source in enumerate(sources):
+            by_width.setdefault(self.width(len(source)), []).append(i)
+        for width, members in by_width.items():
+            sizes = self._fitting(width)
+            for begin in range(0, len(members), sizes[-1]):
+                part = members[begin : begin + sizes[-1]]
+                size = sizes[bisect_left(sizes, len(part))]
+                block = self._batch([sources[i] for i in part], size, width)
+                for row, i in enumerate(part):
+                    rows[i] = EncodedRow(block, row, width)
+        return [row for row in rows if row is not None]
+
+    def _fitting(self, width: int) -> Sequence[int]:
+        """How many sources of a width a batch may have."""
+        return self.sizes[: bisect_right(self.sizes, POSITIONS // width)] or (1,)
+
+    def width(self, length: int) -> int:
+        """Positions that a source of this length is padded to: a multiple of 8, and at most an eighth
+        more."""
+        step = ENCODER_MULTIPLE
+        while step * ENCODER_MULTIPLE < length:
+            step *= 2
+        return min(ceil(length, step), max(self._widest, ceil(length, ENCODER_MULTIPLE)))
+
+    @property
+    def _widest(self) -> int:
+        return ceil(self.limits.source, ENCODER_MULTIPLE)
+
+    def _batch(self, sources: Sequence[Sequence[int]], size: int, width: int) -> Tensor:
+        """Memory [size, elements] of sources of one width; rows beyond them hold nothing of use."""
+        packed = np.full((size, width + 1), self.limits.pad, np.int64)  # tokens, and how many are read
+        packed[:, width] = 1
+        for row, source in enumerate(sources):
+            packed[row, : len(source)] = source
+            packed[row, width] = max(len(source) - self.limits.unread, 1)
+        place = self._places.get((size, width)) or self._place(size, width)
+        self.work.put(torch.from_numpy(packed), place.inputs)
+        self._graphs.run((size, width), place.encode, after=1)
+        return self.work.kept(place.memory)
+
+    def _place(self, size: int, width: int) -> Place:
+        if self._memory is None or self._memory.numel() < size * width * self._each:
+            self._graphs.clear()  # they write into the one that goes
+            self._places.clear()
+            elements = self._each * max(size * width, min(POSITIONS, self.sizes[-1] * self._widest))
+            self._memory = torch.zeros(elements, dtype=self._dtype, device=self.work.device)
+        inputs = torch.zeros((size, width + 1), dtype=torch.int64, device=self.work.device)
+        memory = self._memory[: size * width * self._each].view(size, -1)
+        place = Place(inputs, memory, partial(self._encode, inputs, memory))
+        self._places[size, width] = place
+        return place
+
+    @torch.no_grad()
+    def _encode(self, inputs: Tensor, memory: Tensor) -> None:
+        """What a graph holds."""
+        device, (size, width) = self.work.device, (inputs.shape[0], inputs.shape[1] - 1)
+        column = torch.arange(width, device=device)
+        positions = column.clamp(max=self.limits.source - 1)  # what lies beyond is masked
+        real = (column < inputs[:, width:]).to(torch.float32)
+        encoded: dict[str, Any] = self.encode(inputs[:, :width].contiguous(), positions, real)
+        parts = [encoded[s.name].reshape(size, -1).to(self._dtype) for s in self.specs]
+        torch.cat(parts, 1, out=memory)

@@ -1,0 +1,237 @@
+"""A step's host work in one call of the native library before its graph, and one or two behind it.
+
+For beam search, greedy search and, but for the draw itself, sampling: over the very arrays of
+`engine.search.beam` and `engine.executors.history`, which stay the reference, serve every other option, and
+may take any step in between. The structures are those of engine/native/search.cpp.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.bundle.graph_io import (
+    CACHE,
+    COLUMN,
+    INDEX,
+    LM_WEIGHT,
+    STATE,
+    asked,
+    followed_inputs,
+    held_inputs,
+    named,
+)
+from engine.executors.onnx_numpy import Binding, HeldSession
+from engine.search.executor import TopK
+from engine.search.kind import Kind
+from engine.search.stepper import CompletedStep, PlainStepper
+from engine.types import CANDIDATES
+
+if TYPE_CHECKING:
+    from engine.executors.onnx import OnnxExecutor
+
+POINTER, WHOLE = ctypes.c_void_p, ctypes.c_int64
+# of a search's state, in the order of the structure
+STATE_FIELDS: Final = (
+    *("tokens", "scores", "trail", "kept_scores", "kept_trail", "kept_steps", "kept_count", "done", "step"),
+    *("current", "parents", "total", "plan", "free", "width", "shortest", "longest", "narrowing"),
+    *("temperature", "unk_penalty", "word_reward"),
+)
+FED: Final = ("tokens", "positions", "forced", "banned", "temperature", "unk_penalty", "eos_penalty")
+BANNED: Final = 2  # tokens of each row: pad, and the end while it is too early
+DIRECT: Final = frozenset({"mask", "among", LM_WEIGHT})  # inputs that a lane keeps besides memory and state
+
+
+class HeldColumn(ctypes.Structure):
+    _fields_ = [
+        ("data", POINTER),
+        ("column", POINTER),
+        ("window", WHOLE),
+        ("dim", WHOLE),
+        ("heads", WHOLE),
+    ]
+
+
+class Index(ctypes.Structure):
+    _fields_ = [("rows", POINTER), ("window", WHOLE)]
+
+
+class StepArrays(ctypes.Structure):
+    _fields_ = [
+        *((name, WHOLE) for name in ("beams", "state_columns", "candidates", "pad", "eos")),
+        *((name, POINTER) for name in STATE_FIELDS),
+        ("taken", POINTER),
+        *((f"fed_{name}", POINTER) for name in FED),
+        ("best", POINTER),
+        ("ids", POINTER),
+        ("ancestors", POINTER),
+        ("memory_of_ancestors", WHOLE),
+        ("indices", POINTER),
+        ("index_count", WHOLE),
+        ("held", POINTER),
+        ("held_count", WHOLE),
+        ("writers", POINTER),
+        ("cache_columns", WHOLE),
+        ("lineage", POINTER),
+    ]
+
+
+@cache
+def _functions(library: Path) -> Mapping[str, Callable[..., None]]:
+    loaded, functions = ctypes.CDLL(str(library)), {}
+    for name, numbers in (("prepare", 2), ("remember", 2), ("absorb", 1)):
+        function = loaded[f"convoy_{name}"]
+        function.argtypes, function.restype = [POINTER, *[WHOLE] * numbers], None
+        functions[name] = function
+    return functions
+
+
+def _address(array: NDArray[Any]) -> int:
+    assert array.flags.c_contiguous
+    return array.ctypes.data
+
+
+class BoundStep:
+    """A step of so many slots and candidates, its graph bound to arrays that the library fills and reads."""
+
+    def __init__(self, executor: OnnxExecutor, search: Any, binding: Binding, candidates: int) -> None:
+        state, history = search.state, executor.history
+        fed, columns = binding.arrays, binding.outputs
+        rings, caches = history.rings, history.caches
+        self.binding = binding
+        self.scores, self.ids = columns["scores"], columns["ids"]
+        self.columns = {s.name: columns[named(COLUMN, s.name)] for s in executor.sessions.states}
+        states = [
+            HeldColumn(
+                _address(fed[named(CACHE if s.heads else STATE, s.name)]),
+                _address(self.columns[s.name]),
+                s.window,
+                s.dim,
+                s.heads,
+            )
+            for s in executor.sessions.states
+        ]
+        indices = [Index(_address(fed[named(INDEX, window)]), window) for window in rings.windows]
+        # the structure points to these, and they to arrays that binding, state and history keep
+        self._parts = (HeldColumn * len(states))(*states), (Index * len(indices))(*indices)
+        self._arrays = StepArrays(
+            *(executor.beams, search.columns, candidates, executor.pad, executor.eos),
+            *(_address(getattr(state, name)) for name in STATE_FIELDS),
+            _address(search.taken),
+            *(_address(fed[name]) for name in FED),
+            *(_address(self.scores), _address(self.ids)),
+            *(_address(rings.ancestors), rings.ancestors.shape[2]),
+            *(ctypes.addressof(self._parts[1]), len(indices), ctypes.addressof(self._parts[0]), len(states)),
+            *((None, 0, None) if caches is None else self._of(caches, fed)),
+        )
+        self.address = ctypes.addressof(self._arrays)
+
+    @staticmethod
+    def _of(caches: Any, fed: Mapping[str, NDArray[Any]]) -> tuple[int, int, int]:
+        return _address(caches.writers), caches.writers.shape[2], _address(fed["lineage"])
+
+
+class NativeStepper(PlainStepper):
+    """See `engine.search.executor.Stepper`."""
+
+    executor: OnnxExecutor
+
+    def __init__(self, executor: OnnxExecutor, library: Path) -> None:
+        super().__init__(executor)
+        assert isinstance(executor.sessions.step, HeldSession)
+        self._calls, self._session = _functions(library), executor.sessions.step
+        self._names = ["scores", "ids", *(named(COLUMN, s.name) for s in executor.sessions.states)]
+        self._steps: dict[tuple[int, int], BoundStep] = {}
+        self._places: Sequence[Any] = ()  # what they are bound to
+        self._which: tuple[int, ...] = ()  # and its numbers
+
+    def launch(self, n: int, *, attention: bool) -> CompletedStep:
+        kind, began, steps = self.search.kind(n), time.perf_counter(), 0
+        while True:
+            step = None if attention or not _native(kind) else self._bound(n, kind)
+            if step is None:
+                break
+            clock = self.executor.history.rings.clock
+            self._calls["prepare"](step.address, n, clock)
+            self._session.run_bound(step.binding)
+            self._remember(step, n, clock)
+            if kind.sampled:  # numpy's exponentials decide what is drawn
+                topk = TopK(step.scores.copy(), step.ids.copy(), None)
+                return CompletedStep(self.search.advance(topk, n).tolist(), None)
+            self._calls["absorb"](step.address, n)
+            steps += 1
+            flags = self.search.state.done[:n].tolist()
+            if any(flags) or time.perf_counter() - began >= self.patience:
+                return CompletedStep(flags, None, steps)
+        if steps:  # the next one is the reference's
+            return CompletedStep([False] * n, None, steps)
+        return super().launch(n, attention=attention)
+
+    def _remember(self, step: BoundStep, n: int, clock: int) -> None:
+        history = self.executor.history
+        if history.caches is not None:
+            writers = history.caches.writers
+            history.caches.grow(n)
+            if history.caches.writers is not writers:  # caches lie elsewhere now
+                history.store(step.columns, self.search.state.step[:n, None])
+                return
+        self._calls["remember"](step.address, n, clock)
+        history.rings.clock += 1
+
+    def _bound(self, n: int, kind: Kind) -> BoundStep | None:
+        """None where the step is for the reference: a forced token that a shortlist lacks."""
+        executor, history = self.executor, self.executor.history
+        caches, lists = history.caches, None
+        if executor.among:
+            forced = None  # every list has end-of-sentence
+            if kind.prefixed:
+                state = self.search.state
+                tokens = state.plan[np.arange(n), state.step[:n]][:, None]
+                forced = np.broadcast_to(tokens, (n, executor.beams))
+            lists = executor.among.view(n, forced)
+            if lists.base is not executor.among.lists:
+                return None
+        columns = 0 if caches is None else caches.fit(n)
+        memory, mask = executor.memory.view(n)
+        places = executor.memory.mask, caches and caches.writers, executor.among and executor.among.lists
+        which = tuple(map(id, places))  # no other has the number of an array that is kept
+        if which != self._which:
+            self._steps, self._places, self._which = {}, places, which
+        count = max(2 * executor.beams, CANDIDATES if kind.sampled else 0)
+        candidates = min(count, executor.limits.vocab)
+        if candidates < 2:
+            return None
+        if (n, candidates) not in self._steps:
+            feeds = _blank(n, executor.beams, candidates)
+            rings, rows = history.rings.view(n)
+            feeds |= held_inputs(memory, mask, rings, {} if caches is None else caches.view(n, columns))
+            entries = (n, executor.beams, columns * executor.beams)
+            feeds |= followed_inputs(rows, None if caches is None else np.zeros(entries, np.float32))
+            if lists is not None:
+                feeds["among"] = lists
+            if LM_WEIGHT in asked(executor.sessions.config):
+                feeds[LM_WEIGHT] = self.search.state.lm_weight[:n]
+            binding = self._session.bind(self._names, feeds, DIRECT)
+            self._steps[n, candidates] = BoundStep(executor, self.search, binding, candidates)
+        return self._steps[n, candidates]
+
+
+def _native(kind: Kind) -> bool:
+    return not (kind.ngram or kind.groups > 1 or kind.coverage or kind.stepwise)
+
+
+def _blank(n: int, beams: int, candidates: int) -> dict[str, NDArray[Any]]:
+    """Places for what the search asks of a step."""
+    feeds: dict[str, NDArray[Any]] = {name: np.zeros((n, beams), np.int64) for name in ("tokens", "forced")}
+    feeds |= {name: np.zeros(n, np.float32) for name in ("temperature", "unk_penalty", "eos_penalty")}
+    feeds["positions"] = np.zeros((n, 1), np.int64)
+    feeds["banned"] = np.zeros((n, beams, BANNED), np.int64)
+    feeds["k"] = np.array([candidates], np.int64)
+    return feeds

@@ -1,0 +1,103 @@
+"""Requests on their way into slots: their encoded rows, and what their searches begin with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from engine.bundle.specs import SOURCE, MemorySpec
+from engine.search.beam import BeamSearch
+from engine.search.state import FIELDS
+from engine.types import DecodeOptions
+
+# of a SearchState: as its last tenant left them, since nobody reads beyond the count; and zero
+STALE: Final = ("tokens", "scores", "trail", "kept_scores", "kept_trail", "kept_steps", "kept_coverage")
+ZERO: Final = ("attended", "overlap")
+FACTS: Final = tuple(name for name in FIELDS if name not in (*STALE, *ZERO))
+ALIGNED: Final = 16  # bytes that are copied at once
+KNOWN: Final = 1024  # beginnings that are kept, of options and length of a source
+
+
+class EncodedRow(NamedTuple):
+    """An encoded source: row `at` of a block [batch, elements], in which each part of memory lies after
+    the other, padded to `width` positions."""
+
+    block: Tensor
+    at: int
+    width: int
+
+    @property
+    def address(self) -> int:
+        return self.block.data_ptr() + self.at * self.block.stride(0) * self.block.element_size()
+
+    def parts(self, specs: Sequence[MemorySpec]) -> dict[str, Tensor]:
+        """Views of it, [*shape] by the names of the specs."""
+        views, begin, flat = {}, 0, self.block[self.at]
+        for spec in specs:
+            shape = [self.width if d == SOURCE else d for d in spec.shape]
+            size = int(np.prod(shape))
+            views[spec.name] = flat[begin : begin + size].view(shape)
+            begin += size
+        return views
+
+
+class Newcomer(NamedTuple):
+    """A request on its way into a slot. row: None of a language model."""
+
+    row: EncodedRow | None
+    length: int
+    options: DecodeOptions
+
+    @property
+    def encoded(self) -> tuple[int, int]:
+        """Where its row begins, and how wide that is."""
+        return (0, 0) if self.row is None else (self.row.address, self.row.width)
+
+
+class Facts:
+    """What searches begin with, a packed row of bytes for each newcomer; the search itself writes them."""
+
+    def __init__(self, search: BeamSearch, slots: int) -> None:
+        """search: the lane's, whose numbers and types are taken."""
+        numbers = SimpleNamespace(
+            slots=slots, beams=search.beams, limits=search.limits, pad=search.pad, eos=search.eos
+        )
+        numbers.start, numbers.namespace, numbers.device = search.first, np, "cpu"
+        self._search = BeamSearch(numbers)
+        blank, shapes = self._search.state, {}
+        for name in FACTS:
+            shape = getattr(blank, name).shape[1:]
+            shapes[name] = (search.beams, 1) if name == "history" else shape  # its first column
+        sizes = {name: int(np.prod(s)) * getattr(blank, name).itemsize for name, s in shapes.items()}
+        padded = [-(-size // ALIGNED) * ALIGNED for size in sizes.values()]
+        ends = np.cumsum(padded)
+        self.begins = dict(zip(FACTS, (ends - padded).tolist(), strict=True))
+        self.bytes, self.used = int(ends[-1]), sizes
+        self.rows = np.zeros((slots, self.bytes), np.uint8)
+        for name in FACTS:
+            part = self.rows[:, self.begins[name] : self.begins[name] + sizes[name]]
+            setattr(blank, name, part.view(getattr(blank, name).dtype).reshape(slots, *shapes[name]))
+        self._known: dict[tuple[DecodeOptions, int], NDArray[np.uint8]] = {}
+        for name in ZERO:
+            setattr(blank, name, np.zeros((slots, 1, 1)))  # the kernel clears them
+
+    def write(self, row: int, options: DecodeOptions, length: int) -> None:
+        """What a search of these options begins with, into a row. Most are like one before."""
+        previous = self._known.get((options, length))
+        if previous is not None:
+            self.rows[row] = previous
+            return
+        self._search.start(row, options, length)
+        if len(self._known) == KNOWN:
+            self._known.clear()
+        self._known[options, length] = self.rows[row].copy()
+
+    def longest(self, count: int) -> list[int]:
+        """Tokens of the longest target of each row."""
+        longest: list[int] = self._search.state.longest[:count].tolist()
+        return longest

@@ -1,0 +1,82 @@
+"""The two kernels of a plain step's search (search.cu), as functions of the search's arrays."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import torch
+from torch import Tensor
+
+from engine.kernels.calls import Call, Kernel, Run
+from engine.search.state import SearchState
+
+MOST: Final = 32  # beams, as in search.cu
+SAMPLED: Final = 64  # candidates of a row that samples, as in search.cu
+BLOCK: Final = (128, 1, 1)
+
+
+class Tokens(NamedTuple):
+    """pad: always banned. eos: banned while a hypothesis is too short."""
+
+    pad: int
+    eos: int
+
+
+class Followed(NamedTuple):
+    """What `begin_step` follows beams by, of all slots: see `engine.executors.history.Rings`. windows: int64
+    [kinds, 2], each window and the address of its rows."""
+
+    ancestors: Tensor
+    clock: Tensor
+    windows: Tensor
+
+
+class SearchKernels:
+    """Of one lane: all arrays are contiguous, and begin with slot 0."""
+
+    def __init__(self, run: Run, state: SearchState, tokens: Tokens) -> None:
+        self.run, self.state, self.tokens = run, state, tokens
+        self.slots, self.beams = state.total.shape
+        self.columns = state.plan.shape[1]
+        self._forced = torch.full_like(state.current, -1)
+        self._banned = torch.full_like(state.current, tokens.pad)[:, :, None].repeat(1, 1, 2)
+
+    def takes(self, k: int) -> bool:
+        """Whether rows of so many candidates can be searched."""
+        return bool(2 * self.beams <= k <= max(2 * self.beams, SAMPLED) and self.beams <= MOST)
+
+    def begin_step(self, count: Tensor, followed: Followed, n: int) -> tuple[Tensor, Tensor]:
+        """What `BeamSearch.rest`, `BeamSearch.inputs` and `Rings.advance` do to the first n slots.
+
+        count: int64 [1], slots in use. Returns the tokens forced [n, beams] and banned [n, beams, 2].
+        """
+        state, longest = self.state, followed.ancestors.shape[2]
+        sizes = self.beams, self.columns, longest, followed.windows.shape[0], *self.tokens
+        inputs = count, state.parents, state.plan, state.shortest, followed.clock, followed.windows
+        outputs = state.done, state.step, followed.ancestors, self._forced, self._banned
+        self._call("begin_step", n, 8 * self.beams * longest, (*inputs, *sizes, *outputs))
+        return self._forced[:n], self._banned[:n]
+
+    def end_step(self, scores: Tensor, ids: Tensor) -> None:
+        """What `BeamSearch.absorb` does of candidates [n, beams, k], float32 and int64."""
+        state, (n, beams, k) = self.state, scores.shape
+        rules: tuple[Any, ...] = state.width, state.longest, state.free, state.narrowing
+        rules += state.sampling, state.seed, state.top_k, state.top_p
+        hypotheses = state.kept_scores, state.kept_trail, state.kept_steps
+        rows = state.total, state.current, state.parents
+        outputs = (
+            state.tokens,
+            state.scores,
+            state.trail,
+            *hypotheses,
+            *rows,
+            state.kept_count,
+            state.done,
+            state.step,
+        )
+        sizes = beams, k, self.columns, *self.tokens
+        self._call("end_step", n, 8 * 2 * beams * beams, (scores, ids, *rules, *sizes, *outputs))
+
+    def _call(self, entry: str, n: int, shared: int, arguments: tuple[Any, ...]) -> None:
+        assert all(a.is_contiguous() for a in arguments if isinstance(a, Tensor))
+        self.run(Call(Kernel("search.cu", entry, "float", 1), (n, 1, 1), BLOCK, shared, arguments))

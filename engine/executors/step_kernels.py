@@ -1,0 +1,185 @@
+"""What kernels do in a lane beside the model: the search of plain steps, placing newcomers, moving slots,
+telling what is known of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.executors.copies import (
+    CHUNKS,
+    WHOLE,
+    LaneArrays,
+    Moved,
+    Placed,
+    Records,
+    Told,
+    masks_of,
+    moving,
+    placing,
+    telling,
+    told_row,
+)
+from engine.executors.cuda_work import Mark
+from engine.executors.memory import ceil
+from engine.executors.newcomers import Facts, Newcomer
+from engine.executors.search_kernels import Followed, SearchKernels, Tokens
+from engine.search.beam import BeamSearch
+from engine.search.executor import StepInput, TopK
+from engine.search.kind import Kind
+from engine.search.state import SNAPSHOT
+from engine.types import CANDIDATES
+
+if TYPE_CHECKING:
+    from engine.executors.cuda_graph import CapturedSlots
+
+WIDTH: Final = 32  # the smallest bucket of source positions; others double
+EMPTY: Final = np.zeros(0, np.int64)
+
+
+class Bucket(NamedTuple):
+    """What one graph is for: so many slots, source positions and target columns, of one kind of search;
+    attention: whether its weights are wanted."""
+
+    slots: int
+    width: int
+    columns: int
+    kind: Kind
+    attention: bool
+
+
+class PackedRows(NamedTuple):
+    """What the search knew of some slots, on its way to the host: see `engine.search.executor.Snapshot`.
+    packed: int64 words of rows of the type `row`, right once the mark is reached."""
+
+    packed: Tensor
+    row: np.dtype[Any]
+    mark: Mark
+
+    def rows(self) -> tuple[Any, Sequence[int]]:
+        self.mark.synchronize()
+        rows = self.packed.numpy().view(self.row)
+        return SimpleNamespace(**{name: rows[name] for name in SNAPSHOT}), range(len(rows))
+
+
+class StepKernels:
+    """What kernels do with the slots of a lane beside the model: search plain steps, place, move, tell."""
+
+    def __init__(self, executor: CapturedSlots, search: BeamSearch) -> None:
+        assert executor.kernels is not None
+        self.executor, self.search, self.work = executor, search, executor.work
+        device, rings = executor.device, executor.history.rings
+        tokens = Tokens(search.pad, search.eos)
+        self.kernels = SearchKernels(executor.kernels.run, search.state, tokens)
+        windows = [[w, rings.rows[w].data_ptr()] for w in rings.windows]
+        uploaded = executor.work.up(torch.tensor(windows, dtype=torch.int64).view(-1, 2))
+        self._followed = Followed(rings.ancestors, rings.clock, uploaded)
+        self._facts = Facts(search, executor.slots)
+        self._masks = masks_of(ceil(executor.limits.source, WIDTH), device)
+        self._placing = partial(placing, facts=self._facts, masks=self._masks)
+        self._generation, self._plans = executor.generation, dict[Any, Tensor]()
+        self._told: dict[int, tuple[np.dtype[Any], Tensor]] = {}  # by columns
+        self._buffer = torch.empty(0, dtype=torch.int64, device=device)
+
+    def takes(self, kind: Kind) -> bool:
+        """Whether this kind of step is one of beam search, greedy search or sampling."""
+        k = min(max(2 * self.search.beams, CANDIDATES if kind.sampled else 0), self.executor.limits.vocab)
+        return (
+            self.kernels.takes(k) and kind.groups == 1 and not (kind.ngram or kind.coverage or kind.stepwise)
+        )
+
+    def step(self, count: Tensor, bucket: Bucket) -> TopK:
+        """One step of model and search."""
+        n, state = bucket.slots, self.search.state
+        forced, banned = self.kernels.begin_step(count, self._followed, n)
+        k = 2 * self.search.beams
+        inputs = StepInput(
+            tokens=state.current[:n],
+            positions=state.step[:n, None],
+            parents=state.parents[:n],
+            forced=forced,
+            banned=banned,
+            temperature=state.temperature[:n],
+            unk_penalty=state.unk_penalty[:n],
+            eos_penalty=state.word_reward[:n],
+            lm_weight=state.lm_weight[:n],
+            k=max(k, CANDIDATES) if bucket.kind.sampled else k,
+        )
+        top = self.executor.run(inputs, bucket.width, bucket.columns, bucket.attention, followed=True)
+        self.kernels.end_step(top.scores, top.ids)
+        return top
+
+    def place(self, newcomers: Mapping[int, Newcomer]) -> None:
+        """Put newcomers into their slots: one upload and one launch."""
+        facts, count, unread = self._facts, len(newcomers), self.executor.unread
+        for row, newcomer in enumerate(newcomers.values()):
+            facts.write(row, newcomer.options, newcomer.length)
+        packed, plan = facts.rows[:count].reshape(-1).view(np.int64), self._plan(self._placing)
+        begin = self._room(packed.size + len(Placed._fields) * count).data_ptr()
+        items = [
+            Placed(
+                1, slot, *n.encoded, n.length, max(n.length - unread, 1), begin + row * facts.bytes, longest
+            )
+            for row, ((slot, n), longest) in enumerate(
+                zip(newcomers.items(), facts.longest(count), strict=True)
+            )
+        ]
+        self._scatter(plan, items, CHUNKS, packed)
+
+    def move(self, moves: Sequence[tuple[int, int]]) -> None:
+        """Copy slots over others: likewise."""
+        self._scatter(self._plan(moving), [Moved(1, *pair) for pair in moves], CHUNKS)
+
+    def snapshot(self, slots: Sequence[int], columns: int) -> PackedRows:
+        """What the search knows of slots: one upload, one launch, one way back. columns: that somebody has
+        reached."""
+        row, plan = self._telling(columns)
+        sent, size = len(Told._fields) * len(slots), row.itemsize // 8
+        begin = -(-sent // 2) * 2  # rows lie where 16 bytes are copied at once
+        end = begin + size * len(slots)
+        buffer = self._room(end)
+        first = buffer.data_ptr() + 8 * begin
+        items = [Told(1, slot, first + i * row.itemsize) for i, slot in enumerate(slots)]
+        self._scatter(plan, items, 1)
+        return PackedRows(self.work.down(buffer[begin:end]), row, self.work.mark())
+
+    def _plan(self, kind: Callable[[LaneArrays], Records]) -> Tensor:
+        """Of where the lane's arrays are now."""
+        generation = self.executor.generation
+        if self._generation != generation:
+            self._generation, self._plans = generation, {}
+        if kind not in self._plans:
+            lane = LaneArrays(self.executor.memory, self.executor.history, self.search.state)
+            self._plans[kind] = self.work.up(torch.from_numpy(kind(lane)))
+        return self._plans[kind]
+
+    def _telling(self, columns: int) -> tuple[np.dtype[Any], Tensor]:
+        wide = ceil(columns, WHOLE)
+        if wide not in self._told:
+            row = told_row(self.search.state, wide)
+            self._told[wide] = row, self.work.up(torch.from_numpy(telling(self.search.state, row)))
+        return self._told[wide]
+
+    def _room(self, size: int) -> Tensor:
+        if self._buffer.numel() < size:
+            self._buffer = torch.empty(2 * size, dtype=torch.int64, device=self.executor.device)
+        return self._buffer
+
+    def _scatter(
+        self, plan: Tensor, items: Sequence[tuple[int, ...]], chunks: int, packed: Records = EMPTY
+    ) -> None:
+        """Upload what is packed and items behind it, and carry them out."""
+        assert self.executor.kernels is not None
+        count, terms = len(items), len(items[0])
+        records = np.empty(packed.size + count * terms, np.int64)
+        records[: packed.size] = packed
+        records[packed.size :].reshape(count, terms)[...] = items
+        uploaded = self._room(records.size)[: records.size]
+        self.work.put(torch.from_numpy(records), uploaded)
+        self.executor.kernels.scatter(plan, uploaded[packed.size :].view(count, terms), chunks)

@@ -1,0 +1,77 @@
+"""Results that are not computed yet, so that what follows them in a layer can be computed in the same
+kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from engine.kernels.calls import Finish, Norm
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A linear map of x [..., dim] by weight [outputs, dim], and what becomes of its sums."""
+
+    x: Tensor
+    weight: Tensor
+    bias: Tensor | None
+    finish: Finish = Finish()  # noqa: RUF009 (frozen)
+
+    @property
+    def plain(self) -> bool:
+        """Whether nothing but a factor has become of the sums."""
+        return self.finish.activation is None
+
+
+@dataclass(frozen=True, slots=True)
+class Normed:
+    """Layer norm of x; heat: float32 [slots], by which each slot's rows are divided then."""
+
+    x: Tensor
+    norm: Norm
+    heat: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """Rows of a table for tokens int64 [slots, beams], scaled; signals: positions [slots, 1] and the table
+    whose rows for them are added."""
+
+    tokens: Tensor
+    table: Tensor
+    scale: float = 1.0
+    signals: tuple[Tensor, Tensor] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Softmax:
+    """A softmax over the last axis of logits."""
+
+    logits: Tensor
+
+
+class Deferred(Tensor):
+    """A result of this shape and type without its values. Those who know no better ask for them: `value`,
+    once it has been computed."""
+
+    what: Product | Normed | Lookup | Softmax
+    value: Tensor | None
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+    def __new__(
+        cls: type[Deferred], what: Product | Normed | Lookup | Softmax, shape: tuple[int, ...], like: Tensor
+    ) -> Deferred:
+        """like: a tensor of its type and device."""
+        tensor: Deferred = Tensor._make_wrapper_subclass(cls, shape, dtype=like.dtype, device=like.device)
+        tensor.what, tensor.value = what, None
+        return tensor
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        raise RuntimeError(f"{func} of a result that is not computed yet: ask the mode that deferred it")

@@ -1,0 +1,182 @@
+// The search of a step in two kernels, one before the model and one behind its selection: for beam search, greedy search
+// and sampling. Reference, and what serves all else: engine/search/beam.py and engine.executors.history.Rings.advance.
+// The arithmetic is the reference's (doubles, in its order), so results are equal bit for bit.
+//
+// Grid (slots), block THREADS. The arrays of the search are [slots, ...] each, as engine.search.state.State says.
+#include "common.cuh"
+
+constexpr int THREADS = 128;
+constexpr int MOST = 32;  // beams of a slot
+#define IMPOSSIBLE (-static_cast<double>(__int_as_float(0x7f800000)))
+using Flag = unsigned char;
+
+// Before the model: slots from `count` on become idle, the rules of the step, rows of rings by way of the ancestors.
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    begin_step(const Index* count,    // [1]: slots in use
+               const Index* parents,  // [slots, beams]
+               const Index* plan,     // [slots, columns]
+               const Index* shortest, const Index* clock,
+               const Index* windows,  // [kinds, 2]: a window, and the address of its rows [slots, beams, window]
+               int beams, int columns, int longest, int kinds, int pad, int eos, Flag* done, Index* step,
+               Index* ancestors,         // [slots, beams, longest]
+               Index* forced,            // [slots, beams]
+               Index* banned) {          // [slots, beams, 2]
+  CONVOY_SHARED(Index, followed);  // [beams, longest]
+  await_inputs();
+  const int slot = blockIdx.x;
+  const Index line = static_cast<Index>(slot) * beams;
+  const bool busy = slot < *count;
+  const Index position = busy ? step[slot] : 0, only = plan[static_cast<Index>(slot) * columns + position];
+  const Index early = position < shortest[slot] ? eos : pad;
+  for (int beam = threadIdx.x; beam < beams; beam += THREADS) {
+    forced[line + beam] = only;
+    banned[(line + beam) * 2] = pad;
+    banned[(line + beam) * 2 + 1] = early;
+  }
+  for (int at = threadIdx.x; at < beams * longest; at += THREADS) {
+    const int beam = at / longest, age = at % longest;
+    const Index parent = parents[line + beam];
+    followed[at] = age + 1 < longest ? ancestors[(line + parent) * longest + age + 1] : parent;
+  }
+  __syncthreads();
+  if (threadIdx.x == 0 && !busy) {
+    done[slot] = 1;
+    step[slot] = 0;
+  }
+  for (int at = threadIdx.x; at < beams * longest; at += THREADS) ancestors[line * longest + at] = followed[at];
+  for (int kind = 0; kind < kinds; kind++) {
+    const Index window = windows[2 * kind];
+    Index* rows = reinterpret_cast<Index*>(windows[2 * kind + 1]) + line * window;
+    for (int at = threadIdx.x; at < beams * window; at += THREADS) {
+      const Index beam = at / window, age = at % window;
+      rows[at] = followed[beam * longest + longest - window + age] + (slot * window + (*clock + age) % window) * beams;
+    }
+  }
+}
+
+__device__ __forceinline__ unsigned long long scramble(unsigned long long word) {  // splitmix64
+  word = (word ^ (word >> 30)) * 0xBF58476D1CE4E5B9ull;
+  word = (word ^ (word >> 27)) * 0x94D049BB133111EBull;
+  return word ^ (word >> 31);
+}
+
+// Which of a row's candidates a sample takes: engine.search.filters.uniform and draw.
+__device__ int drawn(const float* scores, int k, Index seed, int beam, Index step, Index top_k, double top_p) {
+  constexpr unsigned long long GAMMA = 0x9E3779B97F4A7C15ull;
+  unsigned long long word = scramble(static_cast<unsigned long long>(seed) + GAMMA);
+  word = scramble((word ^ static_cast<unsigned long long>(beam)) + GAMMA);
+  word = scramble((word ^ static_cast<unsigned long long>(step)) + GAMMA);
+  const double chance = static_cast<double>(word >> 11) * 0x1p-53;
+  const double best = scores[0] > LOWEST ? static_cast<double>(scores[0]) : 0.0;
+  double mass = 0, whole = 0, reached = 0;
+  unsigned long long kept = 0;  // a bit for each candidate, which are at most 64
+  for (int at = 0; at < k; at++) {
+    const double own = exp(static_cast<double>(scores[at]));
+    mass += own;
+    if (at >= top_k || !(mass - own < top_p) || !(scores[at] > LOWEST)) continue;
+    kept |= 1ull << at;
+    whole += exp(static_cast<double>(scores[at]) - best);
+  }
+  int index = 0;
+  for (int at = 0; at < k && whole > 0; at++) {
+    if (kept >> at & 1) reached += exp(static_cast<double>(scores[at]) - best);
+    index += reached <= chance * whole && reached < whole;
+  }
+  return index;
+}
+
+struct Candidate {
+  double score;
+  Index token, parent;
+};
+
+// Behind the selection: the next column of each slot, its finished hypotheses, and whether it is done.
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    end_step(const float* scores,  // [slots, beams, k]
+             const Index* ids,     // [slots, beams, k]
+             const Index* width, const Index* longest, const Index* free, const Flag* narrowing, const Flag* sampling,
+             const Index* seed, const Index* top_k, const double* top_p, int beams, int k, int columns, int pad, int eos,
+             Index* tokens,     // [slots, columns, beams]; of the same shape:
+             double* sums, Index* trail,
+             double* kept_scores,  // [slots, beams]; of the same shape:
+             Index* kept_trail, Index* kept_steps, double* total, Index* current, Index* parents,
+             Index* kept_count,  // [slots], as are:
+             Flag* done, Index* step) {
+  CONVOY_SHARED(double, sorted);         // [beams, 2 * beams]: what candidates are ranked by
+  __shared__ Candidate best[2 * MOST];
+  __shared__ int order[MOST];
+  __shared__ int places[MOST];  // in the pool, of candidates that end; -1: none
+  __shared__ bool ended[2 * MOST];
+  await_inputs();
+  const int slot = blockIdx.x, each = 2 * beams, all = beams * each;
+  const Index line = static_cast<Index>(slot) * beams;
+  const Index now = step[slot];
+  const bool sampled = sampling[slot] != 0, over = done[slot] != 0;
+  // a forced token that costs nothing: of a free prefix, or the end that Marian's rule cuts with
+  const bool unpriced = now < free[slot] || (narrowing[slot] && now >= longest[slot]);
+  const auto score = [&](Index row, int rank) {
+    return unpriced ? (rank == 0 ? 0.0 : IMPOSSIBLE) : static_cast<double>(scores[row * k + rank]);
+  };
+
+  if (sampled) {
+    for (int at = threadIdx.x; at < each; at += THREADS) {
+      if (at >= beams) {
+        best[at] = {IMPOSSIBLE, pad, 0};
+        continue;
+      }
+      const Index row = line + at;
+      const int one = unpriced ? 0 : drawn(scores + row * k, k, seed[slot], at, now, top_k[slot], top_p[slot]);
+      const double sum = total[row] + score(row, one);
+      best[at] = {sum == sum ? sum : IMPOSSIBLE, ids[row * k + one], at};
+    }
+  } else {
+    for (int at = threadIdx.x; at < all; at += THREADS) {
+      const double sum = total[line + at / each] + score(line + at / each, at % each);
+      sorted[at] = sum == sum ? sum : IMPOSSIBLE;  // not a number: never
+    }
+    __syncthreads();
+    for (int at = threadIdx.x; at < all; at += THREADS) {
+      const double mine = sorted[at];
+      int rank = 0;
+      for (int other = 0; other < all && rank < each; other++)
+        rank += sorted[other] > mine || (sorted[other] == mine && other < at);
+      if (rank < each) best[rank] = {mine, ids[(line + at / each) * k + at % each], at / each};
+    }
+  }
+  __syncthreads();
+
+  if (threadIdx.x == 0) {
+    const Index wide = width[slot], held = kept_count[slot];
+    const Index room = wide - (narrowing[slot] ? held : 0);
+    Index next = held;
+    for (int rank = 0; rank < each; rank++) {
+      const bool ends = best[rank].token == eos && best[rank].score > IMPOSSIBLE;
+      if (rank < beams) places[rank] = ends && rank < room && !over && next < wide ? static_cast<int>(next++) : -1;
+      ended[rank] = ends || (narrowing[slot] && rank >= room);
+    }
+    int filled = 0;  // those that go on come first, the others behind them
+    for (int left = 0; left < 2 && !sampled; left++)
+      for (int rank = 0; rank < each && filled < beams; rank++)
+        if ((ended[rank] || rank >= 2 * wide) == (left != 0)) order[filled++] = rank;
+    for (int row = 0; row < beams && sampled; row++) order[row] = row;
+    kept_count[slot] = next;
+    const bool ends = over || now >= longest[slot] || next >= wide;
+    done[slot] = ends;
+    step[slot] = now + !ends;
+  }
+  __syncthreads();
+
+  const Index column = (static_cast<Index>(slot) * columns + now + 1) * beams;
+  for (int row = threadIdx.x; row < beams; row += THREADS) {
+    if (places[row] >= 0) {
+      kept_scores[line + places[row]] = best[row].score;
+      kept_trail[line + places[row]] = best[row].parent;
+      kept_steps[line + places[row]] = now;
+    }
+    Candidate one = best[order[row]];
+    if (row >= width[slot] || ended[order[row]]) one.score = IMPOSSIBLE;
+    tokens[column + row] = current[line + row] = one.token;
+    sums[column + row] = total[line + row] = one.score;
+    trail[column + row] = parents[line + row] = one.parent;
+  }
+}

@@ -1,0 +1,73 @@
+"""Shallow fusion: a translation model and a language model of its target vocabulary that decide together.
+
+The score of a token is `log P(translation) + lm_weight * log P(language model)` (Gulcehre et al. 2015;
+fairseq's `--lm-path` and `--lm-weight`, REFERENCE.md 6 item 1). The weight is each slot's own, so it is an
+input of the step, as the temperature is; the temperature is the translation model's alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from engine.bundle.config import ModelConfig
+from engine.models.ensemble import parts_of
+from engine.models.model import Model, Past, Step
+
+OWN: Final = "lm"  # before the names of what the language model remembers
+
+
+class Fusion(Model):
+    """Features are those of the translation model, and behind them the language model's."""
+
+    def __init__(self, config: ModelConfig, translation: Model, language_model: Model) -> None:
+        super().__init__()
+        self.config, self.translation, self.language_model = config, translation, language_model
+        self.memory_spec = translation.memory_spec
+        remembered = (replace(spec, name=f"{OWN}.{spec.name}") for spec in language_model.state_spec)
+        self.state_spec = [*translation.state_spec, *remembered]
+
+    def encode(self, tokens: Tensor, positions: Tensor, real: Tensor) -> dict[str, Tensor]:
+        return self.translation.encode(tokens, positions, real)
+
+    def step(
+        self, tokens: Tensor, positions: Tensor, memory: Mapping[str, Tensor], mask: Tensor, past: Past
+    ) -> Step:
+        step = self.translation.step(tokens, positions, memory, mask, past)
+        own = past._replace(rings=parts_of(OWN, past.rings), caches=parts_of(OWN, past.caches))
+        beside = self.language_model.step(tokens, positions, {}, mask, own)
+        columns = step.columns | {f"{OWN}.{name}": column for name, column in beside.columns.items()}
+        return Step(torch.cat([step.features, beside.features], -1), columns, step.attention)
+
+    def decode(
+        self, tokens: Tensor, memory: Mapping[str, Tensor], mask: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
+        features, attention = self.translation.decode(tokens, memory, mask)
+        beside, _ = self.language_model.decode(tokens, {}, mask)
+        return torch.cat([features, beside], -1), attention
+
+    def log_probs(
+        self, features: Tensor, temperature: Tensor | None = None, lm_weight: Tensor | None = None
+    ) -> Tensor:
+        """Return the translation model's log-probabilities and, weighed, the language model's.
+
+        lm_weight: [slots]; None is 0. The sums are of no distribution: nobody may normalise them.
+        """
+        own, beside = features.split([self.translation.feature_dim, self.language_model.feature_dim], -1)
+        scores = self.translation.log_probs(own, temperature)
+        if lm_weight is None:
+            return scores
+        return scores + self.language_model.log_probs(beside) * lm_weight[:, None, None]
+
+    @property
+    def feature_dim(self) -> int:
+        return self.translation.feature_dim + self.language_model.feature_dim
+
+    def initialise(self, seed: int) -> None:
+        """Draw random weights, of each model by a seed of its own."""
+        self.translation.initialise(seed)
+        self.language_model.initialise(seed + 1)

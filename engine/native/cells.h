@@ -1,0 +1,36 @@
+// What static scales and recurrent cells need. Included by kernels.cpp, once for each instruction set.
+
+// x times a scale that a file fixed, in the form of the instruction set; what lies beyond a byte is clipped
+void quantize_static(const float* x, float alpha, size_t k, void* numbers) {
+  const Floats scale = splat(alpha), low = splat(-127.0f), high = splat(127.0f);
+  Number* out = static_cast<Number*>(numbers);
+  auto put = [&](const Floats& v, size_t i, size_t count) {
+    const Floats scaled = v * scale;
+    store_numbers(each_part([&](size_t p) { return smaller(high.part[p], larger(low.part[p], scaled.part[p])); }), out + i,
+                  count);
+  };
+  each_sixteen(k, [&](size_t i) { put(load(x + i), i, LANES); },
+               [&](size_t i, size_t count) { put(load(x + i, count), i, count); });
+}
+
+// one row of a simpler simple recurrent unit: cell = f * before + (1 - f) * candidate, f the gate's sigmoid
+void ssru(const float* candidate, const float* gate, const float* before, size_t n, float* __restrict cell,
+          float* __restrict out) {
+  const Floats one = splat(1.0f), zero = splat(0.0f);
+  auto next = [&](const Floats& fresh, const Floats& open, const Floats& old) {
+    const Floats forget = sigmoid_times(one, open);
+    return fma(forget, old, (one - forget) * fresh);
+  };
+  each_sixteen(
+      n,
+      [&](size_t i) {
+        const Floats c = next(load(candidate + i), load(gate + i), load(before + i));
+        store(cell + i, c);
+        store(out + i, larger(c, zero));
+      },
+      [&](size_t i, size_t count) {
+        const Floats c = next(load(candidate + i, count), load(gate + i, count), load(before + i, count));
+        store(cell + i, c, count);
+        store(out + i, larger(c, zero), count);
+      });
+}

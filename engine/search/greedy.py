@@ -1,0 +1,34 @@
+"""The step of a search in which every slot keeps one hypothesis: nothing is ranked."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from engine.search.executor import TopK
+from engine.search.state import SearchState
+
+
+def greedy(xp: Any, state: SearchState, topk: TopK, n: int, at: tuple[Any, int], *, ngram: bool) -> None:
+    """Go on with the best candidate of each of the first n slots, or end by it; for lanes of one beam.
+
+    at: the slots' numbers, int64 [n], and end-of-sentence. ngram: whether histories are looked at.
+    Reads values back from the device.
+    """
+    slots, eos = at
+    step, done = state.step[:n], state.done[:n]
+    tokens, column = topk.ids[:, 0, 0], step + 1
+    total = state.total[:n, 0] + topk.scores[:, 0, 0]
+    total = xp.where(total == total, total, -math.inf)  # not a number: never
+    state.tokens[slots, column, 0], state.scores[slots, column, 0] = tokens, total
+    state.current[:n, 0], state.total[:n, 0] = tokens, total
+    if ngram:
+        state.history[slots, 0, column] = tokens
+    ends = (tokens == eos) & (total > -math.inf) & ~done
+    if bool(xp.any(ends)):
+        state.kept_scores[:n, 0] = xp.where(ends, total, state.kept_scores[:n, 0])
+        state.kept_steps[:n, 0] = xp.where(ends, step, state.kept_steps[:n, 0])
+        state.kept_count[:n] = xp.where(ends, 1, state.kept_count[:n])
+    done = done | ends | (step >= state.longest[:n])
+    state.done[:n] = done
+    state.step[:n] = step + ~done

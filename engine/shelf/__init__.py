@@ -1,0 +1,9 @@
+"""Which models are in memory, and which of them answers.
+
+loading     from a bundle to a model behind its engine
+catalogue   models by name, task and languages: the one, or the two, that answer
+budget      what is loaded and what must go: decisions only
+figures     what is told of the models
+shelf       does what `budget` decides; lends models to those who use them
+folders     bundles that come and go while their folders are served
+"""

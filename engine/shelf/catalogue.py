@@ -1,0 +1,138 @@
+"""The models of a service by name, and which of them, or which two, answer a request.
+
+A name is a model's own, or "NAME@SOURCE:TARGET" for another of its directions, or two of these with "+"
+between, of which the second reads the first's answers. It is parsed here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from engine.answers.directions import AT, Directions, asked, name_of, toward
+from engine.answers.plan import TextModel
+from engine.errors import UnknownModel
+from engine.shelf.loading import ModelInfo
+
+PER_TOKEN: Final = 4  # characters of a token of English, about
+BYTES: Final = 400  # a vocabulary of so few tokens is one of characters
+THEN: Final = "+"  # between the names of two models, of which the second reads the first's answers
+
+
+@dataclass(frozen=True, slots=True)
+class Leg:
+    """A model, and those of its directions that it was asked for in; the first is meant."""
+
+    info: ModelInfo
+    directions: Directions
+
+    @property
+    def source(self) -> str:
+        return self.directions.sources[0]
+
+    @property
+    def target(self) -> str:
+        return self.directions.targets[0]
+
+    @property
+    def name(self) -> str:
+        """The model's own where the direction is its usual one."""
+        return name_of(self.info.name, self.info.directions, self.source, self.target)
+
+    def narrowed(self, source: str | None, target: str | None) -> Leg:
+        """The same in one direction; None: the usual language."""
+        return Leg(self.info, Directions((source or self.source,), (target or self.target,)))
+
+    def toward(self, text: TextModel) -> TextModel:
+        """The model's text side, for this direction."""
+        usual = (self.source, self.target) == (text.source, text.target)
+        return text if usual else toward(text, self.source, self.target)
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The model that answers, or the two."""
+
+    legs: tuple[Leg, ...]
+
+    @property
+    def name(self) -> str:
+        return THEN.join(leg.name for leg in self.legs)
+
+    def serves(self, task: str, source: str | None, target: str | None) -> bool:
+        """Whether it is for a task and languages; None: any."""
+        first, last = self.legs[0], self.legs[-1]
+        begins = first.directions.fit(source, target if last is first else None)
+        return first.info.task == last.info.task == task and begins and last.directions.fit(None, target)
+
+    def narrowed(self, source: str | None, target: str | None) -> Chosen:
+        """A model alone in the direction of these languages; None: the usual one."""
+        return Chosen((self.legs[0].narrowed(source, target),)) if len(self.legs) == 1 else self
+
+
+def info_named(infos: Sequence[ModelInfo], name: str) -> ModelInfo:
+    """Find a model by its own name. Raises UnknownModel."""
+    for info in infos:
+        if info.name == name:
+            return info
+    raise UnknownModel(f"no model {name!r}; there are: {', '.join(info.name for info in infos)}")
+
+
+def leg_named(infos: Sequence[ModelInfo], name: str) -> Leg:
+    """Find a model, or one of its directions. Raises UnknownModel."""
+    base, at, languages = name.rpartition(AT)
+    if not at or all(info.name != base for info in infos):
+        info = info_named(infos, name)
+        return Leg(info, info.directions)
+    info = info_named(infos, base)
+    source, target = asked(base, info.directions, languages)
+    return Leg(info, Directions((source,), (target,)))
+
+
+def chosen_by_name(infos: Sequence[ModelInfo], name: str) -> Chosen:
+    """Parse a name: of a model, or of two such as "de-en+en-fr". Raises UnknownModel."""
+    first, then, last = name.partition(THEN)
+    if not then or any(info.name == name for info in infos):
+        return Chosen((leg_named(infos, name),))
+    before, after = leg_named(infos, first), leg_named(infos, last)
+    if not (before.info.task == after.info.task == "translate" and before.target == after.source):
+        raise UnknownModel(f"model {name!r}: the second does not translate from the first one's target")
+    return Chosen((before, after))
+
+
+def chosen_for(
+    infos: Sequence[ModelInfo], task: str, source: str | None, target: str | None, characters: int = 0
+) -> Chosen:
+    """Choose the first model for a task and languages (None: any), else the first two by way of a third.
+
+    characters: of the longest text. Where a text is read as a whole, the first model that is likely to read
+        so many goes before it, and where none is the one that reads most.
+
+    Raises UnknownModel that says what there is.
+    """
+    able = [Leg(info, info.directions) for info in infos if info.task == task]
+    fitting = [leg for leg in able if leg.directions.fit(source, target)]
+    if fitting:
+        most = max(fitting, key=_reads) if task == "summarize" else fitting[0]
+        leg = next((leg for leg in fitting if characters <= _reads(leg)), most)
+        return Chosen((leg.narrowed(source, target),))
+    if task == "translate" and source and target and source != target:
+        for leg in (leg for leg in able if leg.directions.fit(source, None)):
+            for after in able:
+                for between in leg.directions.targets:
+                    if leg.directions.fit(source, between) and after.directions.fit(between, target):
+                        return Chosen((leg.narrowed(source, between), after.narrowed(between, target)))
+    listing = ", ".join(f"{i.name} ({i.task} {i.source} to {i.target})" for i in infos)
+    raise UnknownModel(f"no model can {purpose(task, source, target)}; there are: {listing}")
+
+
+def _reads(leg: Leg) -> int:
+    """How many characters a model is likely to read at once."""
+    limits = leg.info.limits
+    return limits.source * (1 if limits.vocab <= BYTES else PER_TOKEN)
+
+
+def purpose(task: str, source: str | None, target: str | None) -> str:
+    """Say a task and its languages."""
+    return f"{task} from {source or 'any language'} to {target or 'any language'}"

@@ -1,0 +1,54 @@
+"""What is told of models on a shelf: how each is kept, and what its engines have done so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from engine.schedule.engine import Stats
+from engine.shelf.budget import State
+
+NO_STATS: Final = Stats(0, 0, (), (), 0, 0.0, 0, 0.0, 0, 0, 0)
+# fields of Stats that only grow
+GROWING: Final = (
+    "steps",
+    "step_seconds",
+    "encoded_requests",
+    "encode_seconds",
+    "tokens",
+    "answered",
+    "failed",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Shelved:
+    """How a model is kept.
+
+    cost: bytes of memory when it is loaded, estimated.
+    loads, failures, evictions: so far; an eviction is any unload, asked for or not.
+    load_seconds: of the last load.
+    fault: why that failed, or "".
+    """
+
+    state: State
+    cost: int
+    loads: int
+    failures: int
+    evictions: int
+    load_seconds: float
+    fault: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMemory:
+    """Bytes of a device, in use by anybody and in all."""
+
+    used: int
+    total: int
+
+
+def together(past: Stats, now: Stats) -> Stats:
+    """Return `now`, with what was counted before."""
+    grown = {name: getattr(past, name) + getattr(now, name) for name in GROWING}
+    return replace(now, **grown)

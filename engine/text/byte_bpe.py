@@ -1,0 +1,152 @@
+"""Byte-level byte pair encoding, as GPT-2 and BART have it (Radford et al. 2019).
+
+A text is cut into words, spaces before them included; each word's UTF-8 bytes are written as printable
+characters and merged pair by pair, the earliest rule first. Every text has a form, and decoding gives back
+each byte. The package `tokenizers` does the same, but brings a client of a model hub along; this is a page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+import regex
+
+from engine.bundle.bundle import Bundle
+from engine.errors import BundleError
+from engine.text.left_to_right import LeftToRight, whole_words
+from engine.text.mapped_pieces import read_ids
+
+WORDS: Final = regex.compile(r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+")
+REMEMBERED: Final = 1 << 16  # words whose merges are kept
+LONGEST: Final = 1_024  # bytes of a word that is merged as a whole; a merge looks at each pair again
+
+
+def byte_characters() -> dict[int, str]:
+    """Map each byte to the character that stands for it: itself where it prints, else one from 256 on."""
+    printing = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in printing]
+    return {b: chr(b) for b in printing} | {b: chr(256 + i) for i, b in enumerate(others)}
+
+
+CHARACTERS: Final = byte_characters()
+BYTES: Final = {character: byte for byte, character in CHARACTERS.items()}
+SPACE: Final = CHARACTERS[32]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`text` of config.json for the kind "byte-bpe".
+
+    vocabulary: name of a JSON file, symbol to id. merges: name of the file of rules. first: ids that a source
+    begins with. beginning: ids that a target begins with.
+    """
+
+    vocabulary: str
+    merges: str
+    first: tuple[int, ...]
+    beginning: tuple[int, ...]
+
+
+class ByteBpe(LeftToRight):
+    """A tokenizer. first: ids that each source begins with."""
+
+    def __init__(
+        self,
+        ids: Mapping[str, int],
+        merges: Sequence[tuple[str, str]],
+        special: frozenset[int],
+        unk: int,
+        first: tuple[int, ...] = (),
+        beginning: tuple[int, ...] = (),
+    ) -> None:
+        """special: ids without a text."""
+        self._ids, self._unk, self._special = ids, unk, special
+        self._symbols = {token: symbol for symbol, token in ids.items()}
+        self._ranks = {pair: rank for rank, pair in enumerate(merges)}
+        self._first, self.beginning = first, beginning
+        self._merged = lru_cache(REMEMBERED)(self._merge)
+
+    def lacks(self, character: str) -> bool:
+        return False
+
+    def encode(self, text: str) -> list[int]:
+        return [*self._first, *self.encode_target(text)]
+
+    def encode_target(self, text: str) -> list[int]:
+        clean = text.encode("utf-8", "replace").decode("utf-8")  # lone surrogates may come out of JSON
+        ids = (
+            self._ids.get(piece, self._unk) for word in WORDS.findall(clean) for piece in self._pieces(word)
+        )
+        return [self._unk if token in self._special else token for token in ids]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        pieces = (self._symbols.get(int(t), "") for t in tokens if int(t) not in self._special)
+        codes = (BYTES.get(character) for piece in pieces for character in piece)
+        return bytes(code for code in codes if code is not None).decode("utf-8", "replace").strip()
+
+    def settled(self, tokens: Sequence[int]) -> str:
+        """Bytes of an unfinished character end no word."""
+        return whole_words(self.decode(tokens).rstrip("\ufffd"))
+
+    def words(self, tokens: Sequence[int], *, target: bool) -> list[int]:
+        inner = [i for i, token in enumerate(tokens) if int(token) not in self._special]
+        names = self.pieces(tokens, target=target)
+        return [i for i in inner if i == inner[0] or names[i].startswith(SPACE)]
+
+    def word(self, tokens: Sequence[int], *, target: bool) -> str:
+        return self.decode(tokens)
+
+    def pieces(self, tokens: Sequence[int], *, target: bool) -> list[str]:
+        return [self._symbols.get(int(token), f"<{int(token)}>") for token in tokens]
+
+    def _pieces(self, word: str) -> Sequence[str]:
+        codes = word.encode()
+        parts = (codes[at : at + LONGEST] for at in range(0, len(codes), LONGEST))
+        return [p for part in parts for p in self._merged("".join(CHARACTERS[byte] for byte in part))]
+
+    def _merge(self, word: str) -> tuple[str, ...]:
+        """Join the pair of the earliest rule, everywhere in the word, until no rule fits."""
+        parts = list(word)
+        while len(parts) > 1:
+            pairs = zip(parts, parts[1:], strict=False)
+            best = min(pairs, key=lambda pair: self._ranks.get(pair, len(self._ranks)))
+            if best not in self._ranks:
+                break
+            joined, at = list[str](), 0
+            while at < len(parts):
+                here = at + 1 < len(parts) and (parts[at], parts[at + 1]) == best
+                joined.append(parts[at] + parts[at + 1] if here else parts[at])
+                at += 2 if here else 1
+            parts = joined
+        return tuple(parts)
+
+
+def read_merges(path: Path) -> list[tuple[str, str]]:
+    """Read the rules, one a line, earliest first. Raises BundleError naming the file."""
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BundleError(f"{path}: not readable as text ({error}); copy it again") from error
+    rules = [line.split(" ") for line in lines if line and not line.startswith("#version")]
+    if not all(len(rule) == 2 for rule in rules):
+        raise BundleError(f"{path}: each line must hold two symbols; copy it again")
+    return [(left, right) for left, right in rules]
+
+
+def open_byte_bpe(bundle: Bundle) -> ByteBpe:
+    """Open the tokenizer of a bundle by `Settings`. Raises BundleError on wrong ones and on files of another
+    model."""
+    settings, config = bundle.text_settings(Settings), bundle.config
+    ids = read_ids(bundle.file(settings.vocabulary))
+    special = frozenset(i for i in (config.bos, config.pad, config.eos, config.unk) if i is not None)
+    prefix_ids = {*settings.first, *settings.beginning}
+    if config.unk is None or not all(0 <= token < config.target_vocab for token in prefix_ids):
+        raise BundleError(f"{bundle.path}: its text is not that of its model: convert the bundle again")
+    # a symbol that the model has no row for (BART's <mask>) is never asked for
+    fitting = {symbol: token for symbol, token in ids.items() if token < config.source_vocab}
+    merges = read_merges(bundle.file(settings.merges))
+    return ByteBpe(fitting, merges, special, config.unk, settings.first, settings.beginning)

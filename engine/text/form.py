@@ -1,0 +1,113 @@
+"""The form of a sentence, which its translation follows: capitals, and the marks at its end.
+
+The rules are those of LibreTranslate's post-editing, but for three: nothing is lowered into languages that
+write nouns with capitals, "I" stays, and a mark is written as the target's script writes it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+# each mark that may end a sentence, with its kind
+KINDS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(".。．।", "."),
+    **dict.fromkeys("?？؟\u037e", "?"),
+    **dict.fromkeys("!！", "!"),
+    "…": "…",
+}
+MARKS: Final = "".join(KINDS)
+OWN: Final[Mapping[str, Mapping[str, str]]] = {
+    **dict.fromkeys(("zh", "zt", "ja"), {".": "。", "?": "？", "!": "！"}),
+    **dict.fromkeys(("ar", "fa", "ur", "ps", "ckb"), {"?": "؟"}),
+    **dict.fromkeys(("hi", "mr", "ne", "bn", "as", "pa", "or", "sa"), {".": "।"}),
+    "el": {"?": "\u037e"},
+    **dict.fromkeys(("th", "lo"), {".": ""}),
+}
+NOUNS: Final = frozenset({"de", "lb", "nds", "bar", "gsw", "pdc"})  # they begin with capitals
+INITIAL: Final = re.compile(r"(?<![\w'’])\w")
+WORD: Final = re.compile(r"\w+")
+LETTERS: Final = 6  # that a sentence in capitals has at least: "USA" is none
+TITLE: Final = 3  # words that a title has at least
+
+
+def shouted(text: str) -> bool:
+    """Whether a sentence is all capitals, and more than an abbreviation."""
+    return text.isupper() and sum(character.isupper() for character in text) >= LETTERS
+
+
+def calmed(text: str) -> str:
+    """A sentence in capitals as sentences are written."""
+    lowered = text.lower()
+    first = next((i for i, character in enumerate(lowered) if character.isalpha()), 0)
+    return lowered[:first] + lowered[first : first + 1].upper() + lowered[first + 1 :]
+
+
+def follow(source: str, target: str, languages: tuple[str, str]) -> str:
+    """A translation with the capitals and the final marks of its source.
+
+    source, target: one sentence. languages: codes of both.
+    """
+    if not source.strip() or not target.strip():
+        return target
+    return _cased(source, _ended(source, target, languages[1]), languages)
+
+
+def beginning(source: str, settled: str, languages: tuple[str, str]) -> str:
+    """What `follow` is certain to begin with, when the translation begins with `settled`, of whole words."""
+    if not source.strip():
+        return settled
+    body = settled.rstrip().rstrip(MARKS).rstrip()
+    return _cased(source, body, languages) if body else ""
+
+
+def _ended(source: str, target: str, into: str) -> str:
+    source, body = source.rstrip(), target.rstrip()
+    marks, own = _ending(source), _ending(body)
+    bare = body[: len(body) - len(own)]
+    if (marks, own) == ("…", "..."):  # that is one mark in the source
+        return bare + marks
+    if _kinds(marks) == _kinds(own):
+        return target
+    if marks:
+        closing = bool(bare) and not bare[-1].isalnum() and not own and _kinds(bare[-2:-1]) != ""
+        forms = OWN.get(_base(into), {})
+        return target if closing else bare + "".join(forms.get(KINDS[mark], KINDS[mark]) for mark in marks)
+    abbreviated = "." in bare[-4:] or not bare
+    ends = source[-1].isalnum() or "\ue000" <= source[-1] <= "\uf8ff"
+    return bare if ends and len(own) == 1 and not abbreviated else target
+
+
+def _ending(text: str) -> str:
+    tail = text[-8:]
+    return tail[len(tail.rstrip(MARKS)) :]
+
+
+def _kinds(marks: str) -> str:
+    return "".join(KINDS.get(mark, "") for mark in marks).replace("...", "…")
+
+
+def _cased(source: str, target: str, languages: tuple[str, str]) -> str:
+    if shouted(source):
+        return target.upper()
+    source, begin = source.lstrip(), len(target) - len(target.lstrip())
+    if _title(source) and not NOUNS & {_base(language) for language in languages}:
+        return INITIAL.sub(lambda match: match[0].upper(), target)
+    first = target[begin : begin + 1]
+    if source[0].isupper() and first.islower():
+        return target[:begin] + first.upper() + target[begin + 1 :]
+    word = WORD.match(target, begin)
+    lowers = word and word[0][1:].islower() and _base(languages[1]) not in NOUNS
+    if source[0].islower() and first.isupper() and lowers:
+        return target[:begin] + first.lower() + target[begin + 1 :]
+    return target
+
+
+def _title(text: str) -> bool:
+    words = [word for word in text.split() if word[0].isalpha()]
+    return len(words) >= TITLE and all(word[0].isupper() for word in words)
+
+
+def _base(language: str) -> str:
+    return language.partition("-")[0].lower()

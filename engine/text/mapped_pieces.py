@@ -1,0 +1,184 @@
+"""SentencePiece pieces with ids of the model's own, and symbols that name languages.
+
+Families of Hugging Face are like that: fairseq's ids are SentencePiece's and one (mBART-50, NLLB-200),
+PEGASUS's and 103, M2M-100 has a list of its own, T5 keeps them. Multilingual ones begin a source or a target
+with the symbol of a language.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from engine.bundle.bundle import Bundle
+from engine.errors import BundleError
+from engine.text.left_to_right import LeftToRight
+from engine.text.pieces import SPACE, read_processor
+
+WHOSE: Final = ("none", "source", "target")
+
+
+@dataclass(frozen=True, slots=True)
+class PieceSettings:
+    """`text` of config.json for the kind "mapped-pieces".
+
+    model: name of the SentencePiece model. vocabulary: name of a JSON file, symbol to id; null: an id is the
+    SentencePiece model's plus `offset`. special: ids of symbols beside those. languages: code to the symbol
+    of a target language. sources: codes of the source languages, where there are several. source_symbol:
+    whose symbol a source begins with, none | source | target. written: whether that symbol is part of the
+    text that is split, not an id before it. target_symbol: whether a target begins with its own.
+    prompt: what is written before each source. newline: the symbol that stands for a line's end.
+    """
+
+    model: str
+    vocabulary: str | None = None
+    offset: int = 0
+    special: Mapping[str, int] = field(default_factory=dict)
+    languages: Mapping[str, str] = field(default_factory=dict)
+    sources: tuple[str, ...] = ()
+    source_symbol: str = "none"
+    written: bool = False
+    target_symbol: bool = False
+    prompt: str = ""
+    newline: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Ids of pieces: `ids` by the SentencePiece model's id, `pieces` back; `symbols` of the rest."""
+
+    ids: Sequence[int]
+    pieces: Mapping[int, int]
+    symbols: Mapping[int, str]
+
+
+@dataclass(slots=True)
+class MappedPieces(LeftToRight):
+    """A tokenizer. beginning: ids that name the target's language. first: those that a source begins with.
+    opening: what is written before a source."""
+
+    processor: Any
+    table: Table
+    settings: PieceSettings
+    unk: int
+    beginning: tuple[int, ...] = ()
+    first: tuple[int, ...] = ()
+    opening: str = ""
+    unread: dict[str, bool] = field(default_factory=dict)  # of characters, whether it lacks them
+
+    @property
+    def languages(self) -> Mapping[str, int]:
+        """The token that names each target language, by its code."""
+        settings = self.settings
+        return {code: settings.special[symbol] for code, symbol in settings.languages.items()}
+
+    def between(self, source: str, target: str) -> MappedPieces:
+        """The same tokenizer for other languages, by the codes of `languages`; unknown ones name nothing."""
+        settings, ids = self.settings, self.languages
+        whose = {"source": source, "target": target}.get(settings.source_symbol)
+        named, opening = whose in ids, settings.prompt
+        if whose is not None and named and settings.written:
+            opening = f"{settings.languages[whose]} {opening}"
+        first = (ids[whose],) if whose is not None and named and not settings.written else ()
+        beginning = (ids[target],) if settings.target_symbol and target in ids else ()
+        return replace(self, first=first, opening=opening, beginning=beginning)
+
+    def lacks(self, character: str) -> bool:
+        if character not in self.unread:
+            self.unread[character] = self.unk in self._ids(character)
+        return self.unread[character]
+
+    def encode(self, text: str) -> list[int]:
+        return [*self.first, *self._ids(self.opening + text)]
+
+    def encode_target(self, text: str) -> list[int]:
+        return self._ids(text)
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        pieces = self.table.pieces
+        text: str = self.processor.decode([pieces[int(t)] for t in tokens if int(t) in pieces])
+        text = text.strip()  # unknown pieces are left out, and may leave spaces behind
+        return text if self.settings.newline is None else text.replace(self.settings.newline, "\n")
+
+    def words(self, tokens: Sequence[int], *, target: bool) -> list[int]:
+        """A language's symbol is no word."""
+        inner = [i for i, token in enumerate(tokens) if int(token) in self.table.pieces]
+        names = self.pieces(tokens, target=target)
+        return [i for i in inner if i == inner[0] or names[i].startswith(SPACE)]
+
+    def word(self, tokens: Sequence[int], *, target: bool) -> str:
+        return "".join(self.pieces(tokens, target=target)).replace(SPACE, "")
+
+    def pieces(self, tokens: Sequence[int], *, target: bool) -> list[str]:
+        return [self._symbol(int(token)) for token in tokens]
+
+    def _symbol(self, token: int) -> str:
+        if token in self.table.pieces:
+            piece: str = self.processor.id_to_piece(self.table.pieces[token])
+            return piece
+        return self.table.symbols.get(token, "<unk>" if token == self.unk else f"<{token}>")
+
+    def _ids(self, text: str) -> list[int]:
+        clean = text.encode("utf-8", "replace").decode("utf-8")  # lone surrogates may come out of JSON
+        return [self.table.ids[piece] for piece in self.processor.encode(clean)]
+
+
+def open_mapped_pieces(bundle: Bundle) -> MappedPieces:
+    """Open a bundle's tokenizer by `PieceSettings`. Raises BundleError on files of another model."""
+    settings, config = _settings(bundle), bundle.config
+    if config.unk is None:
+        raise BundleError(f"{bundle.path}: its config has no unk: convert the bundle again")
+    processor = read_processor(bundle.file(settings.model))
+    listed = None if settings.vocabulary is None else read_ids(bundle.file(settings.vocabulary))
+    table = table_of(processor, settings, listed, config.unk)
+    largest = max((*table.ids, *table.symbols), default=0)
+    if largest >= min(config.source_vocab, config.target_vocab):
+        raise BundleError(
+            f"{bundle.path}: its text has the id {largest}, the model fewer tokens; the bundle mixes files "
+            "of two models: convert it again"
+        )
+    tokenizer = MappedPieces(processor, table, settings, config.unk)
+    return tokenizer.between(bundle.source, bundle.target)
+
+
+def table_of(processor: Any, settings: PieceSettings, listed: Mapping[str, int] | None, unk: int) -> Table:
+    """Map pieces to ids. listed: the vocabulary, where it is a list; what it lacks becomes `unk`."""
+    count = range(processor.get_piece_size())
+    silent = {
+        i for i in count if processor.is_control(i) or processor.is_unknown(i) or processor.is_unused(i)
+    }
+    if listed is None:
+        ids = [unk if processor.is_unknown(i) else i + settings.offset for i in count]
+    else:
+        ids = [listed.get(processor.id_to_piece(i), unk) for i in count]
+    special = dict(settings.special)
+    pieces = {token: i for i, token in enumerate(ids) if i not in silent and token != unk}
+    symbols = {token: symbol for symbol, token in special.items() if token not in pieces}
+    return Table(ids, pieces, symbols)
+
+
+def read_ids(path: Path) -> dict[str, int]:
+    """Read symbols with their ids. Raises BundleError naming the file."""
+    try:
+        ids = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise BundleError(f"{path}: not readable as JSON ({error}); copy it again") from error
+    if not isinstance(ids, dict) or not all(type(i) is int and i >= 0 for i in ids.values()):
+        raise BundleError(f"{path}: must be an object of symbols with their ids; copy it again")
+    return ids
+
+
+def _settings(bundle: Bundle) -> PieceSettings:
+    settings = bundle.text_settings(PieceSettings)
+    lacking = [symbol for symbol in settings.languages.values() if symbol not in settings.special]
+    problems = [f"the language symbols {lacking[:3]} have no ids"] if lacking else []
+    if any(token < 0 for token in settings.special.values()):
+        problems.append("an id of a special symbol is negative")
+    if settings.source_symbol not in WHOSE:
+        problems.append(f"source_symbol must be one of {', '.join(WHOSE)}, not {settings.source_symbol!r}")
+    if problems:
+        raise BundleError(f"{bundle.path}: text: {'; '.join(problems)}; convert the bundle again")
+    return settings

@@ -1,0 +1,85 @@
+"""Targets in which placeholders are missing or come twice, mended by their attention."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from engine.text.pieces import SPACE
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """A change of a target: at token `at`, remove `remove` tokens and put the symbol there, if any."""
+
+    at: int
+    remove: int
+    symbol: str | None
+
+
+def whole(pieces: Sequence[str], expected_symbols: Sequence[str], symbols: frozenset[str]) -> bool:
+    """Whether each wanted symbol is there exactly once, and no other."""
+    return sorted(p for p in pieces if p in symbols) == sorted(expected_symbols)
+
+
+def mend(
+    pieces: Sequence[str],
+    columns: Mapping[str, int],
+    symbols: frozenset[str],
+    attention: Any,
+    words: Sequence[int],
+) -> list[Edit]:
+    """Edits, last position first, after which each wanted symbol is there exactly once and no other.
+
+    columns: each symbol's position in the source. attention: [target + 1, source]. words: where words begin.
+    Of a symbol that came out twice the copy that attended to it most stays; what is too many becomes a
+    missing symbol, as far as there are any; else a missing one goes where it was attended to most.
+    """
+    at: dict[str, int] = {}
+    spare: list[int] = []
+    for i, piece in enumerate(pieces):
+        if piece not in symbols:
+            continue
+        column = columns.get(piece)
+        if column is None:
+            spare.append(i)
+        elif piece not in at:
+            at[piece] = i
+        elif attention[i, column] > attention[at[piece], column]:
+            spare.append(at[piece])
+            at[piece] = i
+        else:
+            spare.append(i)
+    edits: list[Edit] = []
+    for symbol, column in columns.items():
+        if symbol in at:
+            continue
+        if spare:
+            best = max(spare, key=lambda i: attention[i, column])
+            spare.remove(best)
+            edits.append(Edit(best, 1, symbol))
+        else:
+            edits.append(Edit(_place(pieces, attention[:, column], symbols, words), 0, symbol))
+    edits += [_removal(pieces, i) for i in spare]
+    # at one place what stands there goes first, and of several that come the last: each then stays before it
+    ordered = sorted(enumerate(edits), key=lambda pair: (-pair[1].at, -pair[1].remove, -pair[0]))
+    return [edit for _, edit in ordered]
+
+
+def _removal(pieces: Sequence[str], at: int) -> Edit:
+    """Without the symbol, and without the space before it unless that parts two words."""
+    after = pieces[at + 1] if at + 1 < len(pieces) else SPACE
+    alone = at > 0 and pieces[at - 1] == SPACE and not after[:1].isalnum()
+    return Edit(at - alone, 1 + alone, None)
+
+
+def _place(pieces: Sequence[str], weights: Any, symbols: frozenset[str], words: Sequence[int]) -> int:
+    """Before the word that attended most, or before the punctuation that ends the sentence."""
+    free = [i for i in range(len(pieces) + 1) if i == len(pieces) or pieces[i] not in symbols]
+    best = max(free, key=lambda i: weights[i])
+    if best < len(pieces) and any(c.isalnum() for c in pieces[best]):
+        return max((word for word in words if word <= best), default=0)
+    while best and best not in words and not any(c.isalnum() for c in pieces[best - 1]):
+        best -= 1
+    return best

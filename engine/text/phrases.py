@@ -1,0 +1,49 @@
+"""Phrases of a text, found in time that grows with the text, however many phrases there are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+
+
+class Phrases:
+    """Finds the longest of many phrases, to the letter."""
+
+    def __init__(self, phrases: Collection[str], *, spaced: bool) -> None:
+        """spaced: only as whole words, where they begin or end in letters or digits."""
+        self._phrases, self._spaced = frozenset(phrases), spaced
+        lengths: dict[str, set[int]] = {}
+        for phrase in self._phrases:
+            lengths.setdefault(phrase[:2], set()).add(len(phrase))
+        # lengths of the phrases with the same first two characters, longest first
+        self._lengths = {beginning: sorted(sizes, reverse=True) for beginning, sizes in lengths.items()}
+        first = "".join(re.escape(character) for character in sorted({p[0] for p in self._phrases}))
+        self._beginning = re.compile(f"[{first}]") if first else None
+
+    def find(self, text: str) -> Iterator[tuple[int, int]]:
+        """Begin and end of each, in order; of two that overlap, the one that begins first."""
+        position = 0
+        while self._beginning and (match := self._beginning.search(text, position)):
+            begin = match.start()
+            end = self._end(text, begin)
+            if end is not None:
+                yield begin, end
+            position = end or begin + 1
+
+    def _end(self, text: str, begin: int) -> int | None:
+        if self._spaced and begin and text[begin].isalnum() and _inside(text[begin - 1]):
+            return None
+        for beginning in dict.fromkeys((text[begin : begin + 2], text[begin])):
+            for length in self._lengths.get(beginning, ()):
+                end = begin + length
+                if end <= len(text) and text[begin:end] in self._phrases and not self._cut(text, end):
+                    return end
+        return None
+
+    def _cut(self, text: str, end: int) -> bool:
+        """Whether a word goes on there."""
+        return self._spaced and end < len(text) and text[end - 1].isalnum() and _inside(text[end])
+
+
+def _inside(character: str) -> bool:
+    return character.isalnum() or character == "_"

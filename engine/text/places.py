@@ -1,0 +1,56 @@
+"""Where in a text the pieces of its tokens are."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from html import unescape
+from typing import Final
+
+from engine.text.pieces import SPACE
+
+JOINER: Final = "@@"  # of subword-nmt, at the end of a piece that goes on
+WINDOW: Final = 64  # folded characters between two pieces, at most
+
+Range = tuple[int, int]
+
+
+def locate(text: str, pieces: Sequence[str]) -> list[Range | None]:
+    """Where in a text its pieces are: ranges of characters; None for what is not found, such as "<unk>".
+
+    Tokenizers normalise: both sides are compared folded (NFKC, case), without white space.
+    """
+    plain, origin = _folded(text)
+    ranges: list[Range | None] = []
+    cursor = 0
+    for piece in pieces:
+        body, _ = _folded(_bare(piece))
+        at = plain.find(body, cursor, cursor + WINDOW + len(body)) if body else -1
+        if at < 0 and body[:1].isalnum():  # a sentence without letters was not read by the model
+            skipped = cursor
+            while skipped < len(plain) and not plain[skipped].isalnum():
+                skipped += 1
+            at = plain.find(body, skipped, skipped + WINDOW + len(body)) if skipped > cursor else -1
+        if at < 0:
+            ranges.append(None)
+            continue
+        cursor = at + len(body)
+        ranges.append((origin[at], origin[cursor - 1] + 1))
+    return ranges
+
+
+def _bare(piece: str) -> str:
+    if piece == "@-@":  # Moses' hyphen inside a word
+        return "-"
+    return unescape(piece.removesuffix(JOINER).replace(SPACE, " "))
+
+
+def _folded(text: str) -> tuple[str, list[int]]:
+    """Comparable characters, and for each its place in the text."""
+    parts, origin = list[str](), list[int]()
+    for place, character in enumerate(text):
+        folded = unicodedata.normalize("NFKC", character).casefold() if character > "~" else character.lower()
+        if not folded.isspace():
+            parts.append(folded)
+            origin += [place] * len(folded)
+    return "".join(parts), origin
