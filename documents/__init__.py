@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import PurePath
 from typing import Final
 
-from documents.document import Document
+from documents.document import Document, check_sizes
 from documents.errors import Swollen, Unreadable
 from documents.markdown import read_markdown
 from documents.odt import read_odt
@@ -46,12 +46,16 @@ MEDIA: Final[Mapping[str, str]] = {
 }
 
 
-def read_document(name: str, data: bytes) -> Document:
+def read_document(name: str, data: bytes, *, attributes: bool = False) -> Document:
     """The document of a file; its name's ending says what it is. May take long: for a thread.
+
+    attributes: of a page, whether descriptions such as `alt` are prose too.
 
     Raises Unreadable, on an unknown ending as well, and Swollen.
     """
     kind = PurePath(name).suffix.lower()
     if kind not in READERS:
         raise Unreadable("file format not supported")
-    return READERS[kind](data)
+    document = read_page(data, attributes=attributes) if READERS[kind] is read_page else READERS[kind](data)
+    check_sizes(document.segments)
+    return document

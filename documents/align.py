@@ -3,59 +3,79 @@
 from __future__ import annotations
 
 import re
-import unicodedata
+from bisect import bisect_right
 from collections.abc import Sequence
-from html import unescape
+from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Final
 
 import numpy as np
 
-from documents.answers import Aligned, Answer
+from documents.answers import Aligned, TranslatedText
 
 # scripts without spaces have a word for each character
 WORD: Final = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]|[\w'’]+|[^\w\s]")
-MARK: Final = "▁"  # of SentencePiece, for a space
-JOINER: Final = "@@"  # of subword-nmt, at the end of a piece that goes on
-WINDOW: Final = 64  # folded characters between two pieces, at most
 
 Range = tuple[int, int]
 
 
-class Attention:
-    """words: ranges [begin, end) of the translation. known: bool [words], those that the model wrote."""
+@dataclass(frozen=True, slots=True)
+class _Sentence:
+    """first: character that it begins with. begins, ends: int64 [pieces], characters of the source, or -1.
+    words: numbers of the words that stem from it. rows: float64 [words, pieces], each word's attention."""
 
-    def __init__(self, source: str, result: Answer) -> None:
+    first: int
+    begins: Any
+    ends: Any
+    words: Any
+    rows: Any
+
+
+class WordAttention:
+    """How much each word of a translation stems from a stretch of the source.
+
+    words: ranges [begin, end) of the translation. known: bool [words], those that the model wrote.
+    """
+
+    def __init__(self, source: str, result: TranslatedText) -> None:
         self.words: list[Range] = [match.span() for match in WORD.finditer(result.text)]
         self.known: Any = np.zeros(len(self.words), bool)
-        self._sentences: list[tuple[list[Range | None], list[int], Any]] = []
-        sources = _by_sentence(source, [sentence.source for sentence in result.alignment])
-        targets = _by_sentence(result.text, [sentence.target for sentence in result.alignment])
-        first = 0
-        for sentence, places, ranges in zip(result.alignment, sources, targets, strict=True):
-            numbers, rows, first = _rows(sentence, self.words, ranges, first)
-            if numbers:
+        self._sentences: list[_Sentence] = []
+        word = 0
+        for sentence in result.alignment:
+            places = sentence.source_places
+            numbers, rows, word = _rows(sentence, self.words, word)
+            if numbers and any(places):
                 self.known[numbers] = True
-                self._sentences.append((places, numbers, rows))
+                begins = np.array([place[0] if place else -1 for place in places], np.int64)
+                ends = np.array([place[1] if place else -1 for place in places], np.int64)
+                first = int(begins[begins >= 0].min())
+                self._sentences.append(_Sentence(first, begins, ends, np.array(numbers, np.int64), rows))
+        self._reach = list(accumulate((int(s.ends.max()) for s in self._sentences), max))
 
     def mass(self, begin: int, end: int) -> Any:
         """Share of each word's attention on source characters [begin, end): float64 [words]."""
-        found = np.zeros(len(self.words))
-        for places, numbers, rows in self._sentences:
-            inside = np.array([_overlap(place, begin, end) for place in places])
+        mass = np.zeros(len(self.words))
+        for number in range(bisect_right(self._reach, begin), len(self._sentences)):
+            sentence = self._sentences[number]
+            if end <= sentence.first:
+                break
+            size = np.maximum(sentence.ends - sentence.begins, 1)
+            share = np.minimum(end, sentence.ends) - np.maximum(begin, sentence.begins)
+            inside = np.where(sentence.begins < 0, 0.0, np.maximum(share, 0) / size)
             if inside.any():
-                found[numbers] = rows @ inside
-        return found
+                mass[sentence.words] = sentence.rows @ inside
+        return mass
 
 
-def _rows(
-    sentence: Aligned, words: Sequence[Range], ranges: Sequence[Range | None], first: int
-) -> tuple[list[int], Any, int]:
+def _rows(sentence: Aligned, words: Sequence[Range], first: int) -> tuple[list[int], Any, int]:
     """Words of a sentence, their attention [words, source pieces] and the first word that may be the next
-    sentence's. End-of-sentence is left out: it is where the attention rests that means nothing."""
-    matrix = np.nan_to_num(np.asarray(sentence.matrix, np.float64))[:, :-1]
+    sentence's. Ends of sentences are left out: there rests the attention that means nothing."""
+    end = sentence.source[-1]
+    matrix = np.nan_to_num(np.asarray(sentence.matrix, np.float64)) * [p != end for p in sentence.source]
     matrix = matrix / np.maximum(matrix.sum(1, keepdims=True), 1e-9)
     sums: dict[int, Any] = {}
-    for place, row in zip(ranges, matrix, strict=False):  # the last row is end-of-sentence's
+    for place, row in zip(sentence.target_places, matrix, strict=True):
         if place is None:
             continue
         while first < len(words) and words[first][1] <= place[0]:
@@ -66,60 +86,3 @@ def _rows(
             number += 1
     numbers = [number for number, row in sums.items() if row.sum() > 0]
     return numbers, np.stack([sums[n] / sums[n].sum() for n in numbers]) if numbers else matrix, first
-
-
-def _by_sentence(text: str, sentences: Sequence[Sequence[str]]) -> list[list[Range | None]]:
-    """Ranges of the pieces of sentences, without end-of-sentence."""
-    places = locate(text, [piece for sentence in sentences for piece in sentence[:-1]])
-    found, begin = [], 0
-    for sentence in sentences:
-        found.append(places[begin : begin + len(sentence) - 1])
-        begin += len(sentence) - 1
-    return found
-
-
-def locate(text: str, pieces: Sequence[str]) -> list[Range | None]:
-    """Where in a text its pieces are: ranges of characters; None for what is not found, such as "<unk>".
-
-    Tokenizers normalise: both sides are compared folded (NFKC, case), without white space.
-    """
-    plain, origin = _folded(text)
-    found: list[Range | None] = []
-    cursor = 0
-    for piece in pieces:
-        body, _ = _folded(_bare(piece))
-        at = plain.find(body, cursor, cursor + WINDOW + len(body)) if body else -1
-        if at < 0 and body[:1].isalnum():  # a sentence without letters was not read by the model
-            skipped = cursor
-            while skipped < len(plain) and not plain[skipped].isalnum():
-                skipped += 1
-            at = plain.find(body, skipped, skipped + WINDOW + len(body)) if skipped > cursor else -1
-        if at < 0:
-            found.append(None)
-            continue
-        cursor = at + len(body)
-        found.append((origin[at], origin[cursor - 1] + 1))
-    return found
-
-
-def _bare(piece: str) -> str:
-    if piece == "@-@":  # Moses' hyphen inside a word
-        return "-"
-    return unescape(piece.removesuffix(JOINER).replace(MARK, " "))
-
-
-def _folded(text: str) -> tuple[str, list[int]]:
-    """Comparable characters, and for each its place in the text."""
-    parts, origin = list[str](), list[int]()
-    for place, character in enumerate(text):
-        folded = unicodedata.normalize("NFKC", character).casefold() if character > "~" else character.lower()
-        if not folded.isspace():
-            parts.append(folded)
-            origin += [place] * len(folded)
-    return "".join(parts), origin
-
-
-def _overlap(place: Range | None, begin: int, end: int) -> float:
-    if place is None:
-        return 0.0
-    return max(0, min(end, place[1]) - max(begin, place[0])) / (place[1] - place[0])

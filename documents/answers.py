@@ -7,8 +7,12 @@ from typing import Any, Protocol
 
 
 class Aligned(Protocol):
-    """One sentence: its pieces on both sides, each ending with end-of-sentence, and the share of attention
-    [target, source] that each piece of the target paid to those of the source."""
+    """One sentence.
+
+    source, target: its pieces, ending with end-of-sentence.
+    matrix: the share of attention [target, source] that each piece of the target paid to those of the source.
+    source_places, target_places: of each piece the characters [begin, end) of the texts, if it has some.
+    """
 
     @property
     def source(self) -> Sequence[str]: ...
@@ -16,9 +20,13 @@ class Aligned(Protocol):
     def target(self) -> Sequence[str]: ...
     @property
     def matrix(self) -> Any: ...
+    @property
+    def source_places(self) -> Sequence[tuple[int, int] | None]: ...
+    @property
+    def target_places(self) -> Sequence[tuple[int, int] | None]: ...
 
 
-class Place(Protocol):
+class KeptPhrase(Protocol):
     """Characters [begin, end) of a translation that hold the source's phrase number `span`; -1: another."""
 
     @property
@@ -29,15 +37,13 @@ class Place(Protocol):
     def span(self) -> int: ...
 
 
-class Answer(Protocol):
+class TranslatedText(Protocol):
     """A translation. alignment: of its sentences, in order. kept: where phrases stand that stayed as they
-    are. via: the one in a third language that this is a translation of."""
+    are."""
 
     @property
     def text(self) -> str: ...
     @property
     def alignment(self) -> Sequence[Aligned]: ...
     @property
-    def kept(self) -> Sequence[Place]: ...
-    @property
-    def via(self) -> Answer | None: ...
+    def kept(self) -> Sequence[KeptPhrase]: ...

@@ -4,23 +4,44 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Callable, Sequence
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import IO, Final
+
+from lxml import etree
 
 from documents.errors import Swollen, Unreadable
 from documents.spans import Segment
 
-UNPACKED: Final = 268_435_456  # bytes of all that an archive holds
+UNPACKED: Final = 33_554_432  # bytes of all that an archive holds
+RATIO: Final = 100  # bytes that one packed byte may become, above SMALL
+SMALL: Final = 1_048_576
 PACKED: Final = 4_096  # entries of an archive
+NODES: Final = 400_000  # elements and attributes of all its XML: a tree takes some 300 bytes for each
+BLOCK: Final = 65_536
+SEGMENTS: Final = 100_000
+LONGEST: Final = 100_000  # characters of a segment
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """segments: the prose, in order. write: the file with a segment in the place of each; for one call."""
+    """A file as prose in a structure that stays.
+
+    segments: the prose, in order.
+    write: makes the file with a segment in the place of each; for one call.
+    """
 
     segments: list[Segment]
     write: Callable[[Sequence[Segment]], bytes]
+
+
+def check_sizes(segments: Sequence[Segment]) -> None:
+    """Raises Swollen on more prose, or a longer stretch of it, than anybody reads at once."""
+    if len(segments) > SEGMENTS:
+        raise Swollen(f"the file has more than {SEGMENTS} paragraphs or lines: split it")
+    if any(len(segment.text) > LONGEST for segment in segments):
+        raise Swollen(f"a paragraph or line of the file has more than {LONGEST} characters: break it")
 
 
 def damaged(kind: str) -> Unreadable:
@@ -28,12 +49,52 @@ def damaged(kind: str) -> Unreadable:
 
 
 def open_archive(data: bytes, kind: str) -> zipfile.ZipFile:
-    """The archive of an office document. Raises Unreadable, and Swollen on one that grows too large."""
+    """Open the archive of an office document.
+
+    Its sizes are checked before anything is unpacked, and the XML in it is read once as a stream, which
+    counts its nodes, before anybody makes a tree of it. Raises Unreadable, and Swollen on one that grows too
+    large.
+    """
     try:
         archive = zipfile.ZipFile(io.BytesIO(data))
     except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError):
         raise damaged(kind) from None
     entries = archive.infolist()
-    if len(entries) > PACKED or sum(entry.file_size for entry in entries) > UNPACKED:
+    size = sum(entry.file_size for entry in entries)
+    if len(entries) > PACKED or size > UNPACKED:
         raise Swollen(f"unpacked, the file is larger than the limit of {UNPACKED} bytes")
+    if size > max(SMALL, RATIO * len(data)):
+        raise Swollen(f"unpacked, the file is more than {RATIO} times as large: save it again")
+    counter = _Counter()
+    try:
+        for entry in entries:
+            with archive.open(entry) as stream:
+                counter.read(stream)
+    except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError, RuntimeError, zlib.error):
+        raise damaged(kind) from None
     return archive
+
+
+class _Counter:
+    """Counts the elements and attributes of XML as it goes by: a parser's target, which keeps no tree."""
+
+    def __init__(self) -> None:
+        self.nodes = 0
+
+    def read(self, stream: IO[bytes]) -> None:
+        """Count an entry's nodes; what is no XML has none. Raises Swollen."""
+        parser = etree.XMLParser(target=self, resolve_entities=False, no_network=True)
+        try:
+            while block := stream.read(BLOCK):
+                parser.feed(block)
+            parser.close()
+        except etree.XMLSyntaxError:
+            return
+
+    def start(self, tag: str, attributes: Mapping[str, str]) -> None:
+        self.nodes += 1 + len(attributes)
+        if self.nodes > NODES:
+            raise Swollen(f"the document has more than {NODES} elements: split it")
+
+    def close(self) -> None:
+        pass

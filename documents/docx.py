@@ -28,10 +28,21 @@ SIGNS: Final = {qn("w:noBreakHyphen"): "\u2011", qn("w:softHyphen"): "\u00ad"}
 DROPPED: Final = frozenset(map(qn, ("w:lastRenderedPageBreak", "w:proofErr", "w:rPr")))
 WHOLE: Final = object()  # in the place of a run's format: the element is no part of a run
 PARAGRAPH, RUN, TEXT = qn("w:p"), qn("w:r"), qn("w:t")
+PSTYLE, RSTYLE = qn("w:pStyle"), qn("w:rStyle")
+# what stays, by the name of its style
+CODE: Final = re.compile(
+    r"\b(?:source|html) ?(?:code|text|preformatted|keyboard|sample|variable)\b|\bcode\b|verbatim|\bmacro\b"
+    r"|preformatted|teletype|monospace|quelltext|listing",
+    re.IGNORECASE,
+)
+DEEPEST: Final = 8  # styles that are based on one another
 
 
 def read_docx(data: bytes) -> Document:
-    """Raises Unreadable on a file that is no .docx, Swollen on one that grows too large."""
+    """Read the prose of a Word document; paragraphs and runs in a style of code stay.
+
+    Raises Unreadable on a file that is no .docx, Swollen on one that grows too large.
+    """
     open_archive(data, "a Word document").close()
     try:
         file = open_docx(io.BytesIO(data))
@@ -40,17 +51,20 @@ def read_docx(data: bytes) -> Document:
         ]
     except (KeyError, ValueError, OSError, AttributeError, etree.XMLSyntaxError):
         raise damaged("a Word document") from None
-    found = [paragraph for _, root in roots for paragraph in root.iter(PARAGRAPH)]
-    paragraphs = Paragraphs([(paragraph, lines_of(_atoms(paragraph))) for paragraph in found])
+    code = _code_styles(file.styles.element)
+    elements = (paragraph for _, root in roots for paragraph in root.iter(PARAGRAPH))
+    paragraphs = Paragraphs(
+        [(p, lines_of(_atoms(p, code))) for p in elements if not _styled(p.find(qn("w:pPr")), PSTYLE, code)]
+    )
 
     def write(segments: Sequence[Segment]) -> bytes:
         paragraphs.fill(segments, _fill)
         for part, root in roots:
             if not hasattr(part, "element"):
                 part._blob = etree.tostring(root, xml_declaration=True, encoding="UTF-8", standalone=True)
-        found = io.BytesIO()
-        file.save(found)
-        return found.getvalue()
+        written = io.BytesIO()
+        file.save(written)
+        return written.getvalue()
 
     return Document(paragraphs.segments, write)
 
@@ -59,27 +73,66 @@ def _root(part: Any) -> Any:
     return part.element if hasattr(part, "element") else parse_xml(part.blob)
 
 
-def _atoms(paragraph: Any) -> list[Atom]:
-    return list(_fields(list(_content(paragraph))))
+def _code_styles(styles: Any) -> frozenset[str]:
+    """Identifiers of the styles of code, by their names or those of the styles they are based on."""
+    names, parents = dict[str, str](), dict[str, str]()
+    for style in styles.iter(qn("w:style")):
+        number, name, based = (
+            style.get(qn("w:styleId")),
+            style.find(qn("w:name")),
+            style.find(qn("w:basedOn")),
+        )
+        if number is not None and name is not None:
+            names[number] = name.get(qn("w:val")) or ""
+            parents[number] = "" if based is None else based.get(qn("w:val")) or ""
+    code = {number for number, name in names.items() if CODE.search(name)}
+    for _ in range(DEEPEST):
+        code |= {number for number, parent in parents.items() if parent in code}
+    return frozenset(code)
 
 
-def _content(parent: Any) -> Iterator[Atom]:
+def _styled(form: Any, tag: str, styles: frozenset[str]) -> bool:
+    style = None if form is None else form.find(tag)
+    return style is not None and style.get(qn("w:val")) in styles
+
+
+def _atoms(paragraph: Any, code: frozenset[str]) -> list[Atom]:
+    return list(_fields(list(_joined(_content(paragraph, code)))))
+
+
+def _joined(atoms: Iterator[Atom]) -> Iterator[Atom]:
+    """Atoms with runs of code that follow one another as one."""
+    last: Atom | None = None
+    for atom in atoms:
+        if last and last.text and atom.text and last.kind == atom.kind == "node":
+            last = Atom("node", [*last.element, *atom.element], last.text + atom.text)
+            continue
+        if last:
+            yield last
+        last = atom
+    if last:
+        yield last
+
+
+def _content(parent: Any, code: frozenset[str]) -> Iterator[Atom]:
     for child in parent:
         if child.tag == RUN:
-            yield from _run(child)
+            yield from _run(child, code)
         elif child.tag in AROUND:
             yield Atom("open", child)
-            yield from _content(child)
+            yield from _content(child, code)
             yield Atom("close", child)
         elif child.tag not in DROPPED and child.tag != qn("w:pPr"):
             yield Atom("node", [(WHOLE, child)])
 
 
-def _run(run: Any) -> Iterator[Atom]:
+def _run(run: Any, code: frozenset[str]) -> Iterator[Atom]:
     form = run.find(qn("w:rPr"))
-    look = _look(form)
+    look, stays = _look(form), _styled(form, RSTYLE, code)
     for child in run:
-        if child.tag == TEXT:
+        if child.tag == TEXT and stays and child.text:
+            yield Atom("node", [(form, child)], child.text)
+        elif child.tag == TEXT:
             yield Atom("text", form, child.text or "", look)
         elif child.tag in SIGNS:
             yield Atom("text", form, SIGNS[child.tag], look)

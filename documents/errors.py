@@ -8,4 +8,4 @@ class Unreadable(Exception):
 
 
 class Swollen(Unreadable):
-    """Unpacked, the file is larger than anybody means a document to be."""
+    """The file, or what is packed in it, is larger than anybody means a document to be."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from html import escape, unescape
 from typing import Final
 
-from documents.spans import Builder, Segment, weave
+from documents.spans import MOST, Builder, Segment, weave
 
 # their content is no prose, or must stay as it is
 VERBATIM: Final = frozenset({"code", "pre", "svg", "math", "kbd", "samp", "var"})
@@ -42,11 +42,10 @@ REFUSED: Final = re.compile(
     r"\stranslate\s*=\s*[\"']?no\b|\sclass\s*=\s*(?:[\"'][^\"']*|)\bnotranslate\b", re.IGNORECASE
 )
 SPACE: Final = re.compile(r"\s+")
-MOST: Final = 1_000  # formats in one segment
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class MarkupRules:
     """Which tags end a sentence and which content stays as it is.
 
     xml: names have case, nothing is known of them and only `blocks` split. keep: further names whose content
@@ -60,7 +59,7 @@ class Rules:
     fold: bool = True
 
 
-HTML: Final = Rules()
+HTML: Final = MarkupRules()
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,16 +114,17 @@ class Page:
         return "".join(parts)
 
 
-def read_html(source: str, rules: Rules = HTML) -> Page:
-    """Prose of a page or fragment; that of code and of `translate="no"` is only read along. Never raises."""
+def read_html(source: str, rules: MarkupRules = HTML) -> Page:
+    """Read the prose of a page or fragment; that of code and of `translate="no"` is only read along.
+
+    Never raises."""
     reader = _Reader(rules)
     for piece in pieces(source, rules):
         reader.take(piece)
-    reader.flush()
-    return reader.page
+    return reader.page()
 
 
-def outline(source: str, rules: Rules) -> frozenset[str]:
+def outline(source: str, rules: MarkupRules) -> frozenset[str]:
     """Names of tags that are structure: none of them lies beside prose."""
     names, inline = set[str](), set[str]()
     beside: list[set[str]] = [set()]  # names in each open element
@@ -149,15 +149,20 @@ def outline(source: str, rules: Rules) -> frozenset[str]:
 
 
 class _Reader:
-    def __init__(self, rules: Rules) -> None:
-        self.rules, self.page = rules, Page()
+    def __init__(self, rules: MarkupRules) -> None:
+        self.rules, self.prose = rules, list[Prose]()
+        self.markup: list[list[str]] = [[]]  # of each gap the pieces: joined in the end, in linear time
         self._fresh()
+
+    def page(self) -> Page:
+        self.flush()
+        return Page(["".join(parts) for parts in self.markup], self.prose)
 
     def _fresh(self) -> None:
         self.builder, self.raw, self.marks = Builder(), list[str](), list[list[str]]()
         self.names: dict[str, list[int]] = {}  # open spans by name, innermost last
         # whether prose was seen, white space was last, prose was last
-        self.prose, self.space, self.ends = False, True, False
+        self.seen, self.space, self.ends = False, True, False
 
     def take(self, piece: Piece) -> None:
         self.ends = piece.name is None or (self.ends and self._splits(piece))
@@ -165,9 +170,9 @@ class _Reader:
             self._text(piece.raw)
         elif self._splits(piece):
             self.flush()
-            self.page.markup[-1] += piece.raw
+            self.markup[-1].append(piece.raw)
         elif not self.raw and not piece.kept and (piece.void or not piece.name):
-            self.page.markup[-1] += piece.raw
+            self.markup[-1].append(piece.raw)
         else:
             self.raw.append(piece.raw)
             self._inline(piece)
@@ -176,15 +181,15 @@ class _Reader:
 
     def flush(self) -> None:
         raw = "".join(self.raw)
-        if self.prose:
+        if self.seen:
             end = len(raw)
             if self.ends:  # in prose: its white space stays outside
                 end = len(raw.rstrip())
                 self.builder.strip()
-            self.page.prose.append(Prose(self.builder.segment(), raw[:end], self.marks))
-            self.page.markup.append(raw[end:])
+            self.prose.append(Prose(self.builder.segment(), raw[:end], self.marks))
+            self.markup.append([raw[end:]])
         else:
-            self.page.markup[-1] += raw
+            self.markup[-1].append(raw)
         self._fresh()
 
     def _splits(self, piece: Piece) -> bool:
@@ -193,12 +198,12 @@ class _Reader:
     def _text(self, raw: str) -> None:
         if not self.raw:  # white space before the first of a segment stays outside
             begin = len(raw) - len(raw.lstrip())
-            self.page.markup[-1] += raw[:begin]
+            self.markup[-1].append(raw[:begin])
             raw = raw[begin:]
         if raw:
             self.raw.append(raw)
             self._add(unescape(raw))
-            self.prose = self.prose or not raw.isspace()
+            self.seen = self.seen or not raw.isspace()
 
     def _add(self, text: str) -> None:
         self.builder.text(self._folded(text))
@@ -207,7 +212,10 @@ class _Reader:
         if not self.rules.fold:
             return text
         text = SPACE.sub(" ", text)
-        text = text[1:] if self.space and text.startswith(" ") else text
+        if self.space and text.startswith(" "):
+            text = text[1:]
+            if self.builder.length:
+                self.builder.spaced()
         self.space = text.endswith(" ") if text else self.space
         return text
 
@@ -220,24 +228,15 @@ class _Reader:
         elif not piece.closing and not piece.void and name:
             self.names.setdefault(name, []).append(self.builder.begin())
             self.marks.append([piece.raw, ""])
-        elif piece.closing and (number := self._open(name)) is not None:
+        elif piece.closing and (number := self.builder.innermost(self.names.get(name, []))) is not None:
             self.builder.end(number)
             self.marks[number][1] = piece.raw
         else:
             self.builder.point()
             self.marks.append([piece.raw, ""])
 
-    def _open(self, name: str) -> int | None:
-        """The innermost open span of a name."""
-        numbers = self.names.get(name, [])
-        while numbers:
-            number = numbers.pop()
-            if number not in self.builder.dead:
-                return number
-        return None
 
-
-def pieces(source: str, rules: Rules) -> Iterator[Piece]:
+def pieces(source: str, rules: MarkupRules) -> Iterator[Piece]:
     """The source cut into prose and markup; an element whose content is kept is one piece."""
     position = 0
     while opening := OPENING.search(source, position):
@@ -269,29 +268,29 @@ def _content(element: str) -> str:
 
 
 def _raw_end(source: str, position: int, name: str) -> int:
-    found = re.compile(f"</{name}", re.IGNORECASE).search(source, position)
-    return _end(source, found.start()) if found else len(source)
+    match = re.compile(f"</{name}", re.IGNORECASE).search(source, position)
+    return _end(source, match.start()) if match else len(source)
 
 
-def _kept_end(source: str, position: int, name: str, rules: Rules) -> int:
+def _kept_end(source: str, position: int, name: str, rules: MarkupRules) -> int:
     """Where the element that begins before `position` ends."""
     depth = 1
     while opening := OPENING.search(source, position):
         position = _end(source, opening.start())
         markup = source[opening.start() : position]
-        found, closing = _name(markup, rules), markup.startswith("</")
-        if not rules.xml and found in RAW and not closing and not markup.endswith("/>"):
-            position = _raw_end(source, position, found)
-        elif found == name and not markup.endswith("/>"):
+        tag, closing = _name(markup, rules), markup.startswith("</")
+        if not rules.xml and tag in RAW and not closing and not markup.endswith("/>"):
+            position = _raw_end(source, position, tag)
+        elif tag == name and not markup.endswith("/>"):
             depth += -1 if closing else 1
             if not depth:
                 return position
     return len(source)
 
 
-def _name(markup: str, rules: Rules) -> str:
-    found = NAME.match(markup)
-    return "" if found is None else found[1] if rules.xml else found[1].lower()
+def _name(markup: str, rules: MarkupRules) -> str:
+    match = NAME.match(markup)
+    return "" if match is None else match[1] if rules.xml else match[1].lower()
 
 
 def _end(source: str, begin: int) -> int:
@@ -309,5 +308,5 @@ def _end(source: str, begin: int) -> int:
 
 
 def _after(source: str, mark: str, begin: int) -> int:
-    found = source.find(mark, begin)
-    return len(source) if found < 0 else found + len(mark)
+    position = source.find(mark, begin)
+    return len(source) if position < 0 else position + len(mark)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from documents.spans import Builder, Segment, weave
+from documents.spans import MOST, Builder, Segment, weave
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +40,12 @@ class Line:
 class Paragraphs:
     """Elements of a file, each with its lines."""
 
-    found: list[tuple[Any, list[Line]]]
+    contents: list[tuple[Any, list[Line]]]
 
     @property
     def segments(self) -> list[Segment]:
         """Those of the lines that hold text."""
-        return [line.segment for _, lines in self.found for line in lines if line.segment.text.strip()]
+        return [line.segment for _, lines in self.contents for line in lines if line.segment.text.strip()]
 
     def fill(
         self,
@@ -54,7 +54,7 @@ class Paragraphs:
     ) -> None:
         """Write new content into each paragraph in which one of the segments is another."""
         rest = iter(segments)
-        for element, lines in self.found:
+        for element, lines in self.contents:
             new = [next(rest) if line.segment.text.strip() else line.segment for line in lines]
             if any(segment is not line.segment for segment, line in zip(new, lines, strict=True)):
                 write(element, lines, new)
@@ -71,14 +71,39 @@ class Output:
 
 @dataclass(slots=True)
 class _State:
+    """A line under way. around: the atoms of the elements that are open, with their spans."""
+
     base: str
     bare: Any
     builder: Builder = field(default_factory=Builder)
     marks: list[Atom] = field(default_factory=list)
+    around: list[tuple[Atom, int]] = field(default_factory=list)
     look: str | None = None  # of the open span; None: the base
     number: int = -1
 
-    def switch(self, atom: Atom | None) -> None:
+    def take(self, atom: Atom) -> None:
+        if atom.kind == "text":
+            self._switch(atom)
+            self.builder.text(atom.text)
+        elif atom.kind == "open":
+            self._switch(None)
+            self.around.append((atom, self.builder.begin()))
+            self.marks.append(atom)
+        elif atom.kind == "close":
+            self._switch(None)
+            self.builder.end(self.around.pop()[1])
+        else:
+            self.builder.keep(atom.text) if atom.text else self.builder.point()
+            self.marks.append(atom)
+
+    def line(self, broken: Any = None) -> Line:
+        """The line, with all that is open ended. broken: the split it ends with."""
+        self._switch(None)
+        while self.around:
+            self.builder.end(self.around.pop()[1])
+        return Line(self.builder.segment(), self.bare, self.marks, broken)
+
+    def _switch(self, atom: Atom | None) -> None:
         """End the open format and begin that of the atom; None: the base."""
         look = None if atom is None or atom.look == self.base else atom.look
         if look == self.look:
@@ -99,27 +124,21 @@ def lines_of(atoms: Sequence[Atom]) -> list[Line]:
             sizes[atom.look] += len(atom.text)
             bare.setdefault(atom.look, atom.element)
     base = sizes.most_common(1)[0][0] if sizes else ""
-    found, state, depth = [], _State(base, bare.get(base)), list[int]()
+    lines, state = list[Line](), _State(base, bare.get(base))
     for atom in atoms:
-        if atom.kind == "split" and not depth:
-            state.switch(None)
-            found.append(Line(state.builder.segment(), state.bare, state.marks, atom.element))
+        if atom.kind == "split" and not state.around:
+            lines.append(state.line(atom.element))
             state = _State(base, bare.get(base))
-        elif atom.kind == "text":
-            state.switch(atom)
-            state.builder.text(atom.text)
-        elif atom.kind == "open":
-            state.switch(None)
-            depth.append(state.builder.begin())
-            state.marks.append(atom)
-        elif atom.kind == "close":
-            state.switch(None)
-            state.builder.end(depth.pop())
+        elif len(state.marks) >= MOST + len(state.around):
+            around = [shell for shell, _ in state.around]
+            lines.append(state.line())
+            state = _State(base, bare.get(base))
+            for shell in around:  # what is around goes on in the next
+                state.take(shell)
+            state.take(atom)
         else:
-            state.builder.keep(atom.text) if atom.text else state.builder.point()
-            state.marks.append(atom)
-    state.switch(None)
-    return [*found, Line(state.builder.segment(), state.bare, state.marks)]
+            state.take(atom)
+    return [*lines, state.line()]
 
 
 def outputs(line: Line, segment: Segment) -> Iterator[Output]:

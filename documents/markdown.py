@@ -1,23 +1,31 @@
-"""Markdown (CommonMark with tables and strikethrough), by markdown-it-py: blocks stay to the letter."""
+"""Markdown, by markdown-it-py: CommonMark with tables, strikethrough, footnotes, task boxes, formulas and
+definition lists. Blocks stay to the letter."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, Final
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
+from mdit_py_plugins.deflist import deflist_plugin
+from mdit_py_plugins.dollarmath import dollarmath_plugin
+from mdit_py_plugins.footnote import footnote_plugin
 
 from documents.document import Document
-from documents.plain import decode
-from documents.spans import Builder, Segment, weave
+from documents.html import HTML, pieces
+from documents.plain import NEWLINE, decode
+from documents.spans import MOST, Builder, Segment, weave
 
-FRONT: Final = re.compile(r"\A---\n.*?\n(?:---|\.\.\.)\n", re.DOTALL)
-SPECIAL: Final = re.compile(r"[\\`*\[\]<]|(?<!\w)_|_(?!\w)|&(?=#?\w+;)|~(?=~)")
-BLOCK: Final = re.compile(r"(?:([-+>#=])|(\d{1,9})([.)]))(?=\s|$)|(>)")  # would begin a block
+FRONT: Final = re.compile(r"\A---(?:\r\n?|\n)(?:.*?(?:\r\n?|\n))??(?:---|\.\.\.)(?:\r\n?|\n)", re.DOTALL)
+SPECIAL: Final = re.compile(r"[\\`*\[\]<]|\$(?=[^\s\d$][^$]*\$)|(?<!\w)_|_(?!\w)|&(?=#?\w+;)|~(?=~)")
+BLOCK: Final = re.compile(r"(?:([-+>#=:~])|(\d{1,9})([.)]))(?=\s|$)|(>)")  # would begin a block
+TASK: Final = re.compile(r"\[[ xX]\]\s+")
 CLOSED: Final = {"link_close", "em_close", "strong_close", "s_close"}
+MATH: Final = {"math_inline", "math_inline_double"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,92 +67,188 @@ class _Block:
 
 
 def read_markdown(data: bytes) -> Document:
-    """Code, HTML and front matter stay; a translated paragraph is one line."""
+    """Read the prose of a file; code, HTML blocks, formulas and front matter stay. A translated paragraph is
+    one line. Raises Unreadable."""
     file = decode(data)
-    text = file.text.replace("\r\n", "\n")
+    text = file.text
     blocks = list(_blocks(text))
 
     def write(segments: Sequence[Segment]) -> bytes:
         rest = iter(segments)
         parts, position = list[str](), 0
         for block in blocks:
-            own = [next(rest) for _ in block.lines]
+            own = [next(rest) if line.segment.text.strip() else line.segment for line in block.lines]
             if all(new is line.segment for new, line in zip(own, block.lines, strict=True)):
                 continue
             parts += [text[position : block.begin], block.write(own)]
             position = block.end
-        whole = "".join([*parts, text[position:]])
-        return file.encode(whole.replace("\n", "\r\n") if "\r\n" in file.text else whole)
+        return file.encode("".join([*parts, text[position:]]))
 
-    return Document([line.segment for block in blocks for line in block.lines], write)
+    lines = (line.segment for block in blocks for line in block.lines)
+    return Document([segment for segment in lines if segment.text.strip()], write)
+
+
+@cache
+def _parser() -> MarkdownIt:
+    parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+    parser.use(footnote_plugin).use(deflist_plugin)
+    parser.use(dollarmath_plugin, allow_space=False, allow_digits=False, double_inline=True)
+    parser.core.ruler.disable("footnote_tail")  # notes stay where they are written
+    return parser
 
 
 def _blocks(text: str) -> Iterator[_Block]:
     front = FRONT.match(text)
     skipped = front.end() if front else 0
-    starts = [skipped]
-    for line in text[skipped:].split("\n"):
-        starts.append(starts[-1] + len(line) + 1)
-    done, before = skipped, ""
-    for token in MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(text[skipped:]):
+    starts = [skipped, *(match.end() for match in NEWLINE.finditer(text, skipped)), len(text) + 1]
+    environment: dict[str, Any] = {}
+    previous_end, before = skipped, ("", "")
+    for token in _parser().parse(NEWLINE.sub("\n", text[skipped:]), environment):
         if token.type == "inline" and token.map and token.content.strip():
-            cell = before in ("td_open", "th_open")
-            block = _block(text, starts, token, done, cell=cell)
+            block = _block(text, starts, token, previous_end, before, environment)
             if block is not None:
                 yield block
-                done = block.end
-        before = token.type
+                previous_end = block.end
+        before = (before[1], token.type)
 
 
-def _block(text: str, starts: list[int], token: Token, done: int, *, cell: bool) -> _Block | None:
-    """None when the content can't be found as it is, such as a cell with an escaped "|": it stays."""
+def _block(
+    text: str,
+    starts: list[int],
+    token: Token,
+    previous_end: int,
+    before: tuple[str, str],
+    environment: Mapping[str, Any],
+) -> _Block | None:
+    """before: the kinds of the two tokens before. None when the content can't be found as it is, such as a
+    cell with an escaped "|", or has too many formats: it stays."""
     assert token.map
     places: list[tuple[int, int]] = []
     begins: list[int] = []
     for number, content in enumerate(token.content.split("\n"), token.map[0]):
-        line = max(starts[number], done)
+        line = max(starts[number], previous_end)
         body = content.strip()
         at = text.find(body, line, starts[number + 1])
         if at < 0:
             return None
         places.append((at, at + len(body)))
         begins.append(starts[number])
-    after = "\\\n" + (text[begins[1] : places[1][0]] if len(places) > 1 else "")
-    return _Block(places[0][0], places[-1][1], after, cell, list(_lines(token.children or [])))
+    children = list(token.children or [])
+    begin = places[0][0]
+    task = TASK.match(token.content) if before == ("list_item_open", "paragraph_open") else None
+    if task and children and children[0].type == "text" and children[0].content.startswith(task[0]):
+        children[0].content = children[0].content[task.end() :]
+        begin += task.end()
+    lines = list(_lines(children, environment))
+    if any(len(line.marks) > MOST for line in lines):
+        return None
+    after = ""
+    if len(places) > 1:
+        newline = NEWLINE.findall(text, starts[token.map[0]], begins[1])[-1:] or ["\n"]
+        after = "\\" + newline[0] + text[begins[1] : places[1][0]]
+    return _Block(begin, places[-1][1], after or "\\\n", before[1] in ("td_open", "th_open"), lines)
 
 
-def _lines(children: Sequence[Token]) -> Iterator[_Line]:
-    builder, marks, auto = Builder(), list[list[str]](), False
+def _lines(children: Sequence[Token], environment: Mapping[str, Any]) -> Iterator[_Line]:
+    line = _Inline(environment)
     for position, token in enumerate(children):
-        outer = not builder.open
-        if token.type == "hardbreak" and outer:
-            yield _Line(builder.segment(), marks)
-            builder, marks = Builder(), []
+        if token.type == "hardbreak" and not line.builder.open:
+            yield line.line()
+            line = _Inline(environment)
         elif token.type == "link_open" and token.markup == "autolink":
-            auto = True
-            text = children[position + 1].content
-            builder.keep(text)
-            marks.append([f"<{text}>", ""])
-        elif token.type == "link_close" and auto:
-            auto = False
-        elif token.type in ("softbreak", "hardbreak"):
-            builder.text(" ")
-        elif token.type == "text":
-            builder.text("" if auto else token.content)
-        elif token.type == "code_inline":
-            builder.keep(token.content)
-            marks.append([_code(token), ""])
-        elif token.type in CLOSED:
-            builder.end(builder.open[-1])
-        elif token.nesting == 1:
-            builder.begin()
-            mark = token.markup.replace("_", "*")  # "_" is no markup inside a word
-            marks.append(["[", _address(token, "href")] if token.type == "link_open" else [mark, mark])
+            address = children[position + 1].content
+            line.keep(address, f"<{address}>")
+            line.auto = True
         else:
-            builder.point()
-            image = token.type == "image"
-            marks.append([f"![{token.content}{_address(token, 'src')}" if image else token.content, ""])
-    yield _Line(builder.segment(), marks)
+            line.take(token)
+    yield line.line()
+
+
+class _Inline:
+    """A line under way.
+
+    opened: spans of Markdown's own marks. tags: open spans of HTML, by name. parts: how many the builder had
+    when a tag began whose content stays. auto: inside of an address, whose text has been taken.
+    """
+
+    def __init__(self, environment: Mapping[str, Any]) -> None:
+        self.builder, self.marks = Builder(), list[list[str]]()
+        self.opened, self.tags = list[int](), dict[str, list[int]]()
+        self.parts: dict[int, int] = {}
+        self.auto, self.environment = False, environment
+
+    def line(self) -> _Line:
+        return _Line(self.builder.segment(), self.marks)
+
+    def keep(self, text: str, mark: str) -> None:
+        self.builder.keep(text) if text.strip() else self.builder.point()
+        self.marks.append([mark, ""])
+
+    def take(self, token: Token) -> None:
+        if token.type == "link_close" and self.auto:
+            self.auto = False
+        elif token.type in ("softbreak", "hardbreak"):
+            self.builder.text(" ")
+        elif token.type == "text":
+            self.builder.text("" if self.auto else token.content)
+        elif token.type == "code_inline":
+            self.keep(token.content, _code(token))
+        elif token.type in MATH:
+            self.keep(token.content, f"{token.markup}{token.content}{token.markup}")
+        elif token.type in CLOSED:
+            self.builder.end(self.opened.pop())
+        elif token.type == "html_inline":
+            self._tag(token.content)
+        elif token.nesting == 1:
+            self.opened.append(self.builder.begin())
+            mark = token.markup.replace("_", "*")  # "_" is no markup inside a word
+            self.marks.append(["[", _address(token, "href")] if token.type == "link_open" else [mark, mark])
+        else:
+            self.builder.point()
+            self.marks.append([self._mark(token), ""])
+
+    def _tag(self, markup: str) -> None:
+        tag = next(iter(pieces(markup, HTML)), None)
+        name = tag.name if tag and tag.name else ""
+        numbers = self.tags.setdefault(name, [])
+        last = self.opened[-1] if self.opened else -1
+        if tag and tag.closing and (number := self._within(numbers, last)) is not None:
+            self.builder.end(number)
+            self.marks[number][1] = markup
+            if number in self.parts and number == len(self.marks) - 1:
+                self._verbatim(number)
+        elif tag and name and not tag.closing and (not tag.void or tag.kept):
+            numbers.append(self.builder.begin())
+            self.marks.append([markup, ""])
+            if tag.kept:
+                self.parts[numbers[-1]] = len(self.builder.parts)
+        else:
+            self.builder.point()
+            self.marks.append([markup, ""])
+
+    def _verbatim(self, number: int) -> None:
+        """Let what is in a tag such as <kbd> stay as it is."""
+        text = "".join(self.builder.parts[self.parts[number] :])
+        self.marks[number] = [
+            "".join((self.marks[number][0], SPECIAL.sub(r"\\\g<0>", text), self.marks[number][1])),
+            "",
+        ]
+        self.builder.spans[number] = replace(self.builder.spans[number], kept=bool(text))
+
+    def _within(self, numbers: list[int], last: int) -> int | None:
+        """The innermost open tag that was begun inside of the innermost mark: the two may not cross."""
+        number = self.builder.innermost(numbers)
+        return number if number is not None and number > last else None
+
+    def _mark(self, token: Token) -> str:
+        if token.type == "image":
+            return f"![{token.content}{_address(token, 'src')}"
+        if token.type == "footnote_ref":
+            label = token.meta.get("label")
+            notes = self.environment.get("footnotes", {}).get("list", {})
+            inner = notes.get(token.meta.get("id"), {}).get("content", "")
+            return f"[^{label}]" if label else f"^[{inner}]"
+        return token.content
 
 
 def _code(token: Token) -> str:
@@ -159,5 +263,5 @@ def _address(token: Token, name: str) -> str:
     return f"]({address}{quoted})"
 
 
-def _escaped(found: re.Match[str]) -> str:
-    return f"{found[2]}\\{found[3]}" if found[2] else f"\\{found[0]}"
+def _escaped(match: re.Match[str]) -> str:
+    return f"{match[2]}\\{match[3]}" if match[2] else f"\\{match[0]}"

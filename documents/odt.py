@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from lxml import etree
@@ -26,6 +26,14 @@ def _named(name: str) -> str:
 PARAGRAPHS: Final = (_named("p"), _named("h"))
 AROUND: Final = frozenset(map(_named, ("span", "a", "meta")))
 BREAKS: Final = frozenset(map(_named, ("tab", "line-break")))
+STYLE: Final = _named("style-name")
+STYLES, NAME, PARENT = (
+    f"{{urn:oasis:names:tc:opendocument:xmlns:style:1.0}}{name}"
+    for name in ("style", "name", "parent-style-name")
+)
+# what stays, by the name of its style
+CODE: Final = re.compile(r"source text|preformatted|teletype|user entry|example|variable", re.IGNORECASE)
+DEEPEST: Final = 8  # styles that are made from one another
 SPACES: Final = _named("s")
 COUNT: Final = _named("c")
 DROPPED: Final = frozenset({_named("soft-page-break")})
@@ -35,29 +43,35 @@ FIRST: Final = re.compile(r"(?<= ) +|^ +")
 
 
 def read_odt(data: bytes) -> Document:
-    """Raises Unreadable on a file that is no .odt, Swollen on one that grows too large."""
+    """Read the prose of an OpenDocument text; paragraphs and spans in a style of code stay.
+
+    Raises Unreadable on a file that is no .odt, Swollen on one that grows too large.
+    """
     try:
         with open_archive(data, KIND) as archive:
             entries = [(entry, archive.read(entry)) for entry in archive.infolist()]
         roots = {entry.filename: _parse(raw) for entry, raw in entries if entry.filename in PARTS}
         if "content.xml" not in roots:
             raise damaged(KIND)
-        found = [paragraph for root in roots.values() for paragraph in root.iter(*PARAGRAPHS)]
-        paragraphs = Paragraphs([(paragraph, lines_of(_atoms(paragraph))) for paragraph in found])
+        code = _code_styles(roots.values())
+        elements = (paragraph for root in roots.values() for paragraph in root.iter(*PARAGRAPHS))
+        paragraphs = Paragraphs(
+            [(p, lines_of(_atoms(p, code))) for p in elements if not _is_code(p.get(STYLE), code)]
+        )
     except (ValueError, zipfile.BadZipFile, etree.XMLSyntaxError, RuntimeError, OSError, NotImplementedError):
         raise damaged(KIND) from None
 
     def write(segments: Sequence[Segment]) -> bytes:
         paragraphs.fill(segments, _fill)
-        found = io.BytesIO()
-        with zipfile.ZipFile(found, "w") as archive:
+        written = io.BytesIO()
+        with zipfile.ZipFile(written, "w") as archive:
             for entry, raw in entries:  # in their order: the first, "mimetype", stays first and not packed
                 root = roots.get(entry.filename)
                 new_raw = (
                     raw if root is None else etree.tostring(root, xml_declaration=True, encoding="UTF-8")
                 )
                 archive.writestr(entry, new_raw, entry.compress_type)
-        return found.getvalue()
+        return written.getvalue()
 
     return Document(paragraphs.segments, write)
 
@@ -66,27 +80,46 @@ def _parse(raw: bytes) -> Any:
     return etree.fromstring(raw, etree.XMLParser(resolve_entities=False, no_network=True))
 
 
-def _atoms(paragraph: Any) -> list[Atom]:
-    found: list[Atom] = []
+def _code_styles(roots: Iterable[Any]) -> frozenset[str]:
+    """Names of the styles of code, and of those made from them."""
+    parents: dict[str, str] = {}
+    for root in roots:
+        for style in root.iter(STYLES):
+            parents[style.get(NAME) or ""] = style.get(PARENT) or ""
+    names = {*parents, *parents.values()}
+    code = {name for name in names if _is_code(name, frozenset())}
+    for _ in range(DEEPEST):
+        code |= {name for name, parent in parents.items() if parent in code}
+    return frozenset(code)
+
+
+def _is_code(name: str | None, code: frozenset[str]) -> bool:
+    return name is not None and (name in code or bool(CODE.search(name.replace("_20_", " "))))
+
+
+def _atoms(paragraph: Any, code: frozenset[str]) -> list[Atom]:
+    atoms: list[Atom] = []
     space = True  # white space was last; several are one, as ODF has it
-    for atom in _content(paragraph):
+    for atom in _content(paragraph, code):
         if atom.kind == "text" and atom.look == "":
             text = SPACE.sub(" ", atom.text)
             text = text[1:] if space and text.startswith(" ") else text
             space = text.endswith(" ") if text else space
-            found.append(Atom("text", None, text))
+            atoms.append(Atom("text", None, text))
         else:
             space = atom.kind == "split" or (space and atom.kind != "text")
-            found.append(Atom("text", None, atom.text) if atom.kind == "text" else atom)
-    return found
+            atoms.append(Atom("text", None, atom.text) if atom.kind == "text" else atom)
+    return atoms
 
 
-def _content(parent: Any) -> Iterator[Atom]:
+def _content(parent: Any, code: frozenset[str]) -> Iterator[Atom]:
     yield Atom("text", None, parent.text or "")
     for child in parent:
-        if child.tag in AROUND:
+        if child.tag in AROUND and _is_code(child.get(STYLE), code) and "".join(child.itertext()).strip():
+            yield Atom("node", [child], "".join(child.itertext()))
+        elif child.tag in AROUND:
             yield Atom("open", child)
-            yield from _content(child)
+            yield from _content(child, code)
             yield Atom("close", child)
         elif child.tag == SPACES:
             yield Atom("text", None, " " * min(int(child.get(COUNT, "1")), 1_000), "spaces")
@@ -123,10 +156,10 @@ def _fill(paragraph: Any, lines: Sequence[Line], segments: Sequence[Segment]) ->
 def _append(place: Any, text: str, spaces: re.Pattern[str]) -> None:
     """Text at the end of an element, with the spaces that ODF writes as elements."""
     position = 0
-    for found in spaces.finditer(text):
-        _characters(place, text[position : found.start()])
-        etree.SubElement(place, SPACES, {COUNT: str(len(found[0]))})
-        position = found.end()
+    for match in spaces.finditer(text):
+        _characters(place, text[position : match.start()])
+        etree.SubElement(place, SPACES, {COUNT: str(len(match[0]))})
+        position = match.end()
     _characters(place, text[position:])
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from documents.attributes import read_with_attributes
 from documents.document import Document
 from documents.errors import Unreadable
 from documents.html import read_html
@@ -18,8 +19,22 @@ MARKS: Final = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-CHARSET: Final = re.compile(rb"<meta[^>]{0,200}charset\s*=\s*[\"']?([\w.:-]{1,40})", re.IGNORECASE)
+# what the Encoding standard lets pages be in; any other name of a codec is refused, and not even looked up
+NAMES: Final = """
+    ascii big5 big5-hkscs cp866 cp932 cp949 cp1250 cp1251 cp1252 cp1253 cp1254 cp1255 cp1256 cp1257 cp1258
+    euc-jp euc-kr gb18030 gb2312 gbk iso-2022-jp iso-8859-1 iso-8859-2 iso-8859-3 iso-8859-4 iso-8859-5
+    iso-8859-6 iso-8859-7 iso-8859-8 iso-8859-9 iso-8859-10 iso-8859-13 iso-8859-14 iso-8859-15 iso-8859-16
+    koi8-r koi8-u ks_c_5601-1987 latin1 latin-1 mac-roman macintosh shift_jis shift-jis sjis tis-620 us-ascii
+    utf-16 utf-16be utf-16le utf-8 utf-8-sig utf8 windows-874 windows-1250 windows-1251 windows-1252
+    windows-1253 windows-1254 windows-1255 windows-1256 windows-1257 windows-1258 x-sjis
+"""
+ENCODINGS: Final = frozenset(NAMES.split())
+RENAMED: Final = {"windows-874": "cp874", "x-sjis": "shift_jis"}  # names that Python lacks
+CHARSET: Final = re.compile(
+    rb"<meta\b[^<>]{0,200}?\bcharset[ \t\r\n]{0,9}=[ \t\r\n]{0,9}[\"']?([\w.:-]{1,40})", re.IGNORECASE
+)
 HEAD: Final = 1_024  # bytes of a page that may say its encoding
+NEWLINE: Final = re.compile(r"\r\n?|\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +47,19 @@ class Decoded:
 
 
 def decode(data: bytes, encoding: str = "utf-8") -> Decoded:
-    """Text by its byte order mark, or else in the encoding. Raises Unreadable."""
-    name = next((name for mark, name in MARKS if data.startswith(mark)), encoding)
+    """Decode text by its byte order mark, or else in the encoding, one of ENCODINGS. Raises Unreadable."""
+    name = next((name for mark, name in MARKS if data.startswith(mark)), encoding).lower()
+    if name not in ENCODINGS:
+        raise Unreadable(f"the file says that it is in {name!r}, which is not read; save it as UTF-8")
+    name = RENAMED.get(name, name)
     try:
         return Decoded(data.decode(name), name)
-    except (UnicodeDecodeError, LookupError):
+    except UnicodeDecodeError:
         raise Unreadable(f"the file is not in {name}; save it as UTF-8") from None
 
 
 def read_text(data: bytes) -> Document:
-    """Each line is a segment; ends of lines and blank lines stay."""
+    """Read a text file: each line is a segment; ends of lines and blank lines stay."""
     file = decode(data)
     lines = file.text.splitlines(keepends=True)
     numbers = [number for number, line in enumerate(lines) if line.strip()]
@@ -55,10 +73,14 @@ def read_text(data: bytes) -> Document:
     return Document([Segment(body) for body in bodies.values()], write)
 
 
-def read_page(data: bytes) -> Document:
-    found = CHARSET.search(data[:HEAD])
-    file = decode(data, found[1].decode() if found else "utf-8")
-    page = read_html(file.text)
+def read_page(data: bytes, *, attributes: bool = False) -> Document:
+    """Read a page in the encoding that it names, by default UTF-8. Raises Unreadable.
+
+    attributes: whether descriptions in attributes, such as `alt`, are prose too.
+    """
+    charset = CHARSET.search(data[:HEAD])
+    file = decode(data, charset[1].decode("ascii") if charset else "utf-8")
+    page = read_with_attributes(file.text) if attributes else read_html(file.text)
 
     def write(segments: Sequence[Segment]) -> bytes:
         return page.join(segments).encode(file.encoding, "xmlcharrefreplace")

@@ -9,23 +9,26 @@ and properly nested, whatever the attention says.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 
-from documents.align import Attention, Range
-from documents.answers import Answer
+from documents.align import Range, WordAttention
+from documents.answers import TranslatedText
 from documents.spans import Segment, Span, weave
 
 FLOOR: Final = 0.4  # mass that makes a word belong to a stretch
 SOLID: Final = re.compile(r"\S*[^\w\s]\S*|\S*\d\S*|\w{5,}")  # such a token means the same where it is copied
 MARKS: Final = re.compile(r"[^\w\s]")
+CLINGING: Final = " ,.;:!?)]"  # what needs no white space before it
+WRITTEN: Final = re.compile(r"\S")
 TAKEN: Final = -1e9
 
 
-def project(segment: Segment, result: Answer) -> Segment:
+def project(segment: Segment, result: TranslatedText) -> Segment:
     """The translation of a segment with its spans, in their order. Kept text is put back as it was.
 
     `result` needs its alignment when the segment has spans.
@@ -34,12 +37,10 @@ def project(segment: Segment, result: Answer) -> Segment:
         return Segment(result.text)
     if result.text == segment.text:
         return segment
-    if result.via is not None:  # a third language lies between
-        middle = Segment(result.via.text, _spans(segment, result.via, marks_of(segment)))
-        carried = [kept.span for kept in result.via.kept if kept.begin < kept.end]
-        numbers = [marks_of(segment)[span] if span >= 0 else -1 for span in carried]
-        return _restored(segment, Segment(result.text, _spans(middle, result, numbers)))
-    return _restored(segment, Segment(result.text, _spans(segment, result, marks_of(segment))))
+    numbers = marks_of(segment)
+    ranges = {numbers[k.span]: (k.begin, k.end) for k in result.kept if 0 <= k.span < len(numbers)}
+    spans = tuple(_Projection(segment, result, ranges).spans())
+    return _restored(segment, Segment(result.text, spans))
 
 
 def marks_of(segment: Segment) -> list[int]:
@@ -52,24 +53,23 @@ def kept_ranges(segment: Segment) -> tuple[Range, ...]:
     return tuple((segment.spans[n].begin, segment.spans[n].end) for n in marks_of(segment))
 
 
-def _spans(segment: Segment, result: Answer, numbers: Sequence[int]) -> tuple[Span, ...]:
-    """numbers: our span for each span that the engine was told of; -1: none."""
-    known = {numbers[k.span]: (k.begin, k.end) for k in result.kept if 0 <= k.span < len(numbers)}
-    return tuple(_Projection(segment, result, known).spans())
-
-
 class _Projection:
     """Positions are words of the translation: a range of them for each span."""
 
-    def __init__(self, segment: Segment, result: Answer, known: Mapping[int, Range]) -> None:
+    def __init__(self, segment: Segment, result: TranslatedText, known: Mapping[int, Range]) -> None:
         self.segment, self.target, self.known = segment, result.text, known
-        self.attention = Attention(segment.text, result)
+        self.attention = WordAttention(segment.text, result)
         self.words = self.attention.words
         self.marks = np.array([bool(MARKS.match(self.target, begin)) for begin, _ in self.words], bool)
+        self.begins, self.ends = [begin for begin, _ in self.words], [end for _, end in self.words]
         self.ranges: list[tuple[int, int]] = [(0, 0)] * len(segment.spans)
         self.exact: dict[int, Range] = {}  # characters of spans that were copied
+        self.taken: set[Range] = set()  # those of all spans
+        text = segment.text
+        self.first, self.last = len(text) - len(text.lstrip()), len(text.rstrip())  # where its words are
         self.copied = dict(_copied(segment.text, self.target))
-        self.pins = self._pinned()
+        pins = self._pinned()
+        self.pinned, self.stems = np.array(list(pins), np.int64), np.array(list(pins.values()), np.int64)
 
     def spans(self) -> list[Span]:
         inner: list[list[int]] = [[] for _ in range(len(self.segment.spans) + 1)]
@@ -86,7 +86,7 @@ class _Projection:
         low, high = self.ranges[parent] if parent >= 0 else (0, len(self.words))
         free = np.zeros(len(self.words), np.float64)
         cuts = np.ones(len(self.words) + 1, bool)
-        sure: list[tuple[float, int, Any]] = []
+        sure: list[tuple[float, int]] = []
         for number in numbers:
             span = self.segment.spans[number]
             if self._copy(number, parent):
@@ -95,10 +95,9 @@ class _Projection:
                 self.ranges[number] = (low, high)
                 self._take(number, free, cuts)
             elif span.begin < span.end:
-                gain = self._gain(span)
-                sure.append((_best(gain[low:high])[2], number, gain))
-        for _, number, gain in sorted(sure, key=lambda one: -one[0]):
-            begin, end, score = _best((gain + free)[low:high])
+                sure.append((_best(self._gain(span)[low:high])[2], number))
+        for _, number in sorted(sure, key=lambda one: -one[0]):  # gains again: all at once would be too much
+            begin, end, score = _best((self._gain(self.segment.spans[number]) + free)[low:high])
             if score > TAKEN / 2:
                 self.ranges[number] = (low + begin, low + end)
                 self._take(number, free, cuts)
@@ -112,16 +111,16 @@ class _Projection:
     def _pinned(self) -> dict[int, int]:
         """Words that stem from a known place of the source, with a character of it."""
         there = {target: source for source, target in self.copied.items()}
-        pins = {n: there[begin] for n, (begin, _) in enumerate(self.words) if begin in there}
+        pins = {n: there[begin] for n, begin in enumerate(self.begins) if begin in there}
         for number, (first, end) in self.known.items():
             source = self.segment.spans[number].begin if number >= 0 else -1
-            pins |= {n: source for n, (b, e) in enumerate(self.words) if b < end and first < e}
+            inside = range(bisect_right(self.ends, first), bisect_left(self.begins, end))
+            pins |= dict.fromkeys(inside, source)
         return pins
 
     def _mass(self, begin: int, end: int) -> Any:
         mass = self.attention.mass(begin, end)
-        for number, source in self.pins.items():
-            mass[number] = float(begin <= source < end)
+        mass[self.pinned] = (begin <= self.stems) & (self.stems < end)
         return mass
 
     def _gain(self, span: Span) -> Any:
@@ -137,27 +136,30 @@ class _Projection:
 
     def _same(self, span: Span, parent: int) -> bool:
         """Whether nothing but white space of the parent lies outside the span."""
-        around = self.segment.spans[parent] if parent >= 0 else Span(0, len(self.segment.text))
-        outside = self.segment.text[around.begin : span.begin] + self.segment.text[span.end : around.end]
-        return not outside.strip()
+        around = self.segment.spans[parent] if parent >= 0 else Span(self.first, self.last)
+        return self._blank(around.begin, span.begin) and self._blank(span.end, around.end)
+
+    def _blank(self, begin: int, end: int) -> bool:
+        return begin >= end or not WRITTEN.search(self.segment.text, begin, end)
 
     def _copy(self, number: int, parent: int) -> bool:
         """Place a span inside of a token that was copied, to the character."""
         span = self.segment.spans[number]
         text = self.segment.text[span.begin : span.end]
-        found = self.copied.get(span.begin, -1)
+        begin = self.copied.get(span.begin, -1)
         if number in self.known:
-            found = self.known[number][0]
-        elif text and self.copied.get(span.end - 1) != found + len(text) - 1:
-            found = self.target.find(text) if span.kept and self.target.count(text) == 1 else -1
-            found = -1 if (found, found + len(text)) in self.exact.values() else found
-        end = found + len(text)
+            begin = self.known[number][0]
+        elif text and self.copied.get(span.end - 1) != begin + len(text) - 1:
+            begin = self.target.find(text) if span.kept and self.target.count(text) == 1 else -1
+            begin = -1 if (begin, begin + len(text)) in self.taken else begin
+        end = begin + len(text)
         low, high = self._around(parent)
-        if not low <= found <= end <= high:
+        if not low <= begin <= end <= high:
             return False
-        self.exact[number] = (found, end)
-        first = sum(e <= found for _, e in self.words)
-        self.ranges[number] = (first, max(first, sum(b < end for b, _ in self.words)))
+        self.exact[number] = (begin, end)
+        self.taken.add((begin, end))
+        first = bisect_right(self.ends, begin)
+        self.ranges[number] = (first, max(first, bisect_left(self.begins, end)))
         return True
 
     def _around(self, parent: int) -> tuple[int, int]:
@@ -168,12 +170,11 @@ class _Projection:
     def _point(self, at: int, low: int, high: int, cuts: Any) -> tuple[int, int]:
         """The boundary of words that best divides what stems from before `at` from the rest."""
         left = self._mass(0, at)[low:high] - 0.5
-        known = self.attention.known[low:high]
-        score = np.concatenate([[0.0], np.cumsum(np.where(known, left, 0.0))])
-        first = re.match(r"\s*", self.segment.text)
-        if first and at <= first.end():
+        mask = self.attention.known[low:high]
+        score = np.concatenate([[0.0], np.cumsum(np.where(mask, left, 0.0))])
+        if at <= self.first:
             score[0] += len(score)
-        elif at >= len(self.segment.text.rstrip()):
+        elif at >= self.last:
             score[-1] += len(score)
         score = np.where(cuts[low : high + 1], score, TAKEN)
         boundary = low + int(np.argmax(score))
@@ -200,7 +201,7 @@ class _Projection:
             return self.exact[parent][0]
         spaced = at == 0 or source[at - 1].isspace()
         if boundary >= high or (boundary > low and not spaced):
-            outer = boundary == len(words) and parent < 0 and at >= len(source.rstrip())
+            outer = boundary == len(words) and parent < 0 and at >= self.last
             return len(self.target) if outer and spaced else words[boundary - 1][1] if boundary else 0
         return words[boundary][0]
 
@@ -219,11 +220,11 @@ def _best(gain: Any) -> tuple[int, int, float]:
 def _copied(source: str, target: str) -> Iterator[tuple[int, int]]:
     """For each character of the tokens that are once in both texts: its place there and here."""
     places: dict[str, int] = {}
-    for found in SOLID.finditer(target):
-        places[found[0]] = -1 if found[0] in places else found.start()
+    for match in SOLID.finditer(target):
+        places[match[0]] = -1 if match[0] in places else match.start()
     own: dict[str, int] = {}
-    for found in SOLID.finditer(source):
-        own[found[0]] = -1 if found[0] in own else found.start()
+    for match in SOLID.finditer(source):
+        own[match[0]] = -1 if match[0] in own else match.start()
     for token, begin in own.items():
         there = places.get(token, -1)
         if begin >= 0 and there >= 0:
@@ -237,7 +238,7 @@ def _restored(source: Segment, target: Segment) -> Segment:
 
     def put(text: str) -> None:
         nonlocal length, last, glue
-        if text and glue and text[0] not in " ,.;:!?)]":
+        if text and glue and text[0] not in CLINGING:
             text = " " + text
         glue = glue and not text
         parts.append(text)
@@ -253,7 +254,11 @@ def _restored(source: Segment, target: Segment) -> Segment:
             spans[value] = replace(span, end=length)
             continue
         old = source.spans[value]
-        if old.kept:
+        if old.spaced and old.begin == old.end and span.begin == span.end:
+            put(" " if glue or not last.isspace() else "")
+            glue = True
+            spans[value] = replace(span, begin=length)
+        elif old.kept:
             lost = span.begin == span.end  # it comes between words that stand as if it were not there
             if glue or (lost and source.text[: old.begin][-1:].isspace() and not last.isspace()):
                 put(" ")
@@ -262,5 +267,7 @@ def _restored(source: Segment, target: Segment) -> Segment:
             put(source.text[old.begin : old.end])
             inside, glue = True, lost and source.text[old.end :][:1].isspace()
         else:
+            if glue and span.begin < span.end and target.text[span.begin] not in CLINGING:
+                put(" ")
             spans[value] = replace(span, begin=length)
     return Segment("".join(parts), tuple(spans))

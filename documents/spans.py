@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Final
+
+MOST: Final = 500  # formats of one segment: a reader begins another then, so that projecting stays linear
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Characters [begin, end) of a text with a format; none: a point. parent: index of the span around it, or
-    -1; parents come first. kept: what must not be translated; it has no spans in it."""
+    """Characters [begin, end) of a text with a format; none: a point.
+
+    parent: index of the span around it, or -1; parents come first. kept: what must not be translated; it has
+    no spans in it. spaced: of a point, whether white space was on both sides, of which the text has one.
+    """
 
     begin: int
     end: int
     parent: int = -1
     kept: bool = False
+    spaced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +33,7 @@ class Segment:
 
 
 class Builder:
-    """A segment piece by piece. Numbers are the indices of spans."""
+    """Builds a segment piece by piece. Numbers are the indices of spans."""
 
     def __init__(self) -> None:
         self.parts: list[str] = []
@@ -34,16 +41,30 @@ class Builder:
         self.spans: list[Span] = []
         self.open: list[int] = []  # innermost last
         self.dead: set[int] = set()  # begun, and never ended
+        self._fresh = 0  # the spans from here on were begun after the last text
+        self._edge = 0  # the last place where a span begins or ends
 
     def text(self, text: str) -> None:
-        self.parts.append(text)
-        self.length += len(text)
+        """Add characters. A space between which and another only points lie is left out, and noted there."""
+        if not text:
+            return
+        if self._fresh < len(self.spans) and text[0] == " " and self.parts and self.parts[-1].endswith(" "):
+            self.spaced()
+            text = text[1:]
+        self._fresh = len(self.spans) if text else self._fresh
+        self._append(text)
+
+    def spaced(self) -> None:
+        """Note that white space is on both sides of the points since the last text."""
+        for number in range(self._fresh, len(self.spans)):
+            self.spans[number] = replace(self.spans[number], spaced=True)
 
     def strip(self) -> None:
-        """Take the white space off the end of what was added last, which must be text."""
-        last = self.parts.pop()
-        self.length -= len(last)
-        self.text(last.rstrip())
+        """Take the white space off the end, as far as it is text that came after every span's end."""
+        if self.length > self._edge:
+            last = self.parts.pop()
+            self.length -= len(last)
+            self._append(last[: max(self._edge - self.length, len(last.rstrip()))])
 
     def begin(self) -> int:
         self.open.append(self.point())
@@ -54,15 +75,27 @@ class Builder:
         while (popped := self.open.pop()) != number:
             self.dead.add(popped)
         self.spans[number] = replace(self.spans[number], end=self.length)
+        self._edge = self.length
+
+    def innermost(self, numbers: list[int]) -> int | None:
+        """Take the last of `numbers` that is still open, and those after it, off that list."""
+        while numbers:
+            number = numbers.pop()
+            if number not in self.dead:
+                return number
+        return None
 
     def point(self) -> int:
+        self._edge = self.length
         self.spans.append(Span(self.length, self.length, self.open[-1] if self.open else -1))
         return len(self.spans) - 1
 
     def keep(self, text: str) -> int:
         number = self.point()
-        self.text(text)
+        self._append(text)
+        self._fresh = len(self.spans)
         self.spans[number] = replace(self.spans[number], end=self.length, kept=True)
+        self._edge = self.length
         return number
 
     def segment(self) -> Segment:
@@ -71,6 +104,10 @@ class Builder:
             parents.append(parents[span.parent] if span.parent in dead else span.parent)
         spans = (replace(span, parent=parent) for span, parent in zip(self.spans, parents, strict=True))
         return Segment("".join(self.parts), tuple(spans))
+
+    def _append(self, text: str) -> None:
+        self.parts.append(text)
+        self.length += len(text)
 
 
 def weave(segment: Segment) -> Iterator[tuple[str, int | str]]:

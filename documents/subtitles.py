@@ -1,90 +1,134 @@
-"""SubRip subtitles: numbers and times stay, and each cue keeps its number of lines."""
+"""SubRip subtitles: numbers, times and blank lines stay, and each cue keeps its number of lines.
+
+The format is read line by line, in linear time: a cue begins with its line of times and the number before it.
+"""
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Final
 
-import srt
-
 from documents.document import Document, damaged
-from documents.plain import decode
-from documents.spans import Builder, Segment, weave
+from documents.plain import NEWLINE, decode
+from documents.spans import MOST, Builder, Segment, weave
 
+CLOCK: Final = r"\d{1,9}:\d{1,2}:\d{1,2}(?:[.,:]\d{1,9})?"
+TIMES: Final = re.compile(rf"[ \t]*{CLOCK}[ \t]*-[- ]?>[ \t]*{CLOCK}(?![\d:])")
+INDEX: Final = re.compile(r"\s*\d{1,18}\s*")
 TAG: Final = re.compile(r"(</?[a-zA-Z][^<>]*>|\{\\[^{}]*\})")
 DIALOGUE: Final = re.compile(r"\s*(?:<[^<>]*>\s*)*[-–—]")
 
 
-class _Cue:
-    """Lines that are one sentence or a few; marks: the tags of each span."""
+class _Part:
+    """Lines of a cue that are translated as one; marks: the tags of each span."""
 
     def __init__(self, text: str) -> None:
         builder, self.marks = Builder(), list[list[str]]()
-        self.lines = text.count("\n") + 1
+        self.breaks = NEWLINE.findall(text)
         names: dict[str, list[int]] = {}
-        for part in TAG.split(text.replace("\n", " ")):
-            name = part.strip("</>").partition(" ")[0].lower()
-            if not TAG.fullmatch(part):
-                builder.text(part)
-            elif part.startswith("</") and any(n not in builder.dead for n in names.get(name, [])):
-                number = next(n for n in reversed(names[name]) if n not in builder.dead)
-                names[name].remove(number)
+        for piece in TAG.split(NEWLINE.sub(" ", text)):
+            if not TAG.fullmatch(piece):
+                builder.text(piece)
+                continue
+            name = piece.strip("</>").partition(" ")[0].lower()
+            if piece.startswith("</") and (number := builder.innermost(names.get(name, []))) is not None:
                 builder.end(number)
-                self.marks[number][1] = part
+                self.marks[number][1] = piece
+                continue
+            if piece.startswith("<") and not piece.startswith("</"):
+                names.setdefault(name, []).append(builder.begin())
             else:
-                opens = part.startswith("<") and not part.startswith("</")
-                number = builder.begin() if opens else builder.point()
-                names.setdefault(name, []).append(number)
-                self.marks.append([part, ""])
-                if not opens:
-                    names[name].remove(number)
+                builder.point()
+            self.marks.append([piece, ""])
+        if len(self.marks) > MOST:
+            raise damaged("SubRip subtitles")
         self.source = text
         self.segment = builder.segment()
 
     def write(self, segment: Segment) -> str:
         if segment is self.segment:
             return self.source
-        segment = replace(segment, text=wrapped(segment.text, self.lines))
-        return "".join(v if isinstance(v, str) else self.marks[v][k == "end"] for k, v in weave(segment))
+        segment = replace(segment, text=wrapped(segment.text, len(self.breaks) + 1))
+        parts = (v if isinstance(v, str) else self.marks[v][k == "end"] for k, v in weave(segment))
+        lines = "".join(parts).split("\n")
+        ends = [*self.breaks[: len(lines) - 1], ""]
+        return "".join(line + end for line, end in zip(lines, ends, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class _Subtitles:
+    """The file is markup[0] parts[0] markup[1] ... markup[-1]."""
+
+    markup: list[str]
+    parts: list[_Part]
+
+    def join(self, segments: Sequence[Segment]) -> str:
+        texts = [part.write(segment) for part, segment in zip(self.parts, segments, strict=True)]
+        return self.markup[0] + "".join(t + m for t, m in zip(texts, self.markup[1:], strict=True))
 
 
 def read_subtitles(data: bytes) -> Document:
-    """Raises Unreadable on a file that is no SubRip."""
+    """Read the cues of a SubRip file. Raises Unreadable on a file that is none."""
     file = decode(data)
-    try:
-        cues = list(srt.parse(file.text.replace("\r\n", "\n")))
-    except (srt.SRTParseError, ValueError, OverflowError):
-        raise damaged("SubRip subtitles") from None
-    parts = [[_Cue(part) for part in _sentences(cue.content)] for cue in cues]
+    subtitles = _read(file.text)
 
     def write(segments: Sequence[Segment]) -> bytes:
-        rest = iter(segments)
-        done = [
-            srt.Subtitle(
-                cue.index, cue.start, cue.end, "\n".join(p.write(next(rest)) for p in own), cue.proprietary
-            )
-            for cue, own in zip(cues, parts, strict=True)
-        ]
-        text = srt.compose(done, reindex=False, strict=False)
-        return file.encode(text.replace("\n", "\r\n") if "\r\n" in file.text else text)
+        return file.encode(subtitles.join(segments))
 
-    return Document([part.segment for own in parts for part in own], write)
+    return Document([part.segment for part in subtitles.parts], write)
+
+
+def _read(text: str) -> _Subtitles:
+    lines = [text[begin:end] for begin, end in pairwise([0, *(m.end() for m in NEWLINE.finditer(text))])]
+    lines.append(text[sum(map(len, lines)) :])
+    times = [number for number, line in enumerate(lines) if TIMES.match(line)]
+    heads = [n - 1 if n and INDEX.fullmatch(lines[n - 1]) else n for n in times]
+    before = lines[: heads[0]] if heads else lines
+    if any(line.strip("\ufeff \t\r\n") for line in before):
+        raise damaged("SubRip subtitles")
+    markup, parts = ["".join(before)], list[_Part]()
+    for head, time, end in zip(heads, times, [*heads, len(lines)][1:], strict=True):
+        markup[-1] += "".join(lines[head : time + 1])
+        body = "".join(lines[time + 1 : end])
+        for content in _contents(body):
+            bare = content.strip()
+            part = _Part(bare)
+            if not part.segment.text.strip():
+                markup[-1] += content
+                continue
+            begin = content.index(bare)
+            markup[-1] += content[:begin]
+            parts.append(part)
+            markup.append(content[begin + len(bare) :])
+    return _Subtitles(markup, parts)
+
+
+def _contents(body: str) -> Iterator[str]:
+    """What is translated as one, with the line end after it: all lines, or each when several speak."""
+    ends = [m.end() for m in NEWLINE.finditer(body.rstrip())]
+    lines = [body[begin:end] for begin, end in pairwise([0, *ends, len(body)])]
+    if len(lines) > 1 and all(map(DIALOGUE.match, lines)):
+        yield from lines
+    else:
+        yield body
 
 
 def wrapped(text: str, lines: int) -> str:
     """The text with about equal lines: spaces become line breaks, so that its characters stay in place."""
-    found = list(text)
+    characters = list(text)
+    spaces = [place for place, character in enumerate(text) if character == " "]
+    first = 0  # the spaces before it lie in earlier lines
     for line in range(1, lines):
         ideal = len(text) * line / lines
-        spaces = [place for place, character in enumerate(found) if character == " "]
-        if spaces:
-            found[min(spaces, key=lambda place: abs(place - ideal))] = "\n"
-    return "".join(found)
-
-
-def _sentences(content: str) -> Iterator[str]:
-    """What is translated as one: all lines, or each when several people speak."""
-    lines = content.split("\n")
-    yield from lines if len(lines) > 1 and all(map(DIALOGUE.match, lines)) else [content]
+        right = bisect_left(spaces, ideal, first)
+        near = [n for n in (right - 1, right) if first <= n < len(spaces)]
+        if not near:
+            continue
+        nearest = min(near, key=lambda n: abs(spaces[n] - ideal))
+        characters[spaces[nearest]] = "\n"
+        first = nearest + 1
+    return "".join(characters)

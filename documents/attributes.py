@@ -1,0 +1,88 @@
+"""Prose in attributes of HTML, which readers see or hear: `alt`, `title`, `placeholder` and descriptions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from html import escape, unescape
+from typing import Final
+
+from documents.html import HTML, Page, Piece, pieces, read_html
+from documents.spans import Segment
+
+READ: Final = frozenset({"alt", "title", "placeholder", "aria-label", "aria-description"})
+DESCRIPTIONS: Final = re.compile(r"(?:.*[:.])?(?:description|title|image:alt)", re.IGNORECASE)  # of <meta>
+NAME: Final = re.compile(r"<[a-zA-Z][^\s/>]*")
+ATTRIBUTE: Final = re.compile(r"([^\s\"'<>/=]+)(?:\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s\"'=<>`]+)))?")
+
+
+@dataclass(frozen=True, slots=True)
+class AttributeValue:
+    """Characters [begin, end) of a page that are the value of an attribute."""
+
+    begin: int
+    end: int
+    segment: Segment
+
+
+@dataclass(frozen=True, slots=True)
+class AttributedPage:
+    """A page whose segments are its prose and then what stands in attributes."""
+
+    source: str
+    page: Page
+    places: list[AttributeValue]
+
+    @property
+    def segments(self) -> list[Segment]:
+        return [*self.page.segments, *(place.segment for place in self.places)]
+
+    def join(self, segments: Sequence[Segment]) -> str:
+        """The page with a segment in the place of each; the very same ones give the page to the letter."""
+        count = len(self.page.prose)
+        parts, position = list[str](), 0
+        for place, segment in zip(self.places, segments[count:], strict=True):
+            if segment is not place.segment:
+                parts += [self.source[position : place.begin], escape(segment.text)]
+                position = place.end
+        page = read_html("".join([*parts, self.source[position:]])) if parts else self.page
+        old = zip(page.segments, self.page.segments, segments[:count], strict=True)
+        return page.join([here if new is before else new for here, before, new in old])
+
+
+def read_with_attributes(source: str) -> AttributedPage:
+    """Read the prose of a page or fragment, and of its attributes. Never raises; takes linear time."""
+    return AttributedPage(source, read_html(source), list(_places(source)))
+
+
+def _places(source: str) -> Iterator[AttributeValue]:
+    position = 0
+    for piece in pieces(source, HTML):
+        if piece.name and not piece.closing and not piece.kept:
+            yield from _values(piece, position)
+        position += len(piece.raw)
+
+
+def _values(piece: Piece, position: int) -> Iterator[AttributeValue]:
+    """The values that are prose, of a tag that begins at `position`."""
+    name = NAME.match(piece.raw)
+    assert name
+    attributes = {m[1].lower(): m for m in reversed(list(ATTRIBUTE.finditer(piece.raw, name.end())))}
+    keys = set(READ)
+    if piece.name == "meta":
+        kind = next((_value(attributes[key])[1] for key in ("name", "property") if key in attributes), "")
+        keys = {"content"} if DESCRIPTIONS.fullmatch(kind) else set()
+    for match in sorted((attributes[key] for key in keys & set(attributes)), key=re.Match.start):
+        group, raw = _value(match)
+        text = unescape(raw)
+        quoted = group in (2, 3)
+        if quoted and any(character.isalpha() for character in text):
+            begin, end = match.span(group)
+            yield AttributeValue(position + begin, position + end, Segment(text))
+
+
+def _value(match: re.Match[str]) -> tuple[int, str]:
+    """The group that holds the value, and the value."""
+    group = match.lastindex or 1
+    return group, match[group] if group > 1 else ""

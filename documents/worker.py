@@ -1,0 +1,102 @@
+"""Reads and writes files in a process of its own, within limits: `python -m documents.worker`.
+
+Whoever started it asks by its standard input and hears by its standard output. A message is its head, JSON
+with the length before it in four bytes, and as many bytes as the head's `size` says:
+
+    {"verb": "read", "name": "a.docx", "size": 10}                     the file
+    {"verb": "write", "name": "a.docx", "size": 30, "file": 10}        the file, then segments, a line each
+    {"size": 20}                                                       segments, or the new file
+    {"size": 0, "error": "unreadable", "message": "..."}               or "swollen"
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import astuple
+from typing import IO, Any, Final
+
+from documents import Swollen, Unreadable, read_document
+from documents.spans import Segment, Span
+
+if sys.platform != "win32":  # which has no such limits: the parent's patience alone ends a reader there
+    import resource
+
+MEMORY: Final = 1 << 30  # bytes of address space
+SECONDS: Final = 30  # of processor time for a file
+POLITE: Final = 5  # others' sentences go first
+HEAD: Final = 4  # bytes that hold the length of a head
+OUT_OF_MEMORY: Final = f"the file takes more than {MEMORY >> 20} MiB of memory: split it"
+
+
+def main() -> None:
+    """Answer until the input ends."""
+    if sys.platform != "win32":
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        os.nice(POLITE)
+    requests, answers = sys.stdin.buffer, sys.stdout.buffer
+    while (message := read_message(requests)) is not None:
+        _allow(SECONDS)
+        head, body = _answer(*message)
+        answers.write(packed(head, body))
+        answers.flush()
+
+
+def packed(head: dict[str, Any], body: bytes) -> bytes:
+    """A message as bytes; its head gets the size."""
+    text = json.dumps(head | {"size": len(body)}).encode()
+    return len(text).to_bytes(HEAD, "big") + text + body
+
+
+def read_message(stream: IO[bytes]) -> tuple[dict[str, Any], bytes] | None:
+    """The next message; None at the end."""
+    length = stream.read(HEAD)
+    if len(length) < HEAD:
+        return None
+    head = json.loads(stream.read(int.from_bytes(length, "big")))
+    return head, stream.read(head["size"])
+
+
+def to_lines(segments: Iterable[Segment]) -> Iterator[bytes]:
+    """Each segment as a line of JSON, its formats as lists of a span's fields."""
+    for segment in segments:
+        yield json.dumps([segment.text, [astuple(span) for span in segment.spans]]).encode() + b"\n"
+
+
+def from_lines(text: bytes) -> Iterator[Segment]:
+    """The reverse. Raises ValueError, TypeError and the like on anything else."""
+    for line in io.BytesIO(text):
+        words, spans = json.loads(line)
+        yield Segment(words, tuple(Span(*span) for span in spans))
+
+
+def _answer(head: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
+    try:
+        if head["verb"] == "read":
+            document = read_document(head["name"], body, attributes=head["attributes"])
+            return {}, b"".join(to_lines(document.segments))
+        document = read_document(head["name"], body[: head["file"]], attributes=head["attributes"])
+        return {}, document.write(list(from_lines(body[head["file"] :])))
+    except Swollen as error:
+        return {"error": "swollen", "message": str(error)}, b""
+    except Unreadable as error:
+        return {"error": "unreadable", "message": str(error)}, b""
+    except MemoryError:
+        return {"error": "swollen", "message": OUT_OF_MEMORY}, b""
+
+
+def _allow(seconds: int) -> None:
+    """Let this process use so many more seconds of processor time, or be ended."""
+    if sys.platform != "win32":
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        most = int(usage.ru_utime + usage.ru_stime) + seconds
+        resource.setrlimit(resource.RLIMIT_CPU, (most, resource.RLIM_INFINITY))
+
+
+if __name__ == "__main__":
+    main()
