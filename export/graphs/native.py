@@ -1,27 +1,34 @@
 """What torch functions become in graphs for our own operators (`engine/native`): fewer nodes, fused ones.
 
-A table like that of `export.ops`, of which it replaces entries. What each operator computes is what the entry
-that it replaces is made of.
+A table like that of `export.graphs.ops`, of which it replaces entries. What each operator computes is what
+the entry that it replaces is made of.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import onnx
-import torch
 import torch.nn.functional as F
 from onnx import helper
 
-from engine.kernels.reference import attend, dynamic_conv, dynamic_conv_step
-from engine.models.select import Rules, project_among, select
-from export import ops
-from export.symbols import Symbol, Weight, broadcast
+from engine.kernels.reference import (
+    attend,
+    attend_cached,
+    attend_window,
+    dynamic_conv,
+    dynamic_conv_step,
+    ssru_step,
+)
+from engine.models.select import SelectionRules, project_among, select
+from export.graphs import ops
+from export.graphs.symbols import Symbol, Weight, broadcast
 
 DOMAIN: Final = "convoy"
 PRODUCTS: Final = {"Int8Linear": 4, "Linear": 3}  # operators and how many operands they have, a bias included
+ALPHA: Final = 7  # the place of a product's alpha among its operands
 EPILOGUES: Final = {"none": 0, "relu": 1, "glu": 2, "norm": 3}
 
 
@@ -31,12 +38,9 @@ def _linear(x: Symbol, weight: Weight, bias: Weight | None = None, epilogue: str
     options: dict[str, Any] = {"domain": DOMAIN, "epilogue": EPILOGUES[epilogue]}
     after = [] if bias is None else [bias.name]
     if g.precision == "int8":
-        operands = [
-            x.name,
-            g.weight(weight, "gated" if gated else "panels"),
-            g.weight(weight, "scales"),
-            *after,
-        ]
+        packed, (scales, *alpha) = g.weight(weight, "gated" if gated else "panels"), _scales(weight)
+        operands = [x.name, packed, scales, *after]
+        operands += [""] * (ALPHA - len(operands)) + alpha if alpha else []
         name = g.emit("Int8Linear", *operands, **options)
     else:
         operands = [x.name, g.weight(weight, "gated32" if gated else "panels32"), *after]
@@ -47,13 +51,20 @@ def _linear(x: Symbol, weight: Weight, bias: Weight | None = None, epilogue: str
     return product
 
 
+def _scales(weight: Weight) -> list[str]:
+    """What makes floats of integer sums; and the alpha, where the file fixes the scale of activations."""
+    g = weight.graph
+    forms = ["static_scales", "alpha"] if g.quantization == "alphas" else ["scales"]
+    return [g.weight(weight, form) for form in forms]
+
+
 def _after_linear(epilogue: str, otherwise: Callable[..., Symbol]) -> Callable[..., Symbol]:
     """The function as the epilogue of the product that it is applied to, if it is applied to one."""
 
     def apply(x: Symbol, *args: Any, **kwargs: Any) -> Symbol:
-        made = x.graph.products.get(x.name)
+        product = x.graph.products.get(x.name)
         # the product alone stays behind unused, and is dropped
-        return otherwise(x, *args, **kwargs) if made is None else _linear(*made, epilogue)
+        return otherwise(x, *args, **kwargs) if product is None else _linear(*product, epilogue)
 
     return apply
 
@@ -84,38 +95,71 @@ def _dynamic_conv_step(x: Symbol, taps: Symbol, ring: Symbol | None, index: Symb
 
 
 def _attend(
-    q: Symbol, keys: Symbol, values: Symbol, mask: Symbol, dropout: float = 0.0
+    q: Symbol, keys: Symbol, values: Symbol, mask: Symbol, dropout: float = 0.0, shown: int = 0
 ) -> tuple[Symbol, Symbol]:
-    asked, scale = q.graph.scaled.get(q.name, (q, 1.0))
-    operands = (asked.name, keys.name, values.name, mask.name)
-    name = q.graph.emit("Attend", *operands, outputs=2, domain=DOMAIN, scale=scale)
+    query, scale = q.graph.scaled.get(q.name, (q, 1.0))
+    operands = (query.name, keys.name, values.name, mask.name)
+    options = {"shown": shown} if shown else {}
+    name = q.graph.emit("Attend", *operands, outputs=2, domain=DOMAIN, scale=scale, **options)
     shape = (*broadcast(q.shape[:1], mask.shape[:1]), q.shape[1], mask.shape[1])
     return q.like(name), q.like(f"{name}.1", shape)
 
 
-def _project_among(x: Symbol, output: tuple[Weight, Symbol | None], among: Symbol, eos: int) -> Symbol:
+def _attend_cached(
+    own: tuple[Symbol, Symbol, Symbol],
+    past: tuple[Symbol, Symbol],
+    lineage: Symbol,
+    bias: tuple[Symbol, Symbol] | None = None,
+) -> Symbol:
+    q, key, value = own
+    query, scale = q.graph.scaled.get(q.name, (q, 1.0))
+    operands = (part.name for part in (query, key, value, *past, lineage, *(bias or ())))
+    return q.like(q.graph.emit("AttendCached", *operands, domain=DOMAIN, scale=scale))
+
+
+def _attend_window(
+    own: tuple[Symbol, Symbol, Symbol],
+    past: tuple[Symbol, Symbol],
+    index: Symbol,
+    mask: Symbol,
+    heads: int,
+) -> Symbol:
+    q, key, value = own
+    query, scale = q.graph.scaled.get(q.name, (q, 1.0))
+    operands = (part.name for part in (query, key, value, *past, index, mask))
+    return q.like(q.graph.emit("AttendWindow", *operands, domain=DOMAIN, scale=scale, heads=heads))
+
+
+def _ssru_step(candidate: Symbol, gate: Symbol, ring: Symbol, index: Symbol) -> tuple[Symbol, Symbol]:
+    operands = (candidate.name, gate.name, ring.name, index.name)
+    name = candidate.graph.emit("SsruStep", *operands, outputs=2, domain=DOMAIN, epsilon=1.0)
+    return candidate.like(name), candidate.like(f"{name}.1")
+
+
+def _project_among(x: Symbol, output: tuple[Weight, Weight | None], among: Symbol, eos: int) -> Symbol:
     """Logits [slots, beams, W] in the order of each slot's list; `_select` knows that they are."""
     g, (weight, bias) = x.graph, output
-    shape = (*x.shape[:-1], among.shape[1])
+    shape, added = (*x.shape[:-1], among.shape[1]), [] if bias is None else [bias.name]
     if g.precision == "int8":
-        operands = x.name, g.weight(weight, "rows"), g.weight(weight, "scales"), among.name
+        rows, (scales, *alpha) = g.weight(weight, "rows"), _scales(weight)
+        after = [*(added or [""]), *alpha] if alpha else added
+        operands = [x.name, rows, scales, among.name, *after]
         logits = x.like(g.emit("Int8Among", *operands, domain=DOMAIN), shape)
     else:
-        logits = x.like(g.emit("Among", x.name, weight.name, among.name, domain=DOMAIN), shape)
-    if bias is not None:
-        there = ops.OPS[torch.where](among < 0, ops.OPS[torch.full_like](among, eos), among)
-        logits = logits + bias.gather(2, there[:, None])
+        logits = x.like(g.emit("Among", x.name, weight.name, among.name, *added, domain=DOMAIN), shape)
     g.lists[logits.name] = among
     return logits
 
 
 def _select(scores: Symbol, rules: Any, unk: int | None, eos: int, k: Symbol) -> tuple[Symbol, Symbol]:
-    asked = Rules(*rules)
+    inputs = SelectionRules(*rules)
     node = scores.graph.made_by(scores.name, "LogSoftmax")
     logits = scores.name if node is None else node.input[0]
-    operands = [logits, *(getattr(part, "name", "") for part in asked), k.name]
-    if logits in scores.graph.lists:
-        operands.append(scores.graph.lists[logits].name)
+    operands = [logits, *(getattr(part, "name", "") for part in inputs), k.name]
+    cooled = scores.graph.made_by(logits, "Div")  # by the temperature
+    among = scores.graph.lists.get(logits if cooled is None else cooled.input[0])
+    if among is not None:
+        operands.append(among.name)
     name = scores.graph.emit(
         "Select", *operands, outputs=2, domain=DOMAIN, unk=-1 if unk is None else unk, eos=eos
     )
@@ -128,23 +172,43 @@ def fused(nodes: list[onnx.NodeProto]) -> list[onnx.NodeProto]:
     Outputs that nobody reads are not asked for, and those of the graph are made under their own names."""
     nodes = _named(nodes)
     readers = Counter(name for node in nodes for name in node.input)
-    made = {node.output[0]: node for node in nodes}
-    dropped: set[str] = set()
+    makers = {node.output[0]: node for node in nodes}
+    dropped = {norm.name for norm in nodes if norm.op_type == "AddNorm" and _into_cells(norm, nodes, readers)}
     for node in nodes:
         if node.op_type == "Attend" and node.output[1] == f"{node.name}.1" and not readers[node.output[1]]:
             node.output[1] = ""
-        products = [name for name in node.input[:2] if _plain(made.get(name)) and readers[name] == 1]
-        if node.op_type != "AddNorm" or not products:
+        products = [name for name in node.input[:2] if _plain(makers.get(name)) and readers[name] == 1]
+        if node.op_type != "AddNorm" or not products or node.name in dropped:
             continue
-        product = made[products[-1]]
+        product = makers[products[-1]]
         residual = node.input[1 - list(node.input).index(product.output[0])]
-        operands = [*product.input, *[""] * (PRODUCTS[product.op_type] - len(product.input)), residual]
+        count = PRODUCTS[product.op_type]
+        own, alpha = list(product.input[:count]), product.input[ALPHA:]
+        operands = [*own, *[""] * (count - len(own)), residual]
         options = {a.name: helper.get_attribute_value(a) for part in (product, node) for a in part.attribute}
         options |= {"domain": DOMAIN, "epilogue": EPILOGUES["norm"]}
-        names = [*operands, *node.input[2:]], [node.output[0]]
+        names = [*operands, *node.input[2:], *alpha], [node.output[0]]
         node.CopyFrom(helper.make_node(product.op_type, *names, node.name, **options))
         dropped.add(product.name)
     return [node for node in nodes if node.name not in dropped]
+
+
+def _into_cells(norm: onnx.NodeProto, nodes: list[onnx.NodeProto], readers: Mapping[str, int]) -> bool:
+    """Let the step of a recurrent cell norm the sum of its output and a residual, if nothing else reads
+    it."""
+    for cells in nodes:
+        if (
+            cells.op_type == "SsruStep"
+            and cells.output[1] in norm.input[:2]
+            and readers[cells.output[1]] == 1
+        ):
+            residual = norm.input[1 - list(norm.input).index(cells.output[1])]
+            cells.input.extend([residual, *norm.input[2:]])
+            cells.output[1] = norm.output[0]
+            (epsilon,) = (a for a in norm.attribute if a.name == "epsilon")
+            next(a for a in cells.attribute if a.name == "epsilon").CopyFrom(epsilon)
+            return True
+    return False
 
 
 def _plain(node: onnx.NodeProto | None) -> bool:
@@ -156,19 +220,19 @@ def _plain(node: onnx.NodeProto | None) -> bool:
 
 def _named(nodes: list[onnx.NodeProto]) -> list[onnx.NodeProto]:
     """Without the copies by which results get the names of the graph's outputs."""
-    made = {name for node in nodes for name in node.output}
+    outputs = {name for node in nodes for name in node.output}
     names: dict[str, str] = {}
-    kept = []
+    originals = []
     for node in nodes:
         source = node.input[0] if node.op_type == "Identity" else ""
-        if source in made and source not in names:
+        if source in outputs and source not in names:
             names[source] = node.output[0]
         else:
-            kept.append(node)
-    for node in kept:
+            originals.append(node)
+    for node in originals:
         node.input[:] = [names.get(name, name) for name in node.input]
         node.output[:] = [names.get(name, name) for name in node.output]
-    return kept
+    return originals
 
 
 OPS: Final[dict[Callable[..., Any], Callable[..., Any]]] = ops.OPS | {
@@ -179,6 +243,9 @@ OPS: Final[dict[Callable[..., Any], Callable[..., Any]]] = ops.OPS | {
     dynamic_conv: _dynamic_conv,
     dynamic_conv_step: _dynamic_conv_step,
     attend: _attend,
+    attend_cached: _attend_cached,
+    attend_window: _attend_window,
     select: _select,
     project_among: _project_among,
+    ssru_step: _ssru_step,
 }

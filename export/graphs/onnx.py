@@ -8,21 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 import torch
 
-from engine.bundle import PRECISIONS, SHORTLISTED, Bundle, add_files, graph_name, graph_parts
-from engine.config import ModelConfig
+from engine.bundle.bundle import PACKED, PRECISIONS, SHORTLISTED, Bundle, add_files, graph_name, graph_parts
+from engine.bundle.config import ModelConfig
+from engine.bundle.graph_io import CACHE, COLUMN, INDEX, LM_WEIGHT, MEMORY, STATE, asked, named
+from engine.bundle.shortlist import SHORTLIST
+from engine.bundle.specs import SOURCE, StateSpec
 from engine.errors import ConfigError
 from engine.models import build
 from engine.models.model import Model, Past, Projected
-from engine.models.select import Rules, select
-from engine.shortlist import SHORTLIST
-from engine.specs import SOURCE, StateSpec
-from export import native, ops, plugins
-from export.symbols import Dim, Graph, Weight
+from engine.models.select import SelectionRules, select, select_plainly
+from export.graphs import native, ops, plugins
+from export.graphs.packed import packed
+from export.graphs.symbols import Dim, Graph, Weight
 
 # of which operators a bundle's graphs are made: standard ones only, or with those of engine/native
 KERNELS: Final = {"pure": ops.OPS, "native": native.OPS}
@@ -51,10 +52,10 @@ def encoder_graph(config: ModelConfig, precision: str, kernels: str = "pure") ->
 def step_graph(
     config: ModelConfig, precision: str, kernels: str = "pure", *, shortlisted: bool = False
 ) -> bytes:
-    """One decoding step with selection. Inputs are StepInput's, `memory.*` with `mask`, `state.*` with
-    `index.*`, `cache.*` with `lineage`; outputs are TopK's and `column.*`, the new column of each state.
+    """One decoding step with selection. Inputs are StepInput's (`asked`), `memory.*` with `mask`, `state.*`
+    with `index.*`, `cache.*` with `lineage`; outputs are TopK's and `column.*`, the new column of each state.
 
-    shortlisted: one more input `among` [slots, listed], see `engine.executors.among`."""
+    shortlisted: one more input `among` [slots, listed], see `engine.executors.shortlists`."""
     g = Graph(precision, OPERATORS[kernels], FUSED.get(kernels, list))
     model: Any = _symbolic(config, g)
     rows: tuple[Dim, ...] = ("slots", "beams")
@@ -66,24 +67,28 @@ def step_graph(
     mask = g.input("mask", ("slots", "source"), "float") if model.memory_spec else None
     memory = {
         s.name: g.input(
-            f"memory.{s.name}", ("slots", *("source" if d == SOURCE else d for d in s.shape)), "float"
+            named(MEMORY, s.name), ("slots", *("source" if d == SOURCE else d for d in s.shape)), "float"
         )
         for s in model.memory_spec
     }
     past = _past(g, model.state_spec)
     features, columns, attention = model.step(tokens, positions, memory, mask, past)
+    fused = LM_WEIGHT in asked(config)
     if shortlisted:
         among = g.input("among", ("slots", "listed"), "int")
         scores = model.log_probs_among(features, temperature, among)
+    elif fused:
+        scores = model.log_probs(features, temperature, g.input(LM_WEIGHT, ("slots",), "float"))
     else:
         scores = model.log_probs(features, temperature)
-    on_symbols: Any = select
+    # a kernel of its own normalises, which sums of two models' scores must not be
+    on_symbols: Any = select_plainly if fused else select
     rules: Any = (forced, banned, unk_penalty, eos_penalty)
-    best, ids = on_symbols(scores, Rules(*rules), config.unk, config.eos, k)
+    best, ids = on_symbols(scores, SelectionRules(*rules), config.unk, config.eos, k)
     outputs = {"scores": best, "ids": ids}
     if attention is not None:
         outputs["attention"] = attention
-    outputs |= {f"column.{name}": columns[name] for name in (s.name for s in model.state_spec)}
+    outputs |= {named(COLUMN, name): columns[name] for name in (s.name for s in model.state_spec)}
     return g.finish(outputs, "step")
 
 
@@ -93,21 +98,21 @@ def _past(g: Graph, states: Sequence[StateSpec]) -> Past:
     cached: dict[str, Any] = {}
     for s in (s for s in states if s.heads):
         shape = ("slots", s.heads, "columns", "beams", s.dim // s.heads)
-        cached[s.name] = g.input(f"cache.{s.name}", shape, "float")
+        cached[s.name] = g.input(named(CACHE, s.name), shape, "float")
     ringed: dict[str, Any] = {
-        s.name: g.input(f"state.{s.name}", ("slots", s.window, "beams", s.dim), "float") for s in rings
+        s.name: g.input(named(STATE, s.name), ("slots", s.window, "beams", s.dim), "float") for s in rings
     }
-    rows: dict[int, Any] = {w: g.input(f"index.{w}", ("slots", "beams", w), "int") for w in windows}
+    rows: dict[int, Any] = {w: g.input(named(INDEX, w), ("slots", "beams", w), "int") for w in windows}
     lineage: Any = g.input("lineage", ("slots", "beams", "entries"), "float") if cached else None
     return Past(ringed, rows, cached, lineage)
 
 
-def graphs(config: ModelConfig) -> dict[str, bytes | Path]:
+def graphs(config: ModelConfig) -> dict[str, bytes]:
     """Every graph a bundle holds, by its path inside the bundle."""
     return _every(config, graph_parts(config))
 
 
-def shortlisted_graphs(config: ModelConfig) -> dict[str, bytes | Path]:
+def shortlisted_graphs(config: ModelConfig) -> dict[str, bytes]:
     """The graphs that a bundle with a shortlist holds besides. Raises ConfigError for a model that can't have
     one."""
     with torch.device("meta"):
@@ -116,7 +121,7 @@ def shortlisted_graphs(config: ModelConfig) -> dict[str, bytes | Path]:
     return _every(config, (SHORTLISTED,))
 
 
-def _every(config: ModelConfig, parts: Sequence[str]) -> dict[str, bytes | Path]:
+def _every(config: ModelConfig, parts: Sequence[str]) -> dict[str, bytes]:
     makers: dict[str, Callable[..., bytes]] = {
         "encoder": encoder_graph,
         "step": step_graph,
@@ -132,24 +137,28 @@ def _every(config: ModelConfig, parts: Sequence[str]) -> dict[str, bytes | Path]
 
 def add_graphs(bundle: Bundle) -> Bundle:
     """Write every graph of a bundle's model into it; graphs of an earlier version are replaced."""
-    more = shortlisted_graphs(bundle.config) if SHORTLIST in bundle.files() else {}
-    return add_files(bundle.path, graphs(bundle.config) | more)
+    files = graphs(bundle.config)
+    files |= shortlisted_graphs(bundle.config) if SHORTLIST in bundle.files() else {}
+    native = [graph for name, graph in files.items() if name.endswith(".int8.native.onnx")]
+    write = packed(bundle, native)
+    return add_files(bundle.path, files if write is None else {**files, PACKED: write})
 
 
 def _symbolic(config: ModelConfig, graph: Graph) -> Model:
     """A model whose weights are symbols. Built on the meta device: no weight is ever allocated."""
+    graph.quantization = config.quantization
     with torch.device("meta"):
         model = build(config)
-    known: dict[int, Weight] = {}
+    weights: dict[int, Weight] = {}
     names = {id(p): name for name, p in model.named_parameters()}
     for path, module in model.named_modules():
         for key, tensor in [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]:
             shape = tuple(tensor.shape)
-            if id(tensor) not in known:
+            if id(tensor) not in weights:
                 name = names.get(id(tensor), f"{path}.{key}")
                 constant = id(tensor) not in names
                 recipe = module.recipe if constant else {"tensor": name}
-                known[id(tensor)] = Weight(graph, name, shape, recipe)
+                weights[id(tensor)] = Weight(graph, name, shape, recipe)
             del (module._buffers if key in module._buffers else module._parameters)[key]
-            setattr(module, key, known[id(tensor)])
+            setattr(module, key, weights[id(tensor)])
     return model

@@ -14,12 +14,18 @@ from engine.kernels.reference import (
     add_norm,
     add_norm_plainly,
     attend,
+    attend_cached,
+    attend_cached_plainly,
     attend_plainly,
+    attend_window,
+    attend_window_plainly,
     dynamic_conv,
     dynamic_conv_step,
+    ssru_step,
+    ssru_step_plainly,
 )
 from engine.models.select import project_among, project_among_plainly, select, select_plainly
-from export.symbols import Dim, Symbol, Weight, broadcast, operand
+from export.graphs.symbols import Dim, Symbol, Weight, broadcast, operand
 
 
 def _linear(x: Symbol, weight: Weight, bias: Weight | None = None) -> Symbol:
@@ -33,28 +39,55 @@ def _linear(x: Symbol, weight: Weight, bias: Weight | None = None) -> Symbol:
 
 
 def _int8_product(x: Symbol, weight: Weight) -> str:
-    """x @ weight.T with int8 weights (a scale per output) and activations quantised a row at a time.
+    """x @ weight.T with int8 weights and activations quantised a row at a time, or by the file's alphas.
 
-    One scale a row, never one for the batch: a row's result then depends on nothing else in the batch, and
-    the integer sums are exact.
+    One scale a row, or one for good, never one for the batch: a row's result then depends on nothing else in
+    the batch, and the integer sums are exact.
     """
     g = x.graph
-    if x.name not in g.quantized:
-        largest = g.emit("ReduceMax", g.emit("Abs", x.name), g.ints(-1), keepdims=1)
-        scale = g.emit("Mul", largest, g.constant(1 / 127, np.float32))
-        scale = g.emit("Max", scale, g.constant(1e-30, np.float32))  # a row of zeros stays zero
-        whole = g.emit("Round", g.emit("Div", x.name, scale))
-        shifted = g.emit("Add", whole, g.constant(128.0, np.float32))
-        g.quantized[x.name] = g.emit("Cast", shifted, to=TensorProto.UINT8), scale
-    rows, scale = g.quantized[x.name]
+    static = g.quantization == "alphas"
+    key = x.name, g.weight(weight, "alpha") if static else ""
+    if key not in g.quantized:
+        g.quantized[key] = _static_bytes(x, key[1]) if static else _bytes(x)
+    rows, scale = g.quantized[key]
     packed = g.weight(weight, "quantized")
     zero = g.constant(128, np.uint8)
     product = g.emit("Cast", g.emit("MatMulInteger", rows, packed, zero), to=TensorProto.FLOAT)
+    if static:
+        return g.emit("Mul", product, g.weight(weight, "static_scales"))
     return g.emit("Mul", g.emit("Mul", product, g.weight(weight, "scales")), scale)
 
 
+def _bytes(x: Symbol) -> tuple[str, str]:
+    """x as bytes around 128, and the scale of each row."""
+    g = x.graph
+    largest = g.emit("ReduceMax", g.emit("Abs", x.name), g.ints(-1), keepdims=1)
+    scale = g.emit("Mul", largest, g.constant(1 / 127, np.float32))
+    scale = g.emit("Max", scale, g.constant(1e-30, np.float32))  # a row of zeros stays zero
+    whole = g.emit("Round", g.emit("Div", x.name, scale))
+    shifted = g.emit("Add", whole, g.constant(128.0, np.float32))
+    return g.emit("Cast", shifted, to=TensorProto.UINT8), scale
+
+
+def _static_bytes(x: Symbol, alpha: str) -> tuple[str, str]:
+    """x as bytes around 128; what lies beyond the alpha's range is clipped."""
+    g = x.graph
+    whole = g.emit("Round", g.emit("Mul", x.name, alpha))
+    clipped = g.emit("Clip", whole, g.constant(-127.0, np.float32), g.constant(127.0, np.float32))
+    shifted = g.emit("Add", clipped, g.constant(128.0, np.float32))
+    return g.emit("Cast", shifted, to=TensorProto.UINT8), alpha
+
+
 def _embedding(index: Symbol, weight: Weight, **_: Any) -> Symbol:
-    name = index.graph.emit("Gather", weight.name, index.name)
+    g = index.graph
+    tokens = str(getattr(weight, "recipe", {}).get("tensor", "")).endswith("embed_tokens.weight")
+    if g.precision == "int8" and g.quantization != "none" and tokens:
+        rows = g.emit("Gather", g.weight(weight, "rows"), index.name)  # the file's own: nothing is rounded
+        scales = g.emit("Gather", g.weight(weight, "scales"), index.name)
+        column = g.emit("Unsqueeze", scales, g.ints(-1))
+        name = g.emit("Mul", g.emit("Cast", rows, to=TensorProto.FLOAT), column)
+    else:
+        name = g.emit("Gather", weight.name, index.name)
     return index.like(name, (*index.shape, weight.shape[1]), "float")
 
 
@@ -81,6 +114,13 @@ def _log_softmax(x: Symbol, dim: int = -1, **_: Any) -> Symbol:
 def _layer_norm(x: Symbol, shape: Any, weight: Weight, bias: Weight, eps: float = 1e-5) -> Symbol:
     name = x.graph.emit("LayerNormalization", x.name, weight.name, bias.name, axis=-1, epsilon=eps)
     return x.like(name)
+
+
+def _rms_norm(x: Symbol, shape: Any, weight: Weight, eps: float) -> Symbol:
+    g = x.graph
+    mean = g.emit("ReduceMean", (x * x).name, g.ints(-1), keepdims=1)
+    root = g.emit("Sqrt", g.emit("Add", mean, g.constant(eps, np.float32)))
+    return x.like(g.emit("Mul", g.emit("Div", x.name, root), weight.name))
 
 
 def _matmul(a: Symbol, b: Symbol) -> Symbol:
@@ -178,11 +218,13 @@ OPS: Final[dict[Callable[..., Any], Callable[..., Any]]] = {
     F.conv1d: _conv1d,
     F.gelu: lambda x, approximate="none": x.like(x.graph.emit("Gelu", x.name, approximate=approximate)),
     F.silu: _silu,
+    torch.tanh: lambda x: x.like(x.graph.emit("Tanh", x.name)),
     torch.sigmoid: lambda x: x.like(x.graph.emit("Sigmoid", x.name)),
     F.relu: lambda x, inplace=False: x.like(x.graph.emit("Relu", x.name)),
     F.softmax: _softmax,
     F.log_softmax: _log_softmax,
     F.layer_norm: _layer_norm,
+    F.rms_norm: _rms_norm,
     torch.matmul: _matmul,
     torch.sqrt: lambda x: x.like(x.graph.emit("Sqrt", x.name)),
     torch.cat: _cat,
@@ -195,8 +237,11 @@ OPS: Final[dict[Callable[..., Any], Callable[..., Any]]] = {
     torch.full_like: _full_like,
     add_norm: add_norm_plainly,
     attend: attend_plainly,
+    attend_cached: attend_cached_plainly,
+    attend_window: attend_window_plainly,
     select: select_plainly,
     project_among: project_among_plainly,
     dynamic_conv: _dynamic_conv,
     dynamic_conv_step: _dynamic_conv_step,
+    ssru_step: ssru_step_plainly,
 }

@@ -15,8 +15,8 @@ import onnx
 from onnx.parser import parse_function
 
 from engine.kernels.reference import dynamic_conv, dynamic_conv_step
-from export import ops
-from export.symbols import OPSET, Symbol
+from export.graphs import ops
+from export.graphs.symbols import OPSET, Symbol
 
 DOMAIN: Final = "convoy"
 
@@ -112,18 +112,18 @@ def _kernels(taps: Symbol) -> tuple[str, str] | None:
 
 
 def _dynamic_conv(x: Symbol, taps: Symbol, left: int) -> Symbol:
-    found = _kernels(taps)
-    if found is None:
+    plugin = _kernels(taps)
+    if plugin is None:
         return ops.OPS[dynamic_conv](x, taps, left)  # type: ignore[no-any-return]
-    kernels, name = found
+    kernels, name = plugin
     return x.like(_emit(x.graph, name, x.name, kernels, left=left))
 
 
 def _dynamic_conv_step(x: Symbol, taps: Symbol, ring: Symbol | None, index: Symbol | None) -> Symbol:
-    found = _kernels(taps)
-    if found is None or ring is None or index is None:
+    plugin = _kernels(taps)
+    if plugin is None or ring is None or index is None:
         return ops.OPS[dynamic_conv_step](x, taps, ring, index)  # type: ignore[no-any-return]
-    kernels, name = found
+    kernels, name = plugin
     return x.like(_emit(x.graph, f"{name}Step", x.name, kernels, ring.name, index.name))
 
 

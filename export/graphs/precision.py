@@ -20,9 +20,10 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from engine.config import ModelConfig
-from engine.initializers import METADATA
-from export.symbols import without_external
+from engine.bundle.config import ModelConfig
+from engine.bundle.graph_io import COLUMN, HELD, STATE, kind_of
+from engine.bundle.recipes import METADATA
+from export.graphs.symbols import without_external
 
 NARROW: Final = {"fp16": TensorProto.FLOAT16, "bf16": TensorProto.BFLOAT16}
 DTYPES: Final[dict[int, np.dtype[Any]]] = {
@@ -54,42 +55,40 @@ NARROW_OPS: Final = frozenset(
     {"MatMul", "Conv", "LayerNormalization", "DynamicConv", "DynamicConvStep", "LightConv", "LightConvStep"}
 )
 # between a product and the log-softmax that reads it, these keep logits logits
-PASSING: Final = frozenset({"Add", "Concat", "Cast"})
+PASSING: Final = frozenset({"Add", "Concat", "Cast", "Div"})
 # their results are not numbers of ours
 UNTYPED: Final = frozenset(
     {"Shape", "IsNaN", "Equal", "Greater", "GreaterOrEqual", "Less", "And", "Or", "Not", "Size"}
 )
-STATE: Final = ("memory.", "state.", "cache.")  # inputs that an executor holds in the narrow type
 RESULTS: Final = frozenset({"scores", "attention"})  # outputs in fp32
 
 
 def narrowed(graph: bytes, precision: str, config: ModelConfig) -> bytes:
-    """A graph of export.onnx (fp32, without weights) in "fp16" or "bf16", deterministically."""
+    """A graph of export.graphs.onnx (fp32, without weights) in "fp16" or "bf16", deterministically."""
     model = onnx.load_from_string(graph)
     recipes = json.loads(model.metadata_props[0].value)
-    made = {label: recipe | {"type": precision} for label, recipe in recipes.items()}
-    helper.set_model_props(model, {METADATA: json.dumps(made, sort_keys=True)})
+    narrow_recipes = {label: recipe | {"type": precision} for label, recipe in recipes.items()}
+    helper.set_model_props(model, {METADATA: json.dumps(narrow_recipes, sort_keys=True)})
     return _Rewrite(model, NARROW[precision], _sums(config)).done()
 
 
 def _sums(config: ModelConfig) -> bool:
-    """Whether the state is running sums."""
-    sides = [config.decoder, *(member.decoder for member in config.members)]
-    return any(getattr(side, "mixer", None) == "average" for side in sides)
+    """Whether the state is running sums, or what decays slowly."""
+    return any(getattr(part.decoder, "mixer", None) in ("average", "ssru") for part in config.stacked)
 
 
 def _logits(graph: onnx.GraphProto) -> set[str]:
     """The results of products that a log-softmax reads."""
     makers = {name: node for node in graph.node for name in node.output}
     waiting = [name for node in graph.node if node.op_type == "LogSoftmax" for name in node.input]
-    found: set[str] = set()
+    logits: set[str] = set()
     while waiting:
         maker = makers.get(name := waiting.pop())
         if maker is not None and maker.op_type == "MatMul":
-            found.add(name)
+            logits.add(name)
         elif maker is not None and maker.op_type in PASSING:
             waiting += maker.input
-    return found
+    return logits
 
 
 class _Rewrite:
@@ -107,7 +106,7 @@ class _Rewrite:
     def done(self) -> bytes:
         for value in self.graph.input:
             tensor = value.type.tensor_type
-            if tensor.elem_type == FLOAT and value.name.startswith(STATE) and not self._is_sum(value.name):
+            if tensor.elem_type == FLOAT and kind_of(value.name) in HELD and not self._is_sum(value.name):
                 tensor.elem_type = self.narrow
             self.types[value.name] = tensor.elem_type if tensor.elem_type in (FLOAT, self.narrow) else OTHER
         for initializer in self.graph.initializer:
@@ -169,25 +168,25 @@ class _Rewrite:
         return self.casts[key]
 
     def _constant(self, name: str) -> str:
-        made = f"{name}:narrow"
+        narrow_name = f"{name}:narrow"
         if (name, self.narrow) not in self.casts:
-            self.casts[name, self.narrow] = made
+            self.casts[name, self.narrow] = narrow_name
             value = numpy_helper.to_array(self.constants[name]).astype(DTYPES[self.narrow])
             self.graph.initializer.append(
-                helper.make_tensor(made, self.narrow, value.shape, value.tobytes(), raw=True)
+                helper.make_tensor(narrow_name, self.narrow, value.shape, value.tobytes(), raw=True)
             )
-            self.types[made] = self.narrow
-        return made
+            self.types[narrow_name] = self.narrow
+        return narrow_name
 
     def _drop_unread(self) -> None:
         """Constants of which only the narrow form is read."""
-        read = {name for node in self.graph.node for name in node.input}
-        kept = [i for i in self.graph.initializer if i.name in read]
+        names = {name for node in self.graph.node for name in node.input}
+        initializers = [i for i in self.graph.initializer if i.name in names]
         del self.graph.initializer[:]
-        self.graph.initializer.extend(kept)
+        self.graph.initializer.extend(initializers)
 
     def _is_sum(self, name: str) -> bool:
-        return self.sums and name.startswith(("state.", "column."))
+        return self.sums and kind_of(name) in (STATE, COLUMN)
 
     @staticmethod
     def _external(initializer: onnx.TensorProto) -> bool:

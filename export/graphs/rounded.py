@@ -12,15 +12,15 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper, shape_inference
 
-from engine.initializers import METADATA
+from engine.bundle.recipes import METADATA
 
 WIDE: Final = TensorProto.FLOAT
 BF16: Final = TensorProto.BFLOAT16
 
 
 def rounded(graph: bytes) -> bytes:
-    """A bf16 graph of `export.precision.narrowed`, without weights, as one in fp32 with a round trip through
-    bf16 behind each weight and each node whose result is bf16."""
+    """A bf16 graph of `export.graphs.precision.narrowed`, without weights, as one in fp32 with a round trip
+    through bf16 behind each weight and each node whose result is bf16."""
     model = onnx.load_from_string(graph)
     inferred = shape_inference.infer_shapes(model, strict_mode=True).graph
     values = (*inferred.value_info, *inferred.output)
@@ -64,13 +64,13 @@ def _trip(name: str, out: str) -> list[onnx.NodeProto]:
 def _rename(graph: onnx.GraphProto, name: str, other: str) -> None:
     """Let every node read `other` instead of `name`."""
     for node in graph.node:
-        node.input[:] = [other if read == name else read for read in node.input]
+        node.input[:] = [other if operand == name else operand for operand in node.input]
 
 
 def _store_wide(model: onnx.ModelProto) -> None:
     """Recipes of fp32 weights: they are rounded by the nodes behind them."""
-    told = {p.key: p.value for p in model.metadata_props}
-    recipes = json.loads(told[METADATA])
+    properties = {p.key: p.value for p in model.metadata_props}
+    recipes = json.loads(properties[METADATA])
     for recipe in recipes.values():
         recipe.pop("type", None)
-    helper.set_model_props(model, told | {METADATA: json.dumps(recipes, sort_keys=True)})
+    helper.set_model_props(model, properties | {METADATA: json.dumps(recipes, sort_keys=True)})

@@ -12,13 +12,13 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from engine.bundle import Bundle, graph_parts
-from engine.config import ModelConfig
+from engine.bundle.bundle import Bundle, graph_parts
+from engine.bundle.config import ModelConfig
+from engine.bundle.folder import replacing, write_file
+from engine.bundle.recipes import METADATA, initializer
 from engine.errors import BundleError
-from engine.folder import replacing, write_file
-from engine.initializers import METADATA, initializer
-from export.onnx import encoder_graph, step_graph
-from export.precision import NARROW, narrowed
+from export.graphs.onnx import encoder_graph, step_graph
+from export.graphs.precision import NARROW, narrowed
 
 ALIGNMENT: Final = 4096  # of each weight in the file, so that it can be mapped into memory
 
@@ -50,12 +50,12 @@ def with_weights(graph: bytes, weights: Mapping[str, NDArray[np.float32]], name:
     Raises BundleError when the weights are not those of the graph.
     """
     model = onnx.load_from_string(graph)
-    recipes = {p.key: p.value for p in model.metadata_props}
-    made, data = json.loads(recipes[METADATA]), bytearray()
+    properties = {p.key: p.value for p in model.metadata_props}
+    recipes, data = json.loads(properties[METADATA]), bytearray()
     for tensor in model.graph.initializer:
         if tensor.data_location != TensorProto.EXTERNAL:
             continue
-        raw = initializer(made[tensor.name], weights).tobytes()
+        raw = initializer(recipes[tensor.name], weights).tobytes()
         data.extend(b"\0" * (-len(data) % ALIGNMENT))
         del tensor.external_data[:]
         for key, value in {"location": f"{name}.onnx.data", "offset": len(data), "length": len(raw)}.items():
@@ -71,9 +71,9 @@ def with_weights(graph: bytes, weights: Mapping[str, NDArray[np.float32]], name:
 def fixed(graph: bytes, name: str, value: int) -> bytes:
     """The graph with an input int64 [1] made a constant, for runtimes that must know it (k, in TensorRT)."""
     model = onnx.load_from_string(graph)
-    kept = [i for i in model.graph.input if i.name != name]
-    assert len(kept) == len(model.graph.input) - 1
+    inputs = [i for i in model.graph.input if i.name != name]
+    assert len(inputs) == len(model.graph.input) - 1
     del model.graph.input[:]
-    model.graph.input.extend(kept)
+    model.graph.input.extend(inputs)
     model.graph.initializer.append(numpy_helper.from_array(np.array([value], np.int64), name))
     return bytes(model.SerializeToString(deterministic=True))

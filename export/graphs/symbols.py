@@ -1,7 +1,7 @@
 """Symbols: stand-ins for tensors that write ONNX nodes when torch code runs on them.
 
 torch hands every function that meets a `Symbol` to `__torch_function__`; the graph's table of operators
-(`export/ops.py`) emits the nodes. Weights become initialisers whose data stay outside the graph.
+(`export/graphs/ops.py`) emits the nodes. Weights become initialisers whose data stay outside the graph.
 """
 
 from __future__ import annotations
@@ -40,13 +40,14 @@ class Graph:
     ) -> None:
         """fused: a rewrite of all nodes, in their order, in the end."""
         self.precision, self.ops, self.fused = precision, ops, fused
+        self.quantization = "none"  # of the model's weights, see `engine.bundle.config`
         self.nodes: list[onnx.NodeProto] = []
         self.constants: dict[tuple[Any, ...], str] = {}
         self.initializers: list[onnx.TensorProto] = []
         self.inputs: list[onnx.ValueInfoProto] = []
         self.recipes: dict[str, dict[str, Any]] = {}
         self.functions: dict[str, onnx.FunctionProto] = {}  # bodies of operators that are not standard
-        self.quantized: dict[str, tuple[str, str]] = {}
+        self.quantized: dict[tuple[str, str], tuple[str, str]] = {}  # bytes of a result under a scale, and it
         self.lists: dict[str, Symbol] = {}  # of logits in the order of a list: the list
         self.sums: dict[str, tuple[Symbol, Symbol]] = {}  # what each addition of two symbols adds
         self.scaled: dict[str, tuple[Symbol, float]] = {}  # what each product with a number multiplies
@@ -81,15 +82,17 @@ class Graph:
         return self.constant(values, np.int64)
 
     def weight(self, weight: Weight, form: str) -> str:
-        """The initialiser of a weight in a form of `engine.initializers`."""
+        """The initialiser of a weight in a form of `engine.bundle.recipes`."""
         shape = tuple(weight.size(axis) for axis in range(weight.dim()))
         if form in ("transposed", "quantized", "panels", "gated"):
             shape = shape[::-1]
         elif form in FILLED:
             parts = FILLED[form]
             shape = shape[1], -(shape[0] // parts // -(PANEL // parts)) * PANEL
-        elif form == "scales":
+        elif form in ("scales", "static_scales"):
             shape = shape[:1]
+        elif form == "alpha":
+            shape = (1,)
         label = weight.label if form == "plain" else f"{weight.label}:{form}"
         if label not in self.recipes:
             self.recipes[label] = {**weight.recipe, "form": form}
@@ -111,8 +114,8 @@ class Graph:
         bodies = [body for _, body in sorted(self.functions.items())]
         model = helper.make_model(graph, opset_imports=opsets, ir_version=10, functions=bodies)
         model.producer_name = "convoy"
-        kept = {proto.name for proto in initializers}
-        recipes = {label: recipe for label, recipe in self.recipes.items() if label in kept}
+        names = {proto.name for proto in initializers}
+        recipes = {label: recipe for label, recipe in self.recipes.items() if label in names}
         helper.set_model_props(model, {"convoy.initializers": json.dumps(recipes, sort_keys=True)})
         onnx.checker.check_model(without_external(model))
         return bytes(model.SerializeToString(deterministic=True))
@@ -141,7 +144,7 @@ class Symbol:
         flat = [a for arg in args for a in (arg if isinstance(arg, (list, tuple)) else (arg,))]
         graph = next(a.graph for a in flat if isinstance(a, Symbol))
         if func not in graph.ops:
-            raise ConfigError(f"{func} has no ONNX form; add one to the table in export/ops.py")
+            raise ConfigError(f"{func} has no ONNX form; add one to the table in export/graphs/ops.py")
         return graph.ops[func](*args, **(kwargs or {}))
 
     def like(self, name: str, shape: tuple[Dim, ...] | None = None, kind: str | None = None) -> Symbol:
@@ -160,8 +163,8 @@ class Symbol:
         operands = [self.name, operand(self, other)]
         if swap:
             operands.reverse()
-        known = isinstance(other, (Symbol, torch.Tensor))
-        shape = broadcast(self.shape, tuple(other.shape)) if known else self.shape
+        has_shape = isinstance(other, (Symbol, torch.Tensor))
+        shape = broadcast(self.shape, tuple(other.shape)) if has_shape else self.shape
         return self.like(self.graph.emit(op, *operands), shape, kind)
 
     def __add__(self, other: Any) -> Symbol:
@@ -223,7 +226,7 @@ class Symbol:
         # 0 copies the dimension at the same place, so leading dynamic sizes need no arithmetic
         same = [d == mine for d, mine in zip(shape, self.shape, strict=False)] + [False] * len(shape)
         target = [
-            d if isinstance(d, int) else (0 if kept else -1) for d, kept in zip(shape, same, strict=False)
+            d if isinstance(d, int) else (0 if equal else -1) for d, equal in zip(shape, same, strict=False)
         ]
         assert target.count(-1) < 2, f"{self.name}: two sizes of {shape} are only known at run time"
         return self.like(self.graph.emit("Reshape", self.name, self.graph.ints(*target)), shape)
@@ -307,19 +310,19 @@ class Symbol:
     def _slice(self, axis: int, item: slice) -> Symbol:
         size, step = self.shape[axis], item.step or 1
         begin, end = item.start or 0, item.stop if item.stop is not None else 2**31
-        left: Dim = (
+        length: Dim = (
             "?"  # a part of a size that is only known at run time, unless the part is counted from its end
         )
         if isinstance(size, int):
             begin, end, step = item.indices(size)
-            left = len(range(begin, end, step))
+            length = len(range(begin, end, step))
         elif begin < 0 and item.stop is None and step == 1:
-            left = -begin
+            length = -begin
         elif begin >= 0 and end < 2**31 and end >= 0:
-            left = len(range(begin, end, step))
+            length = len(range(begin, end, step))
         ints = self.graph.ints
         bounds = [ints(begin), ints(end), ints(axis)] + ([ints(step)] if step != 1 else [])
-        shape = (*self.shape[:axis], left, *self.shape[axis + 1 :])
+        shape = (*self.shape[:axis], length, *self.shape[axis + 1 :])
         return self.like(self.graph.emit("Slice", self.name, *bounds), shape)
 
 
@@ -355,12 +358,12 @@ def without_external(model: onnx.ModelProto) -> onnx.ModelProto:
     but feeds from memory. Weights become inputs."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
-    kept = []
+    initializers = []
     for proto in copy.graph.initializer:
         if proto.data_location == TensorProto.EXTERNAL:
             copy.graph.input.append(helper.make_tensor_value_info(proto.name, proto.data_type, proto.dims))
         else:
-            kept.append(proto)
+            initializers.append(proto)
     del copy.graph.initializer[:]
-    copy.graph.initializer.extend(kept)
+    copy.graph.initializer.extend(initializers)
     return copy

@@ -12,19 +12,22 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import onnx
 import torch
 
-from engine.bundle import Bundle, add_files, graph_parts
-from engine.compiled import ABOUT, About, Target, fingerprints
+from engine.bundle.bundle import Bundle, add_files, graph_parts
+from engine.bundle.engines import ABOUT, About, Target, fingerprints
+from engine.bundle.folder import write_file
 from engine.errors import BundleError, ConfigError
-from engine.folder import write_file
 from engine.kernels.nvrtc import Compiler, default_cache
 from engine.kernels.trt_plugin import register
-from export.plugins import DOMAIN
-from export.standalone import fixed, graph_of, with_weights
+from export.graphs.plugins import DOMAIN
+from export.graphs.standalone import fixed, graph_of, with_weights
+
+if TYPE_CHECKING:
+    import tensorrt as trt
 
 PRECISIONS: Final = ("fp32", "fp16", "bf16")
 OLDEST: Final = (10, 9)
@@ -34,7 +37,7 @@ Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class LaneShape:
     """What an engine is built for. k: candidates of a row; None: enough for search and sampling."""
 
     precision: str = "fp16"
@@ -55,31 +58,33 @@ class Lane:
         return tuple(sorted({*(4**i for i in range(8) if 4**i < self.slots), self.slots}))
 
 
-def build(bundle: Bundle, lane: Lane, timings: Path | None = None) -> Bundle:
+def build(bundle: Bundle, lane: LaneShape, timings: Path | None = None, device: str = "cuda") -> Bundle:
     """Build the engines of one lane and write them into the bundle, all or nothing.
 
-    timings: a folder for TensorRT's timing cache; by default beside the compiled kernels. Raises ConfigError
-    without TensorRT, a GPU or NVRTC, and BundleError for what TensorRT refuses.
+    timings: a folder for TensorRT's timing cache; by default beside the compiled kernels. device: the GPU
+    that they are for. Raises ConfigError without TensorRT, a GPU or NVRTC, and BundleError for what TensorRT
+    refuses.
     """
     version = _check()
     register(Compiler(default_cache()))
+    with torch.cuda.device(device):  # TensorRT takes the current one
+        return _built(bundle, lane, version, timings or default_cache().parent)
+
+
+def _built(bundle: Bundle, lane: LaneShape, version: str, timings: Path) -> Bundle:
     target = Target(torch.cuda.get_device_name(), version, lane.precision, lane.beams, lane.slots)
-    marks, k = (
-        fingerprints(bundle),
-        min(lane.k or max(CANDIDATES, 2 * lane.beams), bundle.config.target_vocab),
-    )
-    source = -(-bundle.config.max_source // MULTIPLE) * MULTIPLE
+    k = min(lane.k or max(CANDIDATES, 2 * lane.beams), bundle.config.target_vocab)
     about = About(
         target.gpu,
         target.tensorrt,
         lane.precision,
         lane.beams,
-        **marks,
+        **fingerprints(bundle),
         k=k,
         slots=lane.buckets,
-        source=source,
+        source=-(-bundle.config.max_source // MULTIPLE) * MULTIPLE,
     )
-    cache = (timings or default_cache().parent) / f"timing-{Path(target.folder).parts[1]}.cache"
+    cache = timings / f"timing-{Path(target.folder).parts[1]}.cache"
     weights = bundle.weights()
     files: dict[str, bytes | Path] = {f"{target.folder}/{ABOUT}": about.to_json()}
     for part in graph_parts(bundle.config):
@@ -98,12 +103,12 @@ def _graph(bundle: Bundle, part: str, precision: str, k: int) -> bytes:
     return fixed(graph, "k", k) if part == "step" else graph
 
 
-def profiles(graph: bytes, lane: Lane, bundle: Bundle) -> list[dict[str, tuple[Shape, Shape, Shape]]]:
+def profiles(graph: bytes, lane: LaneShape, bundle: Bundle) -> list[dict[str, tuple[Shape, Shape, Shape]]]:
     """Of each bucket of slots the least, usual and greatest shape of every input."""
     longest = -(-bundle.config.max_source // MULTIPLE) * MULTIPLE
     columns = -(-bundle.config.max_target // MULTIPLE) * MULTIPLE
     usual = min(2 * MULTIPLE, longest)
-    found = []
+    shapes = []
     for slots in lane.buckets:
         sizes = {
             "slots": (1, slots, slots),
@@ -115,8 +120,8 @@ def profiles(graph: bytes, lane: Lane, bundle: Bundle) -> list[dict[str, tuple[S
             "columns": (MULTIPLE, MULTIPLE, columns),
             "entries": (MULTIPLE * lane.beams, MULTIPLE * lane.beams, columns * lane.beams),
         }
-        found.append({name: _range(shape, sizes) for name, shape in _inputs(graph).items()})
-    return found
+        shapes.append({name: _range(shape, sizes) for name, shape in _inputs(graph).items()})
+    return shapes
 
 
 def _range(shape: list[int | str], sizes: Mapping[str, Shape]) -> tuple[Shape, Shape, Shape]:
@@ -143,8 +148,17 @@ def _check() -> str:
     return version
 
 
-def _engine(path: Path, shapes: list[dict[str, tuple[Shape, Shape, Shape]]], cache: Path) -> bytes:
-    """Parse, build, inspect; the timing cache is read before and written after."""
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A network, and what must live as long as it."""
+
+    builder: trt.Builder
+    network: trt.INetworkDefinition
+    parser: trt.OnnxParser
+
+
+def parsed(path: Path) -> Parsed:
+    """Read an ONNX graph with its weights. Raises BundleError with all that TensorRT says against it."""
     import tensorrt as trt
 
     logger = trt.Logger(trt.Logger.WARNING)
@@ -154,6 +168,15 @@ def _engine(path: Path, shapes: list[dict[str, tuple[Shape, Shape, Shape]]], cac
     if not parser.parse_from_file(str(path)):
         reasons = "; ".join(str(parser.get_error(i)) for i in range(parser.num_errors))
         raise BundleError(f"TensorRT can't parse the {path.stem} graph: {reasons}")
+    return Parsed(builder, network, parser)
+
+
+def _engine(path: Path, shapes: list[dict[str, tuple[Shape, Shape, Shape]]], cache: Path) -> bytes:
+    """Parse, build, inspect; the timing cache is read before and written after."""
+    import tensorrt as trt
+
+    definition = parsed(path)
+    builder = definition.builder
     config = builder.create_builder_config()
     config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED  # the inspector must see the plugins
     for ranges in shapes:
@@ -161,10 +184,10 @@ def _engine(path: Path, shapes: list[dict[str, tuple[Shape, Shape, Shape]]], cac
         for name, (least, usual, most) in ranges.items():
             profile.set_shape(name, trt.Dims(least), trt.Dims(usual), trt.Dims(most))
         config.add_optimization_profile(profile)
-    known = cache.read_bytes() if cache.is_file() else b""
-    timing = config.create_timing_cache(known)
+    previous_timings = cache.read_bytes() if cache.is_file() else b""
+    timing = config.create_timing_cache(previous_timings)
     config.set_timing_cache(timing, ignore_mismatch=False)
-    plan = builder.build_serialized_network(network, config)
+    plan = builder.build_serialized_network(definition.network, config)
     if plan is None:
         raise BundleError(f"TensorRT can't build the {path.stem} engine; its own log above says why")
     data = _bytes(plan)
@@ -184,8 +207,8 @@ def _inspect(plan: bytes, model: onnx.ModelProto) -> None:
     engine = trt.Runtime(trt.Logger(trt.Logger.WARNING)).deserialize_cuda_engine(plan)
     if engine is None:
         raise BundleError("TensorRT can't read the engine that it has just built")
-    told = engine.create_engine_inspector().get_engine_information(trt.LayerInformationFormat.JSON)
-    layers = [json.dumps(layer) for layer in json.loads(told)["Layers"]]
+    information = engine.create_engine_inspector().get_engine_information(trt.LayerInformationFormat.JSON)
+    layers = [json.dumps(layer) for layer in json.loads(information)["Layers"]]
     plugins = [layer for layer in layers if "plugin" in layer.lower()]
     for node in model.graph.node:
         if node.domain == DOMAIN and not any(re.search(rf"\b{node.name}\b", p) for p in plugins):

@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from engine.config import ModelConfig
+from engine.bundle.config import ModelConfig
+from engine.bundle.stacks import StackConfig
 from engine.errors import CheckpointError, ConfigError
 from engine.models import build, weight_shapes
-from engine.stacks import StackConfig
 
 SIZES: Final = ("hidden_size", "filter_size", "num_heads", "num_encoder_layers", "num_decoder_layers")
 # options that change the arithmetic and that are not carried over, with their harmless values
@@ -33,40 +33,42 @@ TRAINING: Final = re.compile(r"(^|/)(Adam(_\d+)?|beta[12]_power|global_step|loss
 ROOT: Final = "transformer/"
 
 
-def config(given: Mapping[str, Any], vocabularies: tuple[int, int], unk: int | None = 2) -> ModelConfig:
+def config(options: Mapping[str, Any], vocabularies: tuple[int, int], unk: int | None = 2) -> ModelConfig:
     """The configuration of a model with these hyper-parameters; `pad_id` and `eos_id` are 0 and 1 if absent.
 
     vocabularies: sizes of source and target. Raises CheckpointError that names every option at fault.
     """
-    problems = [f"{name} = {given.get(name)!r} is no size" for name in SIZES if not _is_size(given.get(name))]
-    problems += [
-        f"{name} = {given[name]!r} is not supported"
-        for name, harmless in NEUTRAL.items()
-        if name in given and given[name] not in harmless
+    problems = [
+        f"{name} = {options.get(name)!r} is no size" for name in SIZES if not _is_size(options.get(name))
     ]
-    norms = given.get("layer_preprocess", "none"), given.get("layer_postprocess", "layer_norm")
+    problems += [
+        f"{name} = {options[name]!r} is not supported"
+        for name, harmless in NEUTRAL.items()
+        if name in options and options[name] not in harmless
+    ]
+    norms = options.get("layer_preprocess", "none"), options.get("layer_postprocess", "layer_norm")
     if norms not in (("none", "layer_norm"), ("layer_norm", "none")):
         problems.append(
             "layer_preprocess or layer_postprocess must be 'layer_norm', and the other one 'none'"
         )
     if problems:
         raise CheckpointError("can't be imported: " + "; ".join(problems))
-    tied = bool(given.get("shared_embedding_and_softmax_weights", False))
+    tied = bool(options.get("shared_embedding_and_softmax_weights", False))
     try:
         return ModelConfig(
             architecture="aan",
             source_vocab=vocabularies[0],
             target_vocab=vocabularies[1],
-            encoder=_stack(given, "encoder", norms[0] == "layer_norm"),
-            decoder=_stack(given, "decoder", norms[0] == "layer_norm"),
-            share_embeddings=bool(given.get("shared_source_target_embedding", False)),
+            encoder=_stack(options, "encoder", norms[0] == "layer_norm"),
+            decoder=_stack(options, "decoder", norms[0] == "layer_norm"),
+            share_embeddings=bool(options.get("shared_source_target_embedding", False)),
             share_output=tied,
             first_position=0,
             source_bias=True,
             zero_start=True,
             bos=None,
-            pad=given.get("pad_id", 0),
-            eos=given.get("eos_id", 1),
+            pad=options.get("pad_id", 0),
+            eos=options.get("eos_id", 1),
             unk=unk,
         )
     except ConfigError as error:
@@ -77,54 +79,54 @@ def weights(variables: Mapping[str, NDArray[Any]], config: ModelConfig) -> dict[
     """The model's weights under our names. Raises CheckpointError that lists every variable that is missing,
     left over, of another shape or not finite."""
     with torch.device("meta"):
-        wanted = weight_shapes(build(config))
-    found, used = renamed(variables, config)
+        shapes = weight_shapes(build(config))
+    arrays, used = renamed(variables, config)
     problems = [f"{name} is missing" for name in sorted(used - set(variables))]
-    kept = {name for name in variables if not TRAINING.search(name)}
-    problems += [f"{name} is not part of the model" for name in sorted(kept - used)]
-    for name, array in found.items():
-        if array.shape != wanted[name]:
-            problems.append(f"{name} has shape {array.shape}, not {wanted[name]}")
+    model_variables = {name for name in variables if not TRAINING.search(name)}
+    problems += [f"{name} is not part of the model" for name in sorted(model_variables - used)]
+    for name, array in arrays.items():
+        if array.shape != shapes[name]:
+            problems.append(f"{name} has shape {array.shape}, not {shapes[name]}")
         elif not np.isfinite(array).all():
             problems.append(f"{name} holds values that are not finite")
     if problems:
         raise CheckpointError("the variables do not fit the options: " + "; ".join(problems))
-    assert set(found) == set(wanted), "export/thumt.py names all weights of the architecture"
-    return found
+    assert set(arrays) == set(shapes), "export/importers/aan.py names all weights of the architecture"
+    return arrays
 
 
 def renamed(
     variables: Mapping[str, NDArray[Any]], config: ModelConfig
 ) -> tuple[dict[str, NDArray[np.float32]], set[str]]:
     """Those of a model's weights that `variables` holds, and the names of all variables it is made of."""
-    found, used = {}, set()
+    arrays, used = {}, set()
     for ours, theirs, part, parts in _names(config):
         used.add(ROOT + theirs)
         if ROOT + theirs in variables:
             array = variables[ROOT + theirs]
             piece = np.array_split(array, parts, axis=-1)[part] if parts > 1 else array
             turned = piece.T if theirs.endswith("/matrix") else piece
-            found[ours] = np.ascontiguousarray(turned, dtype=np.float32)
-    return found, used
+            arrays[ours] = np.ascontiguousarray(turned, dtype=np.float32)
+    return arrays, used
 
 
 def _is_size(value: Any) -> bool:
     return type(value) is int and value > 0
 
 
-def _stack(given: Mapping[str, Any], side: str, normalize_before: bool) -> StackConfig:
-    feeds = bool(given.get("use_ffn", False))
+def _stack(options: Mapping[str, Any], side: str, normalize_before: bool) -> StackConfig:
+    feeds = bool(options.get("use_ffn", False))
     return StackConfig(
-        embed_dim=given["hidden_size"],
-        conv_dim=given["hidden_size"],
-        ffn_dim=given["filter_size"],
-        heads=given["num_heads"],
-        kernel_sizes=(0,) * given[f"num_{side}_layers"],
+        embed_dim=options["hidden_size"],
+        conv_dim=options["hidden_size"],
+        ffn_dim=options["filter_size"],
+        heads=options["num_heads"],
+        kernel_sizes=(0,) * options[f"num_{side}_layers"],
         mixer="attention" if side == "encoder" else "average",
         glu=False,
         normalize_before=normalize_before,
         norm_eps=NORM_EPS,
-        average_ffn=given["filter_size"] if feeds and side == "decoder" else 0,
+        average_ffn=options["filter_size"] if feeds and side == "decoder" else 0,
         average_norm=feeds or side == "encoder",
     )
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 from engine.errors import BundleError, CheckpointError
 from engine.text.dictionary import SPECIALS, Dictionary, read_dictionary
 from engine.text.fairseq import HYPHEN, Settings, read_bpe
-from engine.text.fairseq_pieces import read_pieces
+from engine.text.pieces import read_processor
 from engine.text.unknown import read_table
 
 PREFERRED: Final = ("model.pt", "checkpoint_best.pt", "checkpoint.pt")
@@ -46,66 +46,66 @@ class TextFiles:
 def find_checkpoints(folder: Path, names: Sequence[str]) -> list[Path]:
     """The named checkpoints, else the one of the folder. Several are not guessed from."""
     if names:
-        found = [folder / name for name in names]
-        for path, name in zip(found, names, strict=True):
+        paths = [folder / name for name in names]
+        for path, name in zip(paths, names, strict=True):
             if not path.is_file():
                 raise CheckpointError(f"{folder}: there is no checkpoint {name!r}")
-        real = [path.resolve() for path in found]
+        real = [path.resolve() for path in paths]
         twice = [name for i, name in enumerate(names) if real[i] in real[:i]]
         if twice:
             raise CheckpointError(f"{folder}: checkpoint {twice[0]!r} is named twice; name each one once")
-        return found
+        return paths
     for usual in PREFERRED:
         if (folder / usual).is_file():
             return [folder / usual]
-    held = sorted(path.name for path in folder.glob("*.pt"))
-    if len(held) == 1:
-        return [folder / held[0]]
-    if held:
+    candidates = sorted(path.name for path in folder.glob("*.pt"))
+    if len(candidates) == 1:
+        return [folder / candidates[0]]
+    if candidates:
         raise CheckpointError(
-            f"{folder}: holds several checkpoints {held}; name one with --checkpoint, or several for "
+            f"{folder}: holds several checkpoints {candidates}; name one with --checkpoint, or several for "
             "an ensemble"
         )
     raise CheckpointError(f"{folder}: holds no checkpoint, neither model.pt nor any other *.pt")
 
 
-def find_dictionaries(folder: Path, chosen: Path | None) -> Path:
+def find_dictionaries(folder: Path, named_folder: Path | None) -> Path:
     """The folder of the dictionaries: the chosen one, the model's own, or the only sub-folder with any."""
-    if chosen is not None:
-        if not chosen.is_dir():
-            raise CheckpointError(f"{chosen}: there is no such folder of dictionaries")
-        return chosen
+    if named_folder is not None:
+        if not named_folder.is_dir():
+            raise CheckpointError(f"{named_folder}: there is no such folder of dictionaries")
+        return named_folder
     if _dictionary_names(folder):
         return folder
-    found = sorted({p.parent for pattern in ("*/dict*.txt", "*/*/dict*.txt") for p in folder.glob(pattern)})
-    if len(found) > 1:
-        names = [path.relative_to(folder).as_posix() for path in found]
+    folders = sorted({p.parent for pattern in ("*/dict*.txt", "*/*/dict*.txt") for p in folder.glob(pattern)})
+    if len(folders) > 1:
+        names = [path.relative_to(folder).as_posix() for path in folders]
         raise CheckpointError(
             f"{folder}: dictionaries lie in several folders {names}; name one with --dictionaries"
         )
-    return found[0] if found else folder
+    return folders[0] if folders else folder
 
 
-def languages(folder: Path, given: Mapping[str, Any], source: str | None, target: str | None) -> Languages:
+def languages(folder: Path, options: Mapping[str, Any], source: str | None, target: str | None) -> Languages:
     """Those chosen, else the checkpoint's: the dictionaries alone don't tell the direction."""
-    if is_language_model(given):
+    if is_language_model(options):
         language = target or source or "und"
         return Languages(language, language)
-    source, target = source or given.get("source_lang"), target or given.get("target_lang")
-    known = [name.split(".")[1] for name in _dictionary_names(folder) if name != LANGUAGE_MODEL]
+    source, target = source or options.get("source_lang"), target or options.get("target_lang")
+    codes = [name.split(".")[1] for name in _dictionary_names(folder) if name != LANGUAGE_MODEL]
     if not source or not target:
         raise CheckpointError(
-            f"{folder}: the checkpoint does not name its languages: give source and target of {known}"
+            f"{folder}: the checkpoint does not name its languages: give source and target of {codes}"
         )
-    missing = [language for language in (source, target) if language not in known]
+    missing = [language for language in (source, target) if language not in codes]
     if missing:
         name = f"dict.{missing[0]}.txt"
-        raise CheckpointError(f"{folder}: there is no {name!r}; it has dictionaries for {known}")
+        raise CheckpointError(f"{folder}: there is no {name!r}; it has dictionaries for {codes}")
     return Languages(source, target)
 
 
-def is_language_model(given: Mapping[str, Any]) -> bool:
-    return given.get("task") == "language_modeling"
+def is_language_model(options: Mapping[str, Any]) -> bool:
+    return options.get("task") == "language_modeling"
 
 
 def read_text(folder: Path, dictionaries: Path, spoken: Languages, *, language_model: bool) -> TextFiles:
@@ -131,7 +131,7 @@ def read_text(folder: Path, dictionaries: Path, spoken: Languages, *, language_m
         if codes:
             read_bpe(codes)
         if pieces:
-            read_pieces(pieces)
+            read_processor(pieces)
         source, target = (read_dictionary(dictionaries / name) for name in names)
     except BundleError as error:
         raise CheckpointError(str(error)) from error
@@ -147,26 +147,26 @@ def read_text(folder: Path, dictionaries: Path, spoken: Languages, *, language_m
     return TextFiles(source, target, files, settings)
 
 
-def with_unknown(found: TextFiles, path: Path) -> TextFiles:
+def with_unknown(text_files: TextFiles, path: Path) -> TextFiles:
     """With a dictionary of words that replace unknown ones."""
-    if found.settings.sentencepiece:
+    if text_files.settings.sentencepiece:
         raise CheckpointError(f"{path}: only dictionaries of words have words to replace: leave it out")
     try:
         read_table(path)
     except BundleError as error:
         raise CheckpointError(str(error)) from error
-    settings = replace(found.settings, unk_dictionary=UNKNOWN)
-    return replace(found, files={**found.files, UNKNOWN: path}, settings=settings)
+    settings = replace(text_files.settings, unk_dictionary=UNKNOWN)
+    return replace(text_files, files={**text_files.files, UNKNOWN: path}, settings=settings)
 
 
 def moses_as_shown(settings: Settings, symbols: Iterable[str]) -> Settings:
     """With the Moses options that made a dictionary's own symbols."""
-    known = set(symbols) - set(SPECIALS)
+    own_symbols = set(symbols) - set(SPECIALS)
     return replace(
         settings,
-        aggressive=HYPHEN in known,
-        escape=not known.isdisjoint(ESCAPES),
-        lowercase=all(symbol == symbol.lower() for symbol in known),
+        aggressive=HYPHEN in own_symbols,
+        escape=not own_symbols.isdisjoint(ESCAPES),
+        lowercase=all(symbol == symbol.lower() for symbol in own_symbols),
     )
 
 
@@ -183,8 +183,8 @@ def _matching(folders: Sequence[Path], pattern: str) -> list[Path]:
     return [path for f in dict.fromkeys(folders) for path in sorted(f.glob(pattern))]
 
 
-def _only(kind: str, found: Sequence[Path]) -> Path | None:
-    if len(found) > 1:
-        names = [path.name for path in found]
-        raise CheckpointError(f"{found[0].parent}: holds several {kind} {names}: keep this model's")
-    return found[0] if found else None
+def _only(kind: str, paths: Sequence[Path]) -> Path | None:
+    if len(paths) > 1:
+        names = [path.name for path in paths]
+        raise CheckpointError(f"{paths[0].parent}: holds several {kind} {names}: keep this model's")
+    return paths[0] if paths else None

@@ -152,13 +152,13 @@ def average(checkpoints: Sequence[tuple[Path, Checkpoint]]) -> Checkpoint:
 
 def _versions(path: Path, state: Mapping[str, Tensor]) -> dict[str, float]:
     """The versions of the layout of both sides' weights."""
-    found = {}
+    versions = {}
     for side in ("encoder", "decoder"):
         version = state.get(f"{side}.version")
         if version is not None and (version.numel() != 1 or version.is_complex()):
             raise CheckpointError(f"{path}: {side}.version must be one number; is the file damaged?")
-        found[f"{side}_version"] = 1.0 if version is None else float(version)
-    return found
+        versions[f"{side}_version"] = 1.0 if version is None else float(version)
+    return versions
 
 
 def _load(path: Path) -> Any:
@@ -191,6 +191,8 @@ def _check_sums(path: Path) -> None:
     """torch itself reads over wrong checksums. Files of the older format have none."""
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
+            if len(set(archive.namelist())) < len(archive.namelist()):
+                raise ValueError("a member is there twice")
             wrong = archive.testzip()
         if wrong is not None:
             raise ValueError(f"{wrong} has a wrong checksum")
@@ -220,20 +222,20 @@ def _arguments(path: Path, content: dict[str, Any]) -> dict[str, Any]:
     return {**task, **named, **grouped, **model}
 
 
-def _unwrapped(value: Any, done: dict[int, Any]) -> Any:
-    """A configuration without OmegaConf's nodes. done: by id, so that what is shared is visited once."""
-    if id(value) in done:
-        return done[id(value)]
+def _unwrapped(value: Any, cache: dict[int, Any]) -> Any:
+    """A configuration without OmegaConf's nodes. cache: by id, so that what is shared is visited once."""
+    if id(value) in cache:
+        return cache[id(value)]
     if isinstance(value, Wrapped):
-        found = _unwrapped(value.content, done)
+        plain = _unwrapped(value.content, cache)
     elif isinstance(value, Mapping):
-        found = {key: _unwrapped(part, done) for key, part in value.items()}
+        plain = {key: _unwrapped(part, cache) for key, part in value.items()}
     elif isinstance(value, list):
-        found = [_unwrapped(part, done) for part in value]
+        plain = [_unwrapped(part, cache) for part in value]
     else:
         return value
-    done[id(value)] = found
-    return found
+    cache[id(value)] = plain
+    return plain
 
 
 def _plain(weight: Tensor) -> bool:

@@ -11,14 +11,15 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from engine.bundle import Bundle, Description, write_bundle
-from engine.config import ModelConfig
+from engine.bundle.bundle import Bundle, Description
+from engine.bundle.config import ModelConfig
 from engine.errors import BundleError, CheckpointError
 from engine.text.dictionary import Dictionary, read_dictionary
 from engine.text.fairseq import Settings as TextSettings
-from export import archive, fconv, lightconv, lightconv_lm, transformer
-from export.checkpoint import Checkpoint, average, read_checkpoint
-from export.maps import Family, Weights
+from export.importers import archive, fconv, language_model, lightconv, lightconv_lm, transformer
+from export.importers.checkpoint import Checkpoint, average, read_checkpoint
+from export.importers.imported import Imported, check_folders, write
+from export.importers.maps import Family, Weights
 
 # fairseq's architecture: the map that reads it
 FAMILIES: Final[dict[str, Family]] = {
@@ -26,15 +27,7 @@ FAMILIES: Final[dict[str, Family]] = {
     for family in (fconv, lightconv, lightconv_lm, transformer)
     for architecture in family.ARCHITECTURES
 }
-
-CARD: Final = """# {said.name}
-
-{said.task} {said.source} -> {said.target}. Imported by `convoy convert fairseq` (architecture `{arch}`).
-
-- Parameters: {parameters:,}, stored as {precision}
-- Vocabulary: {model.source_vocab:,} source and {model.target_vocab:,} target symbols
-- Licence and training data: those of the checkpoint, which does not record them
-"""
+LICENCE: Final = "Licence and training data: those of the checkpoint, which does not record them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +38,8 @@ class Settings:
     source, target: languages of the dictionaries dict.LANGUAGE.txt. normalize: the language of punctuation
     rules, or "" for none. aggressive (dash splitting), escape, lowercase: Moses options, by default as the
     source dictionary shows. pretokenized: by default when there is nothing to segment words with.
-    unk_dictionary: words in the place of unknown ones (`engine.text.unknown`). half: store
-    fp16, by default as the checkpoints do.
+    unk_dictionary: words in the place of unknown ones (`engine.text.unknown`). half: store fp16, by default
+    as the checkpoints do. language_model: a bundle of one for beside the model, and its weight by default.
     """
 
     name: str | None = None
@@ -63,6 +56,8 @@ class Settings:
     pretokenized: bool | None = None
     unk_dictionary: Path | None = None
     half: bool | None = None
+    language_model: Path | None = None
+    lm_weight: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,41 +82,45 @@ def convert(folder: Path, out: Path, settings: Settings | None = None, *, overwr
     Raises CheckpointError that lists every unsupported option, or every weight that does not fit; BundleError
     when `out` exists. Nothing is written before everything was checked.
     """
-    folder, chosen = Path(folder), settings or Settings()
-    if not folder.is_dir():
-        raise CheckpointError(f"{folder}: there is no such folder")
-    if out.exists() and not overwrite:
-        raise BundleError(f"{out}: already exists; choose another name or ask to overwrite it")
-    paths = archive.find_checkpoints(folder, chosen.checkpoints)
+    folder, choices = Path(folder), settings or Settings()
+    check_folders(folder, out, overwrite=overwrite)
+    paths = archive.find_checkpoints(folder, choices.checkpoints)
     sources = [Source(path, read_checkpoint(path)) for path in paths]
     _check_options(sources)
-    if chosen.average:
+    if choices.average:
         sources = [_averaged(sources)]
-    given = sources[0].given
-    dictionaries = archive.find_dictionaries(folder, chosen.dictionaries)
-    spoken = archive.languages(dictionaries, given, chosen.source, chosen.target)
-    modelling = archive.is_language_model(given)
-    found = archive.read_text(folder, dictionaries, spoken, language_model=modelling)
-    if chosen.unk_dictionary is not None:
-        found = archive.with_unknown(found, chosen.unk_dictionary)
-    _check_companions(sources, dictionaries, found)
-    members = [_member(source, found) for source in sources]
+    arguments = sources[0].given
+    dictionaries = archive.find_dictionaries(folder, choices.dictionaries)
+    spoken = archive.languages(dictionaries, arguments, choices.source, choices.target)
+    modelling = archive.is_language_model(arguments)
+    text_files = archive.read_text(folder, dictionaries, spoken, language_model=modelling)
+    if choices.unk_dictionary is not None:
+        text_files = archive.with_unknown(text_files, choices.unk_dictionary)
+    _check_companions(sources, dictionaries, text_files)
+    members = [_member(source, text_files) for source in sources]
     _check_different(sources, members)
     config, weights = _ensemble(members)
-    half = chosen.half
+    notes = [LICENCE]
+    if choices.language_model is not None:
+        beside = language_model.read(choices.language_model, text_files.target)
+        config, weights = language_model.fused((config, weights), beside)
+        notes.append(f"Beside it the language model `{beside.name}`, for the option `lm_weight`")
+    half = choices.half
     if half is None:
         half = all(_stored_half(source.checkpoint) for source in sources) and _half_holds(weights)
     description = Description(
-        name=chosen.name or out.resolve().name,
-        task=chosen.task or ("language-model" if modelling else "translate"),
+        name=choices.name or out.resolve().name,
+        task=choices.task or ("language-model" if modelling else "translate"),
         source=spoken.source,
         target=spoken.target,
         config=config,
-        text={"kind": "fairseq", **asdict(_text(found, chosen))},
+        text={"kind": "fairseq", **asdict(_text(text_files, choices))},
+        generation={"lm_weight": choices.lm_weight} if choices.lm_weight else {},
     )
-    files: dict[str, bytes | Path] = {**found.files}
-    files["README.md"] = _card(description, [s.given["arch"] for s in sources], weights, half=half)
-    return write_bundle(out, description, weights, files, half=half, overwrite=overwrite)
+    architectures = "` + `".join(source.given["arch"] for source in sources)
+    origin = f"`convoy convert fairseq` (architecture `{architectures}`)"
+    imported = Imported(origin, description, weights, text_files.files, half, tuple(notes))
+    return write(imported, out, overwrite=overwrite)
 
 
 def _check_options(sources: Sequence[Source]) -> None:
@@ -130,8 +129,8 @@ def _check_options(sources: Sequence[Source]) -> None:
     for source in sources:
         arch = source.given.get("arch")
         if not isinstance(arch, str) or arch not in FAMILIES:
-            known = ", ".join(FAMILIES)
-            problems = [f"architecture {arch!r} is not supported; supported are {known}"]
+            names = ", ".join(FAMILIES)
+            problems = [f"architecture {arch!r} is not supported; supported are {names}"]
         else:
             problems = source.family.options(source.given)[1]
         if problems:
@@ -156,10 +155,10 @@ def _averaged(sources: Sequence[Source]) -> Source:
     return Source(first.path, mean)
 
 
-def _check_companions(sources: Sequence[Source], dictionaries: Path, found: archive.TextFiles) -> None:
+def _check_companions(sources: Sequence[Source], dictionaries: Path, text_files: archive.TextFiles) -> None:
     """Checkpoints from other folders must come with the same dictionaries and the same direction."""
-    settings = found.settings
-    names = (settings.source_dictionary, found.source), (settings.target_dictionary, found.target)
+    settings = text_files.settings
+    names = (settings.source_dictionary, text_files.source), (settings.target_dictionary, text_files.target)
     for source in sources[1:]:
         own = source.path.parent
         for name, dictionary in names:
@@ -180,12 +179,12 @@ def _read_dictionary(path: Path) -> Dictionary:
         raise CheckpointError(str(error)) from error
 
 
-def _member(source: Source, found: archive.TextFiles) -> tuple[ModelConfig, Weights]:
+def _member(source: Source, text_files: archive.TextFiles) -> tuple[ModelConfig, Weights]:
     """The configuration and weights of one checkpoint."""
-    sizes = len(found.source.symbols), len(found.target.symbols)
+    sizes = len(text_files.source.symbols), len(text_files.target.symbols)
     config, problems = source.family.model_config(source.given, *sizes)
     if config is not None:
-        problems = [*problems, *_vocabulary_problems(source.checkpoint, config, found)]
+        problems = [*problems, *_vocabulary_problems(source.checkpoint, config, text_files)]
     if config is None or problems:
         raise CheckpointError(f"{source.path}: can't be imported: " + "; ".join(problems))
     weights, problems = source.family.model_weights(source.checkpoint.state, config)
@@ -194,20 +193,22 @@ def _member(source: Source, found: archive.TextFiles) -> tuple[ModelConfig, Weig
     return config, weights
 
 
-def _vocabulary_problems(checkpoint: Checkpoint, config: ModelConfig, found: archive.TextFiles) -> list[str]:
+def _vocabulary_problems(
+    checkpoint: Checkpoint, config: ModelConfig, text_files: archive.TextFiles
+) -> list[str]:
     problems = []
-    sides = (("encoder", config.encoder, found.source), ("decoder", config.decoder, found.target))
+    sides = (("encoder", config.encoder, text_files.source), ("decoder", config.decoder, text_files.target))
     for side, stack, dictionary in sides:
         table = checkpoint.state.get(f"{side}.embed_tokens.weight")
         if stack is None or table is None:
             continue
-        wanted = len(dictionary.symbols), stack.token_dim
-        if tuple(table.shape) != wanted:
+        shape = len(dictionary.symbols), stack.token_dim
+        if tuple(table.shape) != shape:
             problems.append(
                 f"{side}.embed_tokens.weight has shape {tuple(table.shape)}, but its dictionary (and the 4 "
-                f"special symbols) and its options say {wanted}"
+                f"special symbols) and its options say {shape}"
             )
-    if config.share_embeddings and found.source.symbols != found.target.symbols:
+    if config.share_embeddings and text_files.source.symbols != text_files.target.symbols:
         problems.append("share_all_embeddings needs two equal dictionaries, but they differ")
     return problems
 
@@ -244,23 +245,23 @@ def _stored_half(checkpoint: Checkpoint) -> bool:
     return all(w.dtype == torch.float16 for w in checkpoint.state.values() if w.is_floating_point())
 
 
-def _text(found: archive.TextFiles, chosen: Settings) -> TextSettings:
+def _text(text_files: archive.TextFiles, choices: Settings) -> TextSettings:
     """The text pipeline; where the settings are silent, the one that made the dictionary's own symbols."""
-    settings = found.settings
+    settings = text_files.settings
     whole = settings.bpe is None and settings.sentencepiece is None
-    pretokenized = whole if chosen.pretokenized is None else chosen.pretokenized
+    pretokenized = whole if choices.pretokenized is None else choices.pretokenized
     if settings.sentencepiece:
         no = False
         return replace(
             settings, normalize=None, aggressive=no, escape=no, lowercase=no, pretokenized=pretokenized
         )
-    shown = archive.moses_as_shown(settings, found.source.symbols)
+    shown = archive.moses_as_shown(settings, text_files.source.symbols)
     return replace(
         shown,
-        normalize=chosen.normalize or None,
-        aggressive=shown.aggressive if chosen.aggressive is None else chosen.aggressive,
-        escape=shown.escape if chosen.escape is None else chosen.escape,
-        lowercase=shown.lowercase if chosen.lowercase is None else chosen.lowercase,
+        normalize=choices.normalize or None,
+        aggressive=shown.aggressive if choices.aggressive is None else choices.aggressive,
+        escape=shown.escape if choices.escape is None else choices.escape,
+        lowercase=shown.lowercase if choices.lowercase is None else choices.lowercase,
         pretokenized=pretokenized,
     )
 
@@ -269,14 +270,3 @@ def _half_holds(weights: Weights) -> bool:
     """Whether fp16 holds every weight as it is; not when an import computes with them, as ConvS2S's does."""
     with np.errstate(over="ignore"):
         return all(np.array_equal(w.astype(np.float16).astype(np.float32), w) for w in weights.values())
-
-
-def _card(description: Description, archs: Sequence[str], weights: Weights, *, half: bool) -> bytes:
-    card = CARD.format(
-        said=description,
-        model=description.config,
-        arch="` + `".join(archs),
-        parameters=sum(weight.size for weight in weights.values()),
-        precision="fp16" if half else "fp32",
-    )
-    return card.encode()

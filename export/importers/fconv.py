@@ -14,16 +14,16 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from engine.config import ModelConfig
-from engine.errors import ConfigError
-from engine.stacks import ConvStack
-from export.maps import (
+from engine.bundle.config import ModelConfig
+from engine.bundle.stacks import ConvStack
+from export.importers.maps import (
     DEEPEST,
     LARGEST,
     UNUSUAL,
     Names,
     Options,
     Weights,
+    configured,
     defaults,
     fitted,
     positions,
@@ -37,11 +37,11 @@ SIDES: Final = ("encoder", "decoder")
 def _defaults(name: str) -> dict[str, Any]:
     """Options of the preset of that name, layers as fairseq writes them."""
     dims = {f"{side}_embed_dim": f"{side}.embed_dim" for side in SIDES}
-    found = defaults(name, {**dims, "decoder_out_embed_dim": "decoder.feature_dim"})
+    values = defaults(name, {**dims, "decoder_out_embed_dim": "decoder.feature_dim"})
     for side in SIDES:
         parts = defaults(name, {"widths": f"{side}.widths", "kernels": f"{side}.kernel_sizes"})
-        found[f"{side}_layers"] = str(list(zip(parts["widths"], parts["kernels"], strict=True)))
-    return found
+        values[f"{side}_layers"] = str(list(zip(parts["widths"], parts["kernels"], strict=True)))
+    return values
 
 
 BASE: Final[dict[str, Any]] = {
@@ -59,18 +59,18 @@ NAMES: Final = Names(
     renamed=(),
     dropped=re.compile(r"^(encoder|decoder)\.version$|\._linearized_weight$"),
 )
-CONVOLUTION: Final = re.compile(r"^(encoder|decoder)\.convolutions\.\d+\.weight$")
+CONVOLUTION: Final = re.compile(r"^(encoder|decoder)\.convolutions\.(\d+)\.weight$")
 LONGEST: Final = 2_000  # characters of an expression
 UNUSABLE: Final = 2  # rows of a table of positions that no token has: those up to pad's
 
 
-def options(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def options(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """All options of the model, absent ones by its architecture's defaults, and what is wrong with them.
 
     Layers come as tuples (channels, kernel width, residual), `decoder_attention` as a truth value for each.
     """
-    values, problems = read_options(positions(given), OPTIONS)
-    for name, read in (
+    values, problems = read_options(positions(arguments), OPTIONS)
+    for name, parse in (
         ("encoder_layers", _layers),
         ("decoder_layers", _layers),
         ("decoder_attention", _flags),
@@ -78,7 +78,7 @@ def options(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
         if values[name] is None:
             continue
         try:
-            values[name] = read(_parsed(values[name]))
+            values[name] = parse(_parsed(values[name]))
         except ValueError as error:
             problems.append(f"{name} = {values[name]!r} is not understood: {error}")
             values[name] = None
@@ -91,14 +91,12 @@ def options(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
 
 
 def model_config(
-    given: Mapping[str, Any], source_vocab: int, target_vocab: int
+    arguments: Mapping[str, Any], source_vocab: int, target_vocab: int
 ) -> tuple[ModelConfig | None, list[str]]:
     """Our configuration of a checkpoint's options, or None and all the reasons why there is none."""
-    values, problems = options(given)
-    if problems:
-        return None, problems
-    try:
-        config = ModelConfig(
+
+    def make(values: Mapping[str, Any]) -> ModelConfig:
+        return ModelConfig(
             architecture="convs2s",
             source_vocab=source_vocab,
             target_vocab=target_vocab,
@@ -110,9 +108,8 @@ def model_config(
             max_source=values["max_source_positions"] - UNUSABLE,
             max_target=values["max_target_positions"] - UNUSABLE,
         )
-    except ConfigError as error:
-        return None, [str(error)]
-    return config, []
+
+    return configured(options(arguments), make)
 
 
 def model_weights(state: Mapping[str, Tensor], config: ModelConfig) -> tuple[Weights, list[str]]:
@@ -128,7 +125,9 @@ def model_weights(state: Mapping[str, Tensor], config: ModelConfig) -> tuple[Wei
         same = torch.equal(named.pop(copy), named[original])
         if not same:
             problems.append(f"{copy} differs from {original}, although the options say they are shared")
-    return fitted({n: _flat(n, w) for n, w in named.items()}, config, problems + unfolded)
+    exchanged = [_exchanged(name, weight, config) for name, weight in named.items()]
+    problems += [*unfolded, *(problem for problem in exchanged if problem)]
+    return fitted({n: _flat(n, w) for n, w in named.items()}, config, problems)
 
 
 def _stack(values: Mapping[str, Any], side: str) -> ConvStack:
@@ -158,19 +157,36 @@ def _folded(named: Mapping[str, Tensor], *, old: bool) -> tuple[dict[str, Tensor
             problems.append(f"{base} occurs with and without weight normalisation")
             continue
         convolution = CONVOLUTION.search(base)
-        kept = 2 if convolution and not (old and convolution[1] == "decoder") else 0
+        gain_axis = 2 if convolution and not (old and convolution[1] == "decoder") else 0
         rank = 3 if convolution else 2
         if directions.dim() != rank:
             problems.append(f"{base}_v has shape {tuple(directions.shape)}, not {rank} axes")
             continue
-        wanted = tuple(directions.shape[axis] if axis == kept else 1 for axis in range(rank))
-        if tuple(gains.shape) != wanted:
-            problems.append(f"{base}_g has shape {tuple(gains.shape)}, not {wanted}")
+        shape = tuple(directions.shape[axis] if axis == gain_axis else 1 for axis in range(rank))
+        if tuple(gains.shape) != shape:
+            problems.append(f"{base}_g has shape {tuple(gains.shape)}, not {shape}")
             continue
         v = directions.float()
-        norm = v.norm(dim=[axis for axis in range(rank) if axis != kept], keepdim=True)
+        norm = v.norm(dim=[axis for axis in range(rank) if axis != gain_axis], keepdim=True)
         plain[base] = v * (gains.float() / norm)
     return plain, problems
+
+
+def _exchanged(name: str, weight: Tensor, config: ModelConfig) -> str | None:
+    """What is wrong with the axes of a convolution's kernel, which are one when it is flat."""
+    convolution = CONVOLUTION.search(name)
+    stack = config.decoder if name.startswith("decoder") else config.encoder
+    if not convolution or weight.dim() != 3 or not isinstance(stack, ConvStack):
+        return None
+    layer = int(convolution[2][:9])
+    if layer >= stack.layers:
+        return None  # named as a weight that is not part of the model
+    shape = stack.kernel_sizes[layer], stack.inputs[layer]
+    return (
+        None
+        if tuple(weight.shape[:2]) == shape
+        else f"{name} has shape {tuple(weight.shape)}, not {(*shape, 2 * stack.widths[layer])}"
+    )
 
 
 def _flat(name: str, weight: Tensor) -> Tensor:

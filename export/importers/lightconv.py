@@ -11,10 +11,9 @@ from typing import Any, Final
 
 from torch import Tensor
 
-from engine.config import ModelConfig
-from engine.errors import ConfigError
-from engine.stacks import StackConfig
-from export.maps import (
+from engine.bundle.config import ModelConfig
+from engine.bundle.stacks import StackConfig
+from export.importers.maps import (
     DECODER_WIDTHS,
     SHARING,
     SIDES,
@@ -23,7 +22,11 @@ from export.maps import (
     Names,
     Options,
     Weights,
+    configured,
     defaults,
+    equal_kernels,
+    of_both_sides,
+    of_convolutions,
     positions,
     read_options,
     read_weights,
@@ -71,63 +74,28 @@ NAMES: Final = Names(
 )
 
 
-def options(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def options(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """All options of the model, absent ones by its architecture's defaults, and what is wrong with them."""
-    values, problems = read_options(positions(given), OPTIONS)
-    for side in SIDES:
-        kernels, layers = values[f"{side}_kernel_size_list"], values[f"{side}_layers"]
-        if kernels and layers and len(kernels) == 1:
-            values[f"{side}_kernel_size_list"] = kernels * layers
-        elif kernels and layers and len(kernels) != layers:
-            problems.append(f"{side}_kernel_size_list has {len(kernels)} widths for {layers} layers")
-    return values, problems
+    values, problems = read_options(positions(arguments), OPTIONS)
+    return values, problems + equal_kernels(values, SIDES)
 
 
 def model_config(
-    given: Mapping[str, Any], source_vocab: int, target_vocab: int
+    arguments: Mapping[str, Any], source_vocab: int, target_vocab: int
 ) -> tuple[ModelConfig | None, list[str]]:
     """Our configuration of a checkpoint's options, or None and all the reasons why there is none."""
-    values, problems = options(given)
-    if problems:
-        return None, problems
-    tied = bool(values["share_all_embeddings"])
-    try:
-        config = ModelConfig(
-            architecture="dynamicconv",
-            source_vocab=source_vocab,
-            target_vocab=target_vocab,
-            encoder=_stack(values, "encoder"),
-            decoder=_stack(values, "decoder"),
-            share_embeddings=tied,
-            share_output=tied or values["share_decoder_input_output_embed"],
-            token_positions=not values["no_token_positional_embeddings"],
-            max_source=values["max_source_positions"],
-            max_target=values["max_target_positions"],
+
+    def make(values: Mapping[str, Any]) -> ModelConfig:
+        encoder, decoder = (
+            StackConfig(**of_convolutions(values, side), normalize_before=values[f"{side}_normalize_before"])
+            for side in SIDES
         )
-    except ConfigError as error:
-        return None, [str(error)]
-    return config, []
+        whole = of_both_sides(values, source_vocab, target_vocab)
+        return ModelConfig(architecture="dynamicconv", encoder=encoder, decoder=decoder, **whole)
+
+    return configured(options(arguments), make)
 
 
 def model_weights(state: Mapping[str, Tensor], config: ModelConfig) -> tuple[Weights, list[str]]:
     """The state dictionary under our names, of either era, and every weight that does not fit."""
     return read_weights(state, config, NAMES, tied_embeddings(config))
-
-
-def _stack(values: Mapping[str, Any], side: str) -> StackConfig:
-    embed = values[f"{side}_embed_dim"]
-    widths = [values[f"decoder_{part}_dim"] if side == "decoder" else embed for part in ("input", "output")]
-    return StackConfig(
-        embed_dim=embed,
-        conv_dim=values[f"{side}_conv_dim"],
-        ffn_dim=values[f"{side}_ffn_embed_dim"],
-        heads=values[f"{side}_attention_heads"],
-        kernel_sizes=tuple(values[f"{side}_kernel_size_list"]),
-        mixer=values[f"{side}_conv_type"],
-        glu=values[f"{side}_glu"],
-        weight_softmax=values["weight_softmax"],
-        normalize_before=values[f"{side}_normalize_before"],
-        learned_positions=values[f"{side}_learned_pos"],
-        input_dim=widths[0] if widths[0] != embed else None,
-        output_dim=widths[1] if widths[1] != embed else None,
-    )

@@ -8,15 +8,17 @@ from typing import Any, Final
 
 from torch import Tensor
 
-from engine.config import ModelConfig
-from engine.errors import ConfigError
-from engine.stacks import AdaptiveConfig, Bands, StackConfig
-from export.maps import (
+from engine.bundle.config import ModelConfig
+from engine.bundle.stacks import AdaptiveConfig, Bands, StackConfig
+from export.importers.maps import (
     UNUSUAL,
     Names,
     Options,
     Weights,
+    configured,
     defaults,
+    equal_kernels,
+    of_convolutions,
     read_options,
     read_weights,
     tied_embeddings,
@@ -74,57 +76,37 @@ NAMES: Final = Names(
 )
 
 
-def options(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def options(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """All options of the model, absent ones by its architecture's defaults, and what is wrong with them.
 
     Beside fairseq's own there are `adaptive_softmax` and `adaptive_inputs`: their bands, or None.
     """
-    if given.get("max_target_positions") is None:
-        given = {**given, "max_target_positions": given.get("tokens_per_sample")}
-    values, problems = read_options(given, OPTIONS)
-    kernels, layers = values["decoder_kernel_size_list"], values["decoder_layers"]
-    if kernels and layers and len(kernels) == 1:
-        values["decoder_kernel_size_list"] = kernels * layers
-    elif kernels and layers and len(kernels) != layers:
-        problems.append(f"decoder_kernel_size_list has {len(kernels)} widths for {layers} layers")
-    for side, name, wanted in (
-        ("softmax", "softmax", given.get("adaptive_softmax_cutoff") is not None),
+    if arguments.get("max_target_positions") is None:
+        arguments = {**arguments, "max_target_positions": arguments.get("tokens_per_sample")}
+    values, problems = read_options(arguments, OPTIONS)
+    problems += equal_kernels(values, ("decoder",))
+    for side, name, adaptive in (
+        ("softmax", "softmax", arguments.get("adaptive_softmax_cutoff") is not None),
         ("input", "inputs", values["adaptive_input"]),
     ):
-        values[f"adaptive_{name}"], fault = _bands(given, side) if wanted else (None, None)
+        values[f"adaptive_{name}"], fault = _bands(arguments, side) if adaptive else (None, None)
         problems += [fault] if fault else []
     return values, problems
 
 
 def model_config(
-    given: Mapping[str, Any], source_vocab: int, target_vocab: int
+    arguments: Mapping[str, Any], source_vocab: int, target_vocab: int
 ) -> tuple[ModelConfig | None, list[str]]:
     """Our configuration of a checkpoint's options, or None and all the reasons why there is none.
 
     The model reads no source: `max_source` is as long as its targets, and says nothing.
     """
-    values, problems = options(given)
-    if problems:
-        return None, problems
-    embed, longest = values["decoder_embed_dim"], values["max_target_positions"]
-    widths = [values[f"decoder_{part}_dim"] for part in ("input", "output")]
-    try:
-        stack = StackConfig(
-            embed_dim=embed,
-            conv_dim=values["decoder_conv_dim"],
-            ffn_dim=values["decoder_ffn_embed_dim"],
-            heads=values["decoder_attention_heads"],
-            kernel_sizes=tuple(values["decoder_kernel_size_list"]),
-            mixer=values["decoder_conv_type"],
-            glu=values["decoder_glu"],
-            weight_softmax=values["weight_softmax"],
-            normalize_before=True,  # fairseq sets it, whatever the file says
-            final_norm=False,
-            learned_positions=values["decoder_learned_pos"],
-            input_dim=widths[0] if widths[0] != embed else None,
-            output_dim=widths[1] if widths[1] != embed else None,
-        )
-        config = ModelConfig(
+
+    def make(values: Mapping[str, Any]) -> ModelConfig:
+        longest = values["max_target_positions"]
+        # fairseq normalises before, whatever the file says
+        stack = StackConfig(**of_convolutions(values, "decoder"), normalize_before=True, final_norm=False)
+        return ModelConfig(
             architecture="lightconv_lm",
             source_vocab=source_vocab,
             target_vocab=target_vocab,
@@ -136,9 +118,8 @@ def model_config(
             max_target=longest,
             adaptive=_adaptive(values, target_vocab),
         )
-    except ConfigError as error:
-        return None, [str(error)]
-    return config, []
+
+    return configured(options(arguments), make)
 
 
 def model_weights(state: Mapping[str, Tensor], config: ModelConfig) -> tuple[Weights, list[str]]:
@@ -172,16 +153,16 @@ def _within(bands: Bands | None, vocab: int) -> Bands | None:
     return Bands(bands.cutoffs[:-1], bands.factor)
 
 
-def _bands(given: Mapping[str, Any], side: str) -> tuple[Bands | None, str | None]:
+def _bands(arguments: Mapping[str, Any], side: str) -> tuple[Bands | None, str | None]:
     """The bands of one side, or what is wrong with them. Cutoffs are a list, or text such as "[40, 80]"."""
-    cutoffs, factor = given.get(f"adaptive_{side}_cutoff"), given.get(f"adaptive_{side}_factor")
-    found = cutoffs
+    cutoffs, factor = arguments.get(f"adaptive_{side}_cutoff"), arguments.get(f"adaptive_{side}_factor")
+    bounds = cutoffs
     if isinstance(cutoffs, str):
         parts = [part.strip() for part in cutoffs.strip("[]() ").rstrip(",").split(",")]
-        found = [int(part) for part in parts] if all(part.isdecimal() for part in parts) else None
-    if not isinstance(found, (list, tuple)) or not found or not all(type(c) is int for c in found):
+        bounds = [int(part) for part in parts] if all(part.isdecimal() for part in parts) else None
+    if not isinstance(bounds, (list, tuple)) or not bounds or not all(type(c) is int for c in bounds):
         return None, f"adaptive_{side}_cutoff = {cutoffs!r} is not understood"
     factor = 4 if factor is None else factor
     if type(factor) not in (int, float):
         return None, f"adaptive_{side}_factor = {factor!r} is not understood"
-    return Bands(tuple(found), float(factor)), None
+    return Bands(tuple(bounds), float(factor)), None

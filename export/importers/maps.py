@@ -7,7 +7,7 @@ Nothing is ever guessed: every function returns what it found and everything tha
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Final, Protocol
@@ -17,14 +17,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.config import ModelConfig
+from engine.bundle.config import ModelConfig
+from engine.bundle.presets import preset
+from engine.bundle.weights import Later
+from engine.errors import ConfigError
 from engine.models import build, misfits, weight_shapes
-from engine.presets import preset
 
 Weights = dict[str, NDArray[np.float32]]
 
 LARGEST: Final = 65_536  # of any width or number of positions; tables of positions are made for every model
 DEEPEST: Final = 1_000
+CHECKED: Final = 4096  # rows of a weight that are looked at together
+PLAIN: Final = re.compile(r"\.(embed_positions|relative)\.weight$")  # tables that int8 graphs read as floats
 JOINT: Final = re.compile(r"\.in_proj_(weight|bias)$")
 # options that only some builds of fairseq have, and that change the arithmetic of every family
 UNUSUAL: Final[dict[str, tuple[Any, ...]]] = {
@@ -79,11 +83,11 @@ class Family(Protocol):
     def ARCHITECTURES(self) -> Collection[str]:  # noqa: N802, the name of a module's constant
         """Names of fairseq's architectures (`arch`) that this map reads."""
 
-    def options(self, given: Mapping[str, Any], /) -> tuple[dict[str, Any], list[str]]:
+    def options(self, arguments: Mapping[str, Any], /) -> tuple[dict[str, Any], list[str]]:
         """All options of the model, absent ones by its architecture's defaults, and what is wrong."""
 
     def model_config(
-        self, given: Mapping[str, Any], source_vocab: int, target_vocab: int, /
+        self, arguments: Mapping[str, Any], source_vocab: int, target_vocab: int, /
     ) -> tuple[ModelConfig | None, list[str]]:
         """Our configuration of a checkpoint's options, or None and all the reasons why there is none."""
 
@@ -114,26 +118,26 @@ class Names:
     dropped: re.Pattern[str]
 
 
-def read_options(given: Mapping[str, Any], known: Options) -> tuple[dict[str, Any], list[str]]:
-    """All options by the defaults of `given["arch"]`, and what is wrong with them (None where a value is)."""
-    defaults = {**known.base, **known.architectures[given["arch"]]}
+def read_options(arguments: Mapping[str, Any], options: Options) -> tuple[dict[str, Any], list[str]]:
+    """All options by their architecture's defaults, and what is wrong with them (None where a value is)."""
+    defaults = {**options.base, **options.architectures[arguments["arch"]]}
     problems = [
-        f"{name} = {given[name]!r} is not supported"
-        for name, harmless in known.neutral.items()
-        if name in given and given[name] not in harmless
+        f"{name} = {arguments[name]!r} is not supported"
+        for name, harmless in options.neutral.items()
+        if name in arguments and arguments[name] not in harmless
     ]
     values: dict[str, Any] = {}
     for name, default in defaults.items():
-        found = given.get(name)
-        values[name] = default if found is None else _like(default, found)
-    for name, other in known.inherited.items():
+        setting = arguments.get(name)
+        values[name] = default if setting is None else _like(default, setting)
+    for name, other in options.inherited.items():
         if name in values:  # the architecture has a default of its own
             continue
-        found = given.get(name)
-        values[name] = values[other] if found is None else _like(defaults.get(other, 0), found)
+        setting = arguments.get(name)
+        values[name] = values[other] if setting is None else _like(defaults.get(other, 0), setting)
     for name, value in values.items():
-        if value is None and given.get(name) is not None:
-            problems.append(f"{name} = {given[name]!r} is not understood")
+        if value is None and arguments.get(name) is not None:
+            problems.append(f"{name} = {arguments[name]!r} is not understood")
         most = DEEPEST if name.endswith("_layers") else LARGEST
         if type(value) is int and not 0 < value <= most:
             problems.append(f"{name} = {value} is beyond 1 to {most}")
@@ -141,16 +145,74 @@ def read_options(given: Mapping[str, Any], known: Options) -> tuple[dict[str, An
 
 
 def defaults(name: str, fields: Mapping[str, str]) -> dict[str, Any]:
-    """The options of a preset (`engine.presets`). fields: where in our configuration each option is."""
+    """The options of a preset (`engine.bundle.presets`). fields: where our configuration has each option."""
     config = preset(name, ANY, ANY)
     values = {option: attrgetter(path)(config) for option, path in fields.items()}
     return {option: list(v) if isinstance(v, tuple) else v for option, v in values.items()}
 
 
-def positions(given: Mapping[str, Any]) -> dict[str, Any]:
-    """`given` with the two limits that files before fairseq 0.5 hold as one."""
-    old = given.get("max_positions")
-    return {"max_source_positions": old, "max_target_positions": old, **given} if old else dict(given)
+def equal_kernels(values: dict[str, Any], sides: Iterable[str]) -> list[str]:
+    """Repeat a single kernel width for every layer of a side; what is wrong where there are several."""
+    problems = []
+    for side in sides:
+        kernels, layers = values[f"{side}_kernel_size_list"], values[f"{side}_layers"]
+        if kernels and layers and len(kernels) == 1:
+            values[f"{side}_kernel_size_list"] = kernels * layers
+        elif kernels and layers and len(kernels) != layers:
+            problems.append(f"{side}_kernel_size_list has {len(kernels)} widths for {layers} layers")
+    return problems
+
+
+def configured(
+    options: tuple[dict[str, Any], list[str]], make: Callable[[dict[str, Any]], ModelConfig]
+) -> tuple[ModelConfig | None, list[str]]:
+    """What `make` makes of a checkpoint's options, or None and all the reasons why there is none."""
+    values, problems = options
+    if problems:
+        return None, problems
+    try:
+        return make(values), []
+    except ConfigError as error:
+        return None, [str(error)]
+
+
+def of_both_sides(values: Mapping[str, Any], source_vocab: int, target_vocab: int) -> dict[str, Any]:
+    """What the options of residual encoder-decoders say of a whole model."""
+    tied = bool(values["share_all_embeddings"])
+    return {
+        "source_vocab": source_vocab,
+        "target_vocab": target_vocab,
+        "share_embeddings": tied,
+        "share_output": tied or values["share_decoder_input_output_embed"],
+        "token_positions": not values["no_token_positional_embeddings"],
+        "max_source": values["max_source_positions"],
+        "max_target": values["max_target_positions"],
+    }
+
+
+def of_convolutions(values: Mapping[str, Any], side: str) -> dict[str, Any]:
+    """What the options say of a stack of light or dynamic convolutions."""
+    embed = values[f"{side}_embed_dim"]
+    widths = [values[f"decoder_{part}_dim"] if side == "decoder" else embed for part in ("input", "output")]
+    return {
+        "embed_dim": embed,
+        "conv_dim": values[f"{side}_conv_dim"],
+        "ffn_dim": values[f"{side}_ffn_embed_dim"],
+        "heads": values[f"{side}_attention_heads"],
+        "kernel_sizes": tuple(values[f"{side}_kernel_size_list"]),
+        "mixer": values[f"{side}_conv_type"],
+        "glu": values[f"{side}_glu"],
+        "weight_softmax": values["weight_softmax"],
+        "learned_positions": values[f"{side}_learned_pos"],
+        "input_dim": widths[0] if widths[0] != embed else None,
+        "output_dim": widths[1] if widths[1] != embed else None,
+    }
+
+
+def positions(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """`arguments` with the two limits that files before fairseq 0.5 hold as one."""
+    old = arguments.get("max_positions")
+    return {"max_source_positions": old, "max_target_positions": old, **arguments} if old else dict(arguments)
 
 
 def read_weights(
@@ -179,12 +241,43 @@ def fitted(
     named: Mapping[str, Tensor], config: ModelConfig, problems: list[str]
 ) -> tuple[Weights, list[str]]:
     """Weights under our names as arrays, and `problems` with every one that does not fit the model."""
-    with torch.device("meta"):
-        wanted = weight_shapes(build(config))
-    problems = [*problems, *misfits(wanted, {name: tuple(w.shape) for name, w in named.items()})]
-    problems += [f"{n} holds {w.dtype}, no floats" for n, w in named.items() if not w.is_floating_point()]
-    problems += [f"{n} holds values that are not finite" for n, w in named.items() if not w.isfinite().all()]
+    problems = [*problems, *_shape_problems(named, config), *_value_problems(named)]
     return {name: weight.detach().to(torch.float32).numpy() for name, weight in named.items()}, problems
+
+
+def fitted_later(
+    named: Mapping[str, Tensor], config: ModelConfig, problems: list[str]
+) -> tuple[dict[str, Later], list[str]]:
+    """`fitted` for large models: arrays are made one at a time, in int8 where the configuration says so."""
+    problems = [*problems, *_shape_problems(named, config), *_value_problems(named)]
+    return {name: _later(name, weight, config) for name, weight in named.items()}, problems
+
+
+def _later(name: str, weight: Tensor, config: ModelConfig) -> Later:
+    """Matrices that are multiplied with, and tables of tokens, may be int8; tables of positions are not."""
+    whole = config.quantization == "rows" and weight.dim() == 2 and not PLAIN.search(name)
+    narrow = weight.dtype in (torch.float16, torch.float32)
+
+    def make() -> NDArray[Any]:
+        values: NDArray[Any] = weight.detach().to(weight.dtype if narrow else torch.float32).numpy()
+        return values
+
+    return Later(tuple(weight.shape), make, whole)
+
+
+def _value_problems(named: Mapping[str, Tensor]) -> list[str]:
+    problems = [f"{n} holds {w.dtype}, no floats" for n, w in named.items() if not w.is_floating_point()]
+    return problems + [
+        f"{name} holds values that are not finite"
+        for name, weight in named.items()
+        if not all(bool(piece.isfinite().all()) for piece in torch.atleast_1d(weight).split(CHECKED))
+    ]
+
+
+def _shape_problems(named: Mapping[str, Tensor], config: ModelConfig) -> list[str]:
+    with torch.device("meta"):
+        shapes = weight_shapes(build(config))
+    return misfits(shapes, {name: tuple(weight.shape) for name, weight in named.items()})
 
 
 def rename(state: Mapping[str, Tensor], names: Names) -> tuple[dict[str, Tensor], list[str]]:
@@ -217,12 +310,12 @@ def _same(a: Tensor, b: Tensor) -> bool:
 
 def _split(name: str, weight: Tensor) -> list[tuple[str, Tensor]]:
     """Before fairseq 0.9 the projections of attention were one weight, rows q | k | v."""
-    found = JOINT.search(name)
-    if not found or not weight.dim() or weight.shape[0] % 3:
+    match = JOINT.search(name)
+    if not match or not weight.dim() or weight.shape[0] % 3:
         return [(name, weight)]
-    base = name[: found.start()]
+    base = name[: match.start()]
     parts = zip("qkv", weight.chunk(3), strict=True)
-    return [(f"{base}.{letter}_proj.{found[1]}", part.contiguous()) for letter, part in parts]
+    return [(f"{base}.{letter}_proj.{match[1]}", part.contiguous()) for letter, part in parts]
 
 
 def _like(example: Any, value: Any) -> Any:

@@ -1,38 +1,27 @@
 """`convoy convert marian`: a folder of a Marian model (OPUS-MT) to a bundle.
 
-Two layouts are read: that of Hugging Face (`export.marian_hf`) and Marian's own (`export.marian_native`).
+Two layouts are read: that of Hugging Face (`export.importers.marian_hf`) and Marian's own
+(`export.importers.marian_native`).
 What is refused and where the search differs: docs/import.md.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from torch import Tensor
-
-from engine.bundle import Bundle, Description, write_bundle
-from engine.config import ModelConfig
+from engine.bundle.bundle import Bundle, Description
+from engine.bundle.config import ModelConfig
 from engine.errors import BundleError, CheckpointError
 from engine.text.codes import listed, short
 from engine.text.marian import Settings as TextSettings
 from engine.text.marian import language_codes
-from export.maps import Weights, fitted
+from export.importers.imported import Array, Imported, check_folders, misfitting, write
 
 IMPOSSIBLE: Final = -1e4  # the logit of a token that is never chosen; fp16 holds it
-CARD: Final = """# {said.name}
-
-{said.task} {said.source} -> {said.target}. Imported by `convoy convert marian` ({layout}).
-
-- Parameters: {parameters:,}, stored as {precision}
-- Vocabulary: {model.source_vocab:,} source and {model.target_vocab:,} target symbols
-- Target languages: {languages}
-- Settings of the search that have no counterpart here: {left}
-- Licence and training data: those of the model's own page
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +43,16 @@ class Settings:
 class Found:
     """A model as a folder holds it.
 
-    tensors: by our names. vocabulary: of the source, symbol to id. generation: fields of DecodeOptions. left:
-    settings of the search that are not carried over. spoken: source and target as the folder names them.
+    weights: by our names. vocabulary, target_vocabulary: symbol to id, of the source and the target.
+    generation: fields of DecodeOptions. left: settings of the search that are not carried over. spoken:
+    source and target as the folder names them. command: of `convoy convert` that read it. shortlisted:
+    whether it answers with its shortlist by default.
     """
 
     layout: str
     path: Path
     config: ModelConfig
-    tensors: Mapping[str, Tensor]
+    weights: Mapping[str, Array]
     problems: list[str]
     text: TextSettings
     vocabulary: Mapping[str, int]
@@ -70,6 +61,9 @@ class Found:
     left: tuple[str, ...]
     spoken: tuple[str | None, str | None]
     half: bool
+    command: str = "marian"
+    shortlisted: bool = False
+    target_vocabulary: Mapping[str, int] = field(default_factory=dict)
 
 
 def convert(folder: Path, out: Path, settings: Settings | None = None, *, overwrite: bool = False) -> Bundle:
@@ -78,31 +72,36 @@ def convert(folder: Path, out: Path, settings: Settings | None = None, *, overwr
     Raises CheckpointError that names what is missing, unsupported or does not fit; BundleError when `out`
     exists. Nothing is written before everything was checked.
     """
-    folder, chosen = Path(folder), settings or Settings()
-    if not folder.is_dir():
-        raise CheckpointError(f"{folder}: there is no such folder")
-    if out.exists() and not overwrite:
-        raise BundleError(f"{out}: already exists; choose another name or ask to overwrite it")
+    return convert_by(_read, folder, out, settings or Settings(), overwrite=overwrite)
+
+
+def convert_by(
+    reader: Callable[[Path, Settings], Found], folder: Path, out: Path, settings: Settings, *, overwrite: bool
+) -> Bundle:
+    """`convert` of what a reader of folders finds."""
+    check_folders(folder, out, overwrite=overwrite)
     try:
-        found = _read(folder, chosen)
+        model = reader(folder, settings)
     except BundleError as error:  # of files that a bundle holds too
         raise CheckpointError(str(error)) from error
-    weights, problems = fitted(found.tensors, found.config, found.problems)
+    problems = [*model.problems, *misfitting(model.weights, model.config)]
     if problems:
-        raise CheckpointError(f"{found.path}: its weights do not fit its options: " + "; ".join(problems))
-    sources, target, text = _languages(folder, found, chosen)
-    half = found.half if chosen.half is None else chosen.half
+        raise CheckpointError(f"{model.path}: its weights do not fit its options: " + "; ".join(problems))
+    sources, target, text = _languages(folder, model, settings)
+    half = model.half if settings.half is None else settings.half
     description = Description(
-        name=chosen.name or out.resolve().name,
+        name=settings.name or out.resolve().name,
         task="translate",
         source=sources[0],
         target=target,
-        config=found.config,
+        config=model.config,
         text={"kind": "marian", **asdict(text)},
-        generation=found.generation,
+        generation=model.generation,
+        shortlisted=model.shortlisted,
     )
-    files = {**found.files, "README.md": _card(found, description, weights, half=half)}
-    return write_bundle(out, description, weights, files, half=half, overwrite=overwrite)
+    origin = f"`convoy convert {model.command}` ({model.layout})"
+    imported = Imported(origin, description, model.weights, model.files, half, _notes(model, description))
+    return write(imported, out, overwrite=overwrite)
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -116,28 +115,29 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-def _read(folder: Path, chosen: Settings) -> Found:
+def _read(folder: Path, settings: Settings) -> Found:
     """By the layout of the folder."""
-    from export import marian_hf, marian_native
+    from export.importers import marian_hf, marian_native
+    from export.importers.hf_files import CONFIG
 
-    if (folder / marian_hf.CONFIG).is_file():
-        return marian_hf.read(folder, chosen)
+    if (folder / CONFIG).is_file():
+        return marian_hf.read(folder, settings)
     if marian_native.models(folder):
-        return marian_native.read(folder, chosen)
+        return marian_native.read(folder, settings)
     raise CheckpointError(
         f"{folder}: holds neither config.json (Hugging Face) nor *.npz or *.bin (Marian's own); name the "
         "folder with the model's files"
     )
 
 
-def _languages(folder: Path, found: Found, chosen: Settings) -> tuple[list[str], str, TextSettings]:
+def _languages(folder: Path, model: Found, settings: Settings) -> tuple[list[str], str, TextSettings]:
     """Source codes, the target code and the text settings with both."""
-    source = chosen.source or found.spoken[0]
-    target = (chosen.target or found.spoken[1] or "").lower()
-    codes = language_codes(found.vocabulary)
+    source = settings.source or model.spoken[0]
+    target = (settings.target or model.spoken[1] or "").lower()
+    codes = language_codes(model.vocabulary)
     target = listed(codes).get(short(target), target)  # "de" where the model says "deu"
     if codes and target not in codes:
-        only = next(iter(codes)) if len(codes) == 1 and chosen.target is None else None
+        only = next(iter(codes)) if len(codes) == 1 and settings.target is None else None
         if only is None:
             some = ", ".join(sorted(codes)[:20]) + (", ..." if len(codes) > 20 else "")
             raise CheckpointError(
@@ -147,19 +147,14 @@ def _languages(folder: Path, found: Found, chosen: Settings) -> tuple[list[str],
     if not source or not target:
         raise CheckpointError(f"{folder}: does not name its languages: give --source and --target")
     sources = [code for code in source.split(",") if code]
-    text = replace(found.text, languages=codes, sources=tuple(sources) if len(sources) > 1 else ())
+    text = replace(model.text, languages=codes, sources=tuple(sources) if len(sources) > 1 else ())
     return sources, target, text
 
 
-def _card(found: Found, description: Description, weights: Weights, *, half: bool) -> bytes:
+def _notes(model: Found, description: Description) -> tuple[str, ...]:
     languages = description.text["languages"] or {description.target: ""}
-    card = CARD.format(
-        said=description,
-        layout=found.layout,
-        model=description.config,
-        parameters=sum(weight.size for weight in weights.values()),
-        precision="fp16" if half else "fp32",
-        languages=", ".join(sorted(languages)),
-        left=", ".join(found.left) or "none",
+    return (
+        f"Target languages: {', '.join(sorted(languages))}",
+        f"Settings of the search that have no counterpart here: {', '.join(model.left) or 'none'}",
+        "Licence and training data: those of the model's own page",
     )
-    return card.encode()

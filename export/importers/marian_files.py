@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
+import math
 import re
-import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -16,26 +17,38 @@ import yaml
 from numpy.typing import NDArray
 
 from engine.errors import CheckpointError
+from export.importers.compressed import CHUNK, RATIO, contents, plain_name
+from export.importers.marian_binary import Item, read_binary
 
-Arrays = dict[str, NDArray[Any]]
+Arrays = dict[str, Item]
 
 OPTIONS: Final = "special:model.yml"  # the item that holds a model's options
-VERSION: Final = 1  # of the binary format
-# of the binary format: a kind in the upper byte, bytes of a value in the lower
-TYPES: Final = {0x0101: np.int8, 0x0402: np.float16, 0x0404: np.float32, 0x0408: np.float64}
+# what reading an archive or a binary file that is damaged raises
+UNREADABLE: Final = (OSError, ValueError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error)
+HEADERS: Final = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 ENTRY: Final = re.compile(r"""^("(?:\\.|[^"\\])*"|'(?:''|[^'])*'|[^"'].*?|): *(\d+) *$""", re.DOTALL)
 ESCAPE: Final = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)")
 ESCAPED: Final = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 ESCAPED_MORE: Final = {"e": "\x1b", "N": "\x85", "_": "\xa0", "L": "\u2028", "P": "\u2029"}
 
 
+class PlainLoader(yaml.SafeLoader):  # type: ignore[misc] # untyped
+    """Reads plain data without aliases, by which a few lines can stand for more than any memory holds."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("aliases are not read")
+        return super().compose_node(parent, index)
+
+
 def read_arrays(path: Path) -> Arrays:
     """All items of a model file. Raises CheckpointError naming it."""
     try:
-        return _npz(path) if path.suffix == ".npz" else _binary(path.read_bytes())
+        data = contents(path)
+        return _npz(data) if plain_name(path).endswith(".npz") else read_binary(data)
     except CheckpointError as error:
-        raise CheckpointError(f"{path}: {error}") from error
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, struct.error) as error:
+        raise error if str(path) in str(error) else CheckpointError(f"{path}: {error}") from error
+    except UNREADABLE as error:
         raise CheckpointError(
             f"{path}: not a readable Marian model, damaged or incomplete ({error}); download it again"
         ) from error
@@ -44,17 +57,18 @@ def read_arrays(path: Path) -> Arrays:
 def options_of(path: Path, arrays: Arrays) -> dict[str, Any]:
     """The options that a model file holds."""
     stored = arrays.pop(OPTIONS, None)
-    if stored is None:
+    if not isinstance(stored, np.ndarray):
         raise CheckpointError(f"{path}: holds no {OPTIONS}, so it is not a Marian model")
     return parse_yaml(path, stored.tobytes().rstrip(b"\0"))
 
 
 def parse_yaml(path: Path, text: bytes) -> dict[str, Any]:
-    """Options in YAML, as plain data only. Raises CheckpointError naming the file."""
+    """Read options in YAML, as plain data only. Raises CheckpointError naming the file."""
     try:
-        value = yaml.safe_load(text.decode("utf-8"))
+        value = yaml.load(text.decode("utf-8"), PlainLoader)  # nosec B506 # a safe loader
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise CheckpointError(f"{path}: its options are not readable as YAML ({error})") from error
+        reason = " ".join(str(error).split())
+        raise CheckpointError(f"{path}: its options are not readable as YAML ({reason})") from error
     if not isinstance(value, dict):
         raise CheckpointError(f"{path}: its options must be an object, not {type(value).__name__}")
     return value
@@ -67,14 +81,14 @@ def read_symbols(path: Path) -> dict[str, int]:
         entries = json.loads(text).items() if path.suffix == ".json" else _entries(path, text)
     except (OSError, ValueError, AttributeError, RecursionError) as error:
         raise CheckpointError(f"{path}: not readable ({error}); download it again") from error
-    found: dict[str, int] = {}
+    ids: dict[str, int] = {}
     for symbol, token in entries:
-        if symbol in found or type(token) is not int or token < 0:
+        if symbol in ids or type(token) is not int or token < 0:
             raise CheckpointError(f"{path}: {symbol!r} occurs twice, or {token!r} is no id")
-        found[symbol] = token
-    if len(set(found.values())) != len(found) or not found:
+        ids[symbol] = token
+    if len(set(ids.values())) != len(ids) or not ids:
         raise CheckpointError(f"{path}: gives two symbols the same id, or holds none")
-    return found
+    return ids
 
 
 def _entries(path: Path, text: str) -> Iterator[tuple[str, int]]:
@@ -109,46 +123,30 @@ def _character(code: str) -> str:
     return {**ESCAPED, **ESCAPED_MORE}.get(code, code)
 
 
-def _npz(path: Path) -> Arrays:
-    # opened here: numpy leaves a file open that turns out to be no archive
-    with path.open("rb") as file, np.load(file, allow_pickle=False) as items:
-        return {name: items[name] for name in items.files}
+def _npz(data: bytes) -> Arrays:
+    """Read numpy's archive of arrays, each member checked before it is unpacked."""
+    items: Arrays = {}
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        for member in archive.infolist():
+            name = member.filename.removesuffix(".npy")
+            if name in items:
+                raise CheckpointError(f"{name} occurs twice")
+            if member.file_size > RATIO * member.compress_size + CHUNK:
+                raise CheckpointError(f"{name} unpacks to {member.file_size:,} bytes, so it is no weight")
+            items[name] = _array(name, archive.read(member))
+    return items
 
 
-def _binary(data: bytes) -> Arrays:
-    """Version, headers (name length, type, dimensions, bytes of each), names, shapes, padding, values."""
-    reader = _Reader(data)
-    version, count = reader.numbers("Q", 2)
-    if version != VERSION:
-        raise CheckpointError(f"version {version} of the binary format is unknown, {VERSION} is read")
-    headers = [reader.numbers("Q", 4) for _ in range(count)]
-    names = [reader.take(length).rstrip(b"\0").decode("utf-8") for length, *_ in headers]
-    shapes = [reader.numbers("i", dimensions) for _, _, dimensions, _ in headers]
-    reader.take(*reader.numbers("Q", 1))
-    found: Arrays = {}
-    for name, shape, (_, kind, _, size) in zip(names, shapes, headers, strict=True):
-        values = reader.take(size)
-        if kind not in TYPES:
-            raise CheckpointError(f"{name} is of the type {kind:#06x} (quantised?); use the file of fp32")
-        flat = np.frombuffer(values, TYPES[kind], count=int(np.prod(shape, dtype=np.int64)))
-        found[name] = flat.reshape(shape)
-    return found
-
-
-class _Reader:
-    """Takes bytes off the front; never beyond the end."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data, self.at = data, 0
-
-    def take(self, size: int) -> bytes:
-        if not 0 <= size <= len(self.data) - self.at:
-            raise ValueError("the file is cut short")
-        self.at += size
-        return self.data[self.at - size : self.at]
-
-    def numbers(self, kind: str, count: int) -> tuple[int, ...]:
-        size = struct.calcsize("<" + kind)
-        if count > len(self.data) // size:
-            raise ValueError("the file is cut short")
-        return struct.unpack(f"<{count}{kind}", self.take(count * size))
+def _array(name: str, data: bytes) -> NDArray[Any]:
+    """Read one array of numpy's format, of which no more is believed than there is."""
+    file = io.BytesIO(data)
+    version = np.lib.format.read_magic(file)
+    if version not in HEADERS:
+        raise ValueError(f"{name}: version {version} of numpy's format")
+    shape, column_major, dtype = HEADERS[version](file)
+    if dtype.hasobject:
+        raise ValueError(f"{name} holds Python objects, which are never read")
+    count = math.prod(shape)
+    if count * dtype.itemsize != len(data) - file.tell():
+        raise ValueError(f"{name} has other bytes than its shape {list(shape)} needs")
+    return np.frombuffer(data, dtype, count, file.tell()).reshape(shape, order="F" if column_major else "C")

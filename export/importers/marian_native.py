@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from engine.config import ModelConfig
+from engine.bundle.config import ModelConfig
+from engine.bundle.stacks import StackConfig
 from engine.errors import CheckpointError, ConfigError
-from engine.stacks import StackConfig
-from engine.text.marian import END, UNKNOWN, read_processor
+from engine.text.marian import END, UNKNOWN
 from engine.text.marian import Settings as TextSettings
-from export.maps import DEEPEST, LARGEST
-from export.marian import IMPOSSIBLE, Found, Settings
-from export.marian_files import Arrays, options_of, parse_yaml, read_arrays, read_symbols
-from export.marian_weights import fill
+from engine.text.pieces import load_processor, read_processor
+from export.importers.compressed import contents, plain_name
+from export.importers.maps import DEEPEST, LARGEST
+from export.importers.marian import IMPOSSIBLE, Found, Settings
+from export.importers.marian_files import Arrays, options_of, parse_yaml, read_arrays, read_symbols
+from export.importers.marian_weights import fill, quantized
 
 DECODER: Final = "decoder.yml"
 POSITIONS: Final = 512  # of sinusoids, which Marian makes without end
 NORM_EPS: Final = 1e-6
 ACTIVATIONS: Final = {"relu": "relu", "swish": "swish", "gelu": "gelu_sigmoid"}
-SELF, AVERAGE = "self-attention", "average-attention"
+SELF, AVERAGE, RECURRENT = "self-attention", "average-attention", "rnn"
+DECODERS: Final = {SELF: "attention", AVERAGE: "average", RECURRENT: "ssru"}  # our mixer of each
+ARCHITECTURES: Final = {SELF: "transformer", AVERAGE: "aan", RECURRENT: "ssru"}
 SIZES: Final = ("dim-emb", "transformer-dim-ffn", "transformer-heads", "enc-depth", "dec-depth")
 # options that change the arithmetic and are not carried over, with their harmless values
 NEUTRAL: Final[dict[str, tuple[Any, ...]]] = {
@@ -41,6 +46,12 @@ NEUTRAL: Final[dict[str, tuple[Any, ...]]] = {
     "factors-combine": (None, "", "sum"),
     "input-types": (None, [], ["sequence"], ["sequence", "sequence"]),
     "ulr": (None, False),
+    "right-left": (None, False),
+}
+CELL: Final[dict[str, tuple[Any, ...]]] = {  # the same of a recurrent decoder
+    "dec-cell": ("ssru",),
+    "layer-normalization": (None, False),
+    "skip": (None, False),
 }
 SUFFIXES: Final = (".yml", ".yaml", ".json", ".spm")
 
@@ -50,40 +61,59 @@ def models(folder: Path) -> list[Path]:
     return sorted([*folder.glob("*.npz"), *folder.glob("*.bin")])
 
 
-def read(folder: Path, chosen: Settings) -> Found:
-    """The model of a folder. Raises CheckpointError that names all wrong options, or the file at fault."""
+@dataclass(frozen=True, slots=True)
+class Files:
+    """The files of a model. vocabularies: of the source and the target. decoding: settings of the search."""
+
+    model: Path
+    vocabularies: tuple[Path, Path]
+    decoding: Mapping[str, Any]
+
+
+def read(folder: Path, settings: Settings) -> Found:
+    """Read the model of a folder.
+
+    Raises CheckpointError that names all wrong options, or the file at fault.
+    """
     decoding = _decoding(folder)
-    path = _model(folder, chosen, decoding)
+    return read_files(Files(_model(folder, settings, decoding), _vocabularies(folder, decoding), decoding))
+
+
+def read_files(from_files: Files, *, alphas: bool = True) -> Found:
+    """Read a model. alphas: whether int8 weights keep theirs. Raises CheckpointError as `read` does."""
+    path, decoding = from_files.model, from_files.decoding
     arrays = read_arrays(path)
-    given = options_of(path, arrays)
-    _check(path, given)
-    vocabularies = _vocabularies(folder, decoding)
-    text, files, sides, specials = _texts(folder, vocabularies)
-    average = given.get("transformer-decoder-autoreg", SELF) == AVERAGE
-    config = _config(path, given, arrays, specials, average=average)
-    for name, ids, size in zip(("source", "target"), sides, given["dim-vocabs"], strict=True):
+    options = options_of(path, arrays)
+    _check(path, options)
+    _check_tables(path, options, arrays)
+    text, files, sides, specials = _texts(from_files.vocabularies)
+    config = _config(path, options, arrays, specials, quantized(arrays, alphas=alphas))
+    for name, ids, size in zip(("source", "target"), sides, options["dim-vocabs"], strict=True):
         if max(ids.values()) >= size:
             raise CheckpointError(
                 f"{path}: the {name} vocabulary has the id {max(ids.values())}, the model only {size} tokens"
             )
     weights = fill(
-        arrays, config, target_vocab=given["dim-vocabs"][1], biased=not given.get("output-omit-bias")
+        arrays, config, target_vocab=options["dim-vocabs"][1], biased=not options.get("output-omit-bias")
     )
     weights.problems += [f"{name} is not part of the model" for name in weights.left_over()]
-    generation, left = _generation({**given, **decoding}, config)
+    generation, leftovers = _generation({**options, **decoding}, config)
     return Found(
         layout="Marian's own layout",
         path=path,
         config=config,
-        tensors=weights.tensors,
+        weights=weights.arrays,
         problems=weights.problems,
         text=text,
         vocabulary=sides[0],
+        target_vocabulary=sides[1],
         files=files,
         generation=generation,
-        left=left,
+        left=leftovers,
         spoken=(None, None),
-        half=all(a.dtype == np.float16 for name, a in arrays.items() if name in weights.used),
+        half=all(
+            getattr(a, "dtype", None) == np.float16 for name, a in arrays.items() if name in weights.used
+        ),
     )
 
 
@@ -92,20 +122,20 @@ def _decoding(folder: Path) -> dict[str, Any]:
     return parse_yaml(path, path.read_bytes()) if path.is_file() else {}
 
 
-def _model(folder: Path, chosen: Settings, decoding: Mapping[str, Any]) -> Path:
+def _model(folder: Path, settings: Settings, decoding: Mapping[str, Any]) -> Path:
     """The chosen file, the one that decoder.yml names, or the only one."""
-    named = [chosen.weights] if chosen.weights else _names(decoding, "models")
+    named = [settings.weights] if settings.weights else _names(decoding, "models")
     for name in named[:1]:
         if len(named) > 1:
             raise CheckpointError(f"{folder}: {DECODER} names several models {named}: choose by --checkpoint")
         if not (folder / name).is_file():
             raise CheckpointError(f"{folder}: there is no {name}, which holds the weights")
         return folder / name
-    found = models(folder)
-    if len(found) > 1:
-        names = [path.name for path in found]
+    paths = models(folder)
+    if len(paths) > 1:
+        names = [path.name for path in paths]
         raise CheckpointError(f"{folder}: holds several models {names}; name one with --checkpoint")
-    return found[0]
+    return paths[0]
 
 
 def _names(values: Mapping[str, Any], key: str) -> list[str]:
@@ -114,62 +144,74 @@ def _names(values: Mapping[str, Any], key: str) -> list[str]:
     return [Path(str(name)).name for name in listed] if isinstance(listed, list) else []
 
 
-def _check(path: Path, given: Mapping[str, Any]) -> None:
-    kind = given.get("type")
+def _check(path: Path, options: Mapping[str, Any]) -> None:
+    kind = options.get("type")
     if kind != "transformer":
         raise CheckpointError(f"{path}: is a model of the type {kind!r}; only 'transformer' is supported")
+    autoreg = options.get("transformer-decoder-autoreg", SELF)
+    neutral = NEUTRAL | (CELL if autoreg == RECURRENT else {})
     wrong = [
-        f"{name} = {given[name]!r} is not supported"
-        for name, harmless in NEUTRAL.items()
-        if name in given and given[name] not in harmless
+        f"{name} = {options[name]!r} is not supported"
+        for name, harmless in neutral.items()
+        if name in options and options[name] not in harmless
     ]
-    autoreg = given.get("transformer-decoder-autoreg", SELF)
-    if autoreg not in (SELF, AVERAGE):
+    if autoreg == RECURRENT and "dec-cell" not in options:
+        wrong.append("dec-cell is not given; ssru is supported")
+    if autoreg not in DECODERS:
         wrong.append(f"transformer-decoder-autoreg = {autoreg!r} is not supported")
     for name in SIZES:
-        value = given.get(name)
+        value = options.get(name)
         if type(value) is not int or not 0 < value <= (DEEPEST if name.endswith("depth") else LARGEST):
             wrong.append(f"{name} = {value!r} is no size")
-    sizes = given.get("dim-vocabs")
+    sizes = options.get("dim-vocabs")
     if not isinstance(sizes, list) or len(sizes) != 2 or not all(type(n) is int and n > 0 for n in sizes):
         wrong.append(f"dim-vocabs = {sizes!r} must be two sizes")
     names = ["transformer-ffn-activation", *(["transformer-aan-activation"] if autoreg == AVERAGE else [])]
     for name in names:
-        if given.get(name, "swish") not in ACTIVATIONS:
-            wrong.append(f"{name} = {given[name]!r} is none of {', '.join(ACTIVATIONS)}")
-    if _order(given) not in (("", "an", ""), ("n", "a", "n")):
+        if options.get(name, "swish") not in ACTIVATIONS:
+            wrong.append(f"{name} = {options[name]!r} is none of {', '.join(ACTIVATIONS)}")
+    if _order(options) not in (("", "an", ""), ("n", "a", "n")):
         wrong.append(
             "transformer-preprocess, -postprocess and -postprocess-top must be '', 'dan', '' (post-norm) or "
             "'n', 'da', 'n' (pre-norm)"
         )
-    if str(given.get("transformer-postprocess-emb", "d")).replace("d", "") not in ("", "n"):
-        wrong.append(f"transformer-postprocess-emb = {given['transformer-postprocess-emb']!r} is unknown")
+    if str(options.get("transformer-postprocess-emb", "d")).replace("d", "") not in ("", "n"):
+        wrong.append(f"transformer-postprocess-emb = {options['transformer-postprocess-emb']!r} is unknown")
     if wrong:
         raise CheckpointError(f"{path}: can't be imported: " + "; ".join(wrong))
 
 
-def _order(given: Mapping[str, Any]) -> tuple[str, str, str]:
+def _check_tables(path: Path, options: Mapping[str, Any], arrays: Arrays) -> None:
+    """Tables of embeddings have the rows that the options say: before any are added."""
+    tables = [["Wemb", f"{side}_Wemb"] for side in ("encoder", "decoder")]
+    for names, size in zip(tables, options["dim-vocabs"], strict=True):
+        rows = {arrays[name].shape[0] for name in names if name in arrays and len(arrays[name].shape) == 2}
+        if rows != {size}:
+            raise CheckpointError(f"{path}: its options say {size:,} tokens, {' or '.join(names)} does not")
+
+
+def _order(options: Mapping[str, Any]) -> tuple[str, str, str]:
     """What is done before and after each sub-block and after the last layer, dropout aside."""
     names = ("transformer-preprocess", "transformer-postprocess", "transformer-postprocess-top")
-    pre, post, top = (str(given.get(n) or "").replace("d", "") for n in names)
+    pre, post, top = (str(options.get(n) or "").replace("d", "") for n in names)
     return pre, post, top
 
 
-def _vocabularies(folder: Path, decoding: Mapping[str, Any]) -> list[Path]:
+def _vocabularies(folder: Path, decoding: Mapping[str, Any]) -> tuple[Path, Path]:
     """Of the source and the target: what decoder.yml names, else the only one of the folder."""
     named = _names(decoding, "vocabs")
     if named:
-        paths = [folder / named[0], folder / named[-1]]
+        paths = (folder / named[0], folder / named[-1])
     else:
-        found = sorted(
+        candidates = sorted(
             p for p in folder.iterdir() if p.suffix in SUFFIXES and "vocab" in p.name and p.is_file()
         )
-        if len(found) != 1:
-            names = [p.name for p in found]
+        if len(candidates) != 1:
+            names = [p.name for p in candidates]
             raise CheckpointError(
                 f"{folder}: which vocabularies? {DECODER} names none, the folder holds {names}"
             )
-        paths = found * 2
+        paths = (candidates[0], candidates[0])
     for path in paths:
         if not path.is_file():
             raise CheckpointError(f"{folder}: there is no vocabulary {path.name}")
@@ -179,19 +221,21 @@ def _vocabularies(folder: Path, decoding: Mapping[str, Any]) -> list[Path]:
 
 
 def _texts(
-    folder: Path, paths: list[Path]
+    paths: tuple[Path, Path],
 ) -> tuple[TextSettings, dict[str, bytes | Path], list[dict[str, int]], tuple[int, int]]:
     """Text settings, files, both sides' symbols, and the ids of end-of-sentence and unknown."""
     files: dict[str, bytes | Path] = {}
-    chosen: dict[str, str | None] = {}
+    file_names: dict[str, str | None] = {}
     sides, specials = [], []
     for side, path in zip(("source", "target"), paths, strict=True):
-        if path.suffix == ".spm":
-            processor = read_processor(path)
+        folder = path.parent
+        if plain_name(path).endswith(".spm"):
+            data = contents(path)
+            processor = load_processor(data, path)
             symbols = {processor.id_to_piece(i): i for i in range(processor.get_piece_size())}
             model: str | None = f"{side}.spm"
             vocabulary: str | None = None
-            files[f"{side}.spm"] = path
+            files[f"{side}.spm"] = data
             special = processor.eos_id(), processor.unk_id()
         else:
             symbols = read_symbols(path)
@@ -204,40 +248,41 @@ def _texts(
             if model:
                 read_processor(beside)
                 files[model] = beside
-        chosen |= {f"{side}_model": model, f"{side}_vocabulary": vocabulary}
+        file_names |= {f"{side}_model": model, f"{side}_vocabulary": vocabulary}
         sides.append(symbols)
         specials.append(special)
     if specials[0] != specials[1]:
         raise CheckpointError(f"{folder}: {END} and {UNKNOWN} have different ids in the two vocabularies")
     text = TextSettings(
-        source_model=chosen["source_model"],
-        target_model=chosen["target_model"],
-        source_vocabulary=chosen["source_vocabulary"],
-        target_vocabulary=chosen["target_vocabulary"],
+        source_model=file_names["source_model"],
+        target_model=file_names["target_model"],
+        source_vocabulary=file_names["source_vocabulary"],
+        target_vocabulary=file_names["target_vocabulary"],
     )
     return text, files, sides, specials[0]
 
 
 def _config(
-    path: Path, given: Mapping[str, Any], arrays: Arrays, specials: tuple[int, int], *, average: bool
+    path: Path, options: Mapping[str, Any], arrays: Arrays, specials: tuple[int, int], quantization: str
 ) -> ModelConfig:
     eos, unk = specials
-    everything = bool(given.get("tied-embeddings-all", False))
+    autoreg = options.get("transformer-decoder-autoreg", SELF)
+    everything = bool(options.get("tied-embeddings-all", False))
     learned = "Wpos" in arrays
-    pad = max(given["dim-vocabs"])  # Marian has none: an id that no token has
+    pad = max(options["dim-vocabs"])  # Marian has none: an id that no token has
     positions = POSITIONS
-    if learned and arrays["Wpos"].ndim == 2:
+    if learned and len(arrays["Wpos"].shape) == 2:
         positions = arrays["Wpos"].shape[0]
-    stacks = [_stack(given, side, learned, average=average) for side in ("encoder", "decoder")]
+    stacks = [_stack(options, side, learned, DECODERS[autoreg]) for side in ("encoder", "decoder")]
     try:
         return ModelConfig(
-            architecture="aan" if average else "transformer",
+            architecture=ARCHITECTURES[autoreg],
             source_vocab=pad + 1,
             target_vocab=pad + 1,
             encoder=stacks[0],
             decoder=stacks[1],
-            share_embeddings=everything or bool(given.get("tied-embeddings-src", False)),
-            share_output=everything or bool(given.get("tied-embeddings", False)),
+            share_embeddings=everything or bool(options.get("tied-embeddings-src", False)),
+            share_output=everything or bool(options.get("tied-embeddings", False)),
             output_bias=True,
             scale_embeddings=not learned,
             first_position=0,
@@ -248,56 +293,65 @@ def _config(
             pad=pad,
             eos=eos,
             unk=unk,
+            quantization=quantization,
         )
     except ConfigError as error:
         raise CheckpointError(f"{path}: can't be imported: {error}") from error
 
 
-def _stack(given: Mapping[str, Any], side: str, learned: bool, *, average: bool) -> StackConfig:
-    dim, decoder = given["dim-emb"], side == "decoder"
+def _stack(options: Mapping[str, Any], side: str, learned: bool, mixer: str) -> StackConfig:
+    """mixer: of the decoder; the encoder attends."""
+    dim, decoder = options["dim-emb"], side == "decoder"
     averaged: dict[str, Any] = {}
-    if average and decoder:
-        width, depth = given.get("transformer-dim-aan", 2048), given.get("transformer-aan-depth", 2)
+    if mixer == "average" and decoder:
+        width, depth = options.get("transformer-dim-aan", 2048), options.get("transformer-aan-depth", 2)
         averaged = {
             "average_ffn": width if depth > 1 else 0,
             "average_depth": max(1, depth - 1),
             "average_projection": width != dim,
-            "average_activation": ACTIVATIONS[given.get("transformer-aan-activation", "swish")],
-            "gate": "none" if given.get("transformer-aan-nogate", False) else "separate",
+            "average_activation": ACTIVATIONS[options.get("transformer-aan-activation", "swish")],
+            "gate": "none" if options.get("transformer-aan-nogate", False) else "separate",
         }
     return StackConfig(
         embed_dim=dim,
         conv_dim=dim,
-        ffn_dim=(decoder and given.get("transformer-decoder-dim-ffn")) or given["transformer-dim-ffn"],
-        heads=given["transformer-heads"],
-        kernel_sizes=(0,) * given["dec-depth" if decoder else "enc-depth"],
-        mixer="average" if average and decoder else "attention",
+        ffn_dim=(decoder and options.get("transformer-decoder-dim-ffn")) or options["transformer-dim-ffn"],
+        heads=options["transformer-heads"],
+        kernel_sizes=(0,) * options["dec-depth" if decoder else "enc-depth"],
+        mixer=mixer if decoder else "attention",
         glu=False,
-        normalize_before=_order(given)[0] == "n",
+        normalize_before=_order(options)[0] == "n",
         learned_positions=learned,
-        activation=ACTIVATIONS[given.get("transformer-ffn-activation", "swish")],
+        activation=ACTIVATIONS[options.get("transformer-ffn-activation", "swish")],
         norm_eps=NORM_EPS,
-        embedding_norm="n" in str(given.get("transformer-postprocess-emb", "d")),
+        embedding_norm="n" in str(options.get("transformer-postprocess-emb", "d")),
         **averaged,
+        **(_alignment(options) if decoder else {}),
     )
+
+
+def _alignment(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Whose attention Marian calls the alignment: one head of a layer, which counts from 1."""
+    layer = str(options.get("transformer-guided-alignment-layer", "last"))
+    return {"alignment_heads": 1, "alignment_layer": int(layer) - 1 if layer.isdecimal() else None}
 
 
 def _generation(rules: Mapping[str, Any], config: ModelConfig) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The decoding defaults: what decoder.yml says, else Marian's own defaults."""
     alpha = _number(rules, "normalize", 0.0)
-    found = {
+    settings = {
         "beam_rule": "marian",
         "beam_size": max(1, int(_number(rules, "beam-size", 12))),
         "normalize_scores": bool(alpha),
         "length_penalty": alpha,
-        "word_reward": -_number(rules, "word-penalty", 0.0),
+        "word_reward": -_number(rules, "word-penalty", 0.0) or 0.0,
         "max_length_a": _number(rules, "max-length-factor", 3.0),
         "max_length_b": 0,
         "min_length": 0,
         "unk_penalty": 0.0 if rules.get("allow-unk", False) else -IMPOSSIBLE,
     }
-    left = [f"{n} = {rules[n]!r}" for n in ("n-best", "output-sampling", "shortlist") if rules.get(n)]
-    return found, tuple(left)
+    leftovers = [f"{n} = {rules[n]!r}" for n in ("n-best", "output-sampling", "shortlist") if rules.get(n)]
+    return settings, tuple(leftovers)
 
 
 def _number(rules: Mapping[str, Any], name: str, usual: float) -> float:

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
-from engine.config import ModelConfig
-from engine.stacks import StackConfig
-from export.marian import IMPOSSIBLE
-from export.marian_files import Arrays
+from engine.bundle.config import ModelConfig
+from engine.bundle.stacks import StackConfig
+from engine.bundle.weights import Quantized
+from export.importers.imported import Array
+from export.importers.marian import IMPOSSIBLE
+from export.importers.marian_files import Arrays
+
+ALPHA: Final = "_QuantMultA"  # of a matrix: what its activations are multiplied by in int8
+ANY_ALPHA: Final = f"none{ALPHA}"  # of the embeddings, in files of earlier versions
 
 
 @dataclass(slots=True)
-class Weights:
-    """Marian's arrays, turned into ours by name; what is never asked for is left over."""
+class MarianWeights:
+    """Marian's arrays, turned into ours by name; what is never asked for is left over. alphas: whether int8
+    weights keep their alphas, which all that are multiplied must have then."""
 
-    arrays: Arrays
-    tensors: dict[str, Tensor] = field(default_factory=dict)
+    stored: Arrays
+    alphas: bool = False
+    arrays: dict[str, Array] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
     problems: list[str] = field(default_factory=list)
 
@@ -30,9 +34,9 @@ class Weights:
         """A weight, stored [in, out]."""
         self._put(ours, theirs, lambda a: a.T)
 
-    def table(self, ours: str, theirs: str) -> None:
-        """A weight that is stored as we have it."""
-        self._put(ours, theirs, lambda a: a)
+    def table(self, ours: str, theirs: str, *, multiplied: bool = True) -> None:
+        """A weight that is stored as we have it. multiplied: whether it is the output's, too."""
+        self._put(ours, theirs, lambda a: a, multiplied=multiplied)
 
     def vector(self, ours: str, theirs: str) -> None:
         self._put(ours, theirs, lambda a: a.reshape(-1))
@@ -51,32 +55,59 @@ class Weights:
         self.vector(f"{ours}.bias", f"{theirs}_ln_bias{end}")
 
     def left_over(self) -> list[str]:
-        return sorted(name for name in set(self.arrays) - self.used if not name.startswith("special:"))
+        spare = set(self.stored) - self.used
+        return sorted(n for n in spare if not n.startswith("special:") and not n.endswith(ALPHA))
 
-    def _put(self, ours: str, theirs: str, turned: Callable[[NDArray[Any]], NDArray[Any]]) -> None:
-        found = self.arrays.get(theirs)
-        if found is None:
+    def _put(self, ours: str, theirs: str, turned: Callable[[Any], Any], *, multiplied: bool = True) -> None:
+        item = self.stored.get(theirs)
+        if item is None:
             self.problems.append(f"{theirs} is missing")
             return
         self.used.add(theirs)
-        values = np.ascontiguousarray(turned(found))
+        if isinstance(item, Quantized):
+            alpha = self._alpha(theirs) if self.alphas and multiplied else None
+            self.arrays[ours] = replace(turned(item), alpha=alpha)
+            return
+        if self.alphas and multiplied and item.ndim == 2 and min(item.shape) > 1:
+            self.problems.append(f"{theirs} is not quantised, although others are")
+        values = np.ascontiguousarray(turned(item))
         if values.dtype not in (np.float16, np.float32):
             self.problems.append(f"{theirs} holds {values.dtype}, not fp16 or fp32")
             values = values.astype(np.float32)
-        self.tensors[ours] = torch.from_numpy(values.copy())
+        self.arrays[ours] = values.astype(np.float32)
+
+    def _alpha(self, theirs: str) -> Any:
+        names = [f"{theirs}{ALPHA}", *([ANY_ALPHA] if theirs.endswith("Wemb") else [])]
+        item = next((self.stored[name] for name in names if name in self.stored), None)
+        if item is None:
+            self.problems.append(f"{names[0]} is missing")
+            return None
+        value = (item.wide if isinstance(item, Quantized) else np.asarray(item, np.float32)).ravel()[:1]
+        if not (value.size and 0 < value[0] < np.inf):
+            self.problems.append(f"{names[0]} is no positive number")
+            return None
+        return value.copy()
 
 
-def fill(arrays: Arrays, config: ModelConfig, *, target_vocab: int, biased: bool) -> Weights:
-    """Every weight of the model. target_vocab: Marian's own; biased: whether the output has a bias."""
-    weights = Weights(arrays)
+def quantized(arrays: Arrays, *, alphas: bool) -> str:
+    """Name how a file's activations are scaled in int8 (`engine.bundle.config.QUANTIZATIONS`)."""
+    if not any(isinstance(item, Quantized) for item in arrays.values()):
+        return "none"
+    return "alphas" if alphas and any(name.endswith(ALPHA) for name in arrays) else "rows"
+
+
+def fill(arrays: Arrays, config: ModelConfig, *, target_vocab: int, biased: bool) -> MarianWeights:
+    """Turn every weight of the model. target_vocab: Marian's own; biased: whether the output has a bias."""
+    weights = MarianWeights(arrays, config.quantization == "alphas")
     for side, stack in (("encoder", config.encoder), ("decoder", config.decoder)):
         assert isinstance(stack, StackConfig)
         decoder = side == "decoder"
         if not (decoder and config.share_embeddings):
             table = "Wemb" if config.share_embeddings else f"{side}_Wemb"
-            weights.table(f"{side}.embed_tokens.weight", table)
+            multiplied = config.share_output and (decoder or config.share_embeddings)
+            weights.table(f"{side}.embed_tokens.weight", table, multiplied=multiplied)
         if stack.learned_positions:
-            weights.table(f"{side}.embed_positions.weight", "Wpos")
+            weights.table(f"{side}.embed_positions.weight", "Wpos", multiplied=False)
         if stack.embedding_norm:
             weights.norm(f"{side}.layernorm_embedding", f"{side}_emb", pre=True)
         if stack.normalize_before:
@@ -84,7 +115,7 @@ def fill(arrays: Arrays, config: ModelConfig, *, target_vocab: int, biased: bool
         for i in range(stack.layers):
             _layer(weights, stack, f"{side}.layers.{i}", f"{side}_l{i + 1}")
     if not config.share_output:
-        plain = "decoder_ff_logit_out_W" in weights.arrays
+        plain = "decoder_ff_logit_out_W" in weights.stored
         name = "decoder.output_projection.weight"
         if plain:
             weights.matrix(name, "decoder_ff_logit_out_W")
@@ -92,16 +123,20 @@ def fill(arrays: Arrays, config: ModelConfig, *, target_vocab: int, biased: bool
             weights.table(name, "decoder_ff_logit_out_Wt")
     if biased:
         weights.vector("decoder.output_bias", "decoder_ff_logit_out_b")
-    _extend(weights.tensors, config, target_vocab)
+    _extend(weights.arrays, config, target_vocab)
     return weights
 
 
-def _layer(weights: Weights, stack: StackConfig, ours: str, theirs: str) -> None:
+def _layer(weights: MarianWeights, stack: StackConfig, ours: str, theirs: str) -> None:
     pre, decoder = stack.normalize_before, ours.startswith("decoder")
     first, last = ("conv_layer_norm", "final_layer_norm") if decoder else ("layer_norm1", "layer_norm2")
     if stack.mixer == "average":
         _average(weights, stack, ours, f"{theirs}_aan")
         weights.norm(f"{ours}.{first}", f"{theirs}_aan_ffn", pre=pre)
+    elif stack.mixer == "ssru":
+        weights.matrix(f"{ours}.candidate.weight", f"{theirs}_rnn_W")
+        weights.linear(f"{ours}.forget_gate", f"{theirs}_rnn", "f")
+        weights.norm(f"{ours}.{first}", f"{theirs}_rnn_ffn", pre=pre)
     else:
         weights.attention(f"{ours}.self_attn", f"{theirs}_self")
         weights.norm(f"{ours}.{first}", f"{theirs}_self_Wo", pre=pre)
@@ -113,7 +148,7 @@ def _layer(weights: Weights, stack: StackConfig, ours: str, theirs: str) -> None
     weights.norm(f"{ours}.{last}", f"{theirs}_ffn_ffn", pre=pre)
 
 
-def _average(weights: Weights, stack: StackConfig, ours: str, theirs: str) -> None:
+def _average(weights: MarianWeights, stack: StackConfig, ours: str, theirs: str) -> None:
     """An averaged attention: its feed-forward and its gates (AAN.md, "Marian")."""
     if stack.average_ffn:
         for i in range(stack.average_depth):
@@ -125,17 +160,22 @@ def _average(weights: Weights, stack: StackConfig, ours: str, theirs: str) -> No
         weights.linear(f"{ours}.forget_gate", theirs, "f")
 
 
-def _extend(tensors: dict[str, Tensor], config: ModelConfig, target_vocab: int) -> None:
+def _extend(arrays: dict[str, Array], config: ModelConfig, target_vocab: int) -> None:
     """Rows for ids that no token has, the padding's among them; the model can never choose them."""
     for name in ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight"):
-        _grow(tensors, name, config.target_vocab, 0.0)
-    _grow(tensors, "decoder.output_projection.weight", config.target_vocab, 0.0)
-    tensors.setdefault("decoder.output_bias", torch.zeros(target_vocab))
-    _grow(tensors, "decoder.output_bias", config.target_vocab, IMPOSSIBLE)
+        _grow(arrays, name, config.target_vocab, 0.0)
+    _grow(arrays, "decoder.output_projection.weight", config.target_vocab, 0.0)
+    arrays.setdefault("decoder.output_bias", np.zeros(target_vocab, np.float32))
+    _grow(arrays, "decoder.output_bias", config.target_vocab, IMPOSSIBLE)
 
 
-def _grow(tensors: dict[str, Tensor], name: str, rows: int, value: float) -> None:
-    table = tensors.get(name)
-    if table is not None and table.shape[0] < rows:
-        more = table.new_full((rows - table.shape[0], *table.shape[1:]), value)
-        tensors[name] = torch.cat([table, more])
+def _grow(arrays: dict[str, Array], name: str, rows: int, value: float) -> None:
+    table = arrays.get(name)
+    if table is None or table.shape[0] >= rows:
+        return
+    if isinstance(table, Quantized):
+        empty = np.zeros((rows - table.shape[0], table.shape[1]), np.int8)
+        arrays[name] = replace(table, values=np.concatenate([table.values, empty]))
+    else:
+        more = np.full((rows - table.shape[0], *table.shape[1:]), value, np.float32)
+        arrays[name] = np.concatenate([table, more])

@@ -14,13 +14,13 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from engine.config import ModelConfig
+from engine.bundle.config import ModelConfig
+from engine.bundle.presets import SLICE_DILATIONS, SLICE_KERNELS
+from engine.bundle.stacks import SLICE_ATTENTION, SliceStack
 from engine.errors import ConfigError
 from engine.models import build
 from engine.models.layers import Attention
 from engine.models.separable import Block, ConvStep, SuperSeparable
-from engine.presets import SLICE_DILATIONS, SLICE_KERNELS
-from engine.stacks import SLICE_ATTENTION, SliceStack
 
 Array = NDArray[np.float32]
 ROOT: Final = "slice_net"
@@ -40,49 +40,55 @@ WHOLE: Final = (
 FIXED: Final[dict[str, Any]] = {"kernel_height": 3, "kernel_width": 1, "norm_type": "layer"}
 
 
-def model_config(given: Mapping[str, Any]) -> tuple[ModelConfig | None, list[str]]:
+def model_config(hyperparameters: Mapping[str, Any]) -> tuple[ModelConfig | None, list[str]]:
     """Our configuration of t2t's hyperparameters, the sizes of the vocabularies (`vocab_in`, `vocab_out`) and
     the `target_space_id`; or None and all the reasons why there is none.
 
     Vocabularies of different sizes unset the sharing of embeddings, as they do in t2t.
     """
     problems = [
-        f"{name} must be a whole number, not {given.get(name)!r}" for name in WHOLE if not _whole(given, name)
+        f"{name} must be a whole number, not {hyperparameters.get(name)!r}"
+        for name in WHOLE
+        if not _whole(hyperparameters, name)
     ]
-    problems += [f"{k} = {given[k]!r} is not supported" for k, v in FIXED.items() if given.get(k, v) != v]
-    attention = given.get("attention_type", "transformer")
+    problems += [
+        f"{k} = {hyperparameters[k]!r} is not supported"
+        for k, v in FIXED.items()
+        if hyperparameters.get(k, v) != v
+    ]
+    attention = hyperparameters.get("attention_type", "transformer")
     if attention not in SLICE_ATTENTION:
         problems.append(f"attention_type {attention!r} is none of {', '.join(SLICE_ATTENTION)}")
     if problems:
         return None, problems
-    dim, layers = given["hidden_size"], given["num_hidden_layers"]
-    kernel_sizes, dilations = scheme(given)
+    dim, layers = hyperparameters["hidden_size"], hyperparameters["num_hidden_layers"]
+    kernel_sizes, dilations = scheme(hyperparameters)
     shape = {
         "embed_dim": dim,
         "kernel_sizes": kernel_sizes,
         "dilations": dilations,
-        "separability": given["separability"],
-        "norm_eps": given.get("norm_epsilon", 1e-6),
+        "separability": hyperparameters["separability"],
+        "norm_eps": hyperparameters.get("norm_epsilon", 1e-6),
     }
     reads = attention != "none"
-    vocab_in, vocab_out = given["vocab_in"] if reads else given["vocab_out"], given["vocab_out"]
-    shared = bool(given.get("shared_embedding_and_softmax_weights")) and given["vocab_in"] == vocab_out
+    vocab_in, vocab_out = hyperparameters["vocab_in"], hyperparameters["vocab_out"]
+    shared = bool(hyperparameters.get("shared_embedding_and_softmax_weights")) and vocab_in == vocab_out
     try:
         config = ModelConfig(
             architecture="slicenet",
-            source_vocab=vocab_in,
+            source_vocab=vocab_in if reads else vocab_out,
             target_vocab=vocab_out,
             encoder=SliceStack(layers=layers * 3 // 2, **shape) if reads else None,
             decoder=SliceStack(
                 layers=layers,
                 attention=attention,
-                heads=given["num_heads"] if attention == "transformer" else 1,
-                target_space=given["target_space_id"],
+                heads=hyperparameters["num_heads"] if attention == "transformer" else 1,
+                target_space=hyperparameters["target_space_id"],
                 **shape,
             ),
             share_embeddings=shared and reads,
             share_output=shared,
-            scale_embeddings=given.get("multiply_embedding_mode", "sqrt_depth") == "sqrt_depth",
+            scale_embeddings=hyperparameters.get("multiply_embedding_mode", "sqrt_depth") == "sqrt_depth",
             bos=None,
             pad=0,
             eos=1,
@@ -93,13 +99,13 @@ def model_config(given: Mapping[str, Any]) -> tuple[ModelConfig | None, list[str
     return config, []
 
 
-def scheme(given: Mapping[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def scheme(hyperparameters: Mapping[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Kernel widths and dilations of a layer. The shorter scheme cuts the other off; unknown names mean
     two kernels of width 3 and two of `large_kernel_size`, the last with dilation 4."""
-    kernels = SLICE_KERNELS.get(given.get("kernel_scheme", ""))
-    dilations = SLICE_DILATIONS.get(given.get("dilation_scheme", ""))
+    kernels = SLICE_KERNELS.get(hyperparameters.get("kernel_scheme", ""))
+    dilations = SLICE_DILATIONS.get(hyperparameters.get("dilation_scheme", ""))
     if kernels is None or dilations is None:
-        large = given["large_kernel_size"]
+        large = hyperparameters["large_kernel_size"]
         return (3, 3, large, large), (1, 1, 1, 4)
     length = min(len(kernels), len(dilations))
     return kernels[:length], dilations[:length]
@@ -108,27 +114,27 @@ def scheme(given: Mapping[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
 def weights(variables: Mapping[str, NDArray[Any]], config: ModelConfig) -> tuple[dict[str, Array], list[str]]:
     """t2t's variables under our names, and every variable that is missing, left over or of another shape. A
     decoder without attention has no use for the encoder's, which are dropped."""
-    left, problems = dict(variables), []
-    found: dict[str, Array] = {}
+    rest, problems = dict(variables), []
+    tensors: dict[str, Array] = {}
     if config.encoder is None:
-        left = {name: v for name, v in left.items() if not name.startswith(f"{BODY}/encoder/")}
-        left = {name: v for name, v in left.items() if not name.endswith("/input_emb/weights_0")}
+        rest = {name: v for name, v in rest.items() if not name.startswith(f"{BODY}/encoder/")}
+        rest = {name: v for name, v in rest.items() if not name.endswith("/input_emb/weights_0")}
     with torch.device("meta"):
         model = build(config)
     shapes = {name: tuple(p.shape) for name, p in model.named_parameters()}
     for name, parts in _names(model, config):
-        missing = [part for part in parts if part not in left]
-        arrays = [np.asarray(left.pop(part), np.float32) for part in parts if part in left]
+        missing = [part for part in parts if part not in rest]
+        arrays = [np.asarray(rest.pop(part), np.float32) for part in parts if part in rest]
         problems += [f"{part} is missing" for part in missing]
         if missing:
             continue
         weight = _joined(arrays, name)
         if weight is None or weight.shape != shapes[name]:
-            seen = ", ".join(str(a.shape) for a in arrays)
-            problems.append(f"{parts[0]} has shape {seen}, which does not fit {name} {shapes[name]}")
+            sizes = ", ".join(str(a.shape) for a in arrays)
+            problems.append(f"{parts[0]} has shape {sizes}, which does not fit {name} {shapes[name]}")
         else:
-            found[name] = weight
-    return found, problems + [f"{name} is not part of the model" for name in sorted(left)]
+            tensors[name] = weight
+    return tensors, problems + [f"{name} is not part of the model" for name in sorted(rest)]
 
 
 def _joined(arrays: Sequence[Array], name: str) -> Array | None:
@@ -207,5 +213,5 @@ def _step(path: str, step: ConvStep, scope: str, i: int) -> Iterator[tuple[str, 
         yield f"{path}.conv.{each[0]}.{j}.weight", [f"{at}/{each[1]}"]
 
 
-def _whole(given: Mapping[str, Any], name: str) -> bool:
-    return type(given.get(name)) is int
+def _whole(hyperparameters: Mapping[str, Any], name: str) -> bool:
+    return type(hyperparameters.get(name)) is int

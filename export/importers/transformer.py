@@ -8,10 +8,9 @@ from typing import Any, Final
 
 from torch import Tensor
 
-from engine.config import ModelConfig
-from engine.errors import ConfigError
-from engine.stacks import ACTIVATIONS, StackConfig
-from export.maps import (
+from engine.bundle.config import ModelConfig
+from engine.bundle.stacks import ACTIVATIONS, StackConfig
+from export.importers.maps import (
     DECODER_WIDTHS,
     SHARING,
     STACK_FIELDS,
@@ -19,7 +18,9 @@ from export.maps import (
     Names,
     Options,
     Weights,
+    configured,
     defaults,
+    of_both_sides,
     positions,
     read_options,
     read_weights,
@@ -82,39 +83,29 @@ NAMES: Final = Names(
 )
 
 
-def options(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def options(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """All options of the model, absent ones by its architecture's defaults, and what is wrong with them."""
-    return read_options(positions(given), OPTIONS)
+    return read_options(positions(arguments), OPTIONS)
 
 
 def model_config(
-    given: Mapping[str, Any], source_vocab: int, target_vocab: int
+    arguments: Mapping[str, Any], source_vocab: int, target_vocab: int
 ) -> tuple[ModelConfig | None, list[str]]:
     """Our configuration of a checkpoint's options, or None and all the reasons why there is none.
 
-    `encoder_version` and `decoder_version`: those of the state dictionary (see `export.checkpoint`).
+    `encoder_version` and `decoder_version`: those of the state dictionary (`export.importers.checkpoint`).
     """
-    values, problems = options(given)
-    if problems:
-        return None, problems
-    tied = bool(values["share_all_embeddings"])
-    try:
-        config = ModelConfig(
+
+    def make(values: Mapping[str, Any]) -> ModelConfig:
+        return ModelConfig(
             architecture="transformer",
-            source_vocab=source_vocab,
-            target_vocab=target_vocab,
-            encoder=_stack(given, values, "encoder"),
-            decoder=_stack(given, values, "decoder"),
-            share_embeddings=tied,
-            share_output=tied or values["share_decoder_input_output_embed"],
-            token_positions=not values["no_token_positional_embeddings"],
+            encoder=_stack(arguments, values, "encoder"),
+            decoder=_stack(arguments, values, "decoder"),
             scale_embeddings=not values["no_scale_embedding"],
-            max_source=values["max_source_positions"],
-            max_target=values["max_target_positions"],
+            **of_both_sides(values, source_vocab, target_vocab),
         )
-    except ConfigError as error:
-        return None, [str(error)]
-    return config, []
+
+    return configured(options(arguments), make)
 
 
 def model_weights(state: Mapping[str, Tensor], config: ModelConfig) -> tuple[Weights, list[str]]:
@@ -122,11 +113,11 @@ def model_weights(state: Mapping[str, Tensor], config: ModelConfig) -> tuple[Wei
     return read_weights(state, config, NAMES, tied_embeddings(config))
 
 
-def _stack(given: Mapping[str, Any], values: Mapping[str, Any], side: str) -> StackConfig:
+def _stack(arguments: Mapping[str, Any], values: Mapping[str, Any], side: str) -> StackConfig:
     embed, decoder = values[f"{side}_embed_dim"], side == "decoder"
     output = values["decoder_output_dim"] if decoder else embed
     # files before version 2 come from code that did not normalise after the last layer
-    final = given.get(f"{side}_version", 3) >= 2 and not (decoder and values["no_decoder_final_norm"])
+    final = arguments.get(f"{side}_version", 3) >= 2 and not (decoder and values["no_decoder_final_norm"])
     return StackConfig(
         embed_dim=embed,
         conv_dim=embed,

@@ -1,0 +1,129 @@
+"""Lexical shortlists of Marian's students: text (TARGET SOURCE PROBABILITY) and the binary form made of
+it."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.bundle.shortlist import Shortlist
+from engine.errors import CheckpointError
+from export.importers.compressed import contents
+
+MAGIC: Final = 0xF11A48D5013417F5
+HEADER: Final = 6  # numbers of 8 bytes: magic, checksum, first, best, offsets, ids
+MULTIPLE: Final = 8  # what intgemm's products need the number of columns to be
+NOBODY: Final = "NULL"  # the word that aligns with none
+LONGEST: Final = 1000  # targets of one source; published lists have 50 or 100
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabularies:
+    """Symbols to ids of both sides. size: rows of the model's tables. shared: whether both are one file, so
+    that every source token may be copied."""
+
+    source: Mapping[str, int]
+    target: Mapping[str, int]
+    size: int
+    unk: int
+    shared: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Pruning:
+    """Of a text: how many ids are in every list, how many targets of each source, above which probability."""
+
+    first: int = 100
+    best: int = 100
+    threshold: float = 0.0
+
+
+def read_shortlist(path: Path, vocabularies: Vocabularies, choice: Pruning, *, check: bool) -> Shortlist:
+    """Read either form. check: of a binary file, whether its checksum must be right.
+
+    Raises CheckpointError naming the file, also where it was made for other vocabularies.
+    """
+    data = contents(path)
+    binary = data[:8] == MAGIC.to_bytes(8, "little")
+    try:
+        lists, first = (
+            _binary(data, vocabularies, check=check) if binary else _text(data, vocabularies, choice)
+        )
+    except ValueError as error:
+        raise CheckpointError(f"{path}: not a readable shortlist ({error}); download it again") from error
+    width = max(map(len, lists.values()), default=0) + vocabularies.shared
+    likely = np.full((vocabularies.size, max(width, 1)), -1, np.int32)
+    for source, targets in lists.items():
+        likely[source, : len(targets)] = targets
+    if vocabularies.shared:
+        count = len(vocabularies.source)
+        likely[:count, -1] = np.arange(count)
+    return Shortlist(likely, np.arange(first, dtype=np.int32), MULTIPLE)
+
+
+def _binary(data: bytes, vocabularies: Vocabularies, *, check: bool) -> tuple[dict[int, NDArray[Any]], int]:
+    header = np.frombuffer(data, "<u8", HEADER)
+    checksum, first, _, offset_count, count = (int(n) for n in header[1:])
+    ids_at = 8 * (HEADER + offset_count)
+    if offset_count > len(data) or count > len(data) or ids_at + 4 * count != len(data):
+        raise ValueError(f"{len(data)} bytes are not those of {offset_count} offsets and {count} ids")
+    offsets = np.frombuffer(data, "<u8", offset_count, 8 * HEADER)
+    ids = np.frombuffer(data, "<u4", count, ids_at)
+    if offset_count != len(vocabularies.source) + 1:
+        raise ValueError(
+            f"it has lists of {offset_count - 1} words, the vocabulary {len(vocabularies.source)}"
+        )
+    if offsets[0] != 0 or offsets[-1] != count or (offsets[1:] < offsets[:-1]).any():
+        raise ValueError("its offsets do not rise from the first id to the last")
+    if count and ids.max() >= len(vocabularies.target):
+        raise ValueError(f"it has the id {ids.max()}, the vocabulary {len(vocabularies.target)} pieces")
+    if np.diff(offsets).max(initial=0) > LONGEST:
+        raise ValueError(f"a list is longer than {LONGEST}")
+    if check and _checksum(data[16:]) != checksum:
+        raise ValueError("its checksum is not that of its content")
+    ends = offsets.astype(np.int64)
+    return {i: ids[ends[i] : ends[i + 1]] for i in range(len(ends) - 1)}, _first(first, vocabularies)
+
+
+def _checksum(data: bytes) -> int:
+    """Marian's hash of whole numbers of 8 bytes; an odd last id is left out."""
+    value, most = 0, (1 << 64) - 1
+    for word in np.frombuffer(data, "<u8", len(data) // 8).tolist():
+        value ^= (word + 0x9E3779B9 + ((value << 6) & most) + (value >> 2)) & most
+    return value
+
+
+def _text(data: bytes, vocabularies: Vocabularies, choice: Pruning) -> tuple[dict[int, NDArray[Any]], int]:
+    """By Marian's LexicalShortlistGenerator: of a repeated pair the last probability counts, of equal ones
+    the greater id."""
+    pairs: dict[int, dict[int, float]] = {}
+    for number, line in enumerate(data.split(b"\n"), 1):
+        if not line.strip():
+            continue
+        fields = line.decode("utf-8").split()
+        if len(fields) != 3:
+            raise ValueError(f"line {number} is not TARGET SOURCE PROBABILITY")
+        target, source, probability = fields[0], fields[1], float(fields[2])
+        if math.isnan(probability):
+            raise ValueError(f"line {number} holds no probability")
+        if NOBODY not in (target, source):
+            row = pairs.setdefault(vocabularies.source.get(source, vocabularies.unk), {})
+            row[vocabularies.target.get(target, vocabularies.unk)] = probability
+    lists = {}
+    for i, row in pairs.items():
+        likely = ((p, token) for token, p in row.items() if p > choice.threshold)
+        lists[i] = np.array([token for _, token in heapq.nlargest(choice.best, likely)], np.int32)
+    return lists, _first(choice.first, vocabularies)
+
+
+def _first(first: int, vocabularies: Vocabularies) -> int:
+    if not 2 <= first <= len(vocabularies.target):
+        raise ValueError(f"{first} ids are in every list, of {len(vocabularies.target)}")
+    return first

@@ -1,0 +1,99 @@
+"""Files as they are, or packed by gzip or Zstandard: read whole, and never more than their size warrants."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any, Final
+
+from engine.errors import CheckpointError
+
+PACKED: Final = (".gz", ".zst")
+MOST: Final = 2**31  # bytes of any file
+# bytes that one packed byte may become: weights make 2, lists of words 20; what makes 1,000 is meant to fill
+# memory
+RATIO: Final = 100
+CHUNK: Final = 2**20
+
+
+def plain_name(path: Path) -> str:
+    """Return the name that a file has without its packing."""
+    return path.name.removesuffix(path.suffix) if path.suffix in PACKED else path.name
+
+
+def contents(path: Path) -> bytes:
+    """Read a file, unpacked by its ending.
+
+    Raises CheckpointError naming it, also where it grows beyond reason.
+    """
+    try:
+        size = path.stat().st_size
+        most = min(MOST, RATIO * size + CHUNK) if path.suffix in PACKED else MOST
+        if size > MOST:
+            raise CheckpointError(
+                f"{path}: has {size:,} bytes, more than any model's file; is it the right one?"
+            )
+        with _opener(path)(path) as file:
+            return _bounded(file, most, path)
+    except (OSError, EOFError, zlib.error) as error:
+        raise CheckpointError(
+            f"{path}: not readable, damaged or incomplete ({error}); download it again"
+        ) from error
+
+
+def _bounded(file: IO[bytes], most: int, path: Path) -> bytes:
+    data = bytearray()
+    while chunk := file.read(CHUNK):
+        data += chunk
+        if len(data) > most:
+            raise CheckpointError(f"{path}: unpacks to more than {most:,} bytes, so it is no model's file")
+    return bytes(data)
+
+
+def _opener(path: Path) -> Callable[[Path], Any]:
+    if path.suffix == ".gz":
+        return lambda packed: gzip.open(packed, "rb")
+    if path.suffix == ".zst":
+        return _zstandard
+    return lambda plain: plain.open("rb")
+
+
+def _zstandard(path: Path) -> Any:
+    try:
+        import zstandard
+    except ModuleNotFoundError:
+        raise CheckpointError(f"{path}: is packed by Zstandard; run: pip install zstandard") from None
+    file = path.open("rb")
+    try:
+        # a window is allocated by the file's word: no larger than the reference's own limit without --long
+        reader = zstandard.ZstdDecompressor(max_window_size=2**27).stream_reader(
+            file, read_across_frames=True, closefd=True
+        )
+    except BaseException:
+        file.close()
+        raise
+    return _Frames(reader)
+
+
+class _Frames:
+    """A reader of Zstandard frames whose errors are OSError, like gzip's, and that ends with a frame's
+    end."""
+
+    def __init__(self, reader: Any) -> None:
+        self.reader = reader
+
+    def __enter__(self) -> _Frames:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.reader.close()
+
+    def read(self, size: int) -> bytes:
+        import zstandard
+
+        try:
+            return bytes(self.reader.read(size))
+        except zstandard.ZstdError as error:
+            raise OSError(str(error)) from error

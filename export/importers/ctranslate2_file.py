@@ -1,0 +1,181 @@
+"""CTranslate2's `model.bin`: variables by name, in the binary versions 2 to 6.
+
+Little-endian: version, name and revision of the specification, variables (name, shape, type, bytes, numbers)
+and aliases (python/ctranslate2/specs/model_spec.py and src/models/model.cc of CTranslate2). All sizes are
+compared with the file before anything is made of them; arrays are views of the file.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.bundle.weights import Quantized
+from engine.errors import CheckpointError
+
+NAME: Final = "model.bin"
+VERSIONS: Final = range(2, 7)
+DEEPEST: Final = 8  # axes of a variable
+# numbers of types since version 4; before, an item's size tells it
+TYPES: Final[tuple[np.dtype[Any], ...]] = tuple(
+    np.dtype(name) for name in ("<f4", "i1", "<i2", "<i4", "<f2", ml_dtypes.bfloat16)
+)
+SIZES: Final = {4: 0, 2: 2, 1: 1}
+INT16_SCALE: Final = 1000.0  # where a file holds none
+SCALE: Final = "_scale"
+
+
+@dataclass(frozen=True, slots=True)
+class Variables:
+    """The variables of a model. specification: of the layers, such as "TransformerSpec"; empty in old files.
+
+    aliases: names that stand for others. used: names that were asked for.
+    """
+
+    version: int
+    specification: str
+    revision: int
+    arrays: dict[str, NDArray[Any]]
+    aliases: dict[str, str]
+    used: set[str] = field(default_factory=set)
+
+    def __contains__(self, name: str) -> bool:
+        return self.origin(name) in self.arrays
+
+    def origin(self, name: str) -> str:
+        """The name under which a variable is stored."""
+        return self.aliases.get(name, name)
+
+    def same(self, one: str, other: str) -> bool:
+        """Whether two variables are one, or equal: files before version 3 have no aliases."""
+        a, b = (self.array(name) for name in (one, other))
+        return a is b or (a.shape == b.shape and a.dtype == b.dtype and np.array_equal(a, b))
+
+    def array(self, name: str) -> NDArray[Any]:
+        """A variable as it is stored. Raises CheckpointError when it is missing."""
+        origin = self.origin(name)
+        if origin not in self.arrays:
+            raise CheckpointError(f"{name} is missing")
+        self.used.update((name, origin))
+        return self.arrays[origin]
+
+    def number(self, name: str, usual: float) -> float:
+        """A scalar, or what it is where there is none."""
+        if name not in self:
+            return usual
+        array = self.array(name)
+        if array.size != 1:
+            raise CheckpointError(f"{name} must be one number, not {array.shape}")
+        return float(array.reshape(()))
+
+    def weight(self, name: str) -> Quantized | NDArray[np.float32]:
+        """A weight: int8 with its scales as it is, all else as floats."""
+        array = self.array(name)
+        if array.dtype == np.int8:
+            scale = self.array(name + SCALE).astype(np.float32).reshape(-1)
+            if (
+                array.ndim != 2
+                or scale.shape != array.shape[:1]
+                or not (np.isfinite(scale) & (scale > 0)).all()
+            ):
+                raise CheckpointError(f"{name} is int8 of the shape {array.shape}, and its scales don't fit")
+            values = array if array.min(initial=0) > -128 else np.maximum(array, np.int8(-127))
+            return Quantized(np.asarray(values), (1 / scale).astype(np.float32))
+        if array.dtype == np.int16:
+            whole = self.number(name + SCALE, INT16_SCALE)
+            return np.asarray(array.astype(np.float32) / np.float32(whole))
+        return array.astype(np.float32)
+
+    def left_over(self) -> list[str]:
+        """Variables that nothing asked for."""
+        reached = {self.origin(name) for name in self.used}
+        return sorted(name for name in self.arrays if name not in reached)
+
+
+def read_variables(path: Path) -> Variables:
+    """Read a model.bin. Raises CheckpointError naming the file and what is wrong with it."""
+    try:
+        return _read(np.memmap(path, np.uint8, "r"))
+    except CheckpointError as error:
+        raise CheckpointError(f"{path}: not a model of CTranslate2 that is read: {error}") from error
+    except (OSError, ValueError, UnicodeDecodeError) as error:
+        raise CheckpointError(
+            f"{path}: not a readable model of CTranslate2 ({error}); copy it again"
+        ) from error
+
+
+def _read(content: NDArray[np.uint8]) -> Variables:
+    reader = _Reader(content)
+    version = reader.number(4)
+    if version not in VERSIONS:
+        raise CheckpointError(f"version {version}; versions 2 to 6 of CTranslate2's format are read")
+    specification, revision = reader.text(), reader.number(4)
+    arrays: dict[str, NDArray[Any]] = {}
+    for name, array in _variables(reader, version):
+        if name in arrays:
+            raise CheckpointError(f"{name} is there twice")
+        arrays[name] = array
+    aliases: dict[str, str] = {}
+    for _ in range(reader.count(4) if version >= 3 else 0):
+        alias, name = reader.text(), reader.text()
+        if name not in arrays or alias in arrays:
+            raise CheckpointError(f"the alias {alias} stands for nothing, or for a variable of its own")
+        for end in ("", SCALE, "_zero"):
+            if name + end in arrays:
+                aliases[alias + end] = name + end
+    return Variables(version, specification, revision, arrays, aliases)
+
+
+def _variables(reader: _Reader, version: int) -> Iterator[tuple[str, NDArray[Any]]]:
+    for _ in range(reader.count(8)):
+        name = reader.text()
+        rank = reader.number(1)
+        if rank > DEEPEST:
+            raise CheckpointError(f"{name} has {rank} axes")
+        shape = tuple(reader.number(4) for _ in range(rank))
+        kind, size = reader.number(1), reader.number(4)
+        if version < 4:
+            kind, size = SIZES.get(kind, len(TYPES)), size * kind
+        if kind >= len(TYPES):
+            raise CheckpointError(f"{name} holds numbers of the unknown type {kind}")
+        if size != math.prod(shape) * TYPES[kind].itemsize:
+            raise CheckpointError(f"{name} has {size} bytes, but the shape {shape}")
+        yield name, reader.bytes(size).view(TYPES[kind]).reshape(shape)
+
+
+class _Reader:
+    """Reads from left to right and never behind the end."""
+
+    def __init__(self, content: Any) -> None:
+        self.content, self.at = np.frombuffer(content, np.uint8), 0
+
+    def bytes(self, size: int) -> NDArray[np.uint8]:
+        if size > len(self.content) - self.at:
+            raise CheckpointError("it ends too early; copy it again")
+        part = self.content[self.at : self.at + size]
+        self.at += size
+        return part
+
+    def number(self, size: int) -> int:
+        return int.from_bytes(self.bytes(size).tobytes(), "little")
+
+    def count(self, least: int) -> int:
+        """A number of entries, each of which takes `least` bytes."""
+        count = self.number(4)
+        if count * least > len(self.content) - self.at:
+            raise CheckpointError(f"it has no room for {count} entries; copy it again")
+        return count
+
+    def text(self) -> str:
+        """A string, whose length counts the zero at its end."""
+        text = self.bytes(self.number(2)).tobytes().removesuffix(b"\0").decode("utf-8")
+        if not text.isprintable():
+            raise CheckpointError(f"it holds a name {text!r}")
+        return text

@@ -1,0 +1,63 @@
+"""CTranslate2's vocabulary map (`vmap.txt`) as a shortlist: which targets a source makes likely.
+
+A line is a phrase of source symbols, a tab, and target symbols between spaces; the phrase "" is of every
+source. CTranslate2 looks up every phrase of a source; a shortlist knows single symbols, so the targets of a
+longer phrase are those of its first symbol: no token that CTranslate2 allows is missing.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from engine.bundle.shortlist import Shortlist
+from engine.errors import CheckpointError
+from export.importers.ctranslate2_vocabulary import Vocabularies
+
+NAME: Final = "vmap.txt"
+LARGEST: Final = 256_000_000  # bytes of a file
+WIDEST: Final = 4_096  # targets of a symbol
+MOST: Final = 100_000_000  # places of the table, for all symbols
+
+
+def read_map(folder: Path, vocabularies: Vocabularies) -> Shortlist | None:
+    """Read the map of a folder, where it has one.
+
+    vocabularies: of the folder, as a bundle has them. Raises CheckpointError on a file that is none.
+    """
+    path = folder / NAME
+    if not path.is_file():
+        return None
+    try:
+        if path.stat().st_size > LARGEST:
+            raise CheckpointError(f"{path}: is larger than {LARGEST:,} bytes; leave it out")
+        lines = path.read_bytes().decode("utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path}: not readable ({error}); copy it again, or leave it out") from error
+    ids = {symbol: i for i, symbol in enumerate(vocabularies.source)}
+    targets = {symbol: i for i, symbol in enumerate(vocabularies.target)}
+    phrases: dict[str, list[int]] = {}  # a later line takes the place of an earlier one of the same phrase
+    for number, line in enumerate(lines, 1):
+        phrase, tab, named = line.partition("\t")
+        if not tab:
+            raise CheckpointError(f"{path}: line {number} has no tab; copy it again, or leave it out")
+        phrases[phrase] = [targets[symbol] for symbol in named.split(" ") if symbol in targets]
+    always = {i for i in (vocabularies.eos, vocabularies.unk, vocabularies.start) if i is not None}
+    always.update(phrases.pop("", ()))
+    likely: dict[int, set[int]] = {}
+    for phrase, allowed in phrases.items():
+        first = phrase.split(" ")[0]
+        if first in ids:
+            likely.setdefault(ids[first], set()).update(allowed)
+    width = max((len(tokens) for tokens in likely.values()), default=0)
+    if width > WIDEST or width * len(ids) > MOST:
+        raise CheckpointError(
+            f"{path}: allows {width:,} targets for one symbol of {len(ids):,}; leave it out, and learn a "
+            "shortlist from pairs (convoy shortlist)"
+        )
+    table = np.full((len(vocabularies.source), width), -1, np.int32)
+    for symbol, tokens in likely.items():
+        table[symbol, : len(tokens)] = sorted(tokens)
+    return Shortlist(table, np.array(sorted(always), np.int32))

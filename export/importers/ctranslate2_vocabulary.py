@@ -1,0 +1,118 @@
+"""The vocabularies of CTranslate2's folders, with the special symbols at the same ids on both sides."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from engine.errors import CheckpointError
+from engine.text.symbols import LONGEST
+
+PADDING: Final = ("<blank>", "<pad>")
+ADDED: Final = "<padding>"  # where no symbol is free to pad with
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabularies:
+    """Symbols by id, and special ones. Our models have one id of a special symbol for both sides, so the
+    source's may be in another order than the file's.
+
+    orders: of source and target, which row of the file's tables each symbol has; rows: how many rows those
+    tables have: symbols beyond are ours. shared: both are one. begin: what every source begins with.
+    """
+
+    source: list[str]
+    target: list[str]
+    orders: tuple[list[int], list[int]]
+    rows: tuple[int, int]
+    shared: bool
+    eos: int
+    unk: int | None
+    pad: int
+    start: int
+    begin: str | None
+    unknown: str
+
+
+def read_vocabularies(folder: Path, options: Mapping[str, Any]) -> Vocabularies:
+    """Read the vocabularies of a folder. options: its config.json. Raises CheckpointError."""
+    source, target = _files(folder)
+    shared = source == target
+    eos, unknown, start = options["eos_token"], options["unk_token"], options["decoder_start_token"]
+    for name, symbols in (("source", source), ("target", target)):
+        missing = [symbol for symbol in (unknown, eos) if symbol not in symbols]
+        if missing:
+            raise CheckpointError(f"the {name} vocabulary lacks {missing}")
+    start = start if start in target else unknown  # as CTranslate2 has it; Marian's begin with zeros anyway
+    specials = {eos, unknown}
+    free = [s for s in (*PADDING, options["bos_token"]) if s in target and s in source and s not in specials]
+    rows = len(source), len(target)
+    if not free:
+        _fill(source, max(rows) + 1)
+        _fill(target, max(rows) + 1)
+    pad = target.index(free[0]) if free else max(rows)
+    _fill(source, 1 + max(pad, target.index(eos)))
+    order = list(range(len(source)))
+    for symbol, at in ((eos, target.index(eos)), *((symbol, pad) for symbol in free[:1])):
+        _swap(source, order, source.index(symbol), at)
+    begin = options["bos_token"] if options["add_source_bos"] else None
+    if begin is not None and begin not in source:
+        raise CheckpointError(f"the source vocabulary lacks {begin!r}, which every source begins with")
+    unk = target.index(unknown)
+    return Vocabularies(
+        source,
+        target,
+        (order, list(range(len(target)))),
+        rows,
+        shared,
+        eos=target.index(eos),
+        unk=unk if unk < len(source) else None,
+        pad=pad,
+        start=target.index(start),
+        begin=begin,
+        unknown=unknown,
+    )
+
+
+def _fill(symbols: list[str], size: int) -> None:
+    symbols += [ADDED] * (size - len(symbols))
+
+
+def _swap(symbols: list[str], order: list[int], a: int, b: int) -> None:
+    symbols[a], symbols[b] = symbols[b], symbols[a]
+    order[a], order[b] = order[b], order[a]
+
+
+def _files(folder: Path) -> tuple[list[str], list[str]]:
+    """Source and target symbols."""
+    path = _find(folder, "shared_vocabulary")
+    if path is not None:
+        return _read(path), _read(path)
+    if _find(folder, "source_1_vocabulary") is not None:
+        raise CheckpointError("several features of each source token are not supported")
+    paths = [_find(folder, f"{side}_vocabulary") for side in ("source", "target")]
+    if paths[0] is None or paths[1] is None:
+        raise CheckpointError("its folder lacks shared_vocabulary.json, or the source's and the target's")
+    return _read(paths[0]), _read(paths[1])
+
+
+def _find(folder: Path, name: str) -> Path | None:
+    paths = [folder / f"{name}{end}" for end in (".json", ".txt")]
+    return next((path for path in paths if path.is_file()), None)
+
+
+def _read(path: Path) -> list[str]:
+    """A JSON list, or one symbol a line; a carriage return belongs to a line's end if all lines have one."""
+    try:
+        text = path.read_bytes().decode("utf-8")
+        symbols = json.loads(text) if path.suffix == ".json" else text.removesuffix("\n").split("\n")
+    except (OSError, ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path.name}: not readable ({error}); copy it again") from error
+    if not isinstance(symbols, list) or not all(isinstance(s, str) and len(s) <= LONGEST for s in symbols):
+        raise CheckpointError(f"{path.name}: must be a list of symbols")
+    if path.suffix == ".txt" and all(symbol.endswith("\r") for symbol in symbols):
+        symbols = [symbol[:-1] for symbol in symbols]
+    return symbols

@@ -1,0 +1,344 @@
+"""CTranslate2's variables turned into our weights, and its attributes into our configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.bundle.stacks import StackConfig
+from engine.bundle.weights import Quantized
+from engine.errors import CheckpointError
+from export.importers.buckets import buckets
+from export.importers.ctranslate2_file import Variables
+
+Array = Quantized | NDArray[np.float32]
+ACTIVATIONS: Final = ("relu", "gelu_tanh", "swish", "gelu", "gelu_sigmoid", "tanh", "sigmoid")
+DEEPEST: Final = 1_000
+POSITIONS: Final = 1024  # of what CTranslate2 reads at most; it makes sines without end
+LONGEST_SPAN: Final = 4096  # of biases by distance
+HEADS: Final = {"TransformerBig": 16}  # of old files that don't say; else 8
+# last parts of names of what is not carried over, unless it is 0
+REFUSED: Final = {
+    "rotary_dim": "rotary positions",
+    "num_heads_kv": "fewer heads of keys and values than of queries",
+    "sliding_window": "a sliding window",
+    "alibi": "ALiBi",
+    "layer_scalar": "a factor of each layer",
+    "final_logit_softcapping": "soft-capped logits",
+    "merged_encoder_attention": "merged attention",
+    "input_layer_norm": "norms before and after sub-blocks",
+    "project_in": "projections around the decoder",
+    "q_norm": "norms of queries and keys",
+    "memory_kv": "merged attention",
+    "layer_norm_use_residual": "norms whose factors are one more than stored",
+    "multi_query_attention": "fewer heads of keys and values than of queries",
+}
+ATTRIBUTES: Final = (
+    "alignment_layer",
+    "alignment_heads",
+    "alibi_use_positive_positions",
+    "scale_alibi",
+    "embeddings_merge",
+    "scale_embeddings",
+    "multiply_by_sqrt_depth",
+    "unk_token",
+    "bos_token",
+    "eos_token",
+    "with_source_bos",
+    "with_source_eos",
+    "with_target_bos",
+    "with_relative_position",
+    *("num_heads", "pre_norm", "activation", "layernorm_embedding"),
+    "relative_attention_max_distance",
+    "head_dim",
+    "weight_zero",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSide:
+    """One side of a model. stack: its description; its weights are named without "encoder." or "decoder.".
+
+    table: the variable of the embeddings. scale: what they are multiplied with.
+    """
+
+    stack: StackConfig
+    weights: dict[str, Array]
+    table: str
+    embedding: Array
+    scale: float
+    computed_positions: bool
+
+
+@dataclass(slots=True)
+class Layers:
+    """The layers of one side, by our names; everything that is wrong with them is listed."""
+
+    variables: Variables
+    side: str
+    weights: dict[str, Array] = field(default_factory=dict)
+
+    def linear(self, theirs: str, *ours: str, factors: tuple[float, ...] = ()) -> None:
+        """A projection, or several whose rows are stored as one. factors: what each is multiplied with."""
+        name = f"{self.side}/{theirs}"
+        weight = self.variables.weight(f"{name}/weight")
+        if len(weight.shape) != 2 or weight.shape[0] % len(ours):
+            raise CheckpointError(f"{name}/weight has the shape {weight.shape}")
+        rows = weight.shape[0] // len(ours)
+        bias = np.zeros(weight.shape[0], np.float32)
+        if f"{name}/bias" in self.variables:
+            bias = self.variables.array(f"{name}/bias").astype(np.float32)
+        if bias.shape != weight.shape[:1]:
+            raise CheckpointError(f"{name}/bias has the shape {bias.shape}")
+        for i, our in enumerate(ours):
+            part, factor = slice(i * rows, (i + 1) * rows), factors[i] if factors else 1.0
+            self.weights[f"{our}.weight"] = scaled(rows_of(weight, part), factor)
+            self.weights[f"{our}.bias"] = bias[part] * np.float32(factor)
+
+    @property
+    def rms(self) -> bool:
+        """Whether the side's norms are by the root of the mean square: without a beta."""
+        return f"{self.side}/layer_0/ffn/layer_norm/beta" not in self.variables
+
+    def norm(self, theirs: str, ours: str) -> None:
+        name, rms = f"{self.side}/{theirs}", self.rms
+        if rms and f"{name}/beta" in self.variables:
+            raise CheckpointError(f"{name} has a beta, other norms of the {self.side} have none")
+        for part, our in (("gamma", "weight"), ("beta", "bias"))[: 1 if rms else 2]:
+            self.weights[f"{ours}.{our}"] = self.variables.array(f"{name}/{part}").astype(np.float32)
+
+    def query_factor(self, theirs: str, width: int) -> float:
+        """What queries are multiplied with besides the usual width ** -0.5."""
+        usual = float(np.float32(width) ** np.float32(-0.5))
+        scale = self.variables.number(f"{self.side}/{theirs}/queries_scale", usual)
+        return 1.0 if scale == usual else scale * width**0.5
+
+
+def rows_of(weight: Array, rows: Any) -> Array:
+    """Some rows of a weight."""
+    if isinstance(weight, Quantized):
+        return Quantized(weight.values[rows], weight.scale[rows])
+    return np.asarray(weight[rows])
+
+
+def scaled(weight: Array, factor: float) -> Array:
+    """A weight times a number."""
+    if factor == 1:
+        return weight
+    if isinstance(weight, Quantized):
+        return replace(weight, scale=weight.scale * np.float32(factor))
+    return weight * np.float32(factor)
+
+
+def read_side(variables: Variables, side: str, settings: Mapping[str, Any]) -> ReadSide:
+    """The encoder or the decoder. Raises CheckpointError that names what is missing or not supported."""
+    layers = Layers(variables, side)
+    count = depth(variables, side)
+    table = _table(variables, side)
+    embedding = variables.weight(table)
+    dim = embedding.shape[1]
+    heads = _attribute(variables, side, "num_heads", HEADS.get(variables.specification, 8))
+    inner = _inner(variables, side, heads)
+    for i in range(count):
+        _layer(layers, i, inner // heads)
+    pre = bool(_attribute(variables, side, "pre_norm", 1))
+    final = f"{side}/layer_norm/gamma" in variables
+    if final:
+        layers.norm("layer_norm", "layer_norm")
+    if final != pre and final:
+        raise CheckpointError(f"{side} has a last norm although its norms are after sub-blocks")
+    normed = f"{side}/layernorm_embedding/gamma" in variables
+    if normed and layers.rms:
+        raise CheckpointError(f"{side}/layernorm_embedding by the root mean square is not supported")
+    if normed:
+        layers.norm("layernorm_embedding", "layernorm_embedding")
+    reach, span = _reach(layers, count), _biases(layers, count, heads)
+    encodings = f"{side}/position_encodings/encodings"
+    stored = encodings in variables
+    if stored:
+        layers.weights["embed_positions.weight"] = _positions(variables, encodings, dim)
+    kind = _attribute(variables, side, "activation", 0)
+    if not 0 <= kind < len(ACTIVATIONS):
+        raise CheckpointError(f"{side}/activation = {kind} is unknown")
+    first = layers.weights["layers.0.fc1.weight"]
+    stack = StackConfig(
+        embed_dim=dim,
+        conv_dim=dim,
+        ffn_dim=first.shape[0],
+        heads=heads,
+        kernel_sizes=(settings["window"] if reach and side == "decoder" else 0,) * count,
+        mixer="attention",
+        glu=False,
+        normalize_before=pre,
+        learned_positions=stored,
+        activation=ACTIVATIONS[kind],
+        norm_eps=settings["epsilon"] or (1e-6 if layers.rms else 1e-5),
+        rms_norm=layers.rms,
+        attention_dim=None if inner == dim else inner,
+        relative_span=span,
+        embedding_norm=normed,
+        final_norm=final or not pre,
+        ffn_gate="layers.0.ffn_gate.weight" in layers.weights,
+        relative_positions=reach,
+    )
+    if side == "decoder":
+        stack = replace(stack, **_alignment(variables, heads, count))
+    scale = _embedding_scale(variables, side, dim)
+    computed = not (stored or reach or span)
+    return ReadSide(stack, layers.weights, table, embedding, scale, computed_positions=computed)
+
+
+def refused(variables: Variables) -> Iterator[str]:
+    """What a model has that is not carried over."""
+    for name in sorted({*variables.arrays, *variables.aliases}):
+        parts = name.split("/")
+        for part in REFUSED:
+            if part not in parts:
+                continue
+            array = variables.arrays[variables.origin(name)]
+            if array.size > 1 or array.any():
+                yield f"{name}: {REFUSED[part]} are not supported"
+            variables.used.add(name)
+        if parts[-1] in ATTRIBUTES:
+            variables.used.add(name)
+
+
+def depth(variables: Variables, side: str) -> int:
+    """How many layers a side has."""
+    names = {*variables.arrays, *variables.aliases}
+    numbers = {
+        name.split("/")[1][6:]
+        for name in names
+        if name.startswith(f"{side}/layer_") and name[14:15].isdecimal()
+    }
+    count = len(numbers)
+    if numbers != {str(i) for i in range(count)} or not 0 < count <= DEEPEST:
+        raise CheckpointError(f"{side} has no layers, or some are missing")
+    return count
+
+
+def _attribute(variables: Variables, side: str, name: str, usual: int) -> int:
+    """Of a side; old files say it once for both."""
+    return int(variables.number(f"{side}/{name}", variables.number(name, usual)))
+
+
+def _table(variables: Variables, side: str) -> str:
+    """The variable of a side's embeddings."""
+    if f"{side}/embeddings_1/weight" in variables:
+        raise CheckpointError("several features of each source token are not supported")
+    names = (f"{side}/embeddings_0/weight", f"{side}/embeddings/weight")
+    name = next((name for name in names if name in variables), names[1])
+    shape = variables.array(name).shape
+    if len(shape) != 2 or min(shape) < 2:
+        raise CheckpointError(f"{name} has the shape {shape}")
+    return name
+
+
+def _embedding_scale(variables: Variables, side: str, dim: int) -> float:
+    """A flag (int8) says whether it is the root of the width; any other number is the factor itself."""
+    names = (
+        f"{side}/scale_embeddings",
+        f"{side}/embeddings_0/multiply_by_sqrt_depth",
+        f"{side}/embeddings/multiply_by_sqrt_depth",
+    )
+    name = next((name for name in names if name in variables), None)
+    if name is None:
+        return float(dim**0.5)
+    value = variables.number(name, 1)
+    if variables.array(name).dtype == np.int8:
+        return float(dim**0.5) if value else 1.0
+    return value
+
+
+def _positions(variables: Variables, name: str, dim: int) -> NDArray[np.float32]:
+    table = variables.array(name)
+    if table.ndim != 2 or table.shape[1] != dim or len(table) < 2:
+        raise CheckpointError(f"{name} has the shape {table.shape}")
+    return table[:POSITIONS].astype(np.float32)
+
+
+def _reach(layers: Layers, count: int) -> int:
+    """The largest distance that self-attention knows, 0 for none; its vectors become weights."""
+    at = f"{layers.side}/layer_{{}}/self_attention/relative_position_"
+    if f"{at.format(0)}keys" not in layers.variables:
+        return 0
+    sizes = set()
+    for i in range(count):
+        for part in ("keys", "values"):
+            table = layers.variables.array(f"{at.format(i)}{part}").astype(np.float32)
+            sizes.add(table.shape[0])
+            layers.weights[f"layers.{i}.self_attn.relative_{part}"] = table
+    (rows,) = sizes if len(sizes) == 1 else (0,)
+    if rows < 3 or not rows % 2:
+        raise CheckpointError(f"{layers.side}: relative positions of {sorted(sizes)} vectors")
+    return rows // 2
+
+
+def _alignment(variables: Variables, heads: int, count: int) -> dict[str, Any]:
+    """Whose attention an alignment is: the first heads (0: all) of a layer, which may count from the end."""
+    shown = int(variables.number("decoder/alignment_heads", 1))
+    layer = int(variables.number("decoder/alignment_layer", -1))
+    if not 0 <= shown <= heads or not -count <= layer < count:
+        raise CheckpointError(f"decoder/alignment_heads = {shown} of alignment_layer {layer} are not there")
+    return {"alignment_heads": shown % heads, "alignment_layer": None if layer == -1 else layer % count}
+
+
+def _inner(variables: Variables, side: str, heads: int) -> int:
+    """The width of all heads together, of the projection that follows them."""
+    name = f"{side}/layer_0/self_attention"
+    shape = variables.array(f"{name}/linear_1/weight").shape
+    inner = shape[1] if len(shape) == 2 else 0
+    if not 0 < heads <= inner or inner % heads:
+        raise CheckpointError(f"{side}/num_heads = {heads} does not divide the width {inner}")
+    width = int(variables.number(f"{name}/head_dim", inner // heads))
+    if width != inner // heads:
+        raise CheckpointError(f"{name}/head_dim = {width}, but {heads} heads are {inner} wide")
+    return inner
+
+
+def _biases(layers: Layers, count: int, heads: int) -> int:
+    """The largest distance that T5's bias tells apart, 0 for none; our weight has a row for each."""
+    variables, at = layers.variables, f"{layers.side}/layer_{{}}/self_attention/relative_attention_"
+    name = f"{at.format(0)}bias"
+    if name not in variables:
+        return 0
+    table = variables.array(name).astype(np.float32)
+    span = int(variables.number(f"{at.format(0)}max_distance", 128))
+    if table.ndim != 2 or table.shape[1] != heads or not 4 <= len(table) <= span <= LONGEST_SPAN:
+        raise CheckpointError(f"{name} has the shape {table.shape}, for distances up to {span}")
+    for i in range(1, count):
+        other = f"{at.format(i)}bias"
+        if other in variables and not np.array_equal(variables.array(other), table):
+            raise CheckpointError(f"{other} is another than the first layer's; ours share it")
+    rows = buckets(len(table), span, causal=layers.side == "decoder")
+    layers.weights["layers.0.self_attn.relative.weight"] = table[rows]
+    return span
+
+
+def _layer(layers: Layers, i: int, width: int) -> None:
+    theirs, ours = f"layer_{i}", f"layers.{i}"
+    decoder = layers.side == "decoder"
+    factor = layers.query_factor(f"{theirs}/self_attention", width)
+    names = [f"{ours}.self_attn.{letter}_proj" for letter in "qkv"]
+    layers.linear(f"{theirs}/self_attention/linear_0", *names, factors=(factor, 1.0, 1.0))
+    layers.linear(f"{theirs}/self_attention/linear_1", f"{ours}.self_attn.out_proj")
+    layers.norm(
+        f"{theirs}/self_attention/layer_norm", f"{ours}.{'conv_layer_norm' if decoder else 'layer_norm1'}"
+    )
+    if decoder:
+        factor = layers.query_factor(f"{theirs}/attention", width)
+        at = f"{ours}.encoder_attn"
+        layers.linear(f"{theirs}/attention/linear_0", f"{at}.q_proj", factors=(factor,))
+        layers.linear(f"{theirs}/attention/linear_1", f"{at}.k_proj", f"{at}.v_proj")
+        layers.linear(f"{theirs}/attention/linear_2", f"{at}.out_proj")
+        layers.norm(f"{theirs}/attention/layer_norm", f"{at}_layer_norm")
+    gated = f"{layers.side}/{theirs}/ffn/linear_0_noact/weight" in layers.variables
+    layers.linear(f"{theirs}/ffn/linear_0", f"{ours}.ffn_gate" if gated else f"{ours}.fc1")
+    if gated:
+        layers.linear(f"{theirs}/ffn/linear_0_noact", f"{ours}.fc1")
+    layers.linear(f"{theirs}/ffn/linear_1", f"{ours}.fc2")
+    layers.norm(f"{theirs}/ffn/layer_norm", f"{ours}.{'final_layer_norm' if decoder else 'layer_norm2'}")

@@ -1,0 +1,172 @@
+"""The files of a Hugging Face folder: settings, weights in one file or in shards, and added tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from engine.errors import CheckpointError
+from export.importers.checkpoint import read_state
+from export.importers.maps import DEEPEST, LARGEST
+from export.importers.marian import read_json
+
+T = TypeVar("T")
+CONFIG: Final = "config.json"
+GENERATION: Final = "generation_config.json"
+TOKENIZER: Final = "tokenizer_config.json"
+WEIGHTS: Final = ("model.safetensors", "pytorch_model.bin")
+INDEX: Final = ".index.json"  # beside the name that the weights have in one file
+TOKENS: Final = 1 << 24  # more than any vocabulary has
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFolder:
+    """A folder with its settings read. rules: of generation; older models keep them in config.json."""
+
+    path: Path
+    config: Mapping[str, Any]
+    rules: Mapping[str, Any]
+    tokenizer: Mapping[str, Any]
+
+    def has(self, name: str) -> bool:
+        return (self.path / name).is_file()
+
+    def need(self, *names: str) -> None:
+        """Raise CheckpointError naming all of these files that are not there."""
+        lacking = [name for name in names if not self.has(name)]
+        if lacking:
+            raise CheckpointError(f"{self.path}: lacks {', '.join(lacking)}; download the whole folder")
+
+    def file(self, *names: str) -> Path:
+        """The first of these files that is there. Raises CheckpointError when none is."""
+        for name in names:
+            if self.has(name):
+                return self.path / name
+        raise CheckpointError(f"{self.path}: lacks {' or '.join(names)}; download the whole folder")
+
+    def for_task(self, name: str) -> Mapping[str, Any]:
+        """What config.json sets for one task, such as "summarization"."""
+        tasks = self.config.get("task_specific_params")
+        values = tasks.get(name) if isinstance(tasks, dict) else None
+        return values if isinstance(values, dict) else {}
+
+
+class Gathered:
+    """What is wrong with a folder, of all that is looked at, for one message."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._problems = path, list[str]()
+
+    def of(self, look: Callable[[], T]) -> T | None:
+        """What `look` finds; None when it raises CheckpointError, which is kept."""
+        try:
+            return look()
+        except CheckpointError as error:
+            self._problems.append(str(error).removeprefix(f"{self._path}: "))
+            return None
+
+    def check(self) -> None:
+        """Raise CheckpointError with all that was wrong, if anything was."""
+        if self._problems:
+            raise CheckpointError(f"{self._path}: {'; '.join(self._problems)}")
+
+
+def open_folder(path: Path) -> ModelFolder:
+    """Read the settings of a folder. Raises CheckpointError that says what is missing or unreadable."""
+    if not (path / CONFIG).is_file():
+        raise CheckpointError(f"{path}: holds no {CONFIG}, so it is no model folder of Hugging Face")
+    config = read_json(path / CONFIG)
+    own = read_json(path / GENERATION) if (path / GENERATION).is_file() else {}
+    rules = {**config, **{name: value for name, value in own.items() if value is not None}}
+    tokenizer = read_json(path / TOKENIZER) if (path / TOKENIZER).is_file() else {}
+    return ModelFolder(path, config, rules, tokenizer)
+
+
+def read_tensors(folder: ModelFolder) -> dict[str, Tensor]:
+    """Read all weights, shard by shard. Raises CheckpointError naming what is missing or damaged."""
+    for name in WEIGHTS:
+        if folder.has(name):
+            return read_weights(folder.path / name)
+        if folder.has(name + INDEX):
+            return _read_shards(folder, name + INDEX)
+    raise CheckpointError(f"{folder.path}: lacks {' or '.join(WEIGHTS)}; download the whole folder")
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """Tensors of a safetensors file or a pickle (`export.importers.checkpoint`). CheckpointError names it."""
+    if path.suffix != ".safetensors":
+        return read_state(path)
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError, ValueError, KeyError) as error:
+        raise CheckpointError(
+            f"{path}: not a readable safetensors file, damaged or incomplete ({error}); download it again"
+        ) from error
+
+
+def _read_shards(folder: ModelFolder, index: str) -> dict[str, Tensor]:
+    places = read_json(folder.path / index).get("weight_map")
+    if not isinstance(places, dict) or not all(_plain_name(place) for place in places.values()):
+        raise CheckpointError(
+            f"{folder.path / index}: weight_map must give each weight the name of a file here"
+        )
+    tensors: dict[str, Tensor] = {}
+    for shard in sorted(set(places.values())):
+        if not folder.has(shard):
+            raise CheckpointError(f"{folder.path}: lacks {shard}, a part of the weights; download it too")
+        tensors |= read_weights(folder.path / shard)
+    lacking = sorted(set(places) - set(tensors))
+    if lacking:
+        raise CheckpointError(f"{folder.path}: no shard holds {lacking[0]} that {index} promises")
+    return tensors
+
+
+def _plain_name(name: Any) -> bool:
+    """Whether it names a file of the folder itself, of a kind that holds weights."""
+    return isinstance(name, str) and Path(name).name == name and Path(name).suffix in (".safetensors", ".bin")
+
+
+def added_tokens(folder: ModelFolder, first: int) -> dict[str, int]:
+    """Tokens beside the vocabulary with their ids, by whichever files tell.
+
+    first: the id after the vocabulary's last, for files that only list them in order. Raises CheckpointError
+    when a file does not hold symbols and ids.
+    """
+    config, listed = folder.tokenizer, folder.tokenizer
+    if folder.has("special_tokens_map.json"):
+        listed = read_json(folder.path / "special_tokens_map.json")
+    more = listed.get("additional_special_tokens")
+    names = [t.get("content") if isinstance(t, dict) else t for t in (more if isinstance(more, list) else [])]
+    ids: dict[Any, Any] = {name: first + i for i, name in enumerate(names)}
+    decoder = config.get("added_tokens_decoder")
+    if isinstance(decoder, dict):
+        numbered = (
+            (t.get("content"), i) for i, t in decoder.items() if isinstance(t, dict) and i.isdecimal()
+        )
+        ids |= {symbol: int(i) for symbol, i in numbered}
+    if folder.has("added_tokens.json"):
+        ids |= read_json(folder.path / "added_tokens.json")
+    if folder.has("tokenizer.json"):
+        tokens = read_json(folder.path / "tokenizer.json").get("added_tokens")
+        entries = [t for t in tokens if isinstance(t, dict)] if isinstance(tokens, list) else []
+        ids |= {t.get("content"): t.get("id") for t in entries}
+    if not all(isinstance(s, str) and type(i) is int and 0 <= i < TOKENS for s, i in ids.items()):
+        raise CheckpointError(f"{folder.path}: its added tokens are not symbols with ids; download it again")
+    return ids
+
+
+def size_problems(config: Mapping[str, Any], names: tuple[str, ...]) -> list[str]:
+    """What is wrong with the named sizes of a model."""
+
+    def fits(name: str) -> bool:
+        value = config.get(name)
+        most = TOKENS if name == "vocab_size" else DEEPEST if name.endswith("layers") else LARGEST
+        return type(value) is int and 0 < value <= most
+
+    return [f"{name} = {config.get(name)!r} is no size" for name in names if not fits(name)]

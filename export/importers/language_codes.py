@@ -1,0 +1,56 @@
+"""Codes of languages as clients send them, for the symbols that multilingual models name languages by."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from engine.text.codes import short
+
+# members of a macrolanguage that models name where clients name the whole
+MEMBERS: Final = """
+als:sq arb:ar azj:az ekk:et gaz:om khk:mn kmr:ku lvs:lv npi:ne ory:or pbt:ps pes:fa plt:mg quy:qu swh:sw
+uzn:uz ydd:yi zsm:ms
+"""
+MACRO: Final = dict(pair.split(":") for pair in MEMBERS.split())
+# the script that a language is usually written in, where a model has it in two
+SCRIPTS: Final = """
+ace_Latn arb_Arab bjn_Latn crh_Latn kas_Arab knc_Arab min_Latn mni_Beng srp_Cyrl taq_Latn zho_Hans
+"""
+USUAL: Final = frozenset(SCRIPTS.split())
+# of M2M-100, in the order of their ids: its tokenizer does not store them
+M2M_CODES: Final = """
+af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga gd gl gu ha he hi
+hr ht hu hy id ig ilo is it ja jv ka kk km kn ko lb lg ln lo lt lv mg mk ml mn mr ms my ne nl no ns
+oc or pa pl ps pt ro ru sd si sk sl so sq sr ss su sv sw ta th tl tn tr uk ur uz vi wo xh yi yo zh
+zu
+"""
+M2M_100: Final = tuple(M2M_CODES.split())
+FORMS: Final = re.compile(
+    r"^(?:__([a-z]{2,3})__|<2([A-Za-z_]{2,16})>|([a-z]{2,3})_([A-Z][a-z]{3})|([a-z]{2,3})_[A-Z]{2})$"
+)
+
+
+def language_symbols(symbols: Iterable[str]) -> dict[str, str]:
+    """The symbols that name a language (`__de__`, `deu_Latn`, `de_DE`, `<2de>`), by the code of each.
+
+    A language in two scripts has its own code in the usual one, and code-script ("zh-Hant") in the other.
+    """
+    codes: dict[str, str] = {}
+    for symbol in symbols:
+        match = FORMS.match(symbol)
+        if not match:
+            continue
+        plain, tagged, written, script, country = match.groups()
+        name = plain or (tagged or "").replace("_", "-") or written or country
+        code = MACRO.get(name, short(name))
+        if script and symbol not in USUAL and _rivals(code, symbols):
+            code = f"{code}-{script}"
+        codes.setdefault(code, symbol)
+    return codes
+
+
+def _rivals(code: str, symbols: Iterable[str]) -> bool:
+    """Whether the usual form of a language is another symbol of the same model."""
+    return any(MACRO.get(usual[:3], short(usual[:3])) == code and usual in symbols for usual in USUAL)

@@ -1,0 +1,51 @@
+"""A language model for beside a translation model: what fairseq's `--lm-path` names, as a bundle."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import zip_longest
+from pathlib import Path
+
+import numpy as np
+
+from engine.bundle.bundle import MANIFEST, Bundle, open_bundle
+from engine.bundle.config import ModelConfig
+from engine.errors import BundleError, CheckpointError
+from engine.text.dictionary import Dictionary, read_dictionary
+from export.importers.maps import Weights
+
+ITSELF = "it stands beside a model of the same target dictionary"
+
+
+def read(path: Path, target: Dictionary) -> Bundle:
+    """Open the bundle of a language model of this vocabulary.
+
+    Raises CheckpointError when it is none, or its dictionary is not the model's target dictionary.
+    """
+    if not (path / MANIFEST).is_file():
+        raise CheckpointError(f"{path}: is no bundle; make it one first: convoy convert fairseq {path} OUT")
+    try:
+        bundle = open_bundle(path)
+        name = bundle.text.get("target_dictionary")
+        if bundle.config.reads_source or bundle.text["kind"] != "fairseq" or not isinstance(name, str):
+            raise CheckpointError(f"{path}: is no language model that fairseq trained; {ITSELF}")
+        symbols = read_dictionary(bundle.file(name)).symbols
+    except BundleError as error:
+        raise CheckpointError(str(error)) from error
+    for i, (theirs, ours) in enumerate(zip_longest(symbols, target.symbols)):
+        if theirs != ours:
+            raise CheckpointError(
+                f"{path}: its dictionary differs from the model's target dictionary ({len(symbols)} symbols "
+                f"and {len(target.symbols)}; number {i} is {theirs!r} and {ours!r}): train it on data that "
+                "fairseq-preprocess --srcdict made with the dictionary of the model"
+            )
+    return bundle
+
+
+def fused(model: tuple[ModelConfig, Weights], beside: Bundle) -> tuple[ModelConfig, Weights]:
+    """The model with the language model beside it. Raises ConfigError where they don't go together."""
+    config, weights = model
+    together = {f"translation.{name}": weight for name, weight in weights.items()}
+    own = beside.weights().items()
+    together |= {f"language_model.{name}": np.asarray(weight, np.float32) for name, weight in own}
+    return replace(config, language_model=beside.config), together

@@ -1,0 +1,240 @@
+"""Mirrors of students: folders or web servers with an index, from which files are fetched and verified.
+
+A mirror is a folder (or what a web server shows of one) with `index.json` in it:
+
+    {"format": 1, "models": [{"name": "deen", "source": "de", "target": "en", "architecture": "tiny",
+      "files": [{"path": "tiny/deen/model.deen.intgemm.alphas.bin.gz", "size": 16911, "sha256": "..."},
+      ...]}]}
+
+Paths are relative to the index; sizes and hashes are those of the files as they lie there, packed or not. No
+mirror is known from the start: whoever fetches names one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, Final, Protocol
+
+from engine.bundle.folder import write_file
+from engine.errors import CheckpointError
+from export.importers.bergamot import find_student, find_students, names_of
+from export.importers.compressed import MOST
+
+INDEX: Final = "index.json"
+FORMAT: Final = 1
+LARGEST_INDEX: Final = 2**24  # bytes
+CHUNK: Final = 2**18
+PARTIAL: Final = ".partial"
+TIMEOUT: Final = 30.0  # seconds without a byte
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+DIGEST: Final = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorFile:
+    """A file of a mirror. path: relative to the index, with "/" between folders."""
+
+    path: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorModel:
+    """A model that a mirror offers."""
+
+    name: str
+    source: str
+    target: str
+    architecture: str
+    files: tuple[MirrorFile, ...]
+
+    @property
+    def size(self) -> int:
+        return sum(file.size for file in self.files)
+
+
+class Mirror(Protocol):
+    """Where files come from."""
+
+    def read(self, path: str, begin: int = 0) -> Any:
+        """A context that yields whether the bytes start at `begin` (else at 0), and the chunks of bytes."""
+
+
+class Folder:
+    """A mirror on this machine."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @contextmanager
+    def read(self, path: str, begin: int = 0) -> Iterator[tuple[bool, Iterator[bytes]]]:
+        where = self.path / path
+        try:
+            with where.open("rb") as file:
+                file.seek(begin)
+                yield True, iter(lambda: file.read(CHUNK), b"")
+        except OSError as error:
+            raise CheckpointError(f"{where}: not readable ({error.strerror}); is it a mirror?") from error
+
+
+class Web:
+    """A mirror behind an address (needs the extra `client`)."""
+
+    def __init__(self, address: str) -> None:
+        import httpx
+
+        self.address = address.rstrip("/")
+        self.client = httpx.Client(timeout=TIMEOUT, follow_redirects=True)
+
+    @contextmanager
+    def read(self, path: str, begin: int = 0) -> Iterator[tuple[bool, Iterator[bytes]]]:
+        import httpx
+
+        url = f"{self.address}/{path}"
+        # packed by nobody on the way: sizes and hashes are the file's
+        headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={begin}-"} if begin else {})
+        try:
+            with self.client.stream("GET", url, headers=headers) as response:
+                if response.status_code not in (200, 206):
+                    raise CheckpointError(
+                        f"{url}: the mirror answers {response.status_code}; is the address right?"
+                    )
+                yield response.status_code == 206, response.iter_raw()
+        except httpx.HTTPError as error:
+            raise CheckpointError(
+                f"{url}: not reached, or broken off ({error or type(error).__name__}); check the network, or "
+                "name a folder as the mirror"
+            ) from error
+
+
+def open_mirror(where: str) -> Mirror:
+    """Open a mirror by its address (http, https) or folder."""
+    return Web(where) if where.startswith(("http://", "https://")) else Folder(Path(where))
+
+
+def models_of(mirror: Mirror) -> list[MirrorModel]:
+    """Read a mirror's index. Raises CheckpointError when it is no index, or one that leaves its folder."""
+    data = bytearray()
+    with mirror.read(INDEX) as (_, chunks):
+        for chunk in chunks:
+            data += chunk
+            if len(data) > LARGEST_INDEX:
+                raise CheckpointError(f"{INDEX}: has more than {LARGEST_INDEX:,} bytes, so it is no index")
+    try:
+        value = json.loads(data)
+        if value["format"] != FORMAT:
+            raise CheckpointError(
+                f"{INDEX}: format {value['format']!r} is unknown, {FORMAT} is read: upgrade Convoy"
+            )
+        models = [_model(entry) for entry in value["models"]]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise CheckpointError(
+            f"{INDEX}: not an index of students ({type(error).__name__}: {error})"
+        ) from error
+    names = [model.name for model in models]
+    if len(set(names)) < len(names):
+        raise CheckpointError(f"{INDEX}: names {max(names, key=names.count)!r} twice")
+    return models
+
+
+def make_index(tree: Path) -> list[MirrorModel]:
+    """Write the index of a folder of students, over one that is there. Returns the models in it."""
+    models = []
+    for name, folder in names_of(list(find_students(tree)), tree).items():
+        student = find_student(folder)
+        source, target = student.spoken
+        if not (source and target):
+            raise CheckpointError(f"{folder}: no name of a file says its languages, such as model.deen.bin")
+        paths = sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
+        files = tuple(_file(path, path.relative_to(tree).as_posix()) for path in paths)
+        above = folder.relative_to(tree).parts[:-1]
+        models.append(MirrorModel(name, source, target, above[-1] if above else "", files))
+    listed = {"format": FORMAT, "models": [asdict(model) for model in models]}
+    write_file(tree / INDEX, (json.dumps(listed, indent=1) + "\n").encode())
+    return models
+
+
+def fetch(mirror: Mirror, model: MirrorModel, folder: Path, tell: Callable[[int], None]) -> None:
+    """Fetch a model's files into a folder, each verified; what lies there already is not fetched again.
+
+    tell: is told how many bytes more there are. A file that was interrupted is gone on with. Raises
+    CheckpointError.
+    """
+    for file in model.files:
+        _fetch(mirror, file, folder / PurePosixPath(file.path).name, tell)
+
+
+def _fetch(mirror: Mirror, file: MirrorFile, target: Path, tell: Callable[[int], None]) -> None:
+    if target.is_file() and target.stat().st_size == file.size and _digest(target) == file.sha256:
+        tell(file.size)
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(target.name + PARTIAL)
+    size = partial.stat().st_size if partial.is_file() else 0
+    size = size if size < file.size else 0
+    with mirror.read(file.path, size) as (resumed, chunks):
+        size = size if resumed else 0
+        tell(size)
+        with partial.open("ab" if size else "wb") as out:
+            for chunk in chunks:
+                size += len(chunk)
+                if size > file.size:
+                    break
+                out.write(chunk)
+                tell(len(chunk))
+    if size < file.size:
+        raise CheckpointError(
+            f"{file.path}: ended after {size:,} of {file.size:,} bytes; run the command again"
+        )
+    if size > file.size or _digest(partial) != file.sha256:
+        partial.unlink()
+        raise CheckpointError(
+            f"{file.path}: is not the file of the index (another size or SHA-256); run the command again, or "
+            "tell whoever keeps the mirror"
+        )
+    partial.replace(target)
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _file(path: Path, name: str) -> MirrorFile:
+    return MirrorFile(name, path.stat().st_size, _digest(path))
+
+
+def _model(entry: dict[str, Any]) -> MirrorModel:
+    texts = [entry[key] for key in ("name", "source", "target")] + [entry.get("architecture", "")]
+    if not all(isinstance(text, str) and (NAME.fullmatch(text) or not text) for text in texts) or not all(
+        texts[:3]
+    ):
+        raise ValueError(f"a model is named {texts}")
+    files = tuple(_checked(file["path"], file["size"], file["sha256"]) for file in entry["files"])
+    names = [PurePosixPath(file.path).name for file in files]
+    if not files or len(set(names)) < len(names):
+        raise ValueError(f"{texts[0]} has no files, or two of one name")
+    name, source, target, architecture = texts
+    return MirrorModel(name, source, target, architecture, files)
+
+
+def _checked(path: Any, size: Any, digest: Any) -> MirrorFile:
+    """A file of an index; its name stays within the folder that it is fetched to."""
+    parts: Sequence[str] = path.split("/") if isinstance(path, str) else ()
+    if not parts or not all(NAME.fullmatch(part) for part in parts):
+        raise ValueError(f"the path {path!r} leaves the mirror's folder")
+    if (
+        type(size) is not int
+        or not 0 < size <= MOST
+        or not isinstance(digest, str)
+        or not DIGEST.fullmatch(digest)
+    ):
+        raise ValueError(f"{path} needs a size and a sha256")
+    return MirrorFile(path, size, digest)

@@ -1,0 +1,85 @@
+"""Zipped packages of models, unpacked into a folder that goes afterwards. Archives are hostile: nothing is
+written outside the folder, and nothing larger than it was said to be."""
+
+from __future__ import annotations
+
+import stat
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from engine.errors import CheckpointError
+
+LARGEST: Final = 1 << 33  # bytes of all files
+TIGHTEST: Final = 200  # times as large as it is packed; weights hardly shrink
+MOST: Final = 10_000  # files
+CHUNK: Final = 1 << 20
+
+
+@contextmanager
+def unpacked(path: Path) -> Iterator[Path]:
+    """The one top folder of a zip, as long as the context is open.
+
+    Raises CheckpointError for an archive that is damaged, or has paths outside of it, links, a member twice,
+    several top folders, or more bytes than fit its size.
+    """
+    with tempfile.TemporaryDirectory(prefix="convoy-") as name:
+        try:
+            with zipfile.ZipFile(path) as archive:
+                top = _checked(path, archive)
+                for member in archive.infolist():
+                    _extract(archive, member, Path(name))
+        except (
+            OSError,
+            zipfile.BadZipFile,
+            zlib.error,
+            EOFError,
+            NotImplementedError,
+            RuntimeError,
+        ) as error:
+            raise CheckpointError(f"{path}: not a readable zip ({error}); download it again") from error
+        yield Path(name) / top
+
+
+def _checked(path: Path, archive: zipfile.ZipFile) -> str:
+    """The name of the top folder."""
+    members = archive.infolist()
+    if not members or len(members) > MOST:
+        raise CheckpointError(f"{path}: holds {len(members)} files, so it is no package")
+    names = [member.filename.rstrip("/") for member in members]
+    for member, name in zip(members, names, strict=True):
+        parts = PurePosixPath(name).parts
+        if name.startswith("/") or "\\" in name or ":" in name or ".." in parts or not name.isprintable():
+            raise CheckpointError(f"{path}: holds the path {name!r}, which leads outside; don't trust it")
+        kind = stat.S_IFMT(member.external_attr >> 16)
+        if kind not in (0, stat.S_IFREG, stat.S_IFDIR) or member.flag_bits & 1:
+            raise CheckpointError(f"{path}: {name} is a link, a device or encrypted; don't trust it")
+    folded = [name.casefold() for name in names]
+    if len(set(folded)) < len(folded):
+        raise CheckpointError(f"{path}: holds a file twice; don't trust it")
+    size, packed = sum(m.file_size for m in members), path.stat().st_size
+    if size > min(LARGEST, TIGHTEST * packed):
+        raise CheckpointError(f"{path}: {packed:,} bytes would become {size:,}; don't trust it")
+    tops = {PurePosixPath(name).parts[0] for name in names}
+    if len(tops) != 1:
+        raise CheckpointError(f"{path}: a package has one top folder, not {sorted(tops)[:4]}")
+    return tops.pop()
+
+
+def _extract(archive: zipfile.ZipFile, member: zipfile.ZipInfo, folder: Path) -> None:
+    target = folder / member.filename
+    if member.is_dir():
+        target.mkdir(parents=True, exist_ok=True)
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    allowance = member.file_size
+    with archive.open(member) as source, target.open("xb") as out:
+        while data := source.read(min(CHUNK, allowance + 1)):
+            allowance -= len(data)
+            if allowance < 0:
+                raise zipfile.BadZipFile(f"{member.filename} is larger than it says")
+            out.write(data)

@@ -1,0 +1,249 @@
+"""TensorFlow's checkpoints, read without TensorFlow.
+
+A checkpoint of the second format (since TensorFlow 0.12) is an index, a table as LevelDB has them whose
+values are protocol buffers, and shards of plain numbers. Every size and offset of it is compared with the
+file before anything is made of it, and checksums are compared too. An .npz file may hold the variables too.
+Formats: tensorflow/core/util/tensor_bundle, core/lib/io/format.cc and core/protobuf/tensor_bundle.proto.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import google_crc32c
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.errors import CheckpointError
+
+Variables = dict[str, NDArray[Any]]
+MAGIC: Final = 0xDB4775248B80FB57
+FOOTER: Final = 48
+TRAILER: Final = 5  # of a block: how it is compressed, and a checksum
+LARGEST_INDEX: Final = 1 << 26
+DEEPEST: Final = 8  # axes of a variable
+DTYPES: Final[dict[int, np.dtype[Any]]] = {
+    1: np.dtype("<f4"),
+    2: np.dtype("<f8"),
+    14: np.dtype(ml_dtypes.bfloat16),
+    19: np.dtype("<f2"),
+}
+NEWEST: Final = re.compile(r'^model_checkpoint_path: "([^"]+)"', re.MULTILINE)
+# of training only: moments and powers of optimisers, averages, the number of the step
+TRAINING: Final = re.compile(
+    r"(^|/)(Adam\w*|Adafactor\w*|Momentum|vr|vc|v|m|beta[12]_power|global_step|loss_scale\w*)$|^(training|losses_avg)/"
+)
+
+
+class Damaged(Exception):
+    """What a file says can't be."""
+
+
+class Entry(NamedTuple):
+    """Where a variable's numbers are. dtype: TensorFlow's number of the type."""
+
+    dtype: int
+    shape: tuple[int, ...]
+    shard: int
+    offset: int
+    size: int
+    checksum: int
+    sliced: bool
+
+
+def read_variables(folder: Path, checkpoint: str | None) -> tuple[Path, Variables]:
+    """The floating-point variables of a folder's checkpoint, and the file that holds or indexes them.
+
+    checkpoint: name of the checkpoint ("model.ckpt-250000", "weights.npz"); None: what the file `checkpoint`
+    names, else the only one. What belongs to training alone is left out. Raises CheckpointError that names
+    the file at fault.
+    """
+    path = _find(folder, checkpoint)
+    try:
+        reader = _read_npz if path.suffix == ".npz" else _read_checkpoint
+        return path, reader(path, lambda name: not TRAINING.search(name))
+    except (Damaged, OSError, ValueError, zipfile.BadZipFile, struct.error) as error:
+        raise CheckpointError(f"{path}: not a readable checkpoint ({error}); copy it again") from error
+
+
+def _find(folder: Path, checkpoint: str | None) -> Path:
+    if checkpoint is None and (folder / "checkpoint").is_file():
+        text = (folder / "checkpoint").read_bytes()[:65536].decode("utf-8", "replace")
+        named = NEWEST.search(text)
+        checkpoint = Path(named[1]).name if named else None
+    if checkpoint is not None:
+        for path in (folder / f"{checkpoint}.index", folder / checkpoint):
+            if path.is_file():
+                return path
+        raise CheckpointError(
+            f"{folder}: there is no checkpoint {checkpoint!r}, neither {checkpoint}.index nor .npz"
+        )
+    paths = sorted([*folder.glob("*.index"), *folder.glob("*.npz")])
+    if len(paths) == 1:
+        return paths[0]
+    if not paths:
+        raise CheckpointError(f"{folder}: holds no checkpoint, neither *.index nor *.npz")
+    names = [path.name for path in paths]
+    raise CheckpointError(f"{folder}: holds several checkpoints {names}; name one with --checkpoint")
+
+
+def _read_npz(path: Path, predicate: Callable[[str], bool]) -> Variables:
+    with zipfile.ZipFile(path) as archive:
+        names = archive.namelist()
+        if len(set(names)) < len(names):
+            raise Damaged("it holds a member twice")
+    with np.load(path, allow_pickle=False) as arrays:
+        return {n: arrays[n] for n in arrays.files if predicate(n) and arrays[n].dtype.kind == "f"}
+
+
+def _read_checkpoint(index: Path, predicate: Callable[[str], bool]) -> Variables:
+    if index.stat().st_size > LARGEST_INDEX:
+        raise Damaged(f"an index of more than {LARGEST_INDEX} bytes")
+    entries = dict(_table(index.read_bytes()))
+    shards = _shards(entries.pop(b"", b""))
+    variables: Variables = {}
+    for key, value in entries.items():
+        name, entry = key.decode("utf-8"), _entry(value)
+        if entry.dtype not in DTYPES or not predicate(name):
+            continue
+        if entry.sliced:
+            raise Damaged(f"{name} is cut in slices, which are not read")
+        if entry.shard >= shards:
+            raise Damaged(f"{name} is in shard {entry.shard} of {shards}")
+        shard = index.with_suffix(f".data-{entry.shard:05d}-of-{shards:05d}")
+        variables[name] = _numbers(shard, name, entry)
+    return variables
+
+
+def _numbers(shard: Path, name: str, entry: Entry) -> NDArray[Any]:
+    dtype = DTYPES[entry.dtype]
+    if entry.size != math.prod(entry.shape) * dtype.itemsize:
+        raise Damaged(f"{name} has {entry.size} bytes, but the shape {entry.shape}")
+    if entry.offset + entry.size > shard.stat().st_size:
+        raise Damaged(f"{name} ends behind the end of {shard.name}")
+    with shard.open("rb") as stream:
+        stream.seek(entry.offset)
+        data = stream.read(entry.size)
+    if _masked(data) != entry.checksum:
+        raise Damaged(f"{name} has a wrong checksum in {shard.name}")
+    return np.frombuffer(data, dtype).reshape(entry.shape)
+
+
+def _masked(data: bytes) -> int:
+    """The checksum as it is stored: a CRC-32C, turned and moved, since it may stand among what it sums."""
+    crc = int(google_crc32c.value(data))
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def _table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Keys and values of a table of LevelDB's format."""
+    footer = data[-FOOTER:]
+    if len(footer) < FOOTER or int.from_bytes(footer[-8:], "little") != MAGIC:
+        raise Damaged("no index of TensorFlow")
+    at = _handle(footer, 0)[1]  # past the index of metadata
+    (offset, size), _ = _handle(footer, at)
+    for _, handle in _block(data, offset, size):
+        yield from _block(data, *_handle(handle, 0)[0])
+
+
+def _handle(data: bytes, at: int) -> tuple[tuple[int, int], int]:
+    """Offset and size of a block, and where the next begins."""
+    offset, at = _varint(data, at)
+    size, at = _varint(data, at)
+    return (offset, size), at
+
+
+def _block(data: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
+    end = offset + size
+    if size < 4 or end + TRAILER > len(data):
+        raise Damaged("a block ends behind the end of the file")
+    if data[end]:
+        raise Damaged("a compressed block, which TensorFlow doesn't write")
+    if _masked(data[offset : end + 1]) != int.from_bytes(data[end + 1 : end + TRAILER], "little"):
+        raise Damaged("a block has a wrong checksum")
+    restarts = int.from_bytes(data[end - 4 : end], "little")
+    last, key = end - 4 - 4 * restarts, b""
+    if last < offset:
+        raise Damaged("a block without room for its entries")
+    at = offset
+    while at < last:
+        shared, at = _varint(data, at)
+        own, at = _varint(data, at)
+        length, at = _varint(data, at)
+        if shared > len(key) or at + own + length > last:
+            raise Damaged("an entry ends behind the end of its block")
+        key = key[:shared] + data[at : at + own]
+        yield key, data[at + own : at + own + length]
+        at += own + length
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 70, 7):
+        if at >= len(data):
+            raise Damaged("it ends within a number")
+        value |= (data[at] & 127) << shift
+        at += 1
+        if data[at - 1] < 128:
+            return value, at
+    raise Damaged("a number of more than ten bytes")
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
+    """Numbers and values of a protocol buffer's fields: whole numbers, or bytes."""
+    at = 0
+    while at < len(data):
+        tag, at = _varint(data, at)
+        kind = tag & 7
+        if kind == 0:
+            value, at = _varint(data, at)
+            yield tag >> 3, value
+            continue
+        length, at = _varint(data, at) if kind == 2 else ({1: 8, 5: 4}.get(kind, -1), at)
+        if length < 0 or at + length > len(data):
+            raise Damaged("a field ends behind the end of its message")
+        part = data[at : at + length]
+        yield tag >> 3, part if kind == 2 else int.from_bytes(part, "little")
+        at += length
+
+
+def _shards(header: bytes) -> int:
+    """Of how many files a checkpoint is made (BundleHeaderProto)."""
+    fields = dict(_fields(header))
+    shards = fields.get(1, 1)
+    if fields.get(2, 0) != 0 or not isinstance(shards, int) or not 0 < shards < 100_000:
+        raise Damaged("numbers of a big-endian machine, or no header")
+    return shards
+
+
+def _entry(data: bytes) -> Entry:
+    """A BundleEntryProto."""
+    values: dict[int, Any] = dict.fromkeys((1, 3, 4, 5, 6), 0)
+    shape: list[int] = []
+    sliced = False
+    for number, value in _fields(data):
+        if isinstance(value, bytes) != (number in (2, 7)):
+            raise Damaged("a field of another type")
+        if number == 2:
+            shape = [size for n, dim in _fields(value) if n == 2 for size in _sizes(dim)]
+        sliced |= number == 7
+        values[number] = value
+    if len(shape) > DEEPEST:
+        raise Damaged(f"a variable of {len(shape)} axes")
+    return Entry(values[1], tuple(shape), values[3], values[4], values[5], values[6], sliced)
+
+
+def _sizes(dim: Any) -> Iterator[int]:
+    if not isinstance(dim, bytes):
+        raise Damaged("a field of another type")
+    size = dict(_fields(dim)).get(1, 0)
+    if not isinstance(size, int) or size >= 1 << 40:
+        raise Damaged(f"an axis of the size {size}")
+    yield size
