@@ -1,7 +1,7 @@
-"""Who may send a request, and how much: the one door that every request passes before any route.
+"""Who may send a request, and how much, decided before any route.
 
-A path is open (it costs nothing and tells nothing), guarded by a token of its own (/metrics, /docs), or, as
-every other, takes a key where keys are configured. Refusing takes no route and no model.
+A path is open (it costs nothing and tells nothing), needs an operator's token of its own (/metrics, /docs),
+or, as every other, takes a key where keys are configured. Refusing takes no route and no model.
 """
 
 from __future__ import annotations
@@ -10,50 +10,31 @@ import base64
 import binascii
 import hmac
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address, ip_network
-from typing import Final
+from typing import Any, Final
 from urllib.parse import parse_qsl
 
 from limits import RateLimitItem
 from pydantic import SecretStr
 from starlette.datastructures import Headers
 from starlette.requests import Request
-from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from engine.api import ConvoyError
-from server.errors import path_of
-from server.intake import parameters
+from engine.api import InvalidRequest
+from server.contract import Contract, longest_match, path_of
+from server.errors import Refused
 from server.keys import Key, KeyRing, digest_of, given_keys
-from server.metrics import Metrics
-from server.quotas import Quotas, rates_of
-from server.refused import Refused
-from server.settings import Settings
+from server.parameters import FORM_OVERHEAD, body_of, parameters
+from server.quotas import MEMORY, Count, Quotas, rates_of
+from server.settings import ServerSettings
 
-OPEN: Final = frozenset(
-    {
-        "/",
-        "/favicon.ico",
-        "/frontend/settings",
-        "/health",
-        "/health/ready",
-        "/languages",
-        "/models",
-        "/v2",
-        "/version",
-    }
-)
-OPEN_FOLDERS: Final = ("/static/", "/static-offline-docs/", "/download_file/", "/v2/health/", "/v2/models/")
-DOCS: Final = frozenset({"/docs", "/docs/oauth2-redirect", "/openapi.json", "/spec"})
-# what only the operator may: orders to models
-ORDER: Final = re.compile(r"/models/[^/]+/(re|un)?load|/v2/repository/models/[^/]+/(un)?load")
 FIELDS: Final = ("api_key", "auth_key")  # LibreTranslate's name of a key in a query or body, and DeepL's
 SCHEMES: Final = frozenset({"bearer", "deepl-auth-key"})
+FAILURES: Final = rates_of(30)  # requests a minute of an address that has shown no valid key
 EVERYBODY: Final = "all"  # shares one counter where nobody is limited
-FRAME: Final = 65_536  # bytes of a form beside its file
 UNLIMITED: Final = 1_000_000_000_000  # characters: DeepL's own number for no limit
 
 
@@ -81,13 +62,20 @@ class Usage:
 class Access:
     """What the settings say of access. Raises ConfigError when they can't be followed."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ServerSettings) -> None:
+        """Raises ConfigError when keys can't be read, or what counts can't be opened."""
         self.settings = settings
         self.quotas = Quotas(settings.limit_storage)
-        given = given_keys(token.get_secret_value() for token in settings.api_keys)
-        self._ring = KeyRing(given, settings.api_key_file) if given or settings.api_key_file else None
+        self._failures = Quotas(MEMORY)
+        keys = given_keys(token.get_secret_value() for token in settings.api_keys)
+        self._ring = KeyRing(keys, settings.api_key_file) if keys or settings.api_key_file else None
         self._rates = rates_of(settings.req_limit, settings.hourly_req_limit, settings.daily_req_limit)
         self._free = re.compile(settings.require_api_key_origin) if settings.require_api_key_origin else None
+
+    def count_with(self, count: Count) -> None:
+        """Have another process count, for all workers together."""
+        self.quotas = Quotas(self.settings.limit_storage, count)
+        self._failures = Quotas(MEMORY, count)
 
     @property
     def keys(self) -> bool:
@@ -115,54 +103,87 @@ class Access:
         name = f"address:{block_of(address)}" if limited else EVERYBODY
         return Visitor(name, self._rates, self.settings.char_quota)
 
+    def knows(self, token: str | None) -> bool:
+        """Whether there is such a key."""
+        return self._ring is not None and token is not None and self._ring.find(token) is not None
+
+    async def check_failures(self, address: str) -> None:
+        """Raises Refused (slowdown) when too many requests from there have had no key, or a wrong one."""
+        seconds = await self._failures.wait(block_of(address), FAILURES)
+        if seconds:
+            message = "Slowdown: too many requests without a valid API key"
+            raise Refused("slowdown", message, {"Retry-After": str(seconds)})
+
+    async def note_failure(self, address: str) -> None:
+        """Count a request that had no key, or a wrong one."""
+        await self._failures.exceeded(block_of(address), FAILURES)
+
     def _holder(self, key: Key) -> Visitor:
         rates = self._rates if key.requests is None else rates_of(key.requests)
         characters = self.settings.char_quota if key.characters is None else key.characters
         return Visitor(f"key:{key.id}", rates, characters)
 
-    def guard(self, path: str) -> SecretStr | None:
-        """The token that a path needs of its own."""
-        if path == "/metrics":
-            return self.settings.metrics_auth_token
-        if ORDER.fullmatch(path):
-            return self.settings.admin_token
-        return self.settings.docs_auth_token if path in DOCS else None
+
+class Doors:
+    """Which paths need no key, and which the operator's tokens, summed over contracts."""
+
+    def __init__(self, contracts: Sequence[Contract]) -> None:
+        self._open = [path for contract in contracts for path in contract.open_paths]
+        self._tokens = [
+            (re.compile(pattern), setting)
+            for contract in contracts
+            for pattern, setting in contract.operator_paths.items()
+        ]
+
+    def is_open(self, method: str, path: str) -> bool:
+        """Whether anybody may ask: it costs nothing and tells nothing."""
+        return method in ("GET", "HEAD") and longest_match(self._open, path) >= 0
+
+    def token_setting(self, path: str) -> str | None:
+        """The setting that holds the token of a path, where it has one of its own."""
+        return next((setting for pattern, setting in self._tokens if pattern.fullmatch(path)), None)
 
 
-class Door:
-    """The middleware. Leaves the visitor in the request's state, for `charge` and `usage`."""
+class AccessMiddleware:
+    """Lets requests pass that may; leaves the visitor in the request's state, for `charge` and `usage`.
 
-    def __init__(self, app: ASGIApp, access: Access, metrics: Metrics) -> None:
-        self._app, self._access, self._metrics = app, access, metrics
+    Raises Refused, which the middleware around it answers.
+    """
+
+    def __init__(self, app: ASGIApp, access: Access, contracts: Sequence[Contract]) -> None:
+        self._app, self._access, self._doors = app, access, Doors(contracts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         path = path_of(scope)
-        try:
-            if path == "/metrics" or path in DOCS or ORDER.fullmatch(path):
-                _check_guard(self._access.guard(path), Headers(scope=scope).get("authorization", ""))
-            elif not _is_open(scope["method"], path):
-                await self._enter(scope, receive, send)
-                return
-        except Refused as refused:
-            self._metrics.rejections.labels(refused.code).inc()
-            await refused.response(path)(scope, receive, send)
-        else:
-            await self._app(scope, receive, send)
+        setting = self._doors.token_setting(path)
+        if setting is not None:
+            token = getattr(self._access.settings, setting)
+            _check_token(token, Headers(scope=scope).get("authorization", ""))
+        elif not self._doors.is_open(scope["method"], path):
+            await self._enter(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
 
     async def _enter(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a visitor on; give back what a request that fails was charged."""
         access, headers = self._access, Headers(scope=scope)
         token = _token_of_head(scope, headers)
-        if access.keys and token is None:
-            limit = max(access.settings.body_limit, access.settings.file_limit + FRAME)
-            token, receive = await _token_of_body(scope, receive, limit)
         address = scope["client"][0] if scope.get("client") else ""
-        visitor = access.visitor(token, headers.get("origin", ""), address)
-        if visitor.rates and (found := await access.quotas.exceeded(visitor.name, visitor.rates)):
-            rate, seconds = found
+        if access.keys and not access.knows(token):
+            await access.check_failures(address)  # before anything is read
+        if access.keys and token is None:
+            limit = max(access.settings.body_limit, access.settings.file_limit + FORM_OVERHEAD)
+            token, receive = await _token_of_body(scope, receive, limit)
+        try:
+            visitor = access.visitor(token, headers.get("origin", ""), address)
+        except Refused:
+            await access.note_failure(address)
+            raise
+        if visitor.rates and (excess := await access.quotas.exceeded(visitor.name, visitor.rates)):
+            rate, seconds = excess
             raise Refused("slowdown", f"Slowdown: {rate}", {"Retry-After": str(seconds)})
         scope.setdefault("state", {})["visitor"] = visitor
         status = 500
@@ -202,30 +223,28 @@ async def usage(request: Request) -> Usage:
     return Usage(await access.quotas.count(visitor.name), limit)
 
 
-async def on_refused(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, Refused)
-    request.app.state.house.metrics.rejections.labels(error.code).inc()
-    return error.response(path_of(request.scope))
-
-
 def owner_of(request: Request) -> str:
     """Whose the things are that a request makes and names: a key's, else as requests are counted."""
     return _visitor_of(request)[0].name
 
 
+def share_of(request: Request) -> str:
+    """Whose share of what is scarce a request takes: a key's, else its address's, whether counted or not."""
+    name = _visitor_of(request)[0].name
+    if name != EVERYBODY:
+        return name
+    return f"address:{block_of(request.client.host if request.client else '')}"
+
+
 def block_of(address: str) -> str:
     """What counts as one visitor: an IPv4 address, or the /64 that one IPv6 subscriber has at least."""
     try:
-        found = ip_address(address.partition("%")[0])
+        host = ip_address(address.partition("%")[0])
     except ValueError:  # a Unix socket, or a proxy that hides addresses
         return address or "unknown"
-    if isinstance(found, IPv6Address):
-        return str(found.ipv4_mapped or ip_network((found, 64), strict=False).network_address)
-    return str(found)
-
-
-def _is_open(method: str, path: str) -> bool:
-    return method in ("GET", "HEAD") and (path in OPEN or path.startswith(OPEN_FOLDERS))
+    if isinstance(host, IPv6Address):
+        return str(host.ipv4_mapped or ip_network((host, 64), strict=False).network_address)
+    return str(host)
 
 
 def _visitor_of(request: Request) -> tuple[Visitor, Access]:
@@ -235,28 +254,28 @@ def _visitor_of(request: Request) -> tuple[Visitor, Access]:
     return visitor, access
 
 
-def _check_guard(token: SecretStr | None, authorization: str) -> None:
+def _check_token(token: SecretStr | None, authorization: str) -> None:
     """Compare with the token: as Bearer, or as the password of Basic, which browsers ask for."""
     if token is None:
         return
-    scheme, _, given = authorization.partition(" ")
+    scheme, _, credentials = authorization.partition(" ")
     if scheme.lower() == "basic":
         try:
-            given = base64.b64decode(given, validate=True).decode().partition(":")[2]
+            credentials = base64.b64decode(credentials, validate=True).decode().partition(":")[2]
         except (binascii.Error, UnicodeDecodeError):
-            given = ""
+            credentials = ""
     # digests, so that not even the length takes time to tell
-    if not hmac.compare_digest(digest_of(given.strip()), digest_of(token.get_secret_value())):
+    if not hmac.compare_digest(digest_of(credentials.strip()), digest_of(token.get_secret_value())):
         challenge = 'Basic realm="Convoy", charset="UTF-8"'
         raise Refused("unauthorized", "this page needs the operator's token", {"WWW-Authenticate": challenge})
 
 
 def _token_of_head(scope: Scope, headers: Headers) -> str | None:
-    scheme, _, given = headers.get("authorization", "").partition(" ")
-    if scheme.lower() in SCHEMES and given.strip():
-        return given.strip()
-    if given := headers.get("x-api-key", "").strip():
-        return given
+    scheme, _, credentials = headers.get("authorization", "").partition(" ")
+    if scheme.lower() in SCHEMES and credentials.strip():
+        return credentials.strip()
+    if credentials := headers.get("x-api-key", "").strip():
+        return credentials
     if b"_key=" not in scope["query_string"]:
         return None
     query = dict(parse_qsl(scope["query_string"].decode("latin-1")))
@@ -264,18 +283,21 @@ def _token_of_head(scope: Scope, headers: Headers) -> str | None:
 
 
 async def _token_of_body(scope: Scope, receive: Receive, limit: int) -> tuple[str | None, Receive]:
-    """The key in the body, and a stream that gives the body again; a route will say what is wrong with it."""
-    taken: list[Message] = []
+    """The key in the body, and a stream that gives the body again. Raises what `body_of` raises.
 
-    async def record() -> Message:
-        taken.append(await receive())
-        return taken[-1]
+    A body that names no key is not parsed; what is wrong with it a route will say.
+    """
+    raw = await body_of(Request(scope, receive), limit)
+    messages: list[Message] = [{"type": "http.request", "body": raw, "more_body": False}]
 
     async def replay() -> Message:
-        return taken.pop(0) if taken else await receive()
+        return messages.pop() if messages else await receive()
 
-    try:
-        values = await parameters(Request(scope, record), limit)
-    except ConvoyError:
-        values = {}
+    async def again() -> Message:
+        return {"type": "http.request", "body": raw, "more_body": False}
+
+    values: dict[str, Any] = {}
+    if any(name.encode() in raw for name in FIELDS):
+        with suppress(InvalidRequest):
+            values = await parameters(Request(scope, again), limit)
     return next((str(values[name]) for name in FIELDS if values.get(name)), None), replay

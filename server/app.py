@@ -1,101 +1,89 @@
-"""The application, its one gate, and the server process."""
+"""The application, and the server process."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import os
+import re
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import chain
 from types import FrameType
-from typing import Final
+from typing import Any, Final
 
 import uvicorn
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from engine.api import ConvoyError, Service, Stopping, share_threads
+from engine.api import Service, share_threads
 from server import logs, metrics
-from server.access import Access, Door, on_refused
-from server.allocator import thrifty
-from server.cors import cors_headers
-from server.crew import Listener, Place
-from server.errors import INTERNAL, failure, on_http, on_refusal, refusal
-from server.house import House
+from server.access import Access, AccessMiddleware, Doors
+from server.allocator import thrifty, trimming
+from server.contracts import CONTRACTS
+from server.contracts.convoy.status import version_text
 from server.metrics import Metrics, Sources
-from server.notes import HEADER, current, note_of
-from server.refused import Refused
-from server.routes import (
-    deepl,
-    detect,
-    files,
-    generate,
-    glossaries,
-    jobs,
-    kserve,
-    score,
-    status,
-    stream,
-    summarize,
-    translate,
-    web,
-)
-from server.settings import Settings
+from server.middleware import RequestMiddleware, on_http_exception
+from server.openapi import completed, operation_name
+from server.peers import Listener, WorkerContext
+from server.settings import ServerSettings
+from server.state import AppState
 from server.tracing import Tracing
+from server.watchdog import HttpProtocol
 
 logger = logging.getLogger(__name__)
 
-ROUTES: Final = (
-    translate,
-    summarize,
-    stream,
-    score,
-    detect,
-    files,
-    deepl,
-    glossaries,
-    jobs,
-    kserve,
-    generate,
-    status,
-    web,
-)
-STOPPING: Final = "the server is stopping: send the request again, elsewhere or later"
 LOST: Final = 70  # exit code when the device is lost: a supervisor starts the process again
+IDLE: Final = 30  # seconds that a connection is kept: clients that poll every 5 s would lose a race at 5
 LAST_MOMENT: Final = 5.0  # seconds that requests cut short get to be answered
+SWITCH: Final = 0.001  # seconds that Python lets one thread run while others wait: engines need few
 TICKS: Final = 10  # of uvicorn's, a second together: between two copies of a worker's figures
 
 
-def create_app(service: Service, settings: Settings, metrics: Metrics, place: Place | None = None) -> FastAPI:
-    """The application around a service that is not yet started. `app.state.house` holds what routes share.
-    place: of this process among several workers.
+def create_app(
+    service: Service, settings: ServerSettings, metrics: Metrics, worker: WorkerContext | None = None
+) -> FastAPI:
+    """The application around a service that is not yet started. `app.state.convoy` holds what routes share.
+    worker: of this process among several workers.
 
     Raises ConfigError when the keys can't be read.
     """
     access = Access(settings)
-    house = House(service, settings, metrics, place=place)
-    cached = house.cache.size if house.cache else int
-    metrics.watch(Sources(service.stats, service.memory, lambda: house.ready, cached, service.shelved))
+    state = AppState(service, settings, metrics, worker=worker)
+    if state.peers:
+        access.count_with(state.peers.count)
+    cached = state.cache.size if state.cache else int
+    metrics.watch(
+        Sources(
+            service.stats, service.memory, lambda: state.ready, cached, state.lag.longest, service.shelved
+        )
+    )
     tracing = Tracing.to(settings.traces) if settings.traces else None
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         service.start()
-        canaries = asyncio.create_task(house.sing())
-        if threading.current_thread() is threading.main_thread():  # only there may signals be caught
-            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, house.reload_all)
-        if house.crew:
-            house.crew.join()
-        yield
-        canaries.cancel()
-        if house.crew:
-            house.crew.leave()
+        tasks = [asyncio.create_task(state.prove_models())]
+        if settings.watch:
+            tasks.append(asyncio.create_task(state.watch_folders()))
+        # only there may signals be caught
+        if sys.platform != "win32" and threading.current_thread() is threading.main_thread():
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, state.reload_all)
+        if state.peers:
+            state.peers.join()
+        async with state.lag.watching(), trimming():
+            yield
+        for task in tasks:
+            task.cancel()
+        await state.documents.close()
+        if state.peers:
+            state.peers.leave()
         patience = LAST_MOMENT if service.lost() else settings.drain_timeout
         await asyncio.to_thread(service.stop, drain=True, timeout=patience)
         await access.quotas.close()
@@ -103,117 +91,99 @@ def create_app(service: Service, settings: Settings, metrics: Metrics, place: Pl
             await asyncio.to_thread(tracing.close)
 
     # /docs from this machine: a server without a way out still shows its page
-    app = FastAPIOffline(redoc_url=None, title="Convoy", version=status.version_text(), lifespan=lifespan)
-    app.state.house, app.state.access = house, access
-    app.add_middleware(Door, access=access, metrics=metrics)
-    app.add_middleware(Gate, house=house, tracing=tracing)  # added last: outermost
-    app.add_exception_handler(Refused, on_refused)
-    app.add_exception_handler(ConvoyError, on_refusal)
-    app.add_exception_handler(HTTPException, on_http)
-    for routes in ROUTES:
-        app.include_router(routes.router)
+    app = FastAPIOffline(
+        redoc_url=None,
+        title="Convoy",
+        version=version_text(),
+        lifespan=lifespan,
+        generate_unique_id_function=operation_name,
+    )
+    app.state.convoy, app.state.access = state, access
+    app.add_middleware(AccessMiddleware, access=access, contracts=CONTRACTS)
+    app.add_middleware(RequestMiddleware, state=state, tracing=tracing)  # added last: outermost
+    app.add_exception_handler(HTTPException, on_http_exception)
+    for router in chain.from_iterable(contract.routers for contract in CONTRACTS):
+        app.include_router(router)
+    _describe(app, settings)
     return app
 
 
-class Gate:
-    """Around every request: its note, CORS headers, no new work while draining, the one fault boundary."""
+def _describe(app: FastAPI, settings: ServerSettings) -> None:
+    """Have the description in OpenAPI tell this server's limits, and who may ask what."""
+    doors, plain = Doors(CONTRACTS), app.openapi
+    limits = {
+        "texts": settings.batch_limit,
+        "characters": settings.char_limit,
+        "phrases": settings.phrase_limit,
+        "tags": settings.tag_limit,
+        "bytes": settings.body_limit,
+        "file bytes": settings.file_limit,
+    }
 
-    def __init__(self, app: ASGIApp, house: House, tracing: Tracing | None = None) -> None:
-        self._app, self._house, self._tracing = app, house, tracing
+    def who(method: str, path: str) -> str:
+        if doors.token_setting(re.sub(r"\{[^}]*\}", "x", path)):
+            return "operator"
+        return "anybody" if doors.is_open(method, path) else "key"
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        house, began, seen = self._house, time.monotonic(), 0
-        if house.settings.url_prefix:  # understood with and without it, as proxies may take it off
-            scope["root_path"] = house.settings.url_prefix
-        cors = cors_headers(scope, house.settings.cors_origins)
-        note = note_of(scope)
-        token = current.set(note)
-        own = [*cors, (HEADER.encode(), note.id.encode())]
+    def openapi() -> dict[str, Any]:
+        return app.openapi_schema if app.openapi_schema else completed(plain(), limits, who)
 
-        async def answer(message: Message) -> None:
-            nonlocal seen
-            if message["type"] == "http.response.start":
-                seen = message["status"]
-                closing = [(b"connection", b"close")] if house.draining else []
-                message["headers"] = [*message.get("headers", []), *own, *closing]
-            await send(message)
-
-        house.in_flight += 1
-        house.metrics.in_flight.inc()
-        try:
-            await self._pass(scope, receive, answer)
-        except asyncio.CancelledError:  # the server is told twice to stop: it ends this task next
-            if not seen:
-                await refusal(Stopping(STOPPING))(scope, receive, answer)
-        except Exception:
-            logger.exception("%s %s failed", scope["method"], scope["path"])
-            if seen:  # too late for another answer
-                raise
-            await failure(INTERNAL, 500)(scope, receive, answer)
-        finally:
-            house.in_flight -= 1
-            house.metrics.in_flight.dec()
-            route = getattr(scope.get("route"), "path", "other")
-            taken = time.monotonic() - began
-            house.metrics.latency.labels(route, note.model, note.ended(seen)).observe(taken)
-            if self._tracing:
-                self._tracing.write(scope, note, route, seen)
-            current.reset(token)
-
-    async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
-        app = self._app
-        if scope["method"] == "OPTIONS":
-            await send({"type": "http.response.start", "status": 204, "headers": []})
-            await send({"type": "http.response.body", "body": b""})
-            return
-        if self._house.draining and scope["method"] == "POST":
-            error = Stopping(STOPPING)
-            self._house.metrics.rejections.labels(error.code).inc()
-            app = refusal(error)
-        await app(scope, receive, send)
+    app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's own way to extend it
 
 
-class Server(uvicorn.Server):
+class DrainingServer(uvicorn.Server):
     """Uvicorn that, told to stop, refuses new work and answers what it has accepted before it closes."""
 
-    def __init__(self, config: uvicorn.Config, house: House) -> None:
+    def __init__(self, config: uvicorn.Config, state: AppState) -> None:
         super().__init__(config)
-        self._house = house
+        self._state = state
         self._until = 0.0
         self.complete = True  # whether everything accepted was answered
         self.lost = False  # whether a device is
+        self.own_process = False  # which it may end
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        if self._house.draining:  # told twice
-            self.complete = self._house.in_flight == 0
+        if self._state.draining:  # told twice
+            self.complete = self._state.in_flight == 0
             self.should_exit = self.force_exit = True
-        self._house.draining = True
-        self._until = time.monotonic() + self._house.settings.drain_timeout
+        elif self.own_process:  # whatever holds a thread by then
+            _end_after(self._state.settings.drain_timeout + 3 * LAST_MOMENT, 1)
+        self._state.draining = True
+        self._until = time.monotonic() + self._state.settings.drain_timeout
 
     async def on_tick(self, counter: int) -> bool:
-        house = self._house
-        if house.service.lost() and not self.lost:
+        state = self._state
+        if state.service.lost() and not self.lost:
             logger.critical("a device is lost: this process answers what it can and ends with %d", LOST)
-            self.lost = house.draining = True
+            self.lost = state.draining = True
             self._until = time.monotonic() + LAST_MOMENT
-        if house.draining and not self.should_exit:
+        if state.draining and not self.should_exit:
             late = time.monotonic() > self._until
-            if late and house.in_flight:
-                logger.warning("%d requests are cut short after the drain timeout", house.in_flight)
+            if late and state.in_flight:
+                logger.warning("%d requests are cut short after the drain timeout", state.in_flight)
                 self.complete = False
-                await asyncio.to_thread(house.service.stop, drain=False, timeout=LAST_MOMENT)
-            self.should_exit = late or not house.in_flight
-        if house.crew:
-            house.crew.tell(ready=house.alone_ready, connections=len(self.server_state.connections))
+                await asyncio.to_thread(state.service.stop, drain=False, timeout=LAST_MOMENT)
+            self.should_exit = late or not state.in_flight
+        if state.peers:
+            state.peers.tell(ready=state.ready_here, connections=len(self.server_state.connections))
             if counter % TICKS == 0 and not self.lost:  # what asks a lost device raises
-                house.metrics.refresh()
+                state.metrics.refresh()
         return await super().on_tick(counter)
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        if self.own_process:  # a thread that hangs must not keep the process
+            _end_after(LAST_MOMENT, 0 if self.complete else 1)
 
-def serve(settings: Settings) -> int:
+
+def _end_after(seconds: float, code: int) -> None:
+    """End the process, with its threads, if it has not ended by itself."""
+    timer = threading.Timer(seconds, os._exit, [code])
+    timer.daemon = True
+    timer.start()
+
+
+def serve(settings: ServerSettings) -> int:
     """Load the models and serve until SIGTERM or SIGINT.
 
     Returns 0, or 1 when accepted requests were cut short; ends the process with 70 when a device is lost.
@@ -226,39 +196,41 @@ def serve(settings: Settings) -> int:
     return supervise(settings)
 
 
-def run(settings: Settings, place: Place | None = None) -> int:
-    """As `serve`, in this process. place: of a worker among several."""
+def run(settings: ServerSettings, worker: WorkerContext | None = None) -> int:
+    """As `serve`, in this process. worker: of a worker among several."""
     logs.set_up(settings)
-    if place:
-        metrics.share(place.metrics, place.number)
+    if worker:
+        metrics.share(worker.metrics, worker.number)
     thrifty()
-    if settings.backend.startswith("onnx"):
-        share_threads(settings.share)
-    figures = Metrics(place.metrics if place else None)
+    share_threads(settings.backend, settings.share)
+    figures = Metrics(worker.metrics if worker else None)
     service = Service.open(settings.models, settings.service(), figures.observer)
-    for name, kept in service.shelved().items():
-        logger.info("%s %s: about %d MiB of memory", kept.state, name, kept.cost >> 20)
-    app = create_app(service, settings, figures, place)
-    server = Server(configure(app, settings), app.state.house)
-    server.run(_sockets(server, place) if place else None)
+    for name, entry in service.shelved().items():
+        logger.info("%s %s: about %d MiB of memory", entry.state, name, entry.cost >> 20)
+    app = create_app(service, settings, figures, worker)
+    server = DrainingServer(configure(app, settings), app.state.convoy)
+    server.own_process = True
+    sys.setswitchinterval(SWITCH)
+    server.run(_sockets(server, worker) if worker else None)
     if server.lost:
         logging.shutdown()
         os._exit(LOST)  # libraries that would tidy up on a lost device may hang or abort
     return 0 if server.complete else 1
 
 
-def _sockets(server: Server, place: Place) -> list[socket.socket]:
+def _sockets(server: DrainingServer, worker: WorkerContext) -> list[socket.socket]:
     server.config.backlog = 1  # connections that asyncio accepts in one turn
-    return [Listener(place, lambda: len(server.server_state.connections))]
+    return [Listener(worker, lambda: len(server.server_state.connections))]
 
 
-def configure(app: FastAPI, settings: Settings) -> uvicorn.Config:
+def configure(app: FastAPI, settings: ServerSettings) -> uvicorn.Config:
     """Uvicorn's share of the settings. Its access log gets no query strings: they may hold keys and texts."""
     logging.getLogger("uvicorn.access").addFilter(without_query)
     return uvicorn.Config(
         app,
         host=settings.host,
         port=settings.port,
+        http=HttpProtocol,
         log_config=None,
         log_level=settings.log_level,
         access_log=settings.access_log,
@@ -267,6 +239,7 @@ def configure(app: FastAPI, settings: Settings) -> uvicorn.Config:
         server_header=False,
         ssl_certfile=settings.ssl_certfile,
         ssl_keyfile=settings.ssl_keyfile,
+        timeout_keep_alive=IDLE,
         timeout_graceful_shutdown=round(LAST_MOMENT),
     )
 
@@ -275,7 +248,7 @@ def without_query(record: logging.LogRecord) -> bool:
     """A filter that keeps every record. Uvicorn's arguments: client, method, path?query, version, status."""
     if isinstance(record.args, tuple) and len(record.args) == 5:
         client, method, path, *rest = record.args
-        told = str(path).partition("?")[0]
-        folder, found, _ = told.partition("/download_file/")  # to know the name is to be let in
-        record.args = (client, method, f"{folder}{found}..." if found else told, *rest)
+        plain_path = str(path).partition("?")[0]
+        folder, separator, _ = plain_path.partition("/download_file/")  # to know the name is to be let in
+        record.args = (client, method, f"{folder}{separator}..." if separator else plain_path, *rest)
     return True

@@ -16,9 +16,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, Final
 
-from engine.api import Marked, ModelInfo, TextOptions, TextResult, Timings
+from engine.api import Marked, ModelInfo, Slices, TextOptions, TextResult, Timings
 
 OVERHEAD: Final = 200  # bytes of an entry beside its answer, about
+STRICTLY: Final = ("utf-8", "surrogatepass")
 NO_TIME: Final = Timings(0.0, 0.0, 0.0, 0)
 
 
@@ -69,10 +70,20 @@ def repeatable(infos: Sequence[ModelInfo], options: TextOptions) -> bool:
     return not any(sampling) or "seed" in options.decode
 
 
-def key_of(model: str, infos: Sequence[ModelInfo], text: str | Marked, options: TextOptions) -> bytes:
-    """A digest of all that an answer depends on. model: as it was asked for, with its languages."""
-    parts = (model, tuple(info.digest for info in infos), _plain(text), _plain(options))
-    return hashlib.blake2b(repr(parts).encode("utf-8", "surrogatepass"), digest_size=32).digest()
+def keys_of(
+    model: str, infos: Sequence[ModelInfo], texts: Sequence[str | Marked], options: TextOptions
+) -> Slices[list[bytes]]:
+    """For each text, in slices, a digest of all that its answer depends on. model: as it was asked for, with
+    its languages."""
+    shared = hashlib.blake2b(digest_size=32)
+    shared.update(repr((model, tuple(info.digest for info in infos), _plain(options))).encode(*STRICTLY))
+    keys = []
+    for text in texts:
+        own = shared.copy()
+        own.update(repr(_plain(text)).encode(*STRICTLY))
+        keys.append(own.digest())
+        yield
+    return keys
 
 
 def size_of(value: Any) -> int:

@@ -1,6 +1,6 @@
-"""What is noted of a request while it is served: for its metrics, its log lines and its trace.
+"""What is known of a request while it is served: for its metrics, its log lines and its trace.
 
-A note belongs to the task that serves a request and to the tasks which that one starts, so nothing has to
+A context belongs to the task that serves a request and to the tasks which that one starts, so nothing has to
 hand it down.
 """
 
@@ -36,7 +36,7 @@ OUTCOMES: Final[Mapping[int, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class ModelWork:
     """What a model did for a request. ended: a time.time_ns(). timings: the longest of its sentences."""
 
     model: str
@@ -46,12 +46,12 @@ class Work:
 
 
 @dataclass(eq=False, slots=True)
-class Note:
+class RequestContext:
     """outcome: set where the status does not tell, as in a stream that fails after its head."""
 
     id: str
     began: int = field(default_factory=time.time_ns)
-    work: list[Work] = field(default_factory=list)
+    work: list[ModelWork] = field(default_factory=list)
     outcome: str = ""
 
     @property
@@ -59,22 +59,22 @@ class Note:
         models = {work.model for work in self.work}
         return next(iter(models), NOBODY) if len(models) < 2 else SEVERAL
 
-    def ended(self, status: int) -> str:
+    def outcome_of(self, status: int) -> str:
         """ok, invalid, rejected, late, cancelled or failed. status: 0 is none."""
         if self.outcome:
             return self.outcome
         return OUTCOMES.get(status) or ("ok" if status < 400 else "invalid" if status < 500 else FAILED)
 
 
-current: Final[ContextVar[Note | None]] = ContextVar("current", default=None)
+current: Final[ContextVar[RequestContext | None]] = ContextVar("current", default=None)
 
 
-def note_of(scope: Scope) -> Note:
-    """A note for a new request: with the client's X-Request-ID if that can stand in a log, else a new one."""
-    given = Headers(scope=scope).get(HEADER, "")
-    return Note(given if ID.fullmatch(given) else uuid.uuid4().hex)
+def context_of(scope: Scope) -> RequestContext:
+    """A context for a new request: with the client's X-Request-ID if that can stand in a log."""
+    header = Headers(scope=scope).get(HEADER, "")
+    return RequestContext(header if ID.fullmatch(header) else uuid.uuid4().hex)
 
 
-def note_outcome(outcome: str) -> None:
-    if note := current.get():
-        note.outcome = outcome
+def set_outcome(outcome: str) -> None:
+    if context := current.get():
+        context.outcome = outcome

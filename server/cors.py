@@ -11,8 +11,12 @@ from starlette.types import Scope
 Pairs = list[tuple[bytes, bytes]]
 
 REST: Final = [
-    (b"access-control-allow-headers", b"Authorization, Content-Type"),
-    (b"access-control-allow-methods", b"GET, POST"),
+    (
+        b"access-control-allow-headers",
+        b"Authorization, Content-Type, X-API-Key, X-Request-ID, X-Request-Timeout",
+    ),
+    (b"access-control-allow-methods", b"GET, HEAD, POST, DELETE"),
+    (b"access-control-expose-headers", b"Retry-After, X-Request-ID, X-Trace-ID"),
     (b"access-control-max-age", b"1728000"),
 ]
 

@@ -17,22 +17,26 @@ from contextlib import aclosing, suppress
 from typing import Any, Final
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from engine.api import Cancelled, ConvoyError, Marked, Partial, Service, TextOptions, TextResult
-from server.cache import key_of, repeatable
+from engine.api import Cancelled, ConvoyError, Marked, Partial, Service, TextOptions, TextResult, in_slices
+from server.cache import keys_of, repeatable
+from server.context import CANCELLED, FAILED, set_outcome
 from server.errors import INTERNAL
-from server.house import House, house_of
-from server.intake import while_connected
-from server.notes import CANCELLED, FAILED, note_outcome
+from server.parameters import while_connected
+from server.responses import json_bytes
+from server.state import AppState, state_of
 
 logger = logging.getLogger(__name__)
 
-Tell = Callable[[Partial], None]
-Piece = tuple[str, Any]  # an event's name, "" for none, and its data
-Work = Callable[[Tell | None], Coroutine[Any, Any, dict[str, Any]]]  # the plain answer; tells of it, if asked
+OnPartial = Callable[[Partial], None]
+Event = tuple[str, Any]  # an event's name, "" for none, and its data
+Answering = Callable[
+    [OnPartial | None], Coroutine[Any, Any, dict[str, Any]]
+]  # the plain answer; tells of it, if asked
 
+INLINE: Final = 20  # texts and phrases whose digests are made in the event loop itself
 MOMENT: Final = 1.0  # seconds in which a failure still gets its status
 ALIVE: Final = 15.0  # seconds of silence after which a comment keeps proxies from closing the connection
 LAST: Final = "end"  # id of the last event: an EventSource that comes back with it is told to stay away
@@ -46,48 +50,57 @@ HEADERS: Final = [
 class Dialect:
     """What is sent of a stream, in order. One for each stream."""
 
-    def partial(self, news: Partial) -> Piece | None:
-        return "partial", {"index": news.index, "text": news.text}
+    def partial(self, partial: Partial) -> Event | None:
+        return "partial", {"index": partial.index, "text": partial.text}
 
-    def result(self, answer: dict[str, Any]) -> Piece | None:
+    def result(self, answer: dict[str, Any]) -> Event | None:
         return "result", answer
 
-    def failed(self, message: str) -> Piece:
+    def failed(self, message: str) -> Event:
         return "error", {"error": message}
 
 
+async def answered(work: Answering) -> bytes:
+    """The plain answer, as JSON."""
+    return await json_bytes(await work(None))
+
+
 async def results_of(
-    house: House,
+    state: AppState,
     model: str,
     texts: Sequence[str | Marked],
     options: TextOptions,
     deadline: float,
-    tell: Tell | None = None,
+    on_partial: OnPartial | None = None,
 ) -> list[TextResult]:
     """`Service.run`, or with `tell` the same by `Service.stream`; what the cache has is not computed again,
     and of it nothing is told before the end."""
-    cache, infos = house.cache, house.service.behind(model) if house.cache else []
+    cache, infos = state.cache, state.service.behind(model) if state.cache else []
     if cache is None or not repeatable(infos, options):
-        return await _computed(house.service, model, texts, options, deadline, tell)
-    keys = [key_of(model, infos, text, options) for text in texts]
-    found = [cache.get(key) for key in keys]
-    missing = [number for number, result in enumerate(found) if result is None]
-    house.metrics.hits.labels(model).inc(len(texts) - len(missing))
-    house.metrics.misses.labels(model).inc(len(missing))
+        return await _computed(state.service, model, texts, options, deadline, on_partial)
+    small = len(texts) * (1 + len(options.glossary) + len(options.ignore)) <= INLINE
+    keys = await in_slices(keys_of(model, infos, texts, options), deadline, small=small)
+    results = [cache.get(key) for key in keys]
+    missing = [number for number, result in enumerate(results) if result is None]
+    state.metrics.hits.labels(model).inc(len(texts) - len(missing))
+    state.metrics.misses.labels(model).inc(len(missing))
     if missing:
-        wanted, told = [texts[n] for n in missing], renumbered(tell, missing) if tell else None
-        new = await _computed(house.service, model, wanted, options, deadline, told)
-        same = house.service.behind(model) == infos  # else a reload came between: whose answer is it?
+        misses, listener = (
+            [texts[n] for n in missing],
+            renumbered(on_partial, missing) if on_partial else None,
+        )
+        new = await _computed(state.service, model, misses, options, deadline, listener)
+        same = state.service.behind(model) == infos  # else a reload came between: whose answer is it?
         for number, result in zip(missing, new, strict=True):
-            found[number] = result
+            results[number] = result
             if same:
                 cache.put(keys[number], result)
-    return [result for result in found if result is not None]
+    return [result for result in results if result is not None]
 
 
-def renumbered(tell: Tell, numbers: Sequence[int]) -> Tell:
+def renumbered(on_partial: OnPartial, numbers: Sequence[int]) -> OnPartial:
     """For texts that are some of others: tells of them by their numbers among those."""
-    return lambda partial: tell(Partial(numbers[partial.index], partial.text))
+    return lambda partial: on_partial(Partial(numbers[partial.index], partial.text))
 
 
 async def _computed(
@@ -96,21 +109,21 @@ async def _computed(
     texts: Sequence[str | Marked],
     options: TextOptions,
     deadline: float,
-    tell: Tell | None,
+    on_partial: OnPartial | None,
 ) -> list[TextResult]:
-    if tell is None:
+    if on_partial is None:
         return await service.run(model, texts, options, deadline)
-    found: list[TextResult] = []
-    async with aclosing(service.stream(model, texts, options, deadline)) as news:
-        async for event in news:
+    answers: list[TextResult] = []
+    async with aclosing(service.stream(model, texts, options, deadline)) as results:
+        async for event in results:
             if isinstance(event, Partial):
-                tell(event)
+                on_partial(event)
             else:
-                found = event
-    return found
+                answers = event
+    return answers
 
 
-async def events(request: Request, work: Work, dialect: Dialect | None = None) -> Response:
+async def events(request: Request, work: Answering, dialect: Dialect | None = None) -> Response:
     """The response that streams `work`; it is cancelled when the client goes.
 
     A request that says it has read the last event before gets no content. Raises what `work` raises within a
@@ -130,7 +143,7 @@ async def events(request: Request, work: Work, dialect: Dialect | None = None) -
 class _Feed:
     """The work under way, and the newest beginning of each text's answer that has not been sent."""
 
-    def __init__(self, work: Work, dialect: Dialect) -> None:
+    def __init__(self, work: Answering, dialect: Dialect) -> None:
         self.dialect = dialect
         self.changed = asyncio.Event()
         self._waiting: dict[int, str] = {}
@@ -138,7 +151,7 @@ class _Feed:
         self.task.add_done_callback(lambda _: self.changed.set())
 
     async def first(self) -> None:
-        """Wait a moment for the first news. Raises what has gone wrong by then."""
+        """Wait a moment for the first partial. Raises what has gone wrong by then."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self.changed.wait(), MOMENT)
         if self.task.done():
@@ -156,18 +169,18 @@ class _Feed:
                 self.changed.clear()
             while self._waiting:
                 index = next(iter(self._waiting))
-                yield _event(self.dialect.partial(Partial(index, self._waiting.pop(index))))
-        yield _event(self.dialect.result(self.task.result()), LAST)
+                yield await _event(self.dialect.partial(Partial(index, self._waiting.pop(index))))
+        yield await _event(self.dialect.result(self.task.result()), LAST)
 
-    def failed(self, message: str) -> bytes:
-        return _event(self.dialect.failed(message), LAST)
+    async def failed(self, message: str) -> bytes:
+        return await _event(self.dialect.failed(message), LAST)
 
     async def close(self) -> None:
         self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)
 
-    def _told(self, news: Partial) -> None:
-        self._waiting[news.index] = news.text
+    def _told(self, partial: Partial) -> None:
+        self._waiting[partial.index] = partial.text
         self.changed.set()
 
 
@@ -182,7 +195,7 @@ class _Events(Response):
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             await while_connected(self._request, self._write(send))
         except Cancelled:  # the client has gone
-            note_outcome(CANCELLED)
+            set_outcome(CANCELLED)
         finally:
             await self._feed.close()
 
@@ -192,24 +205,24 @@ class _Events(Response):
                 if part:
                     await send({"type": "http.response.body", "body": part, "more_body": True})
         except ConvoyError as error:
-            house_of(self._request).metrics.rejections.labels(error.code).inc()
-            note_outcome(FAILED)
+            state_of(self._request).metrics.rejections.labels(error.code).inc()
+            set_outcome(FAILED)
             await send(
-                {"type": "http.response.body", "body": self._feed.failed(str(error)), "more_body": True}
+                {"type": "http.response.body", "body": await self._feed.failed(str(error)), "more_body": True}
             )
         except Exception:  # too late for the gate to answer
             logger.exception("%s failed", self._request.url.path)
-            note_outcome(FAILED)
-            body = self._feed.failed(INTERNAL)
+            set_outcome(FAILED)
+            body = await self._feed.failed(INTERNAL)
             await send({"type": "http.response.body", "body": body, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
 
 
-def _event(piece: Piece | None, number: str = "") -> bytes:
+async def _event(event: Event | None, number: str = "") -> bytes:
     """number: the id of an event that has a name."""
-    if piece is None:
+    if event is None:
         return b""
-    name, data = piece
-    line = b"data: " + bytes(JSONResponse(data).body)
+    name, data = event
+    line = b"data: " + await json_bytes(data)
     lines = [f"event: {name}".encode(), line] if name else [line]
     return b"\n".join([*lines, *([f"id: {number}".encode()] if name and number else []), b"", b""])

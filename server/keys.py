@@ -6,7 +6,6 @@ hash would protect, and a check costs a microsecond. Keys that an operator sets 
 
 from __future__ import annotations
 
-import fcntl
 import hmac
 import json
 import logging
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from engine.api import ConfigError, InvalidRequest
+from server import locks
 
 logger = logging.getLogger(__name__)
 
@@ -84,9 +84,9 @@ def editing(path: Path) -> Iterator[list[Key]]:
     A file that is not there is made, readable by its owner only. Raises ConfigError.
     """
     path = Path(os.path.realpath(path))  # a link stays a link
-    lock = os.open(path.with_name(f".{path.name}.lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    lock = os.open(path.with_name(f".{path.name}.lock"), os.O_CREAT | os.O_RDWR, 0o600)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        locks.lock(lock)
         keys = list(read_keys(path)) if path.exists() else []
         yield keys
         _write(path, keys)
@@ -109,8 +109,8 @@ class KeyRing:
             self._refresh(self._path)
         digest = digest_of(token)
         # what the time of this look-up could tell is of the digest, and that tells nothing of any key
-        found = self._keys.get(digest)
-        return found if found and hmac.compare_digest(found.digest, digest) else None
+        key = self._keys.get(digest)
+        return key if key and hmac.compare_digest(key.digest, digest) else None
 
     def _refresh(self, path: Path) -> None:
         self._looked, state = time.monotonic(), self._look()
@@ -128,20 +128,20 @@ class KeyRing:
 
     def _look(self) -> tuple[int, int, int] | None:
         try:
-            found = os.stat(self._path) if self._path else None
+            status = os.stat(self._path) if self._path else None
         except OSError:
             return None
-        return (found.st_ino, found.st_mtime_ns, found.st_size) if found else None
+        return (status.st_ino, status.st_mtime_ns, status.st_size) if status else None
 
 
 def revoked(keys: list[Key], name: str) -> Key:
     """Take out the key with this id, or the only one with this name, and return it. Raises InvalidRequest."""
-    found = [k for k in keys if k.id == name] or [k for k in keys if k.name == name]
-    if len(found) != 1:
-        many = f"{len(found)} keys are named {name!r}: give an id" if found else f"no key {name!r}"
+    matches = [k for k in keys if k.id == name] or [k for k in keys if k.name == name]
+    if len(matches) != 1:
+        many = f"{len(matches)} keys are named {name!r}: give an id" if matches else f"no key {name!r}"
         raise InvalidRequest(f"{many}; `convoy keys list` shows all")
-    keys.remove(found[0])
-    return found[0]
+    keys.remove(matches[0])
+    return matches[0]
 
 
 def _key(entry: Any) -> Key:
@@ -166,7 +166,7 @@ def _write(path: Path, keys: Sequence[Key]) -> None:
         with open(descriptor, "w", encoding="utf-8") as out:
             out.write(text)
             out.flush()
-            os.fchmod(out.fileno(), mode)
+            os.chmod(partial, mode)
             os.fsync(out.fileno())
         partial.replace(path)
     finally:

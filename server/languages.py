@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection
 from typing import Final
 
 from engine.api import short
 
 # its long aliases of three of its own codes, used in answers and understood in requests
 ALIASES: Final = {"zh": "zh-Hans", "zt": "zh-Hant", "pb": "pt-BR"}
+REGION: Final = re.compile(r"[a-z]{2}|\d{3}")
+REGIONS: Final = {
+    "zh-tw": "zt",
+    "zh-hk": "zt",
+    "zh-mo": "zt",
+    "pt-br": "pb",
+}  # that are languages of their own
 SHORT: Final = {alias.casefold(): code for code, alias in ALIASES.items()}
 NAMES: Final = {
     "ar": "Arabic",
@@ -72,6 +81,17 @@ def inward(code: str) -> str:
     where there is such a code ("deu" is "de")."""
     plain = code.strip().casefold()
     return SHORT.get(plain, short(plain))
+
+
+def served(code: str, codes: Collection[str]) -> str:
+    """A client's code as one of those that are known, where it is one of them without its region: "en-US" and
+    "en_GB" are "en", "zh-TW" is "zt". Else as `inward` has it."""
+    plain = inward(code)
+    if plain in codes:
+        return plain
+    language, _, region = code.strip().casefold().replace("_", "-").partition("-")
+    regional = REGIONS.get(f"{language}-{region}", short(language))
+    return regional if REGION.fullmatch(region) and regional in codes else plain
 
 
 def outward(code: str) -> str:

@@ -8,14 +8,14 @@ import time
 from datetime import UTC, datetime
 from typing import Final
 
-from server.notes import current
-from server.settings import Settings
+from server.context import current
+from server.settings import ServerSettings
 
 PAUSE: Final = 10.0  # seconds
 TEXT: Final = "%(asctime)s %(levelname)s %(name)s%(request)s: %(message)s"
 
 
-def set_up(settings: Settings) -> None:
+def set_up(settings: ServerSettings) -> None:
     """For a process of its own: replaces the handlers of the root logger."""
     handler = logging.StreamHandler()
     handler.setFormatter(Json() if settings.log_format == "json" else Lines(TEXT))
@@ -43,8 +43,8 @@ class Seldom(logging.Filter):
 
 class Lines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        note = current.get()
-        record.request = f" [{note.id}]" if note else ""
+        context = current.get()
+        record.request = f" [{context.id}]" if context else ""
         return super().format(record)
 
 
@@ -52,15 +52,15 @@ class Json(logging.Formatter):
     """One object a line: time (RFC 3339, UTC), level, logger, message; request_id and exception if any."""
 
     def format(self, record: logging.LogRecord) -> str:
-        note = current.get()
-        found = {
+        context = current.get()
+        entry = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
         }
-        if note:
-            found["request_id"] = note.id
+        if context:
+            entry["request_id"] = context.id
         if record.exc_info:
-            found["exception"] = self.formatException(record.exc_info)
-        return json.dumps(found, ensure_ascii=False)
+            entry["exception"] = self.formatException(record.exc_info)
+        return json.dumps(entry, ensure_ascii=False)

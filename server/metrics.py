@@ -24,8 +24,8 @@ from prometheus_client import (
 )
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
-from engine.api import Memory, Observer, Shelved, State, Stats, TextResult, TextScore, slowest
-from server.notes import Work, current
+from engine.api import DeviceMemory, Observer, Shelved, State, Stats, TextResult, TextScore, slowest
+from server.context import ModelWork, current
 
 LATENCY: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 STEP: Final = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.0)
@@ -60,9 +60,10 @@ class Sources:
     """Where a server's own figures come from."""
 
     stats: Callable[[], Mapping[str, Stats]]
-    memory: Callable[[], Mapping[str, Memory]]
+    memory: Callable[[], Mapping[str, DeviceMemory]]
     ready: Callable[[], bool]
     cached: Callable[[], int]
+    lag: Callable[[], float]
     shelved: Callable[[], Mapping[str, Shelved]]
 
 
@@ -116,12 +117,12 @@ class Metrics:
         self._figures.refresh()
 
     def answered(self, model: str, results: Sequence[TextResult | TextScore]) -> None:
-        """Note the times of one request's work with one model."""
+        """RequestContext the times of one request's work with one model."""
         timings = slowest([result.timings for result in results])
         self.queue.labels(model).observe(timings.queue)
         self.decode.labels(model).observe(timings.decode)
-        if note := current.get():
-            note.work.append(Work(model, timings, len(results), time.time_ns()))
+        if context := current.get():
+            context.work.append(ModelWork(model, timings, len(results), time.time_ns()))
 
     def text(self) -> bytes:
         """The exposition format of Prometheus: of all workers together, where there are several."""
@@ -168,6 +169,11 @@ class _Figures:
         gauge, counter = metrics._gauge, metrics._counter
         self.sources: Sources | None = None
         self._ready = gauge("convoy_ready", "1 when /health/ready says so, else 0.", kind="livemin")
+        self._lag = gauge(
+            "convoy_event_loop_lag_seconds",
+            "Longest time in the last minute that nobody was served.",
+            kind="livemax",
+        )
         self._cached = gauge("convoy_cache_bytes", "Answers in the cache.")
         self._depth = gauge("convoy_queue_depth", "Sentences in the queue.", "model")
         self._waiting = gauge("convoy_queue_tokens", "Source tokens in the queue.", "model")
@@ -210,30 +216,31 @@ class _Figures:
             return
         self._ready.set(self.sources.ready())
         self._cached.set(self.sources.cached())
+        self._lag.set(self.sources.lag())
         for device, memory in self.sources.memory().items():
             self._memory.labels(device).set(memory.used)
             self._room.labels(device).set(memory.total)
         self._engines(self.sources.stats())
-        for model, kept in self.sources.shelved().items():
-            there = kept.state is State.LOADED
+        for model, entry in self.sources.shelved().items():
+            there = entry.state is State.LOADED
             self._loaded.labels(model).set(there)
-            self._bytes.labels(model).set(kept.cost if there else 0)
-            self._load.labels(model).set(kept.load_seconds)
-            self._raise(self._loads.labels(model), ("loads", model), kept.loads)
-            self._raise(self._unloads.labels(model), ("unloads", model), kept.evictions)
-            self._raise(self._no_loads.labels(model), ("load failures", model), kept.failures)
+            self._bytes.labels(model).set(entry.cost if there else 0)
+            self._load.labels(model).set(entry.load_seconds)
+            self._raise(self._loads.labels(model), ("loads", model), entry.loads)
+            self._raise(self._unloads.labels(model), ("unloads", model), entry.evictions)
+            self._raise(self._no_loads.labels(model), ("load failures", model), entry.failures)
 
     def _engines(self, stats: Mapping[str, Stats]) -> None:
         gone = self._lanes
         self._lanes = set()
-        for model, found in stats.items():
-            self._depth.labels(model).set(found.waiting_requests)
-            self._waiting.labels(model).set(found.waiting_tokens)
-            self._raise(self._steps.labels(model), ("steps", model), found.steps)
-            self._raise(self._answered.labels(model), ("answered", model), found.answered)
-            self._raise(self._failed.labels(model), ("failed", model), found.failed)
-            self._raise(self._tokens.labels(model, "target"), ("tokens", model), found.tokens)
-            for number, (active, there) in enumerate(zip(found.active, found.slots, strict=True)):
+        for model, figures in stats.items():
+            self._depth.labels(model).set(figures.waiting_requests)
+            self._waiting.labels(model).set(figures.waiting_tokens)
+            self._raise(self._steps.labels(model), ("steps", model), figures.steps)
+            self._raise(self._answered.labels(model), ("answered", model), figures.answered)
+            self._raise(self._failed.labels(model), ("failed", model), figures.failed)
+            self._raise(self._tokens.labels(model, "target"), ("tokens", model), figures.tokens)
+            for number, (active, there) in enumerate(zip(figures.active, figures.slots, strict=True)):
                 lane = model, str(number)
                 self._lanes.add(lane)
                 self._used.labels(*lane).set(active)

@@ -3,9 +3,10 @@ several forms; the examples are real: the test-suite sends them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
+from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field
 
 JSON: Final = "application/json"
@@ -17,6 +18,18 @@ TEXTS: Final = {
         {"type": "string", "minLength": 1},
         {"type": "array", "items": {"type": "string"}, "minItems": 1},
     ],
+}
+ALTERNATIVES: Final = {
+    "type": "integer",
+    "default": 0,
+    "description": "How many other answers to each text to give as well.",
+}
+TIMEOUT: Final = {
+    "name": "X-Request-Timeout",
+    "in": "header",
+    "required": False,
+    "description": "Seconds that the answer may take; at most the server's own.",
+    "schema": {"type": "number", "minimum": 1},
 }
 CODES: Final = {
     "source": {"type": "string", "description": 'Language code, or "auto".', "examples": ["de"]},
@@ -61,7 +74,7 @@ class LanguageAnswer(BaseModel):
     targets: list[str]
 
 
-class Scores(BaseModel):
+class ScoresAnswer(BaseModel):
     score: float | None
     alternatives: list[float | None]
     model: str
@@ -84,7 +97,7 @@ class RepetitionAnswer(BaseModel):
     loop: bool
 
 
-class Sentence(BaseModel):
+class AlignmentAnswer(BaseModel):
     source: list[str]
     target: list[str]
     matrix: list[list[float | None]]
@@ -96,8 +109,8 @@ class Extras(BaseModel):
     model_config = ConfigDict(extra="allow")
 
     alternatives: list[str] | list[list[str]] = []
-    scores: Scores | list[Scores] | None = None
-    alignment: list[Sentence] | list[list[Sentence]] | None = None
+    scores: ScoresAnswer | list[ScoresAnswer] | None = None
+    alignment: list[AlignmentAnswer] | list[list[AlignmentAnswer]] | None = None
     coverage: list[CoverageAnswer] | list[list[CoverageAnswer]] | None = None
     repetition: RepetitionAnswer | list[RepetitionAnswer] | None = None
     timings: dict[str, float] | None = None
@@ -111,6 +124,8 @@ class TranslateAnswer(Extras):
 class SummarizeAnswer(Extras):
     summaryText: str | list[str]
     truncated: bool | list[bool]
+    parts: int | list[int] | None = None
+    rounds: int | list[int] | None = None
 
 
 def errors(*statuses: int, model: type[BaseModel] = ErrorAnswer) -> dict[int | str, dict[str, Any]]:
@@ -118,15 +133,36 @@ def errors(*statuses: int, model: type[BaseModel] = ErrorAnswer) -> dict[int | s
     return {status: {"model": model, "description": REASONS[status]} for status in statuses}
 
 
-def body_of(model: type[BaseModel] | None = None, codes: tuple[str, ...] = ()) -> dict[str, Any]:
-    """OpenAPI of a body with `q`, some `codes` and the fields of `model`; JSON and form alike."""
+def fields_of(
+    model: type[BaseModel] | None = None, codes: tuple[str, ...] = ()
+) -> tuple[dict[str, Any], list[str]]:
+    """OpenAPI of `q`, some `codes` and the fields of `model`, and which of them must be there."""
     properties: dict[str, Any] = {"q": TEXTS} | {name: CODES[name] for name in codes}
     required = ["q", *(name for name in codes if name != "format")]
     if model is not None:
-        properties["alternatives"] = {"type": "integer", "default": 0}
+        properties["alternatives"] = ALTERNATIVES
         properties |= model.model_json_schema()["properties"]
+    return properties, required
+
+
+def body_of(model: type[BaseModel] | None = None, codes: tuple[str, ...] = ()) -> dict[str, Any]:
+    """OpenAPI of a body with `q`, some `codes` and the fields of `model`; JSON and form alike."""
     example = {"q": "Wo ist der Bahnhof?"} | ({"source": "de", "target": "en"} if codes else {})
-    return request_of(properties, required, example)
+    return request_of(*fields_of(model, codes), example)
+
+
+def in_query(properties: Mapping[str, Any], required: Collection[str]) -> list[dict[str, Any]]:
+    """OpenAPI of the same fields as parameters of a query string."""
+    return [
+        {
+            "name": name,
+            "in": "query",
+            "required": name in required,
+            "schema": {key: value for key, value in schema.items() if key != "description"},
+            "description": schema.get("description", ""),
+        }
+        for name, schema in properties.items()
+    ]
 
 
 def request_of(
@@ -139,4 +175,93 @@ def request_of(
     schema = {"type": "object", "required": required, "properties": dict(properties)}
     shown = {"example": dict(example)} if example else {}
     content = {kind: {"schema": schema} | shown for kind in kinds}
-    return {"requestBody": {"required": True, "content": content}}
+    return {"requestBody": {"required": True, "content": content}, "parameters": [TIMEOUT]}
+
+
+class ModelAnswer(BaseModel):
+    """A model: what it is for, its limits in tokens, its decoding defaults, and whether it is loaded."""
+
+    model_config = ConfigDict(extra="allow", protected_namespaces=())
+
+    name: str
+    task: str
+    source: str
+    target: str
+    architecture: str
+    parameters: int
+    limits: dict[str, Any]
+    precision: str
+    backend: str
+    options: dict[str, Any]
+    state: str
+    memory: int = Field(description="Bytes, estimated.")
+
+
+class VersionAnswer(BaseModel):
+    name: str
+    version: str
+
+
+SECURITY: Final = {
+    "ApiKey": {"type": "http", "scheme": "bearer", "description": "A key, where the server has keys."},
+    "ApiKeyHeader": {"type": "apiKey", "in": "header", "name": "X-API-Key", "description": "The same."},
+    "DeepLKey": {
+        "type": "apiKey",
+        "in": "header",
+        "name": "Authorization",
+        "description": "The same, as DeepL's clients send it: `DeepL-Auth-Key KEY`.",
+    },
+    "OperatorToken": {"type": "http", "scheme": "bearer", "description": "A token of the operator's."},
+}
+Who = Callable[[str, str], str]  # of a method and path: "anybody", "key" or "operator"
+
+
+def operation_name(route: APIRoute) -> str:
+    """A short name for an operation: its function, after its contract where several have one of that name."""
+    tag = str(route.tags[0]).casefold() if route.tags else ""
+    name = f"{tag}_{route.name}" if tag in ("deepl", "kserve") else route.name
+    return f"{name}_version" if "/versions/" in route.path else name
+
+
+def completed(schema: dict[str, Any], limits: Mapping[str, int], who: Who) -> dict[str, Any]:
+    """A description with what only a running server knows: its limits, and who may ask what.
+
+    limits: "texts", "characters", "phrases", "tags", "bytes" and "file bytes" of a request; -1 is none.
+    """
+    schema.setdefault("components", {})["securitySchemes"] = SECURITY
+    for path, methods in schema["paths"].items():
+        for method, operation in methods.items():
+            operation["security"] = _security(who(method.upper(), path), path)
+            body = operation.get("requestBody", {})
+            for kind, content in body.get("content", {}).items():
+                most = limits["file bytes" if kind == MULTIPART else "bytes"]
+                body["description"] = f"At most {most} bytes{', the file' * (kind == MULTIPART)}."
+                _limit(content["schema"].get("properties", {}), limits)
+    return schema
+
+
+def _security(who: str, path: str) -> list[dict[str, list[str]]]:
+    if who == "operator":
+        return [{"OperatorToken": []}]
+    if who == "anybody":
+        return []
+    keys: list[dict[str, list[str]]] = [{}, {"ApiKey": []}, {"ApiKeyHeader": []}]  # {}: where there are none
+    return [*keys, {"DeepLKey": []}] if path.startswith("/v2/") else keys
+
+
+def _limit(properties: dict[str, Any], limits: Mapping[str, int]) -> None:
+    """Write limits into the fields of a body."""
+    for name in ("q", "text", "source_text"):
+        for kind in properties.get(name, {}).get("anyOf", ()):
+            if kind["type"] == "string" and limits["characters"] != -1:
+                kind["maxLength"] = limits["characters"]
+            elif kind["type"] == "array" and limits["texts"] != -1:
+                kind["maxItems"] = limits["texts"]
+    for name in ("format", "tag_handling"):
+        if name in properties and limits["tags"] != -1:
+            description = properties[name].get("description", "")
+            properties[name]["description"] = f"{description} At most {limits['tags']} tags.".strip()
+    if limits["phrases"] != -1:
+        for name, key in (("ignore", "maxItems"), ("glossary", "maxProperties")):
+            if name in properties:
+                properties[name][key] = limits["phrases"]

@@ -5,16 +5,23 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Collection, Coroutine
-from typing import Any, NoReturn, TypeVar
+from json.scanner import py_make_scanner  # type: ignore[attr-defined]  # is not declared
+from typing import Any, Final, NoReturn, TypeVar
 
 from starlette.datastructures import FormData, UploadFile
-from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.types import Message
 
-from engine.api import Cancelled, InvalidRequest, TooLarge
+from engine.api import Cancelled, InvalidRequest, TooLarge, in_slices, one_slice
+from server.errors import Refused
+from server.forms import INLINE, form_of
 
 T = TypeVar("T")
+
+FORM_OVERHEAD: Final = 65_536  # bytes of a form beside its file
+VALUES: Final = 200_000  # of a JSON body
+NESTED: Final = 50_000  # arrays and objects of a JSON body
+MANY: Final = 10_000  # values that are read at once: the interpreter is held meanwhile
+PATIENCE: Final = 30.0  # seconds for a body, where no settings say how many
 
 
 async def parameters(
@@ -26,10 +33,10 @@ async def parameters(
     body that can't be read, TooLarge on one above the limit, Cancelled when the client goes before its end.
     """
     raw = await body_of(request, body_limit)
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    kind = _kind(request)
     if kind == "application/json" or kind.endswith("+json"):
         return await parsed(raw)
-    query, form = request.query_params, await _form(request, raw)
+    query, form = request.query_params, await form_of(request, kind, raw)
     several = {name: query.getlist(name) + _texts(form, name) for name in repeated}
     single = {name: value for name, value in form.items() if isinstance(value, str)}
     await form.close()
@@ -42,7 +49,7 @@ async def upload(request: Request, body_limit: int) -> tuple[dict[str, str], str
 
     Raises what `parameters` raises.
     """
-    form = await _form(request, await body_of(request, body_limit))
+    form = await form_of(request, _kind(request), await body_of(request, body_limit))
     values = {name: value for name, value in form.items() if isinstance(value, str)}
     file = form.get("file")
     content = await file.read() if isinstance(file, UploadFile) else None
@@ -51,8 +58,8 @@ async def upload(request: Request, body_limit: int) -> tuple[dict[str, str], str
 
 
 async def parsed(raw: bytes) -> dict[str, Any]:
-    """A JSON object; a long one is read in a thread. Raises InvalidRequest."""
-    return await asyncio.to_thread(_parse, raw) if len(raw) > 65_536 else _parse(raw)
+    """A JSON object; a long one is read outside of the event loop. Raises InvalidRequest."""
+    return await in_slices(one_slice(parse_json, raw)) if len(raw) > INLINE else parse_json(raw)
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
@@ -78,28 +85,54 @@ async def _gone(request: Request) -> None:
 
 
 async def body_of(request: Request, limit: int) -> bytes:
-    """The whole body. Raises TooLarge and Cancelled."""
-    message = f"the body is longer than this server's limit of {limit} bytes: send fewer or shorter texts"
+    """The whole body. Raises TooLarge, Cancelled, and Refused when it takes too long to come."""
     declared = request.headers.get("content-length", "0")
     if declared.isdecimal() and int(declared) > limit:
-        raise TooLarge(message)
-    parts, size = [], 0
+        raise _too_large(limit)
+    shared = getattr(getattr(request.scope.get("app"), "state", None), "convoy", None)
+    seconds = shared.settings.body_timeout if shared else PATIENCE
     try:
-        async for part in request.stream():
-            size += len(part)
-            if size > limit:
-                raise TooLarge(message)
-            parts.append(part)
+        async with asyncio.timeout(seconds):
+            return await _read(request, limit)
     except ClientDisconnect:
         raise Cancelled("the client has gone") from None
+    except TimeoutError:
+        raise Refused(
+            "slow_body", f"the body did not come within {seconds:g} seconds", {"Connection": "close"}
+        ) from None
+
+
+async def _read(request: Request, limit: int) -> bytes:
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > limit:
+            raise _too_large(limit)
+        parts.append(part)
     return b"".join(parts)
 
 
-def _parse(raw: bytes) -> dict[str, Any]:
+def _too_large(limit: int) -> TooLarge:
+    return TooLarge(
+        f"the body is longer than this server's limit of {limit} bytes: send fewer or shorter texts"
+    )
+
+
+def parse_json(raw: bytes) -> dict[str, Any]:
+    """The object that JSON text is. Raises InvalidRequest."""
+    nested, values = raw.count(b"[") + raw.count(b"{"), raw.count(b",")
+    if nested > NESTED or values > VALUES:
+        raise InvalidRequest(
+            f"the body has more than {NESTED} arrays and objects or {VALUES} values: send several requests"
+        )
+    decoder: Any = json.JSONDecoder(parse_constant=_refuse)
+    if nested + values > MANY:  # the scanner in Python lets others go on between two values
+        decoder.scan_once = py_make_scanner(decoder)
     try:
-        data = json.loads(raw.decode("utf-8"), parse_constant=_refuse)
+        data = decoder.decode(raw.decode("utf-8"))
         if b"\\u" in raw:  # half a surrogate pair has no UTF-8 form, so no answer could name it
-            json.dumps(data, ensure_ascii=False).encode("utf-8")
+            for part in json.JSONEncoder(ensure_ascii=False).iterencode(data):
+                part.encode("utf-8")
     except (ValueError, RecursionError):
         raise InvalidRequest("Invalid JSON format") from None
     if not isinstance(data, dict):
@@ -111,16 +144,9 @@ def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no JSON")
 
 
-async def _form(request: Request, raw: bytes) -> FormData:
-    """A form; what is uploaded stays in memory after the request is closed."""
-
-    async def replay() -> Message:
-        return {"type": "http.request", "body": raw, "more_body": False}
-
-    try:
-        return await Request(request.scope, replay).form(max_part_size=max(1, len(raw)))
-    except HTTPException as error:
-        raise InvalidRequest(f"Invalid form: {error.detail}") from None
+def _kind(request: Request) -> str:
+    """The media type of the body, without its parameters."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def _texts(form: FormData, name: str) -> list[str]:

@@ -13,13 +13,24 @@ import json
 import os
 import signal
 import socket
+import sys
+import time
 from collections.abc import Awaitable, Callable, MutableSequence
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from engine.api import ConvoyError
+
+if TYPE_CHECKING:  # a pipe between processes, as each system has it
+    if sys.platform == "win32":
+        from multiprocessing.connection import PipeConnection
+
+        Link = PipeConnection
+    else:
+        from multiprocessing.connection import Connection
+
+        Link = Connection
 
 ABSENT: Final = -1  # connections of a worker that is not there
 PATIENCE: Final = 100  # times that a worker leaves a connection to one that has fewer
@@ -39,12 +50,12 @@ class Board:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class WorkerContext:
     """What a worker is given. metrics: the folder of all workers' figures."""
 
     number: int
     listener: socket.socket
-    link: Connection
+    link: Link
     board: Board
     metrics: Path
 
@@ -57,9 +68,9 @@ class Listener(socket.socket):
     a worker that has fewer.
     """
 
-    def __init__(self, place: Place, count: Callable[[], int]) -> None:
-        super().__init__(fileno=place.listener.detach())
-        self._board, self._number, self._count, self._left = place.board.connections, place.number, count, 0
+    def __init__(self, worker: WorkerContext, count: Callable[[], int]) -> None:
+        super().__init__(fileno=worker.listener.detach())
+        self._board, self._number, self._count, self._left = worker.board.connections, worker.number, count, 0
 
     def listen(self, backlog: int = 0) -> None:
         """It listens already: asyncio would shorten the queue to what one worker accepts at a time."""
@@ -68,49 +79,57 @@ class Listener(socket.socket):
         own = self._board[self._number] = self._count()
         if self._left < PATIENCE and any(0 <= other < own for other in self._board):
             self._left += 1
-            os.sched_yield()
+            time.sleep(0)  # who else is ready goes first
             raise BlockingIOError  # asyncio tries again in the next turn
-        found = super().accept()
+        connection = super().accept()
         self._left = 0
         self._board[self._number] = own + 1
-        return found
+        return connection
 
 
-class Crew:
+class Peers:
     """A worker's line to the others. For the event loop's thread."""
 
-    def __init__(self, place: Place, obey: Obey) -> None:
-        self._place, self._obey = place, obey
-        self._asked: dict[int, asyncio.Future[list[str]]] = {}
+    def __init__(self, worker: WorkerContext, obey: Obey) -> None:
+        self._worker, self._obey = worker, obey
+        self._asked: dict[int, asyncio.Future[Any]] = {}
         self._numbers = itertools.count()
         self._tasks: set[asyncio.Task[None]] = set()
         self._told = False
 
     def join(self) -> None:
         """Listen to the supervisor, from now on and in this event loop."""
-        asyncio.get_running_loop().add_reader(self._place.link.fileno(), self._read)
+        asyncio.get_running_loop().add_reader(self._worker.link.fileno(), self._read)
 
     def leave(self) -> None:
-        asyncio.get_running_loop().remove_reader(self._place.link.fileno())
+        asyncio.get_running_loop().remove_reader(self._worker.link.fileno())
 
     def ready(self) -> bool:
         """Whether every worker is."""
-        return all(self._place.board.ready)
+        return all(self._worker.board.ready)
 
     def tell(self, *, ready: bool, connections: int) -> None:
         """Put on the board how this worker is."""
-        board = self._place.board
-        board.ready[self._place.number] = ready
-        board.connections[self._place.number] = connections
+        board = self._worker.board
+        board.ready[self._worker.number] = ready
+        board.connections[self._worker.number] = connections
         if ready and not self._told:
             self._told = True
-            send(self._place.link, {"kind": "ready"})
+            send(self._worker.link, {"kind": "ready"})
 
     async def order(self, order: str) -> list[str]:
         """Have all others obey; returns what went wrong, a line for each worker that refused."""
+        faults: list[str] = await self._ask({"kind": "order", "order": order})
+        return faults
+
+    async def count(self, verb: str, arguments: list[Any]) -> Any:
+        """Have the supervisor count, for all workers together; see `quotas.Counters.ask`."""
+        return await self._ask({"kind": "count", "verb": verb, "arguments": arguments})
+
+    async def _ask(self, message: dict[str, Any]) -> Any:
         number = next(self._numbers)
         self._asked[number] = asyncio.get_running_loop().create_future()
-        send(self._place.link, {"kind": "order", "id": number, "order": order})
+        send(self._worker.link, message | {"id": number})
         try:
             return await self._asked[number]
         finally:
@@ -118,8 +137,8 @@ class Crew:
 
     def _read(self) -> None:
         try:
-            while self._place.link.poll():
-                self._heed(json.loads(self._place.link.recv_bytes()))
+            while self._worker.link.poll():
+                self._heed(json.loads(self._worker.link.recv_bytes()))
         except (EOFError, ConnectionResetError):  # the supervisor is gone, however that came
             self.leave()
             os.kill(os.getpid(), signal.SIGTERM)
@@ -130,7 +149,7 @@ class Crew:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         elif (waiting := self._asked.get(message["id"])) and not waiting.done():
-            waiting.set_result(message["faults"])
+            waiting.set_result(message["value" if message["kind"] == "counted" else "faults"])
 
     async def _do(self, id: str, order: str) -> None:
         fault = ""
@@ -138,10 +157,10 @@ class Crew:
             await self._obey(order)
         except ConvoyError as error:
             fault = str(error)
-        send(self._place.link, {"kind": "obeyed", "id": id, "fault": fault})
+        send(self._worker.link, {"kind": "obeyed", "id": id, "fault": fault})
 
 
-def send(link: Connection, message: dict[str, Any]) -> None:
+def send(link: Link, message: dict[str, Any]) -> None:
     """As JSON: nothing is unpickled. A receiver that has gone is told nothing."""
     try:
         link.send_bytes(json.dumps(message).encode())

@@ -3,10 +3,11 @@ process or, shared by several servers and kept over restarts, in Redis."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, TypeVar
 
 from limits import RateLimitItem, RateLimitItemPerDay, RateLimitItemPerHour, RateLimitItemPerMinute
@@ -15,12 +16,14 @@ from limits.aio.strategies import SlidingWindowCounterRateLimiter
 from limits.errors import ConfigurationError, StorageError
 
 from engine.api import ConfigError
-from server.refused import Refused
-from server.steady import steady
+from server.clock import steady
+from server.errors import Refused
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+Count = Callable[[str, list[Any]], Awaitable[Any]]
 
 MEMORY: Final = "memory://"
 REDIS: Final = ("redis://", "rediss://", "redis+unix://")
@@ -40,9 +43,12 @@ def rates_of(minute: int, hour: int = -1, day: int = -1) -> tuple[RateLimitItem,
 class Quotas:
     """Counters by the name of a visitor. Methods raise Refused("unavailable") when Redis does not answer."""
 
-    def __init__(self, url: str) -> None:
-        """Raises ConfigError when the URL is none of ours, or its library is missing."""
-        self._storage = _open(url)
+    def __init__(self, url: str, count: Count | None = None) -> None:
+        """count: has what is counted in memory counted elsewhere, for several workers.
+
+        Raises ConfigError when the URL is none of ours, or its library is missing.
+        """
+        self._storage = _open(url, count)
         self._rates = SlidingWindowCounterRateLimiter(self._storage)
 
     async def exceeded(self, name: str, rates: Sequence[RateLimitItem]) -> tuple[RateLimitItem, int] | None:
@@ -53,6 +59,14 @@ class Quotas:
                 seconds = math.ceil(stats.reset_time - time.time())
                 return rate, min(max(1, seconds), rate.get_expiry())
         return None
+
+    async def wait(self, name: str, rates: Sequence[RateLimitItem]) -> int:
+        """Seconds until a request may come, without counting one; 0: now."""
+        for rate in rates:
+            stats = await _asked(self._rates.get_window_stats(rate, name))
+            if stats.remaining <= 0:
+                return max(1, math.ceil(stats.reset_time - time.time()))
+        return 0
 
     async def add(self, name: str, characters: int) -> int:
         """Count characters, or with a negative number give them back; returns the new count."""
@@ -69,7 +83,7 @@ class Quotas:
             await bridge.get_connection().aclose()
 
 
-class _Counters(MemoryStorage):
+class Counters(MemoryStorage):
     """The library's own looks at all counters at every hit, which is slow for many addresses, and it counts
     by the wall clock, which may be set."""
 
@@ -107,6 +121,43 @@ class _Counters(MemoryStorage):
         self.storage[key] += amount
         return self.storage[key]
 
+    async def ask(self, verb: str, arguments: Sequence[Any]) -> Any:
+        """Do for another process what its RemoteCounters are asked for."""
+        verbs: dict[str, Callable[..., Awaitable[Any]]] = {
+            "get": self.get,
+            "incr": self.incr,
+            "window": self.get_sliding_window,
+            "enter": self.acquire_sliding_window_entry,
+        }
+        return await verbs[verb](*arguments)
+
+
+class RemoteCounters(Counters):
+    """Counters that another process keeps."""
+
+    def __init__(self, count: Count) -> None:
+        super().__init__()
+        self._count = count
+
+    async def get(self, key: str) -> int:
+        return int(await self._ask("get", key))
+
+    async def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
+        previous, lasts, current, ends = await self._ask("window", key, expiry)
+        return previous, lasts, current, ends
+
+    async def acquire_sliding_window_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
+        return bool(await self._ask("enter", key, limit, expiry, amount))
+
+    async def incr(self, key: str, expiry: float, amount: int = 1) -> int:
+        return int(await self._ask("incr", key, expiry, amount))
+
+    async def _ask(self, verb: str, *arguments: Any) -> Any:
+        try:
+            return await asyncio.wait_for(self._count(verb, list(arguments)), PATIENCE)
+        except TimeoutError as error:
+            raise StorageError(error) from error
+
 
 def _key(name: str) -> str:
     return f"CONVOY/characters/{name}"
@@ -116,14 +167,14 @@ async def _asked(answer: Awaitable[T]) -> T:
     try:
         return await answer
     except StorageError as error:
-        logger.error("Redis, which counts requests, does not answer: %s", error)  # noqa: TRY400
+        logger.error("what counts requests (Redis, or the supervisor) does not answer: %s", error)  # noqa: TRY400
         message = "this server can't count requests at the moment: try again later"
         raise Refused("unavailable", message, {"Retry-After": "5"}) from error
 
 
-def _open(url: str) -> Storage:
+def _open(url: str, count: Count | None) -> Storage:
     if url == MEMORY:
-        return _Counters()
+        return RemoteCounters(count) if count else Counters()
     if not url.startswith(REDIS):
         scheme = url.partition(":")[0]  # the rest may hold a password
         raise ConfigError(f"limits are counted in {MEMORY} or redis://host:port, not in {scheme!r}")

@@ -3,7 +3,7 @@
 Replicas hold the application of `server.app`, an engine for each model in each; Ray starts and ends them as
 requests wait. Before them stands a thin front: it reads a request, hands it to a replica and, when that one
 dies before its answer has begun, once to another. What concerns every replica (figures, orders to models) it
-asks of every replica. Settings are those of `convoy serve`, and CONVOY_RAY_<NAME> for what Ray decides.
+asks of every replica. ServerSettings are those of `convoy serve`, and CONVOY_RAY_<NAME> for what Ray decides.
 """
 
 from __future__ import annotations
@@ -27,13 +27,15 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Message, Scope
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from engine.api import Cancelled, Service, TooLarge, share_threads
-from server.access import FRAME, ORDER
+from engine.api import ConvoyError, Service, share_threads
+from server.access import Doors
 from server.app import LAST_MOMENT, create_app
-from server.errors import failure
-from server.intake import body_of
+from server.contract import path_of
+from server.contracts import CONTRACTS, contract_of
+from server.errors import Refused, error_response
 from server.metrics import Metrics
-from server.settings import Settings
+from server.parameters import FORM_OVERHEAD, body_of
+from server.settings import ServerSettings
 
 logger = logging.getLogger(__name__)
 
@@ -80,26 +82,26 @@ class RaySettings(BaseSettings):
 class Replica:
     """The application, asked by calls instead of connections."""
 
-    async def __init__(self, settings: Settings) -> None:  # type: ignore[misc]  # Ray awaits it
+    async def __init__(self, settings: ServerSettings) -> None:  # type: ignore[misc]  # Ray awaits it
         """Returns when every model has answered. Raises BundleError or ConfigError."""
         figures = Metrics()
         service = await asyncio.to_thread(_opened, settings, figures)
         inner = create_app(service, settings, figures)
-        self._house = inner.state.house
+        self._state = inner.state.convoy
         self._app = ProxyHeadersMiddleware(inner, list(settings.trusted_proxies))  # type: ignore[arg-type]
         self._lifespan = inner.router.lifespan_context(inner)
         await self._lifespan.__aenter__()
-        while not self._house.ready:
+        while not self._state.ready:
             await asyncio.sleep(POLL)
 
     async def __del__(self) -> None:
         """Ray has let the requests under way finish."""
-        self._house.draining = True
+        self._state.draining = True
         await self._lifespan.__aexit__(None, None, None)
 
     def check_health(self) -> None:
         """Asked by Ray, which puts another in the place of one that raises."""
-        if not self._house.service.healthy():
+        if not self._state.service.healthy():
             raise RuntimeError("an engine has stopped")
 
     async def respond(self, scope: dict[str, Any], body: bytes) -> AsyncIterator[Head | bytes]:
@@ -144,26 +146,33 @@ class Replica:
 class Front:
     """Hands requests on; has no model."""
 
-    def __init__(self, replicas: Any, settings: Settings) -> None:
+    def __init__(self, replicas: Any, settings: ServerSettings) -> None:
         self._replicas, self._streams = replicas, replicas.options(stream=True)
-        self._limit = max(settings.body_limit, settings.file_limit + FRAME)
+        self._doors = Doors(CONTRACTS)
+        self._limit = max(settings.body_limit, settings.file_limit + FORM_OVERHEAD)
 
     async def __call__(self, request: Request) -> Response:
         try:
-            body = await body_of(request, self._limit)
-        except TooLarge as error:
-            return failure(str(error), 413)
-        except Cancelled as error:
-            return failure(str(error), 499)
+            return await self._answer(request)
+        except ConvoyError as error:
+            return error_response(error, contract_of(path_of(request.scope)))
+
+    async def _answer(self, request: Request) -> Response:
+        """Raises ConvoyError."""
+        body = await body_of(request, self._limit)
         scope = {name: request.scope[name] for name in SCOPE if name in request.scope}
         try:
-            if scope["path"] == "/metrics" or (scope["method"] == "POST" and ORDER.fullmatch(scope["path"])):
+            if scope["path"] == "/metrics" or (scope["method"] == "POST" and self._is_order(path_of(scope))):
                 return await self._all(scope, body)
             return await self._one(scope, body)
         except BackPressureError:
-            return failure(BUSY, 503, {"Retry-After": "1"})
+            raise Refused("unavailable", BUSY, {"Retry-After": "1"}) from None
         except RayActorError:
-            return failure(LOST, 503, {"Retry-After": "1"})
+            raise Refused("unavailable", LOST, {"Retry-After": "1"}) from None
+
+    def _is_order(self, path: str) -> bool:
+        """Whether a path orders something of models, which concerns every replica."""
+        return self._doors.token_setting(path) == "admin_token"
 
     async def _one(self, scope: dict[str, Any], body: bytes) -> Response:
         """Of one replica; of another when that one dies before it has said a word. Raises RayActorError."""
@@ -207,18 +216,18 @@ class _Together(Collector):
 
 def together(texts: Mapping[str, str]) -> bytes:
     """Expositions of several replicas as one, each series with its replica as a label."""
-    found: dict[str, Metric] = {}
+    families: dict[str, Metric] = {}
     for replica, text in texts.items():
         for metric in text_string_to_metric_families(text):
-            one = found.setdefault(metric.name, Metric(metric.name, metric.documentation, metric.type))
+            one = families.setdefault(metric.name, Metric(metric.name, metric.documentation, metric.type))
             for sample in metric.samples:
                 one.add_sample(sample.name, sample.labels | {"replica": replica}, sample.value)
     registry = CollectorRegistry()
-    registry.register(_Together(found))
+    registry.register(_Together(families))
     return generate_latest(registry)
 
 
-def build(settings: Settings, ray: RaySettings) -> serve.Application:
+def build(settings: ServerSettings, ray: RaySettings) -> serve.Application:
     """What `serve run` deploys. A new version takes over replica by replica; each finishes what it has."""
     replicas = serve.deployment(
         Replica,
@@ -260,9 +269,8 @@ def _received(scope: dict[str, Any]) -> Scope:
     return scope | {"headers": [tuple(pair) for pair in scope["headers"]], "state": {}}
 
 
-def _opened(settings: Settings, figures: Metrics) -> Service:
-    if settings.backend.startswith("onnx"):
-        share_threads(settings.share)
+def _opened(settings: ServerSettings, figures: Metrics) -> Service:
+    share_threads(settings.backend, settings.share)
     return Service.open(settings.models, settings.service(), figures.observer)
 
 
@@ -270,5 +278,5 @@ def __getattr__(name: str) -> serve.Application:
     """`app`, made when it is asked for: tests build others."""
     if name == "app":
         environment: dict[str, Any] = {}  # is what both are read from
-        return build(Settings(**environment), RaySettings(**environment))
+        return build(ServerSettings(**environment), RaySettings(**environment))
     raise AttributeError(name)

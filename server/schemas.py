@@ -4,16 +4,33 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, fields
-from typing import Any, Final, TypeVar, get_type_hints
+from typing import Any, Final, Literal, TypeVar, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, field_validator
 
-from engine.api import DecodeOptions, InvalidRequest, ModelInfo, Shelved, TextOptions, TextResult, slowest
+from engine.api import (
+    OPTION_HELP,
+    DecodeOptions,
+    InvalidRequest,
+    ModelInfo,
+    Shelved,
+    Slices,
+    TextOptions,
+    TextResult,
+    TooLarge,
+    each,
+    one_slice,
+    slowest,
+)
 
 # `alternatives`, `prefix` (as text) and `alignment` of TextRequest stand for these
-ELSEWHERE: Final = frozenset({"n_best", "prefix", "alignment"})
+ELSEWHERE: Final = frozenset({"n_best", "prefix", "free_prefix", "alignment"})
 OPTIONS: Final = tuple(f.name for f in fields(DecodeOptions) if f.name not in ELSEWHERE)
+SHORT: Final = 2_000  # characters of answers, about, with short extras
+CELLS: Final = 1_000_000  # numbers of an alignment
+FAULTS: Final = 10  # that an error names
 SHOWN: Final = 200  # characters of a client's own words that an error repeats
 
 
@@ -41,6 +58,17 @@ class TranslateFields(TextRequest):
         description="Keep addresses, numbers and fields of formats (%s, {name}) as they are, "
         "where the model has placeholder symbols.",
     )
+    attributes: bool = Field(
+        False, description="HTML: translate `alt`, `title`, `placeholder` and descriptions too."
+    )
+    local_numbers: bool = Field(
+        False,
+        description="Write amounts as the target language does (1.234,56 € as €1,234.56); with protect.",
+    )
+    follow_form: bool = Field(
+        True,
+        description="Capitals and final marks follow the source.",
+    )
     ignore: list[str] = Field([], description="Phrases to keep as they are; in a form one for each line.")
     glossary: dict[str, str] = Field(
         {}, description="Source phrases with their translations; in a form as a JSON object."
@@ -63,6 +91,11 @@ class TranslateFields(TextRequest):
 
 class SummarizeFields(TextRequest):
     source: str | None = Field(None, description="Language of the text; else any.")
+    strategy: Literal["truncate", "parts", "refine"] | None = Field(
+        None,
+        description="Of texts that are too long: read the beginning; summarize parts and join what they "
+        "give; or summarize those again until one is left. Else such texts are refused.",
+    )
 
 
 Fields = TypeVar("Fields", bound=TextRequest)
@@ -71,11 +104,11 @@ Fields = TypeVar("Fields", bound=TextRequest)
 def _with_options(name: str, base: type[Fields]) -> type[Fields]:
     """The model with one field for each decoding option."""
     hints = get_type_hints(DecodeOptions)
-    help_text = "Decoding option; null: the model's default."
-    made: dict[str, Any] = {
-        option: (hints[option] | None, Field(None, description=help_text)) for option in OPTIONS
-    }
-    return create_model(name, __base__=base, **made)
+    definitions: dict[str, Any] = {}
+    for option in OPTIONS:
+        sentence = f"{OPTION_HELP[option]} Null: as the model has it."
+        definitions[option] = (hints[option] | None, Field(None, description=sentence))
+    return create_model(name, __base__=base, **definitions)
 
 
 TranslateRequest: Final = _with_options("TranslateRequest", TranslateFields)
@@ -84,26 +117,32 @@ Checked = TypeVar("Checked", bound=BaseModel)
 
 
 def checked(kind: type[Checked], values: dict[str, Any]) -> Checked:
-    """Raises InvalidRequest that names every parameter at fault."""
+    """Raises InvalidRequest that names the parameters at fault."""
     try:
         return kind.model_validate(values)
     except ValidationError as error:
-        faults = (f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_url=False))
+        problems = error.errors(include_url=False)[:FAULTS]
+        faults = (f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in problems)
         raise InvalidRequest(f"Invalid request: {'; '.join(faults)}") from None
 
 
 def text_options(request: TextRequest, alternatives: int) -> TextOptions:
     """What was not given stays the model's default."""
-    given = {name: getattr(request, name) for name in OPTIONS if getattr(request, name) is not None}
+    decode = {name: getattr(request, name) for name in OPTIONS if getattr(request, name) is not None}
     return TextOptions(
-        decode=given,
+        decode=decode,
         prefix=request.prefix,
         alternatives=alternatives,
         alignment=request.alignment,
         truncate=request.truncate,
         coverage=request.coverage,
-        **(_of_translations(request) if isinstance(request, TranslateFields) else {"split": False}),
+        **(_of_translations(request) if isinstance(request, TranslateFields) else _of_summaries(request)),
     )
+
+
+def _of_summaries(request: TextRequest) -> dict[str, Any]:
+    strategy = request.strategy if isinstance(request, SummarizeFields) else None
+    return {"split": False, "strategy": strategy}
 
 
 def _of_translations(request: TranslateFields) -> dict[str, Any]:
@@ -111,6 +150,8 @@ def _of_translations(request: TranslateFields) -> dict[str, Any]:
         "split": request.split,
         "replace_unk": request.replace_unk,
         "protect": request.protect,
+        "local_numbers": request.local_numbers,
+        "follow_form": request.follow_form,
         "ignore": tuple(request.ignore),
         "glossary": request.glossary,
     }
@@ -128,9 +169,9 @@ def texts_of(values: dict[str, Any]) -> str | list[str]:
 
 def alternatives_of(values: dict[str, Any], limit: int) -> int:
     """`alternatives`, 0 when missing or negative; `limit` is the most there can be."""
-    given = values.get("alternatives") or 0
+    value = values.get("alternatives") or 0
     try:
-        count = max(0, int(given))
+        count = max(0, int(value))
     except (ValueError, TypeError, OverflowError):
         raise InvalidRequest("Invalid request: alternatives parameter is not a number") from None
     if count > limit:
@@ -150,29 +191,73 @@ def check_sizes(texts: str | list[str], char_limit: int, batch_limit: int) -> li
     return batch
 
 
-def extras(request: TextRequest, results: list[TextResult], *, batch: bool) -> dict[str, Any]:
-    """The optional parts of an answer: lists for an array of texts."""
-    found: dict[str, Any] = {}
-    if request.scores:
-        found["scores"] = [_scores(result) for result in results]
+def phrases_of(values: dict[str, Any]) -> int:
+    """How many phrases to look for a request names, before they are read; in a form, about."""
+    ignore, glossary = values.get("ignore"), values.get("glossary")
+    lines = len(ignore) if isinstance(ignore, list) else 0
+    if isinstance(ignore, str):
+        lines = ignore.count("\n") + 1
+    if isinstance(glossary, str):
+        return lines + glossary.count(":")
+    return lines + (len(glossary) if isinstance(glossary, dict) else 0)
+
+
+def check_phrases(count: int, limit: int) -> None:
+    """Raises InvalidRequest on more phrases to look for than a limit; -1 is none."""
+    if limit != -1 and count > limit:
+        raise InvalidRequest(
+            f"Invalid request: {count} phrases of ignore and glossary; this server takes {limit} in a request"
+        )
+
+
+def check_tags(texts: Iterable[str], limit: int) -> None:
+    """Raises InvalidRequest on more tags than a limit; -1 is none."""
+    count = sum(text.count("<") for text in texts)
+    if limit != -1 and count > limit:
+        raise InvalidRequest(
+            f"Invalid request: {count} tags; this server takes {limit} in a request: send fewer texts"
+        )
+
+
+def extras(request: TextRequest, results: list[TextResult], *, batch: bool) -> Slices[dict[str, Any]]:
+    """The optional parts of an answer, in slices: lists for an array of texts. Raises TooLarge on an
+    alignment that nobody could read."""
+    lists: dict[str, list[Any]] = {}
     if request.alignment:
-        found["alignment"] = [_alignment(result) for result in results]
-    if request.coverage:
-        found["coverage"] = [[asdict(sentence) for sentence in result.coverage] for result in results]
-    if request.repetition:
-        found["repetition"] = [asdict(result.repetition) for result in results]
-    if not batch:
-        found = {name: values[0] for name, values in found.items()}
+        check_cells(sum(a.matrix.size for result in results for a in result.alignment))
+    parts: dict[str, Callable[[TextResult], Any]] = {
+        "scores": _scores,
+        "alignment": _alignment,
+        "coverage": lambda result: [asdict(sentence) for sentence in result.coverage],
+        "repetition": lambda result: asdict(result.repetition),
+    }
+    for name, part in parts.items():
+        if getattr(request, name):
+            lists[name] = yield from each(one_slice(part, result) for result in results)
+    answer: dict[str, Any] = dict(lists) if batch else {name: values[0] for name, values in lists.items()}
     if request.timings:
-        found["timings"] = asdict(slowest([result.timings for result in results]))
-    return found
+        answer["timings"] = asdict(slowest([result.timings for result in results]))
+    return answer
 
 
-def describe(info: ModelInfo, kept: Shelved) -> dict[str, Any]:
+def is_short(results: Sequence[TextResult]) -> bool:
+    """Whether `extras` of results take no time to speak of."""
+    return sum(len(result.text) + 50 for result in results) <= SHORT
+
+
+def check_cells(count: int) -> None:
+    """Raises TooLarge on an alignment of so many numbers."""
+    if count > CELLS:
+        raise TooLarge(
+            f"the alignment has {count} numbers; this server answers {CELLS}: send fewer or shorter texts"
+        )
+
+
+def describe(info: ModelInfo, entry: Shelved) -> dict[str, Any]:
     """A model as JSON."""
-    found = asdict(info) | {"state": kept.state, "memory": kept.cost}
-    found["options"] = {name: finite(found["options"][name]) for name in OPTIONS}
-    return found
+    description = asdict(info) | {"state": entry.state, "memory": entry.cost}
+    description["options"] = {name: finite(description["options"][name]) for name in OPTIONS}
+    return description
 
 
 def finite(value: Any) -> Any:
@@ -200,7 +285,7 @@ def _alignment(result: TextResult) -> list[dict[str, Any]]:
         {
             "source": sentence.source,
             "target": sentence.target,
-            "matrix": [[finite(round(float(w), 6)) for w in row] for row in sentence.matrix],
+            "matrix": sentence.matrix,  # is rounded when it is written
         }
         for sentence in result.alignment
     ]

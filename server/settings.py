@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from ipaddress import ip_network
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -15,10 +15,18 @@ from pydantic import ByteSize, Field, SecretStr, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
-from engine.api import BACKEND_HELP, DEVICE_HELP, PRECISION_HELP, ServiceSettings
+from engine.api import (
+    BACKEND_HELP,
+    DEVICE_HELP,
+    PRECISION_HELP,
+    LaneSize,
+    Placement,
+    ServiceSettings,
+    processors,
+)
 from server.languages import inward
 
-Lanes = tuple[tuple[int, int], ...]
+Lanes = tuple[LaneSize, ...]
 Limit = Annotated[int, Field(ge=-1)]
 # LibreTranslate's variable: our setting
 TWINS: Final = {
@@ -42,27 +50,35 @@ TWINS: Final = {
     "LT_REQ_LIMIT_STORAGE": "limit_storage",
     "LT_METRICS_AUTH_TOKEN": "metrics_auth_token",  # nosec B105 # a name, no token
 }
+FLAGS: Final = ("LT_DISABLE_FILES_TRANSLATION", "LT_DISABLE_WEB_UI", "LT_DEBUG")
 Names = Annotated[tuple[str, ...], NoDecode]
 SHORTEST_KEY: Final = 16  # characters; those that `convoy keys new` makes have 47
 YES: Final = frozenset({"1", "true", "t", "yes", "y", "on"})
 NO: Final = frozenset({"", "0", "false", "f", "no", "n", "off"})
 
 
-class Settings(BaseSettings):
+class ServerSettings(BaseSettings):
     """Limits of -1 are off. Lists in environment variables: models with ":" between, lanes as "1x32,5x32"."""
 
     model_config = SettingsConfigDict(env_prefix="CONVOY_", frozen=True, extra="forbid")
 
     models: Annotated[tuple[Path, ...], NoDecode] = Field(
-        (Path("models"),), description="Bundles, or folders of bundles."
+        (Path("models"),),
+        description="Bundles, or folders of bundles; also packages of Argos and models of CTranslate2.",
+    )
+    cache: Path | None = Field(
+        None,
+        description="Where models of others (Argos, CTranslate2) lie once they are converted; else beside "
+        "store_folder, or in the user's cache.",
     )
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0: any free one.")
     backend: str = Field("onnx", description=BACKEND_HELP)
     device: str = Field("cpu", description=DEVICE_HELP)
     precision: str = Field("fp32", description=PRECISION_HELP)
-    shortlist: bool = Field(
-        False, description="Answer with tokens that `convoy shortlist` found likely alone: faster."
+    shortlist: bool | None = Field(
+        None,
+        description="Answer with tokens that a source makes likely alone: faster. Else as each bundle says.",
     )
     workers: int = Field(
         1, ge=1, description="Processes behind the port, with an engine for each model in each."
@@ -71,7 +87,7 @@ class Settings(BaseSettings):
         None, ge=1, description="Threads that all models of a worker share; else all cores, divided."
     )
     lanes: Annotated[Lanes, NoDecode] = Field(
-        ((1, 32), (5, 32), (16, 8)), description="Beams x slots of each lane of a model: 1x32,5x32,16x8."
+        Placement().lanes, description="Beams x slots of each lane of a model: 1x32,5x32,16x8."
     )
     beam_size: int | None = Field(None, ge=1, description="Overrides the models' default beam size.")
     queue_tokens: int = Field(65_536, ge=1, description="Source tokens that may wait for each model.")
@@ -83,12 +99,26 @@ class Settings(BaseSettings):
         description="Memory for the models of each worker, such as 2GB: they are loaded when first used, and "
         "the least recently used goes. Else all are loaded at the start.",
     )
-    char_limit: Limit = Field(-1, description="Characters of one text.")
-    batch_limit: Limit = Field(-1, description="Texts of one request.")
+    watch: float = Field(
+        5.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="Seconds between two looks for bundles put into the folders of models, or taken out; 0: "
+        "none after the start.",
+    )
+    char_limit: Limit = Field(100_000, description="Characters of one text.")
+    batch_limit: Limit = Field(1_000, description="Texts of one request.")
+    phrase_limit: Limit = Field(
+        1_000, description="Phrases of one request to keep or to translate as a glossary says."
+    )
+    tag_limit: Limit = Field(10_000, description="Tags of one request in HTML or XML.")
     alternatives_limit: Limit = Field(
         -1, description="Alternatives of one text; the widest lane also limits."
     )
-    body_limit: int = Field(4_194_304, ge=1, description="Bytes of one request's body.")
+    body_limit: int = Field(1_048_576, ge=1, description="Bytes of one request's body.")
+    body_timeout: float = Field(
+        30.0, gt=0, allow_inf_nan=False, description="Seconds a client may take to send a request."
+    )
     request_timeout: float = Field(
         300.0,
         gt=0,
@@ -162,8 +192,16 @@ class Settings(BaseSettings):
         ("*",), description="Origins whose web pages may read answers, with commas between; *: all."
     )
     trusted_proxies: Names = Field(
-        ("127.0.0.1",),
+        (),
         description="Addresses and networks of proxies whose X-Forwarded-For and -Proto are believed.",
+    )
+    allowed_hosts: Names = Field(
+        (),
+        description="Names that clients may ask by, with commas between; *: any. Else any, but on a loopback "
+        "address only localhost; addresses always.",
+    )
+    public_url: str = Field(
+        "", description="Where clients reach this server, for links to files; else as they ask."
     )
 
     @field_validator("api_keys", mode="before")
@@ -203,7 +241,7 @@ class Settings(BaseSettings):
             raise ValueError("is of no use without ssl_certfile")
         return value
 
-    @field_validator("cors_origins", "trusted_proxies", mode="before")
+    @field_validator("cors_origins", "trusted_proxies", "allowed_hosts", mode="before")
     @classmethod
     def _split_names(cls, value: Any) -> Any:
         parts = value.split(",") if isinstance(value, str) else value
@@ -254,19 +292,22 @@ class Settings(BaseSettings):
         return pairs
 
     @property
+    def hosts(self) -> frozenset[str] | None:
+        """Names that clients may ask by, in lower case; None: any."""
+        names = frozenset(name.casefold() for name in self.allowed_hosts)
+        if "*" in names or (not names and not _is_loopback(self.host)):
+            return None
+        return names | {"localhost"}
+
+    @property
     def share(self) -> int:
         """Threads of each worker."""
-        return self.threads or max(1, len(os.sched_getaffinity(0)) // self.workers)
+        return self.threads or max(1, processors() // self.workers)
 
     def service(self) -> ServiceSettings:
         """The engine's share. ONNX sessions take the pool of `share_threads`."""
         return ServiceSettings(
-            backend=self.backend,
-            device=self.device,
-            precision=self.precision,
-            shortlist=self.shortlist,
-            threads=None,
-            lanes=self.lanes,
+            Placement(self.backend, self.device, self.precision, None, self.lanes, self.shortlist),
             queue_tokens=self.queue_tokens,
             encode_tokens=self.encode_tokens,
             beam_size=self.beam_size,
@@ -276,6 +317,18 @@ class Settings(BaseSettings):
         )
 
 
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def without_effect() -> list[str]:
+    """The variables of LibreTranslate that are set and have no twin here."""
+    return sorted(name for name in os.environ if name.startswith("LT_") and name not in {*TWINS, *FLAGS})
+
+
 class _LibreTranslate(PydanticBaseSettingsSource):
     """The variables of LibreTranslate."""
 
@@ -283,13 +336,13 @@ class _LibreTranslate(PydanticBaseSettingsSource):
         raise NotImplementedError  # all at once, below
 
     def __call__(self) -> dict[str, Any]:
-        found: dict[str, Any] = {
+        values: dict[str, Any] = {
             ours: os.environ[name] for name, ours in TWINS.items() if os.environ.get(name)
         }
         if os.environ.get("LT_DISABLE_FILES_TRANSLATION", "").lower() in YES:
-            found["files"] = False
+            values["files"] = False
         if os.environ.get("LT_DISABLE_WEB_UI", "").lower() in YES:
-            found["web"] = False
+            values["web"] = False
         if os.environ.get("LT_DEBUG", "").lower() in YES:
-            found["log_level"] = "debug"
-        return found
+            values["log_level"] = "debug"
+        return values

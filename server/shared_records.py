@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import secrets
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
+
+from server.errors import Refused
+
+logger = logging.getLogger(__name__)
 
 ID: Final = re.compile(r"[0-9A-Za-z-]{1,64}")
 ENDING: Final = ".json"
@@ -25,7 +30,7 @@ class Records:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def put(self, id: str, record: dict[str, Any]) -> None:
-        """Keep a record as a whole, in place of an older one."""
+        """Keep a record as a whole, in place of an older one. Raises Refused when the disk is full."""
         if self.folder is None:
             self._memory[id] = record
             return
@@ -33,6 +38,9 @@ class Records:
         try:
             fresh.write_text(json.dumps(record), "utf-8")
             os.replace(fresh, self.folder / f"{id}{ENDING}")
+        except OSError as error:
+            fresh.unlink(missing_ok=True)
+            raise storage_full(error) from error
         except BaseException:
             fresh.unlink(missing_ok=True)
             raise
@@ -43,10 +51,10 @@ class Records:
         if not ID.fullmatch(id):
             return None
         try:
-            found: dict[str, Any] = json.loads((self.folder / f"{id}{ENDING}").read_text("utf-8"))
+            record: dict[str, Any] = json.loads((self.folder / f"{id}{ENDING}").read_text("utf-8"))
         except FileNotFoundError:
             return None
-        return found
+        return record
 
     def has(self, id: str) -> bool:
         if self.folder is None:
@@ -63,6 +71,13 @@ class Records:
         if self.folder is not None and ID.fullmatch(id):
             with suppress(FileNotFoundError):
                 (self.folder / f"{id}{ENDING}").unlink()
+
+
+def storage_full(error: OSError) -> Refused:
+    """What a client is told when something can't be written: it may come back."""
+    logger.error("nothing can be written: %s", error)
+    message = "this server's disk takes nothing more: try again later"
+    return Refused("storage_full", message, {"Retry-After": "60"})
 
 
 def within(folder: Path | None, name: str) -> Path | None:

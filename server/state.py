@@ -1,4 +1,4 @@
-"""What the routes share: the service, its settings and metrics, and whether the house is open."""
+"""What the routes share: the service, its settings and metrics, and whether the server takes new work."""
 
 from __future__ import annotations
 
@@ -8,59 +8,81 @@ import math
 import time
 from contextlib import suppress
 from dataclasses import InitVar, dataclass, field
+from typing import Final
 
 from starlette.requests import Request
 
-from engine.api import BundleError, ConvoyError, InvalidRequest, ModelInfo, Service, State
+from engine.api import BundleError, ConvoyError, InvalidRequest, ModelInfo, Service, State, Stopping
 from server.cache import Cache
-from server.crew import Crew, Place
+from server.document_processes import DocumentProcesses
 from server.metrics import Metrics
-from server.settings import Settings
+from server.peers import Peers, WorkerContext
+from server.settings import ServerSettings
+from server.watchdog import LoopLag
 
 logger = logging.getLogger(__name__)
 
+STOPPING: Final = "the server is stopping: send the request again, elsewhere or later"
 RETRY = 1.0  # seconds between two tries of a canary
 
 
 @dataclass(eq=False, slots=True)
-class House:
-    """draining: after SIGTERM; new work is refused. first: models that were loaded before the start, which
-    have to show that they work; others show it when loaded. sung: those of them that have. in_flight:
-    requests not yet answered. tasks: reloads under way. place: of this worker among several. cache: answers
-    that were given before; None: they are not kept."""
+class AppState:
+    """What all routes share, as `app.state.convoy`.
+
+    draining: after SIGTERM; new work is refused.
+    in_flight: requests not yet answered.
+    loaded_at_start: models that have to show that they work; others show it when they are loaded.
+    proven: those of them that have.
+    tasks: reloads under way.
+    worker: what this process is among several; None: it is the only one.
+    documents: what reads and writes files.
+    lag: how late the event loop is.
+    cache: answers that were given before; None: they are not kept.
+    """
 
     service: Service
-    settings: Settings
+    settings: ServerSettings
     metrics: Metrics
     draining: bool = False
     in_flight: int = 0
-    first: frozenset[str] = field(init=False)
-    sung: set[str] = field(default_factory=set)
+    loaded_at_start: frozenset[str] = field(init=False)
+    proven: set[str] = field(default_factory=set)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
-    place: InitVar[Place | None] = None
-    crew: Crew | None = field(init=False)
+    worker: InitVar[WorkerContext | None] = None
+    peers: Peers | None = field(init=False)
     cache: Cache | None = field(init=False)
+    documents: DocumentProcesses = field(init=False)
+    lag: LoopLag = field(default_factory=LoopLag)
 
-    def __post_init__(self, place: Place | None) -> None:
-        self.first = frozenset(n for n, kept in self.service.shelved().items() if kept.state is State.LOADED)
-        self.crew = Crew(place, self.obey) if place else None
+    def __post_init__(self, worker: WorkerContext | None) -> None:
+        self.loaded_at_start = frozenset(
+            n for n, entry in self.service.shelved().items() if entry.state is State.LOADED
+        )
+        self.peers = Peers(worker, self.obey) if worker else None
+        self.documents = DocumentProcesses()
         self.cache = Cache(self.settings.cache_bytes) if self.settings.cache_bytes else None
 
     @property
-    def alone_ready(self) -> bool:
+    def ready_here(self) -> bool:
         """Whether this process is ready."""
-        return not self.draining and self.service.healthy() and self.first <= self.sung
+        return not self.draining and self.service.healthy() and not self._to_prove
 
     @property
     def ready(self) -> bool:
         """Whether this process and, where there are more, all workers are ready."""
-        return self.alone_ready and (self.crew is None or self.crew.ready())
+        return self.ready_here and (self.peers is None or self.peers.ready())
+
+    @property
+    def _to_prove(self) -> frozenset[str]:
+        """Models of the start that are still served and have not yet answered."""
+        return (self.loaded_at_start - self.proven) & {info.name for info in self.service.models()}
 
     async def order(self, verb: str, name: str) -> ModelInfo:
         """Reload, load or unload a model, as `Service` has these verbs; here and then in all other workers.
         Raises BundleError also when one of them can't."""
         info = await self._order_here(verb, name)
-        faults = await self.crew.order(f"{verb} {name}") if self.crew else []
+        faults = await self.peers.order(f"{verb} {name}") if self.peers else []
         if faults:
             raise BundleError(f"{'; '.join(faults)} (the other workers have done it: try again)")
         return info
@@ -95,33 +117,53 @@ class House:
             with suppress(ConvoyError):
                 await self._order_here("reload", info.name)
 
-    async def sing(self) -> None:
+    async def watch_folders(self) -> None:
+        """Serve what comes into the folders of models and goes from them, without end."""
+        while True:
+            await asyncio.sleep(self.settings.watch)
+            try:
+                await asyncio.to_thread(self.service.look)
+            except Stopping:
+                return
+            except Exception:
+                logger.exception("the folders of models could not be looked at")
+
+    async def prove_models(self) -> None:
         """Translate a canary with each of the first models; try again until all have answered."""
-        for name in sorted(self.first):
-            while name not in self.sung:
+        for name in sorted(self.loaded_at_start):
+            while name in self._to_prove:
                 try:
                     await self.service.canary(name)
-                    self.sung.add(name)
+                    self.proven.add(name)
                 except ConvoyError as error:
                     logger.warning("%s is not ready: %s", name, error)
                     await asyncio.sleep(RETRY)
 
 
-def house_of(request: Request) -> House:
-    house = request.app.state.house
-    assert isinstance(house, House)
-    return house
+def state_of(request: Request) -> AppState:
+    state = request.app.state.convoy
+    assert isinstance(state, AppState)
+    return state
 
 
-def deadline_of(request: Request, house: House) -> float:
+def refuse_while_draining(request: Request) -> None:
+    """New POST requests are refused while the server drains; for routes whose GET is as much work as those.
+
+    Raises Stopping.
+    """
+    if state_of(request).draining:
+        raise Stopping(STOPPING)
+
+
+def deadline_of(request: Request, state: AppState) -> float:
     """When the request must be answered, as a time.monotonic().
 
     X-Request-Timeout, in seconds, shortens the server's own limit. Raises InvalidRequest on anything else.
     """
-    limit, asked = house.settings.request_timeout, request.headers.get("x-request-timeout")
-    if asked is not None:
+    limit, header = state.settings.request_timeout, request.headers.get("x-request-timeout")
+    if header is not None:
         try:
-            seconds = float(asked)
+            seconds = float(header)
         except ValueError:
             seconds = math.nan
         if not 0 < seconds < math.inf:

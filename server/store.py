@@ -2,35 +2,44 @@
 
 from __future__ import annotations
 
-import fcntl
 import re
-import tempfile
 import unicodedata
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
 from engine.api import Overloaded, TooLarge
-from server.records import Records
-from server.steady import steady
+from server import locks
+from server.clock import steady
+from server.errors import Refused
+from server.keys import digest_of
+from server.shared_records import Records, storage_full
+from server.temporary import OwnFolder
 
 UNSAFE: Final = re.compile(r"[^\w.-]+")
 LONGEST: Final = 100  # characters of a file's own name
+SHARES: Final = 4  # an owner has at most one of so many parts of the room
 DATA: Final = ".data"
 LOCK: Final = "lock"
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """A file on disk; `name` is what it is called when it is saved. until: by the store's clock."""
+class StoredFile:
+    """A file on disk.
+
+    name: what it is called when it is saved.
+    until: by the store's clock.
+    owner: a digest of whose it is.
+    """
 
     path: Path
     name: str
     size: int
     until: float
+    owner: str = ""
 
 
 class Store:
@@ -46,57 +55,75 @@ class Store:
         clock: Callable[[], float] | None = None,
         folder: Path | None = None,
     ) -> None:
-        self._own = tempfile.TemporaryDirectory(prefix="convoy-files-") if folder is None else None
-        self.folder = Path(self._own.name) if self._own else folder or Path()
+        self._own = OwnFolder("convoy-files-") if folder is None else None
+        self.folder = self._own.path if self._own else folder or Path()
         self._records = Records(self.folder)
         self._lifetime, self._limit, self._clock = lifetime, limit, clock or steady(self.folder)
 
-    def put(self, name: str, data: bytes) -> str:
-        """The public name, "<random>.<name>". Raises Overloaded when there is no room, TooLarge when there
-        never will be."""
-        if len(data) > self._limit:
-            raise TooLarge(f"the translated file has {len(data)} bytes; this server keeps {self._limit}")
+    def put(self, name: str, data: bytes, owner: str = "") -> str:
+        """Keep a file; returns its public name, "<random>.<name>".
+
+        owner: whose it is; each has a share of the room.
+
+        Raises Overloaded when there is no room, TooLarge when there never will be, and Refused when the disk
+        is full. For a thread.
+        """
+        share = self._limit // SHARES if owner else self._limit
+        if len(data) > share:
+            raise TooLarge(f"the translated file has {len(data)} bytes; this server keeps {share}")
+        token, whose = str(uuid.uuid4()), digest_of(owner)
         with self._locked():
             self.sweep()
-            if self.size + len(data) > self._limit:
-                soonest = min(kept.until for kept in self._all()) - self._clock()
-                message = "no room for another file until one expires: try again later"
-                raise Overloaded(message, max(1.0, soonest))
-            token = str(uuid.uuid4())
-            self._path(token).write_bytes(data)
-            self._records.put(token, {"name": safe(name), "until": self._clock() + self._lifetime})
+            self._check_room(len(data), self._all(), self._limit)
+            self._check_room(len(data), [file for file in self._all() if file.owner == whose], share)
+            record = {"name": safe(name), "until": self._clock() + self._lifetime, "owner": whose}
+            try:
+                self._path(token).write_bytes(data)
+                self._records.put(token, record)
+            except OSError as error:
+                self._path(token).unlink(missing_ok=True)
+                raise storage_full(error) from error
+            except Refused:
+                self._path(token).unlink(missing_ok=True)
+                raise
         return f"{token}.{safe(name)}"
 
-    def get(self, public: str) -> Kept | None:
+    def _check_room(self, size: int, files: Sequence[StoredFile], limit: int) -> None:
+        if sum(file.size for file in files) + size > limit:
+            soonest = min(file.until for file in files) - self._clock()
+            message = "no room for another file until one expires: try again later"
+            raise Overloaded(message, max(1.0, soonest))
+
+    def get(self, public: str) -> StoredFile | None:
         token, _, name = public.partition(".")
-        kept = self._kept(token)
-        if kept is None or kept.name != name:
+        file = self._kept(token)
+        if file is None or file.name != name:
             return None
-        if kept.until <= self._clock():
+        if file.until <= self._clock():
             self._drop(token)
             return None
-        return kept
+        return file
 
     def sweep(self) -> None:
         """Remove what has expired."""
         now = self._clock()
         for token in self._records.ids():
-            kept = self._kept(token)
-            if kept is not None and kept.until <= now:
+            file = self._kept(token)
+            if file is not None and file.until <= now:
                 self._drop(token)
 
     @property
     def size(self) -> int:
-        return sum(kept.size for kept in self._all())
+        return sum(file.size for file in self._all())
 
     def close(self) -> None:
         if self._own:
-            self._own.cleanup()
+            self._own.close()
 
-    def _all(self) -> list[Kept]:
-        return [kept for token in self._records.ids() if (kept := self._kept(token))]
+    def _all(self) -> list[StoredFile]:
+        return [file for token in self._records.ids() if (file := self._kept(token))]
 
-    def _kept(self, token: str) -> Kept | None:
+    def _kept(self, token: str) -> StoredFile | None:
         record = self._records.get(token)
         if record is None:
             return None
@@ -104,7 +131,7 @@ class Store:
             size = self._path(token).stat().st_size
         except FileNotFoundError:  # another process has just removed it
             return None
-        return Kept(self._path(token), record["name"], size, record["until"])
+        return StoredFile(self._path(token), record["name"], size, record["until"], record.get("owner", ""))
 
     def _drop(self, token: str) -> None:
         self._records.drop(token)
@@ -117,7 +144,7 @@ class Store:
     def _locked(self) -> Iterator[None]:
         """One process at a time looks for room and takes it."""
         with (self.folder / LOCK).open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            locks.lock(lock.fileno())
             yield
 
 

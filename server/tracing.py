@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from starlette.types import Scope
 
 from engine.api import ConfigError
-from server.notes import FAILED, Note, Work
+from server.context import FAILED, ModelWork, RequestContext
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
@@ -50,7 +50,7 @@ class Tracing:
         provider.add_span_processor(BatchSpanProcessor(exporter))
         return cls(provider)
 
-    def write(self, scope: Scope, note: Note, route: str, status: int) -> None:
+    def write(self, scope: Scope, context: RequestContext, route: str, status: int) -> None:
         """The spans of a request that has just ended; they go on with the trace of its `traceparent`."""
         from opentelemetry.trace import SpanKind, Status, StatusCode, set_span_in_context
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -66,14 +66,14 @@ class Tracing:
                 "http.request.method": scope["method"],
                 "http.route": route,
                 "http.response.status_code": status,
-                "convoy.request_id": note.id,
-                "convoy.outcome": (outcome := note.ended(status)),
+                "convoy.request_id": context.id,
+                "convoy.outcome": (outcome := context.outcome_of(status)),
             },
-            start_time=note.began,
+            start_time=context.began,
         )
         if outcome == FAILED:
             span.set_status(Status(StatusCode.ERROR))
-        for work in note.work:
+        for work in context.work:
             _stages(self._tracer, set_span_in_context(span), work)
         span.end()
 
@@ -82,7 +82,7 @@ class Tracing:
         self._provider.shutdown()
 
 
-def _stages(tracer: Tracer, context: object, work: Work) -> None:
+def _stages(tracer: Tracer, context: object, work: ModelWork) -> None:
     """The stages of a request's slowest sentence, one after the other, up to when the answer was there."""
     stages = {"queue": work.timings.queue, "encode": work.timings.encode, "decode": work.timings.decode}
     at = work.ended - round(sum(stages.values()) * NANO)

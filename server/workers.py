@@ -14,20 +14,23 @@ import os
 import signal
 import socket
 import sys
-import tempfile
 import time
+from contextlib import closing
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from engine.api import BundleError, ConfigError, ConvoyError
 from server import logs, metrics
 from server.app import LAST_MOMENT, run
-from server.crew import ABSENT, Board, Place, send
-from server.quotas import MEMORY
-from server.settings import Settings
+from server.peers import ABSENT, Board, WorkerContext, send
+from server.quotas import Counters
+from server.settings import ServerSettings
+from server.temporary import OwnFolder
+
+if TYPE_CHECKING:
+    from server.peers import Link
 
 logger = logging.getLogger(__name__)
 
@@ -43,14 +46,14 @@ class Worker:
 
     number: int
     process: SpawnProcess
-    link: Connection
+    link: Link
     began: float = field(default_factory=time.monotonic)
     ready: bool = False
     calls: set[str] = field(default_factory=set)
 
 
 @dataclass(eq=False, slots=True)
-class Call:
+class PendingOrder:
     """An order to all workers but `asker`. waiting: for how many answers."""
 
     asker: Worker | None
@@ -59,27 +62,23 @@ class Call:
     faults: list[str] = field(default_factory=list)
 
 
-def supervise(settings: Settings) -> int:
+def supervise(settings: ServerSettings) -> int:
     """Serve with `settings.workers` processes until SIGTERM or SIGINT; returns as `serve` does.
 
     Raises BundleError or ConfigError when the port or a model can't be opened.
     """
+    if sys.platform == "win32":
+        raise ConfigError("several workers need signals and pipes that Windows lacks: leave out --workers")
     logs.set_up(settings)
-    counted = (settings.req_limit, settings.hourly_req_limit, settings.daily_req_limit, settings.char_quota)
-    if settings.limit_storage == MEMORY and any(limit != -1 for limit in counted):
-        logger.warning(
-            "each of %d workers counts for itself: set CONVOY_LIMIT_STORAGE=redis://... for limits of all",
-            settings.workers,
-        )
-    with tempfile.TemporaryDirectory(prefix="convoy-workers-") as folder, _listener(settings) as listener:
+    with closing(OwnFolder("convoy-workers-")) as folder, _listener(settings) as listener:
         if settings.store_folder is None:
-            settings = settings.model_copy(update={"store_folder": Path(folder) / "store"})
-        supervisor = Supervisor(settings, listener, Path(folder))
+            settings = settings.model_copy(update={"store_folder": folder.path / "store"})
+        supervisor = Supervisor(settings, listener, folder.path)
         return asyncio.run(supervisor.run())
 
 
 class Supervisor:
-    def __init__(self, settings: Settings, listener: socket.socket, folder: Path) -> None:
+    def __init__(self, settings: ServerSettings, listener: socket.socket, folder: Path) -> None:
         self._settings, self._listener = settings, listener
         self._metrics = folder / "metrics"
         self._metrics.mkdir()
@@ -88,19 +87,22 @@ class Supervisor:
         self._board = Board(self._context.RawArray("b", count), self._context.RawArray("i", [ABSENT] * count))
         self._workers: dict[int, Worker] = {}
         self._deaths = [0] * count  # of each worker, in a row
-        self._calls: dict[str, Call] = {}
+        self._calls: dict[str, PendingOrder] = {}
         self._asked = 0
         self._begun = False  # whether all were ready once
         self._stopping = False
         self._codes: list[int] = []
         self._fault: Exception | None = None
+        self._counters = Counters()  # of all workers' visitors
+        self._counting: set[asyncio.Task[None]] = set()
 
     async def run(self) -> int:
         self._over = asyncio.Event()
         self._loop = loop = asyncio.get_running_loop()
-        for told in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(told, self._stop)
-        loop.add_signal_handler(signal.SIGHUP, self._reload_all)
+        if sys.platform != "win32":
+            for stop_signal in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(stop_signal, self._stop)
+            loop.add_signal_handler(signal.SIGHUP, self._reload_all)
         for number in range(self._settings.workers):
             self._start(number)
         await self._over.wait()
@@ -114,9 +116,9 @@ class Supervisor:
         if self._stopping:
             return
         ours, theirs = self._context.Pipe()
-        place = Place(number, self._listener, theirs, self._board, self._metrics)
+        context = WorkerContext(number, self._listener, theirs, self._board, self._metrics)
         process = self._context.Process(
-            target=work, args=(self._settings, place), name=f"worker {number}", daemon=True
+            target=work, args=(self._settings, context), name=f"worker {number}", daemon=True
         )
         process.start()
         theirs.close()
@@ -192,6 +194,10 @@ class Supervisor:
             self._begun = self._begun or sum(w.ready for w in self._workers.values()) == len(self._deaths)
         elif message["kind"] == "order":
             self._call(message["order"], worker, message["id"])
+        elif message["kind"] == "count":
+            task = self._loop.create_task(self._count(worker, message))
+            self._counting.add(task)
+            task.add_done_callback(self._counting.discard)
         elif message["kind"] == "obeyed":
             worker.calls.discard(message["id"])
             fault = message["fault"]
@@ -201,14 +207,20 @@ class Supervisor:
         else:
             self._fault = _fault_of(message)
 
+    async def _count(self, worker: Worker, message: dict[str, Any]) -> None:
+        """Count for a worker, so that limits hold for all of them together."""
+        value = await self._counters.ask(message["verb"], message["arguments"])
+        if self._workers.get(worker.number) is worker:
+            send(worker.link, {"kind": "counted", "id": message["id"], "value": value})
+
     def _reload_all(self) -> None:
         self._call("", None, 0)
 
     def _call(self, order: str, asker: Worker | None, number: int) -> None:
-        """Have all but `asker` obey an order of `House.obey`; its number is the asker's."""
+        """Have all but `asker` obey an order of `AppState.obey`; its number is the asker's."""
         self._asked += 1
         id = str(self._asked)
-        call = self._calls[id] = Call(asker, number)
+        call = self._calls[id] = PendingOrder(asker, number)
         for worker in self._workers.values():
             if worker is not asker:
                 call.waiting += 1
@@ -228,14 +240,15 @@ class Supervisor:
             send(call.asker.link, {"kind": "obeyed", "id": call.id, "faults": call.faults})
 
 
-def work(settings: Settings, place: Place) -> None:
+def work(settings: ServerSettings, context: WorkerContext) -> None:
     """A worker's whole life."""
-    os.setpgrp()  # Ctrl-C is for the supervisor, who passes it on once
+    if sys.platform != "win32":
+        os.setpgrp()  # Ctrl-C is for the supervisor, who passes it on once
     try:
-        code = run(settings, place)
+        code = run(settings, context)
     except (ConvoyError, ModuleNotFoundError) as error:
-        told = {"code": getattr(error, "code", ""), "module": getattr(error, "name", "")}
-        send(place.link, {"kind": "failed", "fault": str(error)} | told)
+        details = {"code": getattr(error, "code", ""), "module": getattr(error, "name", "")}
+        send(context.link, {"kind": "failed", "fault": str(error)} | details)
         code = BAD_INPUT
     sys.exit(code)
 
@@ -252,18 +265,18 @@ def _fault_of(message: dict[str, Any]) -> Exception:
     return (ConfigError if message["code"] == ConfigError.code else BundleError)(message["fault"])
 
 
-def _listener(settings: Settings) -> socket.socket:
+def _listener(settings: ServerSettings) -> socket.socket:
     """The socket that all workers accept from. Raises ConfigError."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        found = socket.socket(family, kind, protocol)
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        found.bind(address)
-        found.listen(BACKLOG)
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(BACKLOG)
     except OSError as error:
         raise ConfigError(f"can't listen on {settings.host}:{settings.port}: {error}") from error
-    host, port = found.getsockname()[:2]
+    host, port = listener.getsockname()[:2]
     logger.info("listening on %s:%d with %d workers", host, port, settings.workers)
-    return found
+    return listener

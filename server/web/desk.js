@@ -30,6 +30,10 @@ export class Desk {
     $("run").addEventListener("click", () => (this.controller ? this.stop() : this.run()));
     $("clear").addEventListener("click", () => this.write(""));
     $("swap").addEventListener("click", () => this.#swap());
+    $("example").addEventListener("click", () => {
+      this.write(this.languages.example);
+      this.run();
+    });
   }
 
   // Another task; each keeps its text.
@@ -92,6 +96,8 @@ export class Desk {
     $("count").classList.toggle("over", this.#tooLong());
     this.text.setAttribute("aria-invalid", this.#tooLong());
     $("clear").hidden = !size;
+    $("hint").hidden = Boolean(size);
+    $("example").hidden = !this.languages.example;
     this.answer.stale(true);
     this.marks = this.places = null;
     this.#mark([]);
@@ -104,6 +110,7 @@ export class Desk {
       this.#forget();
       this.fail(null);
     } else if (this.#tooLong()) {
+      this.#forget();
       this.fail(new Failure("The text is longer than this server takes. Shorten it, or send it in parts.", { again: false }));
     } else if (this.task === "translate" && text.length <= ALONE) {
       this.timer = setTimeout(() => this.run(), this.server.settings.frontendTimeout);
@@ -241,9 +248,10 @@ export class Desk {
     this.write(before || this.text.value);
   }
 
+  // What stands there is of another text, or half of one
   #failed(error) {
     this.answer.settle();
-    $("status").textContent = "";
+    this.#forget();
     this.fail(error);
   }
 

@@ -10,6 +10,7 @@ export class Files {
     Object.assign(this, { formats, languages, fail });
     $("files").hidden = !formats.length;
     $("file").accept = formats.join(",");
+    $("formats").textContent = formats.length ? `Files: ${formats.join(" ")}` : "";
     $("file").addEventListener("change", () => this.#send($("file").files));
     addEventListener("dragover", (event) => this.#over(event));
     addEventListener("dragleave", (event) => event.relatedTarget ?? this.#lit(false));
@@ -44,6 +45,7 @@ export class Files {
     if (!file) return;
     const known = this.formats.some((ending) => file.name.toLowerCase().endsWith(ending));
     if (!known || others.length) {
+      this.fail(null);
       const wrong = others.length ? "One file at a time, please." : `“${file.name}” is of a kind that this server does not translate.`;
       this.#tell(`${wrong} It takes files that end in ${this.formats.join(", ")}.`);
       return;

@@ -1,6 +1,16 @@
 // Which language into which: the two lists, what was detected, and the page's address.
 
 const AUTO = "auto";
+const EXAMPLES = {
+  de: "Entschuldigung, wo ist der Bahnhof? Der Zug fährt in zehn Minuten.",
+  en: "Excuse me, where is the station? The train leaves in ten minutes.",
+  es: "Disculpe, ¿dónde está la estación? El tren sale en diez minutos.",
+  fr: "Excusez-moi, où est la gare ? Le train part dans dix minutes.",
+  it: "Mi scusi, dov'è la stazione? Il treno parte tra dieci minuti.",
+  nl: "Pardon, waar is het station? De trein vertrekt over tien minuten.",
+  pl: "Przepraszam, gdzie jest dworzec? Pociąg odjeżdża za dziesięć minut.",
+  pt: "Com licença, onde fica a estação? O trem parte em dez minutos.",
+};
 
 export class Languages {
   // languages: of /languages; changed: called when the user has chosen others
@@ -26,6 +36,13 @@ export class Languages {
 
   get pair() {
     return { source: this.source, target: this.target };
+  }
+
+  // A text that there is a model for, where we have one in the language
+  get example() {
+    const codes = this.source === AUTO ? this.all.map((language) => language.code) : [this.source];
+    const code = codes.find((one) => EXAMPLES[one] && this.#targets(one).includes(this.target));
+    return EXAMPLES[code] ?? "";
   }
 
   name(code) {

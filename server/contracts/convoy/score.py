@@ -4,19 +4,31 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict
+from itertools import chain
 from typing import Any, Final
 
 from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse
+from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from engine.api import InvalidRequest, Service, TextScore, UnknownModel, perplexity, slowest
+from engine.api import (
+    InvalidRequest,
+    Service,
+    TextScore,
+    UnknownModel,
+    each,
+    in_slices,
+    one_slice,
+    perplexity,
+    slowest,
+)
 from server.access import charge
-from server.house import deadline_of, house_of
-from server.intake import parameters, while_connected
-from server.languages import inward
-from server.routes.docs import TEXTS, errors, request_of
+from server.languages import served
+from server.openapi import TEXTS, errors, request_of
+from server.parameters import parameters, while_connected
+from server.responses import json_response
 from server.schemas import check_sizes, checked, finite, texts_of
+from server.state import deadline_of, state_of
 
 TASK: Final = "language-model"
 SOURCES: Final = TEXTS | {"description": "What each text is a translation of; nothing for a language model."}
@@ -41,7 +53,7 @@ class ScoreRequest(BaseModel):
     timings: bool = Field(False, description="Also answer seconds waited, encoded and decoded.")
 
 
-class Score(BaseModel):
+class TokenScores(BaseModel):
     """Natural logarithms; end-of-sentence is a text's last token."""
 
     score: float | None
@@ -55,7 +67,7 @@ class ScoreAnswer(BaseModel):
     model_config = ConfigDict(extra="allow")
 
     model: str
-    scores: Score | list[Score]
+    scores: TokenScores | list[TokenScores]
     perplexity: float | None = Field(description="Of all tokens together.")
     timings: dict[str, float] | None = None
 
@@ -68,27 +80,27 @@ class ScoreAnswer(BaseModel):
         {"q": TEXTS, "source_text": SOURCES} | ScoreRequest.model_json_schema()["properties"], ["q"], EXAMPLE
     ),
 )
-async def score(request: Request) -> JSONResponse:
+async def score(request: Request) -> Response:
     """Log-probability of a text, or of each of an array (JSON only), token by token, and the perplexity.
 
     A language model scores texts by themselves; with `source_text` a translating model scores them as
     translations. Texts are never split or shortened: one that is too long for the model is refused.
     """
-    house = house_of(request)
-    deadline = deadline_of(request, house)
-    values = await parameters(request, house.settings.body_limit)
+    state = state_of(request)
+    deadline = deadline_of(request, state)
+    values = await parameters(request, state.settings.body_limit)
     q = texts_of(values)
-    texts = check_sizes(q, house.settings.char_limit, house.settings.batch_limit)
+    texts = check_sizes(q, state.settings.char_limit, state.settings.batch_limit)
     sources = _sources(values, q)
     if sources is not None:
-        given = sources[0] if isinstance(q, str) else sources
-        check_sizes(given, house.settings.char_limit, house.settings.batch_limit)
+        source_texts = sources[0] if isinstance(q, str) else sources
+        check_sizes(source_texts, state.settings.char_limit, state.settings.batch_limit)
     wish = checked(ScoreRequest, values)
-    model = _model(house.service, wish, translated=sources is not None)
+    model = _model(state.service, wish, translated=sources is not None)
     await charge(request, [*texts, *(sources or [])])
-    results = await while_connected(request, house.service.score(model, texts, sources, deadline))
-    house.metrics.answered(model, results)
-    scores = [_score(result) for result in results]
+    results = await while_connected(request, state.service.score(model, texts, sources, deadline))
+    state.metrics.answered(model, results)
+    scores = await in_slices(each(one_slice(_score, result) for result in results), deadline)
     total = math.fsum(result.total for result in results)
     answer: dict[str, Any] = {
         "model": model,
@@ -97,35 +109,37 @@ async def score(request: Request) -> JSONResponse:
     }
     if wish.timings:
         answer["timings"] = asdict(slowest([result.timings for result in results]))
-    return JSONResponse(answer)
+    return await json_response(answer, deadline)
 
 
 def _sources(values: dict[str, Any], q: str | list[str]) -> list[str] | None:
     """`source_text` as a list; None where it is missing."""
-    given = values.get("source_text")
-    if given is None:
+    value = values.get("source_text")
+    if value is None:
         return None
-    if isinstance(q, str) and isinstance(given, str):
-        return [given]
-    if isinstance(q, list) and isinstance(given, list) and all(isinstance(text, str) for text in given):
-        if len(given) != len(q):
-            raise InvalidRequest(f"Invalid request: {len(q)} texts, but {len(given)} of source_text")
-        return given
+    if isinstance(q, str) and isinstance(value, str):
+        return [value]
+    if isinstance(q, list) and isinstance(value, list) and all(isinstance(text, str) for text in value):
+        if len(value) != len(q):
+            raise InvalidRequest(f"Invalid request: {len(q)} texts, but {len(value)} of source_text")
+        return value
     raise InvalidRequest("Invalid request: source_text must be a string or an array of strings, as q is")
 
 
 def _model(service: Service, wish: ScoreRequest, *, translated: bool) -> str:
     if wish.model is not None:
         return wish.model
-    source, target = (inward(code) if code else None for code in (wish.source, wish.target))
+    sides = (side for info in service.models() for side in (info.directions.sources, info.directions.targets))
+    codes = set(chain.from_iterable(sides))
+    source, target = (served(code, codes) if code else None for code in (wish.source, wish.target))
     if translated:
         return service.pick("translate", source, target)
     infos = service.models()
     for info in infos:
         if info.task == TASK and target in (None, info.target):
             return info.name
-    known = ", ".join(f"{info.name} ({info.task})" for info in infos)
-    raise UnknownModel(f"no such language model; give source_text for other models. Loaded are: {known}")
+    listing = ", ".join(f"{info.name} ({info.task})" for info in infos)
+    raise UnknownModel(f"no such language model; give source_text for other models. Loaded are: {listing}")
 
 
 def _score(result: TextScore) -> dict[str, Any]:

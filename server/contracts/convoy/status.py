@@ -12,37 +12,35 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from documents import READERS
 from engine.api import BundleError, ExecutorFailed, Unavailable
-from server.errors import failure
-from server.house import house_of
+from server.errors import Refused
 from server.languages import inward, name_of, outward
-from server.routes.docs import ErrorAnswer, errors
+from server.openapi import ErrorAnswer, ModelAnswer, VersionAnswer, errors
 from server.schemas import describe
+from server.state import state_of
 
 DISTRIBUTION: Final = "convoy-server"
 
 router = APIRouter()
 
 
-@router.head("/health", include_in_schema=False)
 @router.get("/health", tags=["LibreTranslate"], response_model=dict[str, str])
 async def health() -> JSONResponse:
     """Whether the process lives."""
     return JSONResponse({"status": "ok"})
 
 
-@router.head("/health/ready", include_in_schema=False)
 @router.get("/health/ready", response_model=dict[str, str], responses=errors(503))
 async def ready(request: Request) -> JSONResponse:
     """Whether every model has translated a canary, every engine runs, and the server is not stopping."""
-    house = house_of(request)
-    if house.ready:
+    state = state_of(request)
+    if state.ready:
         return JSONResponse({"status": "ready"})
-    if house.draining:
-        return failure("the server is stopping", 503)
-    return failure("an engine has stopped" if house.sung else "models are being tried out", 503)
+    if state.draining:
+        raise Refused("not_ready", "the server is stopping")
+    raise Refused("not_ready", "an engine has stopped" if state.proven else "models are being tried out")
 
 
-@router.get("/version", response_model=dict[str, str])
+@router.get("/version", response_model=VersionAnswer)
 async def version() -> JSONResponse:
     return JSONResponse({"name": "convoy", "version": version_text()})
 
@@ -51,18 +49,18 @@ def version_text() -> str:
     return metadata.version(DISTRIBUTION)
 
 
-@router.get("/models", response_model=list[dict[str, Any]])
+@router.get("/models", response_model=list[ModelAnswer])
 async def models(request: Request) -> JSONResponse:
     """The models with their limits and decoding defaults, and whether each is loaded."""
-    service = house_of(request).service
-    kept = service.shelved()
-    return JSONResponse([describe(info, kept[info.name]) for info in service.models()])
+    service = state_of(request).service
+    entries = service.shelved()
+    return JSONResponse([describe(info, entries[info.name]) for info in service.models()])
 
 
 ORDER: Final = errors(401, 403, 404, 409)
 
 
-@router.post("/models/{name}/reload", response_model=dict[str, Any], responses=ORDER)
+@router.post("/models/{name}/reload", response_model=ModelAnswer, responses=ORDER)
 async def reload(request: Request, name: str) -> JSONResponse:
     """Read a model's bundle anew, with the operator's `Authorization: Bearer`.
 
@@ -72,13 +70,13 @@ async def reload(request: Request, name: str) -> JSONResponse:
     return await order(request, "reload", name)
 
 
-@router.post("/models/{name}/load", response_model=dict[str, Any], responses=ORDER)
+@router.post("/models/{name}/load", response_model=ModelAnswer, responses=ORDER)
 async def load(request: Request, name: str) -> JSONResponse:
     """Bring a model into memory, as its first use would, with the operator's `Authorization: Bearer`."""
     return await order(request, "load", name)
 
 
-@router.post("/models/{name}/unload", response_model=dict[str, Any], responses=ORDER)
+@router.post("/models/{name}/unload", response_model=ModelAnswer, responses=ORDER)
 async def unload(request: Request, name: str) -> JSONResponse:
     """Free a model's memory once its requests are answered, with the operator's `Authorization: Bearer`.
 
@@ -89,21 +87,22 @@ async def unload(request: Request, name: str) -> JSONResponse:
 
 async def order(request: Request, verb: str, name: str) -> JSONResponse:
     """What the operator may alone."""
-    house = house_of(request)
-    if house.settings.admin_token is None:
+    state = state_of(request)
+    if state.settings.admin_token is None:
         others = ", or send the process SIGHUP" if verb == "reload" else ""
-        return failure(f"{verb}ing is off here: set CONVOY_ADMIN_TOKEN{others}", 403)
+        raise Refused("disabled", f"{verb}ing is off here: set CONVOY_ADMIN_TOKEN{others}")
     try:
-        info = await asyncio.shield(house.order(verb, name))
+        info = await asyncio.shield(state.order(verb, name))
     except (BundleError, ExecutorFailed, Unavailable) as error:
-        return failure(f"the old model goes on: {error}" if verb == "reload" else str(error), 409)
-    return JSONResponse(describe(info, house.service.shelved()[name]))
+        message = f"the old model goes on: {error}" if verb == "reload" else str(error)
+        raise Refused("conflict", message) from error
+    return JSONResponse(describe(info, state.service.shelved()[name]))
 
 
 @router.get("/metrics", response_class=PlainTextResponse)
 async def metrics(request: Request) -> Response:
     """Metrics for Prometheus. Where the operator has set a token: `Authorization: Bearer`."""
-    return Response(house_of(request).metrics.text(), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+    return Response(state_of(request).metrics.text(), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
 
 @router.get("/spec", tags=["LibreTranslate"], response_model=dict[str, Any])
@@ -115,15 +114,15 @@ async def spec(request: Request) -> JSONResponse:
 @router.post("/suggest", tags=["LibreTranslate"], status_code=403, response_model=ErrorAnswer)
 async def suggest() -> JSONResponse:
     """LibreTranslate's box for better translations; this server keeps none."""
-    return failure("Suggestions are disabled on this server.", 403)
+    raise Refused("disabled", "Suggestions are disabled on this server.")
 
 
 @router.get("/frontend/settings", tags=["LibreTranslate"], response_model=dict[str, Any])
 async def frontend_settings(request: Request) -> JSONResponse:
     """What LibreTranslate's web page asks for."""
-    house, access = house_of(request), request.app.state.access
-    settings = house.settings
-    targets = [code for language in house.service.languages() for code in language.targets]
+    state, access = state_of(request), request.app.state.access
+    settings = state.settings
+    targets = [code for language in state.service.languages() for code in language.targets]
     target = inward(settings.frontend_target) or next(iter(targets), "")
     source = settings.frontend_source
     origin = request.headers.get("origin", "")

@@ -16,10 +16,10 @@ from typing import Final
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from server.errors import failure
-from server.house import House, house_of
+from server.errors import Refused
+from server.state import AppState, state_of
 
-FOLDER: Final = Path(__file__).parents[1] / "web"
+FOLDER: Final = Path(__file__).parents[2] / "web"
 PAGE: Final = "index.html"
 ICON: Final = "icon.svg"
 MEDIA: Final = {
@@ -35,7 +35,6 @@ POLICY: Final = (
 )
 GUARDS: Final = {
     "Content-Security-Policy": POLICY,
-    "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
@@ -58,19 +57,18 @@ class Site:
 @cache
 def site() -> Site:
     """What the package holds; read once."""
-    found = {path.name: path.read_bytes() for path in sorted(FOLDER.iterdir()) if path.suffix in MEDIA}
-    digest = hashlib.sha256(b"".join(name.encode() + data for name, data in found.items()))
-    return Site(found, digest.hexdigest()[:16])
+    files = {path.name: path.read_bytes() for path in sorted(FOLDER.iterdir()) if path.suffix in MEDIA}
+    digest = hashlib.sha256(b"".join(name.encode() + data for name, data in files.items()))
+    return Site(files, digest.hexdigest()[:16])
 
 
-@router.head("/")
 @router.get("/")
 async def page(request: Request) -> Response:
     """The page, with the limits that no other route tells."""
-    house = house_of(request)
-    if not house.settings.web:
-        return failure(OFF, 404)
-    text = _page(house)
+    state = state_of(request)
+    if not state.settings.web:
+        raise Refused("not_found", OFF)
+    text = _page(state)
     tag = f'"{hashlib.sha256(text.encode()).hexdigest()[:16]}"'
     headers = {"Cache-Control": ASK, "ETag": tag, **GUARDS}
     if request.headers.get("if-none-match", "").removeprefix("W/") == tag:
@@ -78,30 +76,28 @@ async def page(request: Request) -> Response:
     return Response(text, media_type=MEDIA[".html"], headers=headers)
 
 
-@router.head("/static/{version}/{name}")
 @router.get("/static/{version}/{name}")
 async def static(request: Request, version: str, name: str) -> Response:
     """A file of the page. Of another version, as while servers are being replaced: this one's, not kept."""
-    data = site().files.get(name) if house_of(request).settings.web else None
+    data = site().files.get(name) if state_of(request).settings.web else None
     if data is None:
-        return failure(f"no such file: {name[:200]}", 404)
-    kept = YEAR if version == site().version else "no-store"
-    return Response(data, media_type=MEDIA[Path(name).suffix], headers={"Cache-Control": kept, **GUARDS})
+        raise Refused("not_found", f"no such file: {name[:200]}")
+    caching = YEAR if version == site().version else "no-store"
+    return Response(data, media_type=MEDIA[Path(name).suffix], headers={"Cache-Control": caching, **GUARDS})
 
 
-@router.head("/favicon.ico")
 @router.get("/favicon.ico")
 async def icon(request: Request) -> Response:
     """What browsers ask for beside any answer."""
-    if not house_of(request).settings.web:
-        return failure(OFF, 404)
+    if not state_of(request).settings.web:
+        raise Refused("not_found", OFF)
     headers = {"Cache-Control": DAY, **GUARDS}
     return Response(site().files[ICON], media_type=MEDIA[".svg"], headers=headers)
 
 
-def _page(house: House) -> str:
+def _page(state: AppState) -> str:
     text = site().files[PAGE].decode()
-    given = {"VERSION": site().version, "ALTERNATIVES": str(house.settings.alternatives_limit)}
-    for name, value in given.items():
+    values = {"VERSION": site().version, "ALTERNATIVES": str(state.settings.alternatives_limit)}
+    for name, value in values.items():
         text = text.replace(f"{{{name}}}", html.escape(value))
     return text

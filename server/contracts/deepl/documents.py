@@ -7,7 +7,8 @@ import hmac
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal
@@ -16,33 +17,35 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import FileResponse, JSONResponse, Response
 from pydantic import BaseModel
 
-from documents import Document
-from engine.api import ConvoyError, InvalidRequest, Overloaded, TextOptions
-from server.access import charge
-from server.deepl import codes_of
-from server.errors import failure
-from server.glossaries import present
-from server.house import House, house_of
-from server.intake import parameters, upload
+from engine.api import ConvoyError, InvalidRequest, Overloaded, TextOptions, in_slices
+from server.access import charge, share_of
+from server.clock import steady
+from server.contracts.deepl.glossaries import present
+from server.contracts.deepl.glossary_routes import entries_of
+from server.contracts.deepl.languages import codes_of
+from server.contracts.libretranslate.files import FILE, OFF, model_of, open_file, sent, store_of
+from server.errors import INTERNAL, Refused
 from server.keys import digest_of
-from server.records import Records, within
-from server.routes.docs import MULTIPART, MessageAnswer, errors, request_of
-from server.routes.files import FILE, FRAME, OFF, model_of, open_file, sent, store_of
-from server.routes.glossaries import entries_of
-from server.steady import steady
+from server.openapi import MULTIPART, MessageAnswer, errors, request_of
+from server.parameters import FORM_OVERHEAD, parameters, upload
+from server.schemas import check_phrases
+from server.shared_records import Records, within
+from server.state import AppState, deadline_of, state_of
 from server.store import Store, translated_name
-from server.translation import translate_document
+from server.translation import DocumentTask, translate_document
 
 logger = logging.getLogger(__name__)
 
+SHARES: Final = 4  # an owner has at most one of so many parts of the places
 MOST: Final = 32  # documents being translated at once
 BEAT: Final = 5.0  # seconds between two signs of life of a job
+NOT_FOUND: Final = "Document not found."
 GONE: Final = "the process that translated it has ended: send the document again"
-State = Literal["queued", "translating", "done", "error"]
+JobState = Literal["queued", "translating", "done", "error"]
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class DocumentJob:
     """A document on its way. key: a digest of what its owner shows. public: the result's name in the store.
     until, seen: by `steady`, after which it is forgotten, and when its process was last known to live."""
 
@@ -51,22 +54,12 @@ class Job:
     characters: int
     until: float
     seen: float
-    state: State = "queued"
+    state: JobState = "queued"
     public: str = ""
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What becomes of a document. model: None leaves it as it is. name: of the result."""
-
-    document: Document
-    model: str | None
-    options: TextOptions
-    name: str
-
-
-class Jobs:
+class DocumentJobs:
     """Documents that were sent to this process, or to another that shares its records."""
 
     def __init__(self, records: Records, lifetime: float, most: int = MOST) -> None:
@@ -74,27 +67,48 @@ class Jobs:
         self._records, self._lifetime, self._most = records, lifetime, most
         self.clock = steady(records.folder)
         self.tasks: set[asyncio.Task[None]] = set()
+        self._owners: Counter[str] = Counter()
 
-    def new(self, characters: int) -> tuple[Job, str]:
-        """A job and its key. Raises Overloaded when too many are on their way."""
+    def start(self, work: Coroutine[Any, Any, None], owner: str) -> None:
+        """Do a job's work in the background."""
+        task = asyncio.create_task(work)
+        self.tasks.add(task)
+        self._owners[owner] += 1
+
+        def done(task: asyncio.Task[None]) -> None:
+            self.tasks.discard(task)
+            self._owners[owner] -= 1
+            self._owners += Counter()  # without those that have none
+
+        task.add_done_callback(done)
+
+    def new(self, characters: int, owner: str = "") -> tuple[DocumentJob, str]:
+        """A job and its key.
+
+        owner: whose it is; each has a share of the places.
+
+        Raises Overloaded when too many are on their way.
+        """
         self._sweep()
-        if len(self.tasks) >= self._most:
-            raise Overloaded(f"{self._most} documents are being translated: try again later", 5.0)
+        own = self._owners[owner]
+        if len(self.tasks) >= self._most or own >= max(1, self._most // SHARES):
+            count = own if len(self.tasks) < self._most else self._most
+            raise Overloaded(f"{count} documents are being translated: try again later", 5.0)
         key, now = secrets.token_hex(32).upper(), self.clock()
         digest = digest_of(key)
-        job = Job(secrets.token_hex(16).upper(), digest, characters, now + self._lifetime, now)
+        job = DocumentJob(secrets.token_hex(16).upper(), digest, characters, now + self._lifetime, now)
         self.note(job)
         return job, key
 
-    def note(self, job: Job) -> None:
+    def note(self, job: DocumentJob) -> None:
         """Keep what has become of a job."""
         self._records.put(job.id, asdict(replace(job, seen=self.clock())))
 
-    def find(self, id: str, key: Any) -> Job | None:
+    def find(self, id: str, key: Any) -> DocumentJob | None:
         record, now = self._records.get(id), self.clock()
         if record is None or not isinstance(key, str):
             return None
-        job = Job(**record)
+        job = DocumentJob(**record)
         if job.until <= now or not hmac.compare_digest(digest_of(key), job.key):
             return None
         if job.state in ("queued", "translating") and job.seen < now - 3 * BEAT:
@@ -111,10 +125,10 @@ class Jobs:
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    settings = app.state.house.settings
+    settings = app.state.convoy.settings
     records = Records(within(settings.store_folder, "documents"))
     most = max(1, MOST // settings.workers)
-    jobs = app.state.jobs = Jobs(records, settings.file_lifetime, most)
+    jobs = app.state.jobs = DocumentJobs(records, settings.file_lifetime, most)
     yield
     for task in jobs.tasks:
         task.cancel()
@@ -131,7 +145,7 @@ class Handle(BaseModel):
 
 class Status(BaseModel):
     document_id: str
-    status: State
+    status: JobState
     seconds_remaining: int | None = None
     billed_characters: int | None = None
     error_message: str | None = None
@@ -154,27 +168,27 @@ ERRORS: Final = errors(400, 404, 413, 429, 503, model=MessageAnswer)
 )
 async def submit(request: Request) -> Response:
     """Take a document; it is translated while the client asks for its status."""
-    house = house_of(request)
-    if not house.settings.files:
-        return failure(OFF, 403)
-    values, name, data = await upload(request, house.settings.file_limit + FRAME)
+    state = state_of(request)
+    if not state.settings.files:
+        raise Refused("disabled", OFF)
+    values, name, data = await upload(request, state.settings.file_limit + FORM_OVERHEAD)
     if data is None:
         raise InvalidRequest("Parameter 'file' not specified.")
-    source, target = codes_of(house.service, values)
+    source, target = codes_of(state.service, values)
     name = values.get("filename") or name
-    document = await open_file(house, name, data)
-    model = await model_of(house, document, source, target)
+    document = await open_file(request, name, data)
+    model = await model_of(state, document, source, target, deadline_of(request, state))
     named = [values["glossary_id"]] if values.get("glossary_id") else []
     texts = [segment.text for segment in document.segments]
     entries = entries_of(request, named, source, target)
-    options = TextOptions(protect=True, glossary=await asyncio.to_thread(present, entries, texts))
+    glossary = await in_slices(present(entries, texts), deadline_of(request, state))
+    check_phrases(len(glossary), state.settings.phrase_limit)
+    options = TextOptions(protect=True, glossary=glossary)
     characters = await charge(request, texts)
     jobs = jobs_of(request)
-    job, key = jobs.new(characters)
-    wanted = Wanted(document, model, options, translated_name(name, target))
-    task = asyncio.create_task(_work(house, store_of(request), jobs, job, wanted))
-    jobs.tasks.add(task)
-    task.add_done_callback(jobs.tasks.discard)
+    job, key = jobs.new(characters, share_of(request))
+    work = DocumentTask(document, model, options, share_of(request), translated_name(name, target))
+    jobs.start(_work(state, store_of(request), jobs, job, work), work.owner)
     return JSONResponse({"document_id": job.id, "document_key": key})
 
 
@@ -189,15 +203,15 @@ async def status(request: Request, document_id: str) -> Response:
     """How far a document is."""
     job = await _job(request, document_id)
     if job is None:
-        return failure("Document not found.", 404)
-    found = {"document_id": job.id, "status": job.state}
+        raise Refused("not_found", NOT_FOUND)
+    answer = {"document_id": job.id, "status": job.state}
     more: dict[str, Any] = {
         "queued": {},
         "translating": {"seconds_remaining": 1},
         "done": {"billed_characters": job.characters},
         "error": {"error_message": job.message},
     }
-    return JSONResponse(found | more[job.state])
+    return JSONResponse(answer | more[job.state])
 
 
 @router.post("/{document_id}/result", response_class=FileResponse, responses=ERRORS, openapi_extra=KEY)
@@ -205,50 +219,62 @@ async def result(request: Request, document_id: str) -> Response:
     """The translated document; 503 until it is done."""
     job = await _job(request, document_id)
     if job is None:
-        return failure("Document not found.", 404)
+        raise Refused("not_found", NOT_FOUND)
     if job.state == "error":
-        return failure(job.message, 400)
-    kept = store_of(request).get(job.public)
+        raise InvalidRequest(job.message)
+    file = store_of(request).get(job.public)
     if job.state != "done":
-        return failure("The document is still being translated.", 503, {"Retry-After": "1"})
-    if kept is None:
-        return failure("Document not found.", 404)
-    return sent(kept)
+        raise Refused("not_ready", "The document is still being translated.", {"Retry-After": "1"})
+    if file is None:
+        raise Refused("not_found", NOT_FOUND)
+    return sent(file)
 
 
-def jobs_of(request: Request) -> Jobs:
+def jobs_of(request: Request) -> DocumentJobs:
     jobs = request.app.state.jobs
-    assert isinstance(jobs, Jobs)
+    assert isinstance(jobs, DocumentJobs)
     return jobs
 
 
-async def _job(request: Request, id: str) -> Job | None:
-    values = await parameters(request, house_of(request).settings.body_limit)
+async def _job(request: Request, id: str) -> DocumentJob | None:
+    values = await parameters(request, state_of(request).settings.body_limit)
     return jobs_of(request).find(id, values.get("document_key"))
 
 
-async def _work(house: House, store: Store, jobs: Jobs, job: Job, wanted: Wanted) -> None:
+async def _work(
+    state: AppState, store: Store, jobs: DocumentJobs, job: DocumentJob, work: DocumentTask
+) -> None:
     """Translate a document and note what became of it. While it runs, the server counts as busy."""
-    job = replace(job, state="translating")
+    state.in_flight += 1
+    try:
+        await _translate(state, store, jobs, replace(job, state="translating"), work)
+    except ConvoyError:  # nothing could be noted: whoever asks is told that it has ended
+        logger.warning("a document's state could not be kept")
+    finally:
+        state.in_flight -= 1
+
+
+async def _translate(
+    state: AppState, store: Store, jobs: DocumentJobs, job: DocumentJob, work: DocumentTask
+) -> None:
     jobs.note(job)
-    house.in_flight += 1
     beating = asyncio.create_task(_beat(jobs, job))
     deadline = time.monotonic() + job.until - jobs.clock()
     try:
-        data = await translate_document(house, wanted.document, wanted.model, wanted.options, deadline)
-        job = replace(job, public=store.put(wanted.name, data), state="done")
+        data = await translate_document(state, work, deadline)
+        public = await asyncio.to_thread(store.put, work.name, data, work.owner)
+        job = replace(job, public=public, state="done")
     except ConvoyError as error:
         job = replace(job, state="error", message=str(error))
     except Exception:  # nobody awaits this task: its fault ends here
         logger.exception("a document failed")
-        job = replace(job, state="error", message="internal error: see the server's log")
+        job = replace(job, state="error", message=INTERNAL)
     finally:
         beating.cancel()
         jobs.note(job)
-        house.in_flight -= 1
 
 
-async def _beat(jobs: Jobs, job: Job) -> None:
+async def _beat(jobs: DocumentJobs, job: DocumentJob) -> None:
     while True:
         await asyncio.sleep(BEAT)
         jobs.note(job)

@@ -10,16 +10,18 @@ from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from engine.api import InvalidRequest, Service, TooLarge
-from server.deepl import base_of
-from server.records import Records
-from server.refused import Refused
+from engine.api import InvalidRequest, Service, Slices, TooLarge
+from server.contracts.deepl.languages import base_of
+from server.errors import Refused
+from server.shared_records import Records
 from server.translation import keeps_phrases
 
 MOST: Final = 1_000  # glossaries of one owner
 ENTRIES: Final = 50_000  # of one glossary
 LONGEST: Final = 1_024  # characters of a phrase
 ROOM: Final = 67_108_864  # bytes of all glossaries together, about
+GRAM: Final = 4  # characters by which an entry is looked for first
+SLICE: Final = 100  # entries looked for at once
 OVERHEAD: Final = 250  # bytes that Python takes for an entry or a glossary, beside its characters
 
 
@@ -56,7 +58,7 @@ class Glossaries:
         """Raises InvalidRequest when the owner has too many, TooLarge when there is no room."""
         if len(self.of(glossary.owner)) >= MOST:
             raise InvalidRequest(f"there are {MOST} glossaries, as many as this server keeps: delete one")
-        if sum(kept.size for kept in self._kept.values()) + glossary.size > ROOM:
+        if sum(other.size for other in self._kept.values()) + glossary.size > ROOM:
             raise TooLarge(
                 f"this server keeps {ROOM} bytes of glossaries: delete some, or send a smaller one"
             )
@@ -92,15 +94,15 @@ class Glossaries:
 
 
 def _record(glossary: Glossary) -> dict[str, Any]:
-    found = {f.name: getattr(glossary, f.name) for f in fields(glossary) if f.init}
-    return found | {"entries": dict(glossary.entries), "created": glossary.created.isoformat()}
+    record = {f.name: getattr(glossary, f.name) for f in fields(glossary) if f.init}
+    return record | {"entries": dict(glossary.entries), "created": glossary.created.isoformat()}
 
 
 def read_entries(text: str, kind: str) -> dict[str, str]:
     """Entries of a glossary, as "tsv" or "csv". Raises InvalidRequest that names the one at fault."""
     if kind not in ("tsv", "csv"):
         raise InvalidRequest("Value for 'entries_format' not supported: it is tsv or csv.")
-    found: dict[str, str] = {}
+    entries: dict[str, str] = {}
     for number, row in _rows(text, kind):
         source, target = (part.strip() for part in row[:2])
         if not source or not target:
@@ -109,24 +111,24 @@ def read_entries(text: str, kind: str) -> dict[str, str]:
             raise _wrong(f"entry {number} is longer than {LONGEST} characters")
         if any(character < " " or "\x7f" <= character < "\xa0" for character in source + target):
             raise _wrong(f"entry {number} holds a control character")
-        if source in found:
+        if source in entries:
             raise _wrong(f"entry {number} has the source of one before: {source!r}")
-        found[source] = target
-    if not found:
+        entries[source] = target
+    if not entries:
         raise _wrong("there is none")
-    if len(found) > ENTRIES:
-        raise _wrong(f"there are {len(found)}; this server takes {ENTRIES}")
-    return found
+    if len(entries) > ENTRIES:
+        raise _wrong(f"there are {len(entries)}; this server takes {ENTRIES}")
+    return entries
 
 
 def pairs_of(service: Service) -> list[tuple[str, str]]:
     """The pairs of languages that glossaries may be for: those whose models have symbols to keep phrases."""
-    found: dict[tuple[str, str], None] = {}
+    pairs: dict[tuple[str, str], None] = {}
     for language in service.languages():
         for target in language.targets:
             if keeps_phrases(service, service.pick("translate", language.code, target)):
-                found[base_of(language.code), base_of(target)] = None
-    return list(found)
+                pairs[base_of(language.code), base_of(target)] = None
+    return list(pairs)
 
 
 def united(glossaries: Sequence[Glossary], source: str | None, target: str) -> dict[str, str]:
@@ -134,22 +136,34 @@ def united(glossaries: Sequence[Glossary], source: str | None, target: str) -> d
 
     Raises InvalidRequest when one of them is for other languages.
     """
-    found: dict[str, str] = {}
+    entries: dict[str, str] = {}
     for glossary in glossaries:
         if source is None:
             raise InvalidRequest("Parameter 'source_lang' must be specified when a glossary is used.")
         if (glossary.source, glossary.target) != (base_of(source), base_of(target)):
             pair = f"{glossary.source.upper()} to {glossary.target.upper()}"
             raise InvalidRequest(f"Value for 'glossary_id' not supported: the glossary is for {pair}.")
-        found = {**glossary.entries, **found}
-    return found
+        entries = {**glossary.entries, **entries}
+    return entries
 
 
-def present(entries: Mapping[str, str], texts: Iterable[str]) -> dict[str, str]:
-    """The entries whose source stands in a text at all, however its white space is: looking for few is faster
-    than for many. For a thread, as there may be thousands."""
+def present(entries: Mapping[str, str], texts: Iterable[str]) -> Slices[dict[str, str]]:
+    """The entries, in slices, whose source stands in a text at all, however its white space is: looking for
+    few is faster than for many."""
     whole = _folded("\n".join(texts)) if entries else ""
-    return {source: target for source, target in entries.items() if _folded(source) in whole}
+    yield
+    beginnings: set[str] = set()
+    for size in {min(len(_folded(source)), GRAM) for source in entries}:
+        beginnings.update(whole[at : at + size] for at in range(len(whole)))
+        yield
+    matches = {}
+    for number, (source, target) in enumerate(entries.items()):
+        folded = _folded(source)
+        if folded[:GRAM] in beginnings and folded in whole:  # most are told by their beginning
+            matches[source] = target
+        if not number % SLICE:
+            yield
+    return matches
 
 
 def _folded(text: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -11,14 +10,14 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel
 
-from engine.api import InvalidRequest
+from engine.api import InvalidRequest, in_slices, one_slice
 from server.access import owner_of
-from server.deepl import base_of
-from server.glossaries import Glossaries, Glossary, pairs_of, read_entries, united
-from server.house import house_of
-from server.intake import parameters
-from server.records import Records, within
-from server.routes.docs import MessageAnswer, errors, request_of
+from server.contracts.deepl.glossaries import Glossaries, Glossary, pairs_of, read_entries, united
+from server.contracts.deepl.languages import base_of
+from server.openapi import MessageAnswer, errors, request_of
+from server.parameters import parameters
+from server.shared_records import Records, within
+from server.state import state_of
 
 TSV: Final = "text/tab-separated-values"
 SEVERAL: Final = 5  # glossaries that one request may name
@@ -26,7 +25,7 @@ SEVERAL: Final = 5  # glossaries that one request may name
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    folder = within(app.state.house.settings.store_folder, "glossaries")
+    folder = within(app.state.convoy.settings.store_folder, "glossaries")
     app.state.glossaries = Glossaries(Records(folder))
     yield
 
@@ -66,7 +65,7 @@ ERRORS: Final = errors(404, 429, 503, model=MessageAnswer)
 )
 async def language_pairs(request: Request) -> JSONResponse:
     """The pairs of languages whose models can keep phrases."""
-    pairs = pairs_of(house_of(request).service)
+    pairs = pairs_of(state_of(request).service)
     return JSONResponse({"supported_languages": [{"source_lang": s, "target_lang": t} for s, t in pairs]})
 
 
@@ -79,14 +78,14 @@ async def language_pairs(request: Request) -> JSONResponse:
 )
 async def create(request: Request) -> JSONResponse:
     """Keep a glossary until it is deleted, or the server stops. Only who made it can name it."""
-    house = house_of(request)
-    values = await parameters(request, house.settings.body_limit)
-    given = {name: _text(values, name) for name in FIELDS}
-    pair = base_of(given["source_lang"].lower()), base_of(given["target_lang"].lower())
-    if pair not in pairs_of(house.service):
+    state = state_of(request)
+    values = await parameters(request, state.settings.body_limit)
+    fields = {name: _text(values, name) for name in FIELDS}
+    pair = base_of(fields["source_lang"].lower()), base_of(fields["target_lang"].lower())
+    if pair not in pairs_of(state.service):
         raise InvalidRequest("Unsupported glossary source and target language pair.")
-    entries = await asyncio.to_thread(read_entries, given["entries"], given["entries_format"])
-    glossary = Glossary(owner_of(request), given["name"], *pair, entries)
+    entries = await in_slices(one_slice(read_entries, fields["entries"], fields["entries_format"]))
+    glossary = Glossary(owner_of(request), fields["name"], *pair, entries)
     glossaries_of(request).add(glossary)
     return JSONResponse(_told(glossary), 201)
 
@@ -136,8 +135,8 @@ def entries_of(request: Request, ids: Sequence[str], source: str | None, target:
     """
     if len(ids) > SEVERAL:
         raise InvalidRequest(f"Value for 'glossary_ids' not supported: at most {SEVERAL}.")
-    found = [glossaries_of(request).find(owner_of(request), id) for id in ids]
-    return united(found, source, target)
+    glossaries = [glossaries_of(request).find(owner_of(request), id) for id in ids]
+    return united(glossaries, source, target)
 
 
 def _text(values: Mapping[str, Any], name: str) -> str:

@@ -33,10 +33,10 @@ def codes_of(service: Service, values: dict[str, Any]) -> tuple[str | None, str]
     return _known(values, "source_lang", {language.code for language in languages}), target
 
 
-def model_code(code: str, known: Collection[str]) -> str | None:
+def model_code(code: str, codes: Collection[str]) -> str | None:
     """Our code for one of DeepL's, whatever its case: the language itself where there is no such variant."""
-    plain, primary = inward(code), code.strip().lower().partition("-")[0]
-    return next((c for c in (plain, OTHERS.get(plain, ""), primary) if c in known), None)
+    plain, primary = inward(code), code.strip().lower().replace("_", "-").partition("-")[0]
+    return next((c for c in (plain, OTHERS.get(plain, ""), primary) if c in codes), None)
 
 
 def base_of(code: str) -> str:
@@ -46,23 +46,23 @@ def base_of(code: str) -> str:
 
 def languages_of(service: Service, *, target: bool) -> list[dict[str, Any]]:
     """The answer of /v2/languages, in the order of codes."""
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     for language in service.languages():
         if not target and language.targets:
             code = SOURCES.get(language.code, language.code.upper())
-            found.setdefault(code, name_of(inward(code)))
+            names.setdefault(code, name_of(inward(code)))
         for into in language.targets if target else ():
-            found |= dict(VARIANTS.get(into, ((into.upper(), name_of(into)),)))
+            names |= dict(VARIANTS.get(into, ((into.upper(), name_of(into)),)))
     formality = {"supports_formality": False} if target else {}
-    return [{"language": code, "name": found[code]} | formality for code in sorted(found)]
+    return [{"language": code, "name": names[code]} | formality for code in sorted(names)]
 
 
-def _known(values: dict[str, Any], name: str, known: Collection[str]) -> str | None:
+def _known(values: dict[str, Any], name: str, codes: Collection[str]) -> str | None:
     """Our code for a parameter; None when it is missing. Raises InvalidRequest."""
-    given = values.get(name)
-    if not given:
+    value = values.get(name)
+    if not value:
         return None
-    code = model_code(given, known) if isinstance(given, str) else None
+    code = model_code(value, codes) if isinstance(value, str) else None
     if code is None:
         raise InvalidRequest(f"Value for '{name}' not supported.")
     return code

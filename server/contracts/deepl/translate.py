@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-import asyncio
-import re
 import secrets
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from documents.html import HTML, Page, Rules, outline, read_html
-from engine.api import InvalidRequest, TextOptions, TextResult, TooLarge
+from documents.html import HTML, MarkupRules, Page, outline, read_html
+from engine.api import InvalidRequest, TextOptions, TextResult, TooLarge, in_slices
 from server.access import charge
 from server.access import usage as usage_of
-from server.deepl import codes_of, languages_of
-from server.glossaries import present
-from server.house import House, deadline_of, house_of
-from server.intake import parameters, while_connected
-from server.routes.docs import MessageAnswer, errors, request_of
-from server.routes.glossaries import entries_of
-from server.schemas import check_sizes, checked
-from server.translation import detected_models, model_for, run_each, run_segments
+from server.contracts.deepl.glossaries import present
+from server.contracts.deepl.glossary_routes import entries_of
+from server.contracts.deepl.languages import codes_of, languages_of
+from server.openapi import MessageAnswer, errors, in_query, request_of
+from server.parameters import parameters, while_connected
+from server.responses import json_response
+from server.schemas import check_phrases, check_sizes, check_tags, checked
+from server.state import AppState, deadline_of, refuse_while_draining, state_of
+from server.translation import detected_models, model_for, read_pages, run_each, run_segments
 
-SENTENCE_END: Final = re.compile(r"[.!?…。！？]+$")
-NEWLINES: Final = re.compile(r"\s*\n\s*")
+MARKS: Final = ".!?…。！？"  # that end a sentence
+NAMES: Final = 1_000  # of tags
 ERRORS: Final = errors(400, 404, 413, 429, 503, 504, model=MessageAnswer)
 
 router = APIRouter(prefix="/v2", tags=["DeepL"])
@@ -42,7 +42,7 @@ def _all_texts(parts: Any) -> bool:
     return isinstance(parts, list) and all(isinstance(part, str) for part in parts)
 
 
-Names = Annotated[list[str], BeforeValidator(_names)]
+Names = Annotated[list[str], Field(max_length=NAMES), BeforeValidator(_names)]
 Word = Annotated[
     str, BeforeValidator(lambda value: str(int(value)) if isinstance(value, bool | int) else value)
 ]
@@ -72,7 +72,7 @@ class DeepLRequest(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DeepLCall:
     """A checked request. source: None asks for detection."""
 
     texts: list[str]
@@ -85,15 +85,15 @@ class Wanted:
         return TextOptions(split=self.wish.split_sentences != "0", protect=True, glossary=self.glossary)
 
 
-class Translation(BaseModel):
+class DeepLTranslation(BaseModel):
     detected_source_language: str
     text: str
     billed_characters: int
     model_type_used: str | None = None
 
 
-class Translations(BaseModel):
-    translations: list[Translation]
+class DeepLAnswer(BaseModel):
+    translations: list[DeepLTranslation]
 
 
 class DeepLLanguage(BaseModel):
@@ -119,7 +119,7 @@ FIELDS: Final = {
 
 @router.post(
     "/translate",
-    response_model=Translations,
+    response_model=DeepLAnswer,
     responses=ERRORS,
     openapi_extra=request_of(
         FIELDS,
@@ -127,19 +127,33 @@ FIELDS: Final = {
         {"text": ["Guten Morgen!"], "source_lang": "DE", "target_lang": "EN-GB"},
     ),
 )
-async def translate(request: Request) -> JSONResponse:
+async def translate(request: Request) -> Response:
     """Translate texts as DeepL does: all are accepted or none."""
-    house = house_of(request)
-    deadline = deadline_of(request, house)
-    values = await parameters(request, house.settings.body_limit, ("text",))
-    texts, (source, target) = _texts(values), codes_of(house.service, values)
-    check_sizes(texts, house.settings.char_limit, house.settings.batch_limit)
+    state = state_of(request)
+    deadline = deadline_of(request, state)
+    values = await parameters(request, state.settings.body_limit, ("text",))
+    texts, (source, target) = _texts(values), codes_of(state.service, values)
+    check_sizes(texts, state.settings.char_limit, state.settings.batch_limit)
     wish = _wish(values)
+    if wish.tag_handling:
+        check_tags(texts, state.settings.tag_limit)
     named = wish.glossary_ids or ([wish.glossary_id] if wish.glossary_id else [])
-    wanted = Wanted(texts, source, target, wish, entries_of(request, named, source, target))
+    call = DeepLCall(texts, source, target, wish, entries_of(request, named, source, target))
     await charge(request, texts)
-    answer = await while_connected(request, _answer(house, wanted, deadline))
-    return JSONResponse(answer, headers={"X-Trace-ID": secrets.token_hex(16)})
+    answer = await while_connected(request, _answer(state, call, deadline))
+    return await json_response(answer, deadline, {"X-Trace-ID": secrets.token_hex(16)})
+
+
+@router.get(
+    "/translate",
+    response_model=DeepLAnswer,
+    responses=ERRORS,
+    openapi_extra={"parameters": in_query(FIELDS, ["text", "target_lang"])},
+)
+async def translate_by_query(request: Request) -> Response:
+    """The same with all in the query string, as OmegaT asks."""
+    refuse_while_draining(request)
+    return await translate(request)
 
 
 @router.get(
@@ -158,11 +172,11 @@ async def translate(request: Request) -> JSONResponse:
 )
 async def languages(request: Request) -> JSONResponse:
     """Languages of the models; the type may come as a form in the body, as DeepL's own client sends it."""
-    house = house_of(request)
-    kind = (await parameters(request, house.settings.body_limit)).get("type") or "source"
+    state = state_of(request)
+    kind = (await parameters(request, state.settings.body_limit)).get("type") or "source"
     if kind not in ("source", "target"):
         raise InvalidRequest("Value for 'type' not supported.")
-    return JSONResponse(languages_of(house.service, target=kind == "target"))
+    return JSONResponse(languages_of(state.service, target=kind == "target"))
 
 
 @router.get("/usage", response_model=UsageAnswer, responses=errors(429, 503, model=MessageAnswer))
@@ -172,20 +186,22 @@ async def usage(request: Request) -> JSONResponse:
     return JSONResponse({"character_count": used.count, "character_limit": used.limit})
 
 
-async def _answer(house: House, wanted: Wanted, deadline: float) -> dict[str, Any]:
-    texts, source, wish = wanted.texts, wanted.source, wanted.wish
-    pages = [await asyncio.to_thread(_page, text, wish) for text in texts] if wish.tag_handling else None
+async def _answer(state: AppState, call: DeepLCall, deadline: float) -> dict[str, Any]:
+    texts, source, wish = call.texts, call.source, call.wish
+    pages = await read_pages(texts, partial(_page, wish=wish), deadline) if wish.tag_handling else None
     samples = ["\n".join(s.text for s in page.segments) for page in pages] if pages else texts
-    wanted = replace(wanted, glossary=await asyncio.to_thread(present, wanted.glossary, samples))
+    glossary = await in_slices(present(call.glossary, samples), deadline)
+    check_phrases(len(glossary), state.settings.phrase_limit)
+    call = replace(call, glossary=glossary)
     if source is None:
-        found, models = await detected_models(house, samples, wanted.target)
-        codes = [str(language["language"]) for language in found]
+        detections, models = await detected_models(state, samples, call.target, deadline)
+        codes = [str(language["language"]) for language in detections]
     else:
-        models, codes = [model_for(house, source, wanted.target)] * len(texts), [source] * len(texts)
+        models, codes = [model_for(state, source, call.target)] * len(texts), [source] * len(texts)
     if pages is None:
-        done = await _plain(house, wanted, models, deadline)
+        translations = await _plain(state, call, models, deadline)
     else:
-        done = await _tagged(house, wanted, pages, models, deadline)
+        translations = await _tagged(state, call, pages, models, deadline)
     used = {"model_type_used": wish.model_type.removeprefix("prefer_")} if wish.model_type else {}
     return {
         "translations": [
@@ -195,18 +211,18 @@ async def _answer(house: House, wanted: Wanted, deadline: float) -> dict[str, An
                 "billed_characters": len(old),  # always: DeepL's client fails without
             }
             | used
-            for code, new, old in zip(codes, done, texts, strict=True)
+            for code, new, old in zip(codes, translations, texts, strict=True)
         ]
     }
 
 
-async def _plain(house: House, wanted: Wanted, models: list[str | None], deadline: float) -> list[str]:
-    texts, wish = wanted.texts, wanted.wish
-    sources = [NEWLINES.sub(" ", text) for text in texts] if wish.split_sentences == "nonewlines" else texts
-    options = wanted.options()
+async def _plain(state: AppState, call: DeepLCall, models: list[str | None], deadline: float) -> list[str]:
+    texts, wish = call.texts, call.wish
+    sources = [on_one_line(text) for text in texts] if wish.split_sentences == "nonewlines" else texts
+    options = call.options()
 
     async def run(options: TextOptions) -> list[TextResult]:
-        return await run_each(house, sources, models, options, deadline)
+        return await run_each(state, sources, models, options, deadline)
 
     try:
         results = await run(options)
@@ -214,19 +230,19 @@ async def _plain(house: House, wanted: Wanted, models: list[str | None], deadlin
         if options.split:
             raise
         results = await run(replace(options, split=True))  # longer than a model reads at once
-    found = [result.text for result in results]
+    translations = [result.text for result in results]
     if wish.preserve_formatting:
-        found = [preserved(text, new) for text, new in zip(texts, found, strict=True)]
-    return found
+        translations = [preserved(text, new) for text, new in zip(texts, translations, strict=True)]
+    return translations
 
 
 async def _tagged(
-    house: House, wanted: Wanted, pages: list[Page], models: list[str | None], deadline: float
+    state: AppState, call: DeepLCall, pages: list[Page], models: list[str | None], deadline: float
 ) -> list[str]:
     segments = [segment for page in pages for segment in page.segments]
     each = [model for page, model in zip(pages, models, strict=True) for _ in page.segments]
-    done, _ = await run_segments(house, segments, each, wanted.options(), deadline)
-    rest = iter(done)
+    translations, _ = await run_segments(state, segments, each, call.options(), deadline)
+    rest = iter(translations)
     return [page.join([next(rest) for _ in page.segments]) for page in pages]
 
 
@@ -234,9 +250,11 @@ def _page(text: str, wish: DeepLRequest) -> Page:
     splitting, whole = frozenset(wish.splitting_tags), frozenset(wish.non_splitting_tags)
     keep = frozenset(wish.ignore_tags)
     if wish.tag_handling == "html":
-        return read_html(text, Rules(blocks=HTML.blocks | splitting, keep=HTML.keep | keep, inline=whole))
+        return read_html(
+            text, MarkupRules(blocks=HTML.blocks | splitting, keep=HTML.keep | keep, inline=whole)
+        )
     fold = wish.split_sentences == "nonewlines"
-    rules = Rules(xml=True, blocks=splitting, keep=keep, inline=whole, fold=fold)
+    rules = MarkupRules(xml=True, blocks=splitting, keep=keep, inline=whole, fold=fold)
     if wish.outline_detection:
         rules = replace(rules, blocks=splitting | outline(text, rules))
     return read_html(text, rules)
@@ -266,9 +284,19 @@ def preserved(source: str, target: str) -> str:
     begin, new = source.lstrip()[:1], target.lstrip()[:1]
     if begin.islower() and new.isupper() or begin.isupper() and new.islower():
         target = target.replace(new, new.swapcase(), 1)
-    end = SENTENCE_END.search(source.rstrip())
+    whole = source.rstrip()
+    end = whole[len(whole.rstrip(MARKS)) :]
     body = target.rstrip()
-    tail, plain = target[len(body) :], SENTENCE_END.sub("", body)
-    if end is None:
+    tail, plain = target[len(body) :], body.rstrip(MARKS)
+    if not end:
         return plain + tail if plain else target
-    return target if plain != body else plain + end[0] + tail
+    return target if plain != body else plain + end + tail
+
+
+def on_one_line(text: str) -> str:
+    """A text with one space for each stretch of white space that holds a line break."""
+    first, *rest = text.split("\n")
+    if not rest:
+        return text
+    middle = (line.strip() for line in rest[:-1])
+    return " ".join([first.rstrip(), *filter(None, middle), rest[-1].lstrip()])

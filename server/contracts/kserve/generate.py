@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import Any, Final
 
 from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict
 
 from engine.api import InvalidRequest, ModelInfo, Partial
-from server.events import Dialect, Piece, Tell, Work, events, results_of
-from server.house import house_of
-from server.intake import while_connected
-from server.kserve import VERSION
-from server.routes.docs import EVENTS, JSON, request_of
-from server.routes.kserve import ERRORS, accepted, head_of, info_of, message_of, of_model
+from server.contracts.kserve.models import ERRORS, accepted, head_of, info_of, message_of, of_model
+from server.contracts.kserve.tensors import VERSION
+from server.events import Answering, Dialect, Event, OnPartial, answered, events, results_of
+from server.openapi import EVENTS, JSON, request_of
+from server.parameters import while_connected
+from server.responses import MEDIA
+from server.state import state_of
 
 STREAM: Final[dict[int | str, dict[str, Any]]] = ERRORS | {
     200: {"description": "The answer in parts, as server-sent events.", "content": EVENTS}
@@ -23,7 +24,7 @@ STREAM: Final[dict[int | str, dict[str, Any]]] = ERRORS | {
 router = APIRouter(prefix="/v2", tags=["KServe"])
 
 
-class Generation(BaseModel):
+class GenerationAnswer(BaseModel):
     model_config = ConfigDict(protected_namespaces=())
 
     model_name: str
@@ -44,11 +45,11 @@ GENERATE: Final = request_of(
 )
 
 
-@of_model(router.post, "/generate", response_model=Generation, responses=ERRORS, openapi_extra=GENERATE)
-async def generate(request: Request, model: str, version: str = VERSION) -> JSONResponse:
+@of_model(router.post, "/generate", response_model=GenerationAnswer, responses=ERRORS, openapi_extra=GENERATE)
+async def generate(request: Request, model: str, version: str = VERSION) -> Response:
     """One text, as Triton's extension has it."""
     work, _, _ = await _generation(request, info_of(request, model, version))
-    return JSONResponse(await while_connected(request, work(None)))
+    return Response(await while_connected(request, answered(work)), media_type=MEDIA)
 
 
 @of_model(router.post, "/generate_stream", response_class=Response, responses=STREAM, openapi_extra=GENERATE)
@@ -59,7 +60,7 @@ async def generate_stream(request: Request, model: str, version: str = VERSION) 
     The parameter `stream`, false, asks for one event with all of it.
     """
     work, head, streams = await _generation(request, info_of(request, model, version))
-    return await events(request, work if streams else lambda tell: work(None), Chunks(head))
+    return await events(request, work if streams else lambda on_partial: work(None), Chunks(head))
 
 
 class Chunks(Dialect):
@@ -68,34 +69,34 @@ class Chunks(Dialect):
     def __init__(self, head: dict[str, Any]) -> None:
         self._head, self._told = head, ""
 
-    def partial(self, news: Partial) -> Piece | None:
-        return self._next(news.text) if news.text != self._told else None
+    def partial(self, partial: Partial) -> Event | None:
+        return self._next(partial.text) if partial.text != self._told else None
 
-    def result(self, answer: dict[str, Any]) -> Piece | None:
+    def result(self, answer: dict[str, Any]) -> Event | None:
         text = str(answer["text_output"])
         return self._next(text) if text != self._told or not text else None
 
-    def failed(self, message: str) -> Piece:
+    def failed(self, message: str) -> Event:
         return "", {"error": message}
 
-    def _next(self, text: str) -> Piece:
+    def _next(self, text: str) -> Event:
         assert text.startswith(self._told)
         new, self._told = text[len(self._told) :], text
         return "", self._head | {"text_output": new}
 
 
-async def _generation(request: Request, info: ModelInfo) -> tuple[Work, dict[str, Any], bool]:
+async def _generation(request: Request, info: ModelInfo) -> tuple[Answering, dict[str, Any], bool]:
     """What answers a checked request, the head of its answers, and whether they may come in parts."""
-    house, (body, _) = house_of(request), await message_of(request)
+    state, (body, _) = state_of(request), await message_of(request)
     text = body.get("text_input")
     if not isinstance(text, str):
         raise InvalidRequest("text_input must be a string")
     head = head_of(info, body)
     options, deadline = await accepted(request, info, [text], body)
 
-    async def work(tell: Tell | None) -> dict[str, Any]:
-        results = await results_of(house, info.name, [text], options, deadline, tell)
-        house.metrics.answered(info.name, results)
+    async def work(on_partial: OnPartial | None) -> dict[str, Any]:
+        results = await results_of(state, info.name, [text], options, deadline, on_partial)
+        state.metrics.answered(info.name, results)
         return head | {"text_output": results[0].text}
 
     return work, head, (body.get("parameters") or {}).get("stream") is not False

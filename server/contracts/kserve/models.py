@@ -1,8 +1,7 @@
-"""The Open Inference Protocol, version 2 (KServe, Triton), under /v2. Errors are {"error": "..."}."""
+"""The Open InferenceAnswer Protocol, version 2 (KServe, Triton), under /v2. Errors are {"error": "..."}."""
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
@@ -13,13 +12,30 @@ from pydantic import BaseModel, ConfigDict
 
 from engine.api import InvalidRequest, ModelInfo, Shelved, State, TextOptions, UnknownModel
 from server.access import charge
+from server.contracts.convoy.status import ORDER, order, version_text
+from server.contracts.kserve.tensors import (
+    INPUT,
+    LENGTH,
+    OUTPUTS,
+    VERSION,
+    read_tensors,
+    stats_of,
+    write_tensors,
+)
 from server.events import results_of
-from server.house import House, deadline_of, house_of
-from server.intake import body_of, parsed, while_connected
-from server.kserve import INPUT, LENGTH, OUTPUTS, VERSION, read_tensors, stats_of, write_tensors
-from server.routes.docs import JSON, errors, request_of
-from server.routes.status import ORDER, order, version_text
-from server.schemas import SummarizeRequest, TranslateRequest, check_sizes, checked, text_options
+from server.openapi import JSON, errors, request_of
+from server.parameters import body_of, parsed, while_connected
+from server.responses import MEDIA, json_bytes
+from server.schemas import (
+    SummarizeRequest,
+    TranslateRequest,
+    check_phrases,
+    check_sizes,
+    checked,
+    phrases_of,
+    text_options,
+)
+from server.state import AppState, deadline_of, state_of
 
 EXTENSIONS: Final = [
     "binary_tensor_data",
@@ -36,19 +52,19 @@ Handler = Callable[..., Awaitable[Response]]
 
 
 def of_model(
-    verb: Callable[..., Callable[[Handler], Handler]], path: str, **said: Any
+    verb: Callable[..., Callable[[Handler], Handler]], path: str, **options: Any
 ) -> Callable[[Handler], Handler]:
-    """A route of a model, with its version in the path and without. said: what `verb` is to say of it."""
+    """A route of a model, with its version in the path and without. options: what `verb` is to say of it."""
 
     def registered(handler: Handler) -> Handler:
         for model in ("/models/{model}/versions/{version}", "/models/{model}"):
-            verb(f"{model}{path}", **said)(handler)
+            verb(f"{model}{path}", **options)(handler)
         return handler
 
     return registered
 
 
-class Tensor(BaseModel):
+class TensorAnswer(BaseModel):
     model_config = ConfigDict(extra="allow")
 
     name: str
@@ -56,30 +72,30 @@ class Tensor(BaseModel):
     shape: list[int]
 
 
-class Server(BaseModel):
+class ServerAnswer(BaseModel):
     name: str
     version: str
     extensions: list[str]
 
 
-class Metadata(BaseModel):
+class ModelMetadata(BaseModel):
     name: str
     versions: list[str]
     platform: str
-    inputs: list[Tensor]
-    outputs: list[Tensor]
+    inputs: list[TensorAnswer]
+    outputs: list[TensorAnswer]
 
 
-class Inference(BaseModel):
+class InferenceAnswer(BaseModel):
     model_config = ConfigDict(protected_namespaces=())
 
     model_name: str
     model_version: str
     id: str | None = None
-    outputs: list[Tensor]
+    outputs: list[TensorAnswer]
 
 
-@router.get("", response_model=Server)
+@router.get("", response_model=ServerAnswer)
 async def server() -> JSONResponse:
     return JSONResponse({"name": PLATFORM, "version": version_text(), "extensions": EXTENSIONS})
 
@@ -91,23 +107,23 @@ async def live() -> JSONResponse:
 
 @router.get("/health/ready", response_model=dict[str, bool], responses={503: {"model": dict[str, bool]}})
 async def ready(request: Request) -> JSONResponse:
-    house = house_of(request)
-    return JSONResponse({"live": True, "ready": house.ready}, 200 if house.ready else 503)
+    state = state_of(request)
+    return JSONResponse({"live": True, "ready": state.ready}, 200 if state.ready else 503)
 
 
 @router.get("/models", response_model=dict[str, list[str]])
 async def models(request: Request) -> JSONResponse:
-    return JSONResponse({"models": [info.name for info in house_of(request).service.models()]})
+    return JSONResponse({"models": [info.name for info in state_of(request).service.models()]})
 
 
 @router.post("/repository/index", response_model=list[dict[str, str]])
 async def index(request: Request) -> JSONResponse:
     """The models, as Triton lists its repository. One that is not loaded is at its next use."""
-    house = house_of(request)
+    state = state_of(request)
     return JSONResponse(
         [
-            {"name": name, "version": VERSION} | _state(house, name, kept)
-            for name, kept in house.service.shelved().items()
+            {"name": name, "version": VERSION} | _state(state, name, entry)
+            for name, entry in state.service.shelved().items()
         ]
     )
 
@@ -126,15 +142,15 @@ async def unload(request: Request, model: str) -> JSONResponse:
 
 @router.get("/models/stats", response_model=dict[str, Any])
 async def all_stats(request: Request) -> JSONResponse:
-    house = house_of(request)
-    return JSONResponse({"model_stats": [stats_of(house, info.name) for info in house.service.models()]})
+    state = state_of(request)
+    return JSONResponse({"model_stats": [stats_of(state, info.name) for info in state.service.models()]})
 
 
 @of_model(router.get, "/stats", response_model=dict[str, Any], responses=errors(404))
 async def stats(request: Request, model: str, version: str = VERSION) -> JSONResponse:
     """Triton's figures, of sentences; times are sums in nanoseconds."""
     info = info_of(request, model, version)
-    return JSONResponse({"model_stats": [stats_of(house_of(request), info.name)]})
+    return JSONResponse({"model_stats": [stats_of(state_of(request), info.name)]})
 
 
 @of_model(router.get, "/config", response_model=dict[str, Any], responses=errors(404))
@@ -154,7 +170,7 @@ async def config(request: Request, model: str, version: str = VERSION) -> JSONRe
     )
 
 
-@of_model(router.get, "", response_model=Metadata, responses=errors(404))
+@of_model(router.get, "", response_model=ModelMetadata, responses=errors(404))
 async def metadata(request: Request, model: str, version: str = VERSION) -> JSONResponse:
     info = info_of(request, model, version)
     return JSONResponse(
@@ -174,8 +190,8 @@ MODEL_READY: Final = errors(404) | {503: {"model": dict[str, Any]}}
 @of_model(router.get, "/ready", response_model=dict[str, Any], responses=MODEL_READY)
 async def model_ready(request: Request, model: str, version: str = VERSION) -> JSONResponse:
     info = info_of(request, model, version)
-    house = house_of(request)
-    is_ready = _alive(house) and (info.name in house.sung or info.name not in house.first)
+    state = state_of(request)
+    is_ready = _alive(state) and (info.name in state.proven or info.name not in state.loaded_at_start)
     return JSONResponse({"name": info.name, "ready": is_ready}, 200 if is_ready else 503)
 
 
@@ -192,21 +208,21 @@ INFER: Final = request_of(
 )
 
 
-@of_model(router.post, "/infer", response_model=Inference, responses=ERRORS, openapi_extra=INFER)
+@of_model(router.post, "/infer", response_model=InferenceAnswer, responses=ERRORS, openapi_extra=INFER)
 async def infer(request: Request, model: str, version: str = VERSION) -> Response:
     """Translate or summarize a tensor of texts; decoding options are `parameters`."""
     info = info_of(request, model, version)
     body, raw = await message_of(request)
     tensors = read_tensors(body, raw, info.name)
-    house, (options, deadline) = house_of(request), await accepted(request, info, tensors.texts, body)
-    work = results_of(house, info.name, tensors.texts, options, deadline)
+    state, (options, deadline) = state_of(request), await accepted(request, info, tensors.texts, body)
+    work = results_of(state, info.name, tensors.texts, options, deadline)
     results = await while_connected(request, work)
-    house.metrics.answered(info.name, results)
+    state.metrics.answered(info.name, results)
     outputs, packed = write_tensors(tensors, results)
     answer = head_of(info, body) | {"outputs": outputs}
+    head = await json_bytes(answer, deadline)
     if not packed:
-        return JSONResponse(answer)
-    head = json.dumps(answer, ensure_ascii=False).encode()
+        return Response(head, media_type=MEDIA)
     return Response(head + packed, media_type="application/octet-stream", headers={LENGTH: str(len(head))})
 
 
@@ -214,12 +230,12 @@ async def message_of(request: Request) -> tuple[dict[str, Any], bytes]:
     """The JSON of a body and the tensors after it; Triton's client sends no Content-Type."""
     if request.headers.get("content-encoding", "identity") != "identity":
         raise InvalidRequest("compressed requests are not understood: send it as it is")
-    raw = await body_of(request, house_of(request).settings.body_limit)
-    size, given = len(raw), request.headers.get(LENGTH)
-    if given is not None:
-        if not (given.isascii() and given.isdecimal()) or int(given) > size:
+    raw = await body_of(request, state_of(request).settings.body_limit)
+    size, header = len(raw), request.headers.get(LENGTH)
+    if header is not None:
+        if not (header.isascii() and header.isdecimal()) or int(header) > size:
             raise InvalidRequest(f"{LENGTH} must be a number of bytes of the body")
-        size = int(given)
+        size = int(header)
     return await parsed(raw[:size]), raw[size:]
 
 
@@ -227,19 +243,21 @@ async def accepted(
     request: Request, info: ModelInfo, texts: list[str], body: dict[str, Any]
 ) -> tuple[TextOptions, float]:
     """Options and deadline of a request whose texts are within the limits, and charged."""
-    house = house_of(request)
-    deadline = deadline_of(request, house)
-    given = body.get("parameters") or {}
-    if not isinstance(given, dict):
+    state = state_of(request)
+    deadline = deadline_of(request, state)
+    parameters = body.get("parameters") or {}
+    if not isinstance(parameters, dict):
         raise InvalidRequest("parameters must be an object")
-    timeout = given.get("timeout")
+    timeout = parameters.get("timeout")
     if timeout:
         if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < 2**63:
             raise InvalidRequest("timeout must be a positive number of microseconds")
         deadline = min(deadline, time.monotonic() + timeout / 1e6)
     kind = TranslateRequest if info.task == "translate" else SummarizeRequest
-    options = text_options(checked(kind, {**given, "model": None}), 0)
-    check_sizes(texts, house.settings.char_limit, house.settings.batch_limit)
+    check_phrases(phrases_of(parameters), state.settings.phrase_limit)
+    wish = checked(kind, {"follow_form": False, **parameters, "model": None})
+    options = text_options(wish, 0)
+    check_sizes(texts, state.settings.char_limit, state.settings.batch_limit)
     await charge(request, texts)
     return options, deadline
 
@@ -252,29 +270,29 @@ def head_of(info: ModelInfo, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def info_of(request: Request, model: str, version: str = VERSION) -> ModelInfo:
-    infos = house_of(request).service.models()
+    infos = state_of(request).service.models()
     for info in infos:
         if info.name == model and version == VERSION:
             return info
-    known = ", ".join(info.name for info in infos)
+    names = ", ".join(info.name for info in infos)
     raise UnknownModel(
         f"Request for unknown model: '{model[:100]}', version {version[:20]}; "
-        f"there are {known}, each in version {VERSION}"
+        f"there are {names}, each in version {VERSION}"
     )
 
 
-def _alive(house: House) -> bool:
-    return not house.draining and house.service.healthy()
+def _alive(state: AppState) -> bool:
+    return not state.draining and state.service.healthy()
 
 
-def _state(house: House, name: str, kept: Shelved) -> dict[str, str]:
+def _state(state: AppState, name: str, entry: Shelved) -> dict[str, str]:
     """Triton's word for it, and why."""
-    if kept.state in (State.LOADING, State.UNLOADING):
-        return {"state": kept.state.upper(), "reason": ""}
-    if kept.state is State.UNLOADED:
+    if entry.state in (State.LOADING, State.UNLOADING):
+        return {"state": entry.state.upper(), "reason": ""}
+    if entry.state is State.UNLOADED:
         return {
             "state": "UNAVAILABLE",
-            "reason": "unloaded" + (": the last load failed" if kept.fault else ""),
+            "reason": "unloaded" + (": the last load failed" if entry.fault else ""),
         }
-    sung = _alive(house) and (name in house.sung or name not in house.first)
-    return {"state": "READY" if sung else "UNAVAILABLE", "reason": ""}
+    proven = _alive(state) and (name in state.proven or name not in state.loaded_at_start)
+    return {"state": "READY" if proven else "UNAVAILABLE", "reason": ""}

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from engine.api import InvalidRequest, TextResult
-from server.house import House
 from server.metrics import Metrics
+from server.state import AppState
 
 VERSION: Final = "1"  # of every model: bundles have no versions
 INPUT: Final = "text_input"
@@ -64,7 +64,7 @@ def write_tensors(tensors: Tensors, results: Sequence[TextResult]) -> tuple[list
         "score": [result.score for result in results],
         "truncated": [result.truncated for result in results],
     }
-    found, raw = [], b""
+    outputs, raw = [], b""
     for name, binary in tensors.outputs.items():
         output: dict[str, Any] = {"name": name, "datatype": OUTPUTS[name], "shape": tensors.shape}
         if binary:
@@ -73,66 +73,66 @@ def write_tensors(tensors: Tensors, results: Sequence[TextResult]) -> tuple[list
             raw += packed
         else:
             output["data"] = values[name]
-        found.append(output)
-    return found, raw
+        outputs.append(output)
+    return outputs, raw
 
 
 def _outputs(body: dict[str, Any], model: str) -> dict[str, bool]:
     everything = _parameters(body).get("binary_data_output") is True
-    wanted = body.get("outputs")
-    if not wanted:
+    items = body.get("outputs")
+    if not items:
         return dict.fromkeys(OUTPUTS, everything)
-    found: dict[str, bool] = {}
-    for output in wanted if isinstance(wanted, list) else [wanted]:
+    outputs: dict[str, bool] = {}
+    for output in items if isinstance(items, list) else [items]:
         name = output.get("name") if isinstance(output, dict) else output
         if not isinstance(name, str) or name not in OUTPUTS:
-            known = ", ".join(OUTPUTS)
+            names = ", ".join(OUTPUTS)
             raise InvalidRequest(
-                f"unexpected inference output '{str(name)[:SHOWN]}' for model '{model}'; it has {known}"
+                f"unexpected inference output '{str(name)[:SHOWN]}' for model '{model}'; it has {names}"
             )
         parameters = _parameters(output)
         if parameters.get("classification"):
             raise InvalidRequest("outputs of texts have no classification")
-        found[name] = parameters.get("binary_data", everything) is True
-    return found
+        outputs[name] = parameters.get("binary_data", everything) is True
+    return outputs
 
 
 def _parameters(item: dict[str, Any]) -> dict[str, Any]:
-    found = item.get("parameters") or {}
-    if not isinstance(found, dict):
+    parameters = item.get("parameters") or {}
+    if not isinstance(parameters, dict):
         raise InvalidRequest("parameters must be an object")
-    return found
+    return parameters
 
 
 def _flat(data: Any) -> list[str]:
     """Texts of nested lists, in order."""
-    found: list[str] = []
+    texts: list[str] = []
     waiting = [data]
     while waiting:
         item = waiting.pop()
         if isinstance(item, list):
             waiting += reversed(item)
         elif isinstance(item, str):
-            found.append(item)
+            texts.append(item)
         else:
             raise InvalidRequest(f"data of '{INPUT}' must be strings")
-    return found
+    return texts
 
 
 def _unpack(raw: bytes) -> list[str]:
     """Each element is its length, 4 bytes with the least significant first, and UTF-8."""
-    found, position = [], 0
+    texts, position = [], 0
     while position < len(raw):
         end = position + 4
         size = int.from_bytes(raw[position:end], "little")
         if end > len(raw) or end + size > len(raw):
             raise InvalidRequest(f"the binary data of '{INPUT}' end inside of an element")
         try:
-            found.append(raw[end : end + size].decode())
+            texts.append(raw[end : end + size].decode())
         except UnicodeDecodeError:
             raise InvalidRequest(f"the binary data of '{INPUT}' are not UTF-8") from None
         position = end + size
-    return found
+    return texts
 
 
 def _pack(kind: str, value: Any) -> bytes:
@@ -142,26 +142,26 @@ def _pack(kind: str, value: Any) -> bytes:
     return struct.pack("<f" if kind == "FP32" else "<?", value)
 
 
-def stats_of(house: House, model: str) -> dict[str, Any]:
+def stats_of(state: AppState, model: str) -> dict[str, Any]:
     """A model's statistics as Triton has them: of sentences, with sums of nanoseconds."""
-    found = house.service.stats()[model]
+    stats = state.service.stats()[model]
 
     def times(name: str, count: int) -> dict[str, int]:
-        return {"count": count, "ns": _nanoseconds(house.metrics, name, model)}
+        return {"count": count, "ns": _nanoseconds(state.metrics, name, model)}
 
-    decode = times("convoy_decode_duration_seconds", found.answered)
+    decode = times("convoy_decode_duration_seconds", stats.answered)
     return {
         "name": model,
         "version": VERSION,
-        "inference_count": found.answered,
-        "execution_count": found.steps,
+        "inference_count": stats.answered,
+        "execution_count": stats.steps,
         "inference_stats": {
             "success": decode,
-            "fail": {"count": found.failed, "ns": 0},
-            "queue": times("convoy_queue_duration_seconds", found.answered),
-            "compute_input": times("convoy_encode_duration_seconds", found.answered),
+            "fail": {"count": stats.failed, "ns": 0},
+            "queue": times("convoy_queue_duration_seconds", stats.answered),
+            "compute_input": times("convoy_encode_duration_seconds", stats.answered),
             "compute_infer": decode,
-            "compute_output": {"count": found.answered, "ns": 0},
+            "compute_output": {"count": stats.answered, "ns": 0},
         },
     }
 

@@ -10,22 +10,22 @@ from typing import Any, Final
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import FileResponse, JSONResponse, Response
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
-from documents import MEDIA, READERS, Document, Swollen, Unreadable, read_document
+from documents import MEDIA, READERS
 from engine.api import InvalidRequest, TextOptions, TooLarge
-from server.access import charge
-from server.errors import failure
-from server.house import House, deadline_of, house_of
-from server.intake import upload, while_connected
-from server.languages import inward
-from server.records import within
-from server.routes.docs import MULTIPART, errors, request_of
-from server.schemas import SHOWN
-from server.store import Kept, Store, translated_name
-from server.translation import detected_models, model_for, translate_document
+from server.access import charge, share_of
+from server.document_processes import OpenDocument
+from server.errors import Refused
+from server.languages import served
+from server.openapi import MULTIPART, errors, request_of
+from server.parameters import FORM_OVERHEAD, upload, while_connected
+from server.schemas import SHOWN, checked
+from server.shared_records import within
+from server.state import AppState, deadline_of, state_of
+from server.store import Store, StoredFile, translated_name
+from server.translation import DocumentTask, detected_models, model_for, translate_document
 
-FRAME: Final = 65_536  # bytes of a form beside its file
 SWEEP: Final = 60.0  # seconds, at most, that an expired file stays
 OFF: Final = "Files translation are disabled on this server."
 
@@ -33,14 +33,14 @@ OFF: Final = "Files translation are disabled on this server."
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     """The store lives as long as the server, if it is its own."""
-    settings = app.state.house.settings
+    settings = app.state.convoy.settings
     folder = within(settings.store_folder, "files")
     store = app.state.files = Store(settings.file_lifetime, settings.file_store, folder=folder)
 
     async def sweep() -> None:
         while True:
             await asyncio.sleep(min(SWEEP, settings.file_lifetime))
-            store.sweep()
+            await asyncio.to_thread(store.sweep)
 
     sweeping = asyncio.create_task(sweep())
     yield
@@ -55,6 +55,16 @@ class FileAnswer(BaseModel):
     translatedFileUrl: str
 
 
+class FileWishes(BaseModel):
+    """What a file is asked with besides, as /translate has it."""
+
+    attributes: bool = Field(
+        False, description="HTML: translate `alt`, `title`, `placeholder` and descriptions too."
+    )
+    local_numbers: bool = Field(False, description="Write amounts as the target language does.")
+
+
+WISHES: Final = FileWishes.model_json_schema()["properties"]
 FILE: Final = {
     "type": "string",
     "contentMediaType": "application/octet-stream",
@@ -71,6 +81,7 @@ FILE: Final = {
             "file": FILE,
             "source": {"type": "string", "description": 'Language code, or "auto".'},
             "target": {"type": "string"},
+            **{name: {"type": "boolean", **told} for name, told in WISHES.items()},
         },
         ["file", "source", "target"],
         {"file": "Guten Morgen!", "source": "de", "target": "en"},
@@ -79,35 +90,45 @@ FILE: Final = {
 )
 async def translate_file(request: Request) -> Response:
     """Translate a file; its structure and formatting stay. The answer says where to download it."""
-    house = house_of(request)
-    if not house.settings.files:
-        return failure(OFF, 403)
-    deadline = deadline_of(request, house)
-    values, name, data = await upload(request, house.settings.file_limit + FRAME)
-    source, target = _checked(house, values, name, data)
-    document = await open_file(house, name, data or b"")
+    state = state_of(request)
+    if not state.settings.files:
+        raise Refused("disabled", OFF)
+    deadline = deadline_of(request, state)
+    values, name, data = await upload(request, state.settings.file_limit + FORM_OVERHEAD)
+    source, target = _checked(state, values, name, data)
+    wishes = checked(FileWishes, values)
+    document = await open_file(request, name, data or b"", attributes=wishes.attributes)
     await charge(request, (segment.text for segment in document.segments))
-    model = await model_of(house, document, source, target)
-    work = translate_document(house, document, model, TextOptions(protect=True), deadline)
-    translated = await while_connected(request, work)
-    public = store_of(request).put(translated_name(name, target), translated)
-    return JSONResponse({"translatedFileUrl": str(request.url_for("download_file", name=public))})
+    model = await model_of(state, document, source, target, deadline)
+    options = TextOptions(protect=True, follow_form=True, local_numbers=wishes.local_numbers)
+    name = translated_name(name, target)
+    task = DocumentTask(document, model, options, share_of(request), name)
+    translated = await while_connected(request, translate_document(state, task, deadline))
+    public = await asyncio.to_thread(store_of(request).put, name, translated, share_of(request))
+    return JSONResponse({"translatedFileUrl": _url(request, public)})
 
 
-@router.head("/download_file/{name}", include_in_schema=False)
 @router.get("/download_file/{name}", response_class=FileResponse, responses=errors(404))
 async def download_file(request: Request, name: str) -> Response:
     """A translated file, for as long as it is kept."""
-    kept = store_of(request).get(name)
-    if kept is None:
-        return failure("no such file: it has expired, or never was", 404)
-    return sent(kept)
+    file = store_of(request).get(name)
+    if file is None:
+        raise Refused("not_found", "no such file: it has expired, or never was")
+    return sent(file)
 
 
-def sent(kept: Kept) -> FileResponse:
+def _url(request: Request, public: str) -> str:
+    """Where a file is downloaded: by the server's own address, else by the one that the client asked."""
+    settings = state_of(request).settings
+    if settings.public_url:
+        return f"{settings.public_url.rstrip('/')}/download_file/{public}"
+    return str(request.url_for("download_file", name=public))
+
+
+def sent(file: StoredFile) -> FileResponse:
     """A kept file, as one to be saved."""
-    media = MEDIA.get(PurePath(kept.name).suffix.lower(), "application/octet-stream")
-    return FileResponse(kept.path, filename=kept.name, media_type=media)
+    media = MEDIA.get(PurePath(file.name).suffix.lower(), "application/octet-stream")
+    return FileResponse(file.path, filename=file.name, media_type=media)
 
 
 def store_of(request: Request) -> Store:
@@ -116,27 +137,28 @@ def store_of(request: Request) -> Store:
     return store
 
 
-async def open_file(house: House, name: str, data: bytes) -> Document:
-    """Raises InvalidRequest, in LibreTranslate's words where it has some, and TooLarge."""
-    if len(data) > house.settings.file_limit:
-        raise TooLarge(f"the file is longer than this server's limit of {house.settings.file_limit} bytes")
-    try:
-        return await asyncio.to_thread(read_document, name, data)
-    except Swollen as error:
-        raise TooLarge(str(error)) from None
-    except Unreadable as error:
-        raise InvalidRequest(f"Invalid request: {error}") from None
+async def open_file(request: Request, name: str, data: bytes, *, attributes: bool = False) -> OpenDocument:
+    """Raises InvalidRequest, in LibreTranslate's words where it has some, TooLarge and DeadlineExceeded."""
+    state = state_of(request)
+    if len(data) > state.settings.file_limit:
+        raise TooLarge(f"the file is longer than this server's limit of {state.settings.file_limit} bytes")
+    owner, deadline = share_of(request), deadline_of(request, state)
+    return await state.documents.read(name, data, owner, deadline, attributes=attributes)
 
 
-async def model_of(house: House, document: Document, source: str | None, target: str) -> str | None:
+async def model_of(
+    state: AppState, document: OpenDocument, source: str | None, target: str, deadline: float
+) -> str | None:
     """The model for a document; None when nothing is to be translated. source: None asks for detection."""
     if source is not None:
-        return model_for(house, source, target)
+        return model_for(state, source, target)
     sample = "\n".join(segment.text for segment in document.segments[:200])
-    return (await detected_models(house, [sample], target))[1][0]
+    return (await detected_models(state, [sample], target, deadline))[1][0]
 
 
-def _checked(house: House, values: dict[str, Any], name: str, data: bytes | None) -> tuple[str | None, str]:
+def _checked(
+    state: AppState, values: dict[str, Any], name: str, data: bytes | None
+) -> tuple[str | None, str]:
     """Source (None: auto) and target, checked in LibreTranslate's order and words."""
     if data is None:
         raise InvalidRequest("Invalid request: missing file parameter")
@@ -147,9 +169,9 @@ def _checked(house: House, values: dict[str, Any], name: str, data: bytes | None
         raise InvalidRequest("Invalid request: empty file")
     if PurePath(name).suffix.lower() not in READERS:
         raise InvalidRequest("Invalid request: file format not supported")
-    known = {language.code for language in house.service.languages()}
-    source, target = inward(values["source"]), inward(values["target"])
+    codes = {language.code for language in state.service.languages()}
+    source, target = served(values["source"], codes), served(values["target"], codes)
     for field, code in (("source", source), ("target", target)):
-        if code not in known and not (field == "source" and code == "auto"):
+        if code not in codes and not (field == "source" and code == "auto"):
             raise InvalidRequest(f"{values[field][:SHOWN]} is not supported")
     return None if source == "auto" else source, target

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
-from server.house import house_of
-from server.intake import parameters, while_connected
+from engine.api import in_slices, one_slice
 from server.languages import name_of, outward
-from server.routes.docs import DetectedLanguage, LanguageAnswer, body_of, errors
+from server.openapi import DetectedLanguage, LanguageAnswer, body_of, errors
+from server.parameters import parameters, while_connected
 from server.schemas import check_sizes, texts_of
+from server.state import deadline_of, state_of
 from server.translation import candidates
 
 router = APIRouter(tags=["LibreTranslate"])
@@ -20,16 +19,16 @@ router = APIRouter(tags=["LibreTranslate"])
 @router.post(
     "/detect",
     response_model=list[DetectedLanguage],
-    responses=errors(400, 413),
+    responses=errors(400, 413, 504),
     openapi_extra=body_of(),
 )
 async def detect(request: Request) -> JSONResponse:
     """Likely languages of a text, or of an array of texts together, best first; confidence from 0 to 100."""
-    house = house_of(request)
-    q = texts_of(await parameters(request, house.settings.body_limit))
-    texts = check_sizes(q, house.settings.char_limit, house.settings.batch_limit)
+    state = state_of(request)
+    q = texts_of(await parameters(request, state.settings.body_limit))
+    texts = check_sizes(q, state.settings.char_limit, state.settings.batch_limit)
     # an array is one text, because short ones alone say little
-    work = asyncio.to_thread(candidates, house.service, "\n".join(texts))
+    work = in_slices(one_slice(candidates, state.service, "\n".join(texts)), deadline_of(request, state))
     return JSONResponse(await while_connected(request, work))
 
 
@@ -43,6 +42,6 @@ async def languages(request: Request) -> JSONResponse:
                 "name": name_of(language.code),
                 "targets": sorted({outward(code) for code in (language.code, *language.targets)}),
             }
-            for language in house_of(request).service.languages()
+            for language in state_of(request).service.languages()
         ]
     )

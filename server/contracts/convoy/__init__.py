@@ -1,0 +1,20 @@
+"""Our own routes: summarize.py, score.py, stream.py, status.py, web.py (the page)."""
+
+from typing import Final
+
+from server.contract import Contract
+from server.contracts.convoy import score, status, stream, summarize, web
+
+CONTRACT: Final = Contract(
+    routers=(stream.router, summarize.router, score.router, status.router, web.router),
+    paths=("/*",),
+    open_paths=(
+        *("/", "/favicon.ico", "/frontend/settings", "/health", "/health/ready", "/models", "/version"),
+        *("/static/*", "/static-offline-docs/*"),
+    ),
+    operator_paths={
+        "/metrics": "metrics_auth_token",
+        "/docs(/oauth2-redirect)?|/openapi.json|/spec": "docs_auth_token",
+        "/models/[^/]+/(re|un)?load": "admin_token",
+    },
+)

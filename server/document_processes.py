@@ -1,0 +1,191 @@
+"""Files are read and written by processes beside the server: what hangs there is ended.
+
+They start when the first file comes, and end when there has been none for a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import math
+import os
+import sys
+import time
+from asyncio.subprocess import PIPE, Process
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from documents.spans import Segment
+from documents.worker import HEAD, SECONDS, from_lines, packed, to_lines
+from engine.api import DeadlineExceeded, InvalidRequest, Overloaded, Slices, TooLarge, in_slices
+
+logger = logging.getLogger(__name__)
+Item = TypeVar("Item")
+
+PROCESSES: Final = 2
+SHARE: Final = 8  # files of one owner that wait for a process or have one
+IDLE: Final = 60.0  # seconds until a process that nobody uses ends
+LARGEST: Final = 1 << 28  # bytes of an answer
+ENDED: Final = f"the file takes more than {SECONDS} s or too much memory to read: split it"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenDocument:
+    """A file that was read. segments: its prose, in order. attributes: whether that of a page's is in it."""
+
+    name: str
+    data: bytes
+    segments: list[Segment]
+    attributes: bool = False
+
+
+class DocumentProcesses:
+    """For one event loop."""
+
+    def __init__(self, processes: int = PROCESSES) -> None:
+        self._idle: list[tuple[Process, float]] = []
+        self._places = asyncio.Semaphore(processes)
+        self._owners: Counter[str] = Counter()
+        self._sweeping: asyncio.TimerHandle | None = None
+
+    async def read(
+        self, name: str, data: bytes, owner: str, deadline: float, *, attributes: bool = False
+    ) -> OpenDocument:
+        """Read a file.
+
+        name: its ending says what it is.
+        owner: whose it is; each has a share of the processes.
+        deadline: a time.monotonic().
+        attributes: of a page, whether descriptions such as `alt` are prose too.
+
+        Raises InvalidRequest, TooLarge, Overloaded when the owner has too many files on their way, and
+        DeadlineExceeded.
+        """
+        head = {"verb": "read", "name": name, "attributes": attributes}
+        body = await self._ask(head, data, owner, deadline)
+        return OpenDocument(name, data, await in_slices(_taken(from_lines(body)), deadline), attributes)
+
+    async def write(
+        self, document: OpenDocument, segments: Sequence[Segment], owner: str, deadline: float
+    ) -> bytes:
+        """The file with other segments in the places of its own. Raises what `read` raises."""
+        head = {"verb": "write", "name": document.name, "file": len(document.data)}
+        head["attributes"] = document.attributes
+        lines = await in_slices(_taken(to_lines(segments)), deadline)
+        return await self._ask(head, b"".join([document.data, *lines]), owner, deadline)
+
+    async def close(self) -> None:
+        """End the processes that are idle; the others end with their requests."""
+        if self._sweeping:
+            self._sweeping.cancel()
+        while self._idle:
+            await _end(self._idle.pop()[0])
+
+    async def _ask(self, head: dict[str, Any], body: bytes, owner: str, deadline: float) -> bytes:
+        if self._owners[owner] >= SHARE:
+            raise Overloaded(f"{SHARE} of your files are on their way: try again later", 5.0)
+        self._owners[owner] += 1
+        try:
+            async with asyncio.timeout_at(_loop_time(deadline)), self._places, self._process() as process:
+                return await _exchange(process, packed(head, body))
+        except TimeoutError:
+            raise DeadlineExceeded("the deadline passed while a file was read or written") from None
+        finally:
+            self._owners[owner] -= 1
+            if not self._owners[owner]:
+                del self._owners[owner]
+
+    @asynccontextmanager
+    async def _process(self) -> AsyncIterator[Process]:
+        """A process, which is ended when anything goes wrong."""
+        process = self._idle.pop()[0] if self._idle else await _start()
+        try:
+            yield process
+        except (InvalidRequest, TooLarge):
+            if process.returncode is None:
+                self._keep(process)
+            raise
+        except BaseException:
+            await asyncio.shield(_end(process))
+            raise
+        self._keep(process)
+
+    def _keep(self, process: Process) -> None:
+        self._idle.append((process, time.monotonic()))
+        if self._sweeping is None:
+            self._sweeping = asyncio.get_running_loop().call_later(IDLE, self._sweep)
+
+    def _sweep(self) -> None:
+        """End what has been idle for a while."""
+        self._sweeping = None
+        now = time.monotonic()
+        rest = [(process, since) for process, since in self._idle if now - since < IDLE]
+        for process, since in self._idle:
+            if now - since >= IDLE:
+                _kill(process)
+        self._idle = rest
+        if rest:
+            self._sweeping = asyncio.get_running_loop().call_later(IDLE, self._sweep)
+
+
+def _taken(items: Iterable[Item]) -> Slices[list[Item]]:
+    """A list of what comes one by one."""
+    collection = []
+    for item in items:
+        collection.append(item)
+        yield
+    return collection
+
+
+async def _start() -> Process:
+    environment = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PATH": os.defpath}
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "documents.worker"),
+        stdin=PIPE,
+        stdout=PIPE,
+        env=environment,  # no secret of the server's is there to be read
+        start_new_session=True,  # Ctrl-C is for the server
+    )
+
+
+async def _exchange(process: Process, message: bytes) -> bytes:
+    """What a process answers. Raises InvalidRequest, TooLarge, and RuntimeError on a fault of ours."""
+    assert process.stdin
+    assert process.stdout
+    try:
+        process.stdin.write(message)
+        await process.stdin.drain()
+        length = int.from_bytes(await process.stdout.readexactly(HEAD), "big")
+        head = json.loads(await process.stdout.readexactly(length))
+        if head["size"] > LARGEST:
+            raise TooLarge(ENDED)
+        body = await process.stdout.readexactly(head["size"])
+    except (asyncio.IncompleteReadError, ConnectionError):  # it was ended by a limit, or has failed
+        code = await process.wait()
+        if code > 0:
+            raise RuntimeError(f"the process that reads files failed with {code}") from None
+        raise TooLarge(ENDED) from None
+    if head.get("error") == "swollen":
+        raise TooLarge(head["message"])
+    if head.get("error"):
+        raise InvalidRequest(f"Invalid request: {head['message']}")
+    return body
+
+
+async def _end(process: Process) -> None:
+    _kill(process)
+    await process.wait()
+
+
+def _kill(process: Process) -> None:
+    with suppress(ProcessLookupError):
+        process.kill()
+
+
+def _loop_time(deadline: float) -> float | None:
+    return deadline - time.monotonic() + asyncio.get_running_loop().time() if deadline < math.inf else None

@@ -1,0 +1,66 @@
+"""Forms as browsers and curl send them. What is long is read in slices, outside of the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+from urllib.parse import unquote_to_bytes
+
+from starlette.datastructures import FormData, UploadFile
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.types import Message
+
+from engine.api import InvalidRequest, Slices, in_slices, one_slice
+
+ENCODED: Final = "application/x-www-form-urlencoded"
+INLINE: Final = 16_384  # bytes that are read in the event loop itself
+FIELDS: Final = 2_000
+PIECE: Final = 16_384  # bytes that are decoded at once: the interpreter is held meanwhile
+
+
+async def form_of(request: Request, kind: str, raw: bytes) -> FormData:
+    """The form that a body is; an empty one where it is none. What is uploaded stays in memory.
+
+    kind: the media type. Raises InvalidRequest.
+    """
+    small = len(raw) <= INLINE
+    if kind == ENCODED:
+        return await in_slices(read_fields(raw), small=small)
+
+    async def replay() -> Message:
+        return {"type": "http.request", "body": raw, "more_body": False}
+
+    async def read() -> FormData:
+        whole = Request(request.scope, replay)
+        return await whole.form(max_files=1, max_fields=FIELDS, max_part_size=max(1, len(raw)))
+
+    try:
+        return await read() if small else await in_slices(one_slice(lambda: asyncio.run(read())))
+    except HTTPException as error:
+        raise InvalidRequest(f"Invalid form: {error.detail}") from None
+
+
+def read_fields(raw: bytes) -> Slices[FormData]:
+    """Names and values of a form in a single line. Raises InvalidRequest on more than FIELDS."""
+    if raw.count(b"&") >= FIELDS:
+        raise InvalidRequest(f"Invalid form: it has more than {FIELDS} fields")
+    items: list[tuple[str, str | UploadFile]] = []
+    for field in raw.split(b"&"):
+        name, _, value = field.partition(b"=")
+        if field:
+            items.append(((yield from _decoded(name)), (yield from _decoded(value))))
+    return FormData(items)
+
+
+def _decoded(text: bytes) -> Slices[str]:
+    """UTF-8 with + for spaces and escapes as %C3, decoded a piece at a time."""
+    pieces, begin = [], 0
+    while begin < len(text):
+        end = begin + PIECE
+        escape = text.rfind(b"%", end - 2, end)  # one that the end would cut goes with the next piece
+        end = escape if escape > begin else end
+        pieces.append(unquote_to_bytes(text[begin:end].replace(b"+", b" ")))
+        begin = end
+        yield
+    return b"".join(pieces).decode("utf-8", "replace")

@@ -1,0 +1,98 @@
+"""Answers in JSON, written in slices where they are long: a million numbers take seconds to spell."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import numpy as np
+from starlette.responses import Response
+
+from engine.api import Slices, in_slices
+
+MEDIA: Final = "application/json"
+SMALL: Final = 2_000  # values and hundreds of characters that are written in the event loop itself
+SLICE: Final = 512  # values of a list at once
+DIGITS: Final = 6  # decimals of attention
+
+
+async def json_response(
+    answer: Any, deadline: float = math.inf, headers: Mapping[str, str] | None = None
+) -> Response:
+    """A response of JSON values and arrays.
+
+    deadline: a time.monotonic(), for a long one. Raises DeadlineExceeded.
+    """
+    return Response(await json_bytes(answer, deadline), headers=headers, media_type=MEDIA)
+
+
+async def json_bytes(answer: Any, deadline: float = math.inf) -> bytes:
+    """JSON values and arrays as text. Raises DeadlineExceeded."""
+    if is_small(answer):
+        return b"".join(part.encode() for part in _parts(answer))
+    return await in_slices(_written(answer), deadline)
+
+
+def is_small(answer: Any) -> bool:
+    """Whether an answer is written in a moment. Looks at no more of it than that takes."""
+    budget, waiting = SMALL, [answer]
+    while waiting and budget > 0:
+        value = waiting.pop()
+        budget -= 1
+        if isinstance(value, dict):
+            waiting += value.values()
+        elif isinstance(value, list):
+            budget -= len(value) // 10
+            waiting += value[:SMALL]
+        elif isinstance(value, str):
+            budget -= len(value) // 100
+        elif isinstance(value, np.ndarray):
+            budget -= value.size
+    return budget > 0
+
+
+def _written(answer: Any) -> Slices[bytes]:
+    parts = []
+    for part in _parts(answer):
+        parts.append(part.encode())
+        yield
+    return b"".join(parts)
+
+
+def _parts(value: Any) -> Iterator[str]:
+    """JSON text in short parts."""
+    if isinstance(value, np.ndarray) and not value.size:
+        yield "[]"
+    elif isinstance(value, np.ndarray) and value.ndim == 1:
+        yield _dumps([_number(x) for x in np.round(value.astype(np.float64), DIGITS).tolist()])
+    elif isinstance(value, dict):
+        opening = "{"
+        for name, item in value.items():
+            yield f"{opening}{_dumps(name)}:"
+            yield from _parts(item)
+            opening = ","
+        yield "{}" if opening == "{" else "}"
+    elif (
+        isinstance(value, list | np.ndarray) and len(value) and isinstance(value[0], list | dict | np.ndarray)
+    ):
+        for number, item in enumerate(value):
+            yield "," if number else "["
+            yield from _parts(item)
+        yield "]"
+    elif isinstance(value, list) and len(value) > SLICE:
+        for begin in range(0, len(value), SLICE):
+            yield ("," if begin else "[") + _dumps(value[begin : begin + SLICE])[1:-1]
+        yield "]"
+    else:
+        yield _dumps(value)
+
+
+def _dumps(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def _number(value: float) -> float | None:
+    """JSON knows no infinity: null instead."""
+    return value if math.isfinite(value) else None

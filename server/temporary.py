@@ -1,0 +1,47 @@
+"""Temporary folders that go with their process; those of a process that was killed go at the next start."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from server import locks
+
+HELD: Final = "held"  # a file that the owner of a folder keeps locked
+
+
+class OwnFolder:
+    """A folder for this process alone, readable by its user only."""
+
+    def __init__(self, prefix: str) -> None:
+        """Make a folder, and remove those of the same prefix whose processes have ended."""
+        _sweep(prefix)
+        self.path = Path(tempfile.mkdtemp(prefix=prefix))
+        self._held = (self.path / HELD).open("w")
+        locks.lock(self._held.fileno())
+
+    def close(self) -> None:
+        """Remove the folder."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        self._held.close()
+
+
+def _sweep(prefix: str) -> None:
+    for folder in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+        with suppress(OSError):
+            if folder.is_symlink() or not _own(folder):
+                continue
+            with (folder / HELD).open("r+") as lock_file:
+                locks.lock_at_once(lock_file.fileno())  # raises while its owner lives
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _own(folder: Path) -> bool:
+    if sys.platform == "win32":  # the folder of temporary files is its user's
+        return True
+    return folder.stat().st_uid == os.getuid()

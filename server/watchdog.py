@@ -1,0 +1,95 @@
+"""How late the event loop is, and connections whose first line never comes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+logger = logging.getLogger(__name__)
+
+PULSE: Final = 0.05  # seconds between two looks
+SPAN: Final = 5.0  # seconds of which the longest lag is kept
+SPANS: Final = 12  # that are kept
+LONG: Final = 1.0  # seconds of lag that are logged
+HEAD_TIMEOUT: Final = 20.0  # seconds that the head of a request may take
+
+
+class LoopLag:
+    """Measures by how many seconds the event loop comes late to what is due; nobody is served meanwhile."""
+
+    def __init__(self) -> None:
+        self._longest: deque[tuple[float, float]] = deque(maxlen=SPANS)  # when a span began, its longest lag
+
+    def longest(self) -> float:
+        """Seconds, of the last minute."""
+        since = time.monotonic() - SPAN * SPANS
+        return max((lag for began, lag in self._longest if began >= since), default=0.0)
+
+    def note(self, lag: float) -> None:
+        """Take one lag into account."""
+        now = time.monotonic()
+        if not self._longest or now - self._longest[-1][0] > SPAN:
+            self._longest.append((now, lag))
+        elif lag > self._longest[-1][1]:
+            self._longest[-1] = self._longest[-1][0], lag
+
+    @asynccontextmanager
+    async def watching(self) -> AsyncIterator[None]:
+        """Measure until the end."""
+        task = asyncio.create_task(self._watch())
+        try:
+            yield
+        finally:
+            task.cancel()
+
+    async def _watch(self) -> None:
+        while True:
+            due = time.monotonic() + PULSE
+            await asyncio.sleep(PULSE)
+            lag = max(0.0, time.monotonic() - due)
+            self.note(lag)
+            if lag > LONG:
+                logger.warning("nobody was served for %.1f s: something held the event loop", lag)
+
+
+class HttpProtocol(AutoHTTPProtocol):  # type: ignore[misc,valid-type]  # which of two it is, is known at run time
+    """Uvicorn's, that closes a connection whose request has not come as far as its body in time."""
+
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._expect()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.cycle is None or self.cycle.response_complete:
+            self._expect()
+        else:
+            self._stop()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop()
+        super().connection_lost(exc)
+
+    def _expect(self) -> None:
+        """Give the next head its time; more of it gives it no more."""
+        if self._deadline is None and not self.transport.is_closing():
+            self._deadline = self.loop.call_later(HEAD_TIMEOUT, self._late)
+
+    def _late(self) -> None:
+        self._deadline = None
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.close()
+
+    def _stop(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
