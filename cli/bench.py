@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from cli.commands import SETTINGS
 from cli.lines import read, writing
 from engine.backends import BACKEND_HELP, DEVICE_HELP, PRECISION_HELP
 from engine.errors import InvalidRequest
@@ -27,8 +28,13 @@ WHAT: Final = {
 }
 
 
+table: Final = typer.Typer(**SETTINGS, invoke_without_command=True)
+
+
+@table.callback()
 def bench(
-    model: Annotated[Path, typer.Option(help="A bundle folder.")],
+    context: typer.Context,
+    model: Annotated[Path | None, typer.Option(help="A bundle folder.")] = None,
     precisions: Annotated[str, typer.Option(help=f"Comma separated: {PRECISION_HELP}")] = "fp32,int8",
     beams: Annotated[str, typer.Option(help="Comma separated beam sizes.")] = "1,5",
     sentences: Annotated[str, typer.Option(help="Comma separated, at most 32 in flight.")] = "1,8,32",
@@ -49,9 +55,13 @@ def bench(
     Every case runs once unmeasured, then RUNS times in turn with all others, so that a noisy minute meets
     all of them. Figures are medians; the spread is the least and the greatest run.
     """
+    if context.invoked_subcommand:
+        return
     from cli.measure import SLOTS, Case, Work, measure
-    from engine.executors import Placement
+    from engine.backends import Placement
 
+    if model is None:
+        raise InvalidRequest("give --model, a bundle folder")
     cases = [
         Case(kind, precision.strip(), beam, n)
         for precision in precisions.split(",")
@@ -72,6 +82,32 @@ def bench(
             json.dump(setup | {"work": asdict(work), "rows": [asdict(r) for r in rows]}, out, indent=2)
             out.write("\n")
     typer.echo("\n" + ", ".join(f"{k} {v}" for k, v in _machine().items()) + f", threads {threads}")
+
+
+@table.command()
+def efficiency(
+    model: Annotated[Path, typer.Option(help="A bundle folder.")],
+    lines: Annotated[Path, typer.Option("--input", help="Source text, a sentence a line.")],
+    precisions: Annotated[str, typer.Option(help=f"Comma separated: {PRECISION_HELP}")] = "int8",
+    beam: Annotated[int, typer.Option(min=1, max=16, help="Beam size.")] = 1,
+    alone: Annotated[int, typer.Option(min=1, help="Sentences translated one at a time.")] = 100,
+    price: Annotated[float, typer.Option(min=0.001, help="Dollars an hour of this machine.")] = 0.05,
+    backend: Annotated[str, typer.Option(help=BACKEND_HELP)] = "onnx",
+    shortlist: Annotated[bool | None, typer.Option(help="Answer with likely tokens only.")] = None,
+) -> None:
+    """Measure the WMT efficiency task's figures on a file: words a second of one core and of all, latency,
+    size, memory, words a dollar; everything from raw text to raw text."""
+    from cli import efficiency as measures
+    from engine.backends import Placement
+
+    text = [line for line in read(lines) if line.strip()]
+    if not text:
+        raise InvalidRequest(f"{lines}: holds no text")
+    typer.echo(measures.HEAD)
+    for precision in precisions.split(","):
+        place = Placement(backend=backend, precision=precision.strip(), shortlist=shortlist)
+        figures = measures.efficiency(model, place, text, beam, alone)
+        typer.echo(measures.row(model.name, precision.strip(), figures, price))
 
 
 def _markdown(rows: Sequence[Row]) -> str:

@@ -30,8 +30,8 @@ def targets(ctx: Context, incomplete: str) -> list[str]:
 
 
 def _codes(ctx: Context, incomplete: str, side: str) -> list[str]:
-    found = _of_server(ctx) if ctx.params.get("url") else _of_bundles(ctx)
-    codes = {model[side] for model in found if model["task"] == ctx.info_name}
+    catalogue = _of_server(ctx) if ctx.params.get("url") else _of_bundles(ctx)
+    codes = {model[side] for model in catalogue if model["task"] == ctx.info_name}
     return sorted(code for code in codes if code.startswith(incomplete))
 
 
@@ -44,16 +44,16 @@ def _of_server(ctx: Context) -> list[dict[str, Any]]:
     try:
         key = ctx.params.get("api_key")
         with Client(ctx.params["url"], key, timeout=PATIENCE, retries=0) as client:
-            found = client.models()
+            catalogue = client.models()
     except (ClientError, ValueError):
         return []
-    return [{"name": m.name, "task": m.task, "source": m.source, "target": m.target} for m in found]
+    return [{"name": m.name, "task": m.task, "source": m.source, "target": m.target} for m in catalogue]
 
 
 def _of_bundles(ctx: Context) -> Iterable[dict[str, Any]]:
     """Of the chosen bundle, else of all in the usual folder."""
-    chosen = ctx.params.get("model")
-    for path in [Path(chosen)] if chosen else sorted(Path(HERE).glob("*/")):
+    model = ctx.params.get("model")
+    for path in [Path(model)] if model else sorted(Path(HERE).glob("*/")):
         try:
             yield json.loads((path / "config.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):

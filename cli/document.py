@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 ENDINGS: Final = frozenset({".md", ".html", ".htm", ".srt", ".docx", ".odt"})  # a .txt goes line by line
 
 
-def translate(job: texts.Job, wish: texts.Wish, file: Path, form: texts.Form) -> None:
+def translate(job: texts.Job, wish: texts.AnswerFlags, file: Path, form: texts.Form) -> None:
     """Write the translation of a file. Raises InvalidRequest on what means nothing for documents, TooLarge,
     OSError, and what the model or the server raises."""
     output = form.output
@@ -32,25 +32,27 @@ def translate(job: texts.Job, wish: texts.Wish, file: Path, form: texts.Form) ->
     if job.server is None:
         write(output, _here(job.place, wish, file))
         return
-    if wish != texts.Wish():
+    if wish != texts.AnswerFlags():
         raise InvalidRequest("how a document is decoded is the server's own: leave out such flags with --url")
     write(output, remote.translate_document(job.server, job.place, file))
 
 
-def _here(place: texts.Place, wish: texts.Wish, file: Path) -> bytes:
+def _here(place: texts.ModelChoice, wish: texts.AnswerFlags, file: Path) -> bytes:
     """As the server does it: the same segments, protected alike, with their formats by attention."""
     from documents.projection import project
 
     document = _read(file)
     aligned = any(segment.spans for segment in document.segments)
-    options = replace(wish.options(), alignment=aligned, protect=True)
+    options = replace(wish.options(), alignment=aligned)
     with texts.opened(place, wish) as service:
         (info,) = service.models()
         model = service.pick("translate", place.source, place.target, info.name)
-        asked = _asked(document.segments, placeholders=info.placeholders > 0)
-        results = texts.barred(service.run_many(model, asked, options), len(document.segments))
-        done = [project(segment, result) for segment, result in zip(document.segments, results, strict=True)]
-    return document.write(done)
+        marked_texts = _asked(document.segments, placeholders=info.placeholders > 0)
+        results = texts.barred(service.run_many(model, marked_texts, options), len(document.segments))
+        translations = [
+            project(segment, result) for segment, result in zip(document.segments, results, strict=True)
+        ]
+    return document.write(translations)
 
 
 def _asked(segments: Sequence[Segment], *, placeholders: bool) -> Iterator[str | Marked]:

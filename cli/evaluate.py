@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,7 +35,7 @@ def evaluate(
     backend: texts.Backend = "onnx",
     device: texts.Device = "cpu",
     threads: texts.Threads = None,
-    shortlist: texts.Shortlist = False,
+    shortlist: texts.Shortlist = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     **decode: Any,
 ) -> None:
@@ -49,33 +50,36 @@ def evaluate(
     pairs = pairs[:limit]
     if not pairs:
         raise InvalidRequest(f"{source}: holds no line to evaluate")
-    place = texts.Place(model, precision, backend, device, threads, shortlist=shortlist)
+    place = texts.ModelChoice(model, precision, backend, device, threads, shortlist=shortlist)
     began = time.monotonic()
-    scores, made = score(place, texts.Wish(given(decode), truncate=truncate, replace_unk=replace_unk), pairs)
-    found = {name: round(value, 2) for name, value in scores.items()}
-    found |= {"lines": len(pairs), "seconds": round(time.monotonic() - began, 1)}
+    scores, hypotheses = score(
+        place, texts.AnswerFlags(given(decode), truncate=truncate, replace_unk=replace_unk), pairs
+    )
+    report = {name: round(value, 2) for name, value in scores.items()}
+    report |= {"lines": len(pairs), "seconds": round(time.monotonic() - began, 1)}
     if output:
         with lines.writing(output) as out:
-            out.writelines(f"{text}\n" for text in made)
+            out.writelines(f"{text}\n" for text in hypotheses)
     if as_json:
-        typer.echo(json.dumps(found))
+        typer.echo(json.dumps(report))
         return
-    for name, value in found.items():
+    for name, value in report.items():
         typer.echo(f"{name:12} {value}")
 
 
 def score(
-    place: texts.Place, wish: texts.Wish, pairs: Sequence[tuple[str, str]]
+    place: texts.ModelChoice, wish: texts.AnswerFlags, pairs: Sequence[tuple[str, str]]
 ) -> tuple[dict[str, float], list[str]]:
-    """The measures of the model's task over (source, reference) pairs, and the texts it made."""
+    """The measures of the model's task over (source, reference) pairs, and the texts it made by itself."""
     from training.scores import METRICS
 
+    wish = replace(wish, protect=False, follow_form=False)
     with texts.opened(place, wish) as service:
         task = service.models()[0].task
         if task not in METRICS:
             raise InvalidRequest(f"no measure for the task {task!r}; known are {sorted(METRICS)}")
-        made = [r.text for r in texts.answers(service, task, [s for s, _ in pairs], wish, len(pairs))]
-    return METRICS[task](made, [r for _, r in pairs]), made
+        hypotheses = [r.text for r in texts.answers(service, task, [s for s, _ in pairs], wish, len(pairs))]
+    return METRICS[task](hypotheses, [r for _, r in pairs]), hypotheses
 
 
 def _aligned(sources: list[str], references: list[str]) -> list[tuple[str, str]]:

@@ -11,7 +11,7 @@ from engine.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from cli.verify import Check
-    from engine.bundle import Bundle
+    from engine.bundle.bundle import Bundle
 
 TARGETS: Final = {"onnx": ("fp32", "int8", "fp16", "bf16"), "tensorrt": ("fp16", "bf16", "fp32")}
 KEPT: Final = ("fp32", "int8")  # what bundles hold for the CPU
@@ -36,14 +36,16 @@ def export(
         Path | None, typer.Option(help="With --verify: real source lines; else built-in ones.")
     ] = None,
     references: Annotated[Path | None, typer.Option(help="With --verify: their translations.")] = None,
-    device: Annotated[str, typer.Option(help="With --verify of ONNX: cpu or cuda.")] = "cpu",
+    device: Annotated[
+        str, typer.Option(help="Where engines are built, and --verify runs: cpu or cuda.")
+    ] = "cpu",
 ) -> None:
     """Write the ONNX graphs or TensorRT engines of a bundle (needs the extra `torch`).
 
     A bundle holds its fp32 and int8 graphs; --precision fp16 or bf16 adds those for ONNX Runtime on GPUs.
     """
     from cli.verify import Check
-    from engine.bundle import open_bundle
+    from engine.bundle.bundle import open_bundle
 
     if to not in TARGETS:
         raise InvalidRequest(f"can't export to {to!r}; known are {', '.join(TARGETS)}")
@@ -52,12 +54,13 @@ def export(
     if device.partition(":")[0] not in ("cpu", "cuda"):
         raise InvalidRequest(f"no device {device!r}; known are cpu, cuda, cuda:1, ...")
     opened = open_bundle(bundle)
-    chosen = precision or TARGETS[to][0]
+    engine_precision = precision or TARGETS[to][0]
     if to == "tensorrt":
         if standalone:
             raise InvalidRequest("--standalone is for --to onnx: an engine holds its weights anyway")
-        _engines(opened, chosen, (beams, slots, candidates))
-        checks = [Check(to, chosen, beams, slots, "cuda" if device == "cpu" else device)]
+        gpu = "cuda" if device == "cpu" else device
+        _engines(opened, engine_precision, (beams, slots, candidates), gpu)
+        checks = [Check(to, engine_precision, beams, slots, gpu)]
     else:
         written = _graphs(opened, precision, standalone)
         compared = written if device == "cpu" else [p for p in written if p != "int8"]
@@ -69,13 +72,13 @@ def export(
 def _graphs(bundle: Bundle, precision: str | None, standalone: Path | None) -> tuple[str, ...]:
     """Write graphs; returns their precisions."""
     if standalone:
-        from export.standalone import write
+        from export.graphs.standalone import write
 
         for path in write(bundle, precision or KEPT[0], standalone):
             typer.echo(f"{path}: {path.stat().st_size:,} bytes")
     else:
-        from export.narrow import add_narrow_graphs
-        from export.onnx import add_graphs
+        from export.graphs.narrow import add_narrow_graphs
+        from export.graphs.onnx import add_graphs
 
         written = add_graphs(bundle) if precision in (None, *KEPT) else bundle
         written = add_narrow_graphs(written, *(() if precision in (None, *KEPT) else (precision,)))
@@ -85,10 +88,10 @@ def _graphs(bundle: Bundle, precision: str | None, standalone: Path | None) -> t
     return (precision,) if precision else KEPT[: 1 if standalone else 2]
 
 
-def _engines(bundle: Bundle, precision: str, size: tuple[int, int, int | None]) -> None:
-    from export.tensorrt import Lane, build
+def _engines(bundle: Bundle, precision: str, size: tuple[int, int, int | None], device: str) -> None:
+    from export.graphs.tensorrt import LaneShape, build
 
-    written = build(bundle, Lane(precision, *size))
+    written = build(bundle, LaneShape(precision, *size), device=device)
     for name in written.files():
         if name.startswith("tensorrt/"):
             typer.echo(f"{written.file(name)}: {written.manifest[name].size:,} bytes")
@@ -97,8 +100,8 @@ def _engines(bundle: Bundle, precision: str, size: tuple[int, int, int | None]) 
 def _verify(bundle: Bundle, checks: list[Check], path: Path | None, references: Path | None) -> None:
     from cli.verify import sentences, table, verify
 
-    wanted = references.read_text(encoding="utf-8").splitlines() if references else None
-    found = verify(bundle, checks, sentences(bundle, path), wanted)
-    typer.echo(table(found))
-    if not all(verdict.passed for verdict in found):
+    reference_lines = references.read_text(encoding="utf-8").splitlines() if references else None
+    verdicts = verify(bundle, checks, sentences(bundle, path), reference_lines)
+    typer.echo(table(verdicts))
+    if not all(verdict.passed for verdict in verdicts):
         raise typer.Exit(1)

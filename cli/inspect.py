@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 if TYPE_CHECKING:
-    from engine.bundle import Bundle
+    from engine.bundle.bundle import Bundle
 
 CARD: Final = "README.md"
 LICENCE: Final = re.compile(r"licen[cs]e", re.IGNORECASE)
@@ -23,14 +23,14 @@ def inspect(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Print a bundle's architecture, parameters, vocabulary, limits, files, licence and scores."""
-    from engine.bundle import open_bundle
+    from engine.bundle.bundle import open_bundle
 
-    found = _describe(open_bundle(bundle))
+    description = _describe(open_bundle(bundle))
     if as_json:
-        typer.echo(json.dumps(found, indent=2, ensure_ascii=False))
+        typer.echo(json.dumps(description, indent=2, ensure_ascii=False))
         return
-    width = max(map(len, found))
-    for name, value in ((name, value) for name, value in found.items() if value is not None):
+    width = max(map(len, description))
+    for name, value in ((name, value) for name, value in description.items() if value is not None):
         lines = _lines(value)
         typer.echo(f"{name:{width}}  {lines[0] if lines else '-'}")
         for line in lines[1:]:
@@ -47,6 +47,7 @@ def _describe(bundle: Bundle) -> dict[str, Any]:
         "languages": f"{bundle.source} -> {bundle.target}",
         "architecture": config.architecture,
         "members": [member.architecture for member in config.members] or None,
+        "language model": config.language_model.architecture if config.language_model else None,
         "encoder": asdict(config.encoder) if config.encoder else None,
         "decoder": asdict(config.decoder) if config.decoder else None,
         "parameters": sum(w.size for w in weights.values()),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated
 
 import typer
 
-SETTINGS: Final[dict[str, Any]] = {"add_completion": False, "rich_markup_mode": None}
+from cli.commands import SETTINGS
 
 File = Annotated[
     Path, typer.Option("--file", envvar="CONVOY_API_KEY_FILE", help="The key file; `new` makes one.")
@@ -37,11 +37,11 @@ def new(
     """Make a key and print it, once: the file holds only its hash."""
     from server.keys import editing, make_key
 
-    made, token = make_key(name, requests, characters)
-    with editing(file) as held:
-        held.append(made)
+    key, token = make_key(name, requests, characters)
+    with editing(file) as entries:
+        entries.append(key)
     typer.echo(token)
-    typer.echo(f"key {made.id} is in {file}; it is not shown again", err=True)
+    typer.echo(f"key {key.id} is in {file}; it is not shown again", err=True)
 
 
 @table.command("list")
@@ -72,8 +72,8 @@ def revoke(
     from server.keys import editing, read_keys, revoked
 
     read_keys(file)  # a file that is not there must not be made
-    with editing(file) as held:
-        gone = revoked(held, key)
+    with editing(file) as entries:
+        gone = revoked(entries, key)
     typer.echo(f"revoked {gone.id} ({gone.name or 'no name'})", err=True)
 
 

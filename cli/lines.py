@@ -5,15 +5,19 @@ from __future__ import annotations
 import codecs
 import gzip
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import IO, Final, TextIO
 
 from engine.errors import InvalidRequest
 
 GZIP: Final = b"\x1f\x8b"
+BLOCK: Final = 1 << 20  # bytes of a file that are looked at together
 
 
 def read(path: Path | None) -> Iterator[str]:
@@ -86,12 +90,49 @@ def write(path: Path, content: bytes) -> None:
         partial.write_bytes(content)
 
 
+def count(path: Path | None) -> int | None:
+    """Lines of a file; None of standard input, and where nobody looks at a bar that needs them."""
+    if path is None or not path.is_file() or not sys.stderr.isatty():
+        return None
+    lines, last = 0, b"\n"
+    with path.open("rb") as stream:
+        while block := stream.read(BLOCK):
+            lines, last = lines + block.count(b"\n"), block[-1:]
+    return lines + (last != b"\n")
+
+
 @contextmanager
 def _replacing(path: Path) -> Iterator[Path]:
     """A file beside `path` that takes its place when all went well."""
+    if path.is_dir():
+        raise InvalidRequest(f"{path}: is a folder; name a file in it")
+    if not path.parent.is_dir():
+        raise InvalidRequest(f"{path}: there is no folder {path.parent}; make it first")
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    with _unwound_by_sigterm():
+        try:
+            yield partial
+            partial.replace(path)
+        except OSError as error:
+            if error.filename == str(partial):
+                error.filename = str(path)  # what was asked for
+            raise
+        finally:
+            partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def _unwound_by_sigterm() -> Iterator[None]:
+    """SIGTERM ends the process, as ever, but tidies up on the way."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def leave(number: int, _: FrameType | None) -> None:
+        sys.exit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
     try:
-        yield partial
-        partial.replace(path)
+        yield
     finally:
-        partial.unlink(missing_ok=True)
+        signal.signal(signal.SIGTERM, before)

@@ -8,12 +8,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from importlib import import_module, metadata
-from typing import Annotated, Any, Final
+from importlib import metadata
+from typing import Annotated, Final
 
 import typer
-from typer.core import TyperGroup
 
+from cli.commands import SETTINGS, Commands
 from engine.errors import (
     BundleError,
     CheckpointError,
@@ -34,7 +34,9 @@ COMMANDS: Final = (
     "bench",
     "convert",
     "export",
+    "fetch",
     "shortlist",
+    "placeholders",
     "train",
 )
 BAD_INPUT: Final = (
@@ -49,52 +51,32 @@ BAD_INPUT: Final = (
 EXTRAS: Final = {
     "httpx": "client",
     "torch": "torch",
-    "onnx": "torch",
+    "onnx": "convert",
+    "google_crc32c": "torch",
+    "ml_dtypes": "convert",
+    "yaml": "convert",
+    "zstandard": "convert",
     "sacrebleu": "train",
     "rouge_score": "train",
 }
-SETTINGS: Final[dict[str, Any]] = {"add_completion": False, "rich_markup_mode": None}
 
 
-class Commands(TyperGroup):
-    """Imports a command's module only when it is run or listed, so that each starts fast.
+class Main(Commands):
+    """All commands."""
 
-    A module offers the command by its name, `build()` where its flags take heavy imports to know, or a
-    `table` of commands of its own.
-    """
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name not in COMMANDS:
-            return None
-        module = import_module(f"cli.{cmd_name}")
-        if hasattr(module, "table"):
-            return typer.main.get_command(module.table)
-        one = typer.Typer(**SETTINGS)
-        one.command(cmd_name)(module.build() if hasattr(module, "build") else getattr(module, cmd_name))
-        return typer.main.get_command(one)
-
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """The first line of each command's docstring, without building any."""
-        rows = []
-        for name in COMMANDS:
-            text = getattr(import_module(f"cli.{name}"), name).__doc__
-            rows.append((name, text.splitlines()[0]))
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
+    package = "cli"
+    names = COMMANDS
 
 
 table = typer.Typer(
-    cls=Commands,
+    cls=Main,
     context_settings={"auto_envvar_prefix": "CONVOY", "help_option_names": ["-h", "--help"]},
     **SETTINGS | {"add_completion": True},
 )
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(value: bool) -> None:
+    if value:
         typer.echo(f"convoy {metadata.version('convoy-server')}")
         raise typer.Exit
 
@@ -120,9 +102,9 @@ def convoy(
 
 def app(arguments: Sequence[str] | None = None) -> None:
     """Run a command and exit. Errors are one line on stderr; CONVOY_TRACEBACK=1 shows their origin."""
-    given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    command_line = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     try:
-        code = table(given, prog_name="convoy", standalone_mode=False)
+        code = table(command_line, prog_name="convoy", standalone_mode=False)
         sys.stdout.flush()
     except KeyboardInterrupt:
         code = 130

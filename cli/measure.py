@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Final
 
 from engine.api import Service, ServiceSettings, TextOptions
-from engine.bundle import Bundle, open_bundle
+from engine.backends import LaneSize, Placement
+from engine.bundle.bundle import Bundle, open_bundle
 from engine.errors import ConvoyError, InvalidRequest
-from engine.executors import Placement, open_executors
-from engine.lane import Lane
+from engine.executors import open_executors
+from engine.schedule.lane import Lane
 from engine.text.tokenizer import open_tokenizer
 from engine.types import DecodeOptions, Outcome, Request
 
@@ -93,20 +94,20 @@ def measure(
     lines = lines or TEXTS.get(bundle.source, TEXTS["en"])
     with ExitStack() as stack:
         runners = [_runner(stack, bundle, place, work, case, lines) for case in cases]
-        found: list[list[Run]] = [[] for _ in cases]
+        measurements: list[list[Run]] = [[] for _ in cases]
         for turn in range(work.runs + 1):
-            for runs, run in zip(found, runners, strict=True):
-                made = run()
+            for runs, run in zip(measurements, runners, strict=True):
+                result = run()
                 if turn:
-                    runs.append(made)
-    return [_row(case, runs) for case, runs in zip(cases, found, strict=True)]
+                    runs.append(result)
+    return [_row(case, runs) for case, runs in zip(cases, measurements, strict=True)]
 
 
 def _runner(
     stack: ExitStack, bundle: Bundle, place: Placement, work: Work, case: Case, lines: Sequence[str]
 ) -> Callable[[], Run]:
     """What runs a case once."""
-    one = replace(place, precision=case.precision, lanes=((case.beam, SLOTS),))
+    one = replace(place, precision=case.precision, lanes=(LaneSize(case.beam, SLOTS),))
     if case.kind == "text":
         return _texts(stack, bundle, one, case, list(islice(cycle(lines), case.sentences)))
     (executor,) = open_executors(bundle, one)
@@ -131,14 +132,8 @@ def _texts(
     stack: ExitStack, bundle: Bundle, place: Placement, case: Case, lines: Sequence[str]
 ) -> Callable[[], Run]:
     """Lines through the whole service: tokenize, encode, decode in flight, detokenize."""
-    settings = ServiceSettings(
-        backend=place.backend,
-        device=place.device,
-        precision=place.precision,
-        threads=place.threads,
-        lanes=tuple((beam, SLOTS) for beam in sorted({case.beam, bundle.options.beam_size})),
-        verify=False,
-    )
+    lanes = tuple(LaneSize(beam, SLOTS) for beam in sorted({case.beam, bundle.options.beam_size}))
+    settings = ServiceSettings(replace(place, precision=case.precision, lanes=lanes), verify=False)
     service = Service.open([bundle.path], settings)
     service.start()
     stack.callback(service.stop, drain=False, timeout=10.0)
@@ -155,11 +150,8 @@ def _texts(
 def _steps(lane: Lane, sources: Sequence[list[int]], options: DecodeOptions) -> Run:
     """Encode and place sources, unmeasured, then step until all are done: equal lengths, so all at once."""
     lane.admit([Request(source, options, reply=_ignore) for source in sources])
-    steps = 0
     began = time.perf_counter()
-    while lane.active:
-        lane.step()
-        steps += 1
+    steps = lane.drain()
     return Run(steps * len(sources), len(sources), steps, time.perf_counter() - began)
 
 

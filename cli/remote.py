@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from engine.errors import ConvoyError, InvalidRequest, TooLarge, UnknownModel
 
 if TYPE_CHECKING:
-    from cli.texts import Place, Wish
+    from cli.texts import AnswerFlags, ModelChoice
     from convoy_client import ApiError, Client, Model, Summary, Translation
     from engine.api import TextResult, TextScore
 
@@ -27,7 +27,7 @@ REFUSED: Final[Mapping[int, type[ConvoyError]]] = {400: InvalidRequest, 404: Unk
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class RemoteServer:
     """Where texts go. timeout: seconds for each, all tries together. concurrency: requests at a time."""
 
     url: str
@@ -37,31 +37,31 @@ class Server:
 
 
 @contextmanager
-def connected(server: Server) -> Iterator[tuple[Client, list[Model]]]:
+def connected(server: RemoteServer) -> Iterator[tuple[Client, list[Model]]]:
     """A patient client of a server that answers, and its models. Raises ConvoyError when none is there."""
     from convoy_client import Client
 
     with _told(""), Client(server.url, server.api_key, timeout=server.timeout, retries=1) as first:
-        found = first.models()
+        models = first.models()
     with Client(server.url, server.api_key, timeout=server.timeout, retries=TRIES) as client:
-        yield client, found
+        yield client, models
 
 
 def answers(
-    server: Server, wanted: tuple[str, Place, Wish], lines: Iterable[str]
+    server: RemoteServer, request: tuple[str, ModelChoice, AnswerFlags], lines: Iterable[str]
 ) -> Generator[TextResult, None, None]:
-    """Results in the order of the lines; wanted: the task, model and languages, and options. An error names
+    """Results in the order of the lines; request: the task, model and languages, and options. An error names
     the number of its line, counted from 1.
 
     Raises InvalidRequest, TooLarge, UnknownModel, or ConvoyError for what is not the caller's fault.
     """
     with connected(server) as (client, models):
-        ask = _question(client, models, wanted)
+        ask = _question(client, models, request)
         yield from _told_in_turn(_in_order(ask, lines, server.concurrency))
 
 
 def scores(
-    server: Server, model: str, pairs: Iterable[tuple[str, str | None]]
+    server: RemoteServer, model: str, pairs: Iterable[tuple[str, str | None]]
 ) -> Generator[TextScore, None, None]:
     """Scores of (text, source) pairs in their order; errors are those of `answers`."""
     from engine.api import TextScore, Timings
@@ -70,13 +70,13 @@ def scores(
 
         def ask(pair: tuple[str, str | None]) -> TextScore:
             text, source = pair  # as arrays: an empty text is none by itself, but has a score
-            (found,) = client.score_all([text], None if source is None else [source], model=model)
-            return TextScore(found.tokens, found.token_scores, found.words, Timings(0.0, 0.0, 0.0, 0))
+            (score,) = client.score_all([text], None if source is None else [source], model=model)
+            return TextScore(score.tokens, score.token_scores, score.words, Timings(0.0, 0.0, 0.0, 0))
 
         yield from _told_in_turn(_in_order(ask, pairs, server.concurrency))
 
 
-def translate_document(server: Server, place: Place, path: Path) -> bytes:
+def translate_document(server: RemoteServer, place: ModelChoice, path: Path) -> bytes:
     """A translated file in its own format. Raises what `answers` raises, and OSError."""
     with connected(server) as (client, models), _told(f"{path}: "):
         source, target = _pair(models, place)
@@ -87,8 +87,8 @@ def _told_in_turn(results: Generator[Future[Answer], None, None]) -> Iterator[An
     with closing(results):  # here, not when it is collected: perhaps by one of its own threads
         for number, result in enumerate(results, 1):
             with _told(f"line {number}: "):
-                found = result.result()
-            yield found
+                answer = result.result()
+            yield answer
 
 
 @contextmanager
@@ -110,16 +110,17 @@ def _words(error: ApiError) -> str:
 
 
 def _question(
-    client: Client, models: list[Model], wanted: tuple[str, Place, Wish]
+    client: Client, models: list[Model], request: tuple[str, ModelChoice, AnswerFlags]
 ) -> Callable[[str], TextResult]:
     """What is asked for each line."""
     from engine.api import TextResult
 
-    task, place, wish = wanted
+    task, place, wish = request
     fields = _fields(wish) | ({"model": str(place.model)} if place.model else {})
     if task == "translate":
         source, target = _pair(models, place)
-        fields["split"] = wish.split
+        fields |= {"split": wish.split, "protect": wish.protect, "follow_form": wish.follow_form}
+        fields |= {"local_numbers": True} if wish.local_numbers else {}
 
     def ask(line: str) -> TextResult:
         if not line.strip():
@@ -131,7 +132,7 @@ def _question(
     return ask
 
 
-def _fields(wish: Wish) -> dict[str, Any]:
+def _fields(wish: AnswerFlags) -> dict[str, Any]:
     """The request's fields; n_best asks for alternatives, and JSON knows no infinity but its name."""
     fields: dict[str, Any] = {
         name: str(value) if isinstance(value, float) and not math.isfinite(value) else value
@@ -140,14 +141,16 @@ def _fields(wish: Wish) -> dict[str, Any]:
     fields["alternatives"] = fields.pop("n_best", 1) - 1
     if wish.replace_unk:
         fields["replace_unk"] = True
+    if wish.strategy is not None:
+        fields["strategy"] = wish.strategy
     return fields | {"prefix": wish.prefix, "truncate": wish.truncate, "scores": True}
 
 
-def _pair(models: list[Model], place: Place) -> tuple[str, str]:
+def _pair(models: list[Model], place: ModelChoice) -> tuple[str, str]:
     """Source and target language: as given, else those of the model or of the only one there is."""
     if place.model is None and place.target:
         return place.source or "auto", place.target  # perhaps in two steps: the server knows
-    found = [
+    matches = [
         model
         for model in models
         if model.task == "translate"
@@ -155,32 +158,32 @@ def _pair(models: list[Model], place: Place) -> tuple[str, str]:
         and place.source in (None, "auto", model.source)
         and place.target in (None, model.target)
     ]
-    if not found:
-        known = ", ".join(f"{m.name} ({m.task} {m.source} to {m.target})" for m in models)
-        raise UnknownModel(f"the server has no such model for these languages, but: {known}")
-    if place.model is None and len({model.target for model in found}) > 1:
-        targets = sorted({model.target for model in found})
+    if not matches:
+        listing = ", ".join(f"{m.name} ({m.task} {m.source} to {m.target})" for m in models)
+        raise UnknownModel(f"the server has no such model for these languages, but: {listing}")
+    if place.model is None and len({model.target for model in matches}) > 1:
+        targets = sorted({model.target for model in matches})
         raise InvalidRequest(f"give --target: the server translates to {', '.join(targets)}")
-    return place.source or (found[0].source if place.model else "auto"), found[0].target
+    return place.source or (matches[0].source if place.model else "auto"), matches[0].target
 
 
-def _result(found: Translation | Summary) -> TextResult:
+def _result(answer: Translation | Summary) -> TextResult:
     """As the engine's own, so that it is printed in the same way."""
     from engine.api import Alignment, TextResult, Timings
 
-    scores = found.scores
+    scores = answer.scores
     if scores is None:
         raise ConvoyError("the server answers no scores: is it an older one?")
     return TextResult(
-        text=found.text,
-        alternatives=found.alternatives,
+        text=answer.text,
+        alternatives=answer.alternatives,
         score=_number(scores.score),
         alternative_scores=[_number(score) for score in scores.alternatives],
         tokens=scores.tokens,
         token_scores=[_number(score) for score in scores.token_scores],
         finish=scores.finish,
-        alignment=[Alignment(a.source, a.target, a.matrix) for a in found.alignment],
-        truncated=found.truncated,
+        alignment=[Alignment(a.source, a.target, a.matrix) for a in answer.alignment],
+        truncated=answer.truncated,
         timings=Timings(0.0, 0.0, 0.0, 0),
         source_tokens=scores.source_tokens,
         target_tokens=scores.target_tokens,
@@ -198,10 +201,10 @@ def _in_order(
     """Futures in the order of the lines, each when it is its turn. Lines are read by a thread of their own,
     so that an answer does not wait for the next line of a slow pipe."""
     waiting: queue.Queue[Future[Answer] | None] = queue.Queue(2 * concurrency)
-    left = threading.Event()
+    stop = threading.Event()
 
     def put(item: Future[Answer] | None) -> None:
-        while not left.is_set():
+        while not stop.is_set():
             try:
                 waiting.put(item, timeout=0.1)
             except queue.Full:
@@ -212,7 +215,7 @@ def _in_order(
         try:
             for line in lines:
                 put(pool.submit(ask, line))
-                if left.is_set():
+                if stop.is_set():
                     return
         except Exception as error:  # noqa: BLE001 - told in its turn
             failed: Future[Answer] = Future()
@@ -226,5 +229,5 @@ def _in_order(
         while (future := waiting.get()) is not None:
             yield future
     finally:
-        left.set()
+        stop.set()
         pool.shutdown(cancel_futures=True)

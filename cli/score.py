@@ -82,29 +82,31 @@ def score(
     A line gives: natural log-probability, perplexity, text. Each is scored by itself and with its end. The
     last line holds the number of tokens (one end a line among them), the loss in bits a token, perplexity.
     """
-    server = remote.Server(url, api_key, timeout, concurrency) if url else None
-    job = texts.job_of("score", texts.Place(bundle, precision, backend, device, threads), server)
-    found, waiting = Sum(), deque[str]()
+    server = remote.RemoteServer(url, api_key, timeout, concurrency) if url else None
+    shortlist = None if url else False  # a list of likely tokens leaves no probabilities of the others
+    place = texts.ModelChoice(bundle, precision, backend, device, threads, shortlist=shortlist)
+    job = texts.job_of("score", place, server)
+    totals, waiting = Sum(), deque[str]()
     with _scores(job, _pairs(file, source, waiting)) as results, writing(output) as out:
         for scored in tqdm(results, unit="line", disable=not sys.stderr.isatty()):
-            found.add(scored)
+            totals.add(scored)
             text = waiting.popleft()
             if not total:
-                out.write(_line(found.lines, text, scored, as_json=as_json) + "\n")
-        if not found.lines:
+                out.write(_line(totals.lines, text, scored, as_json=as_json) + "\n")
+        if not totals.lines:
             raise InvalidRequest(f"{file}: holds no line to score")
-        out.write(_last(found, as_json=as_json) + "\n")
+        out.write(_last(totals, as_json=as_json) + "\n")
 
 
 @contextmanager
 def _scores(job: texts.Job, pairs: Iterable[tuple[str, str | None]]) -> Iterator[Iterator[TextScore]]:
     """Scores of (text, source) pairs in order, from here or from a server."""
     if job.server is not None:
-        found = remote.scores(job.server, str(job.place.model), pairs)
-        with closing(found):  # gives up what is still asked for
-            yield found
+        scores = remote.scores(job.server, str(job.place.model), pairs)
+        with closing(scores):  # gives up what is still asked for
+            yield scores
         return
-    with texts.opened(job.place, texts.Wish({"beam_size": 1})) as service:
+    with texts.opened(job.place, texts.AnswerFlags({"beam_size": 1})) as service:
         yield service.score_many(service.models()[0].name, pairs)
 
 
@@ -127,7 +129,7 @@ def _pairs(file: Path, source: Path | None, waiting: deque[str]) -> Iterator[tup
 def _line(number: int, text: str, scored: TextScore, *, as_json: bool) -> str:
     if not as_json:
         return f"{scored.total:.4f}\t{scored.perplexity:.2f}\t{text}"
-    found = {
+    record = {
         "line": number,
         "text": text,
         "score": scored.total,
@@ -136,14 +138,14 @@ def _line(number: int, text: str, scored: TextScore, *, as_json: bool) -> str:
         "tokens": scored.tokens,
         "token_scores": scored.token_scores,
     }
-    return json.dumps(found, ensure_ascii=False)
+    return json.dumps(record, ensure_ascii=False)
 
 
-def _last(found: Sum, *, as_json: bool) -> str:
-    facts = found.facts()
+def _last(totals: Sum, *, as_json: bool) -> str:
+    facts = totals.facts()
     if as_json:
         return json.dumps({"total": facts})
     return (
-        f"{found.lines} lines, {found.tokens} tokens, loss {facts['loss']:.4f} (base 2), perplexity "
-        f"{facts['perplexity']:.2f}; {found.words} words, perplexity {facts['word_perplexity']:.2f} a word"
+        f"{totals.lines} lines, {totals.tokens} tokens, loss {facts['loss']:.4f} (base 2), perplexity "
+        f"{facts['perplexity']:.2f}; {totals.words} words, perplexity {facts['word_perplexity']:.2f} a word"
     )

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
 from cli.flags import extend, given
+from cli.foreign import served_paths
 from engine.errors import InvalidRequest
 
+PREFIX: Final = "CONVOY_"
+# variables that are no settings of the server
+OTHERS: Final = frozenset({"CONVOY_TRACEBACK", "CONVOY_API_KEY", "CONVOY_ISA", "CONVOY_KERNELS_ISA"})
+FAMILIES: Final = ("ray", "test", "fault", "engine")
 # never repeated in an error
 SECRET: Final = frozenset({"api_keys", "metrics_auth_token", "docs_auth_token", "admin_token"})
 
@@ -24,26 +30,33 @@ def serve(**flags: Any) -> None:
     from pydantic import ValidationError
 
     from server.app import serve as run
-    from server.settings import Settings
+    from server.settings import ServerSettings, without_effect
 
+    for warning in unknown_variables(os.environ, list(ServerSettings.model_fields)):
+        typer.echo(f"convoy: warning: {warning}", err=True)
     values = given(flags)
     if values.get("models"):
         values["models"] = os.pathsep.join(map(str, values["models"]))
     else:
         values.pop("models", None)  # typer's empty list: not given
     try:
-        settings = Settings(**values)
+        settings = ServerSettings(**values)
     except ValidationError as error:
         raise InvalidRequest("; ".join(map(_fault, error.errors()))) from None
+    idle = without_effect()
+    if idle:
+        typer.echo(f"convoy: {', '.join(idle)}: of LibreTranslate, without effect here", err=True)
+    models = served_paths(settings.models, settings.cache, settings.store_folder, settings.load_only)
+    settings = settings.model_copy(update={"models": models})
     raise typer.Exit(run(settings))
 
 
 def build() -> Callable[..., None]:
     """`serve` with a flag and an environment variable for every setting, which parses and checks both."""
-    from server.settings import Settings
+    from server.settings import ServerSettings
 
     flags = {}
-    for name, field in Settings.model_fields.items():
+    for name, field in ServerSettings.model_fields.items():
         option = typer.Option(
             help=f"{field.description}{_shown(field.default)}",
             envvar=f"CONVOY_{name.upper()}",
@@ -52,6 +65,25 @@ def build() -> Callable[..., None]:
         kind = list[Path] if name == "models" else bool if field.annotation is bool else str
         flags[name] = Annotated[kind | None, option]
     return extend(serve, flags)
+
+
+def unknown_variables(names: Iterable[str], settings: Sequence[str]) -> list[str]:
+    """A warning for each variable that looks like one of ours and is none, with the nearest that is one.
+
+    names: of the environment.
+    settings: names of fields.
+    """
+    from cli.main import COMMANDS
+
+    variables = {f"{PREFIX}{name.upper()}" for name in settings} | OTHERS
+    families = tuple(f"{PREFIX}{word.upper()}_" for word in (*COMMANDS, *FAMILIES))
+    warnings = []
+    for name in sorted(names):
+        if name.startswith(PREFIX) and name not in variables and not name.startswith(families):
+            nearest = get_close_matches(name, variables, 1)
+            hint = f"; did you mean {nearest[0]}?" if nearest else ""
+            warnings.append(f"{name} is no setting{hint}")
+    return warnings
 
 
 def _shown(default: Any) -> str:
@@ -65,5 +97,5 @@ def _shown(default: Any) -> str:
 def _fault(error: Any) -> str:
     name = str(error["loc"][0]) if error["loc"] else "settings"
     flag = name.replace("_", "-")
-    given = "" if name in SECRET else f", not {error['input']!r}"
-    return f"--{flag} (CONVOY_{name.upper()}): {error['msg']}{given}"
+    suffix = "" if name in SECRET else f", not {error['input']!r}"
+    return f"--{flag} (CONVOY_{name.upper()}): {error['msg']}{suffix}"

@@ -1,44 +1,103 @@
-"""`convoy shortlist`: which target tokens a source makes likely, learned from sentence pairs."""
+"""`convoy shortlist`: which target tokens a source, or a target language, makes likely."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cli import lines
 from engine.errors import InvalidRequest
 
+if TYPE_CHECKING:
+    from engine.bundle.bundle import Bundle
+    from engine.bundle.shortlist import Shortlist
+
 
 def shortlist(
-    bundle: Annotated[Path, typer.Argument(help="A bundle folder of a translating model.")],
+    bundle: Annotated[Path, typer.Argument(help="A bundle folder.")],
     pairs: Annotated[
-        Path, typer.Argument(help="Sentence pairs of its languages: tab separated columns; .gz too.")
-    ],
+        Path | None, typer.Argument(help="Sentence pairs of its languages: tab separated columns; .gz too.")
+    ] = None,
     source_column: Annotated[int, typer.Option(min=0, help="Column of the sources, from 0.")] = 0,
     target_column: Annotated[int, typer.Option(min=0, help="Column of their translations.")] = 1,
     likely: Annotated[int, typer.Option(min=1, help="Target tokens that each source token allows.")] = 100,
     always: Annotated[int, typer.Option(min=1, help="Frequent tokens that every source allows.")] = 100,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only so many first pairs.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only so many first lines.")] = None,
+    language: Annotated[
+        str | None, typer.Option(help="In place of pairs: list the tokens of this target language.")
+    ] = None,
+    text: Annotated[
+        Path | None, typer.Option(help="Text in that language, a sentence a line; .gz too.")
+    ] = None,
+    most: Annotated[int, typer.Option(min=1, help="The most frequent tokens of the text, so many.")] = 10_000,
 ) -> None:
-    """Add a shortlist to a bundle, for `--shortlist`: faster steps on the CPU (needs the extra `torch`)."""
-    from engine.bundle import add_files, open_bundle
-    from engine.shortlist import SHORTLIST
-    from engine.text.tokenizer import open_tokenizer
-    from export.onnx import shortlisted_graphs
-    from training.shortlist import learn
+    """Add a shortlist to a bundle, for `--shortlist`: faster steps on the CPU (needs the extra `torch`).
+
+    Learned from sentence pairs of a translating model, or language by language from text alone, for models
+    with large vocabularies.
+    """
+    from engine.bundle.bundle import add_files, open_bundle
+    from engine.bundle.shortlist import SHORTLIST
+    from export.graphs.onnx import shortlisted_graphs
 
     opened = open_bundle(bundle)
-    config = opened.config
-    graphs = shortlisted_graphs(config)
-    tokenizer = open_tokenizer(opened)
-    rows = lines.columns(lines.table(pairs)[:limit], pairs, source_column, target_column)
-    if not rows:
-        raise InvalidRequest(f"{pairs}: holds no pairs to learn from")
-    encoded = ((tokenizer.encode(source), tokenizer.encode_target(target)) for source, target in rows)
-    vocabularies = config.source_vocab, config.target_vocab
-    found = learn(encoded, vocabularies, config.eos, (likely, always))
-    data = found.dump()
+    graphs = shortlisted_graphs(opened.config)
+    if pairs is not None and language is None and text is None:
+        rows = lines.columns(lines.table(pairs)[:limit], pairs, source_column, target_column)
+        likely_tokens, origin = _of_pairs(opened, pairs, rows, (likely, always))
+    elif pairs is None and language is not None and text is not None:
+        likely_tokens, origin = _of_language(opened, language, lines.table(text)[:limit], most)
+    else:
+        raise InvalidRequest("give a file of sentence pairs, or --language with --text")
+    data = likely_tokens.dump()
     add_files(bundle, {SHORTLIST: data, **graphs})
-    typer.echo(f"{bundle / SHORTLIST}: {len(data):,} bytes, of {len(rows):,} pairs")
+    typer.echo(f"{bundle / SHORTLIST}: {len(data):,} bytes, {origin}")
+
+
+def _of_pairs(
+    bundle: Bundle, path: Path, rows: list[tuple[str, str]], sizes: tuple[int, int]
+) -> tuple[Shortlist, str]:
+    from engine.text.tokenizer import open_tokenizer
+    from training.shortlist import learn
+
+    if not rows:
+        raise InvalidRequest(f"{path}: holds no pairs to learn from")
+    config, tokenizer = bundle.config, open_tokenizer(bundle)
+    encoded = ((tokenizer.encode(source), tokenizer.encode_target(target)) for source, target in rows)
+    likely_tokens = learn(encoded, (config.source_vocab, config.target_vocab), config.eos, sizes)
+    return likely_tokens, f"of {len(rows):,} pairs"
+
+
+def _of_language(bundle: Bundle, language: str, texts: list[str], most: int) -> tuple[Shortlist, str]:
+    """The bundle's shortlist, if it has one, with the list of a language in it."""
+    from engine.bundle.shortlist import SHORTLIST, load_shortlist
+    from engine.text.tokenizer import open_tokenizer
+    from training.shortlist import Named, of_language, with_language
+
+    config, tokenizer = bundle.config, open_tokenizer(bundle)
+    vocabularies = config.source_vocab, config.target_vocab
+    name = _naming(bundle, getattr(tokenizer, "languages", {}), language)
+    sentences = (tokenizer.encode_target(line) for line in texts)
+    tokens, covered = of_language(sentences, config.target_vocab, most)
+    old = None
+    if SHORTLIST in bundle.files():
+        old = load_shortlist(bundle.file(SHORTLIST).read_bytes(), vocabularies, config.eos)
+    named = None if name is None else Named(name, by_source=not tokenizer.beginning)
+    likely_tokens = with_language(old, config, tokens, named)
+    return likely_tokens, f"{len(tokens):,} tokens of {language}, which are {covered:.2%} of its text"
+
+
+def _naming(bundle: Bundle, named: Mapping[str, int], language: str) -> int | None:
+    """The token that names a language; None for a model that has one language only."""
+    from engine.text.codes import listed, short
+
+    own = listed(named)
+    if not own and short(language) == short(bundle.target):
+        return None
+    if short(language) not in own:
+        languages = ", ".join(sorted(own)[:20]) or bundle.target
+        raise InvalidRequest(f"{bundle.path} does not answer in {language!r}, but in: {languages}")
+    return named[own[short(language)]]

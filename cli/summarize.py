@@ -8,6 +8,7 @@ import typer
 
 from cli import remote, texts
 from cli.flags import decode_flags, given
+from cli.lines import count
 
 
 @decode_flags
@@ -24,18 +25,22 @@ def summarize(
     truncate: Annotated[
         bool, typer.Option("--truncate", help="Read only the beginning of a document that is too long.")
     ] = False,
+    strategy: Annotated[
+        str | None, typer.Option(help="Of documents that are too long: truncate, parts or refine.")
+    ] = None,
     precision: texts.Precision = "fp32",
     backend: texts.Backend = "onnx",
     device: texts.Device = "cpu",
     threads: texts.Threads = None,
-    shortlist: texts.Shortlist = False,
+    shortlist: texts.Shortlist = None,
     timeout: texts.Timeout = 300.0,
     concurrency: texts.Concurrency = 16,
     **decode: Any,
 ) -> None:
-    """Summarize documents, one a line, in order; see --truncate for those that are too long."""
-    server = remote.Server(url, api_key, timeout, concurrency) if url else None
-    place = texts.Place(model, precision, backend, device, threads, shortlist=shortlist)
+    """Summarize documents, one a line, in order; see --strategy for those that are too long."""
+    server = remote.RemoteServer(url, api_key, timeout, concurrency) if url else None
+    place = texts.ModelChoice(model, precision, backend, device, threads, shortlist=shortlist)
     job = texts.job_of("summarize", place, server)
-    wish = texts.Wish(given(decode), prefix, truncate=truncate)
-    texts.pipe(job, wish, texts.lines_of(file, lines), texts.Form(output, scores, as_json))
+    wish = texts.AnswerFlags(given(decode), prefix, truncate=truncate, strategy=strategy)
+    form = texts.Form(output, scores, as_json)
+    texts.pipe(job, wish, texts.lines_of(file, lines), form, count(file or lines))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -16,7 +15,7 @@ from tqdm import tqdm
 
 from cli import complete, remote
 from cli.lines import read, writing
-from cli.remote import Server
+from cli.remote import RemoteServer
 from engine.backends import BACKEND_HELP, DEVICE_HELP, PRECISION_HELP
 from engine.errors import InvalidRequest
 
@@ -56,17 +55,28 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object a li
 ReplaceUnk = Annotated[
     bool, typer.Option("--replace-unk", help="Unknown words become the source words they attend to.")
 ]
+Protect = Annotated[
+    bool, typer.Option(help="Keep addresses, numbers, emoji and fields of formats as they are, where it can.")
+]
+LocalNumbers = Annotated[
+    bool, typer.Option("--local-numbers", help="Write amounts as the target language does.")
+]
+FollowForm = Annotated[bool, typer.Option(help="Capitals and final marks are those of the source.")]
 Precision = Annotated[str, typer.Option(help=PRECISION_HELP)]
 Backend = Annotated[str, typer.Option(help=BACKEND_HELP)]
 Device = Annotated[str, typer.Option(help=DEVICE_HELP)]
 Threads = Annotated[int | None, typer.Option(min=1, help="Threads of the numeric library; else all cores.")]
 Shortlist = Annotated[
-    bool, typer.Option("--shortlist", help="Only tokens that `convoy shortlist` found likely: faster.")
+    bool | None,
+    typer.Option(
+        "--shortlist/--no-shortlist",
+        help="Only tokens that a source makes likely: faster. Else as the bundle says.",
+    ),
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ModelChoice:
     """Which model, and where it runs. source, target: languages that it must be for; None: any."""
 
     model: Path | None
@@ -76,7 +86,7 @@ class Place:
     threads: int | None = None
     source: str | None = None
     target: str | None = None
-    shortlist: bool = False
+    shortlist: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,19 +94,26 @@ class Job:
     """What is done where; with a server, `place` only names the model and the languages."""
 
     task: str
-    place: Place
-    server: Server | None = None
+    place: ModelChoice
+    server: RemoteServer | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """How texts are answered: `decode` by field of DecodeOptions; see TextOptions."""
+class AnswerFlags:
+    """How texts are answered: `decode` by field of DecodeOptions; see TextOptions.
+
+    By default translations are protected and follow the form of their sources, as those of a server.
+    """
 
     decode: Mapping[str, Any] = field(default_factory=dict)
     prefix: str = ""
     split: bool = True
     truncate: bool = False
     replace_unk: bool = False
+    strategy: str | None = None
+    protect: bool = True
+    follow_form: bool = True
+    local_numbers: bool = False
 
     def options(self) -> TextOptions:
         from engine.api import TextOptions
@@ -106,7 +123,11 @@ class Wish:
             prefix=self.prefix,
             split=self.split,
             truncate=self.truncate,
+            strategy=self.strategy,
             replace_unk=self.replace_unk,
+            protect=self.protect,
+            follow_form=self.follow_form,
+            local_numbers=self.local_numbers,
         )
 
 
@@ -120,26 +141,28 @@ class Form:
 
 
 @contextmanager
-def opened(place: Place, wish: Wish) -> Iterator[Service]:
+def opened(place: ModelChoice, wish: AnswerFlags) -> Iterator[Service]:
     """A running service with this one model, and a lane as wide as the wish needs. Raises BundleError, and
     InvalidRequest when no model is named."""
-    from engine.api import Service, ServiceSettings
-    from engine.bundle import open_bundle
+    from engine.api import LaneSize, Placement, Service, ServiceSettings, processors
+    from engine.bundle.bundle import open_bundle
 
     if place.model is None:
         raise InvalidRequest("give --model, a bundle folder here, or --url, a server")
     default = open_bundle(place.model, verify=False).options.beam_size
     beam = wish.decode.get("beam_size") or max(default, wish.decode.get("n_best", 1))
+    if beam > ROWS:
+        raise InvalidRequest(f"beam_size must be between 1 and {ROWS}, the rows of the widest lane")
     widths = sorted({max(1, beam), default})  # a lane for the model's default must always be there
-    settings = ServiceSettings(
-        backend=place.backend,
-        device=place.device,
-        precision=place.precision,
-        shortlist=place.shortlist,
-        threads=place.threads or len(os.sched_getaffinity(0)),
-        lanes=tuple((width, max(1, min(SLOTS, ROWS // width))) for width in widths),
+    placement = Placement(
+        place.backend,
+        place.device,
+        place.precision,
+        place.threads or processors(),
+        tuple(LaneSize(width, max(1, min(SLOTS, ROWS // width))) for width in widths),
+        place.shortlist,
     )
-    service = Service.open([place.model], settings)
+    service = Service.open([place.model], ServiceSettings(placement))
     service.start()
     try:
         yield service
@@ -151,7 +174,7 @@ def answers(
     service: Service,
     task: str,
     lines: Iterable[str],
-    wish: Wish,
+    wish: AnswerFlags,
     total: int | None = None,
     model: str | None = None,
 ) -> Iterator[TextResult]:
@@ -168,41 +191,43 @@ def barred(results: Iterable[TextResult], total: int | None = None) -> Iterator[
     yield from tqdm(results, total=total, unit="line", disable=not sys.stderr.isatty())
 
 
-def pipe(job: Job, wish: Wish, lines: Iterable[str], form: Form) -> None:
-    """Answer a stream of lines, here or by a server."""
+def pipe(job: Job, wish: AnswerFlags, lines: Iterable[str], form: Form, total: int | None = None) -> None:
+    """Answer a stream of lines, here or by a server. total: how many there are, where that is known."""
     several = wish.decode.get("n_best", 1) > 1
-    with _results(job, wish, lines) as results, writing(form.output) as out:
+    with _results(job, wish, lines, total) as results, writing(form.output) as out:
         for number, result in enumerate(results, 1):
             _print(out, number, result, form, several)
 
 
 @contextmanager
-def _results(job: Job, wish: Wish, lines: Iterable[str]) -> Iterator[Iterator[TextResult]]:
+def _results(
+    job: Job, wish: AnswerFlags, lines: Iterable[str], total: int | None
+) -> Iterator[Iterator[TextResult]]:
     place = job.place
     if job.server is not None:
-        found = remote.answers(job.server, (job.task, place, wish), lines)
-        with closing(found):  # gives up what is still asked for
-            yield barred(found)
+        results = remote.answers(job.server, (job.task, place, wish), lines)
+        with closing(results):  # gives up what is still asked for
+            yield barred(results, total)
         return
     with opened(place, wish) as service:
         model = service.pick(job.task, place.source, place.target, service.models()[0].name)
-        yield answers(service, job.task, lines, wish, model=model)
+        yield answers(service, job.task, lines, wish, total, model=model)
 
 
-def job_of(task: str, place: Place, server: Server | None) -> Job:
+def job_of(task: str, place: ModelChoice, server: RemoteServer | None) -> Job:
     """Raises InvalidRequest on flags that mean nothing to a server."""
-    here = Place(place.model, source=place.source, target=place.target)
+    here = ModelChoice(place.model, source=place.source, target=place.target)
     if server is not None and place != here:
         mine = "--precision, --backend, --device, --threads and --shortlist"
         raise InvalidRequest(f"{mine} are the server's own with --url")
     return Job(task, place, server)
 
 
-def lines_of(file: Path | None, given: Path | None) -> Iterator[str]:
+def lines_of(file: Path | None, named_file: Path | None) -> Iterator[str]:
     """Lines of the file that was named, in either way, or of standard input."""
-    if file is not None and given is not None:
+    if file is not None and named_file is not None:
         raise InvalidRequest("name the file once: as it is, or with --input")
-    return read(file or given)
+    return read(file or named_file)
 
 
 def _print(out: TextIO, number: int, result: TextResult, form: Form, several: bool) -> None:
@@ -218,7 +243,7 @@ def _print(out: TextIO, number: int, result: TextResult, form: Form, several: bo
 
 
 def _fields(number: int, result: TextResult, ranked: list[tuple[str, float]]) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    record: dict[str, Any] = {
         "line": number,
         "text": result.text,
         "score": result.score,
@@ -231,7 +256,7 @@ def _fields(number: int, result: TextResult, ranked: list[tuple[str, float]]) ->
         "target_tokens": result.target_tokens,
     }
     if result.alignment:
-        found["alignment"] = [
+        record["alignment"] = [
             {
                 "source": a.source,
                 "target": a.target,
@@ -239,4 +264,4 @@ def _fields(number: int, result: TextResult, ranked: list[tuple[str, float]]) ->
             }
             for a in result.alignment
         ]
-    return found
+    return record

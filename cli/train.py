@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import random
+import signal
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from cli import lines
 from engine.errors import BundleError, InvalidRequest
 
 if TYPE_CHECKING:
+    from training.package import Measurement
     from training.recipe import Recipe
+
+EXAMPLES: Final = 20  # lines of the test split that a card shows
 
 
 def train(
@@ -21,9 +28,22 @@ def train(
         Path | None,
         typer.Option(help="Checkpoints, from which a killed run goes on; else runs/NAME-DEVICE."),
     ] = None,
+    start: Annotated[
+        Path | None,
+        typer.Option(
+            "--from", metavar="BUNDLE", help="Begin with the weights and vocabulary of this bundle."
+        ),
+    ] = None,
+    minutes: Annotated[
+        float | None, typer.Option(min=1.0, help="Train no longer; the schedule is planned for that time.")
+    ] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     changes: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a value of [train].")
+    ] = None,
+    tests: Annotated[
+        list[Path] | None,
+        typer.Option("--test", metavar="FILE", help="More lines to measure: source, tab, reference."),
     ] = None,
     scores: Annotated[bool, typer.Option(help="Measure the test split and state it in the card.")] = True,
     overwrite: Annotated[
@@ -34,68 +54,119 @@ def train(
 
     Run it again after a kill, and it goes on from the last checkpoint.
     """
-    if device.split(":")[0] not in ("cpu", "cuda"):
-        raise InvalidRequest(f"--device must be cpu or cuda, not {device!r}")
-    from training.recipe import load
-
-    chosen = load(_recipe(recipe), device, dict(map(_pair, changes or [])))
-    corpus = corpora / chosen.corpus.folder
-    if not corpus.is_dir():
-        raise InvalidRequest(f"{corpus}: no such corpus; name its parent by --corpora")
-    out = out or Path("models") / chosen.name
-    replace = overwrite or _is_bundle(out, chosen.name)
-    if out.exists() and not replace:  # now, not after hours of training
-        raise InvalidRequest(
-            f"{out} exists and is no bundle of {chosen.name}; take another --out or --overwrite"
-        )
+    final_recipe, out, replace = _checked(recipe, changes or [], device, corpora, out, overwrite)
+    from engine.bundle.bundle import open_bundle
     from training.package import package
-    from training.trainer import Trainer
+    from training.trainer import Stopped, Trainer
 
-    folder = run or Path("runs") / f"{chosen.name}-{device.split(':')[0]}"
-    Trainer(chosen, corpora, folder, device).fit()
-    package(chosen, folder, out, device, overwrite=replace)
+    checkpoints = run or Path("runs") / f"{final_recipe.name}-{device.split(':')[0]}"
+    trainer = Trainer(final_recipe, corpora, checkpoints, device, open_bundle(start) if start else None)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, trainer.stop)
+    try:
+        trainer.fit(60 * minutes if minutes else None)
+    except Stopped as stopped:
+        typer.echo(stopped, err=True)
+        raise typer.Exit(1) from None
+    package(trainer.recipe, checkpoints, out, device, overwrite=replace)  # as `--minutes` planned it
     if scores:
-        state_scores(chosen, corpus, out)
+        measure(final_recipe, corpora, out, tests or [])
     typer.echo(f"{out}: done; next: convoy inspect {out}")
 
 
-def state_scores(recipe: Recipe, corpus: Path, out: Path) -> None:
-    """Measure the bundle on the test split, as `convoy evaluate` or `convoy score` does, and state it in the
-    card."""
-    from cli.evaluate import score
-    from cli.texts import Place, Wish
-    from engine.bundle import open_bundle
-    from training.data import read_pairs
-    from training.package import add_scores
+def _checked(
+    recipe: Path, changes: Sequence[str], device: str, corpora: Path, out: Path | None, overwrite: bool
+) -> tuple[Recipe, Path, bool]:
+    """The recipe, where its bundle goes, and whether it may replace one: now, not after hours of training."""
+    if device.partition(":")[0] not in ("cpu", "cuda"):
+        raise InvalidRequest(f"--device must be cpu or cuda, not {device!r}")
+    from training.recipe import load
 
-    columns = recipe.corpus.source_column, recipe.corpus.target_column
-    pairs = read_pairs(corpus / "test.tsv.gz", *columns)
+    final_recipe = load(_recipe(recipe), device, dict(map(_pair, changes)))
+    for folder in (final_recipe.corpus.folder, *final_recipe.corpus.beside):
+        if not (corpora / folder).is_dir():
+            raise InvalidRequest(f"{corpora / folder}: no such corpus; name its parent by --corpora")
+    out = out or Path("models") / final_recipe.name
+    replace = overwrite or _is_bundle(out, final_recipe.name)
+    if out.exists() and not replace:
+        raise InvalidRequest(
+            f"{out} exists and is no bundle of {final_recipe.name}; take another --out or --overwrite"
+        )
+    return final_recipe, out, replace
+
+
+def measure(recipe: Recipe, corpora: Path, out: Path, tests: Sequence[Path]) -> None:
+    """Measure a bundle as `convoy evaluate` or `convoy score` does, and state it in the card.
+
+    recipe: of the bundle; the test splits of its corpora are measured.
+    corpora: the folder that holds them.
+    out: the bundle.
+    tests: further files, in whose first column the source is.
+    """
+    from engine.bundle.bundle import open_bundle
+    from training.package import Example, Measurement, state_scores
+
     if not recipe.config().reads_source:
-        cut = f"zcat CORPORA/{recipe.corpus.folder}/test.tsv.gz | cut -f{columns[1] + 1}"
-        command = f"{cut} | convoy score {out} - --total"
-        add_scores(open_bundle(out), _perplexity(out, [target for _, target in pairs]), command)
+        state_scores(open_bundle(out), [_perplexity(recipe, corpora, out)], [])
         return
-    found, _ = score(Place(out), Wish(truncate=True), pairs)
-    command = f"convoy evaluate --model {out} --input CORPORA/{recipe.corpus.folder}/test.tsv.gz"
-    if columns != (0, 1):
-        command += f" --source-column {columns[0]} --target-column {columns[1]}"
-    add_scores(open_bundle(out), found, f"{command} --truncate")
+    columns = recipe.corpus.source_column, recipe.corpus.target_column
+    folders = recipe.corpus.folder, *recipe.corpus.beside
+    files = [(corpora / folder / "test.tsv.gz", columns) for folder in folders]
+    files += [(path, (0, 1)) for path in tests]
+    measurements = []
+    examples: list[Example] = []
+    for path, order in files:
+        inside = path.is_relative_to(corpora)
+        shown = f"CORPORA/{path.relative_to(corpora)}" if inside else str(path)
+        command = f"convoy evaluate --model {out} --input {shown}"
+        if order != (0, 1):
+            command += f" --source-column {order[0]} --target-column {order[1]}"
+        scores, outputs = _scored(out, path, order)
+        measurements.append(Measurement(f"`{shown}`", scores, f"{command} --truncate"))
+        if not examples:
+            drawn = random.Random(EXAMPLES).sample(outputs, min(EXAMPLES, len(outputs)))  # nosec B311
+            examples = [Example(*line) for line in drawn]
+    state_scores(open_bundle(out), measurements, examples)
 
 
-def _perplexity(out: Path, lines: list[str]) -> dict[str, float]:
+def _scored(
+    out: Path, path: Path, columns: tuple[int, int]
+) -> tuple[dict[str, float], list[tuple[str, str, str]]]:
+    """The scores over a file, and its sources, references and outputs."""
+    from cli.evaluate import score
+    from cli.texts import AnswerFlags, ModelChoice
+
+    pairs = lines.columns(lines.table(path), path, *columns)
+    scores, outputs = score(ModelChoice(out), AnswerFlags(truncate=True), pairs)
+    return scores, [(*pair, output) for pair, output in zip(pairs, outputs, strict=True)]
+
+
+def _perplexity(recipe: Recipe, corpora: Path, out: Path) -> Measurement:
+    """A language model's perplexity over the test split."""
+    from training.data import read_pairs
+    from training.package import Measurement
+
+    column, path = recipe.corpus.target_column, f"{recipe.corpus.folder}/test.tsv.gz"
+    texts = [text for text, _ in read_pairs(corpora / path, column, column)]
+    command = f"zcat CORPORA/{path} | cut -f{column + 1} | convoy score {out} - --total"
+    return Measurement(f"`CORPORA/{path}`", perplexity(out, texts), command)
+
+
+def perplexity(out: Path, texts: Iterable[str]) -> dict[str, float]:
+    """Return the perplexity of texts under a language model's bundle, a token and a word."""
     from cli.score import Sum
-    from cli.texts import Place, Wish, opened
+    from cli.texts import AnswerFlags, ModelChoice, opened
 
-    found = Sum()
-    with opened(Place(out), Wish({"beam_size": 1})) as service:
-        for scored in service.score_many(service.models()[0].name, ((line, None) for line in lines)):
-            found.add(scored)
-    facts = found.facts()
+    total = Sum()
+    with opened(ModelChoice(out), AnswerFlags({"beam_size": 1})) as service:
+        for scored in service.score_many(service.models()[0].name, ((text, None) for text in texts)):
+            total.add(scored)
+    facts = total.facts()
     return {"perplexity": facts["perplexity"], "perplexity a word": facts["word_perplexity"]}
 
 
 def _is_bundle(path: Path, name: str) -> bool:
-    from engine.bundle import open_bundle
+    from engine.bundle.bundle import open_bundle
 
     try:
         return open_bundle(path, verify=False).name == name
@@ -112,8 +183,8 @@ def _recipe(path: Path) -> Path:
     shipped = Path(str(training.__file__)).parent / "recipes"
     named = shipped / f"{path}.toml"
     if not named.exists():
-        known = ", ".join(sorted(p.stem for p in shipped.glob("*.toml")))
-        raise InvalidRequest(f"{path}: no such recipe; shipped are: {known}")
+        names = ", ".join(sorted(p.stem for p in shipped.glob("*.toml")))
+        raise InvalidRequest(f"{path}: no such recipe; shipped are: {names}")
     return named
 
 

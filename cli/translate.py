@@ -8,6 +8,7 @@ import typer
 
 from cli import document, remote, texts
 from cli.flags import decode_flags, given
+from cli.lines import count
 
 
 @decode_flags
@@ -28,11 +29,14 @@ def translate(
         bool, typer.Option("--truncate", help="With --no-split: shorten lines that are too long.")
     ] = False,
     replace_unk: texts.ReplaceUnk = False,
+    protect: texts.Protect = True,
+    follow_form: texts.FollowForm = True,
+    local_numbers: texts.LocalNumbers = False,
     precision: texts.Precision = "fp32",
     backend: texts.Backend = "onnx",
     device: texts.Device = "cpu",
     threads: texts.Threads = None,
-    shortlist: texts.Shortlist = False,
+    shortlist: texts.Shortlist = None,
     timeout: texts.Timeout = 300.0,
     concurrency: texts.Concurrency = 16,
     **decode: Any,
@@ -41,12 +45,21 @@ def translate(
 
     With --n-best above 1: line number, score and text, separated by tabs, one line a hypothesis.
     """
-    server = remote.Server(url, api_key, timeout, concurrency) if url else None
-    place = texts.Place(model, precision, backend, device, threads, source, target, shortlist)
+    server = remote.RemoteServer(url, api_key, timeout, concurrency) if url else None
+    place = texts.ModelChoice(model, precision, backend, device, threads, source, target, shortlist)
     job = texts.job_of("translate", place, server)
-    wish = texts.Wish(given(decode), prefix, split, truncate, replace_unk)
+    wish = texts.AnswerFlags(
+        given(decode),
+        prefix,
+        split,
+        truncate,
+        replace_unk,
+        protect=protect,
+        follow_form=follow_form,
+        local_numbers=local_numbers,
+    )
     form = texts.Form(output, scores, as_json)
     if file is not None and file.suffix.lower() in document.ENDINGS:
         document.translate(job, wish, file, form)
         return
-    texts.pipe(job, wish, texts.lines_of(file, lines), form)
+    texts.pipe(job, wish, texts.lines_of(file, lines), form, count(file or lines))

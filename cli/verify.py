@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from engine.bundle import Bundle
-    from engine.executor import Executor
+    from engine.bundle.bundle import Bundle
+    from engine.search.executor import Executor
     from engine.types import Hypothesis
 
 SLOTS: Final = 16
@@ -28,7 +28,7 @@ TOLERANCES: Final = {"fp32": (1.0, 0.0), "fp16": (0.9, 0.1), "bf16": (0.75, 0.1)
 @dataclass(frozen=True, slots=True)
 class Check:
     """What to compare: a backend ("onnx" or "tensorrt") in a precision, with this beam size and slots. On the
-    CPU fp16 and bf16 are what a GPU would compute, but for the order of its sums (`export.rounded`)."""
+    CPU fp16 and bf16 are what a GPU would compute, but for the order of sums (`export.graphs.rounded`)."""
 
     backend: str
     precision: str
@@ -57,24 +57,27 @@ def verify(
 ) -> list[Verdict]:
     """Decode lines by torch and by each check. Raises ConfigError for what can't run here, and InvalidRequest
     for lines that do not fit."""
-    from engine.executors import Placement, open_executors
+    from engine.backends import LaneSize, Placement
+    from engine.executors import open_executors
     from engine.text.tokenizer import open_tokenizer
 
     if not bundle.config.reads_source:
         raise InvalidRequest("a language model writes no translations; compare with: convoy score")
     if references is not None and len(references) != len(lines):
         raise InvalidRequest(f"{len(lines)} sentences and {len(references)} references")
-    tokenizer, found = open_tokenizer(bundle), []
+    tokenizer, verdicts = open_tokenizer(bundle), []
     sources = [tokenizer.encode(line) for line in lines]
-    wanted: dict[int, list[Hypothesis]] = {}
+    baselines: dict[int, list[Hypothesis]] = {}
     for check in checks:
-        if check.beams not in wanted:
-            (torch,) = open_executors(bundle, Placement("torch", lanes=((check.beams, SLOTS),)))
-            wanted[check.beams] = _decoded(bundle, torch, sources)
-        mine, theirs = _decoded(bundle, _executor(bundle, check), sources), wanted[check.beams]
+        if check.beams not in baselines:
+            (torch,) = open_executors(
+                bundle, Placement("torch", lanes=(LaneSize(check.beams, SLOTS),), shortlist=False)
+            )
+            baselines[check.beams] = _decoded(bundle, torch, sources)
+        mine, theirs = _decoded(bundle, _executor(bundle, check), sources), baselines[check.beams]
         texts = [[tokenizer.decode(h.tokens) for h in one] for one in (mine, theirs)]
-        found.append(_verdict(check, (mine, theirs), texts, references))
-    return found
+        verdicts.append(_verdict(check, (mine, theirs), texts, references))
+    return verdicts
 
 
 def table(verdicts: Sequence[Verdict]) -> str:
@@ -101,21 +104,24 @@ def sentences(bundle: Bundle, path: Path | None) -> list[str]:
 
 
 def _executor(bundle: Bundle, check: Check) -> Executor:
-    from engine.executors import Placement, open_executors
+    from engine.backends import LaneSize, Placement
+    from engine.executors import open_executors
 
     if check.device == "cpu" and check.precision in ("fp16", "bf16"):
         return _narrow(bundle, check)
-    place = Placement(check.backend, check.device, check.precision, 1, ((check.beams, check.slots),))
-    (made,) = open_executors(bundle, place)
-    return made
+    place = Placement(
+        check.backend, check.device, check.precision, 1, (LaneSize(check.beams, check.slots),), False
+    )
+    (executor,) = open_executors(bundle, place)
+    return executor
 
 
 def _narrow(bundle: Bundle, check: Check) -> Executor:
     """ONNX Runtime on a graph that bundles do not hold, since no CPU gains by it."""
-    from engine.bundle import graph_parts
+    from engine.bundle.bundle import graph_parts
     from engine.executors.onnx import OnnxExecutor, open_sessions
-    from export.rounded import rounded
-    from export.standalone import graph_of
+    from export.graphs.rounded import rounded
+    from export.graphs.standalone import graph_of
 
     graphs = {part: graph_of(bundle.config, part, check.precision) for part in graph_parts(bundle.config)}
     if check.precision == "bf16":  # of which ONNX Runtime has none on the CPU
@@ -126,39 +132,35 @@ def _narrow(bundle: Bundle, check: Check) -> Executor:
 
 def _decoded(bundle: Bundle, executor: Executor, sources: Sequence[list[int]]) -> list[Hypothesis]:
     """The best hypothesis of each source."""
-    from engine.lane import Lane
+    from engine.schedule.lane import Lane
     from engine.types import Outcome, Request, Result
 
     options = replace(bundle.options, beam_size=executor.beams, n_best=1)
-    found: dict[int, Hypothesis] = {}
+    hypotheses: dict[int, Hypothesis] = {}
 
     def reply(request: Request, outcome: Outcome) -> None:
         if not isinstance(outcome, Result):
             raise outcome
-        found[id(request)] = outcome.hypotheses[0]
+        hypotheses[id(request)] = outcome.hypotheses[0]
 
     lane, requests = Lane(executor, reply), [Request(s, options, lambda outcome: None) for s in sources]
     too_long = [i for i, s in enumerate(sources) if len(s) > executor.limits.source]
     if too_long:
         raise InvalidRequest(f"sentence {too_long[0] + 1} has more than {executor.limits.source} tokens")
-    waiting = list(requests)
-    while waiting or lane.active:
-        if waiting and lane.free:
-            lane.admit([waiting.pop(0) for _ in range(min(lane.free, len(waiting)))])
-        lane.step()
-    return [found[id(request)] for request in requests]
+    lane.drain(requests)
+    return [hypotheses[id(request)] for request in requests]
 
 
 def _verdict(
     check: Check,
-    found: tuple[list[Hypothesis], list[Hypothesis]],
+    hypotheses: tuple[list[Hypothesis], list[Hypothesis]],
     texts: list[list[str]],
     references: Sequence[str] | None,
 ) -> Verdict:
-    pairs = [(a, b) for a, b in zip(*found, strict=True) if a.tokens == b.tokens]
+    pairs = [(a, b) for a, b in zip(*hypotheses, strict=True) if a.tokens == b.tokens]
     scores = [zip(a.token_scores, b.token_scores, strict=True) for a, b in pairs]
     difference = max((abs(x - y) for pair in scores for x, y in pair), default=0.0)
-    identical, bleu, chance = len(pairs) / len(found[0]), None, None
+    identical, bleu, chance = len(pairs) / len(hypotheses[0]), None, None
     least, most = TOLERANCES[check.precision]
     passed = identical >= least
     if references is not None:
@@ -179,12 +181,12 @@ def _chance(mine: Sequence[str], theirs: Sequence[str], references: Sequence[str
     metric = BLEU(effective_order=True)  # of one sentence; only its counts are read
 
     def counts(texts: Sequence[str]) -> NDArray[np.int64]:
-        found = [metric.sentence_score(t, [r]) for t, r in zip(texts, references, strict=True)]
-        return np.array([[*f.counts, *f.totals, f.sys_len, f.ref_len] for f in found])
+        scores = [metric.sentence_score(t, [r]) for t, r in zip(texts, references, strict=True)]
+        return np.array([[*f.counts, *f.totals, f.sys_len, f.ref_len] for f in scores])
 
     def bleu(total: NDArray[np.int64]) -> float:
-        right, all_, (ours, wanted) = np.split(total, [metric.max_ngram_order, -2])
-        return metric.compute_bleu(right.tolist(), all_.tolist(), int(ours), int(wanted)).score
+        right, all_, (ours, reference_length) = np.split(total, [metric.max_ngram_order, -2])
+        return metric.compute_bleu(right.tolist(), all_.tolist(), int(ours), int(reference_length)).score
 
     a, b = counts(mine), counts(theirs)
     differ = (a != b).any(1)

@@ -82,8 +82,8 @@ def download(path: str) -> Call[bytes]:
 
 def parts(events: Iterable[Event]) -> list[Partial | Translation]:
     """What events of a streamed translation say. Raises ApiError and BadAnswer."""
-    found = map(_part, events)
-    return [part for part in found if part is not None]
+    pieces = map(_part, events)
+    return [part for part in pieces if part is not None]
 
 
 def _part(event: Event) -> Partial | Translation | None:

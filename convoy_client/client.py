@@ -123,10 +123,11 @@ class Client(_Base):
         return self._ask(calls.score_all(texts, source_texts, options), timeout) if texts else []
 
     def translate_file(
-        self, path: Path, target: str, source: str = "auto", *, timeout: float | None = None
+        self, path: Path | str, target: str, source: str = "auto", *, timeout: float | None = None
     ) -> bytes:
         """The translated document, in the format of the one at `path`. Raises OSError as well."""
-        where = self._ask(calls.upload(path.name, path.read_bytes(), target, source), timeout)
+        file = Path(path)
+        where = self._ask(calls.upload(file.name, file.read_bytes(), target, source), timeout)
         return self._ask(calls.download(where), timeout)
 
     def detect(self, text: str, *, timeout: float | None = None) -> list[Detection]:
@@ -253,11 +254,12 @@ class AsyncClient(_Base):
         return await self._ask(calls.score_all(texts, source_texts, options), timeout) if texts else []
 
     async def translate_file(
-        self, path: Path, target: str, source: str = "auto", *, timeout: float | None = None
+        self, path: Path | str, target: str, source: str = "auto", *, timeout: float | None = None
     ) -> bytes:
         """The translated document, in the format of the one at `path`. Raises OSError as well."""
-        content = await asyncio.to_thread(path.read_bytes)
-        where = await self._ask(calls.upload(path.name, content, target, source), timeout)
+        file = Path(path)
+        content = await asyncio.to_thread(file.read_bytes)
+        where = await self._ask(calls.upload(file.name, content, target, source), timeout)
         return await self._ask(calls.download(where), timeout)
 
     async def detect(self, text: str, *, timeout: float | None = None) -> list[Detection]:

@@ -20,8 +20,8 @@ class EventReader:
 
     def feed(self, chunk: bytes) -> list[Event]:
         *lines, self._rest = (self._rest + chunk).split(b"\n")
-        found = (self._line(line.removesuffix(b"\r").decode("utf-8", "replace")) for line in lines)
-        return [event for event in found if event is not None]
+        events = (self._line(line.removesuffix(b"\r").decode("utf-8", "replace")) for line in lines)
+        return [event for event in events if event is not None]
 
     def _line(self, line: str) -> Event | None:
         if not line:

@@ -115,13 +115,13 @@ def _fault(outcome: httpx.Response | httpx.TransportError) -> tuple[ClientError,
     """The error, and whether to try again."""
     if isinstance(outcome, httpx.TransportError):
         late = isinstance(outcome, httpx.TimeoutException)
-        told = str(outcome) or type(outcome).__name__
-        return Unreachable(f"no answer in time: {told}" if late else f"no connection: {told}"), not late
+        reason = str(outcome) or type(outcome).__name__
+        return Unreachable(f"no answer in time: {reason}" if late else f"no connection: {reason}"), not late
     if outcome.is_redirect:
         where = outcome.headers.get("location", "elsewhere")
         return ApiError(f"the server is at another place: {where}", outcome.status_code), False
-    told = _message(outcome) or outcome.reason_phrase
-    error = ApiError(told, outcome.status_code, _retry_after(outcome.headers))
+    reason = _message(outcome) or outcome.reason_phrase
+    error = ApiError(reason, outcome.status_code, _retry_after(outcome.headers))
     return error, outcome.status_code in AGAIN
 
 
@@ -130,10 +130,10 @@ def _message(response: httpx.Response) -> str:
         data = json.loads(response.content)
     except ValueError:
         return response.text[:200].strip()
-    found = [
+    messages = [
         data[name] for name in ("error", "message", "detail") if isinstance(data, dict) and data.get(name)
     ]
-    return str(found[0]) if found else ""
+    return str(messages[0]) if messages else ""
 
 
 def _retry_after(headers: httpx.Headers) -> float | None:
@@ -154,5 +154,5 @@ def _wait(patience: Patience, tried: int, error: ClientError) -> float:
     """Half of the back-off is chance, so that many clients don't come back together."""
     share = random.uniform(0.5, 1.0)  # nosec B311 # of a pause, no secret
     backoff: float = min(patience.backoff * 2**tried, patience.longest) * share
-    told = error.retry_after if isinstance(error, ApiError) else None
-    return backoff if told is None else told + backoff
+    retry_after = error.retry_after if isinstance(error, ApiError) else None
+    return backoff if retry_after is None else retry_after + backoff

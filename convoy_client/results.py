@@ -162,8 +162,8 @@ def summaries(data: Any, count: int | None) -> list[Summary]:
 
 def scores(data: Any, count: int | None) -> list[Score]:
     """Answers of /score, likewise."""
-    found = data.get("scores") if isinstance(data, dict) else None
-    parts: list[Any] = [found] if count is None else found if isinstance(found, list) else []
+    answer = data.get("scores") if isinstance(data, dict) else None
+    parts: list[Any] = [answer] if count is None else answer if isinstance(answer, list) else []
     if len(parts) != (count or 1) or not all(isinstance(one, dict) for one in parts):
         raise BadAnswer("the server did not answer with a score for each text: is this a Convoy server?")
     return [_filled(Score, one | {"model": data.get("model")}) for one in parts]
@@ -223,8 +223,8 @@ def _maybe(kind: type[T], data: Any) -> T | None:
     return None if data is None else _filled(kind, data)
 
 
-def _rest(data: Mapping[str, Any], *known: str) -> dict[str, Any]:
-    return {name: value for name, value in data.items() if name not in known}
+def _rest(data: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in data.items() if name not in names}
 
 
 def _text(value: Any) -> str:

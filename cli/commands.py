@@ -1,0 +1,55 @@
+"""A group of commands of which each is a module, imported only when it is run or listed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+from types import ModuleType
+from typing import Any, ClassVar, Final
+
+import typer
+from typer.core import TyperGroup
+
+SETTINGS: Final[dict[str, Any]] = {"add_completion": False, "rich_markup_mode": None}
+
+
+class Commands(TyperGroup):
+    """The commands `names`, each a module of `package`, so that each starts fast.
+
+    A module offers the command by its own name, `build()` where its flags take heavy imports to know, or a
+    `table` of commands of its own.
+    """
+
+    package: ClassVar[str]
+    names: ClassVar[tuple[str, ...]]
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(self.names)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in self.names:
+            return None
+        module = self._module(cmd_name)
+        if hasattr(module, "table"):
+            return typer.main.get_command(module.table)
+        one = typer.Typer(**SETTINGS)
+        one.command(cmd_name)(module.build() if hasattr(module, "build") else getattr(module, cmd_name))
+        return typer.main.get_command(one)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Name what there is where a name is unknown."""
+        if args[0] not in self.names and not ctx.resilient_parsing:
+            ctx.fail(f"No such command {args[0]!r}; known are {', '.join(self.names)}.")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """The first line of each command's docstring, without building any."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(self._summaries()))
+
+    def _summaries(self) -> Iterator[tuple[str, str]]:
+        for name in self.names:
+            yield name, getattr(self._module(name), name).__doc__.splitlines()[0]
+
+    def _module(self, name: str) -> ModuleType:
+        return import_module(f"{self.package}.{name}")

@@ -1,0 +1,39 @@
+"""`convoy convert`: a group of commands, one for each source of models.
+
+A new source is a module here with a function of the same name, and its name in `ModelSources`. What it calls
+is an importer of `export/importers`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import typer
+
+from cli.commands import SETTINGS, Commands
+
+
+class ModelSources(Commands):
+    """Where models come from."""
+
+    package = "cli.convert"
+    names = (
+        "bergamot",
+        "fairseq",
+        "hf",
+        "marian",
+        "argos",
+        "ctranslate2",
+        "tensor2tensor",
+        "thumt",
+    )
+
+
+table: Final = typer.Typer(cls=ModelSources, **SETTINGS)
+
+
+@table.callback()
+def convert() -> None:
+    """Import foreign checkpoints as bundles, without running anything they hold.
+
+    Needs the extra `torch`; for argos, bergamot and ctranslate2 `convert` is enough."""

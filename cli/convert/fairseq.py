@@ -1,0 +1,75 @@
+"""`convoy convert fairseq`: import what fairseq trained."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cli.convert.flags import Folder, Half, Name, Onnx, Out, Overwrite, Placeholders, Source, Target, finish
+
+
+def fairseq(
+    folder: Folder,
+    out: Out,
+    name: Name = None,
+    task: Annotated[str | None, typer.Option(help="translate, summarize, ...; else by the model.")] = None,
+    checkpoint: Annotated[
+        list[str] | None,
+        typer.Option(help="File name. Several (repeated, or between ',' or ':') become an ensemble."),
+    ] = None,
+    average: Annotated[
+        bool, typer.Option("--average", help="One model of the checkpoints' mean weights.")
+    ] = False,
+    dictionaries: Annotated[
+        Path | None, typer.Option(help="Folder of dict.*.txt, where not beside the checkpoint.")
+    ] = None,
+    source: Source = None,
+    target: Target = None,
+    normalize: Annotated[str, typer.Option(help="Language of the punctuation rules; '' for none.")] = "en",
+    aggressive: Annotated[bool | None, typer.Option(help="Moses: split dashes.")] = None,
+    escape: Annotated[bool | None, typer.Option(help="Moses: escape &, |, <, >, ', \", [ and ].")] = None,
+    lowercase: Annotated[bool | None, typer.Option(help="Lower-case the source.")] = None,
+    pretokenized: Annotated[bool | None, typer.Option(help="Text is tokens separated by spaces.")] = None,
+    unk_dictionary: Annotated[
+        Path | None, typer.Option(help="Lines 'source target': words for unknown ones (--replace-unk).")
+    ] = None,
+    lm: Annotated[
+        Path | None, typer.Option(help="Bundle of a language model for beside the model (--lm-path).")
+    ] = None,
+    lm_weight: Annotated[float, typer.Option(help="Its weight where a request names none.")] = 0.0,
+    half: Half = None,
+    onnx: Onnx = True,
+    placeholders: Placeholders = True,
+    overwrite: Overwrite = False,
+) -> None:
+    """Import a checkpoint of fairseq (0.6 to main), or several as an ensemble."""
+    from export.importers.fairseq import Settings, convert
+
+    settings = Settings(
+        name=name,
+        task=task,
+        checkpoints=tuple(name for argument in checkpoint or () for name in _names(folder, argument)),
+        average=average,
+        dictionaries=dictionaries,
+        source=source,
+        target=target,
+        normalize=normalize,
+        aggressive=aggressive,
+        escape=escape,
+        lowercase=lowercase,
+        pretokenized=pretokenized,
+        unk_dictionary=unk_dictionary,
+        half=half,
+        language_model=lm,
+        lm_weight=lm_weight,
+    )
+    finish(convert(folder, out, settings, overwrite=overwrite), onnx=onnx, placeholders=placeholders)
+
+
+def _names(folder: Path, argument: str) -> list[str]:
+    """Names between commas or colons (fairseq's own --path), unless all of it is one file's name."""
+    whole = (folder / argument).is_file()
+    return [argument] if whole else [name for name in re.split("[,:]", argument) if name]

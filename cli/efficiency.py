@@ -1,0 +1,118 @@
+"""What `convoy bench efficiency` measures: the WMT efficiency task's figures of one model on a file.
+
+Everything is counted from raw text to raw text. Words are those of the source, between spaces (Heafield et
+al. 2021, "Findings of the WMT 2021 Shared Task on Efficient Translation", section 3).
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from engine.api import LaneSize, Placement, Service, ServiceSettings, TextOptions, processors
+from engine.bundle.bundle import open_bundle
+
+SLOTS: Final = 32
+MEGA: Final = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Efficiency:
+    """Figures of a model on a file.
+
+    words: of the source.
+    one_core, all_cores: words a second, the file in flight.
+    cores: how many `all_cores` are.
+    median, slowest: milliseconds of a sentence alone on one core, the 99th of 100 of them the slowest.
+    disk, memory: bytes of the bundle, and resident after the file was translated on one core.
+    """
+
+    words: int
+    one_core: float
+    all_cores: float
+    cores: int
+    median: float
+    slowest: float
+    disk: int
+    memory: int
+
+    def words_per_dollar(self, price: float) -> float:
+        """At a machine's price an hour."""
+        return self.all_cores * 3600 / price
+
+
+def efficiency(path: Path, place: Placement, lines: Sequence[str], beam: int, alone: int) -> Efficiency:
+    """Measure a bundle on lines of its source language. alone: how many of them for the latency."""
+    words, cores = sum(len(line.split()) for line in lines), processors()
+    with _Served(path, place, beam, 1) as one:
+        one.seconds(lines[:SLOTS])  # first pages and caches
+        single = words / one.seconds(lines)
+        memory = _resident()
+        each = [one.seconds([line]) * 1e3 for line in lines[:alone]]
+    every = single
+    if cores > 1:
+        with _Served(path, place, beam, cores) as all_of_them:
+            all_of_them.seconds(lines[:SLOTS])
+            every = words / all_of_them.seconds(lines)
+    disk = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+    slowest = sorted(each)[min(len(each) - 1, len(each) * 99 // 100)]
+    return Efficiency(words, single, every, cores, statistics.median(each), slowest, disk, memory)
+
+
+class _Served:
+    """A bundle served by this many threads."""
+
+    def __init__(self, path: Path, place: Placement, beam: int, threads: int) -> None:
+        bundle = open_bundle(path)
+        self.name, self.options = bundle.name, TextOptions({"beam_size": beam}, truncate=True)
+        lanes = tuple(LaneSize(width, SLOTS) for width in sorted({beam, bundle.options.beam_size}))
+        placed = Placement(place.backend, place.device, place.precision, threads, lanes, place.shortlist)
+        self.service = Service.open([path], ServiceSettings(placed, verify=False))
+
+    def __enter__(self) -> _Served:
+        self.service.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.service.stop(drain=False, timeout=10.0)
+
+    def seconds(self, lines: Sequence[str]) -> float:
+        began = time.perf_counter()
+        for _ in self.service.run_many(self.name, lines, self.options):
+            pass
+        return time.perf_counter() - began
+
+
+def _resident() -> int:
+    """Bytes of this process in memory; 0 where the system does not say."""
+    status = Path("/proc/self/status")
+    for line in status.read_text(encoding="utf-8").splitlines() if status.is_file() else ():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+HEAD: Final = (
+    "| model | precision | words/s, one core | words/s, all cores | ms alone, median | 99th of 100 "
+    "| on disk | resident | words a dollar |\n|---|---|" + "---:|" * 7
+)
+
+
+def row(name: str, precision: str, figures: Efficiency, price: float) -> str:
+    """The figures as a row of a table in Markdown, under `HEAD`."""
+    cells = (
+        name,
+        precision,
+        f"{figures.one_core:,.0f}",
+        f"{figures.all_cores:,.0f} of {figures.cores}",
+        f"{figures.median:.1f}",
+        f"{figures.slowest:.1f}",
+        f"{figures.disk / MEGA:.0f} MB",
+        f"{figures.memory / MEGA:.0f} MB",
+        f"{figures.words_per_dollar(price) / MEGA:,.0f} M at ${price:g}/h",
+    )
+    return "| " + " | ".join(cells) + " |"
