@@ -30,7 +30,7 @@ class Pairs:
 
 
 def read_pairs(path: Path, source_column: int, target_column: int) -> list[tuple[str, str]]:
-    """Lines of a tab separated, gzipped file as (source, target)."""
+    """Return the lines of a tab separated, gzipped file as (source, target)."""
     with gzip.open(path, "rt", encoding="utf-8") as lines:
         rows = [line.rstrip("\n").split("\t") for line in lines]
     return [(row[source_column], row[target_column]) for row in rows]
@@ -67,6 +67,7 @@ def train_vocabulary(recipe: Recipe, pairs: list[tuple[str, str]], prefix: Path)
             vocab_size=recipe.vocabulary.size,
             model_type=recipe.vocabulary.kind,
             character_coverage=recipe.vocabulary.character_coverage,
+            required_chars=recipe.vocabulary.characters,
             bos_id=0,
             pad_id=1,
             eos_id=2,
@@ -102,7 +103,7 @@ def encode(vocabulary: Path, pairs: list[tuple[str, str]], recipe: Recipe) -> Pa
 
 
 def copying(pairs: Pairs, seed: int) -> Pairs:
-    """A task to begin with where targets are few and sources long: repeat a part of a piece of the source.
+    """Return a task to begin with where sources are long and targets short: repeat a part of a piece of one.
 
     Finding where a few tokens came from, and going on from there, teaches attention to look things up by
     content; short titles alone teach it too slowly for a small budget.
@@ -126,7 +127,8 @@ def _piece(
 
 
 def batches(pairs: Pairs, budget: int, seed: int) -> list[NDArray[np.int64]]:
-    """Indices of each batch: pairs of similar length, at most `budget` padded tokens a side, shuffled."""
+    """Return the indices of each batch, shuffled: pairs of similar length, at most `budget` padded tokens a
+    side."""
     rng = np.random.default_rng(seed)
     lengths = np.array([(len(t), len(s)) for s, t in zip(pairs.sources, pairs.targets, strict=True)])
     order = rng.permutation(len(lengths))
@@ -141,12 +143,12 @@ def batches(pairs: Pairs, budget: int, seed: int) -> list[NDArray[np.int64]]:
             result.append(order[begin:i])
             begin, widest = i, int(lengths[index].max())
     result.append(order[begin:])
-    rng.shuffle(result)  # type: ignore[arg-type]
+    rng.shuffle(result)
     return result
 
 
 def collate(pairs: Pairs, index: NDArray[np.int64], pad: int, eos: int) -> tuple[NDArray[np.int64], ...]:
-    """Padded source, decoder input (end-of-sentence first) and target, each int [batch, length]."""
+    """Return padded source, decoder input (end-of-sentence first) and target, each int [batch, length]."""
     source = _padded([pairs.sources[i] for i in index], pad)
     target = _padded([pairs.targets[i] for i in index], pad)
     previous = np.concatenate([np.full((len(index), 1), eos), target[:, :-1]], axis=1)
@@ -161,11 +163,11 @@ def _padded(rows: list[NDArray[np.int32]], pad: int) -> NDArray[np.int64]:
 
 
 def epochs(pairs: Pairs, budget: int, seed: int, start: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Endless batches with the epoch's number; `start` skips that many batches, to resume."""
-    epoch = seen = 0
+    """Yield endless batches with the epoch's number; `start` skips that many batches, to resume."""
+    epoch = count = 0
     while True:
         order = batches(pairs, budget, seed + epoch)
-        for index in order[max(0, start - seen) :]:
+        for index in order[max(0, start - count) :]:
             yield epoch, index
-        seen += len(order)
+        count += len(order)
         epoch += 1

@@ -1,29 +1,38 @@
-"""From a finished run to a bundle: weights in fp16, graphs, vocabulary and a model card with measured scores."""
+"""From a finished run to a bundle: weights, graphs, vocabulary and a model card with measured scores."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from engine.bundle import Bundle, Description, add_files, write_bundle
+from engine.bundle.bundle import Bundle, Description, add_files, write_bundle
+from engine.bundle.stacks import StackConfig
+from engine.bundle.weights import Quantized, by_rows
 from engine.errors import InvalidRequest
 from engine.models import build, weight_shapes
-from engine.stacks import StackConfig
-from export.onnx import graphs
-from training.recipe import Recipe
+from export.graphs.onnx import graphs
+from training import curve
+from training.recipe import Augment, Recipe
 
 CARD = """# {name}
 
 {summary}
 
-- architecture: {architecture}, {parameters:,} parameters, fp16
-- data: `{corpus}`, train split
+- architecture: {architecture}, {parameters:,} parameters, {stored}
+- data: {corpus}
 - licence: {licence}
 - attribution: {attribution}
 - training: {updates} updates of at most {tokens} padded tokens a side, Adam, {schedule} schedule with {warmup} warm-up updates, label smoothing {smoothing}, {rates}, the last {average} checkpoints averaged
 - made by: `convoy train training/recipes/{name}.toml --corpora CORPORA --device {device}`
 """
+CARD_FILE: Final = "README.md"
+CURVE_FILE: Final = "training.svg"
 PAY_LESS = '"Pay Less Attention with Lightweight and Dynamic Convolutions", Wu et al. 2019'
 FAMILIES = {
     "aan": 'AAN ("Accelerating Neural Transformer via an Average Attention Network", Zhang et al. 2018)',
@@ -32,6 +41,7 @@ FAMILIES = {
     "dynamicconv": f"DynamicConv ({PAY_LESS})",
     "lightconv_lm": f"DynamicConv language model ({PAY_LESS})",
     "slicenet": 'SliceNet ("Depthwise Separable Convolutions for Neural Machine Translation", Kaiser et al. 2017)',
+    "ssru": 'SSRU ("From Research to Production and Back: Ludicrously Fast Neural Machine Translation", Kim et al. 2019)',
     "transformer": 'Transformer ("Attention Is All You Need", Vaswani et al. 2017)',
 }
 RATES = {
@@ -48,6 +58,24 @@ DUE = """
 """
 
 
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """Scores by their names over a file of lines, and the command that measures them."""
+
+    lines: str
+    scores: dict[str, float]
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """What a model made of a source, beside the reference."""
+
+    source: str
+    reference: str
+    output: str
+
+
 def package(recipe: Recipe, run: Path, out: Path, device: str, *, overwrite: bool = False) -> Bundle:
     """Write the bundle of a run whose folder holds `averaged.pt` and `vocabulary.model`.
 
@@ -60,7 +88,11 @@ def package(recipe: Recipe, run: Path, out: Path, device: str, *, overwrite: boo
             raise InvalidRequest(f"{run} holds no {path.name}: the run has not finished; run: convoy train")
     config = recipe.config()
     state = torch.load(averaged, map_location="cpu", weights_only=True)
-    weights = {name: state[name].numpy() for name in weight_shapes(build(config))}
+    floats = {name: state[name].numpy() for name in weight_shapes(build(config))}
+    weights: dict[str, NDArray[np.float32] | Quantized] = {
+        name: by_rows(weight) if recipe.stored == "int8" and weight.ndim == 2 else weight
+        for name, weight in floats.items()
+    }
     description = Description(
         name=recipe.name,
         task=recipe.task,
@@ -70,17 +102,42 @@ def package(recipe: Recipe, run: Path, out: Path, device: str, *, overwrite: boo
         text={"kind": "sentencepiece", "model": "vocabulary.model"},
         generation=recipe.generation,
     )
-    card = _card(recipe, sum(w.size for w in weights.values()), device)
-    files: dict[str, bytes | Path] = {"vocabulary.model": vocabulary, "README.md": card.encode()}
-    return write_bundle(out, description, weights, files | graphs(config), half=True, overwrite=overwrite)
+    card = _card(recipe, sum(weight.size for weight in floats.values()), device)
+    files: dict[str, bytes | Path] = {"vocabulary.model": vocabulary}
+    points = curve.read(run)
+    if points:
+        files[CURVE_FILE] = curve.drawn(points).encode()
+        card += f"\n## Training curve\n\n![losses over the tokens seen]({CURVE_FILE})\n"
+    files[CARD_FILE] = card.encode()
+    return write_bundle(
+        out, description, weights, {**files, **graphs(config)}, half=True, overwrite=overwrite
+    )
 
 
-def add_scores(bundle: Bundle, scores: dict[str, float], command: str) -> Bundle:
-    """State measured scores in the model card, with the command that measures them again."""
-    card = bundle.file("README.md").read_text(encoding="utf-8").split("\n## Scores\n")[0].rstrip()
-    rows = "\n".join(f"| {name} | {value:.2f} |" for name, value in scores.items())
-    card += f"\n\n## Scores\n\n| metric | test |\n|---|---|\n{rows}\n\nMeasured by `{command}`.\n"
-    return add_files(bundle.path, {"README.md": card.encode()})
+def state_scores(bundle: Bundle, measurements: Sequence[Measurement], examples: Sequence[Example]) -> Bundle:
+    """State measured scores in the model card, with the commands that measure them again, and examples.
+
+    bundle: of which the card is.
+    measurements: of one or more files.
+    examples: drawn at random, from the first file.
+    """
+    card = bundle.file(CARD_FILE).read_text(encoding="utf-8").split("\n## Scores\n")[0].rstrip()
+    rows = [
+        [name, each.lines, f"{value:.2f}"] for each in measurements for name, value in each.scores.items()
+    ]
+    card += "\n\n## Scores\n\n" + _table(["metric", "lines", "score"], rows) + "\n"
+    card += "".join(f"\nMeasured by `{each.command}`.\n" for each in measurements)
+    if examples:
+        columns = ["source", "reference", "output"]
+        card += f"\n## Examples\n\n{len(examples)} lines of {measurements[0].lines}, drawn at random and not chosen.\n\n"
+        card += _table(columns, [[each.source, each.reference, each.output] for each in examples]) + "\n"
+    return add_files(bundle.path, {CARD_FILE: card.encode()})
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    cells = [[cell.replace("|", "\\|") for cell in row] for row in (head, ["---"] * len(head), *rows)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in cells)
 
 
 def _architecture(recipe: Recipe) -> str:
@@ -90,6 +147,12 @@ def _architecture(recipe: Recipe) -> str:
     if stacks and all(stack.mixer == "lightweight" for stack in stacks):
         name = name.replace("DynamicConv", "LightConv", 1)
     return f"{name}, preset `{recipe.model['preset']}`" if "preset" in recipe.model else name
+
+
+def _data(recipe: Recipe) -> str:
+    """The train splits that a model has seen."""
+    beside = [f"`{name}` ({times} times)" for name, times in recipe.corpus.beside.items()]
+    return "train split of " + " and ".join([f"`{recipe.corpus.folder}`", *beside])
 
 
 def _card(recipe: Recipe, parameters: int, device: str) -> str:
@@ -103,13 +166,18 @@ def _card(recipe: Recipe, parameters: int, device: str) -> str:
         summary += f" Trained on the first {train.crop_source} tokens of each source."
     if train.copy_updates:
         summary += f" A copying task faded out over the first {train.copy_updates} updates."
-    rates = [f"{said} {getattr(train, key)}" for key, said in RATES.items() if getattr(train, key)]
+    if recipe.augment != Augment():
+        summary += " Also trained on single words, pieces without a final mark, several sentences at once, other numbers and names, lower case and CAPITALS, made of the same pairs."
+    if recipe.weaknesses:
+        summary += f"\n\n**Weaknesses**: {recipe.weaknesses}"
+    rates = [f"{label} {getattr(train, key)}" for key, label in RATES.items() if getattr(train, key)]
     text = CARD.format(
         name=recipe.name,
         summary=summary,
         architecture=_architecture(recipe),
         parameters=parameters,
-        corpus=recipe.corpus.folder,
+        stored="int8 by rows" if recipe.stored == "int8" else recipe.stored,
+        corpus=_data(recipe),
         licence=recipe.licence,
         attribution=recipe.attribution,
         updates=train.updates,

@@ -1,4 +1,4 @@
-"""Lines in a plane as SVG: all the plots of the load tests need, and no library."""
+"""Draw lines in a plane as SVG: all that curves of trainings and load tests need, without a library."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Points = Sequence[tuple[float, float]]
 
 
 def svg(lines: Mapping[str, Points], x: str, y: str) -> str:
-    """Named lines with axes from 0. x, y: what the axes are."""
+    """Return a drawing of named lines with axes from 0; x, y: what the axes are."""
     points = [point for line in lines.values() for point in line]
     wide = max((p[0] for p in points), default=1.0) or 1.0
     high = max((p[1] for p in points), default=1.0) or 1.0

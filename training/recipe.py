@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
-from engine.config import ModelConfig
+from engine.bundle.config import ModelConfig
+from engine.bundle.presets import preset
 from engine.errors import ConfigError, InvalidRequest
-from engine.presets import preset
 
 LANGUAGE_MODEL: Final = "language-model"
+STORED: Final = ("fp16", "int8")  # weights of a bundle; int8: matrices, with a scale for each row
 TASKS: Final = ("translate", "summarize", LANGUAGE_MODEL)
 
 
@@ -21,6 +22,25 @@ class Corpus:
     source_column: int = 0
     target_column: int = 1
     placeholder_share: float = 0.03
+    # other folders with the same columns, and how often each of their pairs is seen for one of `folder`
+    beside: dict[str, int] = field(default_factory=dict)
+    clean: bool = False  # leave out what `training.cleaning` finds fault with
+
+
+@dataclass(frozen=True, slots=True)
+class Augment:
+    """Shares of the pairs that are also seen in another form (`training.augmentation`), those of them that
+    fit it."""
+
+    joined: float = 0.0  # two to four in one line
+    bare: float = 0.0  # without the final mark
+    lower: float = 0.0  # a source in lower case
+    capitals: float = 0.0
+    quoted: float = 0.0
+    typographic: float = 0.0  # curly apostrophes, dashes, dots in one character
+    numbers: float = 0.0  # other numbers
+    named: float = 0.0  # other names
+    words: int = 0  # how often each word of a dictionary out of the pairs is seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +48,7 @@ class Vocabulary:
     size: int = 8000
     kind: str = "unigram"
     character_coverage: float = 0.9999
+    characters: str = ""  # that get a piece however rare they are
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +73,7 @@ class Train:
     attention_dropout: float = 0.0
     symbol_dropout: float = 0.0  # tokens replaced by padding (SliceNet)
     average: int = 5  # checkpoints averaged for the bundle
+    start_share: float = 0.0  # of the bundle's weights that is those of `--from`, so that less is forgotten
     save_every: int = 500  # updates
     max_tokens: int = 200
     crop_source: int = 0  # 0: never
@@ -72,6 +94,9 @@ class Recipe:
     model: dict[str, Any]
     train: Train
     generation: dict[str, Any]
+    augment: Augment = Augment()
+    weaknesses: str = ""  # a sentence for the card
+    stored: str = "fp16"  # see STORED
 
     def config(self) -> ModelConfig:
         """What `model` says: a configuration, or changes of the `preset` that it names. Raises ConfigError
@@ -106,6 +131,7 @@ def load(path: Path, device: str, changes: dict[str, str] | None = None) -> Reci
             corpus=_build(Corpus, data.pop("corpus"), "corpus"),
             vocabulary=_build(Vocabulary, data.pop("vocabulary"), "vocabulary"),
             train=_build(Train, train, "train"),
+            augment=_build(Augment, data.pop("augment", {}), "augment"),
             **data,
         )
     except KeyError as error:
@@ -121,6 +147,8 @@ def _checked(recipe: Recipe, path: Path) -> Recipe:
         raise InvalidRequest(f"recipe {path}: [model] must be a table, not {recipe.model!r}")
     if recipe.task not in TASKS:
         raise InvalidRequest(f"recipe {path}: task {recipe.task!r} is none of {', '.join(TASKS)}")
+    if recipe.stored not in STORED:
+        raise InvalidRequest(f"recipe {path}: stored {recipe.stored!r} is none of {', '.join(STORED)}")
     try:
         reads = recipe.config().reads_source
     except ConfigError as error:

@@ -1,19 +1,31 @@
-"""Learning a shortlist from sentence pairs: translation probabilities of IBM model 1 (Brown et al. 1993).
+"""Learning a shortlist, from sentence pairs or from text in one language. Nothing is drawn at random.
 
-Every target token of a pair was made by one of the source's tokens, end-of-sentence standing for none of
-them; expectation and maximisation find which are likely to. Nothing is drawn at random.
+From pairs: translation probabilities of IBM model 1 (Brown et al. 1993). Every target token of a pair was
+made by one of the source's tokens, end-of-sentence standing for none of them; expectation and maximisation
+find which are likely to. From text: the most frequent tokens of the language.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.bundle.config import ModelConfig
+from engine.bundle.shortlist import Shortlist
 from engine.errors import InvalidRequest
-from engine.shortlist import Shortlist
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """How a model is told a language: by this token, at the beginning of the source or else of the target."""
+
+    token: int
+    by_source: bool
+
 
 ROUNDS: Final = 4  # the ranks of likely translations hardly change after
 Whole = NDArray[np.int64]
@@ -25,26 +37,73 @@ def learn(
     eos: int,
     sizes: tuple[int, int],
 ) -> Shortlist:
-    """pairs: source and target tokens without end-of-sentence. vocabularies: source and target. sizes: likely
-    targets of each source token, and frequent targets that any source may have. Raises InvalidRequest without
-    any pair."""
+    """Return the shortlist that sentence pairs teach.
+
+    pairs: source and target tokens without end-of-sentence.
+    vocabularies: sizes of source and target.
+    eos: the target token that every sentence ends with.
+    sizes: likely targets of each source token, and frequent targets that any source may have.
+
+    Raises InvalidRequest without any pair.
+    """
     source_vocab, target_vocab = vocabularies
     likely, frequent = sizes
     links, groups, counts = _links(pairs, target_vocab, eos)
     if not len(links):
         raise InvalidRequest("no sentence pairs to learn a shortlist from")
-    known, of = np.unique(links, return_inverse=True)  # a link is source * target_vocab + target
-    source, target = known // target_vocab, known % target_vocab
-    probability = np.ones(len(known))
+    unique_links, of = np.unique(links, return_inverse=True)  # a link is source * target_vocab + target
+    source, target = unique_links // target_vocab, unique_links % target_vocab
+    probability = np.ones(len(unique_links))
     for _ in range(ROUNDS):
         weight = probability[of]
         weight /= np.bincount(groups, weights=weight)[groups]
-        expected = np.bincount(of, weights=weight, minlength=len(known))
+        expected = np.bincount(of, weights=weight, minlength=len(unique_links))
         probability = expected / np.bincount(source, weights=expected, minlength=source_vocab)[source]
     return Shortlist(
         _best(source, target, probability, (source_vocab, likely)),
         np.unique([*np.argsort(-counts, kind="stable")[:frequent], eos]).astype(np.int32),
     )
+
+
+def of_language(
+    sentences: Iterable[Sequence[int]], target_vocab: int, most: int
+) -> tuple[NDArray[np.int32], float]:
+    """Find the tokens of a language.
+
+    sentences: target tokens without end-of-sentence.
+    target_vocab: size of the target vocabulary.
+    most: how many tokens.
+
+    Returns the most frequent tokens, int32 ascending, and the share of the text that they are. Raises
+    InvalidRequest without any token.
+    """
+    counts = np.zeros(target_vocab, np.int64)
+    for tokens in sentences:
+        np.add.at(counts, np.asarray(tokens, np.int64), 1)
+    if not counts.any():
+        raise InvalidRequest("no text to learn a language's tokens from")
+    best = np.argsort(-counts, kind="stable")[: min(most, np.count_nonzero(counts))]
+    return np.sort(best).astype(np.int32), float(counts[best].sum() / counts.sum())
+
+
+def with_language(
+    old: Shortlist | None, config: ModelConfig, tokens: NDArray[np.int32], named: Named | None
+) -> Shortlist:
+    """Put the tokens of a language into a shortlist.
+
+    old: None where there is none yet.
+    config: of the model.
+    tokens: of the language.
+    named: the token that names it, and where; None: the model has no other.
+    """
+    copies = config.share_embeddings
+    if old is None:
+        ends = np.array([config.eos], np.int32)
+        old = Shortlist(np.zeros((config.source_vocab, 0), np.int32), ends, target_vocab=config.target_vocab)
+    if named is None:
+        return replace(old, always=np.union1d(old.always, tokens), copies=copies)
+    languages = {**old.languages, named.token: tokens}
+    return replace(old, languages=languages, by_source=named.by_source, copies=copies)
 
 
 def _links(
@@ -55,11 +114,11 @@ def _links(
     links, groups, number = [], [], 0
     counts = np.zeros(target_vocab, np.int64)
     for source, target in pairs:
-        words, made = np.unique([*source, eos]), np.asarray(target, np.int64)
-        links.append((made[:, None] + words * target_vocab).ravel())
-        groups.append(np.repeat(np.arange(number, number + len(made)), len(words)))
-        counts += np.bincount(made, minlength=target_vocab)
-        number += len(made)
+        words, tokens = np.unique([*source, eos]), np.asarray(target, np.int64)
+        links.append((tokens[:, None] + words * target_vocab).ravel())
+        groups.append(np.repeat(np.arange(number, number + len(tokens)), len(words)))
+        counts += np.bincount(tokens, minlength=target_vocab)
+        number += len(tokens)
     nothing = np.zeros(0, np.int64)
     return np.concatenate([nothing, *links]), np.concatenate([nothing, *groups]), counts
 
@@ -71,7 +130,7 @@ def _best(
     order = np.lexsort((target, -probability, source))
     source, target = source[order], target[order]
     rank = np.arange(len(source)) - np.searchsorted(source, source)
-    kept = rank < shape[1]
-    found = np.full(shape, -1, np.int32)
-    found[source[kept], rank[kept]] = target[kept]
-    return found
+    best = rank < shape[1]
+    likely = np.full(shape, -1, np.int32)
+    likely[source[best], rank[best]] = target[best]
+    return likely

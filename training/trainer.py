@@ -8,8 +8,9 @@ import os
 import re
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -17,17 +18,28 @@ from numpy.typing import NDArray
 from torch import Tensor
 from tqdm import tqdm
 
+from engine.bundle.bundle import Bundle
 from engine.models import build as build_model
 from engine.models.adaptive import AdaptiveSoftmax
 from engine.models.lightconv_lm import LightConvLM
 from engine.models.model import Dropout, Model, Projected
-from training import data
+from training import curve, data
 from training.loss import adaptive_cross_entropy, linear_cross_entropy
+from training.prepare import prepare
 from training.recipe import Recipe, Train
+from training.start import adopt_vocabulary, take_over
+
+Batch = tuple[NDArray[np.int64], ...]  # of `data.collate`
+PIECES: Final = 20  # of a run that ends at a time: it is planned anew after each
+FIRST: Final = 20  # updates of the first piece, which tells the speed
+SHOWN: Final = 20  # updates after which the progress bar says more
 
 
 def rate(train: Train, update: int) -> float:
-    """Learning rate of one update, counted from 0: linear warm-up, then cosine or inverse square root."""
+    """Return the learning rate of one update, counted from 0.
+
+    It rises linearly (warm-up), then falls with a cosine or the inverse square root.
+    """
     if update < train.warmup:
         return train.learning_rate * (update + 1) / train.warmup
     if train.schedule == "inverse_sqrt":
@@ -37,7 +49,46 @@ def rate(train: Train, update: int) -> float:
     return low + (train.learning_rate - low) * 0.5 * (1 + math.cos(math.pi * progress))
 
 
+def planned(recipe: Recipe, updates: int, left: float) -> Recipe:
+    """Return the recipe with as many updates as there is time for: none more when the time is over.
+
+    recipe: says the most, and the longest warm-up; that is at most a tenth of all.
+    updates: made so far.
+    left: for how many more there is time.
+    """
+    last = max(updates, min(recipe.train.updates, updates + int(left)))
+    warmup = max(1, min(recipe.train.warmup, last // 10))
+    train = replace(recipe.train, updates=last, warmup=warmup, save_every=last + 1)  # checkpoints end pieces
+    return replace(recipe, train=train)
+
+
+@dataclass(slots=True)
+class Since:
+    """What was learnt since the last checkpoint."""
+
+    nats: float = 0.0
+    tokens: int = 0
+    seconds: float = 0.0
+
+    @property
+    def loss(self) -> float:
+        return self.nats / max(1, self.tokens)
+
+    def add(self, nats: float, tokens: int, seconds: float) -> None:
+        """Count one update."""
+        self.nats, self.tokens, self.seconds = self.nats + nats, self.tokens + tokens, self.seconds + seconds
+
+    def shown(self) -> dict[str, str]:
+        """Return what a progress bar says."""
+        return {"nll": f"{self.loss:.3f}", "tokens_s": f"{self.tokens / max(1e-9, self.seconds):.0f}"}
+
+
+class Stopped(Exception):
+    """A run that was asked to stop has saved its checkpoint."""
+
+
 def build(recipe: Recipe) -> Model:
+    """Return the recipe's model with its dropout, weights not yet drawn."""
     train = recipe.train
     dropout = Dropout(
         residual=train.dropout,
@@ -53,12 +104,20 @@ def build(recipe: Recipe) -> Model:
 class Trainer:
     """One run of one recipe. `folder` holds vocabulary and checkpoints; a killed run goes on from there."""
 
-    def __init__(self, recipe: Recipe, corpora: Path, folder: Path, device: str) -> None:
+    def __init__(
+        self, recipe: Recipe, corpora: Path, folder: Path, device: str, start: Bundle | None = None
+    ) -> None:
         self.recipe, self.folder, self.device = recipe, folder, torch.device(device)
         folder.mkdir(parents=True, exist_ok=True)
-        self.train, self.valid = self._prepare(corpora / recipe.corpus.folder)
+        vocabulary = folder / "vocabulary.model"
+        if start is not None and not vocabulary.exists():
+            adopt_vocabulary(start, recipe.vocabulary.characters, vocabulary)
+        self.train, self.valid, *self.beside = prepare(recipe, corpora, folder)
         self.model = build(recipe)
         self.model.initialise(recipe.train.seed)
+        if start is not None:
+            take_over(self.model, start, vocabulary)
+        self.started = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
         self.model.to(self.device)
         self.optimizer = torch.optim.AdamW(
             self.model.parameters(),
@@ -67,71 +126,109 @@ class Trainer:
             weight_decay=recipe.train.weight_decay,
             fused=True,
         )
-        self.update = self.batch = 0
-        self._stream: Iterator[tuple[int, tuple[NDArray[np.int64], ...]]] | None = None
+        self.update = self.batch = self.tokens = 0
+        self.since = Since()
+        self._stopping = False
+        self._stream: Iterator[tuple[int, Batch]] | None = None
         self._resume()
 
-    def fit(self) -> Path:
-        """Train to the recipe's last update. Returns the file of averaged weights."""
-        self.train_to(self.recipe.train.updates)
+    def fit(self, seconds: float | None = None) -> Path:
+        """Train to the recipe's last update. Returns the file of averaged weights.
+
+        seconds: train no longer; the schedule is planned anew, from the speed so far, after every piece of
+            the run, so that the learning rate ends where it should when the time ends.
+        """
+        if seconds is None:
+            self.train_to(self.recipe.train.updates)
+            return self.average()
+        whole, end, piece = self.recipe, time.monotonic() + seconds, FIRST
+        while self.update < self.recipe.train.updates:
+            began, before = time.monotonic(), self.update
+            self.train_to(min(before + piece, self.recipe.train.updates))
+            now = time.monotonic()
+            pace = (now - began) / (self.update - before)
+            self.recipe = planned(whole, self.update, (end - now) / pace)
+            piece = max(FIRST, self.recipe.train.updates // PIECES)
         return self.average()
+
+    def stop(self, *_: object) -> None:
+        """End the run after the update in progress: it saves a checkpoint and raises Stopped. A signal's
+        handler."""
+        self._stopping = True
 
     def train_to(self, last: int) -> None:
         """Train up to an update of the recipe's schedule, and save a checkpoint there."""
         train = self.recipe.train
         stream = self._stream = self._stream or self._batches()
         bar = tqdm(total=last, initial=self.update, unit="update", mininterval=5.0)
-        loss = tokens = 0.0
-        since = time.monotonic()
         self.model.train()
         while self.update < last:
             for group in self.optimizer.param_groups:
                 group["lr"] = rate(train, self.update)
             chunks = [next(stream) for _ in range(train.accumulate)]
-            self.batch += train.accumulate
-            count = sum(int((chunk[2] != self.model.config.pad).sum()) for _, chunk in chunks)
-            for _, chunk in chunks:
-                smoothed, nll = self._loss(*(torch.from_numpy(x).to(self.device) for x in chunk))
-                (smoothed / count).backward()
-                loss += nll.item()
-            tokens += count
-            torch.nn.utils.clip_grad_norm_(self.model.parameters(), train.clip)
-            self.optimizer.step()
-            self.optimizer.zero_grad(set_to_none=True)
+            began = time.monotonic()
+            loss, tokens = self._step([chunk for _, chunk in chunks])
+            self.since.add(loss, tokens, time.monotonic() - began)
+            self.tokens += tokens
             self.update += 1
             bar.update()
-            if self.update % 50 == 0:
-                speed = tokens / (time.monotonic() - since)
-                bar.set_postfix(epoch=chunks[-1][0], nll=f"{loss / tokens:.3f}", tokens_s=f"{speed:.0f}")
-                loss = tokens = 0.0
-                since = time.monotonic()
-            if self.update % train.save_every == 0 or self.update == last:
-                tqdm.write(f"update {self.update}: validation nll {self.validate():.4f} a token")
+            if self.update % SHOWN == 0:
+                bar.set_postfix(epoch=chunks[-1][0], **self.since.shown())
+            if self._stopping or self.update % train.save_every == 0 or self.update == last:
+                tqdm.write(f"update {self.update}: {self._measure()}")
                 self._save()
+            if self._stopping:
+                bar.close()
+                raise Stopped(f"stopped at update {self.update}; run it again to go on from there")
         bar.close()
 
-    def _batches(self) -> Iterator[tuple[int, tuple[NDArray[np.int64], ...]]]:
+    def _step(self, chunks: list[Batch]) -> tuple[float, int]:
+        """One update: the sum of the losses (nats) and the number of target tokens."""
+        loss = 0.0
+        tokens = sum(int((target != self.model.config.pad).sum()) for _, _, target in chunks)
+        for chunk in chunks:
+            smoothed, nll = self._loss(*(torch.from_numpy(x).to(self.device) for x in chunk))
+            (smoothed / tokens).backward()
+            loss += nll.item()
+        self.batch += len(chunks)
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.train.clip)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return loss, tokens
+
+    def _measure(self) -> str:
+        """Add a point to the run's curve. Returns it in words."""
+        corpus = self.recipe.corpus
+        valid = {corpus.folder: self.validate()}
+        for name, pairs in zip(corpus.beside, self.beside, strict=True):
+            valid[name] = self.validate(pairs)
+        curve.append(self.folder, curve.Point(self.update, self.tokens, self.since.loss, valid))
+        self.since = Since()
+        return ", ".join(f"{name} {loss:.4f}" for name, loss in valid.items()) + " nats a token"
+
+    def _batches(self) -> Iterator[tuple[int, Batch]]:
         """Endless collated batches with the epoch's number, from `self.batch` on."""
         train, config = self.recipe.train, self.model.config
         fading = train.copy_updates * train.accumulate
         choice = np.random.default_rng(train.seed).random(fading)
         is_copy = choice * fading > np.arange(fading)  # ever fewer of them
-        done = int(is_copy[: self.batch].sum())
+        copy_count = int(is_copy[: self.batch].sum())
         copies = data.copying(self.train, train.seed) if self.batch < fading else self.train
-        real = data.epochs(self.train, train.batch_tokens, train.seed, self.batch - done)
-        copy = data.epochs(copies, train.batch_tokens, train.seed, done)
+        real = data.epochs(self.train, train.batch_tokens, train.seed, self.batch - copy_count)
+        copy = data.epochs(copies, train.batch_tokens, train.seed, copy_count)
         for batch in itertools.count(self.batch):
             from_copies = batch < fading and is_copy[batch]
             epoch, index = next(copy if from_copies else real)
             yield epoch, data.collate(copies if from_copies else self.train, index, config.pad, config.eos)
 
     @torch.no_grad()
-    def validate(self) -> float:
-        """Mean negative log-likelihood (nats a token) of the validation pairs."""
+    def validate(self, pairs: data.Pairs | None = None) -> float:
+        """Return the mean negative log-likelihood (nats a token) of pairs; else of the validation set."""
+        pairs = pairs or self.valid
         self.model.eval()
         total, tokens = 0.0, 0
-        for index in data.batches(self.valid, self.recipe.train.batch_tokens, 0):
-            chunk = data.collate(self.valid, index, self.model.config.pad, self.model.config.eos)
+        for index in data.batches(pairs, self.recipe.train.batch_tokens, 0):
+            chunk = data.collate(pairs, index, self.model.config.pad, self.model.config.eos)
             _, nll = self._loss(*(torch.from_numpy(x).to(self.device) for x in chunk))
             total += nll.item()
             tokens += int((chunk[2] != self.model.config.pad).sum())
@@ -139,12 +236,16 @@ class Trainer:
         return total / tokens
 
     def average(self) -> Path:
-        """Average the newest checkpoints' weights (fp32) into `averaged.pt`."""
-        newest = self._checkpoints()[-self.recipe.train.average :]
-        total: dict[str, Tensor] = {}
+        """Average the newest checkpoints' weights (fp32) into `averaged.pt`.
+
+        `start_share` of the average are the weights that the run began with (Wortsman et al. 2022, "Robust
+        fine-tuning of zero-shot models").
+        """
+        newest, share = self._checkpoints()[-self.recipe.train.average :], self.recipe.train.start_share
+        total = {name: share * tensor.double().cpu() for name, tensor in self.started.items()}
         for path in newest:
             for name, tensor in torch.load(path, map_location="cpu", weights_only=True)["model"].items():
-                total[name] = total.get(name, 0.0) + tensor.double() / len(newest)
+                total[name] += (1 - share) * tensor.double() / len(newest)
         out = self.folder / "averaged.pt"
         _save_atomically({name: tensor.float() for name, tensor in total.items()}, out)
         return out
@@ -153,39 +254,23 @@ class Trainer:
         model, train = self.model, self.recipe.train
         real = (source != model.config.pad).float()
         mask = torch.zeros_like(real).masked_fill(real == 0, float("-inf"))
-        keep = target.flatten() != model.config.pad
-        wanted = target.flatten()[keep]
+        real_targets = target.flatten() != model.config.pad
+        labels = target.flatten()[real_targets]
         with torch.autocast(self.device.type, torch.bfloat16):
             positions = torch.arange(source.shape[1], device=source.device)
             memory = model.encode(source, positions, real)
             features, _ = model.decode(previous, memory, mask)
-            flat = features.flatten(0, 1).to(torch.bfloat16)[keep]
+            flat = features.flatten(0, 1).to(torch.bfloat16)[real_targets]
             softmax = model.decoder.adaptive_softmax if isinstance(model, LightConvLM) else None
             if isinstance(softmax, AdaptiveSoftmax):
-                loss = adaptive_cross_entropy(softmax, flat, wanted)
+                loss = adaptive_cross_entropy(softmax, flat, labels)
                 return loss, loss.detach()
         assert isinstance(model, Projected)  # a recipe describes one model, never an ensemble
-        return linear_cross_entropy(
-            flat, *model.output, wanted, smoothing=train.smoothing, pad=model.config.pad
-        )
-
-    def _prepare(self, folder: Path) -> tuple[data.Pairs, data.Pairs]:
-        recipe, corpus = self.recipe, self.recipe.corpus
-        reads = recipe.config().reads_source  # a language model learns targets only
-        columns = corpus.source_column if reads else corpus.target_column, corpus.target_column
-        train = data.read_pairs(folder / "train.tsv.gz", *columns)
-        if reads:
-            train = data.with_placeholders(train, corpus.placeholder_share, recipe.train.seed)
-        prefix = self.folder / "vocabulary"
-        if not prefix.with_suffix(".model").exists():
-            data.train_vocabulary(recipe, train, prefix)
-        valid = data.read_pairs(folder / "valid.tsv.gz", *columns)
-        model = prefix.with_suffix(".model")
-        return data.encode(model, train, recipe), data.encode(model, valid, recipe)
+        return linear_cross_entropy(flat, *model.output, labels, smoothing=train.smoothing)
 
     def _checkpoints(self) -> list[Path]:
-        found = [p for p in self.folder.glob("checkpoint-*.pt") if re.fullmatch(r"checkpoint-\d+", p.stem)]
-        return sorted(found, key=lambda p: int(p.stem.split("-")[1]))
+        paths = [p for p in self.folder.glob("checkpoint-*.pt") if re.fullmatch(r"checkpoint-\d+", p.stem)]
+        return sorted(paths, key=lambda p: int(p.stem.split("-")[1]))
 
     def _save(self) -> None:
         state: dict[str, Any] = {
@@ -193,20 +278,25 @@ class Trainer:
             "optimizer": self.optimizer.state_dict(),
             "update": self.update,
             "batch": self.batch,
+            "tokens": self.tokens,
             "random": torch.get_rng_state(),
         }
+        if self.device.type == "cuda":  # dropout there is drawn by the device's own generator
+            state["random_cuda"] = torch.cuda.get_rng_state(self.device)
         _save_atomically(state, self.folder / f"checkpoint-{self.update}.pt")
         for old in self._checkpoints()[: -self.recipe.train.average]:
             old.unlink()
 
     def _resume(self) -> None:
-        found = self._checkpoints()
-        if found:
-            state = torch.load(found[-1], map_location=self.device, weights_only=True)
+        checkpoints = self._checkpoints()
+        if checkpoints:
+            state = torch.load(checkpoints[-1], map_location=self.device, weights_only=True)
             self.model.load_state_dict(state["model"])
             self.optimizer.load_state_dict(state["optimizer"])
-            self.update, self.batch = state["update"], state["batch"]
+            self.update, self.batch, self.tokens = state["update"], state["batch"], state.get("tokens", 0)
             torch.set_rng_state(state["random"].cpu())
+            if self.device.type == "cuda" and "random_cuda" in state:
+                torch.cuda.set_rng_state(state["random_cuda"].cpu(), self.device)
 
 
 def _save_atomically(value: Any, path: Path) -> None:

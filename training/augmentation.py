@@ -1,0 +1,146 @@
+"""More kinds of text from the same pairs: what people type into a box, and a corpus of sentences lacks.
+
+Every form takes a pair and changes both sides alike, or the source alone where the model is to mend it. Which
+pairs are taken, and what they become, follows from the seed.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Final
+
+from training.lexicon import lexicon
+from training.recipe import Augment
+
+Pair = tuple[str, str]
+MOST_JOINED: Final = 4
+ENDS: Final = ".!?"
+QUOTES: Final = [('"', '"'), ("„", "“"), ("“", "”"), ("»", "«"), ("«", "»"), ("'", "'")]
+TYPOGRAPHY: Final = {"'": "’", "...": "…", '"': "”", " - ": " – "}
+# marks between thousands, and before decimals
+MARKS: Final = {"de": (".", ","), "en": (",", "."), "fr": ("\u202f", ",")}
+NUMBER: Final = re.compile(r"(?<![\w.,:])\d+(?![\w:]|[.,]\d)")
+NAME: Final = re.compile(r"\b[A-Z][a-z]{2,}\b")
+SPELLED: Final = 2  # sentences in which a word must be seen inside a sentence to count as a name
+
+
+class Forms:
+    """The forms by the names of their shares in a recipe's [augment]. Each returns None where it does not
+    fit."""
+
+    def __init__(self, pairs: Sequence[Pair], languages: tuple[str, str], seed: int) -> None:
+        self.pairs, self.languages = pairs, languages
+        self.rng = random.Random(seed)  # nosec B311 # reproducible, no secret
+        self.names = names(pairs)
+
+    def joined(self, pair: Pair) -> Pair:
+        """Two to four pairs in one line."""
+        others = [self.rng.choice(self.pairs) for _ in range(self.rng.randint(1, MOST_JOINED - 1))]
+        sources, targets = zip(pair, *others, strict=True)
+        return " ".join(sources), " ".join(targets)
+
+    def bare(self, pair: Pair) -> Pair | None:
+        """Without the final mark, which menus, headings and chats leave out."""
+        if not all(len(text) > 1 and text[-1] in ENDS and text[-2].isalnum() for text in pair):
+            return None
+        return pair[0][:-1], pair[1][:-1]
+
+    def lower(self, pair: Pair) -> Pair:
+        """A source in lower case, with or without its final mark; the target is spelled as it should be."""
+        source, target = (self.rng.random() < 0.5 and self.bare(pair)) or pair
+        return source.lower(), target
+
+    def capitals(self, pair: Pair) -> Pair:
+        """ALL CAPS on both sides."""
+        return pair[0].upper(), pair[1].upper()
+
+    def quoted(self, pair: Pair) -> Pair:
+        """In quotes of any style; those of the target are the plain ones."""
+        opening, closing = self.rng.choice(QUOTES)
+        inner = "'" if opening == "'" else '"'
+        return f"{opening}{pair[0]}{closing}", f"{inner}{pair[1]}{inner}"
+
+    def typographic(self, pair: Pair) -> Pair | None:
+        """Apostrophes, dots and dashes of the source as word processors set them."""
+        source = pair[0]
+        for plain, typeset in TYPOGRAPHY.items():
+            source = source.replace(plain, typeset)
+        return None if source == pair[0] else (source, pair[1])
+
+    def numbers(self, pair: Pair) -> Pair | None:
+        """Other numbers in the place of those that both sides share, in the spelling of each language."""
+        source, target = pair
+        shared = sorted(set(NUMBER.findall(source)) & set(NUMBER.findall(target)))
+        if not shared:
+            return None
+        others = {number: self._number(number) for number in shared}
+
+        def changed(text: str, side: int) -> str:
+            return NUMBER.sub(lambda match: others[match[0]][side] if match[0] in others else match[0], text)
+
+        return changed(source, 0), changed(target, 1)
+
+    def named(self, pair: Pair) -> Pair | None:
+        """Another name, of the corpus or made of parts of two, in the place of one that both sides share."""
+        shared = sorted(set(NAME.findall(pair[0])) & set(NAME.findall(pair[1])) & self.names.keys())
+        if not shared:
+            return None
+        old, new = self.rng.choice(shared), self._name()
+        pattern = re.compile(rf"\b{old}\b")
+        return pattern.sub(new, pair[0]), pattern.sub(new, pair[1])
+
+    def _number(self, like: str) -> Pair:
+        value = self.rng.randrange(10 ** (len(like) - 1), 10 ** len(like))
+        kind = self.rng.random()
+        spelled = [(str(value), str(value))]
+        marks = [MARKS.get(language, (",", ".")) for language in self.languages]
+        if kind < 0.15:
+            tail = self.rng.randrange(1, 100)
+            spelled = [(f"{value}{marks[0][1]}{tail}", f"{value}{marks[1][1]}{tail}")]
+        elif kind < 0.25:
+            tail = self.rng.randrange(1000)
+            spelled = [(f"{value}{marks[0][0]}{tail:03}", f"{value}{marks[1][0]}{tail:03}")]
+        return spelled[0]
+
+    def _name(self) -> str:
+        first, second = self.rng.sample(sorted(self.names), 2)
+        if self.rng.random() < 0.5:
+            return first
+        return first[: max(2, len(first) // 2)] + second[len(second) // 2 :].lower()
+
+
+def augmented(pairs: Sequence[Pair], shares: Augment, languages: tuple[str, str], seed: int) -> list[Pair]:
+    """Return the pairs, and after them those made of them.
+
+    pairs: of all corpora.
+    shares: of the pairs that a form fits, how many are also seen in it.
+    languages: of the two sides.
+    seed: of all that is drawn.
+    """
+    forms = Forms(pairs, languages, seed)
+    more: list[Pair] = []
+    for name, share in asdict(shares).items():
+        if name == "words":
+            if share:
+                more += lexicon(pairs) * int(share)
+            continue
+        form: Callable[[Pair], Pair | None] = getattr(forms, name)
+        sampled = (form(pair) for pair in pairs if forms.rng.random() < share)
+        more += [pair for pair in sampled if pair is not None]
+    return [*pairs, *more]
+
+
+def names(pairs: Sequence[Pair]) -> Counter[str]:
+    """Words that both sides of a pair spell alike with a capital, and never without, and not only at their
+    beginning."""
+    inside: Counter[str] = Counter()
+    lower: set[str] = set()
+    for source, target in pairs:
+        lower.update(word for text in (source, target) for word in re.findall(r"\b[a-z]+\b", text))
+        common = set(NAME.findall(source)) & set(NAME.findall(target))
+        inside.update(word for word in common if not (source.startswith(word) and target.startswith(word)))
+    return Counter({w: n for w, n in inside.items() if n >= SPELLED and w.lower() not in lower})

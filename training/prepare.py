@@ -1,0 +1,71 @@
+"""From corpora to encoded pairs: cleaned, augmented, with a vocabulary. All of it is done once a run."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from pathlib import Path
+
+from training import data
+from training.augmentation import augmented
+from training.cleaning import clean
+from training.recipe import Recipe
+
+Pair = tuple[str, str]
+Counts = dict[str, int]
+REPORT = "pairs.json"  # in the folder of a run: how many pairs there are, and how many were left out
+
+
+def prepare(recipe: Recipe, corpora: Path, folder: Path) -> list[data.Pairs]:
+    """Return the training pairs, the validation pairs of the recipe's corpus and of those beside it.
+
+    corpora: the folder that holds the corpora.
+    folder: of the run; gets `pairs.tsv.gz`, what is trained on, `pairs.json`, and `vocabulary.model`.
+    """
+    stored, vocabulary = folder / "pairs.tsv.gz", folder / "vocabulary.model"
+    if not (stored.exists() and vocabulary.exists()):
+        pairs = _gathered(recipe, corpora, folder)
+        if not vocabulary.exists():
+            data.train_vocabulary(recipe, pairs, vocabulary.with_suffix(""))
+        languages = recipe.source, recipe.target
+        _store(augmented(pairs, recipe.augment, languages, recipe.train.seed), stored)
+    valid = [_read(recipe, corpora, name, "valid") for name in (recipe.corpus.folder, *recipe.corpus.beside)]
+    return [data.encode(vocabulary, pairs, recipe) for pairs in (data.read_pairs(stored, 0, 1), *valid)]
+
+
+def _gathered(recipe: Recipe, corpora: Path, folder: Path) -> list[Pair]:
+    """The training pairs of all corpora of a recipe, cleaned if it says so, with placeholders."""
+    corpus = recipe.corpus
+    weights = {corpus.folder: 1, **corpus.beside}
+    parts = [(name, part) for name in weights for part in ("valid", "test")]
+    held_out = [pair for name, part in parts if corpus.clean for pair in _read(recipe, corpora, name, part)]
+    pairs: list[Pair] = []
+    report: dict[str, Counts] = {}
+    for name, times in weights.items():
+        lines = _read(recipe, corpora, name, "train")
+        report[name] = {"read": len(lines)}
+        if corpus.clean:
+            cleaned = clean(lines, held_out, (recipe.source, recipe.target))
+            lines = cleaned.pairs
+            report[name] |= cleaned.dropped
+        report[name] |= {"left": len(lines), "times": times}
+        pairs += lines * times
+    (folder / REPORT).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    if recipe.config().reads_source:
+        return data.with_placeholders(pairs, corpus.placeholder_share, recipe.train.seed)
+    return pairs
+
+
+def _read(recipe: Recipe, corpora: Path, name: str, part: str) -> list[Pair]:
+    reads = recipe.config().reads_source  # a language model learns targets only
+    target = recipe.corpus.target_column
+    columns = recipe.corpus.source_column if reads else target, target
+    return data.read_pairs(corpora / name / f"{part}.tsv.gz", *columns)
+
+
+def _store(pairs: list[Pair], path: Path) -> None:
+    partial = path.with_suffix(".partial")
+    with gzip.open(partial, "wt", encoding="utf-8", compresslevel=1) as out:
+        out.writelines(f"{source}\t{target}\n" for source, target in pairs)
+    os.replace(partial, path)

@@ -1,0 +1,92 @@
+"""Beginning a run with the weights and the vocabulary of a bundle."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import sentencepiece as spm
+import torch
+from numpy.typing import NDArray
+from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]  # made at runtime
+
+from engine.bundle.bundle import Bundle
+from engine.errors import InvalidRequest
+from engine.models import build, misfits, weight_shapes
+from engine.models.model import Model
+
+SPACE = "\u2581"  # what SentencePiece writes for a space
+
+
+def adopt_vocabulary(start: Bundle, characters: str, path: Path) -> None:
+    """Write the vocabulary of a bundle; characters that it lacks take the place of its rarest pieces.
+
+    start: a bundle whose vocabulary is a SentencePiece unigram model.
+    characters: that each get a piece.
+    path: the SentencePiece model to write; its size and all other numbers of pieces stay.
+    """
+    proto = ModelProto()
+    proto.ParseFromString(start.file("vocabulary.model").read_bytes())
+    present = {piece.piece for piece in proto.pieces}
+    lacking = [c for c in dict.fromkeys(characters) if c not in present]
+    words = [p for p in proto.pieces if p.type == ModelProto.SentencePiece.NORMAL and len(p.piece) > 1]
+    rarest = sorted(words, key=lambda piece: piece.score)[: len(lacking)]
+    lowest = min(piece.score for piece in words)
+    for piece, character in zip(rarest, lacking, strict=True):
+        piece.piece, piece.score = character, lowest
+    partial = path.with_suffix(".partial")
+    partial.write_bytes(proto.SerializeToString())
+    os.replace(partial, path)
+
+
+def take_over(model: Model, start: Bundle, vocabulary: Path) -> None:
+    """Fill a model with the weights of a bundle.
+
+    model: of the recipe.
+    start: a bundle of the same architecture and sizes.
+    vocabulary: of the model, a SentencePiece model. A piece that both vocabularies hold keeps its rows of
+        embeddings and output; a new one gets the mean of those by which the old vocabulary spells it.
+
+    Raises InvalidRequest when anything but the vocabulary differs.
+    """
+    config = model.config
+    if replace(start.config, source_vocab=config.source_vocab, target_vocab=config.target_vocab) != config:
+        raise InvalidRequest(
+            f"{start.path} describes another model than the recipe: train without --from, or make [model] of "
+            "the recipe that of the bundle's config.json"
+        )
+    spelling = _spelling(vocabulary, start.file("vocabulary.model"))
+    rows = _rows(model)
+    weights = {
+        name: np.stack([weight[pieces].mean(axis=0) for pieces in spelling]) if name in rows else weight
+        for name, weight in start.weights().items()
+    }
+    problems = misfits(weight_shapes(model), {name: weight.shape for name, weight in weights.items()})
+    if problems:
+        raise InvalidRequest(f"{start.path}: {'; '.join(problems)}")
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(torch.from_numpy(weights[name]))
+
+
+def _spelling(vocabulary: Path, before: Path) -> list[NDArray[np.int64]]:
+    """The numbers of the old pieces that spell each new one."""
+    new, old = (spm.SentencePieceProcessor(model_file=str(path)) for path in (vocabulary, before))
+    numbers = {old.id_to_piece(number): number for number in range(old.get_piece_size())}
+    spelling = []
+    for text in map(new.id_to_piece, range(new.get_piece_size())):
+        pieces = [numbers[text]] if text in numbers else old.encode(text.replace(SPACE, " "))
+        # a space before every text is the old vocabulary's; unknown pieces count where there are no others
+        telling = [piece for piece in pieces if piece not in (numbers[SPACE], old.unk_id())]
+        spelling.append(np.array(telling or pieces[-1:], np.int64))
+    return spelling
+
+
+def _rows(model: Model) -> set[str]:
+    """Names of the weights that have a row for each piece: those that grow with the vocabulary."""
+    config = model.config
+    larger = replace(config, source_vocab=config.source_vocab + 8, target_vocab=config.target_vocab + 8)
+    shapes = weight_shapes(build(larger))
+    return {name for name, shape in weight_shapes(model).items() if shapes[name] != shape}
