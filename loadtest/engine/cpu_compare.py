@@ -4,7 +4,7 @@ DynamicConv (7 + 6 layers, GLU) on ONNX Runtime against a Transformer (6 + 6 lay
 random weights, every sentence translated to exactly as many tokens as it has. A run is the whole translation:
 encoder, decoding steps and search. What counts is the ratio; both share the machine and its noise.
 
-    python loadtest/cpu_compare.py --size iwslt --threads 1,2 --json out.json
+    python -m loadtest.engine.cpu_compare --size iwslt --threads 1,2 --json out.json
 
 Needs ctranslate2 from PyPI and the extra `torch`.
 """
@@ -14,23 +14,28 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from loadtest.engine.processor import nearest, processor
+
 if TYPE_CHECKING:
-    from engine.config import ModelConfig
+    from engine.bundle.config import ModelConfig
     from engine.types import DecodeOptions
 
 Array = NDArray[np.float32]
+# of a recorded ratio, what must be left on the same family of processors and on another
+SAME, OTHER, NEAR = 0.75, 0.6, 1
+SLACK = 1.05  # noise that the native operators may lose to the standard ones by
 ENDINGS = {"int8": "int8", "fp32": "float32"}  # our names of precisions, and CTranslate2's
 
 
@@ -51,7 +56,7 @@ SIZES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class Workload:
     precision: str
     threads: int
     sentences: int
@@ -59,20 +64,23 @@ class Work:
     length: int  # tokens of each source and target, end-of-sentence apart
 
 
-Translate = Callable[[Work], float]  # seconds of one run
+Translate = Callable[[Workload], float]  # seconds of one run
 
 
 def convoy(size: Size, kernels: str) -> Translate:
     """Our engine's lane over the graphs that a bundle of this size would hold."""
-    from engine.config import ModelConfig
+    from engine.bundle.config import ModelConfig
+    from engine.bundle.stacks import StackConfig
     from engine.models import build
-    from engine.stacks import StackConfig
     from engine.types import DecodeOptions
 
     widths = (3, 7, 15, 31, 31, 31, 31)
-    stacks = (StackConfig(size.dim, size.dim, size.ffn, size.heads, widths[:layers]) for layers in (7, 6))
+    encoder, decoder = (
+        StackConfig(size.dim, size.dim, size.ffn, size.heads, widths[:layers]) for layers in (7, 6)
+    )
+    vocabularies = size.vocab, size.vocab
     config = ModelConfig(
-        "dynamicconv", size.vocab, size.vocab, *stacks, share_embeddings=True, share_output=True
+        "dynamicconv", *vocabularies, encoder, decoder, share_embeddings=True, share_output=True
     )
     model = build(config)
     model.initialise(1)
@@ -81,39 +89,38 @@ def convoy(size: Size, kernels: str) -> Translate:
 
 
 def lanes_of(
-    config: ModelConfig, weights: dict[str, Array], options: DecodeOptions, kernels: str, vocab: int
+    config: ModelConfig, weights: Mapping[str, NDArray[Any]], options: DecodeOptions, kernels: str, vocab: int
 ) -> Translate:
     """A lane of ours for each kind of work. options: of which beam and lengths are the work's. vocab: tokens
     that sources are drawn from."""
-    from engine.bundle import graph_name
+    from engine.bundle.bundle import graph_name
     from engine.executors.onnx import OnnxExecutor, open_sessions
-    from engine.lane import Lane
     from engine.native import library
+    from engine.schedule.lane import Lane
     from engine.types import Request, Result
-    from export.onnx import graphs
+    from export.graphs.onnx import graphs
 
-    made = {name: graph for name, graph in graphs(config).items() if isinstance(graph, bytes)}
+    onnx_graphs = {name: graph for name, graph in graphs(config).items() if isinstance(graph, bytes)}
     lanes: dict[tuple[str, int, int], Lane] = {}
 
-    def translate(work: Work) -> float:
+    def translate(work: Workload) -> float:
         key = (work.precision, work.threads, work.beam)
         if key not in lanes:
-            parts = {p: made[graph_name(p, work.precision, kernels)] for p in ("encoder", "step")}
+            parts = {p: onnx_graphs[graph_name(p, work.precision, kernels)] for p in ("encoder", "step")}
             operators = library() if kernels == "native" else None
             sessions = open_sessions(config, parts, weights, work.threads, operators)
             lanes[key] = Lane(OnnxExecutor(sessions, work.beam, 32), lambda request, out: request.reply(out))
-        exact = {"min_length": work.length, "max_length": work.length, "max_length_b": work.length}
-        wanted = replace(options, beam_size=work.beam, **exact)
+        length = work.length
+        exact = replace(options, min_length=length, max_length=length, max_length_b=length)
+        exact_options = replace(exact, beam_size=work.beam)
         answers: list[Any] = []
         batch = sources(work, vocab)
-        requests = [Request([*source, config.eos], wanted, answers.append) for source in batch]
+        requests = [Request([*source, config.eos], exact_options, answers.append) for source in batch]
         began = time.perf_counter()
-        lanes[key].admit(requests)
-        while lanes[key].active:
-            lanes[key].step()
-        taken = time.perf_counter() - began
+        lanes[key].drain(requests)
+        seconds = time.perf_counter() - began
         assert all(isinstance(a, Result) and len(a.hypotheses[0].tokens) == work.length for a in answers)
-        return taken
+        return seconds
 
     return translate
 
@@ -166,7 +173,7 @@ def translators_of(folder: Path, vocab: int) -> Translate:
 
     translators: dict[tuple[str, int], Any] = {}
 
-    def translate(work: Work) -> float:
+    def translate(work: Workload) -> float:
         key = (work.precision, work.threads)
         if key not in translators:
             kind = ENDINGS[work.precision]
@@ -176,36 +183,22 @@ def translators_of(folder: Path, vocab: int) -> Translate:
         batch = [[f"t{token}" for token in source] for source in sources(work, vocab)]
         limits = {"min_decoding_length": work.length, "max_decoding_length": work.length}
         began = time.perf_counter()
-        found = translators[key].translate_batch(batch, beam_size=work.beam, max_batch_size=0, **limits)
-        taken = time.perf_counter() - began
-        assert all(len(f.hypotheses[0]) == work.length for f in found)
-        return taken
+        results = translators[key].translate_batch(batch, beam_size=work.beam, max_batch_size=0, **limits)
+        seconds = time.perf_counter() - began
+        assert all(len(f.hypotheses[0]) == work.length for f in results)
+        return seconds
 
     return translate
 
 
-def sources(work: Work, vocab: int) -> list[list[int]]:
+def sources(work: Workload, vocab: int) -> list[list[int]]:
     g = np.random.default_rng(work.sentences)
     drawn: list[list[int]] = g.integers(4, vocab, (work.sentences, work.length)).tolist()
     return drawn
 
 
-def compare(contenders: dict[str, Translate], work: Work, runs: int) -> dict[str, list[float]]:
-    """Seconds of each contender, in alternating runs after one to warm up."""
-    taken: dict[str, list[float]] = {name: [] for name in contenders}
-    for run in range(runs + 1):
-        for name, translate in contenders.items():
-            seconds = translate(work)
-            if run:
-                taken[name].append(seconds)
-    return taken
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--size", default="iwslt", choices=SIZES)
+def add_work(parser: argparse.ArgumentParser) -> None:
+    """The options that say what is measured, and where its record goes."""
     parser.add_argument("--threads", default="1,2", help="comma separated")
     parser.add_argument("--precisions", default="int8,fp32")
     parser.add_argument("--sentences", default="1,8,32")
@@ -213,48 +206,87 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=25)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--json", type=Path, help="also write every figure here")
-    parser.add_argument(
-        "--check", type=Path, help="fail when a ratio is more than a quarter below this file's (see --json)"
-    )
-    chosen = parser.parse_args()
-    size = SIZES[chosen.size]
+
+
+def table(contenders: dict[str, Translate], options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Measure all the work that was chosen, printing a row of each; returns every figure."""
     rows = []
-    print(f"{chosen.size}: {size}, {chosen.length} tokens each way, medians of {chosen.runs} runs in ms")
+    print(f"{processor()['cpu']}, {processor()['isa']}; {options.length} tokens each way, medians of")
+    print(f"{options.runs} runs in ms\n")
     print("| precision | threads | beam | sentences | CTranslate2 | pure | native | ratio | least, most |")
     print("|---|---|---|---|---|---|---|---|---|")
+    for precision in options.precisions.split(","):
+        for threads, beam, count in product(
+            *(map(int, part.split(",")) for part in (options.threads, options.beams, options.sentences))
+        ):
+            work = Workload(precision, threads, count, beam, options.length)
+            timings = compare(contenders, work, options.runs)
+            rows.append({"work": [precision, threads, beam, count], "seconds": timings})
+            print(row(work, timings), flush=True)
+    return rows
+
+
+def save(path: Path, size: str, rows: list[dict[str, Any]]) -> None:
+    """Write a record that `--check` reads."""
+    setup = {**processor(), "cores": os.cpu_count(), "size": size, "versions": _versions()}
+    setup["peer_isa"] = os.environ.get("CT2_FORCE_CPU_ISA", "")
+    path.write_text(json.dumps({"setup": setup, "rows": rows}, indent=1) + "\n", encoding="utf-8")
+
+
+def compare(contenders: dict[str, Translate], work: Workload, runs: int) -> dict[str, list[float]]:
+    """Seconds of each contender, in alternating runs after one to warm up."""
+    timings: dict[str, list[float]] = {name: [] for name in contenders}
+    for run in range(runs + 1):
+        for name, translate in contenders.items():
+            seconds = translate(work)
+            if run:
+                timings[name].append(seconds)
+    return timings
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--size", default="iwslt", choices=SIZES)
+    add_work(parser)
+    parser.add_argument(
+        "--check",
+        type=Path,
+        nargs="+",
+        help="records (see --json): fail when a ratio is far below that of the nearest processor's",
+    )
+    options = parser.parse_args()
+    size = SIZES[options.size]
+    print(f"{options.size}: {size}; on", end=" ")
     with tempfile.TemporaryDirectory() as folder:
         contenders = {
             "ctranslate2": ctranslate2(size, Path(folder)),
             "pure": convoy(size, "pure"),
             "native": convoy(size, "native"),
         }
-        for precision in chosen.precisions.split(","):
-            for threads in map(int, chosen.threads.split(",")):
-                for beam in map(int, chosen.beams.split(",")):
-                    for count in map(int, chosen.sentences.split(",")):
-                        work = Work(precision, threads, count, beam, chosen.length)
-                        taken = compare(contenders, work, chosen.runs)
-                        rows.append({"work": [precision, threads, beam, count], "seconds": taken})
-                        print(row(work, taken), flush=True)
-    if chosen.check:
-        _check(rows, json.loads(chosen.check.read_text(encoding="utf-8")))
-    if chosen.json:
-        setup = {"cpu": _cpu(), "cores": os.cpu_count(), "size": chosen.size, "versions": _versions()}
-        chosen.json.write_text(json.dumps({"setup": setup, "rows": rows}, indent=1) + "\n", encoding="utf-8")
+        rows = table(contenders, options)
+    if options.check:
+        _check(rows, options.check)
+    if options.json:
+        save(options.json, options.size, rows)
 
 
-def _check(rows: list[dict[str, Any]], record: dict[str, Any]) -> None:
-    """By the fastest runs, which noise disturbs least. Raises SystemExit that names what got slower. Another
-    processor has other ratios: there nothing is compared, and that is said."""
-    if record["setup"]["cpu"] != _cpu():
-        print(f"not checked: the record is of {record['setup']['cpu']}, this is {_cpu()}")
-        return
+def _check(rows: list[dict[str, Any]], records: Sequence[Path]) -> None:
+    """By the fastest runs, which noise disturbs least, against the record of the nearest processor. Raises
+    SystemExit that names what got slower."""
+    here = processor()
+    path, record, far = nearest(records, here)
+    least = SAME if far <= NEAR else OTHER
+    print(f"checked against {path.name} ({record['setup']['cpu']}, {record['setup'].get('isa')}): at least")
+    print(f"{least:.0%} of its ratios; this is {here['cpu']}, family {here['family']}, {here['isa']}")
     before = {tuple(row["work"]): _best(row) for row in record["rows"]}
     slower = [
         f"{row['work']}: {_best(row):.2f}, recorded {before[tuple(row['work'])]:.2f}"
         for row in rows
-        if tuple(row["work"]) in before and _best(row) < 0.75 * before[tuple(row["work"])]
+        if tuple(row["work"]) in before and _best(row) < least * before[tuple(row["work"])]
     ]
+    slower += [f"{row['work']}: slower than the standard operators" for row in rows if _pure(row) < 1 / SLACK]
     if slower:
         raise SystemExit(
             "slower beside CTranslate2 than recorded (precision, threads, beam, sentences): "
@@ -262,14 +294,19 @@ def _check(rows: list[dict[str, Any]], record: dict[str, Any]) -> None:
         )
 
 
+def _pure(row: dict[str, Any]) -> float:
+    seconds: dict[str, list[float]] = row["seconds"]
+    return min(seconds["pure"]) / min(seconds["native"])
+
+
 def _best(row: dict[str, Any]) -> float:
     seconds: dict[str, list[float]] = row["seconds"]
     return min(seconds["ctranslate2"]) / min(seconds["native"])
 
 
-def row(work: Work, taken: dict[str, list[float]]) -> str:
-    peer, pure, native = (statistics.median(taken[name]) for name in ("ctranslate2", "pure", "native"))
-    each = [a / b for a, b in zip(taken["ctranslate2"], taken["native"], strict=True)]
+def row(work: Workload, timings: dict[str, list[float]]) -> str:
+    peer, pure, native = (statistics.median(timings[name]) for name in ("ctranslate2", "pure", "native"))
+    each = [a / b for a, b in zip(timings["ctranslate2"], timings["native"], strict=True)]
     cells = [
         work.precision,
         work.threads,
@@ -281,13 +318,6 @@ def row(work: Work, taken: dict[str, list[float]]) -> str:
         "| "
         + " | ".join(map(str, [*cells, f"{peer / native:.2f}", f"{min(each):.2f}, {max(each):.2f}"]))
         + " |"
-    )
-
-
-def _cpu() -> str:
-    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    return next(
-        (line.partition(":")[2].strip() for line in lines if "model name" in line), platform.machine()
     )
 
 

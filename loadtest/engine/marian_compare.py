@@ -4,7 +4,7 @@ A model of OPUS-MT's size (6 + 6 layers, 512 wide, swish) with random weights in
 sentence is translated to exactly as many tokens as it has. A run is the whole translation: encoder, decoding
 steps and search. What counts is the ratio; both share the machine and its noise.
 
-    python loadtest/marian_compare.py --threads 1,2
+    python -m loadtest.engine.marian_compare --threads 1,2
 
 Needs ctranslate2 from PyPI and the extra `torch`.
 """
@@ -19,8 +19,9 @@ from typing import Any
 
 import numpy as np
 import yaml
-from cpu_compare import Translate, Work, compare, lanes_of, row, translators_of
 from numpy.typing import NDArray
+
+from loadtest.engine.cpu_compare import Translate, add_work, lanes_of, save, table, translators_of
 
 DIM, FFN, HEADS, LAYERS = 512, 2048, 8, 6
 OPTIONS = {
@@ -75,8 +76,8 @@ def write_model(folder: Path, vocab: int) -> None:
 
 def convoy(folder: Path, vocab: int, kernels: str) -> Translate:
     """Our lane over the bundle of the folder."""
-    from engine.bundle import open_bundle
-    from export.marian import Settings, convert
+    from engine.bundle.bundle import open_bundle
+    from export.importers.marian import Settings, convert
 
     if not (folder / "bundle").exists():
         convert(folder, folder / "bundle", Settings(source="en", target="nl"))
@@ -99,30 +100,20 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--vocab", type=int, default=32_000)
-    parser.add_argument("--threads", default="1,2", help="comma separated")
-    parser.add_argument("--precisions", default="int8,fp32")
-    parser.add_argument("--sentences", default="1,8,32")
-    parser.add_argument("--beams", default="4,1")
-    parser.add_argument("--length", type=int, default=25)
-    parser.add_argument("--runs", type=int, default=5)
-    chosen = parser.parse_args()
-    print(f"{OPTIONS}, {chosen.vocab} symbols, {chosen.length} tokens each way, medians in ms")
-    print("| precision | threads | beam | sentences | CTranslate2 | pure | native | ratio | least, most |")
-    print("|---|---|---|---|---|---|---|---|---|")
+    add_work(parser)
+    options = parser.parse_args()
+    print(f"{OPTIONS}, {options.vocab} symbols; on", end=" ")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        write_model(folder, chosen.vocab)
+        write_model(folder, options.vocab)
         contenders = {
-            "ctranslate2": ctranslate2(folder, chosen.vocab),
-            "pure": convoy(folder, chosen.vocab, "pure"),
-            "native": convoy(folder, chosen.vocab, "native"),
+            "ctranslate2": ctranslate2(folder, options.vocab),
+            "pure": convoy(folder, options.vocab, "pure"),
+            "native": convoy(folder, options.vocab, "native"),
         }
-        for precision in chosen.precisions.split(","):
-            for threads in map(int, chosen.threads.split(",")):
-                for beam in map(int, chosen.beams.split(",")):
-                    for count in map(int, chosen.sentences.split(",")):
-                        work = Work(precision, threads, count, beam, chosen.length)
-                        print(row(work, compare(contenders, work, chosen.runs)), flush=True)
+        rows = table(contenders, options)
+    if options.json:
+        save(options.json, "opus-mt", rows)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Users of a Convoy server, for locust: `locust -f loadtest/locustfile.py --host http://127.0.0.1:8000`.
+"""Users of a Convoy server, for locust: `locust -f loadtest/http/locustfile.py --host http://127.0.0.1:8000`.
 
 CONVOY_KEY is sent as the key, if it is set. Locust's users wait for their answers, so a slow server is asked
-less: for latency under a given load take `python -m loadtest.openloop`.
+less: for latency under a given load take `python -m loadtest.http.openloop`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 
 from locust import FastHttpUser, between, tag, task
 
-sys.path.insert(0, str(Path(__file__).parent))  # locust loads this file by itself
-from texts import document, sentences  # noqa: E402
+sys.path.insert(0, str(Path(__file__).parents[2]))  # locust loads this file by itself
+from loadtest.texts import document, sentences  # noqa: E402
 
 DE_EN = {"source": "de", "target": "en"}
 

@@ -1,6 +1,6 @@
 """What metrics cost: of a request, of a decoding step, and of a scrape; in one process, or in a worker.
 
-python -m loadtest.metrics_cost [--worker]
+python -m loadtest.http.metrics_cost [--worker]
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from engine.api import Stats, TextResult
+from server.context import RequestContext, current
 from server.metrics import Metrics, Sources, share
-from server.notes import Note, current
 
 TIMES: Final = 20_000
 IDLE: Final = Stats(0, 0, (1, 2), (8, 16), 10, 1.0, 5, 0.5, 100, 5, 0)
@@ -22,17 +22,17 @@ IDLE: Final = Stats(0, 0, (1, 2), (8, 16), 10, 1.0, 5, 0.5, 100, 5, 0)
 def main(folder: Path | None) -> None:
     metrics = Metrics(folder)
     names = [f"model-{number}" for number in range(3)]
-    metrics.watch(Sources(lambda: dict.fromkeys(names, IDLE), dict, lambda: True, int, dict))
+    metrics.watch(Sources(lambda: dict.fromkeys(names, IDLE), dict, lambda: True, int, float, dict))
     observers = [metrics.observer(name) for name in names]
     results = [TextResult("text")]
 
     def request() -> None:
-        note = Note("id")
+        note = RequestContext("id")
         token = current.set(note)
         metrics.in_flight.inc()
         metrics.answered(names[0], results)
         metrics.in_flight.dec()
-        metrics.latency.labels("/translate", note.model, note.ended(200)).observe(0.1)
+        metrics.latency.labels("/translate", note.model, note.outcome_of(200)).observe(0.1)
         current.reset(token)
 
     def step() -> None:

@@ -3,17 +3,16 @@
 A closed loop (users who wait) asks a slow server less, which flatters it. Here latency counts from when the
 request was due, so what the load generator itself is late by counts too.
 
-    python -m loadtest.openloop --url http://127.0.0.1:8000 --rate 10 --seconds 30 --out runs/load
+    python -m loadtest.http.openloop --url http://127.0.0.1:8000 --rate 10 --seconds 30 --out runs/load
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import json
-import math
 import os
-import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -22,8 +21,9 @@ from typing import Any, Final
 
 import aiohttp
 
-from loadtest.plot import svg
 from loadtest.texts import sentences
+from loadtest.traffic import percentile, poisson
+from training.plot import svg
 
 PERCENTILES: Final = (50, 90, 95, 99)
 Ask = Callable[
@@ -32,7 +32,7 @@ Ask = Callable[
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class TimedAnswer:
     """Seconds: due and done since the run began; first: from due to the first words. status 0: no answer."""
 
     due: float
@@ -46,7 +46,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class LoadSummary:
     """Seconds and requests a second. refused: 429 and 503; failed: every other answer but 200, and none."""
 
     offered: float
@@ -61,27 +61,16 @@ class Summary:
 
 def arrivals(rate: float, seconds: float, seed: int) -> list[float]:
     """Moments of a Poisson process of `rate` a second."""
-    chance, at, found = random.Random(seed), 0.0, []
-    while (at := at + chance.expovariate(rate)) < seconds:
-        found.append(at)
-    return found
+    return list(itertools.takewhile(lambda at: at < seconds, poisson(rate, seed)))
 
 
-def percentile(values: Sequence[float], p: float) -> float:
-    """The smallest value that p per cent do not exceed (nearest rank); NaN of nothing."""
-    if not values:
-        return float("nan")
-    ordered = sorted(values)
-    return ordered[max(0, math.ceil(len(ordered) * p / 100) - 1)]
-
-
-def summarised(answers: Sequence[Answer], rate: float) -> Summary:
+def summarised(answers: Sequence[TimedAnswer], rate: float) -> LoadSummary:
     """Latencies are of the requests that were answered with 200."""
     good = [a for a in answers if a.status == 200]
     refused = sum(a.status in (429, 503) for a in answers)
     first = [a.first for a in good if a.first is not None]
     span = max((a.done for a in answers), default=0.0)
-    return Summary(
+    return LoadSummary(
         offered=rate,
         sent=len(answers),
         answered=len(good),
@@ -93,18 +82,18 @@ def summarised(answers: Sequence[Answer], rate: float) -> Summary:
     )
 
 
-async def run(url: str, ask: Ask, texts: Iterator[str], times: Sequence[float]) -> list[Answer]:
+async def run(url: str, ask: Ask, texts: Iterator[str], times: Sequence[float]) -> list[TimedAnswer]:
     """Send a request at each moment and wait for all answers."""
     async with session(url) as client:
         began = time.perf_counter()
 
-        async def one(due: float, text: str) -> Answer:
+        async def one(due: float, text: str) -> TimedAnswer:
             try:
                 status, first = await ask(client, text)
             except (aiohttp.ClientError, TimeoutError):
                 status, first = 0, None
-            done = time.perf_counter() - began
-            return Answer(due, done, status, None if first is None else first - began - due)
+            end = time.perf_counter() - began
+            return TimedAnswer(due, end, status, None if first is None else first - began - due)
 
         tasks = []
         for due in times:
@@ -154,22 +143,25 @@ def main() -> None:
     parser.add_argument("--texts", type=Path, help="a file of one sentence a line; else made up")
     parser.add_argument("--stream", action="store_true", help="as event streams; also times the first words")
     parser.add_argument("--out", type=Path, default=Path("runs/load"))
-    given = parser.parse_args()
-    if given.rate <= 0 or given.seconds <= 0:
+    options = parser.parse_args()
+    if options.rate <= 0 or options.seconds <= 0:
         parser.error("--rate and --seconds must be positive")
-    ask = translate({"source": given.source, "target": given.target}, stream=given.stream)
-    times = arrivals(given.rate, given.seconds, given.seed)
-    answers = asyncio.run(run(given.url, ask, sentences(given.seed, given.texts), times))
-    found = summarised(answers, given.rate)
-    given.out.mkdir(parents=True, exist_ok=True)
-    record: dict[str, Any] = {"given": {k: str(v) for k, v in vars(given).items()}, "summary": asdict(found)}
+    ask = translate({"source": options.source, "target": options.target}, stream=options.stream)
+    times = arrivals(options.rate, options.seconds, options.seed)
+    answers = asyncio.run(run(options.url, ask, sentences(options.seed, options.texts), times))
+    summary = summarised(answers, options.rate)
+    options.out.mkdir(parents=True, exist_ok=True)
+    record: dict[str, Any] = {
+        "given": {k: str(v) for k, v in vars(options).items()},
+        "summary": asdict(summary),
+    }
     record["answers"] = [asdict(a) for a in answers]
-    (given.out / "openloop.json").write_text(json.dumps(record, indent=1), "utf-8")
+    (options.out / "openloop.json").write_text(json.dumps(record, indent=1), "utf-8")
     good = sorted(a.latency for a in answers if a.status == 200)
     shares = [(latency, (i + 1) / len(good)) for i, latency in enumerate(good)]
-    title = f"{given.rate:g} requests/s offered for {given.seconds:g} s"
-    (given.out / "openloop.svg").write_text(svg({title: shares}, "latency, s", "share answered"), "utf-8")
-    print(json.dumps(asdict(found), indent=1))
+    title = f"{options.rate:g} requests/s offered for {options.seconds:g} s"
+    (options.out / "openloop.svg").write_text(svg({title: shares}, "latency, s", "share answered"), "utf-8")
+    print(json.dumps(asdict(summary), indent=1))
 
 
 if __name__ == "__main__":

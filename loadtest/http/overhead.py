@@ -6,7 +6,7 @@ run's time on the wall, and of the processor's time of this process. The first c
 whatever else the machine does; the second only what is ours. Prints a row for each number of requests under
 way, of the fastest of its runs. With --threads above 1 the second is no use: the pool's own time is not seen.
 
-    python -m loadtest.overhead --model models/tatoeba-de-en --precision int8 --concurrency 1,32
+    python -m loadtest.http.overhead --model models/tatoeba-de-en --precision int8 --concurrency 1,32
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ import onnxruntime
 import uvicorn
 
 from engine.api import Service, share_threads
-from loadtest.openloop import session, translate
+from loadtest.http.closedloop import kept_busy
+from loadtest.http.openloop import translate
 from loadtest.texts import sentences
 from server.app import configure, create_app
 from server.metrics import Metrics
-from server.settings import Settings
+from server.settings import ServerSettings
 
 
 @dataclass(slots=True)
@@ -55,7 +56,7 @@ class Clock:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Overhead:
     """Seconds: of the run, of the processor for all of this process, and of either inside sessions; and the
     median of a request."""
 
@@ -75,20 +76,20 @@ class Row:
 def clocked() -> Clock:
     """Time every session that is made from now on."""
     clock = Clock()
-    made = onnxruntime.InferenceSession
+    original = onnxruntime.InferenceSession
 
-    class Session(made):  # type: ignore[misc, valid-type]
+    class TimedSession(original):  # type: ignore[misc, valid-type]
         def __init__(self, *values: Any, **named: Any) -> None:
             super().__init__(*values, **named)
             self.run = clock.timed(super().run)
             self.run_with_iobinding = clock.timed(super().run_with_iobinding)
 
-    onnxruntime.InferenceSession = Session
+    onnxruntime.InferenceSession = TimedSession
     return clock
 
 
 @contextmanager
-def serving(settings: Settings) -> Iterator[str]:
+def serving(settings: ServerSettings) -> Iterator[str]:
     """The server in a thread of this process, ready; its address."""
     metrics = Metrics()
     service = Service.open(settings.models, settings.service(), metrics.observer)
@@ -105,27 +106,26 @@ def serving(settings: Settings) -> Iterator[str]:
         thread.join()
 
 
-async def ask(url: str, count: int, under_way: int, values: dict[str, Any]) -> list[float]:
+def latencies_of(url: str, count: int, under_way: int, values: dict[str, Any]) -> list[float]:
     """Seconds of each of `count` requests, `under_way` at any time. Raises SystemExit on a refusal."""
-    texts, post, taken = sentences(1, None), translate(values, stream=False), list[float]()
-    async with session(url) as client:
-
-        async def one() -> None:
-            while len(taken) < count:
-                began = time.perf_counter()
-                status, _ = await post(client, next(texts))
-                if status != 200:
-                    raise SystemExit(f"a request was answered with {status}")
-                taken.append(time.perf_counter() - began)
-
-        await asyncio.gather(*(one() for _ in range(under_way)))
-    return taken
+    post = translate(values, stream=False)
+    answers = asyncio.run(kept_busy(url, post, sentences(1, None), under_way, lambda done: done < count))
+    if refused := {a.status for a in answers} - {200}:
+        raise SystemExit(f"a request was answered with {min(refused)}")
+    return [a.latency for a in answers]
 
 
-def measured(clock: Clock, url: str, given: argparse.Namespace, under_way: int) -> Row:
+def measured(clock: Clock, url: str, options: argparse.Namespace, under_way: int) -> Overhead:
     """One run of the client, in a process of its own, which waits for a line before it begins."""
-    command = [sys.executable, "-m", "loadtest.overhead", "--client", url]
-    command += ["--requests", str(given.requests), "--concurrency", str(under_way), "--values", given.values]
+    command = [sys.executable, "-m", "loadtest.http.overhead", "--client", url]
+    command += [
+        "--requests",
+        str(options.requests),
+        "--concurrency",
+        str(under_way),
+        "--values",
+        options.values,
+    ]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, **pipes) as process:
         assert process.stdin is not None
@@ -135,20 +135,20 @@ def measured(clock: Clock, url: str, given: argparse.Namespace, under_way: int) 
         before, cpu = Clock(clock.wall, clock.cpu), time.process_time()
         process.stdin.write("\n")
         process.stdin.flush()
-        taken = json.loads(process.stdout.readline())
+        report = json.loads(process.stdout.readline())
         cpu = time.process_time() - cpu
         model = Clock(clock.wall - before.wall, clock.cpu - before.cpu)
-    latencies = sorted(taken["latencies"])
-    return Row(len(latencies), taken["wall"], cpu, model, latencies[len(latencies) // 2])
+    latencies = sorted(report["latencies"])
+    return Overhead(len(latencies), report["wall"], cpu, model, latencies[len(latencies) // 2])
 
 
-def client(given: argparse.Namespace) -> None:
-    values, under_way = json.loads(given.values), int(given.concurrency)
-    asyncio.run(ask(given.client, 2 * under_way, under_way, values))
+def client(options: argparse.Namespace) -> None:
+    values, under_way = json.loads(options.values), int(options.concurrency)
+    latencies_of(options.client, 2 * under_way, under_way, values)
     print("ready", flush=True)
     sys.stdin.readline()
     began = time.perf_counter()
-    latencies = asyncio.run(ask(given.client, given.requests, under_way, values))
+    latencies = latencies_of(options.client, options.requests, under_way, values)
     print(json.dumps({"wall": time.perf_counter() - began, "latencies": latencies}), flush=True)
 
 
@@ -164,19 +164,19 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--values", default='{"source": "de", "target": "en"}', help="of each body, as JSON")
     parser.add_argument("--client", help=argparse.SUPPRESS)  # the address: this is the other process
-    given = parser.parse_args()
-    if given.client:
-        client(given)
+    options = parser.parse_args()
+    if options.client:
+        client(options)
         return
     clock = clocked()
-    share_threads(given.threads)
-    wanted = {"models": [given.model], "precision": given.precision, "port": 0, "log_level": "error"}
-    settings = Settings.model_validate(wanted)
+    share_threads("onnx", options.threads)
+    values = {"models": [options.model], "precision": options.precision, "port": 0, "log_level": "error"}
+    settings = ServerSettings.model_validate(values)
     print("| under way | requests/s | median ms | processor, ms a request | all else | of the processor |")
     print("|---:|---:|---:|---:|---:|---:|")
     with serving(settings) as url:
-        for under_way in map(int, given.concurrency.split(",")):
-            rows = [measured(clock, url, given, under_way) for _ in range(given.runs)]
+        for under_way in map(int, options.concurrency.split(",")):
+            rows = [measured(clock, url, options, under_way) for _ in range(options.runs)]
             print(f"| {under_way} | {min(rows, key=lambda row: row.wall)} |", flush=True)
 
 

@@ -1,6 +1,6 @@
 """How soon `convoy serve` is ready and how much memory it then holds; beside CTranslate2, if asked to.
 
-    python -m loadtest.startup models/tatoeba-de-en --precisions fp32,int8 --runs 5
+    python -m loadtest.http.startup models/tatoeba-de-en --precisions fp32,int8 --runs 5
 
 Each run is a new process. Prints one JSON object a case: seconds from the start of the process to the first
 200 of /health/ready (imports, sessions and a canary translated by each model), of all runs and the least of
@@ -25,7 +25,7 @@ from typing import Any, Final
 
 import httpx
 
-from loadtest.serving import free_port, serving
+from loadtest.http.serving import free_port, serving
 
 REQUESTS: Final = 32
 TEXT: Final = "Am Montag war das Wetter noch schön, danach hat es eine Woche lang geregnet."
@@ -45,7 +45,7 @@ sys.stdin.readline()
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class ResidentMemory:
     """Bytes: resident now, and at most since the process began."""
 
     resident: int
@@ -53,21 +53,21 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class Startup:
     """One process. seconds: from its start until it was ready, and of the processor until then. ready, after:
     its memory then, and after REQUESTS texts."""
 
     seconds: float
     processor: float
-    ready: Memory
-    after: Memory
+    ready: ResidentMemory
+    after: ResidentMemory
     torch: bool
 
 
-def memory_of(process: int) -> Memory:
-    told = Path(f"/proc/{process}/status").read_text("utf-8")
-    found = dict(re.findall(r"^(VmRSS|VmHWM):\s+(\d+) kB$", told, re.MULTILINE))
-    return Memory(1024 * int(found["VmRSS"]), 1024 * int(found["VmHWM"]))
+def memory_of(process: int) -> ResidentMemory:
+    text = Path(f"/proc/{process}/status").read_text("utf-8")
+    sizes = dict(re.findall(r"^(VmRSS|VmHWM):\s+(\d+) kB$", text, re.MULTILINE))
+    return ResidentMemory(1024 * int(sizes["VmRSS"]), 1024 * int(sizes["VmHWM"]))
 
 
 def processor(process: int) -> float:
@@ -76,7 +76,7 @@ def processor(process: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def served(models: Sequence[Path], precision: str, threads: int, flags: Sequence[str] = ()) -> Run:
+def served(models: Sequence[Path], precision: str, threads: int, flags: Sequence[str] = ()) -> Startup:
     """One start of `convoy serve`. flags: more of its own."""
     port = free_port()
     command = [sys.executable, "-m", "cli.main", "serve", "--port", str(port), "--log-level", "error"]
@@ -91,14 +91,14 @@ def served(models: Sequence[Path], precision: str, threads: int, flags: Sequence
         names = [info["name"] for info in client.get("/models").json()]
         for number in range(REQUESTS):
             _ask(client, names[number % len(names)])
-        return Run(seconds, spent, ready, memory_of(process.pid), torch)
+        return Startup(seconds, spent, ready, memory_of(process.pid), torch)
 
 
 def _ask(client: httpx.Client, name: str) -> None:
     client.post(f"/v2/models/{name}/generate", json={"text_input": TEXT}).raise_for_status()
 
 
-def peer(model: Path, precision: str, threads: int) -> Run:
+def peer(model: Path, precision: str, threads: int) -> Startup:
     """One start of CTranslate2 in a process of its own, without any server around it."""
     command = [sys.executable, "-c", PEER, str(model), precision, str(threads), str(REQUESTS)]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
@@ -113,16 +113,16 @@ def peer(model: Path, precision: str, threads: int) -> Run:
         process.stdin.write("\n")
         process.stdin.flush()
         process.stdout.readline()
-        found = Run(seconds, spent, ready, memory_of(process.pid), torch=False)
+        result = Startup(seconds, spent, ready, memory_of(process.pid), torch=False)
         process.stdin.write("\n")
-    return found
+    return result
 
 
-def case(name: str, precision: str, start: Callable[[], Run], runs: int) -> dict[str, Any]:
+def case(name: str, precision: str, start: Callable[[], Startup], runs: int) -> dict[str, Any]:
     """The figures of one case, of the fastest of its runs."""
-    found = [start() for _ in range(runs)]
-    best = min(found, key=lambda run: run.seconds)
-    seconds = [round(run.seconds, 3) for run in found]
+    results = [start() for _ in range(runs)]
+    best = min(results, key=lambda run: run.seconds)
+    seconds = [round(run.seconds, 3) for run in results]
     return {"name": name, "precision": precision, "all_seconds": seconds} | asdict(best)
 
 
@@ -135,17 +135,17 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--no-verify", action="store_true", help="do not compare the bundles' hashes")
     parser.add_argument("--peer", type=Path, help="a model of CTranslate2")
-    given = parser.parse_args()
-    flags = ["--no-verify"] if given.no_verify else []
-    groups = [[model] for model in given.models] + ([given.models] if given.together else [])
-    for precision in given.precisions.split(","):
+    options = parser.parse_args()
+    flags = ["--no-verify"] if options.no_verify else []
+    groups = [[model] for model in options.models] + ([options.models] if options.together else [])
+    for precision in options.precisions.split(","):
         for group in groups:
-            start = partial(served, group, precision, given.threads, flags)
+            start = partial(served, group, precision, options.threads, flags)
             name = "+".join(model.name for model in group)
-            print(json.dumps(case(name, precision, start, given.runs)), flush=True)
-        if given.peer:
-            start = partial(peer, given.peer, precision, given.threads)
-            print(json.dumps(case("CTranslate2", precision, start, given.runs)), flush=True)
+            print(json.dumps(case(name, precision, start, options.runs)), flush=True)
+        if options.peer:
+            start = partial(peer, options.peer, precision, options.threads)
+            print(json.dumps(case("CTranslate2", precision, start, options.runs)), flush=True)
 
 
 if __name__ == "__main__":

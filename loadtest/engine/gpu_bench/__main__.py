@@ -1,5 +1,6 @@
-"""`python -m loadtest.gpu_bench`: tests, checks, figures and profiles of a GPU in one call, as JSON and
-Markdown.
+"""Tests, checks, figures and profiles of a GPU in one call, as JSON and Markdown.
+
+    python -m loadtest.engine.gpu_bench
 
 The parts run in a process of their own, which this one watches: a part that hangs is ended, one that
 breaks the device's context costs itself only, and what was found stays in the file.
@@ -20,15 +21,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from loadtest.gpu_bench.book import Book
-from loadtest.gpu_bench.models import preparing
-from loadtest.gpu_bench.render import markdown
-from loadtest.gpu_bench.setting import FULL, PRECISIONS, TINY, Setting
+from loadtest.engine.gpu_bench.book import Book
+from loadtest.engine.gpu_bench.models import preparing
+from loadtest.engine.gpu_bench.render import markdown
+from loadtest.engine.gpu_bench.setting import FULL, PRECISIONS, TINY, Setting
 
 # in this order, each with its share of the time
 PARTS: Final = {
     "floors": 0.05,
-    "tests": 0.15,
+    "tests": 0.4,
     "checks": 0.1,
     "single": 0.22,
     "throughput": 0.24,
@@ -37,33 +38,33 @@ PARTS: Final = {
     "profiles": 0.06,
 }
 NEED_MODELS: Final = {"single", "throughput", "arrivals", "profiles"}
-ROOT: Final = Path(__file__).parents[2]
+ROOT: Final = Path(__file__).parents[3]
 GRACE: Final = 30.0  # seconds that a part may run over before it is ended
 BROKEN: Final = 70  # exit code of the inner process when the device's context is lost
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """0 when every part ran and everything checked was right."""
-    given = _parser().parse_args(arguments)
-    parts = given.parts.split(",")
+    options = _parser().parse_args(arguments)
+    parts = options.parts.split(",")
     if unknown := [part for part in parts if part not in PARTS]:
         raise SystemExit(f"no part {unknown[0]!r}; known are {', '.join(PARTS)}")
-    if given.inside:
-        return _inside(given, parts)
+    if options.inside:
+        return _inside(options, parts)
     with tempfile.TemporaryDirectory() as folder:
-        given.folder = given.folder or Path(folder)
-        return _outside(given, parts)
+        options.folder = options.folder or Path(folder)
+        return _outside(options, parts)
 
 
-def _outside(given: argparse.Namespace, parts: list[str]) -> int:
-    path: Path = given.out or _default_out()
+def _outside(options: argparse.Namespace, parts: list[str]) -> int:
+    path: Path = options.out or _default_out()
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
-    end, left = time.monotonic() + given.seconds, list(parts)
+    end, rest = time.monotonic() + options.seconds, list(parts)
     # the models are written while the first parts, which need none, run
     needed = NEED_MODELS.intersection(parts)
-    with preparing(given.folder, tiny=given.tiny) if needed else nullcontext():
-        _through(given, path, left, end)
+    with preparing(options.folder, tiny=options.tiny) if needed else nullcontext():
+        _through(options, path, rest, end)
     book = Book(path)
     path.with_suffix(".md").write_text(markdown([book.values]), "utf-8")
     print(markdown([book.values]))
@@ -71,12 +72,12 @@ def _outside(given: argparse.Namespace, parts: list[str]) -> int:
     return int(any(v["status"] != "done" or v.get("ok") is False for v in book.values["parts"].values()))
 
 
-def _through(given: argparse.Namespace, path: Path, left: list[str], end: float) -> None:
+def _through(options: argparse.Namespace, path: Path, rest: list[str], end: float) -> None:
     """All parts, in as many inner processes as it takes."""
-    while left:
+    while rest:
         seconds = max(1.0, end - time.monotonic())
-        inner = [*_flags(given), "--inside", f"--parts={','.join(left)}", f"--out={path}"]
-        command = [sys.executable, "-m", "loadtest.gpu_bench", *inner, f"--seconds={seconds}"]
+        inner = [*_flags(options), "--inside", f"--parts={','.join(rest)}", f"--out={path}"]
+        command = [sys.executable, "-m", "loadtest.engine.gpu_bench", *inner, f"--seconds={seconds}"]
         code, why = _watched(command, path, GRACE)
         book = Book(path)
         running = book.values.pop("running", None)
@@ -84,24 +85,24 @@ def _through(given: argparse.Namespace, path: Path, left: list[str], end: float)
             if code:
                 raise SystemExit(f"nothing was measured: the inner process ended with {code}")
             break
-        left = _after(book, running, left, why or f"its process ended with {code}")
+        rest = _after(book, running, rest, why or f"its process ended with {code}")
 
 
-def _after(book: Book, running: dict[str, Any], left: list[str], why: str) -> list[str]:
+def _after(book: Book, running: dict[str, Any], rest: list[str], why: str) -> list[str]:
     """The parts that are left when the inner process came to a bad end: the same again without the contender
     that was at work, or those after it when it was nobody's, or the same one's again."""
     part, contender = running["part"], running.get("contender")
-    found = book.values["parts"].get(part, {})
-    found = {"error": f"{contender or part}: {why}"} | found | {"status": "failed"}
-    book.values["parts"][part] = found
-    print(f"{part}: {found['error']}", flush=True)
+    record = book.values["parts"].get(part, {})
+    record = {"error": f"{contender or part}: {why}"} | record | {"status": "failed"}
+    book.values["parts"][part] = record
+    print(f"{part}: {record['error']}", flush=True)
     again = contender is not None and contender not in book.values["skipped"]
     if again:
-        book.values["skipped"][contender] = f"{part}: {found['error']}"
+        book.values["skipped"][contender] = f"{part}: {record['error']}"
     book.save()
-    if part not in left:  # the floors, which are measured unasked
-        return left
-    return left[left.index(part) + (0 if again else 1) :]
+    if part not in rest:  # the floors, which are measured unasked
+        return rest
+    return rest[rest.index(part) + (0 if again else 1) :]
 
 
 def _watched(command: list[str], path: Path, grace: float) -> tuple[int, str]:
@@ -120,30 +121,30 @@ def _watched(command: list[str], path: Path, grace: float) -> tuple[int, str]:
         process.wait()
 
 
-def _inside(given: argparse.Namespace, parts: list[str]) -> int:
-    from loadtest.gpu_bench.run import run_parts
+def _inside(options: argparse.Namespace, parts: list[str]) -> int:
+    from loadtest.engine.gpu_bench.run import run_parts
 
-    book = Book(given.out)
+    book = Book(options.out)
     setting = Setting(
-        device=given.device,
-        folder=given.folder,
-        corpora=given.corpora,
-        shipped=given.model,
-        scale=TINY if given.tiny else FULL,
-        backends=tuple(filter(None, given.backends.split(","))),
-        precisions=tuple(given.precisions.split(",")),
-        fairseq=given.fairseq,
-        fairseq_python=given.fairseq_python,
+        device=options.device,
+        folder=options.folder,
+        corpora=options.corpora,
+        shipped=options.model,
+        scale=TINY if options.tiny else FULL,
+        backends=tuple(filter(None, options.backends.split(","))),
+        precisions=tuple(options.precisions.split(",")),
+        fairseq=options.fairseq,
+        fairseq_python=options.fairseq_python,
         skip=tuple(book.values["skipped"]),
     )
-    book.values["command"] = given.command
+    book.values["command"] = options.command
     shares = {part: PARTS[part] for part in parts}
-    return 0 if run_parts(setting, book, shares, given.seconds) else BROKEN
+    return 0 if run_parts(setting, book, shares, options.seconds) else BROKEN
 
 
-def _flags(given: argparse.Namespace) -> list[str]:
+def _flags(options: argparse.Namespace) -> list[str]:
     """For the inner process, all but the parts, the seconds and the file."""
-    found = ["--command", shlex.join(["python", "-m", "loadtest.gpu_bench", *sys.argv[1:]])]
+    flags = ["--command", shlex.join(["python", "-m", "loadtest.engine.gpu_bench", *sys.argv[1:]])]
     for name in (
         "device",
         "model",
@@ -154,10 +155,10 @@ def _flags(given: argparse.Namespace) -> list[str]:
         "fairseq",
         "fairseq_python",
     ):
-        value: Any = getattr(given, name)
+        value: Any = getattr(options, name)
         if value is not None:
-            found += [f"--{name.replace('_', '-')}={value}"]
-    return found + (["--tiny"] if given.tiny else [])
+            flags += [f"--{name.replace('_', '-')}={value}"]
+    return flags + (["--tiny"] if options.tiny else [])
 
 
 def _default_out() -> Path:
@@ -167,7 +168,7 @@ def _default_out() -> Path:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m loadtest.gpu_bench",
+        prog="python -m loadtest.engine.gpu_bench",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -18,14 +18,16 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
+from engine.backends import LaneSize
 from engine.types import Request, Result
-from loadtest.gpu_bench import models
-from loadtest.gpu_bench.book import Desk
-from loadtest.gpu_bench.clock import Rules, alternate, summary
-from loadtest.gpu_bench.contenders import Flow, all_opened, asked, excused
-from loadtest.gpu_bench.sentences import Sentence, lengths, sentences
-from loadtest.gpu_bench.setting import Scale, Setting
-from loadtest.gpu_bench.window import WindowBatcher
+from loadtest.engine.gpu_bench import models
+from loadtest.engine.gpu_bench.book import Desk
+from loadtest.engine.gpu_bench.clock import TurnRules, alternate, summary
+from loadtest.engine.gpu_bench.contenders import Flow, all_opened, asked, excused
+from loadtest.engine.gpu_bench.sentences import SizedSentence, lengths, sentences
+from loadtest.engine.gpu_bench.setting import Scale, Setting
+from loadtest.engine.gpu_bench.window import LaneBatcher
+from loadtest.traffic import percentile, poisson
 
 SHARE: Final = 0.7  # of peak throughput
 TUNING: Final = 1_000  # seeds of the traffic that settings are chosen on, and
@@ -43,24 +45,15 @@ class Server(Protocol):
 class Load:
     """Sentences that arrive at a mean of `rate` a second."""
 
-    work: Sequence[Sentence]
+    work: Sequence[SizedSentence]
     beam: int
     rate: float
 
 
-def poisson(rate: float, count: int, seed: int) -> list[float]:
-    """The moments of `count` arrivals, in seconds from now: the gaps between them are exponential."""
-    moments: list[float] = np.cumsum(np.random.default_rng(seed).exponential(1 / rate, count)).tolist()
-    return moments
-
-
 def latencies(server: Server, load: Load, seed: int) -> list[float]:
     """Seconds from when each request was due to its answer, in the order of asking."""
-    due = poisson(load.rate, len(load.work), seed)
+    due = [*itertools.islice(poisson(load.rate, seed), len(load.work))]
     requests, answers = asked(load.work, load.beam)
-    ended = [0.0] * len(requests)
-    for i, request in enumerate(requests):
-        request.reply = _stamped(request, ended, i)
     began, next_one = time.monotonic(), 0
     while next_one < len(due):
         now = time.monotonic() - began
@@ -75,10 +68,10 @@ def latencies(server: Server, load: Load, seed: int) -> list[float]:
         next_one = upto
     results: list[Result] = answers.results()
     assert len(results) == len(due)
-    return [end - began - at for end, at in zip(ended, due, strict=True)]
+    return [end - began - at for end, at in zip(answers.ended, due, strict=True)]
 
 
-def peak(server: Server, work: Sequence[Sentence], beam: int) -> float:
+def peak(server: Server, work: Sequence[SizedSentence], beam: int) -> float:
     """Answers a second when all have arrived at once."""
     requests, answers = asked(work, beam)
     began = time.monotonic()
@@ -87,34 +80,35 @@ def peak(server: Server, work: Sequence[Sentence], beam: int) -> float:
     return len(work) / (time.monotonic() - began)
 
 
-def p99(values: Sequence[float]) -> float:
-    return float(np.percentile(values, 99, method="inverted_cdf"))
-
-
 def arrivals(setting: Setting, floors: dict[str, Any], until: float, desk: Desk) -> dict[str, Any]:
     """p99 and p50 of the engine and of the best window batcher, runs in turn, and their ratio: on the likely
     fastest backend that does it."""
     scale = setting.scale
     bundle = models.bundle_of(setting.folder, models.SIX, tiny=scale.tiny)
-    said, pairs = lengths(setting.corpora, scale.requests)
+    origin, pairs = lengths(setting.corpora, scale.requests)
     work = sentences(bundle.config, pairs)
-    found: dict[str, Any] = {"model": bundle.name, "beam": scale.beam, "slots": scale.open, "lengths": said}
-    found |= {"share": SHARE, "not_run": {}}
-    lanes = [(scale.beam, scale.open)] * 2
-    for contender, executors in all_opened(setting, bundle, lanes, (desk, found["not_run"])):
-        with excused(f"{bundle.name}, {contender}", found["not_run"]), ExitStack() as stack:
-            found["contender"] = str(contender)
+    record: dict[str, Any] = {
+        "model": bundle.name,
+        "beam": scale.beam,
+        "slots": scale.open,
+        "lengths": origin,
+    }
+    record |= {"share": SHARE, "not_run": {}}
+    lanes = [LaneSize(scale.beam, scale.open)] * 2
+    for contender, executors in all_opened(setting, bundle, lanes, (desk, record["not_run"])):
+        with excused(f"{bundle.name}, {contender}", record["not_run"]), ExitStack() as stack:
+            record["contender"] = str(contender)
             flow = Flow(executors[0], scale.beam)
             stack.callback(flow.stop)
-            batcher = WindowBatcher(executors[1], scale.windows[0], max(scale.batches))
+            batcher = LaneBatcher(executors[1], scale.windows[0], max(scale.batches))
             stack.callback(batcher.stop)
-            _measured(flow, batcher, work, Case(scale, until, desk, found))
+            _measured(flow, batcher, work, ArrivalCase(scale, until, desk, record))
             break
-    return found
+    return record
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class ArrivalCase:
     """How much to measure and until when, and where it goes: `found` is filled."""
 
     scale: Scale
@@ -123,45 +117,47 @@ class Case:
     found: dict[str, Any]
 
 
-def _measured(flow: Flow, batcher: WindowBatcher, work: list[Sentence], case: Case) -> None:
-    scale, found = case.scale, case.found
+def _measured(flow: Flow, batcher: LaneBatcher, work: list[SizedSentence], case: ArrivalCase) -> None:
+    scale, record = case.scale, case.found
     peaks = _peaks(flow, batcher, work, scale.beam)
     rate = SHARE * min(peaks.values())
     # a run of each setting, and of both in each turn
     runs = len(scale.windows) * len(scale.batches) + 2 * (scale.turns + 1)
     fits = int((case.until - time.monotonic()) * rate / runs)
     load = Load(work[: max(min(FEWEST, len(work)), min(len(work), fits))], scale.beam, rate)
-    found |= {"peaks": peaks, "rate": rate, "requests": len(load.work)}
-    case.desk.tell(found)
-    found |= _tuned(batcher, load, scale)
-    case.desk.tell(found)
-    batcher.tune(found["window"], found["batch"])
-    name = found["contender"]
+    record |= {"peaks": peaks, "rate": rate, "requests": len(load.work)}
+    case.desk.tell(record)
+    record |= _tuned(batcher, load, scale)
+    case.desk.tell(record)
+    batcher.tune(record["window"], record["batch"])
+    name = record["contender"]
     servers: dict[str, Server] = {f"{FLIGHT}, {name}": flow, f"{WINDOW}, {name}": batcher}
-    _compared(servers, load, Rules(scale.turns, case.until, case.desk), found)
+    _compared(servers, load, TurnRules(scale.turns, case.until, case.desk), record)
 
 
-def _peaks(flow: Flow, batcher: WindowBatcher, work: list[Sentence], beam: int) -> dict[str, float]:
+def _peaks(flow: Flow, batcher: LaneBatcher, work: list[SizedSentence], beam: int) -> dict[str, float]:
     """After a run of the first sentences, to warm up."""
-    found: dict[str, float] = {}
+    peaks: dict[str, float] = {}
     servers: dict[str, Server] = {FLIGHT: flow, WINDOW: batcher}
     for name, server in servers.items():
         peak(server, work[: 2 * batcher.batch], beam)
-        found[name] = peak(server, work, beam)
-    return found
+        peaks[name] = peak(server, work, beam)
+    return peaks
 
 
-def _tuned(batcher: WindowBatcher, load: Load, scale: Scale) -> dict[str, Any]:
+def _tuned(batcher: LaneBatcher, load: Load, scale: Scale) -> dict[str, Any]:
     """The window and batch with the lowest p99, and all that were tried."""
     tried = []
     for window, batch in itertools.product(scale.windows, scale.batches):
         batcher.tune(window, batch)
-        tried.append({"window": window, "batch": batch, "p99": p99(latencies(batcher, load, TUNING))})
-    chosen = min(tried, key=lambda one: one["p99"])
-    return {"window": chosen["window"], "batch": chosen["batch"], "tuning": tried}
+        tried.append(
+            {"window": window, "batch": batch, "p99": percentile(latencies(batcher, load, TUNING), 99)}
+        )
+    best = min(tried, key=lambda one: one["p99"])
+    return {"window": best["window"], "batch": best["batch"], "tuning": tried}
 
 
-def _compared(servers: dict[str, Server], load: Load, rules: Rules, found: dict[str, Any]) -> None:
+def _compared(servers: dict[str, Server], load: Load, rules: TurnRules, record: dict[str, Any]) -> None:
     """In turn; in each turn both meet the same moments. Ratio: the batcher's p99 to the engine's. servers: by
     kind of batching and contender."""
     medians: dict[str, list[float]] = {name: [] for name in servers}
@@ -172,25 +168,15 @@ def _compared(servers: dict[str, Server], load: Load, rules: Rules, found: dict[
             values = latencies(server, load, TRAFFIC + turn[name])
             turn[name] += 1
             medians[name].append(float(np.median(values)))
-            return p99(values)
+            return percentile(values, 99)
 
         return run
 
     turns = alternate({name: runner(name, server) for name, server in servers.items()}, rules)
-    found["not_run"] |= turns.not_run
-    found["p99"] = {name.partition(", ")[0]: summary(values) for name, values in turns.values.items()}
+    record["not_run"] |= turns.not_run
+    record["p99"] = {name.partition(", ")[0]: summary(values) for name, values in turns.values.items()}
     later = {name.partition(", ")[0]: values[1:] for name, values in medians.items()}
-    found["p50"] = {name: summary(values) for name, values in later.items() if values}
+    record["p50"] = {name: summary(values) for name, values in later.items() if values}
     if len(turns.values) == len(servers):
-        flight, window = (found["p99"][kind]["runs"] for kind in (FLIGHT, WINDOW))
-        found["ratio"] = summary([b / a for a, b in zip(flight, window, strict=False)])
-
-
-def _stamped(request: Request, ended: list[float], i: int) -> Callable[[Any], None]:
-    answer = request.reply
-
-    def reply(outcome: Any) -> None:
-        ended[i] = time.monotonic()
-        answer(outcome)
-
-    return reply
+        flight, window = (record["p99"][kind]["runs"] for kind in (FLIGHT, WINDOW))
+        record["ratio"] = summary([b / a for a, b in zip(flight, window, strict=False)])

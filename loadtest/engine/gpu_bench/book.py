@@ -34,9 +34,9 @@ class Desk:
     part: str
     began: float  # time.monotonic()
 
-    def tell(self, found: dict[str, Any], status: str = "running") -> None:
+    def tell(self, record: dict[str, Any], status: str = "running") -> None:
         seconds = time.monotonic() - self.began
-        self.book.values["parts"][self.part] = {"status": status, "seconds": seconds, **found}
+        self.book.values["parts"][self.part] = {"status": status, "seconds": seconds, **record}
         self.book.save()
 
     def enter(self, contender: str) -> None:

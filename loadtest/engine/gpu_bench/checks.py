@@ -7,16 +7,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from engine.executor import Executor
-from engine.executors import Placement, open_executors
-from engine.lane import Lane
+from engine.backends import LaneSize, Placement
+from engine.executors import open_executors
+from engine.schedule.lane import Lane
+from engine.search.executor import Executor
 from engine.types import DecodeOptions, Request, Result
-from loadtest.gpu_bench.book import Desk
-from loadtest.gpu_bench.clock import forgive
-from loadtest.gpu_bench.contenders import Answers, all_opened, straight, through
-from loadtest.gpu_bench.models import shipped
-from loadtest.gpu_bench.real import real_sources
-from loadtest.gpu_bench.setting import Setting
+from loadtest.engine.gpu_bench.book import Desk
+from loadtest.engine.gpu_bench.clock import forgive
+from loadtest.engine.gpu_bench.contenders import Answers, all_opened, straight, through
+from loadtest.engine.gpu_bench.models import shipped
+from loadtest.engine.gpu_bench.real import real_sources
+from loadtest.engine.gpu_bench.setting import Setting
 
 LEAST: Final = 0.97  # share of equal answers that fp32 must reach: two orders of summing may part a near-tie
 LONGEST: Final = 64  # target tokens: the check is of tokens, not of patience
@@ -30,37 +31,40 @@ def checks(setting: Setting, floors: dict[str, Any], until: float, desk: Desk) -
     opens failed."""
     bundle = shipped(setting.folder, setting.shipped)
     options = replace(bundle.options, max_length=min(LONGEST, bundle.config.max_target - 1))
-    said, sources = real_sources(setting, bundle, setting.scale.checked)
-    place = Placement("torch", "cpu", "fp32", None, ((options.beam_size, SLOTS),))
-    wanted = _answers(open_executors(bundle, place)[0], sources, options)
-    found: dict[str, Any] = {"model": bundle.name, "text": said, "sentences": len(sources), "rows": []}
-    found |= {"not_run": {}, "failed": {}, "ok": False}
-    lanes = [(options.beam_size, SLOTS), (options.beam_size, 1)]
-    for contender, (wide, narrow) in all_opened(setting, bundle, lanes, (desk, found["not_run"])):
-        if time.monotonic() > until and found["rows"]:
-            found["not_run"][f"{bundle.name}, {contender}"] = "no time was left"
+    origin, sources = real_sources(setting, bundle, setting.scale.checked)
+    place = Placement("torch", "cpu", "fp32", None, (LaneSize(options.beam_size, SLOTS),))
+    baseline = _answers(open_executors(bundle, place)[0], sources, options)
+    record: dict[str, Any] = {"model": bundle.name, "text": origin, "sentences": len(sources), "rows": []}
+    record |= {"not_run": {}, "failed": {}, "ok": False}
+    lanes = [LaneSize(options.beam_size, SLOTS), LaneSize(options.beam_size, 1)]
+    for contender, (wide, narrow) in all_opened(setting, bundle, lanes, (desk, record["not_run"])):
+        if time.monotonic() > until and record["rows"]:
+            record["not_run"][f"{bundle.name}, {contender}"] = "no time was left"
             continue
         try:
             many = _answers(wide, sources, options)
-            row = {"backend": contender.backend, "precision": contender.precision} | agreement(wanted, many)
+            row = {"backend": contender.backend, "precision": contender.precision} | agreement(baseline, many)
             alone = _answers(narrow, sources[: SLOTS // 2], options)
             row["alone"] = agreement(many[: len(alone)], alone)["equal"]
-            found["rows"].append(row)
+            record["rows"].append(row)
         except Exception as error:
-            found["failed"][str(contender)] = forgive(error)
-        desk.tell(found)
-    found["ok"] = not found["failed"] and all(
-        row["equal"] >= LEAST for row in found["rows"] if row["precision"] == "fp32"
+            record["failed"][str(contender)] = forgive(error)
+        desk.tell(record)
+    record["ok"] = not record["failed"] and all(
+        row["equal"] >= LEAST for row in record["rows"] if row["precision"] == "fp32"
     )
-    found["tolerance"] = {"fp32": f"{LEAST:.0%} of the answers must be equal", "others": "stated, not judged"}
-    return found
+    record["tolerance"] = {
+        "fp32": f"{LEAST:.0%} of the answers must be equal",
+        "others": "stated, not judged",
+    }
+    return record
 
 
-def agreement(wanted: Sequence[Result], found: Sequence[Result]) -> dict[str, float]:
+def agreement(baseline: Sequence[Result], answers: Sequence[Result]) -> dict[str, float]:
     """Of the best answers: the share that is equal, the share of tokens before the first that differs, and
     the largest difference of scores (natural log, by length) of those that are equal."""
     equal, same, tokens, score = 0, 0, 0, 0.0
-    for a, b in zip(wanted, found, strict=True):
+    for a, b in zip(baseline, answers, strict=True):
         one, other = a.hypotheses[0], b.hypotheses[0]
         tokens += len(one.tokens) + 1
         if one.tokens == other.tokens:
@@ -70,7 +74,7 @@ def agreement(wanted: Sequence[Result], found: Sequence[Result]) -> dict[str, fl
             continue
         pairs = zip([*one.tokens, -1], [*other.tokens, -1], strict=False)
         same += next(i for i, (x, y) in enumerate(pairs) if x != y)
-    return {"equal": equal / len(wanted), "tokens": same / tokens, "score_difference": score}
+    return {"equal": equal / len(baseline), "tokens": same / tokens, "score_difference": score}
 
 
 def _answers(executor: Executor, sources: Sequence[list[int]], options: DecodeOptions) -> list[Result]:

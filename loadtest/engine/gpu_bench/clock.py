@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from loadtest.gpu_bench.book import Desk
+from loadtest.engine.gpu_bench.book import Desk
 
 
-class DeviceLost(Exception):
+class ContextLost(Exception):
     """The CUDA context does not work any more: nobody else can be measured in this process."""
 
 
@@ -32,12 +32,12 @@ def wait(device: str) -> None:
 
 
 def forgive(error: Exception) -> str:
-    """A contender's error as a line, when the others can go on. Raises DeviceLost when they can't."""
+    """A contender's error as a line, when the others can go on. Raises ContextLost when they can't."""
     if torch.cuda.is_initialized():
         try:
             torch.cuda.synchronize()
         except RuntimeError:
-            raise DeviceLost(reason(error)) from error
+            raise ContextLost(reason(error)) from error
     return reason(error)
 
 
@@ -56,7 +56,7 @@ class Turns:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class TurnRules:
     """turns: measured runs of each, at most. until: a time.monotonic(). desk: told who is at work. report:
     called after every turn."""
 
@@ -66,39 +66,39 @@ class Rules:
     report: Callable[[Turns], object] = lambda _: None
 
 
-def alternate(contenders: Mapping[str, Callable[[], float]], rules: Rules) -> Turns:
+def alternate(contenders: Mapping[str, Callable[[], float]], rules: TurnRules) -> Turns:
     """Each contender once to warm up, then `turns` times in turn with all others, so that a noisy minute
     meets every one. Whoever comes after `until` is left out of that turn, and so is one that has a figure and
     has used up its share of the time; nobody is measured without having warmed up.
 
     A contender that raises is left out from then on, with its reason. Keys end with ", backend precision".
-    Raises DeviceLost.
+    Raises ContextLost.
     """
-    found, warm = Turns(), set[str]()
+    turns, warm = Turns(), set[str]()
     share = (rules.until - time.monotonic()) / max(1, len(contenders))
     spent = dict.fromkeys(contenders, 0.0)
     for turn in range(rules.turns + 1):
         for key, run in contenders.items():
-            if key in found.not_run:
+            if key in turns.not_run:
                 continue
             began = time.monotonic()
-            if began > rules.until or (key in found.values and spent[key] > share):
-                if key not in found.values:
-                    found.not_run[key] = "no time was left"
+            if began > rules.until or (key in turns.values and spent[key] > share):
+                if key not in turns.values:
+                    turns.not_run[key] = "no time was left"
                 continue
             rules.desk.enter(key.rpartition(", ")[2])
             try:
                 value = run()
             except Exception as error:  # a backend's own fault is a result, not the end of the others
-                found.not_run[key] = forgive(error)
-                found.values.pop(key, None)
+                turns.not_run[key] = forgive(error)
+                turns.values.pop(key, None)
                 continue
             spent[key] += time.monotonic() - began
             if key in warm and turn:
-                found.values.setdefault(key, []).append(value)
+                turns.values.setdefault(key, []).append(value)
             warm.add(key)
-        rules.report(found)
-    return found
+        rules.report(turns)
+    return turns
 
 
 def summary(values: list[float]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -12,20 +13,20 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from engine.backends import BACKENDS
-from engine.bundle import Bundle, open_bundle
-from engine.engine import Engine, EngineSettings
+from engine.backends import BACKENDS, LaneSize, Placement
+from engine.bundle.bundle import Bundle, open_bundle
 from engine.errors import BundleError, ConfigError, ConvoyError
-from engine.executor import Executor
-from engine.executors import Placement, open_executors
-from engine.lane import Lane
+from engine.executors import open_executors
+from engine.schedule.engine import Engine, EngineSettings
+from engine.schedule.lane import Lane
+from engine.search.executor import Executor
 from engine.types import Outcome, Request, Result
-from loadtest.gpu_bench.book import Desk
-from loadtest.gpu_bench.clock import forgive
-from loadtest.gpu_bench.sentences import Sentence, request
-from loadtest.gpu_bench.setting import SKIPPED, Setting
+from loadtest.engine.gpu_bench.book import Desk
+from loadtest.engine.gpu_bench.clock import forgive
+from loadtest.engine.gpu_bench.sentences import SizedSentence, request
+from loadtest.engine.gpu_bench.setting import SKIPPED, Setting
 
-ROOT: Final = Path(__file__).parents[2]
+ROOT: Final = Path(__file__).parents[3]
 TWINS: Final = ("onnx-pure", "onnx-native")  # of the CPU's own benchmark
 COMPILED: Final = "tensorrt"
 COMPILED_PRECISIONS: Final = ("bf16",)  # compiling takes minutes each
@@ -47,7 +48,7 @@ def contenders(setting: Setting) -> list[Contender]:
     open."""
     kind = setting.device.partition(":")[0]
     names = setting.backends or tuple(name for name in BACKENDS if name not in TWINS)
-    found = [
+    candidates = [
         Contender(backend, precision)
         for backend in names
         if backend in BACKENDS
@@ -56,11 +57,11 @@ def contenders(setting: Setting) -> list[Contender]:
         if backend != COMPILED or precision in COMPILED_PRECISIONS or len(setting.precisions) == 1
     ]
     rank = {name: i for i, name in enumerate(BEST)}
-    return sorted(found, key=lambda contender: rank.get(str(contender), len(BEST)))
+    return sorted(candidates, key=lambda contender: rank.get(str(contender), len(BEST)))
 
 
 def opened(
-    setting: Setting, bundle: Bundle, contender: Contender, lanes: Sequence[tuple[int, int]]
+    setting: Setting, bundle: Bundle, contender: Contender, lanes: Sequence[LaneSize]
 ) -> list[Executor]:
     """One executor for each (beams, slots). Raises ConvoyError, or whatever a library that is missing does.
 
@@ -69,16 +70,16 @@ def opened(
     place = Placement(contender.backend, setting.device, contender.precision, 1, tuple(lanes))
     if contender.backend == COMPILED:
         return _compiled(bundle, place)
-    if contender.backend.startswith("onnx") and setting.device.startswith("cuda"):
+    if BACKENDS[contender.backend].runtime == "onnxruntime" and setting.device.startswith("cuda"):
         bundle = _exported(bundle, contender.precision)
     return open_executors(bundle, place)
 
 
 def all_opened(
-    setting: Setting, bundle: Bundle, lanes: Sequence[tuple[int, int]], out: tuple[Desk, dict[str, str]]
+    setting: Setting, bundle: Bundle, lanes: Sequence[LaneSize], out: tuple[Desk, dict[str, str]]
 ) -> Iterator[tuple[Contender, list[Executor]]]:
     """Those that open, one after the other; out: who is told of it, and where the others' reasons go. Raises
-    DeviceLost."""
+    ContextLost."""
     desk, not_run = out
     for contender in contenders(setting):
         if str(contender) in setting.skip:
@@ -93,7 +94,7 @@ def all_opened(
 
 @contextmanager
 def excused(key: str, not_run: dict[str, str]) -> Iterator[None]:
-    """What a contender raises while it gets ready becomes its reason. Raises DeviceLost."""
+    """What a contender raises while it gets ready becomes its reason. Raises ContextLost."""
     try:
         yield
     except Exception as error:
@@ -102,16 +103,16 @@ def excused(key: str, not_run: dict[str, str]) -> Iterator[None]:
 
 def _compiled(bundle: Bundle, place: Placement) -> list[Executor]:
     """Compile the engines of these lanes where they are not there, and open them."""
-    from export.tensorrt import Lane as Compiled
-    from export.tensorrt import build
+    from export.graphs.tensorrt import LaneShape as Compiled
+    from export.graphs.tensorrt import build
 
     if find_spec("tensorrt") is None:
         raise ConfigError("TensorRT is not installed")
     for beams, slots in place.lanes:
         try:
-            open_executors(bundle, replace(place, lanes=((beams, slots),)))
+            open_executors(bundle, replace(place, lanes=(LaneSize(beams, slots),)))
         except BundleError:
-            bundle = build(bundle, Compiled(place.precision, beams, slots))
+            bundle = build(bundle, Compiled(place.precision, beams, slots), device=place.device)
     return open_executors(bundle, place)
 
 
@@ -125,9 +126,9 @@ def _exported(bundle: Bundle, precision: str) -> Bundle:
     if any(f".{precision}" in name for name in bundle.files() if name.startswith("onnx/step")):
         return bundle
     command = [sys.executable, "-m", "cli.main", "export", str(bundle.path), "--precision", precision]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    if done.returncode:
-        raise ConfigError(f"convoy export: {done.stderr.strip()[-400:]}")
+    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if process.returncode:
+        raise ConfigError(f"convoy export: {process.stderr.strip()[-400:]}")
     return open_bundle(bundle.path, verify=False)
 
 
@@ -140,13 +141,8 @@ def straight(request: Request, outcome: Outcome) -> None:
 
 def through(lane: Lane, requests: Sequence[Request]) -> int:
     """Translate requests, as many at a time as there are slots; returns the steps taken."""
-    steps = 0
-    for first in range(0, len(requests), lane.executor.slots):
-        lane.admit(requests[first : first + lane.executor.slots])
-        while lane.active:
-            lane.step()
-            steps += 1
-    return steps
+    slots = lane.executor.slots
+    return sum(lane.drain(requests[first : first + slots]) for first in range(0, len(requests), slots))
 
 
 class Flow:
@@ -166,21 +162,22 @@ class Flow:
 
 @dataclass(slots=True)
 class Answers:
-    """What came back, in the order of asking, and an event for when all has. Replies may come from any
-    thread."""
+    """What came back and when (time.monotonic()), in the order of asking, and an event for when all has.
+    Replies may come from any thread."""
 
     outcomes: list[Outcome | None]
+    ended: list[float]
     _left: int
     _lock: Any
     done: threading.Event
 
     @classmethod
     def wanted(cls, count: int) -> Answers:
-        return cls([None] * count, count, threading.Lock(), threading.Event())
+        return cls([None] * count, [0.0] * count, count, threading.Lock(), threading.Event())
 
     def take(self, i: int, outcome: Outcome) -> None:
+        self.outcomes[i], self.ended[i] = outcome, time.monotonic()
         with self._lock:
-            self.outcomes[i] = outcome
             self._left -= 1
             if not self._left:
                 self.done.set()
@@ -189,15 +186,15 @@ class Answers:
         """Wait for all. Raises the first error among them, and TimeoutError."""
         if not self.done.wait(timeout):
             raise TimeoutError(f"{self._left} requests were not answered in {timeout:.0f} seconds")
-        found = []
+        results = []
         for outcome in self.outcomes:
             if not isinstance(outcome, Result):
                 raise outcome if isinstance(outcome, ConvoyError) else TypeError(f"{outcome!r} is no answer")
-            found.append(outcome)
-        return found
+            results.append(outcome)
+        return results
 
 
-def asked(sentences: Sequence[Sentence], beam: int) -> tuple[list[Request], Answers]:
+def asked(sentences: Sequence[SizedSentence], beam: int) -> tuple[list[Request], Answers]:
     """Requests, and where their answers gather."""
     answers = Answers.wanted(len(sentences))
 
@@ -207,10 +204,10 @@ def asked(sentences: Sequence[Sentence], beam: int) -> tuple[list[Request], Answ
     return [request(sentence, beam, reply(i)) for i, sentence in enumerate(sentences)], answers
 
 
-def all_lengths_given(sentences: Sequence[Sentence], results: Sequence[Result]) -> None:
+def all_lengths_given(sentences: Sequence[SizedSentence], results: Sequence[Result]) -> None:
     """Raises ValueError when an answer has not the length that was asked for: then figures would not
     compare."""
     for sentence, result in zip(sentences, results, strict=True):
-        found = len(result.hypotheses[0].tokens)
-        if found != sentence.target:
-            raise ValueError(f"an answer has {found} tokens, not the {sentence.target} asked for")
+        length = len(result.hypotheses[0].tokens)
+        if length != sentence.target:
+            raise ValueError(f"an answer has {length} tokens, not the {sentence.target} asked for")

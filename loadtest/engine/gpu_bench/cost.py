@@ -11,14 +11,14 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from engine.config import ModelConfig
+from engine.bundle.config import ModelConfig
 from engine.executors.torch import TorchExecutor
-from engine.lane import Lane
 from engine.models import build
 from engine.models.model import Model
+from engine.schedule.lane import Lane
 from engine.types import DecodeOptions, Request
-from loadtest.gpu_bench.sentences import FIRST_WORD, Sentence
-from loadtest.gpu_bench.setting import BYTES
+from loadtest.engine.gpu_bench.sentences import FIRST_WORD, SizedSentence
+from loadtest.engine.gpu_bench.setting import BYTES
 
 LOOKUPS: Final = {"aten::embedding"}  # read a row, not the table
 
@@ -38,7 +38,7 @@ class Cost:
         """The floor of a step of one row: its weights at the measured bandwidth (bytes a second)."""
         return self.weights * BYTES[precision] / bandwidth
 
-    def operations(self, sentences: Sequence[Sentence], beam: int) -> float:
+    def operations(self, sentences: Sequence[SizedSentence], beam: int) -> float:
         """Of whole translations, by the source's length and the steps of each."""
         sources = sum(len(s.source) for s in sentences)
         steps = sum(s.target + 1 for s in sentences)
@@ -57,8 +57,8 @@ class _Reads(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         if func._schema.name not in LOOKUPS:
-            for given in args:
-                for one in given if isinstance(given, list | tuple) else [given]:
+            for argument in args:
+                for one in argument if isinstance(argument, list | tuple) else [argument]:
                     if id(one) in self._sizes:
                         self.found[id(one)] = self._sizes[id(one)]
         return func(*args, **(kwargs or {}))
@@ -74,9 +74,9 @@ def cost(config: ModelConfig, source: int = 32) -> Cost:
         for parameter in model.parameters():
             parameter.zero_()
     lane = Lane(TorchExecutor(model, 1, 1), lambda _, outcome: None)
-    asked = Request([*[FIRST_WORD] * (source - 1), config.eos], DecodeOptions(1, min_length=9), _nobody)
+    request = Request([*[FIRST_WORD] * (source - 1), config.eos], DecodeOptions(1, min_length=9), _nobody)
     with FlopCounterMode(display=False) as encoding:
-        lane.admit([asked])
+        lane.admit([request])
     reads = _Reads(model)
     with FlopCounterMode(display=False) as stepping, reads:
         lane.step()

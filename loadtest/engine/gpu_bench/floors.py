@@ -11,8 +11,8 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from loadtest.gpu_bench.clock import reason, seconds
-from loadtest.gpu_bench.setting import Setting
+from loadtest.engine.gpu_bench.clock import reason, seconds
+from loadtest.engine.gpu_bench.setting import Setting
 
 TYPES: Final = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 SAMPLES: Final = 9
@@ -25,19 +25,19 @@ def floors(setting: Setting) -> dict[str, Any]:
     """bandwidth: bytes a second, read and written; matrix: operations a second by precision; shapes: of the
     decoder's products, each with operations and bytes of weights a second. Random data: zeros run faster."""
     device, scale = setting.device, setting.scale
-    found: dict[str, Any] = {"bandwidth": _copy(device, scale.copy), "matrix": {}, "shapes": []}
-    found["tf32_allowed"] = torch.backends.cuda.matmul.allow_tf32
+    record: dict[str, Any] = {"bandwidth": _copy(device, scale.copy), "matrix": {}, "shapes": []}
+    record["tf32_allowed"] = torch.backends.cuda.matmul.allow_tf32
     for precision, kind in TYPES.items():
         try:
             a, b = (torch.randn(scale.square, scale.square, device=device).to(kind) for _ in range(2))
-            found["matrix"][precision] = 2 * scale.square**3 / _median(device, partial(torch.matmul, a, b))
+            record["matrix"][precision] = 2 * scale.square**3 / _median(device, partial(torch.matmul, a, b))
             del a, b
-            found["shapes"] += _shapes(setting, precision, kind)
+            record["shapes"] += _shapes(setting, precision, kind)
         except RuntimeError as error:
-            found.setdefault("not_run", {})[precision] = reason(error)
+            record.setdefault("not_run", {})[precision] = reason(error)
     if device.startswith("cuda"):
         torch.cuda.empty_cache()
-    return found
+    return record
 
 
 def _copy(device: str, size: int) -> float:
@@ -56,11 +56,11 @@ def _shapes(setting: Setting, precision: str, kind: torch.dtype) -> list[dict[st
         weights = [torch.randn(outputs, inputs, device=setting.device).to(kind) for _ in range(copies)]
         for count in ROWS[:2] if setting.scale.tiny else ROWS:
             x = torch.randn(count, inputs, device=setting.device).to(kind)
-            taken = _product(setting.device, x, weights)
-            rate = 2 * count * inputs * outputs / taken
+            duration = _product(setting.device, x, weights)
+            rate = 2 * count * inputs * outputs / duration
             shape = [count, inputs, outputs]
-            rows.append({"what": name, "precision": precision, "shape": shape, "seconds": taken})
-            rows[-1] |= {"operations": rate, "bytes": size / taken}
+            rows.append({"what": name, "precision": precision, "shape": shape, "seconds": duration})
+            rows[-1] |= {"operations": rate, "bytes": size / duration}
     return rows
 
 

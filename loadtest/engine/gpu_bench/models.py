@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from engine.bundle import Bundle, Description, open_bundle, write_bundle
-from engine.config import ModelConfig
-from engine.presets import preset
+from engine.bundle.bundle import Bundle, Description, open_bundle, write_bundle
+from engine.bundle.config import ModelConfig
+from engine.bundle.presets import preset
 
 JOINT: Final = (32_768, 32_768)  # "Pay Less Attention", section 5: a joint BPE vocabulary of 33K, Table 3
 SIX: Final = "dynamicconv-200M"  # without GLU, as in the paper's Tables 3 and 7
@@ -60,7 +60,7 @@ def preparing(folder: Path, *, tiny: bool) -> Iterator[subprocess.Popen[bytes]]:
     meanwhile waits for it."""
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", __name__, str(folder), *(["--tiny"] if tiny else [])]
-    process = subprocess.Popen(command, cwd=Path(__file__).parents[2])
+    process = subprocess.Popen(command, cwd=Path(__file__).parents[3])
     (folder / PREPARING).write_text(str(process.pid), "utf-8")  # from now on, not when it has started
     try:
         yield process
@@ -91,7 +91,7 @@ def _prepared_elsewhere(folder: Path) -> bool:
 
 def _written(path: Path, name: str, tiny: bool, seed: int) -> Bundle:  # noqa: FBT001
     from engine.models import build
-    from export.onnx import graphs
+    from export.graphs.onnx import graphs
 
     config = config_of(name, tiny=tiny)
     model = build(config)

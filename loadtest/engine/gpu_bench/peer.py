@@ -13,12 +13,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
-from engine.config import ModelConfig
+from engine.bundle.config import ModelConfig
+from engine.bundle.stacks import StackConfig
 from engine.errors import ConvoyError
-from engine.stacks import StackConfig
-from loadtest.gpu_bench.book import Desk
-from loadtest.gpu_bench.clock import reason
-from loadtest.gpu_bench.setting import SKIPPED, Setting
+from loadtest.engine.gpu_bench.book import Desk
+from loadtest.engine.gpu_bench.clock import reason
+from loadtest.engine.gpu_bench.setting import SKIPPED, Setting
 
 SCRIPT: Final = Path(__file__).parent / "peer_process.py"
 NAME: Final = "fairseq"
@@ -37,9 +37,9 @@ class Peer:
         command = [setting.fairseq_python, str(SCRIPT), str(setting.fairseq)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         sides = {"encoder": _side(config.encoder), "decoder": _side(config.decoder)}
-        wanted = {"vocabulary": config.target_vocab, "device": setting.device, "precision": precision}
+        request = {"vocabulary": config.target_vocab, "device": setting.device, "precision": precision}
         try:
-            self.about = self._ask(wanted | sides)
+            self.about = self._ask(request | sides)
         except PeerFailed:
             self.close()
             raise
@@ -52,18 +52,18 @@ class Peer:
         self._process.kill()
         self._process.communicate()
 
-    def _ask(self, wanted: dict[str, Any]) -> dict[str, Any]:
+    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
-            self._process.stdin.write(json.dumps(wanted) + "\n")
+            self._process.stdin.write(json.dumps(request) + "\n")
             self._process.stdin.flush()
-            said: dict[str, Any] = json.loads(self._process.stdout.readline() or '{"error": "it ended"}')
+            reply: dict[str, Any] = json.loads(self._process.stdout.readline() or '{"error": "it ended"}')
         except (OSError, ValueError) as error:
             raise PeerFailed(f"fairseq's process: {error}") from error
-        if "error" in said:
-            raise PeerFailed(said["error"])
-        return said
+        if "error" in reply:
+            raise PeerFailed(reply["error"])
+        return reply
 
 
 def peers(
@@ -78,19 +78,19 @@ def peers(
     if setting.fairseq is None:
         not_run[key] = "no checkout of fairseq was named (--fairseq PATH)"
         return {}
-    found = {}
+    by_name = {}
     for precision in ("fp32", "fp16") if setting.device.startswith("cuda") else ("fp32",):
         if f"{NAME} {precision}" in setting.skip:
             not_run[f"{key} {precision}"] = SKIPPED
             continue
         desk.enter(f"{NAME} {precision}")
         try:
-            found[f"{key} {precision}"] = peer = Peer(setting, config, precision)
+            by_name[f"{key} {precision}"] = peer = Peer(setting, config, precision)
         except (PeerFailed, OSError) as error:
             not_run[f"{key} {precision}"] = reason(error)
             continue
         stack.callback(peer.close)
-    return found
+    return by_name
 
 
 def _side(stack: Any) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from typing import Any, Final, TextIO
 _dataclass: Final = dataclasses.dataclass
 
 
-def build(given: dict[str, Any]) -> tuple[Any, Any, dict[str, Any]]:
+def build(setup: dict[str, Any]) -> tuple[Any, Any, dict[str, Any]]:
     """The model with random weights, its dictionary, and what is worth knowing of both."""
     import fairseq
     import torch
@@ -29,14 +29,14 @@ def build(given: dict[str, Any]) -> tuple[Any, Any, dict[str, Any]]:
     from fairseq.models.lightconv import LightConvModel, base_architecture
 
     words = Dictionary()
-    while len(words) < given["vocabulary"]:
+    while len(words) < setup["vocabulary"]:
         words.add_symbol(f"t{len(words)}")
     values: dict[str, Any] = {"share_all_embeddings": True, "weight_softmax": True}
     values |= {"max_source_positions": 1024, "max_target_positions": 1024}
     values |= dict.fromkeys(("dropout", "attention_dropout", "relu_dropout", "input_dropout"), 0.0)
     values |= {"weight_dropout": 0.0, "encoder_embed_path": None, "decoder_embed_path": None}
     for side in ("encoder", "decoder"):
-        stack = given[side]
+        stack = setup[side]
         values |= {
             f"{side}_embed_dim": stack["embed_dim"],
             f"{side}_conv_dim": stack["conv_dim"],
@@ -50,8 +50,8 @@ def build(given: dict[str, Any]) -> tuple[Any, Any, dict[str, Any]]:
     args = argparse.Namespace(**values)
     base_architecture(args)
     task = argparse.Namespace(source_dictionary=words, target_dictionary=words)
-    model = LightConvModel.build_model(args, task).to(given["device"]).eval()
-    if given["precision"] == "fp16":
+    model = LightConvModel.build_model(args, task).to(setup["device"]).eval()
+    if setup["precision"] == "fp16":
         model = model.half()
     model.make_generation_fast_()
     about = {
@@ -80,8 +80,8 @@ def translate(model: Any, words: Any, batch: tuple[list[int], int], beam: int) -
     limits = {"beam_size": beam, "max_len_a": 0, "max_len_b": target, "min_len": target}
     takes_models = "models" in inspect.signature(SequenceGenerator.__init__).parameters
     first = ([model], words) if takes_models else (words,)
-    found = SequenceGenerator(*first, **limits).generate([model], {"net_input": inputs})
-    if any(len(hypotheses[0]["tokens"]) != target + 1 for hypotheses in found):
+    answers = SequenceGenerator(*first, **limits).generate([model], {"net_input": inputs})
+    if any(len(hypotheses[0]["tokens"]) != target + 1 for hypotheses in answers):
         raise ValueError("an answer of fairseq has not the length that it was given")
 
 
@@ -89,20 +89,20 @@ def serve(lines: TextIO, out: TextIO) -> None:
     import torch
 
     def wait() -> None:
-        if given["device"].startswith("cuda"):
+        if setup["device"].startswith("cuda"):
             torch.cuda.synchronize()
 
-    given = json.loads(next(lines))
+    setup = json.loads(next(lines))
     with torch.no_grad():
-        model, words, about = build(given)
+        model, words, about = build(setup)
         _say(out, about)
         for line in lines:
-            asked = json.loads(line)
+            request = json.loads(line)
             try:
                 wait()
                 began = time.perf_counter()
-                for batch in asked["batches"]:
-                    translate(model, words, batch, asked["beam"])
+                for batch in request["batches"]:
+                    translate(model, words, batch, request["beam"])
                 wait()
                 _say(out, {"seconds": time.perf_counter() - began})
             except Exception as error:  # noqa: BLE001 - whatever it is, the other end is to know
@@ -114,15 +114,15 @@ def _say(out: TextIO, value: dict[str, Any]) -> None:
     out.flush()
 
 
-def _lenient(cls: type | None = None, /, **given: Any) -> Any:
+def _lenient(cls: type | None = None, /, **options: Any) -> Any:
     """A dataclass whose instances may be defaults of other dataclasses' fields, as Python 3.10 allowed for
     all: fairseq 0.12 and its hydra are written so."""
 
     def decorated(cls: type) -> type:
         try:
-            return _dataclass(cls, **{"unsafe_hash": True} | given)
+            return _dataclass(cls, **{"unsafe_hash": True} | options)
         except TypeError:  # it has a hash of its own
-            return _dataclass(cls, **given)
+            return _dataclass(cls, **options)
 
     return decorated if cls is None else decorated(cls)
 

@@ -7,14 +7,15 @@ from typing import Any, Final
 
 from torch.profiler import ProfilerActivity, profile
 
-from engine.executor import Executor
-from engine.lane import Lane
-from loadtest.gpu_bench import models
-from loadtest.gpu_bench.book import Desk
-from loadtest.gpu_bench.clock import wait
-from loadtest.gpu_bench.contenders import all_opened, asked, excused, straight
-from loadtest.gpu_bench.sentences import Sentence, lengths, sentences
-from loadtest.gpu_bench.setting import Setting
+from engine.backends import LaneSize
+from engine.schedule.lane import Lane
+from engine.search.executor import Executor
+from loadtest.engine.gpu_bench import models
+from loadtest.engine.gpu_bench.book import Desk
+from loadtest.engine.gpu_bench.clock import wait
+from loadtest.engine.gpu_bench.contenders import all_opened, asked, excused, straight
+from loadtest.engine.gpu_bench.sentences import SizedSentence, lengths, sentences
+from loadtest.engine.gpu_bench.setting import Setting
 
 TOP: Final = 15
 
@@ -26,23 +27,25 @@ def profiles(setting: Setting, floors: dict[str, Any], until: float, desk: Desk)
     scale = setting.scale
     bundle = models.bundle_of(setting.folder, models.SIX, tiny=scale.tiny)
     _, pairs = lengths(setting.corpora, scale.slots)
-    found: dict[str, Any] = {"model": bundle.name, "rows": [], "not_run": {}}
+    record: dict[str, Any] = {"model": bundle.name, "rows": [], "not_run": {}}
     for beams, slots in ((1, 1), (scale.beam, scale.slots)):
-        if time.monotonic() > until and found["rows"]:
-            found["not_run"][f"{slots} sentences"] = "no time was left"
+        if time.monotonic() > until and record["rows"]:
+            record["not_run"][f"{slots} sentences"] = "no time was left"
             continue
         # nobody may finish while it is measured
         longest = [(source, 3 * scale.steps + 8) for source, _ in pairs[:slots]]
-        for contender, (executor,) in all_opened(setting, bundle, [(beams, slots)], (desk, found["not_run"])):
-            with excused(f"{slots} sentences, {contender}", found["not_run"]):
+        for contender, (executor,) in all_opened(
+            setting, bundle, [LaneSize(beams, slots)], (desk, record["not_run"])
+        ):
+            with excused(f"{slots} sentences, {contender}", record["not_run"]):
                 row = _profiled(setting, executor, sentences(bundle.config, longest))
-                found["rows"].append({"contender": str(contender), "beam": beams, "sentences": slots} | row)
+                record["rows"].append({"contender": str(contender), "beam": beams, "sentences": slots} | row)
                 break
-        desk.tell(found)
-    return found
+        desk.tell(record)
+    return record
 
 
-def _profiled(setting: Setting, executor: Executor, work: list[Sentence]) -> dict[str, Any]:
+def _profiled(setting: Setting, executor: Executor, work: list[SizedSentence]) -> dict[str, Any]:
     cuda, steps = setting.device.startswith("cuda"), setting.scale.steps
     lane = Lane(executor, straight)
     requests, _ = asked(work, executor.beams)
@@ -59,9 +62,9 @@ def _profiled(setting: Setting, executor: Executor, work: list[Sentence]) -> dic
     several()  # to warm up
     plain = several()
     kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
-    with profile(activities=kinds) as seen:
+    with profile(activities=kinds) as profiler:
         several()
-    events = [event for event in seen.key_averages() if _time(event, cuda) > 0]
+    events = [event for event in profiler.key_averages() if _time(event, cuda) > 0]
     events.sort(key=lambda event: -_time(event, cuda))
     total = sum(_time(event, cuda) for event in events)
     kernels = [

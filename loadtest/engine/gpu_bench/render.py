@@ -1,5 +1,6 @@
-"""The section of docs/benchmarks.md that one or more records make: `python -m loadtest.gpu_bench.render
-*.json`.
+"""The section of docs/benchmarks.md that one or more records make.
+
+    python -m loadtest.engine.gpu_bench.render *.json
 
 Of parts that several records hold, the last one counts.
 """
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from loadtest.gpu_bench import models
+from loadtest.engine.gpu_bench import models
 
 Row = dict[str, Any]
 # (what, unit, model, paper or peer, aim) of issue 4's table, by the part that measures it
@@ -38,9 +39,9 @@ def markdown(records: Sequence[dict[str, Any]]) -> str:
 def _facts(record: dict[str, Any]) -> str:
     facts = record.get("facts", {})
     named = ("date", "device", "driver", "cuda", "torch", "onnxruntime", "tensorrt", "python", "revision")
-    said = [f"{name} {facts[name]}" for name in named if facts.get(name) is not None]
+    entries = [f"{name} {facts[name]}" for name in named if facts.get(name) is not None]
     warning = " **Tiny models and runs: nothing here is a figure.**" if facts.get("scale") == "tiny" else ""
-    return f"{', '.join(said)}. `{record.get('command', '')}`{warning}"
+    return f"{', '.join(entries)}. `{record.get('command', '')}`{warning}"
 
 
 def _summary(parts: dict[str, Row]) -> list[str]:
@@ -55,13 +56,13 @@ def _summary(parts: dict[str, Row]) -> list[str]:
     rows += _against(parts, "throughput", models.SIX, what)
     for part in ("single", "throughput"):
         rows += _twins(parts, part)
-    found = parts.get("arrivals", {})
-    if "ratio" in found:
+    facts = parts.get("arrivals", {})
+    if "ratio" in facts:
         text = (
-            f"p99 of {found['requests']} requests at random at {found['share']:.0%} of the peak: best window "
+            f"p99 of {facts['requests']} requests at random at {facts['share']:.0%} of the peak: best window "
         )
-        text += f"batcher / in flight ({found['contender']})"
-        rows.append((text, f"{found['ratio']['median']:.2f}x", "1x", ">= 2x"))
+        text += f"batcher / in flight ({facts['contender']})"
+        rows.append((text, f"{facts['ratio']['median']:.2f}x", "1x", ">= 2x"))
     if not rows:
         return []
     head = ["| figure | measured | paper or peer | aim |", "|---|---:|---:|---:|"]
@@ -109,15 +110,15 @@ def _who(row: Row) -> str:
 
 
 def _floors(parts: dict[str, Row]) -> list[str]:
-    found = parts.get("floors", {})
-    if "bandwidth" not in found:
+    facts = parts.get("floors", {})
+    if "bandwidth" not in facts:
         return []
-    rates = ", ".join(f"{p} {rate / 1e12:,.1f} TFLOP/s" for p, rate in found["matrix"].items())
+    rates = ", ".join(f"{p} {rate / 1e12:,.1f} TFLOP/s" for p, rate in facts["matrix"].items())
     lines = [
-        f"Floors: copying {found['bandwidth'] / 1e12:.3f} TB/s (read and written); square products {rates}."
+        f"Floors: copying {facts['bandwidth'] / 1e12:.3f} TB/s (read and written); square products {rates}."
     ]
     lines += ["", "| product | precision | rows | TFLOP/s | weights, TB/s |", "|---|---|---:|---:|---:|"]
-    for row in found["shapes"]:
+    for row in facts["shapes"]:
         cells = f"{row['operations'] / 1e12:.2f} | {row['bytes'] / 1e12:.3f}"
         lines.append(f"| {row['what']} | {row['precision']} | {row['shape'][0]} | {cells} |")
     return lines
@@ -126,20 +127,20 @@ def _floors(parts: dict[str, Row]) -> list[str]:
 def _checks(parts: dict[str, Row]) -> list[str]:
     lines = []
     if "tests" in parts:
-        said, verdict = (
+        summary, verdict = (
             parts["tests"].get("said", [""])[-1],
             "passed" if parts["tests"].get("ok") else "FAILED",
         )
-        lines += [f"Tests on the GPU: {verdict} ({said.strip('= ')}).", ""]
-    found = parts.get("checks", {})
-    if not found.get("rows"):
+        lines += [f"Tests on the GPU: {verdict} ({summary.strip('= ')}).", ""]
+    facts = parts.get("checks", {})
+    if not facts.get("rows"):
         return lines
     lines.append(
-        f"Answers of {found['model']} ({found['sentences']} lines, {found['text']}) beside the CPU's:"
+        f"Answers of {facts['model']} ({facts['sentences']} lines, {facts['text']}) beside the CPU's:"
     )
     lines += ["", "| backend | equal answers | equal tokens | score, at most | alone = in a batch |"]
     lines.append("|---|---:|---:|---:|---:|")
-    for r in found["rows"]:
+    for r in facts["rows"]:
         cells = f"{r['equal']:.1%} | {r['tokens']:.1%} | {r['score_difference']:.1e} | {r['alone']:.1%}"
         lines.append(f"| {_who(r)} | {cells} |")
     return lines
@@ -160,10 +161,10 @@ def _single(parts: dict[str, Row]) -> list[str]:
 
 
 def _throughput(parts: dict[str, Row]) -> list[str]:
-    rows, found = _rows(parts, "throughput"), parts.get("throughput", {})
+    rows, facts = _rows(parts, "throughput"), parts.get("throughput", {})
     if not rows:
         return []
-    title = f"beam {found['beam']}, {found['slots']} in flight ({found['lengths']})"
+    title = f"beam {facts['beam']}, {facts['slots']} in flight ({facts['lengths']})"
     lines = [f"| {title} | backend | sentences | sent/s | spread | floor of the products, sent/s | share |"]
     lines.append("|---|---|---:|---:|---:|---:|---:|")
     for r in rows:
@@ -173,29 +174,29 @@ def _throughput(parts: dict[str, Row]) -> list[str]:
 
 
 def _arrivals(parts: dict[str, Row]) -> list[str]:
-    found = parts.get("arrivals", {})
-    if "ratio" not in found:
+    facts = parts.get("arrivals", {})
+    if "ratio" not in facts:
         return []
-    best = f"{found['window'] * 1e3:g} ms x {found['batch']}"
+    best = f"{facts['window'] * 1e3:g} ms x {facts['batch']}"
     text = (
-        f"{found['requests']} requests at random, {found['rate']:,.1f} a second ({found['share']:.0%} of the "
+        f"{facts['requests']} requests at random, {facts['rate']:,.1f} a second ({facts['share']:.0%} of the "
     )
-    text += "lower peak: " + ", ".join(f"{k} {v:,.1f}" for k, v in found["peaks"].items())
-    text += f"), {found['contender']}, "
-    lines = [f"{text}beam {found['beam']}; best window {best}:", ""]
+    text += "lower peak: " + ", ".join(f"{k} {v:,.1f}" for k, v in facts["peaks"].items())
+    text += f"), {facts['contender']}, "
+    lines = [f"{text}beam {facts['beam']}; best window {best}:", ""]
     lines += ["| batching | p50, ms | p99, ms | spread of p99 |", "|---|---:|---:|---:|"]
-    for name, r in found["p99"].items():
+    for name, r in facts["p99"].items():
         spread = f"{min(r['runs']) * 1e3:,.1f} to {max(r['runs']) * 1e3:,.1f}"
-        middle = found["p50"][name]["median"] * 1e3
+        middle = facts["p50"][name]["median"] * 1e3
         lines.append(f"| {name} | {middle:,.1f} | {r['median'] * 1e3:,.1f} | {spread} |")
     return lines
 
 
 def _real(parts: dict[str, Row]) -> list[str]:
-    rows, found = _rows(parts, "real"), parts.get("real", {})
+    rows, facts = _rows(parts, "real"), parts.get("real", {})
     if not rows:
         return []
-    title = f"{found['model']}, {found['text']}, beam {found['beam']}, {found['slots']} in flight"
+    title = f"{facts['model']}, {facts['text']}, beam {facts['beam']}, {facts['slots']} in flight"
     lines = [f"| {title} | lines | lines/s | spread |", "|---|---:|---:|---:|"]
     return lines + [f"| {_who(r)} | {r['lines']} | {_speed(r)} |" for r in rows]
 
@@ -218,14 +219,14 @@ def _profiles(parts: dict[str, Row]) -> list[str]:
 
 def _missing(parts: dict[str, Row]) -> list[str]:
     """What failed, and who did not run: the same reason of the same backend once for all models and parts."""
-    found = [f"- {name}: {part['error']}" for name, part in parts.items() if part.get("status") == "failed"]
+    lines = [f"- {name}: {part['error']}" for name, part in parts.items() if part.get("status") == "failed"]
     reasons: dict[tuple[str, str], list[str]] = {}
     for name, part in parts.items():
         for key, why in {**part.get("not_run", {}), **part.get("failed", {})}.items():
             reasons.setdefault((key.rpartition(", ")[2], why), []).append(name)
     for (who, why), where in reasons.items():
-        found.append(f"- {who} ({', '.join(dict.fromkeys(where))}): {why}")
-    return ["Not run:", "", *found] if found else []
+        lines.append(f"- {who} ({', '.join(dict.fromkeys(where))}): {why}")
+    return ["Not run:", "", *lines] if lines else []
 
 
 def _speed(row: Row) -> str:

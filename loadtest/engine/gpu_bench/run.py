@@ -10,17 +10,17 @@ from typing import Any, Final
 
 import torch
 
-from loadtest.gpu_bench.arrivals import arrivals
-from loadtest.gpu_bench.book import Book, Desk
-from loadtest.gpu_bench.checks import checks
-from loadtest.gpu_bench.clock import wait
-from loadtest.gpu_bench.floors import floors
-from loadtest.gpu_bench.profiles import profiles
-from loadtest.gpu_bench.real import real
-from loadtest.gpu_bench.setting import Setting, facts
-from loadtest.gpu_bench.single import single
-from loadtest.gpu_bench.suite import suite
-from loadtest.gpu_bench.throughput import throughput
+from loadtest.engine.gpu_bench.arrivals import arrivals
+from loadtest.engine.gpu_bench.book import Book, Desk
+from loadtest.engine.gpu_bench.checks import checks
+from loadtest.engine.gpu_bench.clock import wait
+from loadtest.engine.gpu_bench.floors import floors
+from loadtest.engine.gpu_bench.profiles import profiles
+from loadtest.engine.gpu_bench.real import real
+from loadtest.engine.gpu_bench.setting import Setting, facts
+from loadtest.engine.gpu_bench.single import single
+from loadtest.engine.gpu_bench.suite import suite
+from loadtest.engine.gpu_bench.throughput import throughput
 
 FLOORS: Final = "floors"
 # each takes the setting, the floors, until when (time.monotonic()) and where to tell
@@ -42,16 +42,16 @@ def run_parts(setting: Setting, book: Book, shares: Mapping[str, float], seconds
     Returns False when the device can't go on (a CUDA context does not survive a fault): another process is
     to go on, and the book says with "running" what was being done.
     """
-    end, left = time.monotonic() + seconds, dict(shares)
+    end, rest = time.monotonic() + seconds, dict(shares)
     book.values["facts"] = facts(setting)
     if book.values["parts"].get(FLOORS, {}).get("status") != "done":
-        left = {FLOORS: left.pop(FLOORS, 0.05), **left}
+        rest = {FLOORS: rest.pop(FLOORS, 0.05), **rest}
     else:
-        left.pop(FLOORS, None)
-    while left:
-        part = next(iter(left))
-        share = left[part] / sum(left.values())
-        del left[part]
+        rest.pop(FLOORS, None)
+    while rest:
+        part = next(iter(rest))
+        share = rest[part] / sum(rest.values())
+        del rest[part]
         until = time.monotonic() + share * (end - time.monotonic())
         # until on a clock that the watching process reads too
         book.values["running"] = {"part": part, "until": time.time() + until - time.monotonic()}
@@ -70,7 +70,7 @@ def _run(setting: Setting, book: Book, part: str, until: float) -> None:
     print(f"{part}: {until - desk.began:.0f} seconds", flush=True)
     try:
         measured = book.values["parts"].get(FLOORS, {})
-        found = floors(setting) if part == FLOORS else RUNS[part](setting, measured, until, desk)
+        record = floors(setting) if part == FLOORS else RUNS[part](setting, measured, until, desk)
     except Exception as error:
         traceback.print_exc()
         so_far = book.values["parts"].get(part, {})
@@ -78,7 +78,8 @@ def _run(setting: Setting, book: Book, part: str, until: float) -> None:
             so_far.pop(own, None)
         desk.tell(so_far | {"error": f"{type(error).__name__}: {error}"[:2000]}, "failed")
     else:
-        desk.tell(found, "done")
+        # a part in which nobody got time has measured nothing
+        desk.tell(record, "empty" if record.get("rows") == [] else "done")
 
 
 def _usable(device: str) -> bool:

@@ -18,7 +18,7 @@ from typing import Final
 
 import numpy as np
 
-from engine.config import ModelConfig
+from engine.bundle.config import ModelConfig
 from engine.types import DecodeOptions, Outcome, Request
 from loadtest.texts import LONGEST, MEDIAN_LOG, SPREAD
 
@@ -30,7 +30,7 @@ FIRST_WORD: Final = 4  # ids below are begin, padding, end and unknown
 
 
 @dataclass(frozen=True, slots=True)
-class Sentence:
+class SizedSentence:
     """source: token ids with end-of-sentence; target: tokens of its answer, end-of-sentence apart."""
 
     source: tuple[int, ...]
@@ -51,27 +51,27 @@ def lengths(corpora: Path, count: int) -> tuple[str, list[tuple[int, int]]]:
     chance = random.Random(2013)
     sides = [[_tokens(line) for line in lines(corpora, language)] for language in ("en", "de")]
     pairs = list(zip(*sides, strict=True))
-    said = "newstest2013 en and de"
+    origin = "newstest2013 en and de"
     if not pairs:
-        said = "made up: a log-normal with newstest's median and spread"
+        origin = "made up: a log-normal with newstest's median and spread"
         words = (min(LONGEST, max(3, chance.lognormvariate(MEDIAN_LOG, SPREAD))) for _ in range(count))
         pairs = [(round(w * PIECES),) * 2 for w in words]
     chance.shuffle(pairs)
-    return said, [pairs[i % len(pairs)] for i in range(count)]
+    return origin, [pairs[i % len(pairs)] for i in range(count)]
 
 
-def sentences(config: ModelConfig, pairs: Sequence[tuple[int, int]], seed: int = 0) -> list[Sentence]:
+def sentences(config: ModelConfig, pairs: Sequence[tuple[int, int]], seed: int = 0) -> list[SizedSentence]:
     """Random words of these lengths, cut to what the model takes."""
     chance = np.random.default_rng(seed)
     most_source, most_target = config.max_source - 2, config.max_target - 1
-    found = []
+    work = []
     for source, target in pairs:
         ids = chance.integers(FIRST_WORD, config.source_vocab, min(source, most_source))
-        found.append(Sentence((*ids.tolist(), config.eos), min(target, most_target)))
-    return found
+        work.append(SizedSentence((*ids.tolist(), config.eos), min(target, most_target)))
+    return work
 
 
-def request(sentence: Sentence, beam: int, reply: Callable[[Outcome], None]) -> Request:
+def request(sentence: SizedSentence, beam: int, reply: Callable[[Outcome], None]) -> Request:
     exact = sentence.target
     options = DecodeOptions(beam_size=beam, min_length=exact, max_length=exact, max_length_b=exact)
     return Request(list(sentence.source), options, reply)

@@ -80,7 +80,7 @@ def facts(setting: Setting) -> dict[str, Any]:
     """Of which machine, code and versions the figures are."""
     import torch
 
-    found: dict[str, Any] = {
+    record: dict[str, Any] = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "device": platform.processor() or platform.machine(),
         "driver": None,
@@ -93,7 +93,7 @@ def facts(setting: Setting) -> dict[str, Any]:
     }
     if setting.device.startswith("cuda"):
         properties = torch.cuda.get_device_properties(setting.device)
-        found |= {
+        record |= {
             "device": properties.name,
             "driver": _said(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]),
             "memory": properties.total_memory,
@@ -102,26 +102,26 @@ def facts(setting: Setting) -> dict[str, Any]:
         }
     for package in ("onnxruntime", "tensorrt", "numpy"):
         try:
-            found[package] = metadata.version(package)
+            record[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
-            found[package] = None
-    return found
+            record[package] = None
+    return record
 
 
 def _revision() -> str | None:
     """Of the checkout, with "+" when it has changes; CONVOY_REVISION where there is no repository."""
-    if given := os.environ.get("CONVOY_REVISION"):
-        return given
+    if override := os.environ.get("CONVOY_REVISION"):
+        return override
     here = Path(__file__).parent
-    found = _said(["git", "-C", str(here), "rev-parse", "--short=12", "HEAD"])
-    if found is None:
+    revision = _said(["git", "-C", str(here), "rev-parse", "--short=12", "HEAD"])
+    if revision is None:
         return None
-    return found + ("+" if _said(["git", "-C", str(here), "status", "--porcelain", "-uno"]) else "")
+    return revision + ("+" if _said(["git", "-C", str(here), "status", "--porcelain", "-uno"]) else "")
 
 
 def _said(command: list[str]) -> str | None:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+        process = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip().splitlines()[0] if done.stdout.strip() else ""
+    return process.stdout.strip().splitlines()[0] if process.stdout.strip() else ""

@@ -7,16 +7,17 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from engine.executor import Executor
-from engine.lane import Lane
-from loadtest.gpu_bench import models
-from loadtest.gpu_bench.book import Desk
-from loadtest.gpu_bench.clock import Rules, Turns, alternate, summary, wait
-from loadtest.gpu_bench.contenders import all_lengths_given, all_opened, asked, excused, straight
-from loadtest.gpu_bench.cost import cost
-from loadtest.gpu_bench.peer import Peer, peers
-from loadtest.gpu_bench.sentences import Sentence, lengths, sentences
-from loadtest.gpu_bench.setting import Setting
+from engine.backends import LaneSize
+from engine.schedule.lane import Lane
+from engine.search.executor import Executor
+from loadtest.engine.gpu_bench import models
+from loadtest.engine.gpu_bench.book import Desk
+from loadtest.engine.gpu_bench.clock import TurnRules, Turns, alternate, summary, wait
+from loadtest.engine.gpu_bench.contenders import all_lengths_given, all_opened, asked, excused, straight
+from loadtest.engine.gpu_bench.cost import cost
+from loadtest.engine.gpu_bench.peer import Peer, peers
+from loadtest.engine.gpu_bench.sentences import SizedSentence, lengths, sentences
+from loadtest.engine.gpu_bench.setting import Setting
 
 NAMES = (models.SIX, models.ONE, models.ATTENTION, models.GLU)
 
@@ -25,8 +26,14 @@ def single(setting: Setting, floors: dict[str, Any], until: float, desk: Desk) -
     """Rows: model, backend, tokens a second over the same sentences (median of alternating runs, encoder
     included, end-of-sentence counted), seconds of a step, the floor of its weights and the share reached."""
     scale = setting.scale
-    said, pairs = lengths(setting.corpora, scale.singles)
-    found: dict[str, Any] = {"lengths": said, "sentences": len(pairs), "beam": 1, "rows": [], "not_run": {}}
+    origin, pairs = lengths(setting.corpora, scale.singles)
+    record: dict[str, Any] = {
+        "lengths": origin,
+        "sentences": len(pairs),
+        "beam": 1,
+        "rows": [],
+        "not_run": {},
+    }
     runs: dict[str, Callable[[], float]] = {}
     steps: dict[str, list[float]] = {}
     costs = {}
@@ -34,40 +41,44 @@ def single(setting: Setting, floors: dict[str, Any], until: float, desk: Desk) -
     with ExitStack() as stack:
         for name in NAMES:
             if time.monotonic() > half and runs:
-                found["not_run"][name] = "no time was left to open it"
+                record["not_run"][name] = "no time was left to open it"
                 continue
             bundle = models.bundle_of(setting.folder, name, tiny=scale.tiny)
             work = sentences(bundle.config, pairs)
             costs[name] = cost(bundle.config)
-            for contender, (executor,) in all_opened(setting, bundle, [(1, 1)], (desk, found["not_run"])):
+            for contender, (executor,) in all_opened(
+                setting, bundle, [LaneSize(1, 1)], (desk, record["not_run"])
+            ):
                 key = f"{name}, {contender}"
-                with excused(key, found["not_run"]):
+                with excused(key, record["not_run"]):
                     runs[key] = _runner(setting.device, executor, work, steps.setdefault(key, []))
             if name in (models.SIX, models.ONE):
-                for key, peer in peers(stack, setting, name, bundle.config, (desk, found["not_run"])).items():
+                for key, peer in peers(
+                    stack, setting, name, bundle.config, (desk, record["not_run"])
+                ).items():
                     runs[key] = _theirs(peer, work)
 
         def report(turns: Turns) -> None:
-            found["rows"] = [
+            record["rows"] = [
                 _row(key, values, steps.get(key, []), costs, floors) for key, values in turns.values.items()
             ]
-            desk.tell(found)
+            desk.tell(record)
 
-        turns = alternate(runs, Rules(scale.turns, until, desk, report))
-    found["not_run"] |= turns.not_run
+        turns = alternate(runs, TurnRules(scale.turns, until, desk, report))
+    record["not_run"] |= turns.not_run
     report(turns)
-    return found
+    return record
 
 
 def _runner(
-    device: str, executor: Executor, work: Sequence[Sentence], steps: list[float]
+    device: str, executor: Executor, work: Sequence[SizedSentence], steps: list[float]
 ) -> Callable[[], float]:
     """Translates one by one; returns tokens a second and notes the seconds of a step. The first run, to warm
     up, is noted too: see `_row`."""
     lane = Lane(executor, straight)
 
     def run() -> float:
-        tokens, taken, decoding, count = 0, 0.0, 0.0, 0
+        tokens, seconds, decoding, count = 0, 0.0, 0.0, 0
         for sentence in work:
             (request,), answers = asked([sentence], 1)
             wait(device)
@@ -75,22 +86,20 @@ def _runner(
             lane.admit([request])
             wait(device)
             admitted = time.perf_counter()
-            while lane.active:
-                lane.step()
-                count += 1
+            count += lane.drain()
             wait(device)
             ended = time.perf_counter()
             all_lengths_given([sentence], answers.results(0.0))
             tokens += sentence.target + 1
-            taken += ended - began
+            seconds += ended - began
             decoding += ended - admitted
         steps.append(decoding / count)
-        return tokens / taken
+        return tokens / seconds
 
     return run
 
 
-def _theirs(peer: Peer, work: Sequence[Sentence]) -> Callable[[], float]:
+def _theirs(peer: Peer, work: Sequence[SizedSentence]) -> Callable[[], float]:
     batches = [([len(s.source)], s.target) for s in work]
     tokens = sum(s.target + 1 for s in work)
     return lambda: tokens / peer.seconds(batches, 1)

@@ -1,7 +1,7 @@
 """Convoy and CTranslate2 behind a window batcher, side by side, in one run and on one machine.
 
-    convoy train loadtest/compare/tatoeba-de-en-transformer.toml --corpora CORPORA --out runs/peer
-    python -m loadtest.compare --bundle models/tatoeba-de-en --peer runs/peer --seconds 20 --out runs/compare
+    convoy train loadtest/http/compare/tatoeba-de-en-transformer.toml --corpora CORPORA --out runs/peer
+    python -m loadtest.http.compare --bundle models/tatoeba-de-en --peer runs/peer --seconds 20
 
 The peer is a Transformer of the same widths, layers and heads, trained on the same data. It gets the best of
 its windows and batches, chosen on other traffic. Then both get the same sentences at the same moments, at
@@ -15,16 +15,16 @@ import asyncio
 import itertools
 import json
 import sys
-import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from loadtest.compare import transformer
-from loadtest.openloop import Summary, arrivals, run, session, summarised, translate
-from loadtest.plot import svg
-from loadtest.serving import free_port, serving
+from loadtest.http.closedloop import busiest
+from loadtest.http.compare import transformer
+from loadtest.http.openloop import LoadSummary, arrivals, run, summarised, translate
+from loadtest.http.serving import free_port, serving
 from loadtest.texts import sentences
+from training.plot import svg
 
 WINDOWS: Final = (0.002, 0.005, 0.010, 0.020)
 BATCHES: Final = (8, 16, 32)
@@ -34,107 +34,93 @@ TRAFFIC: Final = 11
 ENOUGH: Final = 64  # requests in flight that keep any server busy
 
 
-def convoy(given: argparse.Namespace) -> Any:
+def convoy(options: argparse.Namespace) -> Any:
     port = free_port()
     variables = {
-        "CONVOY_MODELS": str(given.bundle),
+        "CONVOY_MODELS": str(options.bundle),
         "CONVOY_PORT": str(port),
-        "CONVOY_THREADS": str(given.threads),
-        "CONVOY_PRECISION": given.precision,
+        "CONVOY_THREADS": str(options.threads),
+        "CONVOY_PRECISION": options.precision,
         "CONVOY_LOG_LEVEL": "error",
     }
     return serving([sys.executable, "-m", "cli.main", "serve"], port, variables)
 
 
-def peer(given: argparse.Namespace, model: Path, window: float, batch: int) -> Any:
+def peer(options: argparse.Namespace, model: Path, window: float, batch: int) -> Any:
     port = free_port()
     variables = {
         "PEER_MODEL": str(model),
         "PEER_WINDOW": str(window),
         "PEER_BATCH": str(batch),
-        "PEER_BEAMS": str(given.beams),
-        "PEER_THREADS": str(given.threads),
-        "PEER_TOKENS": str(given.tokens),
-        "PEER_COMPUTE": {"fp32": "float32", "int8": "int8"}[given.precision],
-        "OMP_NUM_THREADS": str(given.threads),
+        "PEER_BEAMS": str(options.beams),
+        "PEER_THREADS": str(options.threads),
+        "PEER_TOKENS": str(options.tokens),
+        "PEER_COMPUTE": {"fp32": "float32", "int8": "int8"}[options.precision],
+        "OMP_NUM_THREADS": str(options.threads),
     }
-    command = [sys.executable, "-m", "uvicorn", "loadtest.compare.peer:app", "--port", str(port)]
+    command = [sys.executable, "-m", "uvicorn", "loadtest.http.compare.peer:app", "--port", str(port)]
     return serving([*command, "--log-level", "error"], port, variables)
 
 
-def asked(given: argparse.Namespace) -> dict[str, Any]:
-    values: dict[str, Any] = {"source": "de", "target": "en", "beam_size": given.beams}
-    if given.tokens:
-        values |= {"min_length": given.tokens, "max_length": given.tokens}
+def asked(options: argparse.Namespace) -> dict[str, Any]:
+    values: dict[str, Any] = {"source": "de", "target": "en", "beam_size": options.beams}
+    if options.tokens:
+        values |= {"min_length": options.tokens, "max_length": options.tokens}
     return values
 
 
-def offer(given: argparse.Namespace, url: str, rate: float, seconds: float, seed: int) -> Summary:
+def offer(options: argparse.Namespace, url: str, rate: float, seconds: float, seed: int) -> LoadSummary:
     """The same sentences at the same moments for whoever is asked."""
-    texts = sentences(seed, given.texts)
+    texts = sentences(seed, options.texts)
     times = arrivals(rate, seconds, seed)
-    return summarised(asyncio.run(run(url, translate(asked(given), stream=False), texts, times)), rate)
+    return summarised(asyncio.run(run(url, translate(asked(options), stream=False), texts, times)), rate)
 
 
-def peak(given: argparse.Namespace, url: str, seconds: float, seed: int) -> float:
+def peak(options: argparse.Namespace, url: str, seconds: float, seed: int) -> float:
     """Answers a second when ENOUGH requests are always under way."""
-    texts, ask = sentences(seed, given.texts), translate(asked(given), stream=False)
-
-    async def all_of_them() -> float:
-        done, began = 0, time.perf_counter()
-        async with session(url) as client:
-
-            async def one() -> None:
-                nonlocal done
-                while time.perf_counter() - began < seconds:
-                    status, _ = await ask(client, next(texts))
-                    done += status == 200
-
-            await asyncio.gather(*(one() for _ in range(ENOUGH)))
-        return done / (time.perf_counter() - began)
-
-    return asyncio.run(all_of_them())
+    ask = translate(asked(options), stream=False)
+    return busiest(url, ask, sentences(seed, options.texts), ENOUGH, seconds)
 
 
-def tuned(given: argparse.Namespace, model: Path) -> tuple[float, int, list[dict[str, float]]]:
+def tuned(options: argparse.Namespace, model: Path) -> tuple[float, int, list[dict[str, float]]]:
     """The window and batch with the lowest p99 at 0.7 of the peak, and all that were tried."""
-    with peer(given, model, 0.005, 32) as (url, _):
-        rate = 0.7 * peak(given, url, given.tune_seconds, TUNING)
+    with peer(options, model, 0.005, 32) as (url, _):
+        rate = 0.7 * peak(options, url, options.tune_seconds, TUNING)
     tried = []
     for window, batch in itertools.product(WINDOWS, BATCHES):
-        with peer(given, model, window, batch) as (url, _):
-            found = offer(given, url, rate, given.tune_seconds, TUNING)
-        tried.append({"window": window, "batch": batch, "rate": rate, "p99": found.latency["p99"]})
+        with peer(options, model, window, batch) as (url, _):
+            summary = offer(options, url, rate, options.tune_seconds, TUNING)
+        tried.append({"window": window, "batch": batch, "rate": rate, "p99": summary.latency["p99"]})
         print(tried[-1], flush=True)
     best = min(tried, key=lambda one: one["p99"])
     return best["window"], int(best["batch"]), tried
 
 
-def compared(given: argparse.Namespace) -> dict[str, Any]:
-    model = given.out / "transformer"
-    transformer.convert(given.peer, model)
+def compared(options: argparse.Namespace) -> dict[str, Any]:
+    model = options.out / "transformer"
+    transformer.convert(options.peer, model)
     record: dict[str, Any] = {}
-    window, batch, record["tuning"] = tuned(given, model)
+    window, batch, record["tuning"] = tuned(options, model)
     record |= {"window": window, "batch": batch, "loads": []}
-    with peer(given, model, window, batch) as (url, _):
-        record["peer_peak"] = peak(given, url, given.seconds, TRAFFIC)
-    with convoy(given) as (url, _):
-        record["convoy_peak"] = peak(given, url, given.seconds, TRAFFIC)
+    with peer(options, model, window, batch) as (url, _):
+        record["peer_peak"] = peak(options, url, options.seconds, TRAFFIC)
+    with convoy(options) as (url, _):
+        record["convoy_peak"] = peak(options, url, options.seconds, TRAFFIC)
     print({"peer_peak": record["peer_peak"], "convoy_peak": record["convoy_peak"]}, flush=True)
     for share in SHARES:
         rate = share * record["peer_peak"]
         row: dict[str, Any] = {"share": share}
-        with peer(given, model, window, batch) as (url, _):
-            row["peer"] = asdict(offer(given, url, rate, given.seconds, TRAFFIC))
-        with convoy(given) as (url, _):
-            row["convoy"] = asdict(offer(given, url, rate, given.seconds, TRAFFIC))
+        with peer(options, model, window, batch) as (url, _):
+            row["peer"] = asdict(offer(options, url, rate, options.seconds, TRAFFIC))
+        with convoy(options) as (url, _):
+            row["convoy"] = asdict(offer(options, url, rate, options.seconds, TRAFFIC))
         record["loads"].append(row)
         print(json.dumps(row), flush=True)
     return record
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m loadtest.compare")
+    parser = argparse.ArgumentParser(prog="python -m loadtest.http.compare")
     parser.add_argument("--bundle", type=Path, default=Path("models/tatoeba-de-en"))
     parser.add_argument("--peer", type=Path, required=True, help="a bundle of a Transformer, see above")
     parser.add_argument("--precision", choices=("fp32", "int8"), default="fp32")
@@ -145,16 +131,16 @@ def main() -> None:
     parser.add_argument("--tune-seconds", type=float, default=15.0, help="of each window and batch")
     parser.add_argument("--texts", type=Path, help="a file of one sentence a line; else made up")
     parser.add_argument("--out", type=Path, default=Path("runs/compare"))
-    given = parser.parse_args()
-    given.out.mkdir(parents=True, exist_ok=True)
-    record = {"given": {k: str(v) for k, v in vars(given).items()}} | compared(given)
-    (given.out / "compare.json").write_text(json.dumps(record, indent=1), "utf-8")
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    record = {"given": {k: str(v) for k, v in vars(options).items()}} | compared(options)
+    (options.out / "compare.json").write_text(json.dumps(record, indent=1), "utf-8")
     lines = {
         f"{name} {p}": [(row[name]["offered"], row[name]["latency"][p]) for row in record["loads"]]
         for name in ("peer", "convoy")
         for p in ("p50", "p99")
     }
-    (given.out / "compare.svg").write_text(svg(lines, "requests offered, 1/s", "latency, s"), "utf-8")
+    (options.out / "compare.svg").write_text(svg(lines, "requests offered, 1/s", "latency, s"), "utf-8")
 
 
 if __name__ == "__main__":

@@ -12,10 +12,10 @@ from ctranslate2.specs import TransformerSpec
 from numpy.typing import NDArray
 
 from engine.api import ConfigError
-from engine.bundle import open_bundle
-from engine.config import ModelConfig
-from engine.stacks import StackConfig
-from engine.tables import sinusoids
+from engine.bundle.bundle import open_bundle
+from engine.bundle.config import ModelConfig
+from engine.bundle.stacks import StackConfig
+from engine.bundle.tables import sinusoids
 
 Array = NDArray[np.float32]
 VOCABULARY: Final = "vocabulary.model"
@@ -27,7 +27,7 @@ def convert(bundle: Path, out: Path) -> None:
     opened = open_bundle(bundle)
     config = opened.config
     encoder, decoder = _sides(config, bundle)
-    weights = Weights(dict(opened.weights()))
+    weights = TransformerWeights(dict(opened.weights()))
     pieces = sentencepiece.SentencePieceProcessor(str(opened.file(VOCABULARY)))
     tokens = [pieces.id_to_piece(i) for i in range(pieces.get_piece_size())]
     spec = TransformerSpec.from_config((encoder.layers, decoder.layers), encoder.heads, pre_norm=False)
@@ -45,7 +45,7 @@ def convert(bundle: Path, out: Path) -> None:
     shutil.copy(opened.file(VOCABULARY), out / VOCABULARY)
 
 
-class Weights:
+class TransformerWeights:
     """Tensors of a bundle by parts of their names."""
 
     def __init__(self, tensors: dict[str, Array]) -> None:
@@ -71,12 +71,12 @@ def _sides(config: ModelConfig, bundle: Path) -> tuple[StackConfig, StackConfig]
     ):
         raise ConfigError(
             f"{bundle} is no post-norm Transformer with one table of embeddings: "
-            "train one by loadtest/compare/tatoeba-de-en-transformer.toml"
+            "train one by loadtest/http/compare/tatoeba-de-en-transformer.toml"
         )
     return encoder, decoder
 
 
-def _fill(spec: Any, weights: Weights, config: ModelConfig) -> None:
+def _fill(spec: Any, weights: TransformerWeights, config: ModelConfig) -> None:
     table = weights.tensors["encoder.embed_tokens.weight"]
     first = config.pad + 1
     encoder, decoder = spec.encoder, spec.decoder
@@ -101,14 +101,14 @@ def _fill(spec: Any, weights: Weights, config: ModelConfig) -> None:
         _feed_forward(weights, layer.ffn, name, f"{name}.final_layer_norm")
 
 
-def _self_attention(weights: Weights, part: Any, layer: str, norm: str) -> None:
+def _self_attention(weights: TransformerWeights, part: Any, layer: str, norm: str) -> None:
     projections = [f"{layer}.self_attn.{which}_proj" for which in ("q", "k", "v", "out")]
     weights.linear(part.linear[0], *projections[:3])
     weights.linear(part.linear[1], projections[3])
     weights.norm(part.layer_norm, norm)
 
 
-def _feed_forward(weights: Weights, part: Any, layer: str, norm: str) -> None:
+def _feed_forward(weights: TransformerWeights, part: Any, layer: str, norm: str) -> None:
     weights.linear(part.linear_0, f"{layer}.fc1")
     weights.linear(part.linear_1, f"{layer}.fc2")
     weights.norm(part.layer_norm, norm)

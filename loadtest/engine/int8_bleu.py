@@ -1,0 +1,113 @@
+"""What int8 loses of BLEU here and in CTranslate2, on one and the same model and the same lines.
+
+A Marian model is converted by CTranslate2's own converter to int8, and that folder imported. The reference
+are CTranslate2's answers in float32; both engines' int8 answers are compared with them and with each other.
+
+    python -m loadtest.engine.int8_bleu --marian FOLDER --texts lines.txt
+
+FOLDER: model.npz and vocab.spm. Needs ctranslate2 and sacrebleu from PyPI and the extra `torch`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+BEAM = 4
+LONGEST = 100
+
+
+def convert_model(marian: Path, folder: Path) -> Path:
+    """CTranslate2's int8 model of a Marian one, with its SentencePiece model beside it."""
+    import sentencepiece
+    from ctranslate2.converters import MarianConverter
+
+    pieces = sentencepiece.SentencePieceProcessor(model_file=str(marian / "vocab.spm"))
+    symbols = (json.dumps(pieces.id_to_piece(i), ensure_ascii=False) for i in range(pieces.get_piece_size()))
+    vocabulary = folder / "vocab.yml"
+    vocabulary.write_text("".join(f"{symbol}: {i}\n" for i, symbol in enumerate(symbols)), "utf-8")
+    converter = MarianConverter(str(marian / "model.npz"), [str(vocabulary)] * 2)
+    converter.convert(str(folder / "ct2"), quantization="int8")
+    shutil.copy(marian / "vocab.spm", folder / "ct2" / "sentencepiece.model")
+    return folder / "ct2"
+
+
+def theirs(folder: Path, lines: Sequence[str], kind: str) -> list[str]:
+    """CTranslate2's answers."""
+    import ctranslate2
+    import sentencepiece
+
+    pieces: Any = sentencepiece.SentencePieceProcessor(model_file=str(folder / "sentencepiece.model"))
+    translator = ctranslate2.Translator(str(folder), compute_type=kind, intra_threads=1)
+    sources = [pieces.encode(line, out_type=str) for line in lines]
+    found = translator.translate_batch(sources, beam_size=BEAM, max_decoding_length=LONGEST)
+    return [pieces.decode(answer.hypotheses[0]) for answer in found]
+
+
+def ours(folder: Path, out: Path, lines: Sequence[str]) -> list[str]:
+    """Our answers in int8."""
+    from engine.backends import LaneSize, Placement
+    from engine.executors import open_executors
+    from engine.schedule.lane import Lane
+    from engine.text.tokenizer import open_tokenizer
+    from engine.types import DecodeOptions, Request
+    from export.graphs.onnx import add_graphs
+    from export.importers.ctranslate2 import Settings, convert
+
+    bundle = add_graphs(convert(folder, out, Settings("de", "en")))
+    placement = Placement(precision="int8", threads=1, lanes=(LaneSize(BEAM, 16),))
+    (executor,) = open_executors(bundle, placement)
+    tokenizer, answers = open_tokenizer(bundle), dict[int, str]()
+    options = DecodeOptions(beam_size=BEAM, min_length=1, max_length_b=LONGEST)
+    lane = Lane(executor, lambda request, outcome: request.reply(outcome))
+
+    def request(number: int, line: str) -> Request:
+        def reply(outcome: Any) -> None:
+            answers[number] = tokenizer.decode(outcome.hypotheses[0].tokens)
+
+        return Request([*tokenizer.encode(line), bundle.config.eos], options, reply)
+
+    lane.drain([request(number, line) for number, line in enumerate(lines)])
+    return [answers[number] for number in range(len(lines))]
+
+
+def compared(marian: Path, lines: Sequence[str]) -> dict[str, float]:
+    """BLEU against float32 of both in int8, and of ours against theirs; how many answers are the same."""
+    from sacrebleu import corpus_bleu
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = convert_model(marian, Path(name))
+        exact, rounded = (theirs(folder, lines, kind) for kind in ("float32", "int8"))
+        own = ours(folder, Path(name) / "bundle", lines)
+    bleu = {"CTranslate2": corpus_bleu(rounded, [exact]).score, "Convoy": corpus_bleu(own, [exact]).score}
+    same = sum(a == b for a, b in zip(own, rounded, strict=True)) / len(lines)
+    return {**bleu, "of each other": corpus_bleu(own, [rounded]).score, "same answers": same}
+
+
+def read_lines(path: Path, count: int) -> list[str]:
+    """The first column of so many lines that hold something."""
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "rt", encoding="utf-8") as file:
+        lines = (line.rstrip("\n").split("\t")[0] for line in file)
+        return [line for _, line in zip(range(count), filter(str.strip, lines), strict=False)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--marian", type=Path, required=True, help="folder of model.npz and vocab.spm")
+    parser.add_argument("--texts", type=Path, required=True, help="lines, their first column; maybe .gz")
+    parser.add_argument("--count", type=int, default=500)
+    given = parser.parse_args()
+    print(json.dumps(compared(given.marian, read_lines(given.texts, given.count)), indent=1))
+
+
+if __name__ == "__main__":
+    main()

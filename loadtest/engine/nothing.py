@@ -1,0 +1,76 @@
+"""A device whose work is replaced by nothing: what is left is what the host does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Final
+
+from torch import Tensor
+
+from engine.executors.cuda_work import Mark, Replay
+from engine.kernels.calls import Call
+
+NOWHERE: Final = nullcontext()
+
+
+class Reached:
+    """A mark that has been reached."""
+
+    def query(self) -> bool:
+        return True
+
+    def synchronize(self) -> None:
+        pass
+
+
+class Nothing:
+    """A `Work` and a `Run` of kernels on the CPU. `step` stands for what a step of the device leaves."""
+
+    device = "cpu"
+
+    def __call__(self, call: Call) -> None:
+        if call.kernel.entry == "end_step":  # of a step that is not captured yet
+            self.step()
+
+    def step(self) -> None:
+        """After each step, captured or not."""
+
+    def __init__(self) -> None:
+        self._decoding = True
+
+    def decoding(self) -> AbstractContextManager[Any]:
+        self._decoding = True
+        return NOWHERE
+
+    def encoding(self) -> AbstractContextManager[Any]:
+        self._decoding = False
+        return NOWHERE
+
+    def capture(self, step: Callable[[], None]) -> Replay:
+        return self.step if self._decoding else _encoded
+
+    def renew(self) -> None:
+        pass
+
+    def mark(self) -> Mark:
+        return Reached()
+
+    def wait(self, mark: Mark, tensors: Sequence[Tensor]) -> None:
+        pass
+
+    def up(self, tensor: Tensor) -> Tensor:
+        return tensor
+
+    def put(self, tensor: Tensor, target: Tensor) -> None:
+        pass
+
+    def kept(self, tensor: Tensor) -> Tensor:
+        return tensor
+
+    def down(self, tensor: Tensor) -> Tensor:
+        return tensor.clone()
+
+
+def _encoded() -> None:
+    pass

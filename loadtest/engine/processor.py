@@ -1,0 +1,42 @@
+"""Which processor this is, and which of several records is of the nearest one."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from engine.native import instruction_set, library
+
+Facts = Mapping[str, Any]
+
+
+def processor() -> dict[str, str]:
+    """Name, vendor, family and model as /proc/cpuinfo has them, and the instruction set of the operators."""
+    facts = {"cpu": platform.processor() or platform.machine(), "vendor": "", "family": "", "model": ""}
+    keys = {"model name": "cpu", "vendor_id": "vendor", "cpu family": "family", "model": "model"}
+    info = Path("/proc/cpuinfo")
+    for line in info.read_text(encoding="utf-8").splitlines() if info.is_file() else ():
+        key, _, value = line.partition(":")
+        if key.strip() in keys:
+            facts[keys[key.strip()]] = value.strip()
+    path = library()
+    level = None if path is None else instruction_set(path)
+    return facts | {"isa": level.name if level else "pure"}
+
+
+def distance(one: Facts, other: Facts) -> int:
+    """How far two processors are: 0 is the same model; the instruction set counts most, then the vendor."""
+    weights = {"isa": 8, "vendor": 4, "family": 2, "model": 1}
+    return sum(weight for key, weight in weights.items() if one.get(key) != other.get(key))
+
+
+def nearest(records: Sequence[Path], here: Facts) -> tuple[Path, dict[str, Any], int]:
+    """The record of the nearest processor, what it holds and how far it is. Raises SystemExit without any."""
+    if not records:
+        raise SystemExit("no record to compare with: write one with --json")
+    contents = {path: json.loads(path.read_text(encoding="utf-8")) for path in records}
+    path = min(sorted(contents), key=lambda path: distance(contents[path]["setup"], here))
+    return path, contents[path], distance(contents[path]["setup"], here)

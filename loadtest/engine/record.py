@@ -1,0 +1,178 @@
+"""Everything that docs/benchmarks.md says of a processor, measured in one run and written there.
+
+    python -m loadtest.engine.record
+
+Runs the comparisons with CTranslate2 for each instruction set of this machine, the server's own share, the
+memory of servers and the field's protocol, one after the other, each in a process of its own. What they print
+takes the place of the last record between the marks in the page, with the command above each table; records
+that `make bench-check` compares with go beside it, by processor. About twelve minutes of a quiet machine;
+needs ctranslate2 from PyPI and the extra `torch`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from loadtest.engine.processor import processor
+from loadtest.texts import sentences
+
+PAGE: Final = Path("docs/benchmarks.md")
+FOLDER: Final = Path("docs/benchmarks")
+BEGIN, END = "<!-- make bench-record: begin -->", "<!-- make bench-record: end -->"
+# instruction sets that a record is worth, by what this machine's best is, and what CTranslate2 is held to
+OTHERS: Final = {"avx512vnni": ("avx512", "avx2"), "avx512": ("avx2",), "avxvnni": ("avx2",)}
+PEER: Final = {"avx2": "AVX2"}
+MODELS: Final = ("models/tatoeba-de-en", "models/tatoeba-en-de", "models/arxiv-title-en")
+ENGLISH: Final = Path("tests/everyday/en-de.tsv")
+LINES, PARAGRAPHS = 300, 20  # of the files that the field's protocol translates
+
+
+@dataclass(frozen=True, slots=True)
+class RecordPart:
+    """One measurement: a heading, the module and its arguments, and what its environment has besides.
+
+    quoted: whether the output is no table.
+    """
+
+    heading: str
+    module: str
+    arguments: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    quoted: bool = False
+
+    def command(self) -> str:
+        """As a reader types it."""
+        given = [f"{name}={value}" for name, value in self.environment.items()]
+        return " ".join([*given, "python -m", self.module, *self.arguments])
+
+
+def texts(folder: Path) -> dict[str, Path]:
+    """A file for each shipped model, by its folder: made-up news, everyday lines, and paragraphs of them."""
+    english = [line.split("\t")[0] for line in ENGLISH.read_text(encoding="utf-8").splitlines()]
+    lines = {
+        "news.de": list(islice(sentences(7), LINES)),
+        "everyday.en": english,
+        "paragraphs.en": [" ".join(english[5 * i : 5 * i + 5]) for i in range(PARAGRAPHS)],
+    }
+    for name, content in lines.items():
+        (folder / name).write_text("".join(f"{line}\n" for line in content), encoding="utf-8")
+    return {model: folder / name for model, name in zip(MODELS, lines, strict=True)}
+
+
+def parts(record: str, own: str, runs: int, files: Mapping[str, Path]) -> list[RecordPart]:
+    """What is measured. record: how files of it begin. own: this machine's best instruction set. runs: of
+    each comparison. files: see `texts`."""
+    fixed = ["--beams", "4", "--runs", str(runs)]
+    compare = "loadtest.engine.cpu_compare"
+    entries = [
+        RecordPart(
+            f"DynamicConv, {own}",
+            compare,
+            ["--threads", "1", *fixed, "--json", f"{record}-cpu-compare-iwslt-{own}.json"],
+        )
+    ]
+    for name in OTHERS.get(own, ()):
+        environment = {"CONVOY_KERNELS_ISA": name}
+        if name in PEER:
+            environment["CT2_FORCE_CPU_ISA"] = PEER[name]
+        heading = f"DynamicConv, {name}" + (", both held to it" if name in PEER else "")
+        arguments = ["--threads", "1", *fixed, "--json", f"{record}-cpu-compare-iwslt-{name}.json"]
+        entries.append(RecordPart(heading, compare, arguments, environment))
+    overhead = ["--model", MODELS[0], "--concurrency", "1,32", "--requests", "200", "--runs", "3"]
+    entries += [
+        RecordPart(
+            "The same weights, OPUS-MT's size",
+            "loadtest.engine.marian_compare",
+            ["--threads", "1", *fixed, "--json", f"{record}-marian-compare.json"],
+        ),
+        RecordPart(
+            "DynamicConv, two threads",
+            compare,
+            ["--threads", "1,2", *fixed, "--precisions", "int8", "--sentences", "1,32"],
+        ),
+        *(
+            RecordPart(
+                f"All else than the model, {p}", "loadtest.http.overhead", [*overhead, "--precision", p]
+            )
+            for p in ("int8", "fp32")
+        ),
+        RecordPart(
+            "Start-up and memory of three models",
+            "loadtest.http.startup",
+            [*MODELS, "--together", "--runs", "2"],
+            quoted=True,
+        ),
+        *(
+            RecordPart(
+                f"The field's own protocol, {Path(model).name}",
+                "cli.main",
+                ["bench", "efficiency", "--model", model, "--input", str(file), "--precisions", "int8,fp32"],
+            )
+            for model, file in files.items()
+        ),
+    ]
+    return entries
+
+
+def measured(part: RecordPart) -> str:
+    """A section of the page. Raises SystemExit where the command fails."""
+    began = time.monotonic()
+    command = [sys.executable, "-m", part.module, *part.arguments]
+    environment = os.environ | dict(part.environment)
+    ran = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+    print(f"{part.heading}: {time.monotonic() - began:.0f} s\n{ran.stdout}", flush=True)
+    if ran.returncode:
+        raise SystemExit(f"{part.command()} failed; nothing was written to {PAGE}")
+    output = f"```\n{ran.stdout.strip()}\n```" if part.quoted else ran.stdout.strip()
+    return f"#### {part.heading}\n{output}\n\n```sh\n{part.command()}\n```\n"
+
+
+def written(page: str, sections: Sequence[str], head: str) -> str:
+    """The page with a new record in the place of the last. Raises ValueError where it has no marks."""
+    before, mark, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (mark and end):
+        raise ValueError(f"{PAGE} has no place for a record: {BEGIN} and {END}")
+    return f"{before}{BEGIN}\n{head}\n\n" + "\n".join(sections) + f"{END}{after}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--runs", type=int, default=5, help="of each comparison")
+    parser.add_argument("--only", default="", help="measure headings that hold this, and write no page")
+    parser.add_argument("--load", default="alone", help="what else the machine did, for the page")
+    options = parser.parse_args()
+    here, today = processor(), f"{datetime.now(UTC):%Y-%m-%d}"
+    slug = "-".join(filter(None, (here["vendor"].lower(), here["family"], here["model"])))
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        record = str(FOLDER / f"{today}-{slug or 'unknown'}")
+        selection = [
+            p
+            for p in parts(record, here["isa"], options.runs, texts(Path(folder)))
+            if options.only in p.heading
+        ]
+        sections = [measured(part).replace(f"{folder}/", "") for part in selection]
+    if options.only:
+        return
+    minutes = (time.monotonic() - began) / 60
+    head = f"{today}, {here['cpu']} (family {here['family']}, model {here['model']}, {here['isa']}), "
+    head += f"{os.cpu_count()} processors, {options.load}; by `make bench-record` in {minutes:.0f} minutes."
+    PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), sections, head), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

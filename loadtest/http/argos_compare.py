@@ -1,0 +1,205 @@
+r"""Convoy beside LibreTranslate on one and the same package of Argos, both over HTTP.
+
+A package of the usual size (6 + 6 layers, 512 wide, feed-forward 2048, 50,000 symbols, int8) with random
+weights whose answers end after some 25 tokens; text is cut by a SentencePiece model. Each client asks again
+when it is answered; what counts is the ratio of answers a second, in alternating rounds.
+
+    python -m loadtest.http.argos_compare --libretranslate VENV/bin/libretranslate --pieces spm.model \
+        --spacy blank --texts de.txt
+
+LibreTranslate splits sentences by the rules of spaCy here (a blank pipeline, which lies in the package): the
+fastest of its ways, and the only one that needs no download. Needs ctranslate2 from PyPI, the extra `torch`,
+and LibreTranslate with spaCy in an environment of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import sentencepiece
+from ctranslate2.specs import transformer_spec
+
+from loadtest.http.closedloop import busiest
+from loadtest.http.openloop import translate
+
+DIM, FFN, HEADS, LAYERS, VOCAB = 512, 2048, 8, 6, 50_000
+SPECIAL = ["<unk>", "<blank>", "<s>", "</s>"]
+ENDS = 25  # the position at which answers end
+
+
+def write_package(folder: Path, pieces: Path, spacy: Path, codes: tuple[str, str]) -> None:
+    """A package for two languages, as `ct2-opennmt-py-converter --quantization int8` would make its model."""
+    rng = np.random.default_rng(0)
+    spec = transformer_spec.TransformerSpec.from_config((LAYERS, LAYERS), HEADS)
+
+    def linear(part: Any, outputs: int, inputs: int) -> None:
+        part.weight = (rng.standard_normal((outputs, inputs)) / np.sqrt(inputs)).astype(np.float32)
+        part.bias = np.zeros(outputs, np.float32)
+
+    def norm(part: Any) -> None:
+        part.gamma, part.beta = np.ones(DIM, np.float32), np.zeros(DIM, np.float32)
+
+    table = (rng.standard_normal((VOCAB, DIM)) * DIM**-0.5).astype(np.float32)
+    end = rng.standard_normal(DIM).astype(np.float32)
+    for side in (spec.encoder, spec.decoder):
+        embeddings = side.embeddings[0] if isinstance(side.embeddings, list) else side.embeddings
+        embeddings.weight = table
+        positions = (rng.standard_normal((1024, DIM)) * 0.5).astype(np.float32)
+        if side is spec.decoder:
+            positions[ENDS:] += 20 * end
+        side.position_encodings.encodings = positions
+        norm(side.layer_norm)
+        for layer in side.layer:
+            attentions: list[tuple[Any, tuple[int, ...]]] = [(layer.self_attention, (3, 1))]
+            if side is spec.decoder:
+                attentions.append((layer.attention, (1, 2, 1)))
+            for attention, sizes in attentions:
+                for part, count in zip(attention.linear, sizes, strict=True):
+                    linear(part, count * DIM, DIM)
+                norm(attention.layer_norm)
+            linear(layer.ffn.linear_0, FFN, DIM)
+            linear(layer.ffn.linear_1, DIM, FFN)
+            norm(layer.ffn.layer_norm)
+    linear(spec.decoder.projection, VOCAB, DIM)
+    spec.decoder.projection.weight[SPECIAL.index("</s>")] = end
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(pieces))
+    own = [processor.id_to_piece(i) for i in range(processor.get_piece_size())]
+    words = [*SPECIAL, *(piece for piece in own if piece not in SPECIAL)]
+    words += [f"t{i}" for i in range(VOCAB - len(words))]
+    spec.register_source_vocabulary(words)
+    spec.register_target_vocabulary(words)
+    spec.validate()
+    spec.optimize(quantization="int8")
+    (folder / "model").mkdir(parents=True)
+    spec.save(str(folder / "model"))
+    shutil.copy(pieces, folder / "sentencepiece.model")
+    shutil.copytree(spacy, folder / "spacy")
+    names = {
+        f"{side}_{part}": code
+        for side, code in zip(("from", "to"), codes, strict=True)
+        for part in ("code", "name")
+    }
+    metadata = {"package_version": "1.9", "argos_version": "1.9.0", **names}
+    (folder / "metadata.json").write_text(json.dumps(metadata))
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredServer:
+    client: httpx.Client
+    pid: int
+
+    def processor_seconds(self) -> float:
+        """What the process has used up: of all its threads, in user's and system's time."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@contextmanager
+def server(command: list[str], url: str, environment: dict[str, str]) -> Iterator[MeasuredServer]:
+    """A server that answers, stopped at the end."""
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(command, env=os.environ | environment, stdout=log, stderr=log)
+        try:
+            with httpx.Client(base_url=url, timeout=300, limits=httpx.Limits(max_connections=64)) as client:
+                until = time.monotonic() + 240
+                while not _answers(client):
+                    if process.poll() is not None or time.monotonic() > until:
+                        log.seek(0)
+                        sys.exit(log.read().decode("utf-8", "replace")[-3000:])
+                    time.sleep(0.5)
+                yield MeasuredServer(client, process.pid)
+        finally:
+            process.terminate()
+            process.wait(60)
+
+
+def _answers(client: httpx.Client) -> bool:
+    try:
+        return _ask(client, "Guten Tag.") != ""
+    except (httpx.HTTPError, KeyError):
+        return False
+
+
+def _ask(client: httpx.Client, text: str) -> str:
+    answer = client.post("/translate", json={"q": text, "source": "de", "target": "en", "format": "text"})
+    return str(answer.json()["translatedText"])
+
+
+def rate(server: MeasuredServer, texts: list[str], clients: int, seconds: float) -> tuple[float, float]:
+    """Answers a second of so many clients, each of which asks again when it is answered; and the processor's
+    milliseconds that an answer takes, which say more on a machine that is shared."""
+    used = server.processor_seconds()
+    ask = translate({"source": "de", "target": "en", "format": "text"}, stream=False)
+    answered = busiest(str(server.client.base_url), ask, itertools.cycle(texts), clients, seconds)
+    return answered, (server.processor_seconds() - used) / (answered * seconds) * 1000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--libretranslate", required=True, help="its command")
+    parser.add_argument("--pieces", type=Path, required=True, help="a SentencePiece model")
+    parser.add_argument("--spacy", type=Path, required=True, help='a folder: spacy.blank("xx").to_disk')
+    parser.add_argument("--texts", type=Path, required=True, help="German sentences, one a line")
+    parser.add_argument("--threads", type=int, default=2, help="of each server's arithmetic")
+    parser.add_argument("--clients", default="1,8,32")
+    parser.add_argument("--seconds", type=float, default=8)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    sentences = options.texts.read_text("utf-8").splitlines()[:400]
+    paragraphs = [" ".join(sentences[i : i + 4]) for i in range(0, len(sentences) - 3, 4)]
+    with tempfile.TemporaryDirectory() as name:
+        packages = Path(name) / "packages"
+        for codes in (("de", "en"), ("en", "de")):  # with fewer than two it asks the network for more
+            write_package(packages / f"translate-{'_'.join(codes)}-1_9", options.pieces, options.spacy, codes)
+        ours = [sys.executable, "-m", "cli.main", "serve", "--models", str(packages), "--precision", "int8"]
+        ours += ["--threads", str(options.threads)]
+        theirs = [options.libretranslate, "--port", "5055", "--disable-web-ui"]
+        home = {"HOME": name, "ARGOS_PACKAGES_DIR": str(packages), "ARGOS_CHUNK_TYPE": "SPACY"}
+        home["ARGOS_INTRA_THREADS"] = str(options.threads)
+        with (
+            server(
+                [*ours, "--port", "5056"], "http://127.0.0.1:5056", {"CONVOY_CACHE": f"{name}/c"}
+            ) as convoy,
+            server(theirs, "http://127.0.0.1:5055", home) as libretranslate,
+        ):
+            print(
+                "| texts | clients | LibreTranslate: answers/s | CPU ms | Convoy | CPU ms | ratio | of CPU |"
+            )
+            print("|---|---|---|---|---|---|---|---|")
+            for kind, texts in (("sentences", sentences), ("paragraphs of 4", paragraphs)):
+                for clients in map(int, options.clients.split(",")):
+                    rounds = [
+                        (
+                            *rate(libretranslate, texts, clients, options.seconds),
+                            *rate(convoy, texts, clients, options.seconds),
+                        )
+                        for _ in range(options.rounds)
+                    ]
+                    a, cost, b, own = (statistics.median(column) for column in zip(*rounds, strict=True))
+                    print(
+                        f"| {kind} | {clients} | {a:.2f} | {cost:.0f} | {b:.2f} | {own:.0f} "
+                        f"| {b / a:.2f} | {cost / own:.2f} |",
+                        flush=True,
+                    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+"""A closed loop: users who ask again as soon as they are answered. It says what a server can do at the most.
+
+Of how long users wait it says little: it asks a slow server less (loadtest/http/openloop.py asks on).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+
+import aiohttp
+
+from loadtest.http.openloop import Ask, TimedAnswer, session
+
+
+async def kept_busy(
+    url: str, ask: Ask, texts: Iterator[str], under_way: int, goes_on: Callable[[int], bool]
+) -> list[TimedAnswer]:
+    """So many requests under way at any time.
+
+    goes_on: of how many have been answered, whether to ask for more.
+    """
+    answers = list[TimedAnswer]()
+    async with session(url) as client:
+        began = time.perf_counter()
+
+        async def one() -> None:
+            while goes_on(len(answers)):
+                due = time.perf_counter() - began
+                try:
+                    status, _ = await ask(client, next(texts))
+                except (aiohttp.ClientError, TimeoutError):
+                    status = 0
+                answers.append(TimedAnswer(due, time.perf_counter() - began, status))
+
+        await asyncio.gather(*(one() for _ in range(under_way)))
+    return answers
+
+
+def busiest(url: str, ask: Ask, texts: Iterator[str], under_way: int, seconds: float) -> float:
+    """Answers a second, for so long. Only those with 200 count."""
+    began = time.perf_counter()
+    answers = asyncio.run(
+        kept_busy(url, ask, texts, under_way, lambda _: time.perf_counter() - began < seconds)
+    )
+    return sum(a.status == 200 for a in answers) / max(a.done for a in answers)

@@ -1,0 +1,58 @@
+"""The peer of in-flight batching: a window batcher, as people serve models that translate a batch at a time.
+
+A request waits until the window closes or the batch is full; then the batch is run to its end, and all of it
+is answered when its longest is done. Requests that come meanwhile wait for the next batch.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+Item = TypeVar("Item")
+
+
+class WindowBatcher(Generic[Item]):
+    """One thread, one batch at a time. `submit` may be called from any thread."""
+
+    def __init__(self, run: Callable[[list[Item]], None], window: float, batch: int) -> None:
+        """run: answers all of a batch, and must not raise. window: seconds that the first of a batch waits
+        for others. batch: requests of one, at most."""
+        self._batch = run
+        self._waiting: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
+        self.window, self.batch = window, batch
+        self._thread = threading.Thread(target=self._run, name="window", daemon=True)
+        self._thread.start()
+
+    def submit(self, group: Sequence[Item]) -> None:
+        for item in group:
+            self._waiting.put(item)
+
+    def stop(self) -> None:
+        """After what is waiting."""
+        self._waiting.put(None)
+        self._thread.join(30.0)
+
+    def _run(self) -> None:
+        while (first := self._waiting.get()) is not None:
+            batch, more = self._collect(first)
+            self._batch(batch)
+            if not more:
+                return
+
+    def _collect(self, first: Item) -> tuple[list[Item], bool]:
+        """A batch, and whether more may come. What waits already is taken even when the window has closed."""
+        batch, end = [first], time.monotonic() + self.window
+        while len(batch) < self.batch:
+            timeout = end - time.monotonic()
+            try:
+                item = self._waiting.get(timeout=timeout) if timeout > 0 else self._waiting.get_nowait()
+            except queue.Empty:
+                break
+            if item is None:
+                return batch, False
+            batch.append(item)
+        return batch, True
