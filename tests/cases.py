@@ -20,6 +20,7 @@ def options(g: np.random.Generator, vocab: int, beams: int = 8, longest: int = 1
     divisors = [d for d in range(2, beam + 1) if beam % d == 0]
     plain = kind == "beam" or (kind == "diverse" and not divisors)
     limit = int(g.integers(2, longest + 1))
+    forced = maybe(0.3, int(g.integers(1, limit)), 0)
     return DecodeOptions(
         beam_size=beam,
         n_best=int(g.integers(1, beam + 1)),
@@ -37,9 +38,8 @@ def options(g: np.random.Generator, vocab: int, beams: int = 8, longest: int = 1
         no_repeat_ngram_size=maybe(0.4, int(g.integers(1, 5)), 0),
         unk_penalty=float(g.choice([0.0, 0.0, 3.0, -2.0, np.inf])),
         temperature=float(g.choice([1.0, 1.0, 0.6, 1.7])),
-        prefix=tuple(
-            int(t) for t in g.choice([0, *range(4, vocab)], size=maybe(0.3, int(g.integers(1, limit)), 0))
-        ),
+        prefix=tuple(int(t) for t in g.choice([0, *range(4, vocab)], size=forced)),
+        free_prefix=int(g.integers(0, forced + 1)),
         sampling=bool(kind == "sampling"),
         top_k=maybe(0.4, int(g.integers(1, 9)), 0),
         top_p=maybe(0.4, float(g.uniform(0.2, 0.99)), 1.0),

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from engine.errors import CheckpointError
-from export.checkpoint import read_checkpoint
-from export.fairseq import Settings, convert
+from export.importers.checkpoint import read_checkpoint
+from export.importers.fairseq import Settings, convert
 from tests.golden_fixtures import SELECTION
 
 DYN = SELECTION / "dyn_noglu"

@@ -1,5 +1,37 @@
-"""One thread for torch: its pool would fight with the engine's threads and other test processes."""
+"""One thread for torch, whose pool would fight with the engine's threads and other test processes; how many
+examples property tests draw (`tests.thorough`); and which tests are traced for coverage.
+"""
 
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import pytest
 import torch
+from hypothesis import HealthCheck, settings
+
+from tests.thorough import THOROUGH
 
 torch.set_num_threads(1)
+
+settings.register_profile(
+    "quick",
+    max_examples=30,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+settings.register_profile("thorough", settings.get_profile("quick"), max_examples=400, derandomize=False)
+settings.load_profile("thorough" if THOROUGH else "quick")
+
+# Tracing makes steps twice as slow. Of the folders measured (pyproject.toml) nothing is tested here alone.
+HERE: Final = Path(__file__).parent
+UNTRACED: Final = ("export", "loadtest", "training", "everyday", "engine/models", "engine/kernels")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.relative_to(HERE).as_posix().startswith(UNTRACED):
+            item.add_marker(pytest.mark.no_cover)

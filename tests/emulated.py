@@ -17,9 +17,9 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
-from engine.executor import StepInput, TopK
 from engine.executors.cuda_graph import CapturedExecutor
 from engine.kernels.calls import Call, Run
+from engine.search.executor import StepInput, TopK
 
 # what waits for the device, has a shape that depends on values, or copies fresh values from the host
 FORBIDDEN = {
@@ -150,8 +150,10 @@ class Over:
 
 
 class Emulation:
-    """An `engine.executors.streams.Work`, and a `Run` of kernels that notes what is captured. slow: how
-    often an encoding is asked for before it is ready."""
+    """An `engine.executors.cuda_work.LaneStreams`, and a `Run` of kernels that notes what is captured.
+
+    slow: how often an encoding is asked for before it is ready.
+    """
 
     device = "cpu"
 
@@ -205,8 +207,17 @@ class Emulation:
     def up(self, tensor: Tensor) -> Tensor:
         return tensor.clone()
 
+    def put(self, tensor: Tensor, target: Tensor) -> None:
+        target.copy_(tensor)
+
     def down(self, tensor: Tensor) -> Tensor:
         return tensor.clone()
+
+    def kept(self, tensor: Tensor) -> Tensor:
+        return tensor.clone()
+
+    def renew(self) -> None:
+        pass
 
 
 class Replayed(CapturedExecutor):

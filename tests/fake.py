@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import array_api_compat.numpy
 import numpy as np
 
-from engine.executor import StepInput, TopK
-from engine.stepper import PlainStepper
+from engine.search.executor import StepInput, TopK
+from engine.search.stepper import PlainStepper
 from engine.types import Limits
 
 PAD, EOS, UNK = 1, 2, 3
@@ -102,7 +102,7 @@ class FakeEncoded:
 
 
 class FakeExecutor:
-    """Implements engine.executor.Executor over a FakeModel, for numpy or torch searches."""
+    """Implements engine.search.executor.Executor over a FakeModel, for numpy or torch searches."""
 
     pad, eos, start = PAD, EOS, EOS
 
@@ -116,7 +116,7 @@ class FakeExecutor:
     def encode(self, sources: Sequence[Sequence[int]]) -> FakeEncoded:
         return FakeEncoded([self.model.memory(s) for s in sources])
 
-    def place(self, encoded: FakeEncoded, i: int, slot: int) -> None:
+    def place(self, encoded: FakeEncoded, i: int, slot: int, prefix: Sequence[int] = ()) -> None:
         self.memories[slot] = encoded.memories[i]
         self.state[slot] = 0.0
 

@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from engine.bundle import Bundle
-from export.fairseq import Settings, convert
+from engine.bundle.bundle import Bundle
+from export.importers.fairseq import Settings, convert
 
 ROOT = Path(__file__).resolve().parent
 SELECTION = ROOT / "golden"

@@ -31,7 +31,7 @@ class Host:
         library.run(three(*call.grid), three(*call.block), call.shared, addresses, self.descending)
 
     def _compiled(self, kernel: Kernel) -> ctypes.CDLL:
-        name = f"{kernel.entry}-{kernel.element}-{kernel.vector}"
+        name = f"{kernel.entry}-{kernel.element}-{kernel.vector}-{kernel.size}"
         source, library = self.folder / f"{name}.cpp", self.folder / f"{name}.so"
         source.write_text(
             f'#include "{SHIM}"\n#include "{SOURCES / kernel.file}"\n'

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.slots import TOLD
-from engine.stepper import Landed, PlainStepper
+from engine.search.state import SNAPSHOT
+from engine.search.stepper import CompletedStep, PlainStepper
 from tests.fake import FakeExecutor
 
 
@@ -17,7 +17,7 @@ class Snapshot:
     """Fields as they were when they were asked for."""
 
     def __init__(self, state: Any, slots: list[int]) -> None:
-        self.fields = {name: np.array(getattr(state, name)[slots]) for name in TOLD}
+        self.fields = {name: np.array(getattr(state, name)[slots]) for name in SNAPSHOT}
 
     def rows(self) -> tuple[Any, list[int]]:
         return SimpleNamespace(**self.fields), list(range(len(self.fields["step"])))
@@ -26,11 +26,11 @@ class Snapshot:
 class LateStepper(PlainStepper):
     late = 1
 
-    def launch(self, n: int, *, attention: bool) -> Landed:
+    def launch(self, n: int, *, attention: bool) -> CompletedStep:
         landed = super().launch(n, attention=attention)
         return landed._replace(weights=None if landed.weights is None else landed.weights.copy())
 
-    def tell(self, slots: Any) -> Any:
+    def snapshot(self, slots: Any) -> Any:
         return Snapshot(self.search.state, list(slots))
 
 

@@ -35,13 +35,19 @@ def positions(length, dim):
     return table
 
 
-class Reference:
-    """One model: its arrays and the options of special:model.yml."""
+def wide(item):
+    """Floats of an item; of an int8 one, a pair of whole numbers and their multiplier, what Marian makes of
+    it."""
+    return item[0] * (np.float32(1) / item[1]) if isinstance(item, tuple) else item
 
-    def __init__(self, arrays, options):
-        self.w = {
-            name: value.astype(np.float64) for name, value in arrays.items() if not name.startswith("special")
-        }
+
+class Reference:
+    """One model: its arrays and the options of special:model.yml. int8: multiply by the file's alphas."""
+
+    def __init__(self, arrays, options, int8=False):
+        arrays = {name: item for name, item in arrays.items() if not name.startswith("special")}
+        self.w = {name: wide(item).astype(np.float64) for name, item in arrays.items()}
+        self.whole = {name: item for name, item in arrays.items() if int8 and isinstance(item, tuple)}
         self.options = options
         self.eps = 1e-6
 
@@ -65,7 +71,18 @@ class Reference:
         return x
 
     def dense(self, x, prefix, suffix):
-        return x @ self.w[f"{prefix}_W{suffix}"] + self.w[f"{prefix}_b{suffix}"]
+        name = f"{prefix}_W{suffix}"
+        return self.product(x, name, self.w[name]) + self.w.get(f"{prefix}_b{suffix}", 0.0)
+
+    def product(self, x, name, weight):
+        """weight: the matrix of that name, or its transpose."""
+        if name not in self.whole:
+            return x @ weight
+        whole, multiplier = self.whole[name]
+        alpha = np.float32(self.w[f"{name}_QuantMultA"].ravel()[0])
+        rounded = np.clip(np.rint(x.astype(np.float32) * alpha), -127, 127)
+        matrix = whole if weight.shape == whole.shape else whole.T
+        return rounded @ matrix.astype(np.float64) / (float(alpha) * float(multiplier))
 
     def attention(self, prefix, x, memory, mask):
         heads = self.options["transformer-heads"]
@@ -93,6 +110,16 @@ class Reference:
             gi, gf = (1 / (1 + np.exp(-self.dense(z, prefix, s))) for z, s in ((x, "i"), (y, "f")))
             y = gi * x + gf * y
         return self.post(f"{prefix}_ffn", y, x)
+
+    def recurrent(self, prefix, x):
+        """rnn/cells.h, SSRU, as LayerRNN uses it."""
+        y = self.pre(f"{prefix}_ffn", x)
+        candidates, forget = self.dense(y, prefix, ""), 1 / (1 + np.exp(-self.dense(y, prefix, "f")))
+        cell, rows = np.zeros_like(x[0]), []
+        for candidate, f in zip(candidates, forget, strict=True):
+            cell = f * cell + (1 - f) * candidate
+            rows.append(np.maximum(cell, 0))
+        return self.post(f"{prefix}_ffn", np.stack(rows), x)
 
     def ffn(self, prefix, x):
         y = self.pre(f"{prefix}_ffn", x)
@@ -126,16 +153,18 @@ class Reference:
         for i in range(1, self.options["dec-depth"] + 1):
             if self.options["transformer-decoder-autoreg"] == "average-attention":
                 x = self.average(f"decoder_l{i}_aan", x)
+            elif self.options["transformer-decoder-autoreg"] == "rnn":
+                x = self.recurrent(f"decoder_l{i}_rnn", x)
             else:
                 x = self.attention(f"decoder_l{i}_self", x, None, causal)
             x = self.attention(f"decoder_l{i}_context", x, memory, 0.0)
             x = self.ffn(f"decoder_l{i}_ffn", x)
         x = self.post("decoder_top", x, None, "transformer-postprocess-top")
         tied = self.options["tied-embeddings"] or self.options["tied-embeddings-all"]
-        weight = table.T if tied else self.w.get("decoder_ff_logit_out_W")
-        if weight is None:
-            weight = self.w["decoder_ff_logit_out_Wt"].T
-        logits = x @ weight + self.w["decoder_ff_logit_out_b"]
+        own = "decoder_ff_logit_out_W" if "decoder_ff_logit_out_W" in self.w else "decoder_ff_logit_out_Wt"
+        name = ("Wemb" if "Wemb" in self.w else "decoder_Wemb") if tied else own
+        weight = self.w[name] if name == "decoder_ff_logit_out_W" else self.w[name].T
+        logits = self.product(x, name, weight) + self.w["decoder_ff_logit_out_b"]
         return (
             logits
             - np.log(np.exp(logits - logits.max(-1, keepdims=True)).sum(-1, keepdims=True))
@@ -143,7 +172,8 @@ class Reference:
         )
 
     def beam(self, source, *, beams, alpha, penalty, longest, unk=1, eos=0):
-        """beam_search.h and history.h: an ended hypothesis leaves and the beam is one narrower."""
+        """beam_search.h and history.h: an ended hypothesis leaves and the beam is one narrower; at the limit
+        all are cut as they stand."""
         memory = self.encode(source)
         live, ended = [((), 0.0)], []
         while live:
@@ -151,29 +181,45 @@ class Reference:
             for tokens, total in live:
                 scores = self.log_probs(memory, tokens)[-1]
                 for token, score in enumerate(scores):
-                    if token != unk and (len(tokens) < longest or token == eos):
+                    if token != unk:
                         candidates.append((total + score, (*tokens, token)))
             candidates.sort(key=lambda c: -c[0])
             room = beams if not live[0][0] else len(live)
+            late = len(live[0][0]) + 1 >= longest
             live = []
             for total, tokens in candidates[:room]:
-                if tokens[-1] == eos:
-                    length = len(tokens)
-                    ended.append(((total - penalty * length) / length**alpha, tokens[:-1]))
+                if tokens[-1] == eos or late:
+                    length, end = len(tokens), int(tokens[-1] == eos)
+                    ended.append(((total - penalty * length) / length**alpha, tokens[: length - end]))
                 else:
                     live.append((tokens, total))
         return max(ended, key=lambda e: e[0])
 
 
 def write_binary(arrays, path):
-    """Marian's binary format, version 1, by its description in marian-dev's binary.cpp."""
-    kinds = {"float32": 0x0404, "int8": 0x0101, "float16": 0x0402}
-    items = [(name.encode() + b"\0", a, a.tobytes()) for name, a in arrays.items()]
+    """Marian's binary format, version 1, by its description in marian-dev's binary.cpp. Pairs of whole
+    numbers and a multiplier become intgemm's items: transposed but for embeddings, and filled up to 256
+    bytes."""
+    kinds = {
+        "float32": 0x0404,
+        "int8": 0x0101,
+        "float16": 0x0402,
+        "whole int8": 0x4101,
+        "whole int16": 0x4102,
+    }
+    items = []
+    for name, item in arrays.items():
+        a, whole = (item[0], "whole ") if isinstance(item, tuple) else (item, "")
+        data = (a if not whole or "Wemb" in name else a.T).tobytes()
+        if whole:
+            data += struct.pack("<f", item[1])
+            data += bytes(-len(data) % 256)
+        items.append((name.encode() + b"\0", a, data, kinds[f"{whole}{a.dtype}"]))
     out = struct.pack("<QQ", 1, len(items))
-    for name, a, data in items:
-        out += struct.pack("<QQQQ", len(name), kinds[str(a.dtype)], a.ndim, len(data))
+    for name, a, data, kind in items:
+        out += struct.pack("<QQQQ", len(name), kind, a.ndim, len(data))
     out += b"".join(name for name, *_ in items)
-    out += b"".join(struct.pack(f"<{a.ndim}i", *a.shape) for _, a, _ in items)
+    out += b"".join(struct.pack(f"<{a.ndim}i", *a.shape) for _, a, *_ in items)
     gap = ((len(out) + 8) // 256 + 1) * 256 - len(out) - 8
-    out += struct.pack("<Q", gap) + bytes(gap) + b"".join(data for *_, data in items)
+    out += struct.pack("<Q", gap) + bytes(gap) + b"".join(data for *_, data, _ in items)
     path.write_bytes(out)

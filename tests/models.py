@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 
@@ -9,16 +10,17 @@ import numpy as np
 import pytest
 import torch
 
-from engine.bundle import graph_name, graph_parts
-from engine.config import ModelConfig
-from engine.executor import Executor
+from engine.bundle.bundle import graph_name, graph_parts
+from engine.bundle.config import ModelConfig
+from engine.bundle.stacks import AdaptiveConfig, Bands, ConvStack, SliceStack, StackConfig
+from engine.bundle.weights import ALPHA, SCALE, Weights
 from engine.executors.onnx import OnnxExecutor, Sessions, open_sessions
 from engine.executors.torch import TorchExecutor
-from engine.models import build
+from engine.models import build, load
 from engine.models.model import Model
 from engine.native import library
-from engine.stacks import AdaptiveConfig, Bands, ConvStack, SliceStack, StackConfig
-from export.onnx import graphs
+from engine.search.executor import Executor
+from export.graphs.onnx import graphs
 from tests.emulated import Emulation, Replayed
 
 ENCODER = StackConfig(embed_dim=32, conv_dim=48, ffn_dim=40, heads=4, kernel_sizes=(3, 7))
@@ -46,6 +48,14 @@ def _average(encoder: dict | None = None, decoder: dict | None = None, **rest: o
     sides = base | {"mixer": "attention"} | (encoder or {}), base | {"mixer": "average"} | (decoder or {})
     options = {"zero_start": True, "source_bias": True, "first_position": 0} | rest
     return _config(*sides, architecture="aan", **options)
+
+
+def _student(both: dict | None = None, **rest: object) -> ModelConfig:
+    """As Firefox's: attention that reads, recurrent cells that write."""
+    base = {"conv_dim": 32, "kernel_sizes": (0, 0), "glu": False, "norm_eps": 1e-6} | (both or {})
+    options = {"zero_start": True, "first_position": 0, "output_bias": True} | rest
+    sides = base | {"mixer": "attention"}, base | {"mixer": "ssru", "kernel_sizes": (0, 0, 0)}
+    return _config(*sides, architecture="ssru", **options)
 
 
 def _language_model(decoder: dict | None = None, **rest: object) -> ModelConfig:
@@ -140,6 +150,11 @@ CONFIGS = {
         {"kernel_sizes": (0, 0, 0), "gate": "none"},
         zero_start=False,
     ),
+    "ssru": _student(),
+    "ssru pre-norm": _student({"normalize_before": True}, zero_start=False, output_bias=False),
+    "ssru of a file's int8": _student(
+        source_vocab=47, share_embeddings=True, share_output=True, quantization="alphas"
+    ),
     "cnn": _config(_CNN, _CNN, architecture="cnn"),
     "cnn pre-norm": _config(
         _CNN | {"normalize_before": True, "kernel_sizes": (1, 5)},
@@ -205,6 +220,7 @@ CONFIGS["lm ensemble"] = replace(
     source_vocab=47,
     members=tuple(CONFIGS[name] for name in ("lm plain", "lm tied projections")),
 )
+CONFIGS["fused"] = replace(CONFIGS["glu"], language_model=CONFIGS["lm plain"])
 
 
 @cache
@@ -214,11 +230,27 @@ def model(name: str) -> Model:
     with torch.no_grad():  # biases and norms away from their neutral start, so that dropping one shows
         for parameter in made.parameters():
             parameter.add_(torch.randn(parameter.shape) * 0.1)
-    return made
+    if CONFIGS[name].quantization == "none":
+        return made
+    return load(CONFIGS[name], quantized({k: p.detach().numpy() for k, p in made.named_parameters()}))
 
 
-def weights(name: str) -> dict[str, np.ndarray]:
-    return {k: p.detach().numpy() for k, p in model(name).named_parameters()}
+def weights(name: str) -> Mapping[str, np.ndarray]:
+    floats = {k: p.detach().numpy() for k, p in model(name).named_parameters()}
+    return floats if CONFIGS[name].quantization == "none" else quantized(floats)
+
+
+def quantized(floats: Mapping[str, np.ndarray], alpha: float = 127 / 6) -> Weights:
+    """As a quantised file holds them: matrices of int8 with one scale each, and alphas."""
+    stored: dict[str, np.ndarray] = {}
+    for name, weight in floats.items():
+        if weight.ndim == 1:
+            stored[name] = weight
+            continue
+        scale = np.float32(np.abs(weight).max() / 127)
+        values = np.clip(np.rint(weight / scale), -127, 127).astype(np.int8)
+        stored |= {name: values, name + SCALE: np.array([scale]), name + ALPHA: np.array([alpha], np.float32)}
+    return Weights(stored)
 
 
 @cache

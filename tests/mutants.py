@@ -1,12 +1,13 @@
 """Faults that the tests must catch: each is put into a copy of the code, and some test must fail.
 
-Run by `make test-mutants`. `python tests/mutants.py NAME...` runs some. A fault whose text is no longer found
+Run by `make test-mutants`. `python -m tests.mutants NAME...` runs some. A fault whose text is no longer found
 exactly once is an error, so this list follows the code (`test_mutants.py` checks that on every run).
 """
 
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,8 @@ import tempfile
 import time
 from pathlib import Path
 from typing import NamedTuple
+
+from tests import more_mutants
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -31,10 +34,10 @@ class Mutant(NamedTuple):
 MUTANTS = [
     Mutant(
         "end of sentence counts beyond the first B candidates",
-        "engine/search.py",
+        "engine/search/beam.py",
         "counts = (ends & (self._ranks < room[:, None]) & ~state.done[:n, None])",
         "counts = (ends & ~state.done[:n, None])",
-        "tests/test_search.py",
+        "tests/engine/search/test_beam.py",
     ),
     Mutant(
         "bans are applied after the top-k",
@@ -42,264 +45,415 @@ MUTANTS = [
         "best, ids = torch.topk(scores.scatter(2, banned, -torch.inf), k, dim=-1)",
         "best, ids = torch.topk(scores, k, dim=-1)\n"
         "    best = torch.where((ids[..., None] == banned[:, :, None]).any(-1), -torch.inf, best)",
-        "tests/test_executors.py -k torch",
+        "tests/engine/executors/test_executors.py -k torch",
     ),
     Mutant(
         "bans renormalise",
         "engine/models/select.py",
         "torch.topk(scores.scatter(2, banned, -torch.inf), k, dim=-1)",
         "torch.topk(scores.scatter(2, banned, -torch.inf).log_softmax(-1), k, dim=-1)",
-        "tests/test_executors.py -k renormalise",
+        "tests/engine/executors/test_executors.py -k renormalise",
     ),
     Mutant(
         "ancestors are not moved with their slot",
         "engine/executors/history.py",
         "        self.ancestors[target] = self.ancestors[source]\n",
         "",
-        "tests/test_executors.py -k ancestors",
+        "tests/engine/executors/test_executors.py -k ancestors",
     ),
     Mutant(
         "state is not moved with its slot",
         "engine/executors/history.py",
         "ring[target] = ring[source]",
         "pass",
-        "tests/test_executors.py -k schedule",
+        "tests/engine/executors/test_executors.py -k schedule",
     ),
     Mutant(
         "a reused slot keeps stale state",
         "engine/executors/history.py",
         "ring[slot] = 0.0",
         "pass",
-        "tests/test_executors.py -k schedule",
+        "tests/engine/executors/test_executors.py -k schedule",
     ),
     Mutant(
         "a moved slot keeps stale memory",
         "engine/executors/memory.py",
         "block[target] = block[source]",
         "pass",
-        "tests/test_executors.py -k schedule",
+        "tests/engine/executors/test_executors.py -k schedule",
     ),
     Mutant(
         "the window is read newest first",
         "engine/executors/history.py",
         "(age[:, None] + age) % w * beams",
         "(age[:, None] - age) % w * beams",
-        "tests/test_executors.py -k full_forward",
+        "tests/engine/executors/test_executors.py -k full_forward",
     ),
     Mutant(
         "the score is divided by the length without end-of-sentence",
-        "engine/ended.py",
-        "penalties.score(total + price, step + 1, options",
+        "engine/search/finished.py",
+        "penalties.score(total + price, step + (step != cut), options",
         "penalties.score(total + price, max(1, step), options",
-        "tests/test_search.py",
+        "tests/engine/search/test_beam.py",
     ),
     Mutant(
         "attention that was received is not followed when beams change places",
-        "engine/search.py",
+        "engine/search/beam.py",
         "followed = take(self._slots[:n, None], attended, state.parents[:n, :])",
         "followed = attended",
-        "tests/test_search.py -k oracle",
+        "tests/engine/search/test_beam.py -k oracle",
     ),
     Mutant(
         "end-of-sentence earns the reward of a word",
-        "engine/penalties.py",
+        "engine/search/penalties.py",
         "words = length if options.beam_rule == MARIAN else length - 1",
         "words = length",
-        "tests/test_search.py -k oracle",
+        "tests/engine/search/test_beam.py -k oracle",
     ),
     Mutant(
         "a cached column is read whoever wrote it",
         "engine/executors/history.py",
         "own = (writers[:, :, :, None] == self._beam) & past",
         "own = (writers[:, :, :, None] >= 0) & past",
-        "tests/test_executors.py -k transformer",
+        "tests/engine/executors/test_executors.py -k transformer",
     ),
     Mutant(
         "a cache forgets what it held when it grows",
         "engine/executors/history.py",
-        "block[:, :, :shared] = blocks[name][:, :, :shared]",
+        "block[:slots, :, :shared] = blocks[name][:slots, :, :shared]",
         "pass",
-        "tests/test_executors.py -k longer_than_a_block",
+        "tests/engine/executors/test_executors.py -k longer_than_a_block",
     ),
     Mutant(
         "the decoder's padding mask is dropped",
         "engine/executors/memory.py",
         "self.mask[slot] = -self.xp.inf",
         "self.mask[slot] = 0.0",
-        "tests/test_executors.py -k schedule",
+        "tests/engine/executors/test_executors.py -k schedule",
     ),
     Mutant(
         "the encoder's padding is not zeroed before the convolution",
         "engine/models/dynamicconv.py",
         "self.convolve(self.inputs(x) * real[:, :, None], self.conv.width // 2)",
         "self.convolve(self.inputs(x), self.conv.width // 2)",
-        "tests/test_executors.py -k schedule",
+        "tests/engine/executors/test_executors.py -k schedule",
     ),
     Mutant(
         "activations are quantised with one scale for the whole batch",
-        "export/ops.py",
+        "export/graphs/ops.py",
         'g.emit("ReduceMax", g.emit("Abs", x.name), g.ints(-1), keepdims=1)',
         'g.emit("ReduceMax", g.emit("Abs", x.name), keepdims=1)',
-        "tests/test_executors.py -k neighbours",
+        "tests/engine/executors/test_executors.py -k neighbours",
     ),
     Mutant(
         "kernels are cut to the source before their softmax",
         "engine/kernels/reference.py",
         "    heads_of_x = x.unflatten",
         "    band = band / band.sum(-1, keepdim=True)\n    heads_of_x = x.unflatten",
-        "tests/test_golden_teacher_forced.py",
+        "tests/engine/models/test_golden_teacher_forced.py",
     ),
     Mutant(
         "positions start at the wrong row of the table",
         "engine/models/layers.py",
         "self.first = config.pad + 1 if",
         "self.first = config.pad if",
-        "tests/test_golden_teacher_forced.py",
+        "tests/engine/models/test_golden_teacher_forced.py",
     ),
     Mutant(
         "attention logits are not scaled",
         "engine/models/layers.py",
         " * self.width**-0.5)",
         ")",
-        "tests/test_golden_teacher_forced.py",
+        "tests/engine/models/test_golden_teacher_forced.py",
     ),
     Mutant(
         "a cancellation is lost",
-        "engine/engine.py",
+        "engine/schedule/engine.py",
         "                if request.cancelled:\n                    lane.drop(slot)\n                elif",
         "                if",
-        "tests/test_engine.py tests/test_engine_faults.py tests/test_aio.py",
+        "tests/engine/schedule/test_engine.py tests/engine/schedule/test_engine_faults.py"
+        " tests/engine/schedule/test_aio.py",
     ),
     Mutant(
         "idle slots of a captured step go on where their last tenants were",
         "engine/executors/cuda_graph.py",
         "        search.rest(self._count, n)\n",
         "",
-        "tests/test_cuda_graph.py",
+        "tests/engine/executors/test_cuda_graph.py",
     ),
     Mutant(
         "blocks that have moved are looked for where they were",
         "engine/executors/cuda_graph.py",
         "        if self._generation != self.executor.generation:",
         "        if False:",
-        "tests/test_cuda_graph.py",
+        "tests/engine/executors/test_cuda_graph.py",
     ),
     Mutant(
         "late flags are taken for those of whoever is there now",
-        "engine/lane.py",
+        "engine/schedule/lane.py",
         "            if flight.slot < 0:\n                continue\n",
         "",
-        "tests/test_lane.py tests/test_cuda_graph.py",
+        "tests/engine/schedule/test_lane.py tests/engine/executors/test_cuda_graph.py",
     ),
     Mutant(
         "deadlines are ignored during decoding",
-        "engine/engine.py",
+        "engine/schedule/engine.py",
         "elif request.deadline <= now:",
         "elif False:",
-        "tests/test_engine.py tests/test_engine_faults.py tests/test_aio.py",
+        "tests/engine/schedule/test_engine.py tests/engine/schedule/test_engine_faults.py"
+        " tests/engine/schedule/test_aio.py",
     ),
     Mutant(
         "deadlines are ignored in the queue",
-        "engine/queue.py",
+        "engine/schedule/queue.py",
         "while self._deadlines and self._deadlines[0][0] <= now:",
         "while False:",
-        "tests/test_queue.py tests/test_engine.py tests/test_engine_faults.py",
+        "tests/engine/schedule/test_queue.py tests/engine/schedule/test_engine.py"
+        " tests/engine/schedule/test_engine_faults.py",
     ),
     Mutant(
         "a group is admitted in part",
-        "engine/engine.py",
+        "engine/schedule/engine.py",
         "            if missing > 0 and not again:\n                wait",
         "            while missing > 0 and len(group) > 1:\n"
         "                missing -= len(group[-1].source)\n"
         "                group, lanes = group[:-1], lanes[:-1]\n"
         "            if missing > 0 and not again:\n                wait",
-        "tests/test_engine.py tests/test_engine_faults.py",
+        "tests/engine/schedule/test_engine.py tests/engine/schedule/test_engine_faults.py",
     ),
     Mutant(
         "the time of a request's own decoding does not count",
-        "engine/pace.py",
+        "engine/schedule/forecast.py",
         "own = max(self._steps(r, lane, 2.0) for r in mine)",
         "own = 0.0",
-        "tests/test_pace.py",
+        "tests/engine/schedule/test_forecast.py",
     ),
     Mutant(
         "newcomers make groups late that let them pass",
-        "engine/pace.py",
+        "engine/schedule/forecast.py",
         "            self._keep(lane, mine, turn, reserve, now)\n",
         "",
-        "tests/test_pace.py",
+        "tests/engine/schedule/test_forecast.py",
     ),
     Mutant(
         "a lost device is an error like others",
-        "engine/engine.py",
+        "engine/schedule/engine.py",
         "        if lost(error):\n",
         "        if False:\n",
-        "tests/test_engine_faults.py",
+        "tests/engine/schedule/test_engine_faults.py",
     ),
     Mutant(
         "groups wait for those before them to finish",
-        "engine/queue.py",
+        "engine/schedule/queue.py",
         "groups.move_to_end(ticket)",
         "pass",
-        "tests/test_queue.py tests/test_engine.py",
+        "tests/engine/schedule/test_queue.py tests/engine/schedule/test_engine.py",
     ),
     Mutant(
         "queue space is not given back",
-        "engine/queue.py",
+        "engine/schedule/queue.py",
         "        self.tokens -= len(request.source)\n        return True",
         "        return True",
-        "tests/test_queue.py tests/test_engine.py",
+        "tests/engine/schedule/test_queue.py tests/engine/schedule/test_engine.py",
     ),
     Mutant(
         "positions are wrong after a move",
-        "engine/slots.py",
+        "engine/search/state.py",
         "            array[target, ...] = array[source, ...]",
         '            if field.name != "step":\n                array[target, ...] = array[source, ...]',
-        "tests/test_search.py tests/test_lane.py",
+        "tests/engine/search/test_beam.py tests/engine/schedule/test_lane.py",
     ),
     Mutant(
         "a sample's noise depends on its slot",
-        "engine/search.py",
+        "engine/search/beam.py",
         "filters.uniform(xp, state.seed[:n, None], beam,",
         "filters.uniform(xp, state.seed[:n, None] + self._range(n)[:, None], beam,",
-        "tests/test_search.py tests/test_lane.py",
+        "tests/engine/search/test_beam.py tests/engine/schedule/test_lane.py",
     ),
     Mutant(
         "the minimum length is one short",
-        "engine/search.py",
+        "engine/search/beam.py",
         "xp.where(step < state.shortest[:n],",
         "xp.where(step + 1 < state.shortest[:n],",
-        "tests/test_search.py",
+        "tests/engine/search/test_beam.py",
     ),
     Mutant(
         "the end is not forced at the longest target",
-        "engine/search.py",
-        "state.plan[slot, longest] = self.eos",
-        "state.plan[slot, longest] = -1",
-        "tests/test_search.py",
+        "engine/search/beam.py",
+        "state.plan[slot, longest], state.free[slot] = self.eos,",
+        "state.plan[slot, longest], state.free[slot] = -1,",
+        "tests/engine/search/test_beam.py",
     ),
     Mutant(
         "what is too long is cut silently",
-        "engine/plan.py",
-        "if truncated and not options.truncate:",
+        "engine/answers/plan.py",
+        'if truncated and not (options.truncate or options.strategy == "truncate"):',
         "if False:",
-        "tests/test_api.py",
+        "tests/engine/answers/test_api.py",
     ),
     Mutant(
         "a full queue answers as an internal error",
         "server/errors.py",
-        "    Overloaded: 429,\n",
-        "",
-        "tests/test_server.py",
+        '    "overloaded": 429,\n',
+        '    "overloaded": 500,\n',
+        "tests/server/test_server.py",
     ),
     Mutant(
         "damaged files of a bundle are accepted",
-        "engine/bundle.py",
+        "engine/bundle/bundle.py",
         "_check_file(path / name, entry, verify)",
         "_check_file(path / name, entry, False)",
-        "tests/test_bundle.py",
+        "tests/engine/bundle/test_bundle.py",
+    ),
+    Mutant(
+        "the shortest phrase goes first",
+        "engine/text/phrases.py",
+        "sorted(sizes, reverse=True)",
+        "sorted(sizes)",
+        "tests/engine/text/test_patterns.py -k longest",
+    ),
+    Mutant(
+        "a phrase is found within a word",
+        "engine/text/phrases.py",
+        "return self._spaced and end < len(text) and",
+        "return False and end < len(text) and",
+        "tests/engine/text/test_patterns.py -k longest",
+    ),
+    Mutant(
+        "a number that the answer repeats is not noticed",
+        "engine/text/protect.py",
+        "any(present[number] != count for",
+        "any(present[number] < count for",
+        "tests/engine/text/test_patterns.py -k repeats",
+    ),
+    Mutant(
+        "of a word with an unread character only that is kept",
+        "engine/text/protect.py",
+        "solid = [i for i, c in enumerate(word) if c.isalnum() or c in lacking]",
+        "solid = [i for i, c in enumerate(word) if c in lacking]",
+        "tests/engine/text/test_patterns.py -k lacks",
+    ),
+    Mutant(
+        "a number loses its unit",
+        "engine/text/patterns.py",
+        "(?:{THOUSANDS}|{GROUPS}|{PLAIN}){UNIT}(?!",
+        "(?:{THOUSANDS}|{GROUPS}|{PLAIN})(?!",
+        "tests/engine/text/test_patterns.py -k belongs",
+    ),
+    Mutant(
+        "two spaces always part columns",
+        "engine/text/split.py",
+        "or (before and after):",
+        "or True:",
+        "tests/engine/text/test_patterns.py -k columns",
+    ),
+    Mutant(
+        "a picture at the end is read by the model",
+        "engine/text/split.py",
+        "yield marks[-1].start(), end, True",
+        "yield marks[-1].start(), end, False",
+        "tests/engine/text/test_patterns.py -k columns",
+    ),
+    Mutant(
+        "what streams has the marks that the end may change",
+        "engine/text/form.py",
+        "body = settled.rstrip().rstrip(MARKS).rstrip()",
+        "body = settled.rstrip()",
+        "tests/engine/text/test_form.py -k grows",
+    ),
+    Mutant(
+        "nouns of German are lowered",
+        "engine/text/form.py",
+        "and _base(languages[1]) not in NOUNS\n",
+        "\n",
+        "tests/engine/text/test_form.py -k form",
+    ),
+    Mutant(
+        "a language that nobody asked for is never believed",
+        "engine/text/detect.py",
+        "fits = best in labels or",
+        "fits = True or",
+        "tests/engine/text/test_detect.py",
+    ),
+    Mutant(
+        "detection is as sure of a word as of a page",
+        "engine/text/detect.py",
+        "TEMPERATURE: Final = 3.0",
+        "TEMPERATURE: Final = 0.01",
+        "tests/engine/text/test_detect.py",
+    ),
+    Mutant(
+        "a borrowed word is asked for without white space where it is no token",
+        "engine/text/borrowed.py",
+        'for around in ("", " "):',
+        'for around in ("",):',
+        "tests/engine/text/test_borrowed.py -k symbols",
+    ),
+    Mutant(
+        "a point loses the white space on its sides",
+        "documents/projection.py",
+        'put(" " if glue or not last.isspace() else "")',
+        "pass",
+        "tests/documents/test_spans.py -k without_text",
+    ),
+    Mutant(
+        "markup is put together again and again",
+        "documents/html.py",
+        "self.markup[-1].append(raw)\n        self._fresh()",
+        'self.markup[-1] = ["".join([*self.markup[-1], raw])]\n        self._fresh()',
+        "tests/documents/test_spans.py tests/documents/test_hostile.py -k 'markup or read'",
+    ),
+    Mutant(
+        "nodes are not counted",
+        "documents/document.py",
+        "self.nodes += 1 + len(attributes)",
+        "self.nodes += 0 * len(attributes)",
+        "tests/documents/test_hostile.py -k elements",
+    ),
+    Mutant(
+        "an archive may grow without end",
+        "documents/document.py",
+        "if size > max(SMALL, RATIO * len(data)):",
+        "if False:",
+        "tests/documents/test_hostile.py -k elements",
+    ),
+    Mutant(
+        "a page chooses any codec",
+        "documents/plain.py",
+        "if name not in ENCODINGS:",
+        "if False:",
+        "tests/documents/test_hostile.py -k codec",
+    ),
+    Mutant(
+        "a cue keeps the line ends of another system",
+        "documents/subtitles.py",
+        "ends = [*self.breaks[: len(lines) - 1]",
+        'ends = [*["\\n"] * (len(lines) - 1)',
+        "tests/documents/test_documents.py -k subtitles",
+    ),
+    Mutant(
+        "a paragraph goes on beyond its formats",
+        "documents/inline.py",
+        "elif len(state.marks) >= MOST + len(state.around):",
+        "elif False:",
+        "tests/documents/test_hostile.py -k more_formats",
+    ),
+    Mutant(
+        "code in a document is translated",
+        "documents/docx.py",
+        "if child.tag == TEXT and stays and child.text:",
+        "if False:",
+        "tests/documents/test_documents.py -k code",
+    ),
+    Mutant(
+        "a task's box is prose",
+        "documents/markdown.py",
+        'if before == ("list_item_open", "paragraph_open") else None',
+        "if False else None",
+        "tests/documents/test_documents.py -k boxes",
     ),
 ]
+MUTANTS += [Mutant(*one) for one in more_mutants.MUTANTS]
 
 
 def applied(mutant: Mutant, text: str) -> str:
@@ -311,7 +465,7 @@ def applied(mutant: Mutant, text: str) -> str:
 
 def fails(tests: str, tree: Path) -> bool:
     """Whether some test fails; one that hangs does. Raises RuntimeError when pytest could not run them."""
-    pytest = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests.split()]
+    pytest = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *shlex.split(tests)]
     environment = os.environ | {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
     try:
         done = subprocess.run(pytest, cwd=tree, env=environment, capture_output=True, text=True, timeout=600)
@@ -326,11 +480,21 @@ def caught(mutant: Mutant, tree: Path) -> bool:
     """Whether the tests notice the fault, put into `tree` for as long as they run."""
     path = tree / mutant.file
     sound = path.read_text(encoding="utf-8")
+    compiled = path.suffix in (".cpp", ".h")
     path.write_text(applied(mutant, sound), encoding="utf-8")
     try:
+        if compiled:
+            build(tree)
         return fails(mutant.tests, tree)
     finally:
         path.write_text(sound, encoding="utf-8")
+        if compiled:
+            build(tree)
+
+
+def build(tree: Path) -> None:
+    """Build the native operators of a copy of the code."""
+    subprocess.run([sys.executable, "engine/native/build.py"], cwd=tree, check=True, capture_output=True)
 
 
 def main(names: list[str]) -> int:

@@ -1,4 +1,4 @@
-"""An independent search: plain lists, every prefix recomputed. Shares no code with engine/search.py.
+"""An independent search: plain lists, every prefix recomputed. Shares no code with engine/search/beam.py.
 
 It follows REFERENCE.md 6 and 6.2 (fairseq's generator), with the fixed n-gram rule of 6.1. Cumulative scores
 are rounded to float32 after each addition, as the engine's arithmetic is, so that near ties fall alike.
@@ -72,6 +72,8 @@ def oracle(
         scores[v.unk] -= options.unk_penalty
         if step == longest:
             tokens = [v.eos]
+        elif step < options.free_prefix:
+            return {options.prefix[step]: 0.0}
         elif step < len(options.prefix):
             tokens = [options.prefix[step]]
         else:

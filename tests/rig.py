@@ -3,7 +3,7 @@
 import math
 import threading
 
-from engine.engine import Engine, EngineSettings
+from engine.schedule.engine import Engine, EngineSettings
 from engine.types import DecodeOptions, Request, Result
 from tests import cases
 from tests.fake import EOS, FakeExecutor, FakeModel

@@ -6,23 +6,23 @@ import tempfile
 import threading
 import time
 from contextlib import contextmanager
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 
 import httpx
 import sentencepiece
 import torch
-import uvicorn
 
-from engine.api import Service, ServiceSettings
-from engine.bundle import Description, write_bundle
-from engine.config import ModelConfig
+from engine.api import Placement, Service, ServiceSettings
+from engine.bundle.bundle import Description, write_bundle
+from engine.bundle.config import ModelConfig
+from engine.bundle.stacks import StackConfig
 from engine.models import build
-from engine.stacks import StackConfig
-from export.onnx import graphs
-from server.app import Server, create_app
+from export.graphs.onnx import graphs
+from server.app import DrainingServer, configure, create_app
 from server.metrics import Metrics
-from server.settings import Settings
+from server.settings import ServerSettings
 from tests.golden_fixtures import real_golden
 
 VOCABULARY = 400
@@ -82,8 +82,17 @@ def bundles() -> Path:
     return folder / "models"
 
 
+def settings_of(**values) -> ServiceSettings:
+    """Settings by the names of their fields and of a placement's."""
+    names = {field.name for field in fields(Placement)}
+    placed = {"lanes": LANES} | {name: value for name, value in values.items() if name in names}
+    return ServiceSettings(
+        Placement(**placed), **{name: value for name, value in values.items() if name not in names}
+    )
+
+
 def open_service(observe=None, **settings) -> Service:
-    return Service.open([bundles()], ServiceSettings(**{"lanes": LANES, "threads": 1} | settings), observe)
+    return Service.open([bundles()], settings_of(**settings), observe)
 
 
 @contextmanager
@@ -103,9 +112,9 @@ def server(service_settings=None, opened=open_service, **settings):
     the service."""
     metrics = Metrics()
     service = opened(metrics.observer, **(service_settings or {}))
-    app = create_app(service, Settings(port=0, **settings), metrics)
-    config = uvicorn.Config(app, port=0, log_config=None, server_header=False)
-    instance = Server(config, app.state.house)
+    values = ServerSettings(port=0, **settings)
+    app = create_app(service, values, metrics)
+    instance = DrainingServer(configure(app, values), app.state.convoy)
     thread = threading.Thread(target=instance.run)
     thread.start()
     until(lambda: instance.started or not thread.is_alive())
@@ -113,7 +122,7 @@ def server(service_settings=None, opened=open_service, **settings):
     try:
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
             until(lambda: client.get("/health/ready").status_code == 200)
-            yield client, app.state.house, instance
+            yield client, app.state.convoy, instance
     finally:
         instance.should_exit = True
         thread.join(60)

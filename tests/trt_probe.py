@@ -12,8 +12,10 @@ import json
 import math
 import re
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from types import SimpleNamespace
+from typing import NamedTuple
 
 import numpy as np
 import onnx
@@ -21,11 +23,12 @@ import onnxruntime as ort
 import tensorrt as trt
 import torch
 
-from engine.bundle import open_bundle
+from engine.bundle.bundle import open_bundle
 from engine.errors import ConvoyError
 from engine.kernels.nvrtc import Compiler
 from engine.kernels.trt_plugin import register
-from export import tensorrt as ours
+from export.graphs import tensorrt as ours
+from tests.emulated import Emulation
 
 BUILDER, PARSER, RUNTIME = trt.Builder, trt.OnnxParser, trt.Runtime
 
@@ -305,7 +308,8 @@ def engine(plan: bytes) -> Fake:
 
         def profile(number: int, stream: int) -> bool:
             chosen.append(number)
-            return stream == STREAM
+            assert not WORK or WORK[0].recording is None, "a profile is no part of a graph"
+            return stream in STREAMS
 
         def set_shape(name: str, size: tuple) -> bool:
             fits = all(d in (-1, got) for d, got in zip(shape(name), size, strict=True))
@@ -331,12 +335,11 @@ def engine(plan: bytes) -> Fake:
                 for name, value in compute(sizes, at).items():
                     array(name, value.shape, at)[...] = value
 
-            if TAPE:
-                assert stream == CAPTURING
+            assert stream in STREAMS, "on the default stream TensorRT waits for the device"
+            if WORK and WORK[0].recording is not None:
                 assert launched, "TensorRT wants a launch in the same shapes before a capture"
-                TAPE[-1].append(launch)
+                WORK[0].recording.script.append(launch)
             else:
-                assert stream == STREAM
                 launched.append(1)
                 launch()
             return True
@@ -365,64 +368,84 @@ def engine(plan: bytes) -> Fake:
         get_tensor_mode=lambda name: MODES[name in {o.name for o in outputs}],
         create_execution_context=context,
         device_memory_size_v2=SCRATCH,
-        get_tensor_profile_shape=lambda name, i: [trt.Dims(s) for s in told["profiles"][i][name]],
     )
 
 
-STREAM, CAPTURING = 77, 78
+STREAMS = 77, 78  # of steps, and of encoders
 SCRATCH = 4096  # bytes
-TAPE: list[list] = []  # what the captures under way hold
+MODES = trt.TensorIOMode.INPUT, trt.TensorIOMode.OUTPUT
+WORK: list[Streams] = []  # that engines run in
 
 
-class Recorder:
-    """Captures as CUDA does: what is launched meanwhile is kept, not run; a replay runs it on what lies at
-    the same places then. refuse: raise, as CUDA does for what can't be captured."""
+class Streams(Emulation):
+    """The emulation with the streams of a `CudaWork`. refuse: no capture succeeds."""
 
-    def __init__(self, *, refuse: bool = False) -> None:
-        self.refuse, self.captured, self.replayed = refuse, 0, 0
+    def __init__(self, *, refuse: bool) -> None:
+        super().__init__()
+        self.refuse = refuse
 
-    def __call__(self, work: object) -> object:
+    @contextmanager
+    def _on(self, stream: int) -> Iterator[None]:
+        before, torch.cuda.current_stream = torch.cuda.current_stream, lambda _: Stream(stream)
+        try:
+            yield
+        finally:
+            torch.cuda.current_stream = before
+
+    def decoding(self) -> AbstractContextManager[None]:
+        super().decoding()
+        return self._on(STREAMS[0])
+
+    def encoding(self) -> AbstractContextManager[None]:
+        super().encoding()
+        return self._on(STREAMS[1])
+
+    def capture(self, step: Callable[[], None]) -> Callable[[], None]:
         if self.refuse:
             raise RuntimeError("operation not permitted when stream is capturing")
-        TAPE.append([])
-        torch.cuda.current_stream = lambda device: SimpleNamespace(cuda_stream=CAPTURING)
-        work()
-        torch.cuda.current_stream = lambda device: SimpleNamespace(cuda_stream=STREAM)
-        launches = TAPE.pop()
-        assert launches
-        self.captured += 1
-
-        def replay() -> None:
-            self.replayed += 1
-            for launch in launches:
-                launch()
-
-        return replay
+        return super().capture(step)
 
 
-MODES = trt.TensorIOMode.INPUT, trt.TensorIOMode.OUTPUT
+class Stream(NamedTuple):
+    cuda_stream: int
 
 
 def run(order: dict) -> dict:
-    """Log-probabilities of some steps by an executor whose engines are faked, and by torch."""
-    from engine.executors import trt_run
+    """Steps, and requests in flight, by an executor whose engines are faked, and by torch."""
+    from engine.executors import graphs
     from engine.executors.tensorrt import TensorRTExecutor, open_engines
+    from engine.executors.torch import TorchExecutor
+    from tests.engine.executors.test_cuda_graph import lane_of, random_jobs
+    from tests.engine.executors.test_cuda_graph import run as through
+    from tests.models import model
     from tests.turns import furthest, scattered, turns
 
-    trt.Runtime = Builder(lose=False).runtime
+    trt.Runtime, name = Builder(lose=False).runtime, order["config"]
     torch.cuda.get_device_name = lambda device: order["gpu"]
-    torch.cuda.current_stream = lambda device: SimpleNamespace(cuda_stream=STREAM)
+    torch.cuda.current_stream = lambda device: Stream(0)
+    devices: list[str] = []
+    torch.cuda.device = lambda device: (devices.append(device), nullcontext())[1]
+    open_engines(open_bundle(Path(order["bundle"])), tuple(order["target"]), "cuda:1")
     engines = open_engines(open_bundle(Path(order["bundle"])), tuple(order["target"]), "cpu")
-    recorder, warnings = Recorder(refuse=order["refuse"]), []
-    trt_run.logger.warning = lambda *told: warnings.append(told)
-    lane = TensorRTExecutor(engines, recorder)
-    worst = 0.0
-    for asked, (wanted, found) in turns(order["config"], [lane]):
-        assert not torch.isfinite(scattered(found).gather(2, asked.banned)).any()
-        worst = max(worst, furthest(wanted, found))
+    work, warnings = Streams(refuse=order["refuse"]), []
+    WORK.append(work)
+    graphs.logger.warning = lambda *told: warnings.append(told)
+    lane, worst = TensorRTExecutor(engines, work), 0.0
+    with work.decoding():
+        for asked, (wanted, found) in turns(name, [lane]):
+            assert not torch.isfinite(scattered(found).gather(2, asked.banned)).any()
+            worst = max(worst, furthest(wanted, found))
     kind = str(next(iter(lane.memory.blocks.values())).dtype)
-    counts = {"captured": recorder.captured, "replayed": recorder.replayed, "warnings": len(warnings)}
-    return {"worst": worst, "dtype": kind} | counts
+    jobs = random_jobs(name, 5, 10)
+    plain = through(lane_of(TorchExecutor(model(name), lane.beams, lane.slots)), jobs, 1)
+    found = through(lane_of(TensorRTExecutor(engines, work)), jobs, 1)
+    equal = [
+        [h.tokens for h in a.hypotheses] == [h.tokens for h in b.hypotheses]
+        for a, b in zip(plain, found, strict=True)
+    ]
+    counts = {"captured": work.captures, "replayed": work.replays, "warnings": len(warnings)}
+    counts["devices"] = devices
+    return {"worst": worst, "dtype": kind, "equal": sum(equal) / len(equal)} | counts
 
 
 def build(order: dict) -> dict:
@@ -430,12 +453,14 @@ def build(order: dict) -> dict:
     fake = Builder(lose=order["lose"])
     trt.Builder, trt.OnnxParser, trt.Runtime = fake.builder, fake.parser, fake.runtime
     torch.cuda.is_available, torch.cuda.get_device_name = (lambda: True), (lambda: order["gpu"])
+    devices: list[str] = []
+    torch.cuda.device = lambda device: (devices.append(device), nullcontext())[1]
     bundle = open_bundle(Path(order["bundle"]))
     try:
-        ours.build(bundle, ours.Lane(**order["lane"]), Path(order["timings"]))
+        ours.build(bundle, ours.LaneShape(**order["lane"]), Path(order["timings"]), "cuda:1")
     except ConvoyError as error:
         return {"error": str(error)}
-    return {"version": trt.__version__, "timings": [len(data) for data in fake.timed]}
+    return {"version": trt.__version__, "timings": [len(data) for data in fake.timed], "devices": devices}
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import os
 import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import zipfile
@@ -17,18 +18,22 @@ from pathlib import Path
 
 import pytest
 
+from cli.convert import ModelSources
 from cli.document import ENDINGS
-from cli.flags import HELP, LEFT_OUT
+from cli.flags import LEFT_OUT
+from cli.lines import count, read
 from cli.main import COMMANDS, app
 from documents import READERS
+from engine.api import Service
+from engine.types import OPTION_HELP as HELP
 from engine.types import DecodeOptions
 from server.keys import KeyRing
-from server.settings import Settings
-from tests.served import bundles, server
-from tests.test_documents import odt, word
-from tests.test_training import ENGLISH, TINY, WORDS
+from server.settings import ServerSettings
+from tests.documents.test_documents import odt, word
+from tests.served import bundles, server, settings_of, until
+from tests.training.numbers import ENGLISH, TINY, WORDS
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "dyn_glu"
 
 
@@ -127,6 +132,12 @@ def test_inspect_refuses_a_bundle_whose_weights_were_changed(bundle, tmp_path, c
     code, message = failure(capsys, "inspect", copied)
     assert code == 2
     assert "SHA-256" in message
+
+
+@pytest.mark.parametrize("source", ModelSources.names)
+def test_every_source_of_models_has_a_help_of_its_own(source):
+    ended = run("convert", source, "--help")
+    assert f"convoy convert {source} [OPTIONS]" in ended.stdout.decode()
 
 
 def test_convert_refuses_a_format_it_does_not_know(capsys, tmp_path):
@@ -280,6 +291,7 @@ def test_text_that_is_not_utf_8_names_its_line_and_leaves_no_output(bundle, tmp_
     ("flags", "told"),
     [
         (["--beam-size", "0"], "beam_size"),
+        (["--beam-size", "100000"], "beam_size must be between 1 and 2048"),
         (["--temperature", "-1"], "temperature"),
         (["--top-p", "2"], "top_p"),
         (["--precision", "fp4"], "fp4"),
@@ -396,6 +408,15 @@ def test_bench_measures_every_case_it_lists(bundle, source, capsys, tmp_path):
         assert row["tokens_per_second"] > 0
 
 
+def test_bench_efficiency_counts_from_raw_text_to_raw_text(bundle, source, capsys):
+    table = done("bench", "efficiency", "--model", bundle, "--input", source, "--alone", "2", "--beam", "2")
+    row = (table or capsys.readouterr().out).splitlines()[-1].split("|")
+    assert row[1].strip() == bundle.name
+    assert float(row[3].replace(",", "")) > 0
+    assert float(row[6]) >= float(row[5])
+    assert row[7].strip().endswith("MB")
+
+
 def test_bench_refuses_numbers_it_can_not_run(bundle, capsys):
     assert "--sentences" in failure(capsys, "bench", "--model", bundle, "--sentences", "1,64")[1]
     assert "steps" in failure(capsys, "bench", "--model", bundle, "--steps", 100_000)[1]
@@ -403,8 +424,8 @@ def test_bench_refuses_numbers_it_can_not_run(bundle, capsys):
 
 def test_serve_has_a_flag_and_a_variable_for_every_setting():
     shown = run("serve", "--help", env={"COLUMNS": "200"}).stdout.decode()
-    assert Settings.model_fields
-    for name in Settings.model_fields:
+    assert ServerSettings.model_fields
+    for name in ServerSettings.model_fields:
         assert re.search(rf"--{name.replace('_', '-')}\b", shown)
         assert f"CONVOY_{name.upper()}" in shown
 
@@ -459,8 +480,8 @@ def test_train_goes_from_a_recipe_to_a_bundle_whose_card_states_what_evaluate_me
     done("evaluate", "--model", out, "--input", test, "--truncate", "--json")
     found = json.loads(capsys.readouterr().out)
     card = (out / "README.md").read_text("utf-8")
-    assert f"| BLEU | {found['BLEU']:.2f} |" in card
-    assert f"| chrF | {found['chrF']:.2f} |" in card
+    for metric in ("BLEU", "chrF"):
+        assert f"| {metric} | `CORPORA/numbers/test.tsv.gz` | {found[metric]:.2f} |" in card
     told = json.loads(run("inspect", out, "--json").stdout)
     assert any("BLEU" in line for line in told["scores"])
     assert told["licence"] == ["licence: CC0-1.0"]
@@ -502,6 +523,56 @@ def german(tmp_path_factory):
     lines = ["Das ist gut.", "", "Wer bist du? Wo ist der Bahnhof?", "...", "  ", "\u2028Guten\u2028Tag"]
     path.write_text("\n".join(lines * 20) + "\n", "utf-8")
     return path
+
+
+def test_what_can_not_be_written_is_named_as_it_was_given(bundle, source, capsys, tmp_path):
+    for out, told in ((tmp_path, "is a folder; name a file in it"), (tmp_path / "a" / "b", "make it first")):
+        code, message = failure(capsys, "translate", source, "--model", bundle, "-o", out)
+        assert code == 2
+        assert f"{out}: " in message
+        assert told in message
+        assert ".partial" not in message
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_of_bundles_is_no_bundle_and_its_bundles_are_named(source, capsys):
+    for command in (("translate", source, "--model", bundles()), ("inspect", bundles())):
+        assert "name one of them: toy-de-en, toy-en-de, toy-title" in failure(capsys, *command)[1]
+
+
+def test_a_command_that_is_told_to_end_leaves_no_half_of_a_file(tmp_path):
+    command = ["translate", "--model", bundles() / "toy-de-en", "-o", tmp_path / "out.txt", "--threads", "1"]
+    words = [sys.executable, "-m", "cli.main", *map(str, command)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT) as process:
+        until(lambda: list(tmp_path.iterdir()) or process.poll() is not None, 60)
+        process.terminate()
+        assert process.wait(30) == 128 + signal.SIGTERM
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_bar_knows_how_many_lines_a_file_has(tmp_path, monkeypatch):
+    path = tmp_path / "lines.txt"
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    for content, wanted in ((b"", 0), (b"a", 1), (b"a\n", 1), (b"a\nb", 2), (b"\n\n", 2)):
+        path.write_bytes(content)
+        assert count(path) == wanted == len(list(read(path)))
+    assert count(None) is None
+
+
+def test_numbers_are_protected_here_as_by_a_server(tmp_path, capsys):
+    """The shipped model, which has placeholders."""
+    model, path = ROOT / "models" / "tatoeba-de-en", tmp_path / "in.txt"
+    path.write_text("Das kostet 19,99 Euro.\nSchreib an {name}: info@b.de!\n1. Ruf 0800 330 1000 an.\n")
+    settings = settings_of(verify=False, lanes=((5, 8),))
+    with server(opened=lambda observe: Service.open([model], settings, observe)) as (client, *_):
+        for flags in ([], ["--no-protect"], ["--local-numbers"], ["--no-follow-form"]):
+            done("translate", path, "--model", model, "--threads", 1, *flags)
+            here = capsys.readouterr().out
+            done("translate", path, "--url", client.base_url, "--target", "en", "--source", "de", *flags)
+            assert capsys.readouterr().out == here
+            if "--no-protect" not in flags:
+                assert ("19.99" if "--local-numbers" in flags else "19,99") in here
+                assert all(thing in here for thing in ("{name}", "info@b.de", "0800 330 1000"))
 
 
 @pytest.mark.parametrize(

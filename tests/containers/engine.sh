@@ -7,16 +7,28 @@
 set -euo pipefail
 
 BASE=${BASE:-python:3.11-slim-bookworm}
-SITE=$(apt-get indextargets --format '$(SITE)' | grep -v security | sort -u | head -1) # this machine's mirror
+
+site() { # this machine's mirror, which apt knows once it has lists
+  local found
+  found=$(apt-get indextargets --format '$(SITE)' | grep -v security | sort -u | head -1) || true
+  [ -n "$found" ] || { echo "apt knows no mirror: run apt-get update" >&2; return 1; }
+  echo "$found"
+}
 
 packages() {
-  command -v dockerd debootstrap iptables prometheus promtool >/dev/null && return
+  local tool missing=
+  for tool in dockerd debootstrap iptables prometheus promtool; do
+    command -v "$tool" >/dev/null || missing="$missing $tool"
+  done
+  [ -n "$missing" ] || return 0
+  echo "installing what has$missing" >&2
   apt-get update
   RUNLEVEL=1 apt-get install -y --no-install-recommends docker.io debootstrap iptables prometheus
 }
 
 plugins() { # compose v2 and buildx are in Debian 13 only: unpack the two packages aside, install nothing
   [ -e cfg/cli-plugins/docker-compose ] && return
+  SITE=$(site)
   mkdir -p apt/lists/partial apt/cache/archives/partial plug cfg/cli-plugins
   echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $SITE trixie main" >apt/sources.list
   local o="-o Dir::Etc::sourcelist=$PWD/apt/sources.list -o Dir::Etc::sourceparts=-"
@@ -28,6 +40,7 @@ plugins() { # compose v2 and buildx are in Debian 13 only: unpack the two packag
 
 base() { # what this machine trusts goes into it, as its mirrors may need that; for tests only
   [ -e base.tar ] && return
+  SITE=$(site)
   debootstrap --variant=minbase --include=ca-certificates,python3,python3-pip,python3-venv bookworm rootfs "$SITE"
   cp /etc/ssl/certs/ca-certificates.crt rootfs/etc/ssl/certs/
   printf '[global]\ncert = /etc/ssl/certs/ca-certificates.crt\n' >rootfs/etc/pip.conf

@@ -32,7 +32,7 @@ from convoy_client import (
 from convoy_client.events import Event, EventReader
 from tests.served import server, until
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 GERMAN = "Wo ist denn hier der Bahnhof?"
 TEXTS = [GERMAN, "Das ist gut.", "😀"]
 KEY = "a-key-that-an-operator-chose"

@@ -16,12 +16,12 @@ import httpx
 import pytest
 
 from tests.served import until
-from tests.test_server_process import free_port
+from tests.server.test_server_process import free_port
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 ENGINE = ROOT / "tests" / "containers" / "engine.sh"
 GERMAN = {"q": "Wo ist der Bahnhof?", "source": "de", "target": "en"}
-LARGEST = 450_000_000  # bytes of the CPU image
+LARGEST = 500_000_000  # bytes of the CPU image
 
 
 def docker(*arguments, check=True, **variables):
@@ -53,6 +53,24 @@ def test_compose_understands_its_file(profile):
     assert services == {"server", "prometheus", "grafana"} | extra
 
 
+@pytest.mark.parametrize("there", [(), ("iptables",)])
+def test_what_an_engine_needs_is_installed_where_apt_has_no_lists_yet(tmp_path, there):
+    """A machine of nothing but an apt that notes what it is asked, and what is there already."""
+    asked = tmp_path / "asked"
+    lines = {"apt-get": f'echo "$*" >>{asked}; [ "$1" != indextargets ] || exit 1'} | dict.fromkeys(
+        there, ":"
+    )
+    for name, line in lines.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{line}\n", "utf-8")
+        (tmp_path / name).chmod(0o755)
+    command = [shutil.which("bash"), ENGINE, "packages"]
+    done = subprocess.run(command, env={"PATH": str(tmp_path)}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    update, install = asked.read_text("utf-8").splitlines()
+    assert update == "update"
+    assert {"docker.io", "debootstrap", "prometheus"} <= set(install.split())
+
+
 @pytest.mark.parametrize("name", ["requirements.txt", "requirements-gpu.txt"])
 def test_what_the_images_install_is_what_is_tested_and_has_hashes(name):
     from packaging.requirements import Requirement
@@ -63,12 +81,12 @@ def test_what_the_images_install_is_what_is_tested_and_has_hashes(name):
 
     tested, locked = pins(ROOT / "constraints.txt"), pins(ROOT / "docker" / name)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    extras = ("otel", "redis", "torch") if "gpu" in name else ("otel", "redis")
+    extras = ("otel", "redis", "convert", *(["torch"] if "gpu" in name else []))
     wanted = [*project["dependencies"], *sum((project["optional-dependencies"][e] for e in extras), [])]
-    assert {Requirement(line).name.lower() for line in wanted} <= set(locked)
+    assert {Requirement(line).name.lower() for line in wanted} - {project["name"]} <= set(locked)
     assert {n: v for n, v in locked.items() if n in tested} == {n: tested[n] for n in locked if n in tested}
     if "gpu" not in name:
-        assert not set(locked) & {"torch", "onnx"}
+        assert "torch" not in locked
         assert set(locked) <= set(tested)
     entries = re.split(r"\n(?=[a-z0-9])", (ROOT / "docker" / name).read_text("utf-8").lower())
     assert all("--hash=sha256:" in entry for entry in entries)
@@ -166,6 +184,36 @@ def test_the_image_is_small_and_holds_no_torch_no_compiler_and_no_root(stack):
         "print('fine')"
     )
     assert docker("compose", "exec", "-T", "server", "python", "-c", inside, **variables) == "fine"
+
+
+@pytest.mark.containers
+def test_a_volume_of_libretranslate_is_served_from_where_nobody_may_write(stack, tmp_path):
+    from tests.argos_packages import write
+
+    variables, *_ = stack
+    for number, (source, target) in enumerate((("de", "en"), ("en", "fr"), ("en", "es"))):
+        write(tmp_path / "share" / "argos-translate" / "packages", source, target, seed=number)
+    tmp_path.chmod(0o755)  # as a volume's root is: the server is not its owner
+    port = free_port()
+    mounted = ("-v", f"{tmp_path}:/models:ro", "--read-only", "--tmpfs", "/tmp")
+    name = docker("run", "-d", "-p", f"127.0.0.1:{port}:8000", *mounted, "convoy:cpu", **variables)
+    try:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as server:
+
+            def ready():
+                try:
+                    return server.get("/health/ready").status_code == 200
+                except httpx.TransportError:
+                    return False
+
+            until(lambda: ready() or docker("ps", "-q", "-f", f"id={name}", **variables) == "", 120)
+            assert ready(), docker("logs", name, **variables)
+            listed = {entry["code"]: set(entry["targets"]) for entry in server.get("/languages").json()}
+            assert listed["de"] >= {"en", "fr", "es"}
+            asked = {"q": "Guten Tag.", "source": "de", "target": "fr"}
+            assert server.post("/translate", json=asked).json()["translatedText"]
+    finally:
+        docker("rm", "-f", "-v", name, **variables)
 
 
 @pytest.mark.containers

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from server.settings import Settings
+from server.settings import ServerSettings
 
-FOLDER = Path(__file__).parents[1] / "deploy" / "kubernetes"
+FOLDER = Path(__file__).parents[2] / "deploy" / "kubernetes"
 FILES = sorted(path for path in FOLDER.glob("*.yaml") if path.name != "kustomization.yaml")
 VERSIONS = ("1.31", "1.34")
 
@@ -47,7 +47,7 @@ def test_the_pods_set_settings_that_there_are_and_stop_after_the_drain():
     (container,) = pod["containers"]
     variables = {entry["name"]: entry["value"] for entry in container["env"]}
     given = {name.removeprefix("CONVOY_").lower(): value for name, value in variables.items()}
-    settings = Settings(**given)
+    settings = ServerSettings(**given)
     asleep = int(re.search(r"sleep\((\d+)\)", container["lifecycle"]["preStop"]["exec"]["command"][-1])[1])
     assert pod["terminationGracePeriodSeconds"] > asleep + settings.drain_timeout + 5
     assert settings.threads == int(container["resources"]["requests"]["cpu"])

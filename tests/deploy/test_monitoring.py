@@ -11,9 +11,9 @@ import httpx
 import pytest
 
 from tests.served import server, until
-from tests.test_server_process import GERMAN, SLOW, free_port
+from tests.server.test_server_process import GERMAN, SLOW, free_port
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docker" / "prometheus"
 PROVISIONING = ROOT / "docker" / "grafana" / "provisioning"
 DASHBOARD = json.loads((PROVISIONING / "dashboards" / "convoy.json").read_text("utf-8"))

@@ -8,13 +8,14 @@ from dataclasses import replace
 
 import docx
 import pytest
-import srt
+from docx.enum.style import WD_STYLE_TYPE
 from docx.oxml import OxmlElement
 from docx.oxml.ns import qn
 from lxml import etree
 from markdown_it import MarkdownIt
 
 from documents import READERS, Swollen, Unreadable, read_document
+from documents.attributes import read_with_attributes
 from documents.subtitles import wrapped
 from engine.api import Overloaded, TooLarge
 from server.store import Store, safe, translated_name
@@ -72,12 +73,20 @@ a < b & c
 
 def test_subtitles_keep_numbers_times_tags_and_lines():
     assert texts("a.srt", SUBTITLES.encode()) == ["Das ist ein Satz.", "- Ja?", "- Nein!", "a < b & c"]
-    old, new = (list(srt.parse(t)) for t in (SUBTITLES, shouted("a.srt", SUBTITLES.encode()).decode()))
-    assert [(c.index, c.start, c.end) for c in new] == [(c.index, c.start, c.end) for c in old]
-    wanted = ["DAS IST\n<i>EIN SATZ</i>.", "- JA?\n- {\\an8}NEIN!", "A < B & C"]
-    assert [c.content for c in new] == wanted
-    windows = SUBTITLES.replace("\n", "\r\n").encode()
-    assert b"\n" not in shouted("a.srt", windows).replace(b"\r\n", b"")
+    wanted = SUBTITLES.replace("Das ist <i>ein\nSatz</i>.", "DAS IST\n<i>EIN SATZ</i>.").replace("Ja?", "JA?")
+    wanted = wanted.replace("Nein!", "NEIN!").replace("a < b & c", "A < B & C")
+    for newline in ("\n", "\r\n", "\r"):
+        data = SUBTITLES.replace("\n", newline).encode()
+        assert shouted("a.srt", data).decode() == wanted.replace("\n", newline)
+
+
+def test_odd_subtitles_are_read_as_players_read_them():
+    """Without numbers, with settings after the times, blank lines in a cue, and none after the last."""
+    odd = "\ufeff\n0:0:1.5 --> 0:0:2 X1:40\neins\n\n3\n00:00:03,000 -> 00:00:04,000\n\nzwei\n\ndrei"
+    assert texts("a.srt", odd.encode()) == ["eins", "zwei  drei"]
+    assert shouted("a.srt", odd.encode()).decode() == odd.replace("eins", "EINS").replace(
+        "zwei\n\ndrei", "ZWEI\n\nDREI"
+    )
 
 
 def test_lines_are_about_equal():
@@ -134,6 +143,89 @@ def test_markdown_keeps_its_structure():
     assert '[A LINK](<http://x.org/a_(b)> "Ti")' in found
     assert "> QUOTED TEXT\\\n> AFTER A BREAK" in found
     assert "| C *D* | E |" in found
+
+
+NOTES = """Satz[^1] mit $a_1*b$ und <kbd>Strg</kbd>, a<br>b^[drin] und 5 $.
+
+[^1]: Die *Notiz*.
+
+Wort
+: Seine Erklärung
+
+$$
+x
+$$
+
+- [ ] offen **x**
+- [x] fertig <b>fett</b>
+"""
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
+def test_markdown_keeps_notes_formulas_boxes_definitions_and_tags(newline):
+    data = NOTES.replace("\n", newline).encode()
+    assert texts("a.md", data) == [
+        "Satz mit a_1*b und Strg, ab und 5 $.",
+        "Die Notiz.",
+        "Wort",
+        "Seine Erklärung",
+        "offen x",
+        "fertig fett",
+    ]
+    wanted = NOTES.upper()
+    for kept in ("a_1*b", "<kbd>Strg</kbd>", "<br>", "[drin]", "x\n$$", "[x]", "<b>", "</b>"):
+        wanted = wanted.replace(kept.upper(), kept)
+    assert shouted("a.md", data).decode() == wanted.replace("\n", newline)
+    document = read_document("a.md", data)
+    assert document.write(document.segments) == data
+
+
+def test_words_of_code_stay_in_office_documents():
+    file, found = docx.Document(), io.BytesIO()
+    file.styles.add_style("Source Code", WD_STYLE_TYPE.PARAGRAPH)
+    file.styles.add_style("Inline Code", WD_STYLE_TYPE.CHARACTER)
+    paragraph = file.add_paragraph("Rufe ")
+    for part in ("print", "(x)"):
+        paragraph.add_run(part, "Inline Code")
+    paragraph.add_run(" auf.")
+    file.add_paragraph("if x:", "Source Code")
+    file.save(found)
+    (segment,) = read_document("a.docx", found.getvalue()).segments
+    assert (segment.text, [segment.text[s.begin : s.end] for s in segment.spans if s.kept]) == (
+        "Rufe print(x) auf.",
+        ["print(x)"],
+    )
+    after = docx.Document(io.BytesIO(shouted("a.docx", found.getvalue()))).paragraphs
+    assert [p.text for p in after] == ["RUFE print(x) AUF.", "if x:"]
+    content = (
+        '<text:p>Rufe <text:span text:style-name="Source_20_Text">print(x)</text:span> auf.</text:p>'
+        '<text:p text:style-name="Preformatted_20_Text">if x:</text:p>'
+    )
+    (segment,) = read_document("a.odt", odt(content)).segments
+    assert [segment.text[s.begin : s.end] for s in segment.spans if s.kept] == ["print(x)"]
+
+
+def test_descriptions_in_attributes_are_prose_when_asked():
+    html = (
+        '<meta name="description" content="Eine Seite"><meta name=robots content="index">'
+        "<p title='Ein &quot;Titel&quot;'>Text <img alt=\"Ein Bild\" src=a data-x=' alt=\"nein\"'> mehr</p>"
+        '<input placeholder="Suche"><p translate="no" title="Nein">x</p>'
+    )
+    page = read_with_attributes(html)
+    assert [segment.text for segment in page.segments] == [
+        "Text mehr",
+        "Eine Seite",
+        'Ein "Titel"',
+        "Ein Bild",
+        "Suche",
+    ]
+    assert page.join(page.segments) == html
+    done = page.join([replace(segment, text=segment.text.upper()) for segment in page.segments])
+    for part in ('content="EINE SEITE"', "title='EIN &quot;TITEL&quot;'", 'alt="EIN BILD"', '"SUCHE"'):
+        assert part in done
+    for part in ("index", 'alt="nein"', 'title="Nein"'):
+        assert part in done
+    assert len(texts("a.html", html.encode())) == 1
 
 
 def test_what_would_begin_a_block_is_escaped():

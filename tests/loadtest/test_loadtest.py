@@ -18,17 +18,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.api import ConfigError, Service, TextOptions
-from engine.bundle import Description, write_bundle
-from engine.config import ModelConfig
+from engine.bundle.bundle import Description, write_bundle
+from engine.bundle.config import ModelConfig
+from engine.bundle.stacks import StackConfig
 from engine.models import build
-from engine.stacks import StackConfig
-from export.onnx import graphs
-from loadtest.openloop import Answer, arrivals, percentile, run, summarised, translate
-from loadtest.plot import svg
+from export.graphs.onnx import graphs
+from loadtest.engine import record
+from loadtest.engine.processor import nearest
+from loadtest.http.openloop import TimedAnswer, arrivals, percentile, run, summarised, translate
 from loadtest.texts import sentences
 from tests.served import VOCABULARY, bundles, server
+from training.plot import svg
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 DE_EN = {"source": "de", "target": "en"}
 
 
@@ -49,7 +51,13 @@ def test_percentiles_are_those_of_numpy_by_nearest_rank(values, p):
 
 
 def test_a_summary_counts_each_answer_once_and_times_only_the_good_ones():
-    answers = [Answer(0, 1, 200), Answer(1, 4, 200), Answer(2, 3, 429), Answer(2, 3, 503), Answer(2, 9, 0)]
+    answers = [
+        TimedAnswer(0, 1, 200),
+        TimedAnswer(1, 4, 200),
+        TimedAnswer(2, 3, 429),
+        TimedAnswer(2, 3, 503),
+        TimedAnswer(2, 9, 0),
+    ]
     found = summarised(answers, 1.0)
     assert (found.sent, found.answered, found.refused, found.failed) == (5, 2, 2, 1)
     assert found.latency["p50"] == 1
@@ -112,7 +120,7 @@ def test_the_open_loop_command_writes_figures_and_a_plot(tmp_path):
         command = [
             sys.executable,
             "-m",
-            "loadtest.openloop",
+            "loadtest.http.openloop",
             "--url",
             str(client.base_url),
             "--out",
@@ -132,7 +140,15 @@ def test_every_kind_of_locust_user_gets_its_answers():
     if find_spec("locust") is None:  # importing it would patch this whole process
         pytest.skip("needs the extra load")
     with server() as (client, _, _):
-        command = [sys.executable, "-m", "locust", "-f", "loadtest/locustfile.py", "--headless", "--json"]
+        command = [
+            sys.executable,
+            "-m",
+            "locust",
+            "-f",
+            "loadtest/http/locustfile.py",
+            "--headless",
+            "--json",
+        ]
         command += ["--users", "10", "--spawn-rate", "10", "--run-time", "6s", "--host", str(client.base_url)]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -171,7 +187,7 @@ def transformer_bundle(path):
 
 def test_the_peer_answers_with_our_weights_as_we_do(tmp_path):
     ctranslate2 = pytest.importorskip("ctranslate2")
-    from loadtest.compare.transformer import convert
+    from loadtest.http.compare.transformer import convert
 
     bundle = transformer_bundle(tmp_path / "de-en")
     convert(bundle.path, tmp_path / "peer")
@@ -193,8 +209,41 @@ def test_the_peer_answers_with_our_weights_as_we_do(tmp_path):
 
 def test_a_peer_of_another_architecture_is_refused(tmp_path):
     pytest.importorskip("ctranslate2")
-    from loadtest.compare.transformer import convert
+    from loadtest.http.compare.transformer import convert
 
     with pytest.raises(ConfigError, match="no post-norm Transformer"):
         convert(ROOT / "models" / "tatoeba-de-en", tmp_path / "peer")
     assert not (tmp_path / "peer").exists()
+
+
+def test_a_record_takes_the_place_of_the_last_one_and_of_nothing_else():
+    page = f"before\n{record.BEGIN}\nold\n{record.END}\nafter\n"
+    new = record.written(page, ["#### one\n|a|\n", "#### two\n|b|\n"], "today")
+    assert new == f"before\n{record.BEGIN}\ntoday\n\n#### one\n|a|\n\n#### two\n|b|\n{record.END}\nafter\n"
+    assert (
+        record.written(new, ["x\n"], "later") == f"before\n{record.BEGIN}\nlater\n\nx\n{record.END}\nafter\n"
+    )
+    assert record.written(record.PAGE.read_text(encoding="utf-8"), [], "head")
+    with pytest.raises(ValueError, match="no place"):
+        record.written("before", [], "today")
+
+
+def test_a_record_of_a_processor_holds_a_table_for_each_instruction_set_with_its_command(tmp_path):
+    files = record.texts(tmp_path)
+    parts = record.parts("docs/benchmarks/today-zen", "avx512vnni", 5, files)
+    commands = [part.command() for part in parts]
+    for name in ("avx512vnni", "avx512", "avx2"):
+        assert any(f"today-zen-cpu-compare-iwslt-{name}.json" in command for command in commands)
+    assert any("CONVOY_KERNELS_ISA=avx2 CT2_FORCE_CPU_ISA=AVX2 python -m" in command for command in commands)
+    assert all(file.read_text(encoding="utf-8").strip() for file in files.values())
+
+
+def test_ratios_are_guarded_by_the_record_of_the_nearest_processor(tmp_path):
+    facts = {"vendor": "AuthenticAMD", "family": "25", "model": "17", "isa": "avx512vnni"}
+    for name, changes in {"other": {"family": "26"}, "same": {}, "held": {"isa": "avx2"}}.items():
+        setup = json.dumps({"setup": facts | changes | {"cpu": name}, "rows": []})
+        (tmp_path / f"{name}.json").write_text(setup, encoding="utf-8")
+    records = sorted(tmp_path.glob("*.json"))
+    assert nearest(records, facts)[0].name == "same.json"
+    assert nearest(records, facts | {"isa": "avx2"})[0].name == "held.json"
+    assert nearest(records, facts | {"family": "27"})[0].name in ("other.json", "same.json")

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from engine.api import Service, ServiceSettings, TextOptions
-from engine.bundle import open_bundle
-from engine.shortlist import SHORTLIST
-from export.onnx import graphs, shortlisted_graphs
+from engine.api import Placement, Service, ServiceSettings, TextOptions
+from engine.bundle.bundle import open_bundle
+from engine.bundle.shortlist import SHORTLIST
+from export.graphs.onnx import graphs, shortlisted_graphs
 
-MODELS = Path(__file__).parent.parent / "models"
+MODELS = Path(__file__).parents[2] / "models"
 NAMES = ["arxiv-title-en", "tatoeba-de-en", "tatoeba-en-de"]
 ABSTRACT = (
     "Recurrent neural networks are widely used for speech recognition. In this paper we propose a new "
@@ -46,7 +46,7 @@ def test_its_card_states_data_licence_attribution_scores_and_commands(name):
 
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
 async def test_shipped_models_answer_sensibly(precision):
-    service = Service.open([MODELS], ServiceSettings(lanes=((5, 8),), precision=precision))
+    service = Service.open([MODELS], ServiceSettings(Placement(lanes=((5, 8),), precision=precision)))
     service.start()
     try:
         (english,) = await service.run("tatoeba-de-en", ["Wo ist der Bahnhof?"])

@@ -11,9 +11,9 @@ import pytest
 
 from server.settings import TWINS
 from tests.served import server
-from tests.test_clients import modules
+from tests.server.contracts.test_clients import modules
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "api.md"
 PAIR = re.compile(r"```sh\n([^`]*)\n```\n```json\n(.*?)\n```", re.DOTALL)
 ADDRESS = "http://127.0.0.1:8000"

@@ -7,11 +7,11 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from engine.api import Marked, TextOptions, TextResult, Timings
-from server.cache import Cache, key_of, repeatable, size_of
+from engine.api import Marked, TextOptions, TextResult, Timings, at_once
+from server.cache import Cache, keys_of, repeatable, size_of
 from tests.served import open_service, server, until
-from tests.test_reload import NAME, TOKEN, asked, place, rewritten
-from tests.test_server_process import GERMAN
+from tests.server.test_reload import NAME, TOKEN, asked, place, rewritten
+from tests.server.test_server_process import GERMAN
 
 KEYS = st.binary(min_size=1, max_size=1)
 OPERATIONS = st.lists(st.tuples(st.booleans(), KEYS, st.integers(0, 900)), max_size=60)
@@ -27,6 +27,10 @@ OPTIONS = [
     TextOptions(glossary={"a": "b"}),
     TextOptions(prefix="a"),
 ]
+
+
+def key_of(model, infos, text, options):
+    return at_once(keys_of(model, infos, [text], options))[0]
 
 
 def counted(client, kind):

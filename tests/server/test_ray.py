@@ -20,8 +20,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.served import bundles, until
-from tests.test_reload import NAME, TOKEN, asked, damaged, rewritten
-from tests.test_server_process import GERMAN, ROOT, SLOW, free_port
+from tests.server.test_reload import NAME, TOKEN, asked, damaged, rewritten
+from tests.server.test_server_process import GERMAN, ROOT, SLOW, free_port
 
 pytestmark = [
     pytest.mark.ray,

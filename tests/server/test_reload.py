@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 import uvicorn
 
-from engine.api import BundleError, ExecutorFailed, Service, ServiceSettings
-from engine.bundle import Description, open_bundle, write_bundle
-from server.app import Server, create_app
+from engine.api import BundleError, ExecutorFailed, Placement, Service, ServiceSettings
+from engine.bundle.bundle import Description, open_bundle, write_bundle
+from server.app import DrainingServer, create_app
 from server.metrics import Metrics
-from server.settings import Settings
+from server.settings import ServerSettings
 from tests.served import LANES, bundles, until
-from tests.test_server_process import GERMAN, SLOW, process
+from tests.server.test_server_process import GERMAN, SLOW, process
 
 TOKEN = {"Authorization": "Bearer operator-operator"}
 NAME = "toy-de-en"
@@ -61,9 +61,9 @@ def place(folder, **settings):
     models = Path(folder) / "models"
     shutil.copytree(bundles(), models)
     metrics = Metrics()
-    service = Service.open([models], ServiceSettings(lanes=LANES, threads=1), metrics.observer)
-    app = create_app(service, Settings(port=0, **settings), metrics)
-    instance = Server(uvicorn.Config(app, port=0, log_config=None), app.state.house)
+    service = Service.open([models], ServiceSettings(Placement(lanes=LANES)), metrics.observer)
+    app = create_app(service, ServerSettings(port=0, **settings), metrics)
+    instance = DrainingServer(uvicorn.Config(app, port=0, log_config=None), app.state.convoy)
     thread = threading.Thread(target=instance.run)
     thread.start()
     until(lambda: instance.started)
@@ -71,7 +71,7 @@ def place(folder, **settings):
     try:
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
             until(lambda: client.get("/health/ready").status_code == 200)
-            yield client, app.state.house, models
+            yield client, app.state.convoy, models
     finally:
         instance.should_exit = True
         thread.join(60)
@@ -182,7 +182,7 @@ def test_only_the_operator_may_reload(tmp_path, served):
 
 def test_errors_of_a_reload_are_those_of_loading(tmp_path):
     shutil.copytree(bundles() / NAME, tmp_path / NAME)
-    service = Service.open([tmp_path], ServiceSettings(lanes=LANES, threads=1))
+    service = Service.open([tmp_path], ServiceSettings(Placement(lanes=LANES)))
     service.start()
     try:
         rewritten(tmp_path / NAME, lambda w: np.full_like(w, 3e38))

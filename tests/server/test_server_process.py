@@ -8,17 +8,18 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
 
-from engine.bundle import open_bundle
+from engine.bundle.bundle import open_bundle
 from engine.text.tokenizer import open_tokenizer
 from tests.served import TARGET, bundles, busy, open_service, server, until
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 LONG = {"min_length": TARGET, "max_length": TARGET, "beam_size": 4}
 GERMAN = {"q": "Das ist gut.", "source": "de", "target": "en"}
 SLOW = GERMAN | LONG | {"q": ["Das ist gut."] * 24}  # many seconds
@@ -26,7 +27,7 @@ SLOW = GERMAN | LONG | {"q": ["Das ist gut."] * 24}  # many seconds
 
 def raw_request(values):
     body = json.dumps(values).encode()
-    head = ["POST /translate HTTP/1.1", "Host: x", "Content-Type: application/json"]
+    head = ["POST /translate HTTP/1.1", "Host: localhost", "Content-Type: application/json"]
     return "\r\n".join([*head, f"Content-Length: {len(body)}", "", ""]).encode() + body
 
 
@@ -73,11 +74,25 @@ def test_a_client_that_leaves_in_the_middle_of_its_body_does_no_harm():
 # limits in time and space
 
 
+def slow_down(stepper):
+    """A millisecond more for each step, so that a small model is busy for a while."""
+    launch = stepper.launch
+
+    def later(*args, **kwargs):
+        time.sleep(0.001)
+        stepper.patience = 0.0  # one step a launch
+        return launch(*args, **kwargs)
+
+    stepper.launch = later
+
+
 def test_a_full_queue_is_a_429_that_says_when_to_come_back():
     bundle = open_bundle(bundles() / "toy-de-en")
     size = len(open_tokenizer(bundle).encode(GERMAN["q"])) + 1
     with server(service_settings={"queue_tokens": 5 * size}) as (client, house, _):
         slow = SLOW | {"q": SLOW["q"][:4]}
+        for lane in house.service.shelf.loaded["toy-de-en"].engine.lanes:
+            slow_down(lane.stepper)
 
         def ask():
             return httpx.post(f"{client.base_url}/translate", json=slow, timeout=60)
@@ -125,14 +140,14 @@ def test_a_dead_engine_turns_readiness_off_and_leaves_liveness_on():
 
 
 async def test_a_canary_that_fails_is_tried_again(caplog):
-    from server.house import House
     from server.metrics import Metrics
-    from server.settings import Settings
+    from server.settings import ServerSettings
+    from server.state import AppState
 
     service = open_service(queue_tokens=3)  # a canary never fits
     service.start()
-    house = House(service, Settings(), Metrics())
-    singing = asyncio.create_task(house.sing())
+    house = AppState(service, ServerSettings(), Metrics())
+    singing = asyncio.create_task(house.prove_models())
     while "is not ready" not in caplog.text:
         await asyncio.sleep(0.01)
     assert not house.ready
@@ -197,8 +212,8 @@ class Blocker:
             raise ModuleNotFoundError(f"No module named {name!r} (blocked)", name=name)
 sys.meta_path.insert(0, Blocker())
 from server.app import serve
-from server.settings import Settings
-sys.exit(serve(Settings()))
+from server.settings import ServerSettings
+sys.exit(serve(ServerSettings()))
 """
 
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 
 from engine.api import Overloaded, TooLarge
-from server.glossaries import Glossaries, Glossary
-from server.records import Records
-from server.refused import Refused
-from server.routes.jobs import BEAT, GONE, Jobs
+from server.contracts.deepl.documents import BEAT, GONE, DocumentJobs
+from server.contracts.deepl.glossaries import Glossaries, Glossary
+from server.errors import Refused
+from server.shared_records import Records
 from server.store import Store
 
 IDS = st.sampled_from(["a", "B-1", "c" * 64])
@@ -93,7 +93,7 @@ def test_two_processes_never_keep_more_than_there_is_room_for(tmp_path):
 
 
 def test_a_document_of_one_process_is_anothers_until_that_one_has_gone(tmp_path):
-    one, other = (Jobs(Records(tmp_path), 600.0) for _ in range(2))
+    one, other = (DocumentJobs(Records(tmp_path), 600.0) for _ in range(2))
     job, key = one.new(12)
     assert other.find(job.id, key).state == "queued"
     assert other.find(job.id, "x") is None

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from server.settings import Settings
+from server.settings import ServerSettings
 from tests.served import MODELS, open_service, server, until
-from tests.test_reload import TOKEN
+from tests.server.test_reload import TOKEN
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 DE, EN, TITLE = MODELS
 GERMAN = {"q": "Das ist gut.", "source": "de", "target": "en"}
 ENGLISH = {"q": "That is good.", "source": "en", "target": "de"}
@@ -94,11 +94,13 @@ def test_the_operator_loads_and_unloads(client, path):
 
 
 def test_an_unload_lets_requests_under_way_finish(client):
-    slow = GERMAN | {"min_length": 1500, "max_length": 1500}
+    slow = GERMAN | {"q": [GERMAN["q"]] * 60, "min_length": 1500, "max_length": 1500}
     with ThreadPoolExecutor(2) as pool:
         long = pool.submit(translated, client, slow)
         until(lambda: figure(client, "convoy_model_loaded", DE))
-        until(lambda: 'convoy_slots_active{lane="1",model="toy-de-en"} 1.0' in client.get("/metrics").text)
+        until(
+            lambda: 'convoy_slots_active{lane="1",model="toy-de-en"} 0.0' not in client.get("/metrics").text
+        )
         assert client.post(f"/models/{DE}/unload", headers=TOKEN).status_code == 200
         assert long.done()
         assert long.result()
@@ -140,13 +142,13 @@ def test_a_model_larger_than_the_budget_says_what_to_raise():
 @pytest.mark.parametrize(("given", "wanted"), [("2GB", 2 * 10**9), ("512MiB", 2**29), ("1000", 1000)])
 def test_the_budget_is_given_as_people_say_it(given, wanted, monkeypatch):
     monkeypatch.setenv("CONVOY_MODEL_BUDGET", given)
-    assert Settings().service().budget == wanted
+    assert ServerSettings().service().budget == wanted
 
 
 @pytest.mark.parametrize("given", ["much", "-1", "0"])
 def test_no_budget_is_a_mistake(given):
     with pytest.raises(ValidationError):
-        Settings(model_budget=given)
+        ServerSettings(model_budget=given)
 
 
 PROGRAM = """

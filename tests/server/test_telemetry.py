@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.api import ConfigError, ExecutorFailed
-from server.notes import HEADER, note_of
+from server.context import HEADER, context_of
 from server.tracing import Tracing
 from tests.served import server, until
-from tests.test_server_process import GERMAN, SLOW, process
+from tests.server.test_server_process import GERMAN, SLOW, process
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -56,7 +56,7 @@ def test_a_request_id_comes_back_and_without_one_there_is_a_new_one(place):
 
 @given(st.binary(max_size=200))
 def test_no_request_id_can_forge_a_line_of_a_log_or_a_header(given_id):
-    id_ = note_of({"type": "http", "headers": [(HEADER.encode(), given_id)]}).id
+    id_ = context_of({"type": "http", "headers": [(HEADER.encode(), given_id)]}).id
     assert re.fullmatch(r"[!-~]{1,128}", id_)
     assert '"' not in id_
 

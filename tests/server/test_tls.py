@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from tests.served import bundles
-from tests.test_server_process import GERMAN, MAIN, ROOT, free_port, until_ready
+from tests.server.test_server_process import GERMAN, MAIN, ROOT, free_port, until_ready
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs the openssl command")
 

@@ -14,8 +14,8 @@ import httpx
 import numpy as np
 import pytest
 
-from server.routes import web
-from server.settings import Settings
+from server.contracts.convoy import web
+from server.settings import ServerSettings
 from tests.served import busy, server, until
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -141,7 +141,7 @@ def test_a_file_of_another_release_is_not_kept_and_nothing_else_is_served(place)
 
 def test_the_page_can_be_switched_off(monkeypatch):
     monkeypatch.setenv("LT_DISABLE_WEB_UI", "true")
-    assert not Settings().web
+    assert not ServerSettings().web
     with server(web=False) as (client, _, _):
         for path in ("/", "/favicon.ico", f"/static/{web.site().version}/app.js"):
             assert client.get(path).status_code == 404
@@ -168,7 +168,7 @@ def test_a_translation_typed_by_keyboard_appears(place, visit):
     share = round(wanted["detectedLanguage"]["confidence"])
     assert page.inner_text("#detected") == f"German, {share} %"
     assert re.fullmatch(r"\d+ ms · [\d,]+ tokens?/s", page.inner_text("#speed"))
-    assert page.inner_text("#count") == f"{len(TEXT)} characters"
+    assert page.inner_text("#count") == f"{len(TEXT)} of 100,000 characters"
     assert page.inner_text("#status") == f"Translation: {wanted['translatedText']}"
     assert page.get_attribute("#answer", "lang") == "en"
 
@@ -502,8 +502,11 @@ def test_a_file_is_translated_when_it_is_dropped_or_chosen(place, visit, tmp_pat
         assert download.value.path().read_text() == wanted
         page.reload()
         shown(page, "document.querySelector('#version').textContent.includes('.')")
+    assert page.inner_text("#formats") == "Files: .txt .md .html .htm .srt .docx .odt", "before a mistake"
+    page.evaluate("document.querySelector('#error').hidden = false")  # of something before
     page.set_input_files("#file", {"name": "x.exe", "mimeType": "application/x", "buffer": b"MZ"})
     assert "It takes files that end in .txt, .md" in page.inner_text("#file-news")
+    assert page.is_hidden("#error")
 
 
 def test_no_file_is_asked_for_where_none_is_translated(visit):
@@ -528,6 +531,7 @@ def test_a_server_that_stopped_is_told_in_plain_words(visit):
         "The server does not answer. See that it is running and that you are connected, then try again."
     )
     assert page.is_visible("#retry")
+    assert page.inner_text("#answer") == "", "what stood there was of another text"
     page.click("#dismiss")
     assert page.is_hidden("#error")
 
@@ -554,6 +558,7 @@ def test_a_text_that_is_too_long_is_not_sent(visit):
         assert page.inner_text("#count") == "20 of 20 characters"
         page.keyboard.type("!")
         assert error_of(page) == "The text is longer than this server takes. Shorten it, or send it in parts."
+        assert page.inner_text("#answer") == ""
         assert page.get_attribute("#text", "aria-invalid") == "true"
         sent = []
         page.on("request", lambda request: sent.append(request.url))
@@ -565,6 +570,26 @@ def test_a_text_that_is_too_long_is_not_sent(visit):
         page.keyboard.press("Backspace")
         finished(page)
         assert page.is_hidden("#error")
+
+
+def test_a_language_that_is_not_served_is_called_by_its_name(place, visit):
+    page = visit(place[0], expected="status of 400")
+    translate(page, "Das ist gut.")
+    page.fill("#text", "¿Dónde está la estación de tren, por favor? No lo encuentro.")
+    assert error_of(page).startswith("Spanish (es) is not available as a source language")
+    assert page.inner_text("#answer") == page.inner_text("#detected") == ""
+
+
+def test_a_visitor_without_a_text_is_offered_one(place, visit):
+    page = visit(place[0])
+    page.click("#example")
+    finished(page)
+    assert page.input_value("#text").startswith("Entschuldigung")
+    assert page.inner_text("#answer") == answer_of(place[0], page.input_value("#text"))["translatedText"]
+    assert page.is_hidden("#example")
+    page.click("#clear")
+    page.select_option("#source", "en")
+    assert page.is_visible("#example")
 
 
 def test_a_visitor_who_asks_too_often_is_told_when_to_come_back(visit):

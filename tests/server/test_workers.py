@@ -19,8 +19,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from server.workers import pause_after
 from tests.served import bundles, until
-from tests.test_reload import NAME, TOKEN, asked, damaged, rewritten
-from tests.test_server_process import GERMAN, MAIN, ROOT, SLOW, free_port
+from tests.server.test_reload import NAME, TOKEN, asked, damaged, rewritten
+from tests.server.test_server_process import GERMAN, MAIN, ROOT, SLOW, free_port
 
 COUNT = 2
 
@@ -37,10 +37,11 @@ def workers(**variables):
         log = []
         reading = threading.Thread(target=lambda: log.extend(running.stderr))
         reading.start()
-        running.log = log
+        running.log, began = log, time.monotonic()
         try:
             with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
                 until(lambda: ready(client) or running.poll() is not None, 90)
+                running.start = time.monotonic() - began  # seconds that it takes on this machine, now
                 assert running.poll() is None, "".join(log)
                 yield client, running
         finally:
@@ -160,7 +161,10 @@ def test_what_one_worker_keeps_every_worker_finds(crew):
     path, key = f"/v2/document/{job['document_id']}", {"document_key": job["document_key"]}
     until(lambda: client.post(path, json=key).json()["status"] == "done")
     assert {a.json()["status"] for a in everybody(lambda one: one.post(path, json=key))} == {"done"}
-    assert {a.text for a in everybody(lambda one: one.post(f"{path}/result", json=key))} == {found[0].text}
+    results = {a.text for a in everybody(lambda one: one.post(f"{path}/result", json=key))}
+    assert results == {
+        found[0].text.removesuffix(".")
+    }  # DeepL's leaves the model's own mark be, which is none
     wrong = everybody(lambda one: one.post(path, json={"document_key": "x"}))
     assert {answer.status_code for answer in wrong} == {404}
 
@@ -201,6 +205,32 @@ def test_a_worker_that_is_killed_under_load_starts_again_and_the_other_goes_on(c
     after = value(client, "convoy_request_duration_seconds_count", route="/translate", outcome="ok")
     assert after - before == pytest.approx(statuses[200], abs=6)
     assert value(client, "convoy_slots", model=NAME, lane="0") == 4 * COUNT
+
+
+def test_who_waits_for_a_killed_worker_is_told_at_once_and_it_is_soon_ready_again(crew):
+    client, running, _ = crew
+    old, ended = pids(running), []
+
+    def wait():
+        try:
+            status = ask(client, SLOW).status_code
+        except httpx.TransportError:
+            status = 0
+        ended.append((time.monotonic(), status))
+
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(4):
+            pool.submit(wait)
+        until(lambda: value(client, "convoy_requests_in_flight") >= 5)  # and the one that asks
+        killed = time.monotonic()
+        os.kill(old[-1], signal.SIGKILL)
+        until(lambda: len(pids(running)) == COUNT and old[-1] not in pids(running))
+        until(lambda: ready(client), 60)
+        again = time.monotonic()
+    lost = [moment for moment, status in ended if status == 0]
+    assert lost
+    assert max(lost) < again, "its connections end with it, not when another takes its place"
+    assert again - killed < max(5.0, 2 * running.start)
 
 
 def test_a_reload_reaches_every_worker_and_a_bad_bundle_none(crew):

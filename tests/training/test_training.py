@@ -3,91 +3,42 @@
 from __future__ import annotations
 
 import gzip
-import random
 import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import sentencepiece as spm
 import torch
 import torch.nn.functional as F
 
-from cli.train import _perplexity
-from engine.api import Service, ServiceSettings
-from engine.bundle import open_bundle
+from cli.train import perplexity
+from engine.api import Placement, Service, ServiceSettings
+from engine.bundle.bundle import Bundle, open_bundle
+from engine.bundle.stacks import Bands
 from engine.errors import InvalidRequest
 from engine.models import ARCHITECTURES
 from engine.models.adaptive import AdaptiveSoftmax
-from engine.stacks import Bands
 from engine.text.detect import detect
-from training import data
+from tests.training.numbers import TINY, write_numbers
+from training import curve, data
 from training.loss import adaptive_cross_entropy, linear_cross_entropy
-from training.package import FAMILIES, add_scores, package
+from training.package import FAMILIES, Example, Measurement, package, state_scores
 from training.recipe import Recipe, Train, load
 from training.scores import bleu, rouge
-from training.trainer import Trainer, rate
+from training.trainer import Stopped, Trainer, planned, rate
 
-RECIPES = Path(__file__).parent.parent / "training" / "recipes"
+RECIPES = Path(__file__).parents[2] / "training" / "recipes"
 NAMES = sorted(path.stem for path in RECIPES.glob("*.toml"))
-CORPORA = Path(__file__).parents[2] / "shared" / "corpora"
+CORPORA = Path(__file__).parents[3] / "shared" / "corpora"
 FEW = 12
-WORDS = ["eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun", "zehn"]
-ENGLISH = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
-TINY = """
-name = "numbers"
-task = "translate"
-source = "de"
-target = "en"
-licence = "CC0-1.0"
-attribution = "made up"
-[corpus]
-folder = "numbers"
-[vocabulary]
-size = 58
-[model]
-architecture = "dynamicconv"
-share_embeddings = true
-share_output = true
-[model.encoder]
-embed_dim = 32
-conv_dim = 32
-ffn_dim = 64
-heads = 4
-kernel_sizes = [3, 5]
-[model.decoder]
-embed_dim = 32
-conv_dim = 32
-ffn_dim = 64
-heads = 4
-kernel_sizes = [3, 5]
-[train]
-updates = 240
-batch_tokens = 600
-learning_rate = 6e-3
-warmup = 30
-dropout = 0.0
-weight_dropout = 0.0
-average = 2
-save_every = 40
-[generation]
-beam_size = 3
-max_length_b = 30
-"""
 
 
 @pytest.fixture(scope="module")
 def corpora(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("corpora")
-    (folder / "numbers").mkdir()
-    rng = random.Random(0)
-    for part, lines in (("train", 1500), ("valid", 60), ("test", 60)):
-        with gzip.open(folder / "numbers" / f"{part}.tsv.gz", "wt", encoding="utf-8") as out:
-            for _ in range(lines):
-                picks = [rng.randrange(10) for _ in range(rng.randint(1, 6))]
-                out.write(
-                    " ".join(WORDS[p] for p in picks) + "\t" + " ".join(ENGLISH[p] for p in picks) + "\n"
-                )
+    write_numbers(folder, {"train": 1500, "valid": 60, "test": 60})
     (folder / "few").mkdir()
     few = data.read_pairs(folder / "numbers" / "valid.tsv.gz", 0, 1)[:FEW]
     for part in ("train", "valid"):
@@ -108,6 +59,13 @@ def vocabulary(corpora: Path, recipe: Recipe, tmp_path_factory: pytest.TempPathF
     prefix = tmp_path_factory.mktemp("vocabulary") / "vocabulary"
     data.train_vocabulary(recipe, data.read_pairs(corpora / "numbers" / "train.tsv.gz", 0, 1), prefix)
     return prefix.with_suffix(".model")
+
+
+@pytest.fixture(scope="module")
+def trained(recipe: Recipe, corpora: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    folder = tmp_path_factory.mktemp("trained")
+    Trainer(recipe, corpora, folder / "run", "cpu").fit()
+    return package(recipe, folder / "run", folder / "numbers", "cpu")
 
 
 def shorter(tmp_path: Path, **changes: object) -> Recipe:
@@ -139,6 +97,11 @@ MODELS: dict[str, dict[str, object]] = {
     "slicenet": {
         "encoder": SLICENET,
         "decoder": SLICENET | {"attention": "transformer", "heads": 2},
+        **SHARED,
+    },
+    "ssru": {
+        "encoder": SEES_ALL | {"mixer": "attention"},
+        "decoder": SEES_ALL | {"mixer": "ssru"},
         **SHARED,
     },
     "transformer": {
@@ -184,7 +147,7 @@ def test_every_architecture_learns_a_few_pairs_by_heart_and_becomes_a_bundle(
     assert ("preset `transformer_tiny`" in card) == ("preset" in model)
     if modelling:  # what it is served with, in fp16, is what was trained
         texts = [target for _, target in data.read_pairs(corpora / "few" / "valid.tsv.gz", 0, 1)]
-        served = np.log(_perplexity(bundle.path, texts)["perplexity"])
+        served = np.log(perplexity(bundle.path, texts)["perplexity"])
         assert served == pytest.approx(trainer.validate(), abs=0.02)
 
 
@@ -208,17 +171,17 @@ def test_the_fused_loss_equals_torchs_cross_entropy_in_value_and_gradients(biase
     weight = torch.randn(37, 16, requires_grad=True)
     target = torch.randint(0, 37, (1100,))
     bias = torch.randn(37, requires_grad=True) if biased else None
-    loss, nll = linear_cross_entropy(features, weight, bias, target, smoothing=0.1, pad=1)
+    loss, nll = linear_cross_entropy(features, weight, bias, target, smoothing=0.1)
     loss.backward()
     parameters = [features, weight, *([bias] if biased else [])]
     got = [p.grad.clone() for p in parameters]
     for parameter in parameters:
         parameter.grad = None
     logits = F.linear(features, weight, bias)
-    want = F.cross_entropy(logits, target, ignore_index=1, label_smoothing=0.1, reduction="sum")
+    want = F.cross_entropy(logits, target, label_smoothing=0.1, reduction="sum")
     want.backward()
     torch.testing.assert_close(loss, want, rtol=1e-5, atol=1e-3)
-    plain = F.cross_entropy(logits, target, ignore_index=1, reduction="sum")
+    plain = F.cross_entropy(logits, target, reduction="sum")
     torch.testing.assert_close(nll, plain.detach(), rtol=1e-5, atol=1e-3)
     for ours, parameter in zip(got, parameters, strict=True):
         torch.testing.assert_close(ours, parameter.grad, rtol=1e-4, atol=1e-3)
@@ -282,6 +245,71 @@ def test_a_killed_run_goes_on_and_ends_where_an_unbroken_one_ends(
         torch.testing.assert_close(resumed[name], tensor, rtol=1e-4, atol=1e-5)
 
 
+def test_the_generator_of_a_gpu_is_in_a_checkpoint_and_goes_on_from_there(
+    recipe: Recipe, corpora: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dropout there is drawn by it: without its state a resumed run would be another."""
+    state, asked = torch.arange(16, dtype=torch.uint8), []
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: (asked.append(device), state)[1])
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda *given: asked.append(given))
+    trainer = Trainer(shorter(tmp_path, updates=2, save_every=2), corpora, tmp_path / "run", "cpu")
+    trainer.train_to(1)
+    trainer.device = torch.device("cuda:1")
+    trainer._save()
+    with monkeypatch.context() as loading:  # the tensors are the CPU's here
+        load = torch.load
+        loading.setattr(torch, "load", lambda path, **more: load(path, **more | {"map_location": "cpu"}))
+        trainer._resume()
+    assert asked[0] == torch.device("cuda:1")
+    (restored, device) = asked[1]
+    assert torch.equal(restored, state)
+    assert device == torch.device("cuda:1")
+
+
+def test_a_run_asked_to_stop_saves_and_goes_on_from_there(
+    recipe: Recipe, corpora: Path, tmp_path: Path
+) -> None:
+    trainer = Trainer(shorter(tmp_path, updates=12, save_every=100), corpora, tmp_path / "run", "cpu")
+    trainer.train_to(3)
+    trainer.stop()
+    with pytest.raises(Stopped, match="update 4; run it again"):
+        trainer.fit()
+    again = Trainer(shorter(tmp_path, updates=12, save_every=100), corpora, tmp_path / "run", "cpu")
+    assert (again.update, again.tokens) == (4, trainer.tokens)
+    again.fit()
+    points = curve.read(tmp_path / "run")
+    assert [point.update for point in points] == [3, 4, 12]
+    assert points[0].tokens < points[1].tokens < points[2].tokens
+    assert points[2].valid["numbers"] < points[0].valid["numbers"]
+
+
+def test_a_plan_fits_the_time_that_is_left() -> None:
+    recipe = load(RECIPES / "tatoeba-de-en.toml", "cuda")
+    full = planned(recipe, 100, 1e9).train
+    assert (full.updates, full.warmup) == (recipe.train.updates, recipe.train.warmup)
+    short = planned(recipe, 100, 900.0).train
+    assert (short.updates, short.warmup) == (1_000, 100)
+    assert planned(recipe, 100, -5.0).train.updates == 100
+    assert short.save_every > short.updates  # pieces save at their ends
+
+
+def test_a_run_that_begins_with_a_bundle_knows_what_the_bundle_knew(
+    trained: Bundle, recipe: Recipe, corpora: Path, tmp_path: Path
+) -> None:
+    start = trained
+    first = Trainer(recipe, corpora, tmp_path / "again", "cpu", start)
+    assert first.validate() < 0.5
+    wider = replace(recipe, vocabulary=replace(recipe.vocabulary, characters="§%"))
+    second = Trainer(wider, corpora, tmp_path / "wider", "cpu", start)
+    words = spm.SentencePieceProcessor(model_file=str(tmp_path / "wider" / "vocabulary.model"))
+    assert words.get_piece_size() == recipe.vocabulary.size
+    assert words.unk_id() not in words.encode("§%")
+    assert second.validate() < 1.5  # though two of 58 pieces had to make room; some 4 without the bundle
+    narrow = replace(recipe, model={**recipe.model, "decoder": {**recipe.model["decoder"], "ffn_dim": 48}})
+    with pytest.raises(InvalidRequest, match="describes another model"):
+        Trainer(narrow, corpora, tmp_path / "narrow", "cpu", start)
+
+
 def run_until(trainer: Trainer, update: int) -> None:
     class Killed(Exception):
         pass
@@ -299,24 +327,29 @@ def run_until(trainer: Trainer, update: int) -> None:
 
 
 async def test_a_trained_bundle_translates_what_it_was_taught(
-    recipe: Recipe, corpora: Path, tmp_path: Path
+    trained: Bundle, recipe: Recipe, corpora: Path, tmp_path: Path
 ) -> None:
-    run = tmp_path / "run"
     with pytest.raises(InvalidRequest, match="has not finished"):
-        package(recipe, run, tmp_path / "early", "cpu")
-    Trainer(recipe, corpora, run, "cpu").fit()
-    bundle = package(recipe, run, tmp_path / "numbers", "cpu")
+        package(recipe, tmp_path / "run", tmp_path / "early", "cpu")
+    bundle = open_bundle(Path(shutil.copytree(trained.path, tmp_path / "numbers")))
     tests = data.read_pairs(corpora / "numbers" / "test.tsv.gz", 0, 1)
-    service = Service.open([bundle.path], ServiceSettings(lanes=((3, 16),)))
+    service = Service.open([bundle.path], ServiceSettings(Placement(lanes=((3, 16),))))
     service.start()
     results = await service.run("numbers", [source for source, _ in tests])
     service.stop()
     scores = bleu([r.text for r in results], [target for _, target in tests])
     assert scores["BLEU"] > 80
-    card = open_bundle(add_scores(bundle, scores, "convoy evaluate numbers").path).file("README.md")
-    assert f"| BLEU | {scores['BLEU']:.2f} |" in card.read_text(encoding="utf-8")
-    assert "CC0-1.0" in card.read_text(encoding="utf-8")
-    assert "A full training is still due" in card.read_text(encoding="utf-8")
+    measurement = Measurement("`test.tsv.gz`", scores, "convoy evaluate numbers")
+    for _ in range(2):  # measured again, it takes the place of what was stated before
+        bundle = state_scores(bundle, [measurement], [Example("eins", "one", "a | b")])
+    card = open_bundle(bundle.path).file("README.md").read_text(encoding="utf-8")
+    assert card.count(f"| BLEU | `test.tsv.gz` | {scores['BLEU']:.2f} |") == 1
+    assert "| eins | one | a \\| b |" in card
+    assert "CC0-1.0" in card
+    assert "A full training is still due" in card
+    curve = open_bundle(bundle.path).file("training.svg").read_text(encoding="utf-8")
+    assert "validation, numbers" in curve
+    assert "](training.svg)" in card
 
 
 def test_rouge_is_the_mean_f1_of_the_pairs() -> None:
@@ -351,7 +384,7 @@ def test_a_shipped_recipe_reads_the_columns_of_its_corpus(name: str) -> None:
         assert all(len(source) > len(target) for source, target in pairs)
         return
     for code, texts in zip((recipe.source, recipe.target), zip(*pairs, strict=True), strict=True):
-        assert detect("\n".join(texts[:100]), ["de", "en", "fr"])[0][0] == code
+        assert detect("\n".join(texts[:100]), ["de", "en", "fr"]).ranked[0][0] == code
 
 
 def test_languages_of_shipped_recipes_meet_in_english() -> None:

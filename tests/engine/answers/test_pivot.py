@@ -9,17 +9,21 @@ from dataclasses import replace
 
 import pytest
 
+from engine.answers.pivot import joined
 from engine.api import (
     DeadlineExceeded,
     InvalidRequest,
+    Kept,
     Language,
     Partial,
+    Placement,
     Service,
     ServiceSettings,
     TextOptions,
+    TextResult,
     UnknownModel,
 )
-from engine.bundle import Description, open_bundle, write_bundle
+from engine.bundle.bundle import Description, open_bundle, write_bundle
 from tests.served import LANES, TARGET, bundles, busy, until
 
 CHAIN = "toy-de-en+toy-en-fr"
@@ -52,7 +56,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def service(folder):
-    made = Service.open([bundles(), folder], ServiceSettings(lanes=LANES))
+    made = Service.open([bundles(), folder], ServiceSettings(Placement(lanes=LANES)))
     made.start()
     yield made
     made.stop(drain=False, timeout=30)
@@ -111,6 +115,26 @@ def test_the_second_model_reads_the_first_ones_answer(service, options):
     assert result.source_tokens == first.source_tokens
     assert result.timings.steps == first.timings.steps + second.timings.steps
     assert first.via is None
+
+
+def test_the_alignment_of_a_pivot_is_of_the_source_and_the_answer(service):
+    result = ask(service, TEXT, TextOptions(alignment=True))
+    own, read = ask(service, TEXT, TextOptions(alignment=True), "toy-de-en"), result.via.text
+    last = ask(service, read, TextOptions(alignment=True), "toy-en-fr")
+    assert [sentence.target for sentence in result.alignment] == [s.target for s in last.alignment]
+    pieces = [sentence.source for sentence in own.alignment]
+    for sentence in result.alignment:
+        assert sentence.source in [sum(pieces[i:j], []) for i in range(9) for j in range(i + 1, 9)]
+        assert sentence.matrix.shape == (len(sentence.target), len(sentence.source))
+        assert sentence.matrix.sum(-1) == pytest.approx(1.0, abs=1e-5)
+        for piece, place in zip(sentence.source, sentence.source_places, strict=True):
+            assert place is None or TEXT[slice(*place)] in piece
+
+
+def test_phrases_that_stayed_through_both_models_have_the_callers_numbers():
+    first = TextResult("a b c", kept=[Kept(0, 1, 1), Kept(2, 2, 2), Kept(2, 3, -1), Kept(4, 5, 0)])
+    second = TextResult("c b a", kept=[Kept(0, 1, 2), Kept(2, 3, 1), Kept(4, 5, 0), Kept(4, 5, -1)])
+    assert [kept.span for kept in joined(first, second).kept] == [0, -1, 1, -1]
 
 
 def test_a_prefix_is_of_the_answer_only(service):

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.api import Service, ServiceSettings, TextOptions
-from engine.trust import MISSED, coverage, repetition
+from engine.answers.quality import MISSED, coverage, repetition
+from engine.api import Placement, Service, ServiceSettings, TextOptions
 from tests.golden_fixtures import ROOT
 from tests.served import server
 
@@ -55,7 +55,7 @@ def test_repeats_and_loops(tokens, share, loop):
 
 
 def test_real_answers_say_what_they_left_out_and_whether_they_go_round():
-    made = Service.open([MODELS / "tatoeba-de-en"], ServiceSettings(lanes=((1, 8), (5, 8))))
+    made = Service.open([MODELS / "tatoeba-de-en"], ServiceSettings(Placement(lanes=((1, 8), (5, 8)))))
     made.start()
     try:
         text = "Tom wohnt in Boston. Wo ist der Bahnhof?"
@@ -68,7 +68,7 @@ def test_real_answers_say_what_they_left_out_and_whether_they_go_round():
             )
         )[0]
         longer = {"beam_size": 1, "min_length": 80, "max_length": 80}
-        loop = asyncio.run(made.run("tatoeba-de-en", ["Ja, ja, ja."], TextOptions(longer)))[0]
+        loop = asyncio.run(made.run("tatoeba-de-en", ["Das ist gut."], TextOptions(longer)))[0]
     finally:
         made.stop(drain=False, timeout=30)
     assert [c.words for c in whole.coverage] == [

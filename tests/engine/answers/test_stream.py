@@ -11,7 +11,7 @@ from functools import cache
 
 import pytest
 import sentencepiece
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.api import (
@@ -19,14 +19,16 @@ from engine.api import (
     InvalidRequest,
     Marked,
     Partial,
+    Placement,
     Service,
     ServiceSettings,
     TextOptions,
 )
 from engine.text.pieces import Pieces
+from tests.engine.text.test_text import real_tokenizer, toy
 from tests.golden_fixtures import ROOT, real_golden
 from tests.served import TARGET, busy, running, server, until
-from tests.test_text import real_tokenizer, toy
+from tests.thorough import some
 
 MODELS = ROOT.parent / "models"
 CORPUS = ROOT.parent.parent / "shared" / "corpora" / "tatoeba-de-en" / "test.tsv.gz"
@@ -87,7 +89,6 @@ def with_bytes():
     return Pieces(sentencepiece.SentencePieceProcessor(model_proto=out.getvalue()))
 
 
-@settings(max_examples=200, deadline=None)
 @given(tokens=st.lists(st.integers(0, 599), max_size=25), text=st.text(max_size=12))
 def test_what_is_settled_of_pieces_begins_every_longer_text(tokens, text):
     tokenizer = with_bytes()
@@ -123,7 +124,6 @@ def test_what_is_settled_of_moses_words_begins_every_longer_text(language, tmp_p
     lines = "".join(f"{word} 1\n" for word in dict.fromkeys(MOSES))
     tokenizer = toy(tmp_path, lines, target_language=language)
 
-    @settings(max_examples=400, deadline=None)
     @given(tokens=st.lists(st.integers(2, 3 + len(set(MOSES))), max_size=14))
     def check(tokens):
         final = tokenizer.decode(tokens)
@@ -176,7 +176,6 @@ def test_every_partial_text_is_a_beginning_of_the_answer(service, beams, penalty
     assert told[0]
 
 
-@settings(max_examples=25, deadline=None)
 @given(text=st.text(max_size=50), beams=st.integers(1, 4), sampling=st.booleans())
 def test_any_text_grows_without_being_taken_back(service, text, beams, sampling):
     try:
@@ -193,20 +192,21 @@ def test_300_real_sentences_never_take_a_word_back():
     if not CORPUS.exists():
         pytest.skip("no ../shared/corpora")
     with gzip.open(CORPUS, "rt", encoding="utf-8") as lines:
-        sentences = [line.split("\t")[0] for line in itertools.islice(lines, 300)]
-    texts = [*sentences[:240], *(" ".join(sentences[i : i + 4]) for i in range(240, 300, 4))]
-    made = Service.open([MODELS / "tatoeba-de-en"], ServiceSettings(lanes=((5, 32),)))
+        sentences = [line.split("\t")[0] for line in itertools.islice(lines, some(300))]
+    last = len(sentences) * 4 // 5
+    texts = [*sentences[:last], *(" ".join(sentences[i : i + 4]) for i in range(last, len(sentences), 4))]
+    made = Service.open([MODELS / "tatoeba-de-en"], ServiceSettings(Placement(lanes=((5, 32),))))
     made.start()
     try:
-        named = [text.replace("Tom", "{name}").replace("Ich", "%s") for text in texts[-90:]]
-        for options, some in ((TextOptions(), texts), (TextOptions(protect=True), named)):
-            told, results = listen(made, some, options, "tatoeba-de-en")
+        named = [text.replace("Tom", "{name}").replace("Ich", "%s") for text in texts[-some(90) :]]
+        for options, asked in ((TextOptions(), texts), (TextOptions(protect=True), named)):
+            told, results = listen(made, asked, options, "tatoeba-de-en")
             for partials, result in zip(told, results, strict=True):
                 assert_beginnings(partials, result.text)
                 for text in partials:
                     assert result.text[len(text) :][:1] in ("", " ")
             early = [p for p, r in zip(told, results, strict=True) if p and p[0] != r.text]
-            assert len(early) > len(some) / 4  # they are told something before their end
+            assert len(early) > len(asked) / 4  # they are told something before their end
     finally:
         made.stop(drain=False, timeout=30)
 
@@ -223,6 +223,17 @@ def test_a_single_sample_is_told_word_by_word(service):
     (told,), (result,) = listen(service, ["Wer bist du?"], TextOptions(decode))
     assert_beginnings(told, result.text)
     assert len(told) > 3
+
+
+def test_the_first_sentence_is_told_before_the_others_are_decoded(service):
+    """All have the same length: together they would end in the same step, and none would be told by words."""
+    options = TextOptions(dict.fromkeys(LONG, 60))
+    told, results = listen(service, ["Das ist gut. Wer bist du? Was ist das?"], options)
+    first, second = (listen(service, [text], options)[1][0].text for text in ("Das ist gut.", "Wer bist du?"))
+    assert results[0].text.startswith(f"{first} {second}")
+    within = [text for text in told[0] if len(first) < len(text) < len(first) + len(second)]
+    assert within
+    assert [text for text in told[0] if len(text) <= len(first)]
 
 
 def test_leaving_a_stream_frees_its_slots(service):
@@ -246,7 +257,7 @@ def test_a_stream_raises_what_a_run_raises(service):
         def fail(*args, **kwargs):
             raise RuntimeError("no device")
 
-        engine.lanes[1].executor.step = fail
+        engine.lanes[1].stepper.launch = fail
         with pytest.raises(ExecutorFailed, match="no device"):
             listen(broken, ["Wer bist du?"])
 
@@ -366,16 +377,16 @@ def test_a_failure_after_the_start_is_an_event(place):
     with client.stream("POST", "/translate", json=BODY | ENDLESS) as response:
         lines = response.iter_lines()
         assert next(lines) == "event: partial"
-        executor = engine.lanes[1].executor
+        stepper = engine.lanes[1].stepper
 
         def fail(*args, **kwargs):
             raise RuntimeError("no device")
 
-        executor.step = fail
+        stepper.launch = fail
         try:
             rest = list(lines)
         finally:
-            del executor.step
+            del stepper.launch
     assert rest[-4:-2] == ["event: error", 'data: {"error":"the backend failed: RuntimeError: no device"}']
     assert house.metrics.rejections.labels("executor_failed")._value.get() == 1
 
@@ -409,21 +420,21 @@ def test_silence_is_filled_with_comments(place, monkeypatch):
     monkeypatch.setattr("server.events.MOMENT", 0.01)
     client, house, _ = place
     engine = house.service.shelf.loaded["toy-de-en"].engine
-    executor, held = engine.lanes[1].executor, type(engine.lanes[1].executor).step
+    stepper, launch = engine.lanes[1].stepper, engine.lanes[1].stepper.launch
 
     def slow(*args, **kwargs):
         import time
 
         time.sleep(0.1)
-        return held(executor, *args, **kwargs)
+        return launch(*args, **kwargs)
 
-    executor.step = slow
+    stepper.launch = slow
     try:
         with client.stream(
             "POST", "/translate", json=BODY | {"max_length": 3, "min_length": 0, "stream": True}
         ) as r:
             lines = list(r.iter_lines())
     finally:
-        del executor.step
+        del stepper.launch
     assert ": still at work" in lines
     assert "event: result" in lines

@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.bundle import Description, add_files, open_bundle, write_bundle
-from engine.config import ModelConfig
+from engine.bundle.bundle import Description, add_files, open_bundle, write_bundle
+from engine.bundle.config import ModelConfig
+from engine.bundle.stacks import StackConfig
+from engine.bundle.weights import by_rows
 from engine.errors import BundleError, ConfigError
-from engine.stacks import StackConfig
 from engine.types import DecodeOptions
 
 STACK = StackConfig(embed_dim=8, conv_dim=8, ffn_dim=8, heads=2, kernel_sizes=(3,))
@@ -60,6 +61,20 @@ def test_half_precision_is_widened_to_fp32(tmp_path):
     weights = write(tmp_path / "toy", half=True).weights()
     assert weights["b"].dtype == np.float32
     np.testing.assert_array_equal(weights["b"], WEIGHTS["b"].astype(np.float16).astype(np.float32))
+
+
+def test_weights_rounded_by_rows_are_stored_in_a_quarter_and_rounded_no_second_time(tmp_path):
+    rng = np.random.default_rng(0)
+    weight = rng.normal(size=(40, 24)).astype(np.float32) * rng.uniform(0.01, 10, (40, 1)).astype(np.float32)
+    weight[3] = 0
+    rounded = by_rows(weight)
+    stored = write_bundle(tmp_path / "toy", DESCRIBED, {"w": rounded}, {}, half=True).weights()
+    assert stored.quantized["w"].values.dtype == np.int8
+    largest = np.abs(weight).max(axis=1, keepdims=True)
+    assert (np.abs(stored["w"] - weight) <= largest / 254 * 1.001).all()
+    again = by_rows(stored["w"])
+    np.testing.assert_array_equal(again.values, rounded.values)
+    np.testing.assert_allclose(again.scale, rounded.scale, rtol=1e-6)
 
 
 def test_the_manifest_holds_what_sha256sum_would_print(toy):
@@ -134,8 +149,8 @@ def forge(toy, name, content):
         ("config.json", b'{"format": 2}', "format 2 is unknown.*upgrade"),
         ("config.json", b'{"format": true}', "format True is unknown"),
         ("config.json", b'{"format": 1, "later": 0}', "unknown keys.*newer"),
-        ("config.json", b'{"format": 1, "name": 5}', "needs 'model'|needs 'name'"),
-        ("generation_config.json", b'{"beams": 3}', "unknown decoding options.*beam_size"),
+        ("config.json", b'{"format": 1, "name": 5}', "lacks the keys 'task'.*name must be of type str"),
+        ("generation_config.json", b'{"beams": 3}', "unknown keys.*beam_size"),
         ("generation_config.json", b'{"beam_size": "3"}', "beam_size must be of type int"),
         ("generation_config.json", b'{"beam_size": true}', "beam_size must be of type int"),
     ],
@@ -165,7 +180,7 @@ def test_weights_of_another_type_are_refused(toy):
     from safetensors.numpy import save
 
     forge(toy, "model.safetensors", save({"a": np.ones(3, np.int64)}))
-    with pytest.raises(BundleError, match="int64"):
+    with pytest.raises(BundleError, match="a is I64, not fp16, fp32 or int8"):
         open_bundle(toy).weights()
 
 

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import torch
 
-from engine.config import ModelConfig
+from engine.bundle.config import ModelConfig
+from engine.bundle.presets import ABLATIONS, PRESETS, preset
 from engine.errors import ConfigError
 from engine.models import build, weight_shapes
-from engine.presets import ABLATIONS, PRESETS, preset
-from export import fconv, lightconv, lightconv_lm, transformer
+from export.importers import fconv, lightconv, lightconv_lm, transformer
 
-DEFAULTS = Path(__file__).resolve().parents[2] / "shared" / "arch_defaults.json"
+DEFAULTS = Path(__file__).resolve().parents[4] / "shared" / "arch_defaults.json"
 MILLION = 1_000_000
 JOINT = 32_768  # "Pay Less Attention": 32K joint tokens
 WORDS = 793_471  # of the Billion Word benchmark

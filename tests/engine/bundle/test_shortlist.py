@@ -5,20 +5,21 @@ import shutil
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.main import app
 from engine.api import BundleError, InvalidRequest, Service, ServiceSettings, TextOptions
-from engine.bundle import add_files, open_bundle
+from engine.backends import Placement
+from engine.bundle.bundle import add_files, open_bundle
+from engine.bundle.shortlist import SHORTLIST, Shortlist, load_shortlist
 from engine.errors import ConfigError
-from engine.executor import StepInput
-from engine.executors import Placement, open_executors
-from engine.executors.among import Among
-from engine.shortlist import SHORTLIST, Shortlist, load_shortlist
+from engine.executors import open_executors
+from engine.executors.shortlists import Among
+from engine.search.executor import StepInput
 from engine.text.tokenizer import open_tokenizer
-from export.onnx import shortlisted_graphs
-from tests.served import VOCABULARY, bundles, server
+from export.graphs.onnx import shortlisted_graphs
+from tests.served import VOCABULARY, bundles, server, settings_of
 from training.shortlist import learn
 
 EOS = 2
@@ -91,7 +92,6 @@ def listed(tmp_path_factory):
     st.lists(st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=20), min_size=1, max_size=4),
     st.data(),
 )
-@settings(max_examples=30)
 def test_lists_are_each_source_s_own_and_hold_what_is_forced(sources, data):
     shortlist, n = random_shortlist(1), len(sources)
     among = Among(shortlist, n + 1)
@@ -143,6 +143,7 @@ def test_a_step_normalises_over_the_list_and_takes_nothing_else(listed, backend,
         temperature=np.array([1.0, 0.7], np.float32),
         unk_penalty=np.zeros(n, np.float32),
         eos_penalty=np.array([0.5, 0.0], np.float32),
+        lm_weight=np.zeros(n, np.float32),
         k=VOCABULARY,
     )
     lanes = []
@@ -178,7 +179,9 @@ def test_a_list_of_everything_changes_nothing(tmp_path, backend):
     texts = ["Das ist ein Haus.", "Wir gehen.", "Ja"]
     found = []
     for shortlist in (False, True):
-        service = Service.open([path], ServiceSettings(backend=backend, lanes=((4, 4),), shortlist=shortlist))
+        service = Service.open(
+            [path], ServiceSettings(Placement(backend=backend, lanes=((4, 4),), shortlist=shortlist))
+        )
         service.start()
         found.append(list(service.run_many("toy-de-en", texts, TextOptions(decode={"n_best": 3}))))
         service.stop()
@@ -191,7 +194,7 @@ def test_a_list_of_everything_changes_nothing(tmp_path, backend):
 def test_an_answer_from_a_shortlist_depends_on_nothing_else_in_the_batch(listed, precision):
     texts = [f"Satz {i}: " + "das Haus am See " * (i % 5 + 1) for i in range(12)]
     service = Service.open(
-        [listed.path], ServiceSettings(precision=precision, lanes=((4, 8),), shortlist=True)
+        [listed.path], ServiceSettings(Placement(precision=precision, lanes=((4, 8),), shortlist=True))
     )
     service.start()
     try:
@@ -204,7 +207,7 @@ def test_an_answer_from_a_shortlist_depends_on_nothing_else_in_the_batch(listed,
 
 def test_a_server_with_a_shortlist_answers_and_refuses_to_score(listed):
     def opened(observe, **settings):
-        return Service.open([listed.path], ServiceSettings(lanes=((4, 4),), **settings), observe)
+        return Service.open([listed.path], settings_of(**settings), observe)
 
     with server({"shortlist": True}, opened) as (client, _, _):
         answer = client.post("/translate", json={"q": "Ein Haus", "source": "de", "target": "en"})
@@ -212,12 +215,12 @@ def test_a_server_with_a_shortlist_answers_and_refuses_to_score(listed):
         body = {"model": "toy-de-en", "q": ["A house"], "source_text": ["Ein Haus"]}
         refused = client.post("/score", json=body)
         assert refused.status_code == 400
-        assert "without --shortlist" in refused.text
+        assert "with --no-shortlist" in refused.text
 
 
 def test_a_bundle_without_a_shortlist_is_told_how_to_get_one():
     with pytest.raises(BundleError, match="convoy shortlist BUNDLE PAIRS"):
-        Service.open([bundles()], ServiceSettings(shortlist=True))
+        Service.open([bundles()], ServiceSettings(Placement(shortlist=True)))
 
 
 def test_backends_without_lists_say_so(listed):
@@ -250,7 +253,7 @@ def test_the_command_learns_from_a_gzipped_table_and_the_model_then_answers_by_i
     opened = open_bundle(path)
     found = load_shortlist(opened.file(SHORTLIST).read_bytes(), (VOCABULARY, VOCABULARY), EOS)
     assert found.likely.shape == (VOCABULARY, 3)
-    service = Service.open([path], ServiceSettings(lanes=((4, 4),), shortlist=True))
+    service = Service.open([path], ServiceSettings(Placement(lanes=((4, 4),), shortlist=True)))
     service.start()
     try:
         (answer,) = service.run_many("toy-de-en", ["ein Haus"])

@@ -8,15 +8,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.bundle import open_bundle
-from engine.executors import Placement, open_executors
-from engine.lane import Lane
+from engine.backends import Placement
+from engine.bundle.bundle import open_bundle
+from engine.executors import open_executors
+from engine.schedule.lane import Lane
 from engine.types import DecodeOptions, Request, Result
 from tests.models import KERNELS
+from tests.thorough import THOROUGH, some
 
-MODEL = Path(__file__).parent.parent / "models" / "tatoeba-de-en"
+MODEL = Path(__file__).parents[3] / "models" / "tatoeba-de-en"
 WIDTHS = (1, 5, 16)
-EACH = 50  # sentences for each width and number of threads: 300 for each precision
+SIZES = [(width, threads) for width in WIDTHS for threads in (1, 2) if THOROUGH or width == 5 or threads == 1]
+EACH = some(50)  # sentences for each width and number of threads: when thorough 300 for each precision
 
 
 @cache
@@ -79,8 +82,7 @@ def facts(result: Result) -> list[tuple]:
     ]
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize(("width", "threads"), SIZES)
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
 @pytest.mark.parametrize("kernels", KERNELS)
 def test_alone_and_among_others_answers_are_equal_bit_for_bit(
@@ -98,7 +100,7 @@ def test_alone_and_among_others_answers_are_equal_bit_for_bit(
 def test_on_torch_tokens_are_equal_and_scores_nearly() -> None:
     rng = np.random.default_rng(3)
     decoder = lane("torch", "fp32", 1, 5)
-    jobs = [random_job(rng, 5) for _ in range(12)]
+    jobs = [random_job(rng, 5) for _ in range(some(12, 2))]
     for job, among in zip(jobs, decode(decoder, jobs, rng), strict=True):
         (alone,) = decode(decoder, [job], rng)
         assert [h.tokens for h in alone.hypotheses] == [h.tokens for h in among.hypotheses]

@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.executor import Executor, StepInput
+from engine.bundle.specs import SOURCE
 from engine.executors.onnx import OnnxExecutor
-from tests.models import CONFIGS, EXECUTORS, KERNELS, executor, model, sessions
+from engine.search.executor import Executor, StepInput
+from tests.models import CONFIGS, EXECUTORS, KERNELS, NEEDS_LIBRARY, executor, model, sessions
+from tests.thorough import THOROUGH, some
 
 EOS, PAD, UNK = 2, 1, 3
 
@@ -51,6 +53,7 @@ def inputs(lane: Executor, slots: list[Slot], parents: np.ndarray, **changes: ob
         "temperature": np.ones(n, np.float32),
         "unk_penalty": np.zeros(n, np.float32),
         "eos_penalty": np.zeros(n, np.float32),
+        "lm_weight": np.zeros(n, np.float32),
     } | changes
     if lane.namespace.__name__.endswith("torch"):
         values = {k: torch.from_numpy(np.asarray(v)) for k, v in values.items()}
@@ -98,7 +101,7 @@ def test_steps_with_reordered_beams_in_moving_slots_equal_the_full_forward(backe
     rng = np.random.default_rng(5)
     lane = executor(backend, name, beams=3, slots=4)
     slots: list[Slot] = []
-    for _ in range(26):
+    for _ in range(some(26, 2)):
         while slots and rng.random() < 0.2:
             leave(lane, slots, int(rng.integers(len(slots))))
         if len(slots) < lane.slots and (not slots or rng.random() < 0.5):
@@ -138,7 +141,6 @@ def test_caches_longer_than_a_block_hold_every_token_while_they_grow_and_shrink(
         leave(lane, slots, 0)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     name=st.sampled_from(list(CONFIGS)),
     seed=st.integers(0, 2**32),
@@ -327,3 +329,23 @@ def test_int8_is_close_to_fp32(kernels: str) -> None:
     difference = np.abs(np.where(np.isinf(full), 0, full - quantised))
     assert difference.max() < 0.3
     assert np.abs(difference).mean() < 0.05
+
+
+READERS = [name for name, config in CONFIGS.items() if config.reads_source]
+
+
+@NEEDS_LIBRARY
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+@pytest.mark.parametrize("name", READERS if THOROUGH else ["glu", "transformer", "slicenet", "convs2s"])
+def test_the_native_encoder_leaves_the_same_bits_of_a_source_however_far_it_is_padded(
+    name: str, precision: str
+) -> None:
+    lane = OnnxExecutor(sessions(name, precision, kernels="native"), 1, 1)
+    rng = np.random.default_rng(5)
+    for length in (1, 3, 13, 21, 33, 57):
+        source = [*rng.integers(4, 40, length - 1).tolist(), EOS]
+        kept = lane.encode([source]).memory[0]
+        longer = lane.encode([source, [*source[:-1], 5, 5, EOS]]).memory[0]
+        for spec in lane.memory.specs:
+            until = tuple(slice(length) if d == SOURCE else slice(None) for d in spec.shape)
+            np.testing.assert_array_equal(kept[spec.name][until], longer[spec.name][until])

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from engine.executors.onnx import OnnxExecutor
-from engine.slots import trace
+from engine.search.state import trace
 from tests import models
-from tests.test_executors import inputs, join, leave
+from tests.engine.executors.test_executors import inputs, join, leave
 
 
 @pytest.mark.parametrize("name", ["glu", "transformer"])

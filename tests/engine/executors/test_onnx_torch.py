@@ -1,4 +1,4 @@
-"""ONNX Runtime bound to torch's tensors: what CUDA adds to it (tests/test_executors.py has the rest)."""
+"""ONNX Runtime bound to torch's tensors: what CUDA adds to it; test_executors.py has the rest."""
 
 from types import SimpleNamespace
 
@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from engine.errors import ConfigError
-from engine.executor import StepInput, TopK
-from engine.executors.bound import PROVIDER, Bound, Place
 from engine.executors.onnx import OnnxExecutor
+from engine.executors.onnx_torch import PROVIDER, Bound, OrtDevice
+from engine.search.executor import StepInput, TopK
+from tests.engine.executors.test_executors import check, inputs, join, random_source
 from tests.models import sessions
-from tests.test_executors import check, inputs, join, random_source
 
 
 def test_results_lie_in_tensors_of_their_own_and_feeds_are_read_where_they_are():
@@ -54,7 +54,7 @@ def on_cuda(monkeypatch, log):
 def test_on_cuda_sessions_have_a_stream_that_waits_for_torchs_and_is_waited_for(monkeypatch):
     log = []
     on_cuda(monkeypatch, log)
-    place = Place("cuda:1")
+    place = OrtDevice("cuda:1")
     assert place.providers[0] == (PROVIDER, {"device_id": "1", "user_compute_stream": "4711"})
     session = SimpleNamespace(run_with_iobinding=lambda binding, options: log.append("runs"))
     place.run(session, None, None)
@@ -63,7 +63,7 @@ def test_on_cuda_sessions_have_a_stream_that_waits_for_torchs_and_is_waited_for(
 
 def test_a_provider_that_could_not_be_loaded_is_no_reason_to_run_on_the_cpu(monkeypatch):
     on_cuda(monkeypatch, [])
-    place, step = Place("cuda"), sessions("glu").step
+    place, step = OrtDevice("cuda"), sessions("glu").step
     with pytest.raises(ConfigError, match="could not load its CUDA provider.*--backend torch"):
         place.bound(SimpleNamespace(get_providers=lambda: ["CPUExecutionProvider"]))
     assert step is not None
@@ -73,10 +73,10 @@ def test_a_missing_package_or_device_is_named_with_the_remedy(monkeypatch):
     on_cuda(monkeypatch, [])
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ConfigError, match="no CUDA device: take --device cpu"):
-        Place("cuda")
+        OrtDevice("cuda")
     monkeypatch.setattr(ort, "get_available_providers", lambda: ["CPUExecutionProvider"])
     with pytest.raises(ConfigError, match=r"no CUDA provider; run: pip uninstall .*install onnxruntime-gpu"):
-        Place("cuda")
+        OrtDevice("cuda")
 
 
 @pytest.mark.gpu

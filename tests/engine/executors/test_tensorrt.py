@@ -4,7 +4,6 @@ docs/tensorrt.md says what has been run for real."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
@@ -13,7 +12,6 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -24,26 +22,27 @@ import pytest
 import torch
 
 from cli.verify import TOLERANCES, Check, _verdict
-from engine.bundle import Bundle, Description, add_files, graph_parts, open_bundle, write_bundle
-from engine.compiled import ABOUT, Target, find
+from engine.backends import Placement
+from engine.bundle import engines
+from engine.bundle.bundle import Bundle, Description, add_files, graph_parts, open_bundle, write_bundle
+from engine.bundle.engines import ABOUT, Target, find
 from engine.errors import BundleError, ConfigError
-from engine.executor import TopK
-from engine.executors import Placement, open_executors
+from engine.executors import open_executors
 from engine.executors.onnx import OnnxExecutor, open_sessions
 from engine.kernels.calls import Call, Kernel
 from engine.kernels.reference import dynamic_conv, dynamic_conv_step
+from engine.search.executor import TopK
 from engine.types import Hypothesis
-from export.onnx import encoder_graph, graphs, step_graph
-from export.plugins import DOMAIN
-from export.precision import narrowed
-from export.rounded import rounded
-from export.standalone import with_weights
-from export.tensorrt import Lane, build
+from export.graphs.onnx import encoder_graph, graphs, step_graph
+from export.graphs.plugins import DOMAIN
+from export.graphs.precision import narrowed
+from export.graphs.rounded import rounded
+from export.graphs.standalone import with_weights
+from export.graphs.tensorrt import LaneShape, build
+from tests.engine.executors.test_executors import inputs, join, started
+from tests.engine.kernels.test_cuda_kernels import parameters
 from tests.host_kernels import COMPILER, Host
 from tests.models import CONFIGS, model, weights
-from tests.test_cuda_kernels import parameters
-from tests.test_executors import inputs, join, started
-from tests.turns import furthest, scattered, turns
 
 MAKERS = {"encoder": encoder_graph, "step": step_graph}
 
@@ -225,7 +224,7 @@ def test_kernels_without_a_softmax_are_left_to_standard_operators():
     assert not plugin_nodes(step_graph(CONFIGS["cnn"], "fp32", "tensorrt"))
 
 
-STUBS = Path(__file__).parents[1].parent / "shared" / "tensorrt-stubs"
+STUBS = Path(__file__).parents[3].parent / "shared" / "tensorrt-stubs"
 VERSION = "11.4.0.106"
 WHEELS = f"tensorrt_cu13_bindings=={VERSION}", f"tensorrt_lean_cu13_libs=={VERSION}"
 
@@ -266,7 +265,7 @@ def probe(bindings: Path, task: str, given: object) -> Any:
 def in_bindings(bindings: Path, arguments: list[str], **more: str) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"LD_LIBRARY_PATH": str(bindings), "PYTHONPATH": str(bindings)} | more
     command = [sys.executable, "-W", "ignore", *arguments]
-    root = Path(__file__).parents[1]
+    root = Path(__file__).parents[3]
     return subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True)
 
 
@@ -351,7 +350,8 @@ def built(bindings, tmp_path_factory):
 
 def test_a_whole_export_passes_the_names_types_and_order_of_the_real_builder(built):
     path, told = built
-    assert told == {"version": VERSION, "timings": [0, len(b"timings")]}  # the second part finds the first's
+    # the second part finds the first's timings; both are built where they will run
+    assert told == {"version": VERSION, "timings": [0, len(b"timings")], "devices": ["cuda:1"]}
     made = open_bundle(path)
     target = Target(GPU, VERSION, "fp16", 3, 9)
     about, engines = find(made, target)
@@ -367,61 +367,49 @@ def test_a_whole_export_passes_the_names_types_and_order_of_the_real_builder(bui
 
 
 @pytest.mark.parametrize(("name", "precision"), [("glu", "fp16"), ("transformer", "fp32"), ("aan", "fp16")])
-def test_the_executor_feeds_engines_what_torch_is_fed(bindings, built, tmp_path, name, precision):
+def test_engines_run_within_captured_steps_and_answer_as_torch(bindings, built, tmp_path, name, precision):
     """The engines are faked: ONNX Runtime computes, from the addresses and shapes that the executor sets."""
     path = built[0] if name == "glu" else toy(tmp_path, name).path
-    beams = 3 if name == "glu" else 2
     if name != "glu":
-        lane = {"precision": precision, "beams": beams, "slots": 4}
+        lane = {"precision": precision, "beams": 3, "slots": 4}
         probe(bindings, "build", order(open_bundle(path), lane=lane))
-    target = (precision, beams, 9 if name == "glu" else 4)
+    target = (precision, 3, 9 if name == "glu" else 4)
     order_ = {"bundle": str(path), "gpu": GPU, "target": target, "config": name, "refuse": False}
     told = probe(bindings, "run", order_)
     assert told["worst"] < (1e-4 if precision == "fp32" else 0.1)
-    assert 2 <= told["captured"] < 14 - 2
-    assert told["replayed"] >= 4
+    assert told["equal"] >= (1.0 if precision == "fp32" else 0.6)
+    assert told["captured"] >= 4
+    assert told["replayed"] >= 8
+    assert told["devices"] == ["cuda:1"] * 2  # encoder and step are read on the device they are for
     narrow = precision == "fp16" and name != "aan"  # sums are held in fp32
     assert told["dtype"] == ("torch.float16" if narrow else "torch.float32")
 
 
-def test_where_a_capture_is_refused_steps_are_launched_and_that_is_said_once(bindings, built):
+def test_where_a_capture_is_refused_steps_are_launched_and_that_is_said(bindings, built):
     order_ = {"bundle": str(built[0]), "gpu": GPU, "target": ("fp16", 3, 9), "config": "glu", "refuse": True}
     told = probe(bindings, "run", order_)
     assert told["worst"] < 0.1
-    assert (told["captured"], told["replayed"], told["warnings"]) == (0, 0, 1)
+    assert told["equal"] >= 0.6
+    assert (told["captured"], told["replayed"]) == (0, 0)
+    assert told["warnings"] >= 1
 
 
-@pytest.mark.gpu
-@pytest.mark.parametrize(
-    ("name", "precision"), [("glu", "fp16"), ("glu", "bf16"), ("transformer", "fp32"), ("aan", "fp16")]
-)
-def test_on_a_gpu_captured_steps_equal_launched_ones_and_torch(tmp_path, name, precision):
-    """Real engines, while slots leave, sources grow and bans change."""
-    if not torch.cuda.is_available() or importlib.util.find_spec("tensorrt") is None:
-        pytest.skip("needs a GPU and TensorRT with its builder")
-    from engine.executors.streams import CudaWork
-    from engine.executors.tensorrt import TensorRTExecutor, open_engines
-
-    made = build(toy(tmp_path, name), Lane(precision, beams=2, slots=4), tmp_path / "timings")
-    engines, work, replays = open_engines(made, (precision, 2, 4), "cuda"), CudaWork("cuda"), []
-
-    def counted(step: Callable[[], None]) -> Callable[[], None]:
-        graph = work.capture(step)
-        return lambda: (replays.append(graph), graph())[1]
-
-    def refused(step: Callable[[], None]) -> Callable[[], None]:
-        raise RuntimeError("no captures here")
-
-    captured, launched = TensorRTExecutor(engines, counted), TensorRTExecutor(engines, refused)
-    for asked, (wanted, replayed, direct) in turns(name, [captured, launched]):
-        assert not torch.isfinite(scattered(replayed).gather(2, asked.banned)).any()
-        torch.testing.assert_close(scattered(replayed), scattered(direct), rtol=1e-5, atol=1e-5)
-        assert furthest(wanted, replayed) < {"fp32": 0.01, "fp16": 0.1, "bf16": 0.5}[precision]  # TF32
-        if wanted.attention is not None:
-            torch.testing.assert_close(replayed.attention, direct.attention, rtol=1e-5, atol=1e-5)
-    assert len(set(map(id, replays))) >= 2  # graphs
-    assert len(replays) >= 4
-    assert not launched.run.capture and captured.run.capture
+@pytest.mark.parametrize("source", engines.SOURCES)
+def test_the_fingerprint_of_an_engine_covers_all_that_decides_it(source, tmp_path, monkeypatch):
+    """Changing any file of how kernels are launched, compiled and made nodes of makes another engine."""
+    root = tmp_path / "root"
+    for pattern in engines.SOURCES:
+        for path in engines.ROOT.glob(pattern):
+            (root / path.relative_to(engines.ROOT)).parent.mkdir(parents=True, exist_ok=True)
+            (root / path.relative_to(engines.ROOT)).write_bytes(path.read_bytes())
+    monkeypatch.setattr(engines, "ROOT", root)
+    bundle = open_bundle(Path(__file__).parents[3] / "models" / "tatoeba-de-en", verify=False)
+    before = engines.fingerprints(bundle)
+    path = next(root.glob(source))
+    path.write_bytes(path.read_bytes() + b"\n")
+    after = engines.fingerprints(bundle)
+    assert before["kernels"] != after["kernels"]
+    assert before["weights"] == after["weights"]
 
 
 def test_an_engine_of_other_weights_graphs_or_kernels_is_refused(built, tmp_path):
@@ -453,12 +441,13 @@ def test_an_engine_without_its_plugins_is_thrown_away_and_the_bundle_stays_as_it
 
 def test_without_tensorrt_or_a_gpu_the_export_says_what_is_missing(bindings, bundle):
     with pytest.raises(ConfigError, match="no TensorRT"):
-        build(bundle, Lane())
+        build(bundle, LaneShape())
     with pytest.raises(ConfigError, match="int8 is for the CPU"):
-        Lane("int8")
+        LaneShape("int8")
     script = (
-        "from pathlib import Path; from engine.bundle import open_bundle; from export.tensorrt import *;"
-        f"build(open_bundle(Path({str(bundle.path)!r})), Lane())"
+        "from pathlib import Path; from engine.bundle.bundle import open_bundle;"
+        "from export.graphs.tensorrt import *;"
+        f"build(open_bundle(Path({str(bundle.path)!r})), LaneShape())"
     )
     found = in_bindings(bindings, ["-c", script])
     assert "there is none here" in found.stderr
@@ -480,7 +469,7 @@ def test_mypy_checks_our_builder_code_against_the_real_bindings(bindings, tmp_pa
     late = re.compile(r" = \.\.\..*, \w+: [^=,]+\) ->")
     stub.write_text("\n".join(line.replace(" = ...", "") if late.search(line) else line for line in lines))
     (tmp_path / "tensorrt" / "__init__.pyi").write_text("from .tensorrt import *\n__version__: str\n")
-    source = Path(__file__).parents[1] / "export" / "tensorrt.py"
+    source = Path(__file__).parents[3] / "export" / "graphs" / "tensorrt.py"
     wrong = tmp_path / "wrong.py"
     wrong.write_text(
         source.read_text()
@@ -509,7 +498,7 @@ def convoy(*arguments: object) -> tuple[int, str, str]:
     return found.exit_code, found.output, f"{type(found.exception).__name__}: {found.exception}"
 
 
-SHIPPED = Path(__file__).parents[1] / "models" / "tatoeba-de-en"
+SHIPPED = Path(__file__).parents[3] / "models" / "tatoeba-de-en"
 
 
 def test_verifying_compares_with_torch_and_fails_past_the_tolerance(tmp_path, monkeypatch):

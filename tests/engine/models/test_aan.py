@@ -13,21 +13,21 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from engine.config import ModelConfig
+from engine.bundle.config import ModelConfig
 from engine.errors import CheckpointError, ConfigError
-from engine.executor import Executor, StepInput
 from engine.executors.onnx import OnnxExecutor, open_sessions
 from engine.executors.torch import TorchExecutor
 from engine.models import build, load, weight_shapes
 from engine.models.aan import AverageDecoderLayer
 from engine.models.model import Dropout, Model
 from engine.models.stack import Where
-from export import thumt
-from export.onnx import graphs
+from engine.search.executor import Executor, StepInput
+from export.graphs.onnx import graphs
+from export.importers import aan
+from tests.engine.executors.test_executors import Slot, inputs
 from tests.models import CONFIGS, model
-from tests.test_executors import Slot, inputs
 
-GOLDEN = Path(__file__).resolve().parents[2] / "shared" / "golden" / "aan"
+GOLDEN = Path(__file__).resolve().parents[4] / "shared" / "golden" / "aan"
 golden = pytest.mark.skipif(not GOLDEN.is_dir(), reason="no ../shared/golden/aan")
 SIZES = {
     "hidden_size": 8,
@@ -51,14 +51,14 @@ class Fixture:
 @cache
 def fixture(name: str) -> Fixture:
     options = json.loads((GOLDEN / name / "config.json").read_text(encoding="utf-8"))
-    config = thumt.config(options, (options["vocab_in"], options["vocab_out"]), unk=None)
+    config = aan.config(options, (options["vocab_in"], options["vocab_out"]), unk=None)
     arrays, variables = (dict(np.load(GOLDEN / name / f"{part}.npz")) for part in ("io", "weights"))
     return Fixture(options, arrays, variables, config)
 
 
 def whole(name: str) -> Model:
     found = fixture(name)
-    return load(found.config, thumt.weights(found.variables, found.config))
+    return load(found.config, aan.weights(found.variables, found.config))
 
 
 def previous(target: np.ndarray, eos: int) -> np.ndarray:
@@ -93,7 +93,7 @@ def test_one_layer_gives_the_authors_values_at_every_stage(name: str) -> None:
     found = fixture(name)
     arrays, config = found.arrays, found.config
     layer = AverageDecoderLayer(Where(config.decoder, 0, config, Dropout())).eval()
-    made, _ = thumt.renamed(found.variables, config)
+    made, _ = aan.renamed(found.variables, config)
     layer.load_state_dict({k.removeprefix("decoder.layers.0."): torch.from_numpy(v) for k, v in made.items()})
     written, inside = arrays["target_mask"] > 0, "decoder/layer_0/position_forward/"
     x = torch.from_numpy(arrays["decoder_input"])
@@ -180,9 +180,9 @@ def test_the_encoders_average_sees_every_token_and_no_padding() -> None:
         ({"average_ffn": -1}, "average_ffn must not be negative"),
         ({"average_depth": 0}, "average_depth must be positive"),
         ({"average_ffn": 40, "average_projection": False}, "average_ffn must be embed_dim 32"),
-        ({"average_activation": "tanh"}, "average_activation 'tanh' is none of"),
+        ({"average_activation": "mish"}, "average_activation 'mish' is none of"),
         ({"gate": "both"}, "gate 'both' is none of"),
-        ({"kernel_sizes": (3, 3)}, "an average must be 0"),
+        ({"kernel_sizes": (3, 3)}, "of the mixer average must be 0"),
     ],
 )
 def test_an_impossible_average_is_refused_by_name(changes: dict[str, Any], complaint: str) -> None:
@@ -231,14 +231,14 @@ def test_every_option_and_variable_at_fault_is_named_in_one_error() -> None:
         "position_info_type": "rel",
     }
     with pytest.raises(CheckpointError, match=r"num_heads.*position_info_type.*layer_preprocess"):
-        thumt.config(options, (61, 53))
+        aan.config(options, (61, 53))
     variables = {k: v for k, v in found.variables.items() if k != "transformer/bias"}
     variables["transformer/source_embedding"] = np.zeros((3, 48), np.float32)
     variables |= {"transformer/extra": np.zeros(1), "transformer/bias/Adam": np.zeros(48)}
     with pytest.raises(
         CheckpointError, match=r"bias is missing.*extra is not part.*embed_tokens.*shape"
     ) as e:
-        thumt.weights(variables, found.config)
+        aan.weights(variables, found.config)
     assert "Adam" not in str(e.value)
 
 
@@ -256,9 +256,9 @@ def test_every_weight_of_the_authors_model_has_its_variable(
         "shared_source_target_embedding": joint,
         "shared_embedding_and_softmax_weights": tied,
     }
-    net = build(thumt.config(options, (20, 20)))
+    net = build(aan.config(options, (20, 20)))
     with pytest.raises(CheckpointError) as error:
-        thumt.weights({}, net.config)
+        aan.weights({}, net.config)
     missing = str(error.value).count(" is missing")
     # q, k and v of the encoder are one variable, k and v of the decoder's attention too: a matrix, a bias
     assert missing == len(weight_shapes(net)) - 2 * 2 - 2
@@ -269,6 +269,6 @@ def test_every_weight_of_the_authors_model_has_its_variable(
 def test_pre_norm_models_of_the_authors_have_a_norm_of_the_average_only_with_a_feed_forward() -> None:
     options = SIZES | {"layer_preprocess": "layer_norm", "layer_postprocess": "none"}
     for feeds in (False, True):
-        net = build(thumt.config(options | {"use_ffn": feeds}, (20, 20)))
-        assert hasattr(net.decoder.layers[0], "conv_layer_norm") == feeds
-        assert hasattr(net.decoder, "layer_norm")
+        net = build(aan.config(options | {"use_ffn": feeds}, (20, 20)))
+        assert (net.decoder.layers[0].conv_layer_norm is not None) == feeds
+        assert net.decoder.layer_norm is not None

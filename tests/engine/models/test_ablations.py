@@ -9,15 +9,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from engine.config import ModelConfig
+from engine.bundle.config import ModelConfig
+from engine.bundle.presets import ABLATIONS, preset
 from engine.executors.onnx import OnnxExecutor
 from engine.models import build
 from engine.models.dynamicconv import ConvEncoderLayer
 from engine.models.model import Dropout
-from engine.presets import ABLATIONS, preset
 from tests import loops
+from tests.engine.executors.test_executors import Slot, inputs, join, random_source
 from tests.models import CONFIGS, sessions
-from tests.test_executors import Slot, inputs, join, random_source
 
 VOCAB = 23
 NARROW = {"embed_dim": 8, "conv_dim": 8, "ffn_dim": 12, "heads": 2}

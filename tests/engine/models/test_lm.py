@@ -11,19 +11,20 @@ import numpy as np
 import pytest
 import torch
 
-from engine.bundle import open_bundle
-from engine.config import ModelConfig
-from engine.engine import Engine
+from engine.backends import Placement
+from engine.bundle.bundle import open_bundle
+from engine.bundle.config import ModelConfig
+from engine.bundle.stacks import AdaptiveConfig, Bands
 from engine.errors import CheckpointError, ConfigError, InvalidRequest
-from engine.executors import Placement, open_executors
-from engine.lane import Lane
+from engine.executors import open_executors
 from engine.models import build, load
 from engine.models.adaptive import AdaptiveInput, AdaptiveSoftmax
-from engine.stacks import AdaptiveConfig, Bands
+from engine.schedule.engine import Engine
+from engine.schedule.lane import Lane
 from engine.types import DecodeOptions, Limits, Request, Result
-from export.fairseq import convert
-from export.lightconv_lm import ARCHITECTURES, SOFTMAX, model_config, model_weights, options
-from export.onnx import add_graphs
+from export.graphs.onnx import add_graphs
+from export.importers.fairseq import convert
+from export.importers.lightconv_lm import ARCHITECTURES, SOFTMAX, model_config, model_weights, options
 from tests.golden_fixtures import SHARED, fixture, folder, imported
 from tests.models import CONFIGS, executor, model, sessions, weights
 
@@ -239,7 +240,7 @@ def test_an_impossible_language_model_is_refused_by_name(name, changes, complain
         (3, "config.adaptive must be of type object"),
         ({"flux": 1}, "adaptive has unknown keys"),
         ({"softmax": {"factor": 4}}, "adaptive.softmax lacks the key 'cutoffs'"),
-        ({"softmax": {"cutoffs": [9.5]}}, "must hold whole numbers"),
+        ({"softmax": {"cutoffs": [9.5]}}, "cutoffs must be of type int"),
     ],
 )
 def test_an_adaptive_configuration_of_another_form_is_refused(adaptive, complaint):
@@ -425,7 +426,7 @@ def test_several_language_models_become_an_ensemble(tmp_path):
     source = saved(tmp_path / "in", {})
     (source / "model.pt").rename(source / "a.pt")
     (saved(tmp_path / "more", TIED) / "model.pt").rename(source / "b.pt")
-    from export.fairseq import Settings
+    from export.importers.fairseq import Settings
 
     bundle = add_graphs(convert(source, tmp_path / "out", Settings(checkpoints=("a.pt", "b.pt"))))
     assert not open_bundle(tmp_path / "out").config.reads_source

@@ -8,9 +8,9 @@ import time
 import numpy as np
 import pytest
 
-from engine.aio import Newest, generate, generate_group
-from engine.engine import Engine, EngineSettings
 from engine.errors import DeadlineExceeded, ExecutorFailed, InvalidRequest, Overloaded, Stopping
+from engine.schedule.aio import NewestTokens, generate, generate_group
+from engine.schedule.engine import Engine, EngineSettings
 from engine.types import DecodeOptions, Result
 from tests import cases
 from tests.fake import EOS, FakeExecutor, FakeModel
@@ -147,7 +147,7 @@ async def test_a_watch_is_told_beginnings_and_then_each_result(engine):
 
 async def test_only_the_newest_tokens_wait_for_a_slow_event_loop():
     told = []
-    newest = Newest(asyncio.get_running_loop(), told.append)
+    newest = NewestTokens(asyncio.get_running_loop(), told.append)
 
     def engine_thread():
         for i in range(100):

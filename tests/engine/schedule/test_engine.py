@@ -4,10 +4,9 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.engine import Engine, EngineSettings
 from engine.errors import (
     ConfigError,
     ExecutorFailed,
@@ -15,17 +14,19 @@ from engine.errors import (
     Overloaded,
     TooLarge,
 )
+from engine.schedule.engine import Engine, EngineSettings
 from engine.types import DecodeOptions, Result
 from tests import cases
 from tests.fake import EOS, PAD
 from tests.late import stepper  # noqa: F401
 from tests.rig import LONG, MODEL, PAST, QUICK, Inbox, assert_right, busy, engine_of, exhaust, turn
+from tests.thorough import some
 
 # --- many in flight
 
 
 @pytest.mark.usefixtures("stepper")
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(some(3)))
 def test_mixed_jobs_over_several_lanes_with_random_cancellations_equal_the_oracle(seed):
     g = np.random.default_rng(seed)
     engine, _ = engine_of((3, 1), (2, 3), (4, 8), encode_tokens=20, queue_tokens=10_000)
@@ -160,7 +161,6 @@ def test_an_engine_without_executors_is_refused():
 
 
 @given(st.integers(5, 40), st.lists(st.integers(0, 12), min_size=1, max_size=6), st.integers(1, 3))
-@settings(max_examples=25, deadline=None)
 def test_a_big_group_starves_nobody(big, arrivals, slots):
     """A newcomer overtakes the big group: no more of its requests are admitted between than there are
     groups before it, for each slot that comes free."""

@@ -6,15 +6,16 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.engine import Engine
 from engine.errors import DeadlineExceeded, Overloaded, WouldBeLate
-from engine.pace import Forecast, Line, Margin, Tempo
-from engine.queue import FairQueue
+from engine.schedule.engine import Engine
+from engine.schedule.forecast import Forecast, LineFit, Margin, Tempo
+from engine.schedule.queue import FairQueue
 from engine.types import DecodeOptions, Limits, Request
-from server.errors import refusal
+from server.contracts import contract_of
+from server.errors import error_response
 from tests.fake import EOS
 from tests.rig import LONG, MODEL, Inbox, Switchable, exhaust, turn
 
@@ -39,7 +40,7 @@ def forecast_of(queue, slots=4, turn=0.1, steps=20):
     return forecast, turn * 2000
 
 
-def waiting(forecast, queue, sizes, deadline=math.inf, **options):
+def waiting(forecast, queue, sizes, deadline=math.inf, *, foreseen=True, **options):
     """Groups of these sizes in the queue, all slots being busy with requests that have just begun."""
     load = forecast.loads[0]
     flights = [(request(), 0) for _ in range(load.slots)]
@@ -50,13 +51,13 @@ def waiting(forecast, queue, sizes, deadline=math.inf, **options):
         group = [request(deadline, **options) for _ in range(size)]
         for one in group:
             forecast.expect(one, 0)
+            one.foreseen = foreseen
         queue.add((one, 0) for one in group)
 
 
 # lines
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.integers(0, 10**6), st.floats(0.9, 1.0))
 def test_a_line_is_that_of_weighted_least_squares_drawn_a_little_to_the_origin(seed, keep):
     g = np.random.default_rng(seed)
@@ -64,7 +65,7 @@ def test_a_line_is_that_of_weighted_least_squares_drawn_a_little_to_the_origin(s
         g.uniform(1, 50, 40),
         g.uniform(0, 3) + g.uniform(0, 2, 40) + g.uniform(0, 1) * g.uniform(1, 50, 40),
     )
-    line = Line()
+    line = LineFit()
     for one, other in zip(x, y, strict=True):
         line.add(one, other, keep)
     weights = keep ** np.arange(39, -1, -1)
@@ -79,7 +80,7 @@ def test_a_line_is_that_of_weighted_least_squares_drawn_a_little_to_the_origin(s
 
 
 def test_one_sample_is_a_line_through_the_origin_and_none_is_nothing():
-    line = Line()
+    line = LineFit()
     assert (line.at(5.0), line.spread) == (0.0, 0.0)
     line.add(4.0, 2.0, 1.0)
     assert line.at(8.0) == pytest.approx(4.0)
@@ -132,7 +133,6 @@ def margin_at(value, seconds):
 # the wait
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(1, 6), max_size=8), st.integers(1, 6), st.integers(0, 1000))
 def test_the_wait_is_about_that_of_taking_turns_request_by_request(sizes, count, seed):
     """The oracle serves the groups one request each in turn, four at a time, with ends spread evenly."""
@@ -225,6 +225,19 @@ def test_after_a_halt_nobody_is_given_up_who_would_be_in_time_at_the_usual_speed
     assert forecast.hopeless(request(now + 6.0), 0, now + 5.0)
 
 
+@pytest.mark.parametrize("documents", [False, True])
+def test_turns_that_went_into_encoding_long_sources_give_nobody_up(documents):
+    queue = FairQueue(1)
+    forecast = Forecast(queue, [(4, 1)], LIMITS)
+    forecast.begins(0.0)
+    if documents:  # the turn says little of how long a step takes
+        forecast.encoded(4.9)
+    forecast.stepped(0, 4)
+    forecast.ends(5.0, [[(request(), 0)] * 4])
+    assert forecast.hopeless(request(15.0), 0, 5.0) is not documents
+    assert forecast.hopeless(request(5.1), 0, 5.0)
+
+
 def test_while_nobody_else_is_there_nothing_is_refused():
     queue = FairQueue(1)
     forecast, now = forecast_of(queue)
@@ -246,6 +259,23 @@ def test_newcomers_must_not_make_a_group_late_that_lets_them_pass():
     forecast, _ = forecast_of(lost)
     waiting(forecast, lost, [20], now + 5.0)  # nothing saves it
     forecast.check(now, [request(now + 100.0, now)], [0])
+
+
+def test_a_group_that_came_with_hardly_time_enough_keeps_nobody_out():
+    now, queue = 1e9, FairQueue(1)
+    forecast, _ = forecast_of(queue)
+    waiting(forecast, queue, [20], now + 14.0, foreseen=False)
+    forecast.check(now, [request(now + 100.0, now)], [0])
+
+
+def test_requests_that_never_had_the_time_they_need_do_not_make_others_seem_long():
+    now, queue = 1e9, FairQueue(1)
+    forecast, _ = forecast_of(queue)
+    waiting(forecast, queue, [1] * 8)
+    for _ in range(100):
+        with pytest.raises(WouldBeLate):
+            forecast.check(now, [request(now + 1.0, now, min_length=190)], [0])
+    forecast.check(now, [request(now + 12.0, now)], [0])
 
 
 def test_who_is_late_at_his_turn_is_answered_at_once_unless_he_is_alone():
@@ -339,6 +369,37 @@ def test_more_work_for_what_was_accepted_goes_first_and_is_not_refused():
     assert not isinstance(inbox.outcomes[follows], DeadlineExceeded)
 
 
+def test_what_passes_while_nothing_is_to_be_done_is_no_long_turn():
+    """The first of a group fails, the others are cancelled as they wait; then nobody comes for a minute."""
+    clock, inbox = Clock(), Inbox()
+    engine = slow_engine(clock)
+    (executor,) = (lane.executor for lane in engine.lanes)
+    engine.submit([inbox.request(options=LONG)])
+    exhaust(engine)
+    executor.broken = {"encode"}
+    group = [inbox.request() for _ in range(3)]
+    engine.submit(group)
+    turn(engine)
+    engine.cancel(group)
+    executor.broken = set()
+    clock.now += 60.0
+    for _ in range(2):
+        engine.submit([inbox.request(deadline=clock.now + 30.0)])
+    exhaust(engine)
+    engine.submit([inbox.request()])
+    engine.submit([inbox.request(deadline=clock.now + 10.0)])
+    exhaust(engine)
+
+
 def test_over_http_it_is_a_503_that_says_when_to_come_back():
-    answer = refusal(WouldBeLate("later", 2.3))
+    answer = error_response(WouldBeLate("later", 2.3), contract_of("/translate"))
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "3")
+
+
+def test_an_answer_whose_options_decided_its_length_teaches_nothing():
+    forecast, _ = forecast_of(FairQueue(1), steps=20)
+    for _ in range(1000):
+        forecast.answered(0, request(min_length=150, max_length=150), 151, 0.0)
+    expected = request()
+    forecast.expect(expected, 0)
+    assert expected.steps == pytest.approx(20, abs=1)

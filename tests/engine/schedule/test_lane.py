@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from engine.errors import ExecutorFailed
-from engine.lane import Lane
+from engine.schedule.lane import Lane
 from engine.types import DecodeOptions, Request, Result
 from tests import cases
 from tests.fake import EOS, FakeExecutor, FakeModel
@@ -20,11 +20,6 @@ LONG = DecodeOptions(beam_size=4, n_best=2, min_length=13, max_length=13)
 def lane_of(executor):
     outcomes = {}
     return Lane(executor, outcomes.__setitem__), outcomes
-
-
-def finish(lane):
-    while lane.active:
-        lane.step()
 
 
 def assert_equals_oracle(model, request, outcome):
@@ -77,7 +72,7 @@ def test_a_moved_slot_keeps_its_position_and_its_beams():
     inputs = lane.search.inputs(2)
     assert inputs.positions.tolist() == [[1], [1]]
     assert inputs.parents[0].tolist() == parents
-    finish(lane)
+    lane.drain()
     for request in requests[1:]:
         assert_equals_oracle(model, request, outcomes[request])
 
@@ -110,7 +105,7 @@ def test_nothing_of_the_last_tenant_shows_in_a_reused_slot():
             inputs = lane.search.inputs(1)
             assert (inputs.tokens.tolist(), inputs.positions.tolist()) == ([[EOS] * 4], [[0]])
             assert inputs.parents.tolist() == [[0, 1, 2, 3]]
-            finish(lane)
+            lane.drain()
             assert_equals_oracle(model, request, outcomes[request])
 
 
@@ -126,10 +121,10 @@ class Recording(FakeExecutor):
         self.encoded.append(list(sources))
         return super().encode(sources)
 
-    def place(self, encoded, i, slot):
+    def place(self, encoded, i, slot, prefix=()):
         if slot == self.bad_slot:
             raise MemoryError("no room")
-        super().place(encoded, i, slot)
+        super().place(encoded, i, slot, prefix)
 
     def step(self, n, inputs, *, attention=False):
         self.attention.append(attention)
@@ -148,7 +143,7 @@ def test_attention_is_asked_for_only_while_somebody_wants_it(stepper):  # noqa: 
     short = DecodeOptions(beam_size=3, n_best=3, min_length=3, max_length=4, alignment=True)
     aligned = Request([6, 7, 8, 9, EOS], short, print)
     lane.admit([plain, aligned])
-    finish(lane)
+    lane.drain()
     steps, late = outcomes[aligned].timings.steps, int(stepper == "late")
     assert executor.attention == [True] * (steps + late) + [False] * (14 - steps)
     assert all(h.attention is None for h in outcomes[plain].hypotheses)
@@ -192,7 +187,7 @@ def test_a_failed_placement_takes_no_slot():
     executor.bad_slot = None
     second = Request([8, 9, EOS], LONG, print)
     lane.admit([second])
-    finish(lane)
+    lane.drain()
     assert_equals_oracle(model, first, outcomes[first])
     assert_equals_oracle(model, second, outcomes[second])
 
@@ -207,7 +202,7 @@ def test_clearing_a_lane_frees_every_slot_for_others():
     assert lane.free == 4
     request = Request([9, 8, EOS], LONG, print)
     lane.admit([request])
-    finish(lane)
+    lane.drain()
     assert set(outcomes) == {request}
     assert_equals_oracle(model, request, outcomes[request])
 
@@ -216,7 +211,7 @@ def test_timings_add_up_to_the_time_since_arrival():
     lane, outcomes = lane_of(FakeExecutor(FakeModel()))
     request = Request([4, 5, EOS], LONG, print)
     lane.admit([request])
-    finish(lane)
+    lane.drain()
     total = time.monotonic() - request.arrived
     timings = outcomes[request].timings
     assert timings.steps == 14

@@ -13,10 +13,10 @@ import array_api_compat.numpy
 import numpy as np
 import pytest
 
-from engine.engine import Engine, EngineSettings
 from engine.errors import DeadlineExceeded, Overloaded
-from engine.executor import TopK
-from engine.stepper import PlainStepper
+from engine.schedule.engine import Engine, EngineSettings
+from engine.search.executor import TopK
+from engine.search.stepper import PlainStepper
 from engine.types import DecodeOptions, Limits, Request, Result
 from tests.fake import EOS, PAD, FakeEncoded
 
@@ -47,7 +47,7 @@ class Station:
         self.clock.now += 0.0002 * sum(map(len, sources)) * self.pace(self.clock.now)
         return FakeEncoded(list(sources))
 
-    def place(self, encoded, i, slot):
+    def place(self, encoded, i, slot, prefix=()):
         self.left[slot] = encoded.memories[i][0]
 
     def stepper(self):

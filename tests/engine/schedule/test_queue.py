@@ -2,10 +2,10 @@
 
 import math
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.queue import FairQueue
+from engine.schedule.queue import FairQueue
 from engine.types import DecodeOptions, Request
 
 PLENTY = 10**9
@@ -65,7 +65,6 @@ def act(queue, waiting, action):
 
 
 @given(st.lists(actions, min_size=5, max_size=40))
-@settings(max_examples=200, deadline=None)
 def test_the_queue_always_knows_its_requests_and_tokens(history):
     queue, waiting = FairQueue(2), {}
     for action in history:
@@ -79,7 +78,6 @@ def test_the_queue_always_knows_its_requests_and_tokens(history):
 
 
 @given(st.lists(st.integers(1, 12), min_size=1, max_size=6), st.integers(1, 5))
-@settings(max_examples=150, deadline=None)
 def test_groups_take_turns_and_keep_their_own_order(lengths, slots):
     queue = FairQueue(1)
     groups = [[request() for _ in range(n)] for n in lengths]
@@ -94,7 +92,6 @@ def test_groups_take_turns_and_keep_their_own_order(lengths, slots):
 
 
 @given(st.integers(1, 300), st.integers(0, 20), st.lists(st.integers(1, 4), min_size=1, max_size=8))
-@settings(max_examples=100, deadline=None)
 def test_a_newcomer_waits_for_one_request_of_each_group_at_most(big, ahead, small):
     """Whatever the size of the groups before it, its first request is among the next `groups` taken."""
     queue = FairQueue(1)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.directions import Directions, asked, name_of
+from engine.answers.directions import Directions, asked, name_of
 from engine.errors import UnknownModel
 from engine.text.codes import SHORT, listed, short
 from server.languages import NAMES, inward

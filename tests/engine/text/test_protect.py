@@ -6,23 +6,26 @@ import asyncio
 import gzip
 import random
 import re
+import time
 
 import httpx
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.api import InvalidRequest, Marked, Service, ServiceSettings, TextOptions, TooLarge
-from engine.compose import choices
-from engine.plan import plan
-from engine.text.protect import Masked, Phrase, mask, mend, whole
-from engine.types import Hypothesis
+from engine.answers.compose import choices
+from engine.answers.plan import plan
+from engine.api import InvalidRequest, Marked, Placement, Service, ServiceSettings, TextOptions, TooLarge
+from engine.text.mend import mend, whole
+from engine.text.protect import Masked, Phrase, mask
+from engine.types import DecodeOptions, Hypothesis, Request
 from server.app import create_app
 from server.metrics import Metrics
-from server.settings import Settings
+from server.settings import ServerSettings
 from tests.golden_fixtures import ROOT
 from tests.served import running
+from tests.thorough import some
 
 MODELS = ROOT.parent / "models"
 CORPUS = ROOT.parent.parent / "shared" / "corpora" / "tatoeba-de-en" / "test.tsv.gz"
@@ -45,7 +48,7 @@ SYMBOLS = tuple(f"<ph{i}>" for i in range(16))
 
 @pytest.fixture(scope="module")
 def service():
-    made = Service.open([MODELS], ServiceSettings(lanes=((1, 8), (5, 32))))
+    made = Service.open([MODELS], ServiceSettings(Placement(lanes=((1, 8), (5, 32)))))
     made.start()
     yield made
     made.stop(drain=False, timeout=30)
@@ -85,17 +88,17 @@ def sentences(column: int, count: int) -> list[tuple[str, list[str]]]:
 @pytest.mark.parametrize(("model", "column"), [("tatoeba-de-en", 0), ("tatoeba-en-de", 1)])
 def test_of_200_real_sentences_nearly_every_placeholder_comes_out_once(service, model, column):
     """The issue asks for 98 %; mending gives every one."""
-    jobs = sentences(column, 200)
+    jobs = sentences(column, some(200))
     results = asyncio.run(service.run(model, [text for text, _ in jobs], TextOptions(protect=True)))
     wanted = [(thing, result) for (_, things), result in zip(jobs, results, strict=True) for thing in things]
-    assert len(wanted) > 240
+    assert len(wanted) > some(240)
     lost = [(thing, result.text) for thing, result in wanted if result.text.count(thing) != 1]
     assert len(lost) <= 0.02 * len(wanted), lost
     for result in results:
         for kept in result.kept:
             assert result.text[kept.begin : kept.end] in THINGS
     # the models do not do it alone: or this test would prove nothing
-    few = jobs[:50]
+    few = jobs[: some(50, 2)]
     plain = asyncio.run(service.run(model, [text for text, _ in few]))
     without = [
         thing
@@ -103,7 +106,7 @@ def test_of_200_real_sentences_nearly_every_placeholder_comes_out_once(service, 
         for thing in things
         if result.text.count(thing) != 1
     ]
-    assert len(without) > 20
+    assert len(without) > some(20, 2)
 
 
 def test_a_stream_of_texts_is_mended_like_single_ones(service):
@@ -111,6 +114,30 @@ def test_a_stream_of_texts_is_mended_like_single_ones(service):
     options = TextOptions(protect=True)
     together = asyncio.run(service.run("tatoeba-de-en", jobs, options))
     assert [r.text for r in service.run_many("tatoeba-de-en", jobs, options)] == [r.text for r in together]
+
+
+def test_a_sentence_that_is_decoded_again_never_waits_for_room_in_the_queue(service, monkeypatch):
+    text, options = "Die Nummer ist 4711 und 0815.", TextOptions(protect=True)
+    with service.shelf.using(["tatoeba-de-en"]) as models:
+        engine = models["tatoeba-de-en"].engine
+    long = DecodeOptions(beam_size=1, min_length=100)
+    others = [Request([5] * 40 + [engine.eos], long, lambda outcome: None) for _ in range(2000)]
+
+    def lines():
+        yield text
+        for half in (others[::2], others[1::2]):  # for hundreds of turns nobody else is accepted
+            engine.submit(half, again=True)
+
+    def sleep(seconds):
+        raise AssertionError("it waits for others")
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    try:
+        (result,) = service.run_many("tatoeba-de-en", lines(), options)
+        assert engine.stats().waiting_tokens > engine.settings.queue_tokens
+    finally:
+        engine.cancel(others)
+    assert ("4711" in result.text, "0815" in result.text) == (True, True)
 
 
 def test_an_answer_with_placeholders_depends_on_nothing_else_in_its_batch(service):
@@ -243,13 +270,12 @@ def test_patterns_find_each_thing_as_a_whole(thing):
     assert [phrase.source for phrase in found.phrases] == [thing, thing]
 
 
-@pytest.mark.parametrize("text", ["100 % sicher", "100%ig", "3D", "K2", "50 %, die", "{ a }", "a@b", "z.B."])
+@pytest.mark.parametrize("text", ["100%ig", "3D", "K2", "C# und F#", "zu 5a", "{ a }", "a@b", "z.B."])
 def test_patterns_leave_prose_alone(text):
     found = mask(Marked(text), protect=True, symbols=SYMBOLS)
     assert not [p.source for p in found.phrases if not p.source.isdigit()]
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     text=st.lists(st.sampled_from([*THINGS, "Haus", " ", ".", "ü", "<ph1>", "\ue000", "\n"])).map("".join),
     ignore=st.lists(st.sampled_from(["Haus", "ü", "name"])),
@@ -277,7 +303,6 @@ def test_the_beginning_of_a_text_is_restored_to_the_beginning_of_the_restored():
         assert whole_text.startswith(masked.restore(text[:end], [1, 0])[0])
 
 
-@settings(max_examples=300, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_mending_gives_every_symbol_exactly_once_and_loses_no_word(seed):
     g = np.random.default_rng(seed)
@@ -316,8 +341,8 @@ def post(service, **kwargs):
     """POST /translate to a server of the shipped models."""
 
     async def go():
-        transport = httpx.ASGITransport(create_app(service, Settings(), Metrics()))
-        async with httpx.AsyncClient(transport=transport, base_url="http://server") as client:
+        transport = httpx.ASGITransport(create_app(service, ServerSettings(), Metrics()))
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
             return await client.post("/translate", **kwargs)
 
     return asyncio.run(go())
@@ -349,3 +374,14 @@ def test_senseless_phrases_are_client_errors(service, fields):
     answer = post(service, json=body | fields)
     assert answer.status_code == 400
     assert "error" in answer.json()
+
+
+def test_of_two_phrases_that_begin_alike_the_longer_one_is_found():
+    found = mask(Marked("ab abc ab c"), ignore=["ab", "ab c", "abc"], symbols=SYMBOLS)
+    assert [phrase.source for phrase in found.phrases] == ["ab", "abc", "ab c"]
+
+
+@pytest.mark.parametrize(("answer", "garbled"), [("5 and 7", False), ("5 and 7 and 7", True), ("5", True)])
+def test_a_number_that_an_answer_lacks_or_repeats_is_noticed(answer, garbled):
+    found = mask(Marked("5 und 7"), protect=True, symbols=SYMBOLS)
+    assert found.garbles(answer, range(len(found.phrases))) is garbled

@@ -12,23 +12,23 @@ import torch
 from typer.testing import CliRunner
 
 from cli.main import table
-from engine.api import Service, ServiceSettings, TextOptions
-from engine.bundle import Bundle, open_bundle
+from engine.answers.plan import TextModel, plan
+from engine.api import Placement, Service, ServiceSettings, TextOptions
+from engine.bundle.bundle import Bundle, open_bundle
 from engine.errors import BundleError, CheckpointError, InvalidRequest
-from engine.plan import TextModel, plan
 from engine.text.fairseq import Fairseq, read_dictionary
 from engine.text.fairseq import Settings as Text
 from engine.text.tokenizer import open_tokenizer
 from engine.text.unknown import read_table, replaced, word_of_each
 from engine.types import Limits
-from export.checkpoint import read_checkpoint
-from export.fairseq import Settings, convert
-from export.onnx import add_graphs
+from export.graphs.onnx import add_graphs
+from export.importers.checkpoint import read_checkpoint
+from export.importers.fairseq import Settings, convert
 from server.schemas import TranslateRequest, checked, text_options
 from tests.golden_fixtures import folder, parameters
 
 NAME = "fconv_base"
-MODELS = Path(__file__).parent.parent / "models"
+MODELS = Path(__file__).parents[3] / "models"
 
 
 def test_each_symbol_belongs_to_the_word_that_its_separators_spell() -> None:
@@ -82,7 +82,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
 
 
 def answer(path: Path, texts: list[str], options: TextOptions):
-    service = Service.open([path], ServiceSettings(lanes=((5, 8),), threads=1))
+    service = Service.open([path], ServiceSettings(Placement(lanes=((5, 8),))))
     service.start()
     try:
         return asyncio.run(service.run(service.models()[0].name, texts, options))

@@ -8,17 +8,17 @@ import shlex
 import pytest
 
 from cli.main import app
-from engine.bundle import open_bundle
-from export.fairseq import FAMILIES
+from engine.bundle.bundle import open_bundle
+from export.importers.fairseq import FAMILIES
 from tests.golden_fixtures import ROOT
 
 TEXT = (ROOT.parent / "docs" / "import.md").read_text("utf-8")
-COMMANDS = re.findall(r"^(convoy convert .*?)(?: +#.*)?$", TEXT, re.MULTILINE)
+COMMANDS = re.findall(r"^(convoy convert \w+ tests/golden.*?)(?: +#.*)?$", TEXT, re.MULTILINE)
 
 
 def test_every_command_of_the_page_makes_a_bundle(tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT.parent)
-    assert len(COMMANDS) == 4
+    assert len(COMMANDS) == 5
     kinds = []
     for command in COMMANDS:
         words = [word.replace("models/", f"{tmp_path}/") for word in shlex.split(command)[1:]]
@@ -27,7 +27,7 @@ def test_every_command_of_the_page_makes_a_bundle(tmp_path, monkeypatch):
         assert ended.value.code == 0, command
         bundle = open_bundle(tmp_path / words[3].rpartition("/")[2])
         kinds.append((bundle.config.architecture, len(bundle.config.members)))
-    assert kinds == [("dynamicconv", 0), ("ensemble", 2), ("dynamicconv", 0), ("dynamicconv", 0)]
+    assert kinds == [("dynamicconv", 0), ("ensemble", 2), *[("dynamicconv", 0)] * 2, ("aan", 0)]
 
 
 def test_the_page_names_every_architecture():

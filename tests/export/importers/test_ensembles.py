@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from cli.main import app
-from engine.bundle import open_bundle
+from engine.bundle.bundle import open_bundle
 from engine.models import load
-from export.fairseq import Settings, convert
+from export.importers.fairseq import Settings, convert
 from tests.checkpoints import folder_of, namespace, refused, same_weights, state
 from tests.golden_fixtures import SELECTION, imported
 

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import torch
 
-from engine.bundle import open_bundle
+from engine.bundle.bundle import open_bundle
 from engine.errors import BundleError
 from engine.models import load
-from export.checkpoint import read_checkpoint
-from export.fairseq import FAMILIES, convert
+from export.importers.checkpoint import read_checkpoint
+from export.importers.fairseq import FAMILIES, convert
 from tests.checkpoints import folder_of, joined, namespace, refused, same_weights, state
 from tests.golden_fixtures import ENSEMBLE, NAMES, ROOT, SELECTION, fixture, folder, imported, parameters
 

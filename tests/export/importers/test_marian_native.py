@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.errors import CheckpointError
 from engine.models import load
 from engine.text.tokenizer import open_tokenizer
-from export.marian import Settings, convert
-from export.marian_files import read_symbols
+from export.importers.marian import Settings, convert
+from export.importers.marian_files import read_symbols
+from tests.export.importers.test_marian import decoded, executor
 from tests.marian_models import pieces, sentences, vocabulary
 from tests.marian_reference import Reference, positions, write_binary
 from tests.models import BACKENDS
-from tests.test_marian import decoded, executor
 
 DIM, FFN, HEADS = 24, 32, 4
 BASE = {
@@ -51,6 +51,7 @@ BASE = {
 }
 PRE = {"transformer-preprocess": "n", "transformer-postprocess": "da", "transformer-postprocess-top": "n"}
 AAN = {"transformer-decoder-autoreg": "average-attention"}
+SSRU = {"transformer-decoder-autoreg": "rnn", "dec-cell": "ssru", "transformer-ffn-activation": "relu"}
 VARIANTS = {
     "post-norm": {},
     "pre-norm": PRE,
@@ -68,6 +69,9 @@ VARIANTS = {
     "aan of depth 1": AAN | {"transformer-aan-depth": 1},
     "aan as wide as the model": AAN | {"transformer-dim-aan": DIM, "transformer-aan-depth": 3},
     "learned positions": {"transformer-train-position-embeddings": True},
+    "ssru": SSRU,
+    "ssru pre-norm": SSRU | PRE,
+    "ssru of two vocabularies": SSRU | {"tied-embeddings-all": False, "tied-embeddings": True},
 }
 DECODING = {"beam-size": 4, "normalize": 0.8, "word-penalty": 0.3, "max-length-factor": 2}
 
@@ -119,6 +123,10 @@ def arrays_of(options, sizes, seed=3):
                     dense(f"{here}_aan", "i", DIM, DIM)
                     dense(f"{here}_aan", "f", DIM, DIM)
                 around(f"{here}_aan_ffn")
+            elif side == "decoder" and options["transformer-decoder-autoreg"] == "rnn":
+                put(f"{here}_rnn_W", DIM, DIM)
+                dense(f"{here}_rnn", "f", DIM, DIM)
+                around(f"{here}_rnn_ffn")
             else:
                 attention(f"{here}_self")
             if side == "decoder":
@@ -212,7 +220,7 @@ def test_the_encoder_and_log_probabilities_are_marians(models, name):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("name", ["post-norm", "pre-norm", "separate", "aan", "aan pre-norm"])
+@pytest.mark.parametrize("name", ["post-norm", "pre-norm", "separate", "aan", "aan pre-norm", "ssru"])
 def test_beam_search_is_marians(models, name, backend):
     reference, bundle = models(name)
     options = bundle.options
@@ -325,7 +333,6 @@ TRICKY = [
 ]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(
         st.sampled_from(TRICKY)
@@ -351,7 +358,10 @@ def test_vocabularies_in_yaml_are_read_as_they_were_written(tmp_path, symbols):
         ({"type": "amun"}, "type 'amun'"),
         ({"type": "multi-transformer"}, "multi-transformer"),
         ({"type": "lm-transformer"}, "lm-transformer"),
-        ({"transformer-decoder-autoreg": "rnn"}, "transformer-decoder-autoreg = 'rnn'"),
+        ({"transformer-decoder-autoreg": "rnn"}, "dec-cell is not given; ssru is supported"),
+        ({"transformer-decoder-autoreg": "rnn", "dec-cell": "gru"}, "dec-cell = 'gru' is not supported"),
+        (SSRU | {"layer-normalization": True}, "layer-normalization = True is not supported"),
+        ({"right-left": True}, "right-left = True is not supported"),
         ({"transformer-ffn-activation": "tanh"}, "transformer-ffn-activation = 'tanh'"),
         ({"transformer-preprocess": "n", "transformer-postprocess": "da"}, "pre-norm"),
         ({"transformer-no-projection": True}, "transformer-no-projection = True"),
@@ -362,7 +372,7 @@ def test_vocabularies_in_yaml_are_read_as_they_were_written(tmp_path, symbols):
         ({"dim-vocabs": [5]}, "dim-vocabs = [5]"),
         ({"dec-depth": 3}, "decoder_l3_self_Wq is missing"),
         ({"enc-depth": 1}, "encoder_l2_ffn_W1 is not part of the model"),
-        ({"dim-vocabs": [30, 30]}, "the source vocabulary has the id"),
+        ({"dim-vocabs": [30, 30]}, "its options say 30 tokens, Wemb or encoder_Wemb does not"),
     ],
 )
 def test_options_that_do_not_fit_are_named(tmp_path, changes, message):
@@ -396,7 +406,7 @@ def test_a_pickle_inside_the_weights_is_refused(tmp_path):
     folder = tmp_path / "marian"
     arrays, options = make(folder, "post-norm")
     np.savez(folder / "model.npz", **with_options(arrays, options), evil=np.array([print], dtype=object))
-    assert "allow_pickle=False" in refusal(folder, tmp_path)
+    assert "evil holds Python objects, which are never read" in refusal(folder, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["vocab.yml", "model.npz"])

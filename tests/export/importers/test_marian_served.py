@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from cli.main import app
-from engine.api import Service, ServiceSettings, TextOptions, UnknownModel
+from engine.api import Placement, Service, ServiceSettings, TextOptions, UnknownModel
 from tests.marian_models import make, sentences
-from tests.served import server
+from tests.served import server, settings_of
 
 LANES = ((1, 4), (4, 4))
 
@@ -43,7 +43,7 @@ def folders(tmp_path_factory):
 
 @contextmanager
 def started(paths, **settings):
-    service = Service.open(paths, ServiceSettings(lanes=LANES, **settings))
+    service = Service.open(paths, settings_of(**{"lanes": LANES} | settings))
     service.start()
     try:
         yield service
@@ -60,7 +60,7 @@ def service(folders):
 @pytest.fixture(scope="module")
 def client(folders):
     def opened(observe):
-        return Service.open([folders[1]], ServiceSettings(lanes=LANES), observe)
+        return Service.open([folders[1]], ServiceSettings(Placement(lanes=LANES)), observe)
 
     with server(opened=opened) as (made, *_):
         yield made
@@ -74,7 +74,9 @@ def expected(folder, text):
 
 def test_answers_over_http_are_those_of_transformers(folders, client):
     lines = short(12, 21)
-    reply = client.post("/translate", json={"q": lines, "source": "eng", "target": "nld"})
+    reply = client.post(
+        "/translate", json={"q": lines, "source": "eng", "target": "nld", "follow_form": False}
+    )
     assert reply.status_code == 200, reply.text
     found = reply.json()["translatedText"]
     assert found == [expected(folders[0]["eng-nld"], line) for line in lines]
@@ -86,7 +88,9 @@ def test_the_target_code_becomes_the_prefix_token_by_its_two_letters_or_three(fo
     lines = short(4, 22)
     wanted = [expected(folders[0]["mul"], f">>{own}<< {line}") for line in lines]
     for source in ("spa", "es"):
-        reply = client.post("/translate", json={"q": lines, "source": source, "target": target})
+        reply = client.post(
+            "/translate", json={"q": lines, "source": source, "target": target, "follow_form": False}
+        )
         assert reply.status_code == 200, reply.text
         assert reply.json()["translatedText"] == wanted
 
@@ -157,7 +161,8 @@ def test_flags_of_fairseq_models_are_refused_for_marian(folders, capsys, tmp_pat
 
 def test_a_direction_of_a_model_that_is_not_loaded_loads_it(folders):
     cost = max(
-        kept.cost for kept in Service.open([folders[1]], ServiceSettings(lanes=LANES)).shelved().values()
+        kept.cost
+        for kept in Service.open([folders[1]], ServiceSettings(Placement(lanes=LANES))).shelved().values()
     )
     (line,) = short(1, 26)
     with started([folders[1]], budget=cost) as service:
@@ -178,4 +183,4 @@ def test_a_direction_of_a_model_that_is_not_loaded_loads_it(folders):
 
 def test_a_folder_is_converted_for_a_language_by_its_two_letters(folders, tmp_path):
     convert(folders[0]["mul"].path, tmp_path / "mul", "--source", "nl", "--target", "de")
-    assert Service.open([tmp_path], ServiceSettings(lanes=LANES)).models()[0].targets[0] == "de"
+    assert Service.open([tmp_path], ServiceSettings(Placement(lanes=LANES))).models()[0].targets[0] == "de"

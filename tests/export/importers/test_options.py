@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from engine.models import load
-from export.fairseq import convert
+from export.importers.fairseq import convert
 from tests.golden_fixtures import SELECTION, right_padded
 
 FOLDERS = sorted((SELECTION / "options").iterdir())

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
+import warnings
+import zipfile
 
 import pytest
 import torch
 
-from export.fairseq import Settings, convert
+from engine.errors import CheckpointError
+from export.importers.fairseq import Settings, convert
 from tests.checkpoints import folder_of, namespace, refused, state
-from tests.golden_fixtures import fixture, parameters
+from tests.golden_fixtures import ROOT, fixture, parameters
 
 
 @pytest.fixture
@@ -249,3 +253,25 @@ def test_more_than_one_way_to_segment_words_is_refused(whole):
     refused(whole, "not a SentencePiece model")
     (whole / "sentencepiece.bpe.model").rename(whole / "vocab.json")
     refused(whole, "byte-level BPE")
+
+
+def test_a_convolution_with_exchanged_axes_is_refused(tmp_path):
+    """Its projection would have the same shape."""
+    folder = tmp_path / "fconv"
+    shutil.copytree(ROOT / "golden" / "options" / "f_plain", folder)
+    content = torch.load(folder / "model.pt", weights_only=False)
+    name = next(n for n in content["model"] if re.search(r"encoder\.convolutions\.\d+\.weight_v", n))
+    kernel = content["model"][name]
+    content["model"][name] = kernel.transpose(0, 1).contiguous()
+    torch.save(content, folder / "model.pt")
+    with pytest.raises(CheckpointError, match=r"convolutions\.0\.weight has shape"):
+        convert(folder, tmp_path / "out")
+
+
+def test_a_zip_with_a_member_twice_is_refused(whole, tmp_path):
+    path = whole / "model.pt"
+    with zipfile.ZipFile(path, "a") as archive, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        archive.writestr(archive.namelist()[0], b"")
+    with pytest.raises(CheckpointError, match="a member is there twice"):
+        convert(whole, tmp_path / "out")

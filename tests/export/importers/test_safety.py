@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from engine.bundle import open_bundle
+from engine.bundle.bundle import open_bundle
 from engine.errors import CheckpointError
-from export.fairseq import Settings, convert
+from export.importers.fairseq import Settings, convert
 from tests.checkpoints import folder_of, namespace, refused, state
 from tests.golden_fixtures import SELECTION
 
@@ -159,10 +159,6 @@ def damaged(request, tmp_path_factory):
     return attempt
 
 
-SLOW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-
-
-@SLOW
 @given(share=st.floats(0, 1, exclude_max=True))
 @example(share=0.0)
 @example(share=0.00001)
@@ -171,7 +167,6 @@ def test_a_truncated_checkpoint_is_one_clear_error(damaged, share):
     assert damaged(lambda content: content[: int(len(content) * share)])
 
 
-@SLOW
 @given(
     st.lists(
         # the pickles lie at the beginning; the rest is numbers
@@ -207,7 +202,6 @@ PLACES = st.tuples(st.integers(0, 100_000), st.integers(0, 255))
 
 
 @pytest.mark.parametrize("damaged", ["dyn_glu_fp16"], indirect=True)
-@SLOW
 @given(st.lists(PLACES, min_size=1, max_size=8))
 def test_any_other_pickle_in_a_whole_zip_is_one_clear_error_or_a_whole_bundle(damaged, changes):
     def change(data):
@@ -230,7 +224,6 @@ def test_one_wrong_bit_among_the_numbers_of_a_zip_is_noticed(made, share):
     refused(path.parent, "damaged or incomplete.*checksum")
 
 
-@SLOW
 @given(
     content=st.binary(max_size=200), name=st.sampled_from(["dict.src.txt", "dict.tgt.txt", "code", "a.model"])
 )

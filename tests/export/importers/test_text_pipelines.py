@@ -13,10 +13,10 @@ import sentencepiece
 import torch
 from sacremoses import MosesPunctNormalizer
 
-from engine.bundle import open_bundle
+from engine.bundle.bundle import open_bundle
 from engine.text.tokenizer import open_tokenizer
-from export.checkpoint import read_checkpoint
-from export.fairseq import Settings, convert
+from export.importers.checkpoint import read_checkpoint
+from export.importers.fairseq import Settings, convert
 from tests.checkpoints import folder_of, namespace, state
 from tests.golden_fixtures import REAL, ROOT, SELECTION, fixture, folder, imported, real_golden
 

@@ -5,9 +5,11 @@ import re
 from html import unescape
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from server.deepl import model_code
-from server.routes.deepl import preserved
+from server.contracts.deepl.languages import model_code
+from server.contracts.deepl.translate import on_one_line, preserved
 from tests.served import server
 
 GERMAN = "Wo ist denn hier der Bahnhof?"
@@ -194,7 +196,7 @@ def test_usage_counts_characters(client):
 @pytest.mark.parametrize(
     ("method", "path", "status", "keys"),
     [
-        ("GET", "/v2/translate", 405, {"message"}),
+        ("GET", "/v2/document", 405, {"message"}),
         ("POST", "/v2/usage", 405, {"message"}),
         ("GET", "/v2/nothing", 404, {"message", "error"}),
         ("GET", "/v2/rephrase", 404, {"message", "error"}),
@@ -216,3 +218,8 @@ def test_a_body_that_is_too_large_has_deepls_shape():
     with server(body_limit=100) as (client, _, _):
         answer = post(client, text=["a" * 200])
         assert (answer.status_code, set(answer.json())) == (413, {"message"})
+
+
+@given(st.text(alphabet="a .\n\t\r\u00a0。!x", max_size=30))
+def test_lines_are_joined_as_the_pattern_says(text):
+    assert on_one_line(text) == re.sub(r"\s*\n\s*", " ", text)

@@ -257,18 +257,14 @@ def test_statistics_count_sentences(client):
 
 def test_a_full_queue_is_503_here():
     from engine.api import Overloaded
-    from server.errors import refusal
+    from server.contracts import contract_of
+    from server.errors import error_response
 
-    async def answered(path):
-        sent = []
+    def answered(path):
+        response = error_response(Overloaded("x", 2), contract_of(path))
+        return response.status_code, json.loads(response.body)
 
-        async def send(message):
-            sent.append(message)
-
-        scope = {"type": "http", "path": path, "method": "POST", "headers": []}
-        await refusal(Overloaded("x", 2))(scope, None, send)
-        return sent[0]["status"], json.loads(sent[1]["body"])
-
-    assert asyncio.run(answered(f"{MODEL}/infer")) == (503, {"error": "x"})
-    assert asyncio.run(answered("/v2/translate")) == (429, {"message": "x"})
-    assert asyncio.run(answered("/translate")) == (429, {"error": "x"})
+    assert answered(f"{MODEL}/infer") == (503, {"error": "x"})
+    assert answered("/v2/translate") == (429, {"message": "x"})
+    assert answered("/translate") == (429, {"error": "x"})
+    assert answered("/v2/nothing") == (429, {"message": "x", "error": "x"})

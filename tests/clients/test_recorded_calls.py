@@ -1,0 +1,135 @@
+"""Requests as Weblate, Mastodon, Discourse and OmegaT send them to LibreTranslate and DeepL, and what each
+reads of the answer."""
+
+import pytest
+
+from cli.foreign import served_paths
+from cli.serve import unknown_variables
+from engine.api import Service
+from server.languages import served
+from tests.argos_packages import write
+from tests.served import server, settings_of
+
+GERMAN = "Das ist gut."
+
+
+@pytest.fixture(scope="module", params=["a bundle", "a volume of LibreTranslate"])
+def client(request, tmp_path_factory):
+    """The clients know nothing of what lies behind: our own model, or Argos' packages as they are."""
+    if request.param == "a bundle":
+        with server() as (found, _, _):
+            yield found
+        return
+    root = tmp_path_factory.mktemp("volume")
+    for number, (source, target) in enumerate((("de", "en"), ("en", "de"))):
+        write(root / "share" / "argos-translate" / "packages", source, target, seed=number)
+    paths = served_paths([root], root / "cache", None, ())
+    with server(opened=lambda observe: Service.open(paths, settings_of(), observe)) as (found, _, _):
+        yield found
+
+
+@pytest.fixture(scope="module")
+def english(client):
+    values = {"q": GERMAN, "source": "de", "target": "en"}
+    return client.post("/translate", json=values).json()["translatedText"]
+
+
+def test_weblate_by_libretranslates_contract(client, english):
+    codes = {language["code"] for language in client.get("/languages").json()}
+    assert {"de", "en"} <= codes
+    form = {"api_key": "", "q": GERMAN, "source": "de", "target": "en"}
+    assert client.post("/translate", json=form).json()["translatedText"] == english
+    assert client.post("/translate", data=form).json()["translatedText"] == english
+    batch = form | {"q": [GERMAN, GERMAN]}
+    assert client.post("/translate", json=batch).json()["translatedText"] == [english, english]
+
+
+def test_weblate_by_deepls_contract_keeps_its_placeholders(client):
+    headers = {"Authorization": "DeepL-Auth-Key x:fx"}
+    for kind in ("source", "target"):
+        found = client.get("/v2/languages", params={"type": kind}, headers=headers).json()
+        assert all({"language", "name"} <= set(language) for language in found)
+    body = {
+        "text": ['Wir haben <x id="4"></x> Dateien gelöscht.'],
+        "source_lang": "DE",
+        "target_lang": "EN-GB",
+        "formality": "prefer_less",
+        "tag_handling": "xml",
+        "ignore_tags": ["x"],
+    }
+    (answer,) = client.post("/v2/translate", json=body, headers=headers).json()["translations"]
+    assert answer["text"].count('<x id="4"></x>') == 1
+    assert answer["detected_source_language"] == "DE"
+
+
+def test_mastodon_by_libretranslates_contract(client, english):
+    body = {
+        "q": [GERMAN, f"<p>{GERMAN}</p>"],
+        "source": "auto",
+        "target": "en",
+        "format": "html",
+        "api_key": None,
+    }
+    answer = client.post("/translate", json=body)
+    assert answer.status_code == 200
+    texts, languages = answer.json()["translatedText"], answer.json()["detectedLanguage"]
+    assert texts[1].startswith("<p>")
+    assert len(texts) == len(languages) == 2
+    assert all(set(language) >= {"language", "confidence"} for language in languages)
+    assert all({"code", "targets"} <= set(language) for language in client.get("/languages").json())
+
+
+def test_mastodon_by_deepls_contract(client):
+    headers = {"Authorization": "DeepL-Auth-Key x:fx", "Content-Type": "application/x-www-form-urlencoded"}
+    form = "text=Das+ist+gut.&text=Gut.&source_lang=DE&target_lang=EN-US&tag_handling=html"
+    answers = client.post("/v2/translate", content=form, headers=headers).json()["translations"]
+    assert len(answers) == 2
+    assert {answer["detected_source_language"] for answer in answers} == {"DE"}
+
+
+def test_discourse_by_libretranslates_contract(client, english):
+    found = client.post("/detect", data={"q": GERMAN, "api_key": ""}).json()
+    assert {"confidence", "language"} <= set(found[0])
+    form = {"q": GERMAN, "source": "de", "target": "en", "format": "html", "api_key": ""}
+    assert client.post("/translate", data=form).json()["translatedText"] == english
+
+
+def test_omegat_asks_deepls_contract_by_get(client, english):
+    query = {
+        "text": GERMAN,
+        "source_lang": "DE",
+        "target_lang": "EN",
+        "tag_handling": "xml",
+        "splitting_tags": "",
+        "preserve_formatting": "1",
+        "auth_key": "x:fx",
+    }
+    answer = client.get("/v2/translate", params=query)
+    assert answer.status_code == 200
+    assert answer.json()["translations"][0]["text"]
+
+
+@pytest.mark.parametrize("code", ["de-DE", "de_AT", "DE-ch", "de-419", "deu"])
+def test_codes_with_regions_are_understood_on_every_route(client, english, code):
+    values = {"q": GERMAN, "source": code, "target": "en-US"}
+    assert client.post("/translate", json=values).json()["translatedText"] == english
+    body = {"text": [GERMAN], "source_lang": code, "target_lang": "en_GB"}
+    answer = client.post("/v2/translate", json=body).json()["translations"][0]
+    assert answer["text"].rstrip(".").lower() == english.rstrip(".").lower()
+    sent = {"data": {"source": code, "target": "en_GB"}, "files": {"file": ("a.txt", b"Gut.")}}
+    assert client.post("/translate_file", **sent).status_code == 200
+
+
+def test_regions_that_are_languages_of_their_own_stay_so():
+    assert served("zh-TW", {"zh", "zt"}) == "zt"
+    assert served("zh_CN", {"zh", "zt"}) == "zh"
+    assert served("pt-BR", {"pt", "pb"}) == "pb"
+    assert served("de-AT", {"de", "de-at"}) == "de-at"
+    assert served("de-latn", {"de"}) == "de-latn"
+
+
+def test_variables_that_are_no_settings_are_warned_of_with_the_nearest_that_is_one():
+    names = ["CONVOY_PROT", "CONVOY_PORT", "CONVOY_TRANSLATE_BEAM_SIZE", "CONVOY_TRACEBACK", "PATH"]
+    assert unknown_variables(names, ["port", "host"]) == [
+        "CONVOY_PROT is no setting; did you mean CONVOY_PORT?"
+    ]

@@ -1,0 +1,169 @@
+"""No file freezes or bloats the process: limits, encodings, and time that grows as the file does."""
+
+import io
+import zipfile
+from contextlib import suppress
+from dataclasses import replace
+
+import docx
+import numpy as np
+import pytest
+
+from documents import Swollen, Unreadable, read_document
+from documents.attributes import read_with_attributes
+from documents.document import LONGEST, NODES, SEGMENTS, UNPACKED
+from documents.html import read_html
+from documents.projection import project
+from documents.spans import MOST
+from tests.documents.test_documents import odt, texts, word
+from tests.documents.test_spans import aligned
+from tests.timing import assert_linear
+
+CUE = "1\n00:00:01,000 --> 00:00:02,500\n"
+# a text of n, which a parser could take n times n for
+ATTACKS = {
+    "digits": ("a.srt", lambda n: "1" * n),
+    "lines of digits": ("a.srt", lambda n: "1\n" * n),
+    "white space": ("a.srt", lambda n: " \n" * n + "1" * n),
+    "white space in a cue": ("a.srt", lambda n: CUE + "x" + " \n" * n + "\n" * n),
+    "clocks": ("a.srt", lambda n: "00:00:01,000 --> " * n),
+    "long lines of a cue": ("a.srt", lambda n: CUE + "a " * n + "\nb" * (n // 10)),
+    "speakers": ("a.srt", lambda n: CUE + "<i> " * n),
+    "brackets": ("a.md", lambda n: "[" * n),
+    "images": ("a.md", lambda n: "![" * n),
+    "code": ("a.md", lambda n: "`a``" * n),
+    "emphasis": ("a.md", lambda n: "*a_" * n),
+    "quotes": ("a.md", lambda n: ">" * n),
+    "notes": ("a.md", lambda n: "[^1]: x\n" * n),
+    "formulas": ("a.md", lambda n: "$a" * n),
+    "tags in Markdown": ("a.md", lambda n: "<b>" * n),
+    "front matter": ("a.md", lambda n: "---\n" + "x\n" * n),
+    "tags": ("a.html", lambda n: "<b>" * n),
+    "voids": ("a.html", lambda n: "<br>" * n),
+    "nothing but markup": ("a.html", lambda n: "<p></p><!---->" * n),
+    "open tags": ("a.html", lambda n: "<a <a" * n),
+    "quotes of attributes": ("a.html", lambda n: "<a =' " * n),
+    "classes": ("a.html", lambda n: "<a" + " class=" * n),
+    "charsets": ("a.html", lambda n: "<meta charset=" * n),
+    "kept": ("a.html", lambda n: "<code>x</code>" * n),
+}
+
+
+def read(name, text):
+    with suppress(Unreadable):
+        read_document(name, text.encode())
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_twice_the_text_takes_about_twice_the_time(name):
+    file, attack = ATTACKS[name]
+    assert_linear(lambda n: read(file, attack(n)), 500)
+
+
+@pytest.mark.parametrize("reader", [read_html, read_with_attributes])
+def test_markup_without_prose_is_put_together_in_linear_time(reader):
+    assert_linear(lambda n: reader("<br>" * n), 5_000)
+
+
+def test_a_page_of_thousands_of_formats_goes_over_to_its_translation_in_linear_time():
+    def work(count):
+        page = read_html("".join(f"<i>w{n}x</i> " for n in range(count)))
+        for segment in page.segments:
+            words = segment.text.split()
+            project(segment, aligned(words, words[::-1], np.full((len(words), len(words)), 1 / len(words))))
+
+    work(10)
+    assert_linear(work, 500)
+
+
+def test_elements_in_one_another_without_end_are_refused():
+    def nested(depth):
+        return odt("<text:section>" * depth + "<text:p>a</text:p>" + "</text:section>" * depth)
+
+    assert len(read_document("a.odt", nested(100)).segments) == 1
+    with pytest.raises(Unreadable):
+        read_document("a.odt", nested(300))
+
+
+@pytest.mark.parametrize("data", [b"a" * (LONGEST + 1), b"a\n" * (SEGMENTS + 1)])
+def test_lines_without_end_and_more_of_them_than_anybody_reads_are_refused(data):
+    with pytest.raises(Swollen, match="100000"):
+        read_document("a.txt", data)
+    assert read_document("a.txt", data[2:]).segments
+
+
+@pytest.mark.parametrize("kind", ["a.html", "a.docx", "a.odt"])
+def test_no_segment_has_more_formats_than_it_may(kind):
+    count = 2 * MOST + 10
+    if kind == "a.html":
+        data = b"<b>a</b> " * count
+    elif kind == "a.odt":
+        data = odt(
+            "<text:p><text:a>" + "<text:span>a</text:span><text:note/> b " * count + "</text:a></text:p>"
+        )
+    else:
+        file, found = docx.Document(), io.BytesIO()
+        paragraph = file.add_paragraph()
+        for number in range(count):
+            paragraph.add_run(f"{number} ").bold = number % 2 == 0
+        file.save(found)
+        data = found.getvalue()
+    document = read_document(kind, data)
+    assert max(len(segment.spans) for segment in document.segments) <= MOST + 3
+    text = "".join(segment.text for segment in document.segments)
+    again = document.write([replace(s, text=s.text.upper()) for s in document.segments])
+    assert "".join(texts(kind, again)).split() == text.upper().split()
+
+
+def packed(name, content, *others):
+    found = io.BytesIO()
+    with zipfile.ZipFile(found, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(name, content)
+        for other, data in others:
+            archive.writestr(other, data)
+    return found.getvalue()
+
+
+def test_an_archive_of_few_bytes_and_many_elements_is_refused_before_a_tree_is_made():
+    data = odt("<text:p/>" * NODES)
+    assert len(data) < 20_000
+    with pytest.raises(Swollen, match="times as large"):
+        read_document("a.odt", data)
+    noise = bytes(np.random.default_rng(0).integers(0, 256, 60_000, np.uint8))
+    many = packed("content.xml", "<a>" + "<b c='d'/>" * (NODES // 2 + 1) + "</a>", ("x.png", noise))
+    for name in ("a.odt", "a.docx"):
+        with pytest.raises(Swollen, match="elements"):
+            read_document(name, many)
+    with pytest.raises(Swollen, match="unpacked"):
+        read_document("a.odt", packed("content.xml", bytes(UNPACKED + 1)))
+
+
+def test_elements_are_counted_whatever_the_encoding_of_the_xml():
+    xml = "<?xml version='1.0' encoding='{}'?><a>" + "<b/>" * (NODES + 1) + "</a>"
+    noise = bytes(np.random.default_rng(0).integers(0, 256, 60_000, np.uint8))
+    for encoding in ("utf-16", "cp037"):
+        data = packed("content.xml", xml.format(encoding).encode(encoding), ("x.png", noise))
+        with pytest.raises(Unreadable):
+            read_document("a.odt", data)
+
+
+def test_an_ordinary_document_is_far_from_the_limits():
+    file, found = docx.Document(io.BytesIO(word())), io.BytesIO()
+    for number in range(3_000):
+        file.add_paragraph(f"Absatz {number} mit einigen Worten, wie sie in Briefen stehen.")
+    file.save(found)
+    assert len(read_document("a.docx", found.getvalue()).segments) > 3_000
+
+
+@pytest.mark.parametrize(
+    "charset", ["punycode", "idna", "rot13", "zlib", "utf_7", "undefined", "unicode_escape"]
+)
+def test_a_page_cannot_choose_any_codec_of_python(charset):
+    with pytest.raises(Unreadable, match="UTF-8"):
+        read_document("a.html", f"<meta charset={charset}><p>a</p>".encode())
+
+
+@pytest.mark.parametrize("charset", ["windows-1252", "ISO-8859-15", "koi8-r", "Shift_JIS", "gb18030"])
+def test_a_page_may_be_in_any_encoding_of_the_web(charset):
+    page = f'<html><meta http-equiv="Content-Type" content="text/html; charset={charset}"><p>a 1</p></html>'
+    assert texts("a.html", page.encode(charset)) == ["a 1"]

@@ -1,0 +1,94 @@
+"""Files of tensors: safetensors' own library reads what is written, and what is mapped is what it wrote."""
+
+import resource
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.numpy import load_file, save_file
+
+from engine.bundle.tensors import ALIGNMENT, MappedTensors, Spec, TensorPart, write_tensors
+from engine.bundle.weights import PIECE, Later, by_rows, parts_of, specs_of
+
+shapes = st.lists(st.integers(0, 5), max_size=3).map(tuple)
+kinds = st.sampled_from((np.float32, np.float16, np.int8))
+tensors = st.dictionaries(st.text(min_size=1, max_size=6), st.tuples(kinds, shapes), max_size=6)
+
+
+@given(tensors, st.randoms())
+def test_what_is_written_in_any_order_is_read_by_safetensors_and_mapped(tmp_path_factory, drawn, order):
+    path = tmp_path_factory.mktemp("tensors") / "a.safetensors"
+    rng = np.random.default_rng(0)
+    drawn.pop("__metadata__", None)
+    values = {name: rng.integers(-9, 9, shape).astype(kind) for name, (kind, shape) in drawn.items()}
+    parts = [TensorPart(name, array) for name, array in values.items()]
+    order.shuffle(parts)
+    write_tensors(path, {name: Spec(a.dtype, a.shape) for name, a in values.items()}, parts)
+    mapped = MappedTensors(path)
+    for found in (load_file(path), mapped):
+        assert found.keys() == values.keys()
+        for name, array in values.items():
+            assert (found[name].dtype, found[name].shape) == (array.dtype, array.shape)
+            assert (found[name] == array).all()
+    mapped.forget()
+    assert all((mapped[name] == array).all() for name, array in values.items())
+    assert (8 + int.from_bytes(path.read_bytes()[:8], "little")) % ALIGNMENT == 0
+
+
+def test_what_safetensors_writes_is_mapped_and_can_not_be_changed(tmp_path):
+    values = {"a": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.int8([[1], [-1]])}
+    save_file(values, tmp_path / "a.safetensors", {"note": "of another"})
+    mapped = MappedTensors(tmp_path / "a.safetensors")
+    assert all((mapped[name] == array).all() for name, array in values.items())
+    with pytest.raises(ValueError, match="read-only"):
+        mapped["a"][0, 0] = 1
+
+
+@pytest.mark.parametrize("int8", [False, True])
+def test_a_weight_that_is_made_later_is_the_weight_in_pieces(int8):
+    rows = PIECE // 500 + 7  # two pieces
+    weight = np.random.default_rng(1).standard_normal((rows, 500), np.float32)
+    later = Later(weight.shape, lambda: weight, int8)
+    specs, half = specs_of("w", later, np.dtype(np.float16)), np.dtype(np.float16)
+    assert list(specs) == (["w", "w.scale"] if int8 else ["w"])
+    pieces = list(parts_of("w", later, half))
+    assert len(pieces) > len(specs)
+    whole = {name: np.zeros(np.prod(spec.shape, dtype=int), spec.dtype) for name, spec in specs.items()}
+    for part in pieces:
+        whole[part.name][part.first : part.first + part.values.size] = part.values.ravel()
+    expected = by_rows(weight)
+    if int8:
+        assert (whole["w"].reshape(weight.shape) == expected.values).all()
+        assert (whole["w.scale"] == expected.scale).all()
+    else:
+        assert (whole["w"].reshape(weight.shape) == weight.astype(np.float16)).all()
+
+
+def test_mapping_a_file_takes_no_memory_until_it_is_read_and_gives_it_back(tmp_path):
+    path, rows = tmp_path / "a.safetensors", 1 << 14
+    spec = Spec(np.dtype(np.int8), (rows, 4096))  # 64 MiB
+    write_tensors(
+        path, {"a": spec}, (TensorPart("a", np.ones((1024, 4096), np.int8), i << 22) for i in range(16))
+    )
+    script = f"""
+import pathlib
+from engine.bundle.tensors import MappedTensors
+def resident():
+    return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * {resource.getpagesize()}
+before = resident()
+tensors = MappedTensors(pathlib.Path({str(path)!r}))
+mapped = resident()
+assert int(tensors["a"].max()) == 1
+read = resident()
+tensors.forget()
+print(mapped - before, read - before, resident() - before)
+"""
+    if not sys.platform.startswith("linux"):
+        pytest.skip("counts pages as Linux tells them")
+    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    mapped, read, given_back = (int(word) / 2**20 for word in out.stdout.split())
+    assert read > 48
+    assert max(mapped, given_back) < 32

@@ -1,0 +1,121 @@
+"""The native library's steps against the reference's: the same answers bit for bit, whatever a lane mixes."""
+
+from __future__ import annotations
+
+import math
+import os
+
+import numpy as np
+import pytest
+
+from engine.backends import LaneSize
+from engine.executors.native_step import NativeStepper
+from engine.executors.onnx import OnnxExecutor
+from engine.native import library
+from engine.schedule.lane import Lane
+from engine.search.stepper import PlainStepper
+from engine.types import DecodeOptions, Request
+from tests.models import sessions
+
+pytestmark = pytest.mark.skipif(library() is None, reason="no native operators: make native")
+ROUNDS = 12 if os.environ.get("CONVOY_TEST_THOROUGH") else 2
+
+
+class Turns(NativeStepper):
+    """Takes each step natively or by the reference, as a coin falls."""
+
+    def __init__(self, executor, path):
+        super().__init__(executor, path)
+        self.coin, self.native = np.random.default_rng(5), 0
+
+    def launch(self, n, *, attention):
+        if self.coin.random() < 0.5:
+            return PlainStepper.launch(self, n, attention=attention)
+        return super().launch(n, attention=attention)
+
+    def _remember(self, step, n, clock):
+        self.native += 1
+        super()._remember(step, n, clock)
+
+
+def random_options(rng, beams, name):
+    """Of most requests what the library does, of some what only the reference can."""
+    width = int(rng.integers(1, beams + 1))
+    plain = rng.random() < 0.8
+    sampling, reads = bool(rng.random() < 0.2), not name.startswith("lm")
+    return DecodeOptions(
+        beam_size=width,
+        n_best=width,
+        min_length=int(rng.integers(0, 6)),
+        max_length_a=0.0,
+        max_length_b=int(rng.integers(6, 39)),
+        length_penalty=float(rng.choice([0.0, 1.0])),
+        word_reward=float(rng.choice([0.0, 0.3])),
+        unk_penalty=float(rng.choice([0.0, 2.0, np.inf])),
+        temperature=float(rng.choice([0.7, 1.0])),
+        prefix=tuple(rng.integers(4, 47, rng.integers(0, 3)).tolist()),
+        beam_rule="marian" if plain and not sampling and rng.random() < 0.3 else "fairseq",
+        sampling=sampling,
+        seed=int(rng.integers(99)),
+        no_repeat_ngram_size=0 if plain else 2,
+        coverage_penalty=0.0 if plain or sampling or not reads else 0.2,
+        lm_weight=float(rng.choice([0.0, 0.4, 1.0])) if name == "fused" else 0.0,
+    )
+
+
+def decode(name, beams, stepper, seed):
+    executor = OnnxExecutor(sessions(name, kernels="native"), beams, 4)
+    made = stepper(executor)
+    executor.stepper = lambda: made
+    rng, answers = np.random.default_rng(seed), {}
+    lane = Lane(executor, lambda request, outcome: request.reply(outcome))
+    waiting = [
+        Request(
+            [*rng.integers(4, 47, rng.choice([3, 9, 40])).tolist(), 2],
+            random_options(rng, beams, name),
+            lambda outcome, i=i: answers.__setitem__(i, outcome),
+        )
+        for i in range(14)
+    ]
+    while waiting or lane.active:
+        if waiting and lane.free and (not lane.active or rng.random() < 0.3):
+            lane.admit([waiting.pop()])
+        lane.step(float(rng.choice([0.0, 9.0])))  # one step, or as many as nobody is done at
+    facts = [
+        [(h.tokens, h.score, h.token_scores, h.finish) for h in answers[i].hypotheses] for i in range(14)
+    ]
+    return facts, made
+
+
+@pytest.mark.parametrize("name", ["glu", "transformer", "windowed", "aan", "ssru", "lm plain", "fused"])
+@pytest.mark.parametrize("beams", [1, 3])
+def test_native_steps_give_the_reference_s_bits_and_lanes_switch_between_them_at_any_step(name, beams):
+    for seed in range(ROUNDS):
+        want, _ = decode(name, beams, PlainStepper, seed)
+        got, native = decode(name, beams, lambda e: NativeStepper(e, library()), seed)
+        assert got == want
+        mixed, turns = decode(name, beams, lambda e: Turns(e, library()), seed)
+        assert mixed == want
+        assert turns.native > 5
+
+
+def test_lanes_of_the_native_operators_take_native_steps_and_others_the_reference():
+    native = OnnxExecutor(sessions("glu", kernels="native"), *LaneSize(2, 2))
+    assert isinstance(native.stepper(), NativeStepper)
+    assert type(OnnxExecutor(sessions("glu", kernels="pure"), 2, 2).stepper()) is PlainStepper
+
+
+@pytest.mark.parametrize("listens", [False, True])
+def test_a_launch_goes_on_until_somebody_is_done_unless_somebody_listens(listens):
+    executor, answers, told = OnnxExecutor(sessions("glu", kernels="native"), *LaneSize(2, 2)), [], []
+    lane = Lane(executor, lambda request, outcome: answers.append(outcome), lambda request, tokens: None)
+    for length in (6, 9):
+        exact = DecodeOptions(beam_size=2, min_length=length, max_length_a=0.0, max_length_b=length)
+        request = Request([5, 6, 2], exact, answers.append)
+        request.progress = told.append if listens else None
+        lane.admit([request])
+    taken = []
+    while lane.active:
+        taken.append(lane.step(math.inf))
+    assert [answer.timings.steps for answer in answers] == [7, 10]
+    assert taken == ([1] * 10 if listens else [7, 3])

@@ -1,0 +1,249 @@
+"""Placing and moving with kernels: one upload and one launch, nothing that waits, and the arrays that the
+array code leaves."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from engine.executors import cuda_graph
+from engine.executors.copies import WHOLE
+from engine.executors.cuda_graph import CapturedExecutor, CapturedStepper
+from engine.executors.encoders import EXACT, SIZES
+from engine.executors.torch import TorchExecutor
+from engine.kernels.calls import Call, Kernels
+from engine.search.state import FIELDS, SNAPSHOT
+from engine.types import DecodeOptions, Request
+from tests import cases
+from tests.emulated import Emulation
+from tests.engine.executors.test_cuda_graph import CONFIGS, assert_same, lane_of, random_jobs, run
+from tests.host_kernels import COMPILER, Host
+from tests.models import model
+
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="no g++ to compile the kernels for the CPU")
+BEAMS, SLOTS = 3, 4
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory):
+    return Host(tmp_path_factory.mktemp("kernels"))
+
+
+class Counted(Emulation):
+    """Counts uploads and launches."""
+
+    def __init__(self, run: Any) -> None:
+        super().__init__(run)
+        self.uploads, self.launches, self.downs = 0, [], 0
+
+    def put(self, tensor: torch.Tensor, target: torch.Tensor) -> None:
+        self.uploads += 1
+        with torch._C._DisableTorchDispatch():
+            super().put(tensor, target)
+
+    def down(self, tensor: torch.Tensor) -> torch.Tensor:
+        self.downs += 1
+        with torch._C._DisableTorchDispatch():
+            return super().down(tensor)
+
+    def __call__(self, call: Call) -> None:
+        self.launches.append(call.kernel.entry)
+        with torch._C._DisableTorchDispatch():
+            super().__call__(call)
+
+
+class NoOperators(TorchDispatchMode):
+    """Refuses every operator but views: what else there is would be a launch of its own, or would wait."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        assert func.is_view or func._schema.name in ("aten::detach", "aten::empty"), func
+        return func(*args, **(kwargs or {}))
+
+
+def stepper(work: Emulation, kernels: Kernels | None, name: str = "glu") -> CapturedStepper:
+    return CapturedExecutor(model(name), (BEAMS, SLOTS), work, kernels).stepper()
+
+
+def jobs(name: str, count: int = SLOTS) -> list[Request]:
+    g = np.random.default_rng(3)
+    reads = CONFIGS[name].reads_source
+    made = []
+    for _ in range(count):
+        options = cases.options(g, 47, BEAMS, longest=20)
+        source = [*g.integers(4, 47, g.integers(1, 40)).tolist(), 2] if reads else [2]
+        made.append(Request(source, options, print))
+    return made
+
+
+def arrays(made: CapturedStepper) -> dict[str, torch.Tensor]:
+    """All of a lane but what its last tenant left for nobody."""
+    executor, state = made.executor, made.search.state
+    held = {
+        f"state.{name}": getattr(state, name) for name in FIELDS if name not in ("tokens", "scores", "trail")
+    }
+    held |= executor.memory.blocks | executor.history.rings.rings | {"mask": executor.memory.mask}
+    held["ancestors"] = executor.history.rings.ancestors
+    if (caches := executor.history.caches) is not None:
+        held |= caches.blocks | {"writers": caches.writers}
+    return held
+
+
+@pytest.mark.parametrize("name", ["glu", "transformer", "aan", "lm plain"])
+def test_newcomers_and_moves_leave_what_the_array_code_leaves(host, name):
+    work = Emulation(host)
+    own, plain = stepper(work, Kernels(work), name), stepper(Emulation(), None, name)
+    for requests, moves in ((jobs(name), [(3, 0)]), (jobs(name, 2), [(2, 1)])):
+        for made in (own, plain):
+            encoded = made.executor.encode([r.source for r in requests])
+            for slot, request in enumerate(requests):
+                made.place(encoded, slot, slot, request)
+            made.move(moves)
+        found, wanted = arrays(own), arrays(plain)
+        for key, array in wanted.items():
+            if key.endswith("plan"):  # as far as the longest target reaches
+                for slot, longest in enumerate(plain.search.state.longest.tolist()):
+                    assert torch.equal(found[key][slot, : longest + 1], array[slot, : longest + 1])
+            elif key.endswith("history"):
+                assert torch.equal(found[key][:, :, 0], array[:, :, 0])
+            else:
+                torch.testing.assert_close(
+                    found[key], array, msg=lambda m, key=key: f"{key}: {m}", equal_nan=True
+                )
+
+
+def test_all_newcomers_of_a_step_are_one_upload_and_one_launch_and_nothing_waits(host):
+    work = Counted(host)
+    made, requests = stepper(work, Kernels(work)), jobs("glu")
+    encoded = made.executor.encode([r.source for r in requests])
+    made.executor.reserve(40, 20)
+    for times in range(2):  # the first makes plans and room for the upload
+        work.uploads, work.launches = 0, []
+        with NoOperators() if times else nullcontext():
+            for slot, request in enumerate(requests):
+                made.place(encoded, slot, slot, request)
+            assert not work.launches
+            made._settle()
+        assert (work.uploads, work.launches) == (1, ["scatter"])
+        work.uploads, work.launches = 0, []
+        with NoOperators() if times else nullcontext():
+            made.move([(3, 0), (2, 1)])
+        assert (work.uploads, work.launches) == (1, ["scatter"])
+
+
+def test_what_is_told_of_slots_is_one_upload_one_launch_and_one_copy_to_the_host(host):
+    work = Counted(host)
+    made, requests = stepper(work, Kernels(work)), jobs("glu")
+    encoded = made.executor.encode([r.source for r in requests])
+    for slot, request in enumerate(requests):
+        made.place(encoded, slot, slot, request)
+    for _ in range(3):
+        made.launch(SLOTS, attention=True)
+    made.snapshot([1])
+    work.uploads, work.launches, work.downs = 0, [], 0
+    with NoOperators():
+        told = made.snapshot([2, 0, 3])
+    assert (work.uploads, work.launches, work.downs) == (1, ["scatter"], 1)
+    state, rows = told.rows()
+    assert list(rows) == [0, 1, 2]
+    for name in SNAPSHOT:
+        whole, found = getattr(made.search.state, name)[[2, 0, 3]].numpy(), getattr(state, name)
+        assert found.dtype == whole.dtype
+        wanted = whole[:, : found.shape[1]] if found.ndim > 2 else whole
+        np.testing.assert_array_equal(found, wanted)
+    assert state.tokens.shape[1] >= 3 + 2
+
+
+def test_who_is_placed_twice_in_a_slot_before_a_step_is_there_once(host):
+    """A lane that was cleared gives its slots anew."""
+    work = Counted(host)
+    made, requests = stepper(work, Kernels(work)), jobs("glu", 2)
+    encoded = made.executor.encode([r.source for r in requests])
+    for i, request in enumerate(requests):
+        made.place(encoded, i, 0, request)
+    with work.decoding():
+        made._settle()
+    assert int(made.search.state.words[0]) == len(requests[1].source) - 1
+
+
+# --- encoding
+
+
+@pytest.mark.parametrize("name", ["glu", "transformer", "convs2s", "slicenet"])
+def test_in_fp32_an_encoding_is_the_same_bit_for_bit_whoever_is_encoded_with_it(name):
+    encoders = CapturedExecutor(model(name), (1, 2), Emulation()).encoders
+    g = np.random.default_rng(1)
+    sources = [[*g.integers(4, 47, n).tolist(), 2] for n in (3, 5, 6, 7, 7, 12, 20, 3, 4, 5, 6, 70)]
+    together = encoders(sources)
+    specs = encoders.specs
+    for source, row in zip(sources, together, strict=True):
+        (alone,) = encoders([source])
+        for part, other in zip(alone.parts(specs).values(), row.parts(specs).values(), strict=True):
+            assert torch.equal(part, other)
+
+
+def test_batches_have_a_few_sizes_each_captured_once():
+    work = Emulation()
+    encoders = CapturedExecutor(deepcopy(model("glu")).to(torch.bfloat16), (1, 2), work).encoders
+    source = [5, 6, 2]
+    for count, size in ((1, 1), (3, 4), (4, 4), (33, 64), (64, 64), (65, 64)):
+        rows = encoders([source] * count)
+        assert rows[0].block.shape[0] == size
+    assert work.captures == 3
+    assert encoders.sizes == SIZES
+    assert CapturedExecutor(model("glu"), (1, 2), Emulation()).encoders.sizes == EXACT
+
+
+def test_a_source_is_padded_by_its_own_length_to_at_most_an_eighth_more():
+    encoders = CapturedExecutor(model("glu"), (1, 2), Emulation()).encoders
+    widest = -(-encoders.limits.source // 8) * 8
+    for length in range(1, encoders.limits.source + 1):
+        width = encoders.width(length)
+        assert length <= width <= max(-(-length // 8) * 8, length * 9 / 8 + 8, 8)
+        assert width % 8 == 0
+        assert width <= widest
+
+
+def test_a_hypothesis_reads_only_the_columns_that_were_told(host):
+    """The tables of a long target are not copied whole for each token that is told."""
+    work = Emulation(host)
+    made = stepper(work, Kernels(work))
+    request = Request([5, 6, 2], DecodeOptions(beam_size=2, min_length=3, max_length=9), print)
+    made.place(made.executor.encode([request.source]), 0, 0, request)
+    for _ in range(2):
+        made.launch(1, attention=False)
+    state, rows = made.snapshot([0]).rows()
+    assert 2 + 2 <= state.tokens.shape[1] == min(WHOLE, made.search.columns)
+    assert list(rows) == [0]
+
+
+def test_a_large_lane_encodes_ahead_of_need_in_large_groups(monkeypatch):
+    """And answers as if it did not: eight slots, with room for four more that are encoded."""
+    monkeypatch.setattr(cuda_graph, "LARGE", 8)
+    monkeypatch.setattr(cuda_graph, "AHEAD", 2)
+    wanted = run(lane_of(TorchExecutor(model("glu"), BEAMS, 8)), random_jobs("glu", 5, 40), 1)
+    lane = lane_of(CapturedExecutor(model("glu"), (BEAMS, 8), Emulation(slow=2)))
+    results: dict[int, Any] = {}
+    waiting = [
+        Request(s, o, lambda x, i=i: results.__setitem__(i, x))
+        for i, (s, o) in enumerate(random_jobs("glu", 5, 40))
+    ]
+    groups, staged = [], 0
+    while waiting or lane.active:
+        full = len(lane.active) + sum(len(s.requests) for s in lane.staged) >= 8
+        if waiting and lane.free:
+            group = [waiting.pop(0) for _ in range(min(lane.free, len(waiting)))]
+            lane.admit(group)
+            if full and waiting:
+                groups.append(len(group))
+        lane.step()
+        assert len(lane.active) <= 8
+        staged = max(staged, sum(len(s.requests) for s in lane.staged))
+    assert staged >= 3
+    assert min(groups) >= 2
+    assert_same([results[i] for i in range(40)], wanted)

@@ -1,0 +1,187 @@
+"""What launches need and what a device gives: registers, shared memory, the order of early launches; no GPU
+needed."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from engine.errors import ConfigError
+from engine.kernels import launch
+from engine.kernels.calls import Call, Finish, Kernel, Kernels, Norm
+from engine.kernels.launch import EARLY, UNASKED, Configuration, Device
+from tests.cubins import budgets
+from tests.engine.kernels.test_cuda_kernels import (
+    attention,
+    calls,
+    compiler,
+    convolution,
+    normal,
+    search,
+    selection,
+)
+
+__all__ = ["compiler"]  # a fixture
+BRAIN, FLOAT = torch.bfloat16, torch.float32
+THOROUGH = bool(os.environ.get("CONVOY_TEST_THOROUGH"))
+# bytes of shared memory of a block, by compute capability (CUDA C++ Programming Guide, technical
+# specifications)
+SHARED = {80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 103: 227, 110: 227, 120: 99}
+CHECKED = tuple(SHARED) if THOROUGH else (90, 120)
+REGISTERS = 65536  # of a multiprocessor; a block must fit into one
+CHUNK = 256  # registers are given to a warp in such pieces
+
+
+def largest_calls(dtype: torch.dtype) -> list[Call]:
+    """The largest blocks that a lane can ask for: 16 beams, the longest kernels, sources and rows."""
+    made: list[Call] = []
+    kernels = Kernels(made.append)
+    for beams in (1, 5, 16):
+        x, taps, ring, index = convolution(dtype, 1, beams, 1024, 16, 31, False)
+        kernels.dynamic_conv_step(x, taps, ring, index, softmax=True)
+        kernels.dynamic_conv_step_append(
+            x, taps, (ring, index, torch.zeros(1, dtype=torch.int64)), softmax=True
+        )
+        kernels.attend(*attention(dtype, 1, beams, 2, 64, 1024), weights=True)
+        search(made.append, 1, beams, 9).end_step(
+            torch.zeros(1, beams, 2 * beams), torch.zeros(1, beams, 2 * beams, dtype=torch.int64)
+        )
+    for rows in (1, 2, 4, 8):
+        norm = Norm(normal(1, 4096, dtype=dtype), normal(2, 4096, dtype=dtype), 1e-5)
+        weight = normal(3, 8, 4096, dtype=dtype)
+        x = normal(4, 1, rows, 4096)
+        if kernels.fits(x, weight):
+            kernels.product(x, (weight, None), Finish(), norm)
+    kernels.dynamic_conv(
+        x[:, :, :1024].to(dtype).contiguous(), normal(5, 16, 63, dtype=dtype), 31, softmax=True
+    )
+    for k in (2, 32, 1024):
+        logits, rules = selection(dtype, 1, 1, 50_000, 2)
+        kernels.select(logits, tuple(rules), None, 2, k)
+    return made
+
+
+@pytest.mark.parametrize("architecture", CHECKED)
+def test_every_launch_that_a_lane_can_make_fits_the_device(compiler, architecture):
+    if architecture not in compiler.architectures:
+        pytest.skip(f"NVRTC {compiler.version} does not know sm_{architecture}")
+    for dtype in (BRAIN, FLOAT) if THOROUGH else (BRAIN,):
+        for call in [*calls(dtype), *largest_calls(dtype)]:
+            cubin = compiler.compile(call.kernel.file, call.kernel.defines, f"sm_{architecture}")
+            budget, threads = budgets(cubin)[call.kernel.entry], call.block[0] * call.block[1] * call.block[2]
+            each = -(-budget.registers * 32 // CHUNK) * CHUNK  # of a warp
+            assert each * -(-threads // 32) <= REGISTERS, (call.kernel, threads, budget)
+            assert call.shared + budget.shared <= SHARED[architecture] * 1024, (
+                call.kernel,
+                call.shared,
+                budget,
+            )
+            assert budget.stack == 0, (call.kernel, "spills")
+
+
+def test_no_kernel_touches_what_another_wrote_before_it_waits_for_it(compiler):
+    """Only weights may be fetched before `griddepcontrol.wait`, and that is a prefetch, which gives no
+    value."""
+    for call in {c.kernel: c for c in calls(BRAIN)}.values():
+        ptx = compiler.compile(call.kernel.file, call.kernel.defines, "compute_90").decode()
+        body = ptx[ptx.index(f".entry {call.kernel.entry}(") :]
+        body = body[: body.index("\n}")]
+        waits = [m.start() for m in re.finditer(r"griddepcontrol\.wait", body)]
+        assert len(waits) == 1, call.kernel.entry
+        before = body[: waits[0]]
+        assert not re.search(r"\b(ld|st|atom|red)\.global", before), call.kernel.entry
+        assert not re.search(r"\b(ld|st)\.(volatile\.)?u?[0-9]", before), call.kernel.entry  # of any space
+
+
+class Driver:
+    """NVIDIA's driver as far as a launch asks it: kernels with so many bytes of static shared memory."""
+
+    def __init__(self, static: int, most: int) -> None:
+        self.static, self.most = static, most
+        self.asked: list[int] = []
+        self.launched: list[Configuration] = []
+
+    def cuModuleLoadData(self, module, image):
+        return 0
+
+    cuModuleGetFunction = cuCtxGetDevice = lambda self, *_: 0
+
+    def cuFuncGetAttribute(self, value, attribute, function):
+        assert attribute == 1  # CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES
+        value._obj.value = self.static
+        return 0
+
+    def cuDeviceGetAttribute(self, value, attribute, device):
+        value._obj.value = self.most
+        return 0
+
+    def cuFuncSetAttribute(self, function, attribute, size):
+        self.asked.append(size)
+        return 0
+
+    def cuLaunchKernelEx(self, configuration, function, arguments, more):
+        self.launched.append(configuration._obj)
+        return 0
+
+
+@pytest.fixture
+def device(monkeypatch, compiler):
+    def made(static: int = 16, most: int = 99 * 1024, capability: tuple[int, int] = (9, 0)) -> Device:
+        driver = Driver(static, most)
+        monkeypatch.setattr(launch, "_driver", lambda: driver)
+        monkeypatch.setattr(launch, "Compiler", lambda cache: compiler)
+        for name, value in {
+            "is_available": lambda: True,
+            "get_device_capability": lambda _: capability,
+            "get_device_properties": lambda _: SimpleNamespace(multi_processor_count=132),
+            "current_stream": lambda _: SimpleNamespace(cuda_stream=7),
+            "synchronize": lambda _: None,
+            "device": lambda _: torch.no_grad(),
+        }.items():
+            monkeypatch.setattr(torch.cuda, name, value)
+        return Device("cuda")
+
+    return made
+
+
+def call(shared: int) -> Call:
+    return Call(Kernel("add_norm.cu", "add_norm", "float", 1), (3, 1, 1), (64, 1, 1), shared, (1, 2.0, None))
+
+
+def test_static_shared_memory_counts_when_a_launch_asks_for_more_than_is_free(device):
+    run = device(static=16)
+    run(call(UNASKED - 16))
+    assert run._driver.asked == []
+    run(call(UNASKED))  # as much as needs no asking, but for the 16 bytes
+    run(call(UNASKED))
+    assert run._driver.asked == [UNASKED]
+    with pytest.raises(ConfigError, match=rf"needs {99 * 1024 + 15} bytes .* this GPU has {99 * 1024}"):
+        run(call(99 * 1024 - 1))
+    assert len(run._driver.launched) == 3
+
+
+@pytest.mark.parametrize(("capability", "early"), [((8, 0), 0), ((9, 0), 1), ((12, 0), 1)])
+def test_kernels_begin_early_where_the_device_can(device, capability, early):
+    run = device(capability=capability)
+    run(call(0))
+    (made,) = run._driver.launched
+    assert [*made.grid] == [3, 1, 1]
+    assert [*made.block] == [64, 1, 1]
+    assert made.stream == 7
+    assert made.count == early
+    assert made.attributes[0].id == EARLY
+    assert made.attributes[0].value[0] == 1
+    assert ctypes.sizeof(Configuration) == 56
+    assert ctypes.sizeof(made.attributes[0]) == 72  # CUlaunchAttribute
+
+
+def test_all_who_run_on_a_device_share_its_kernels(device, monkeypatch):
+    device()
+    launch.device_of.cache_clear()
+    assert launch.device_of("cuda:0") is launch.device_of("cuda:0")
+    launch.device_of.cache_clear()

@@ -1,0 +1,104 @@
+"""Every instruction set computes the same bits: those of this machine, and ARM's under qemu."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from engine.native import build, instruction_set, library
+from engine.native.build import COMMON, FAST, HERE, SETS, WIDE
+
+PROBE = Path(__file__).with_name("probe.cpp")
+COMPILER = shutil.which("g++")
+ARM_COMPILER, QEMU = shutil.which("aarch64-linux-gnu-g++"), shutil.which("qemu-aarch64-static")
+NEEDS_ARM = pytest.mark.skipif(
+    not (COMPILER and ARM_COMPILER and QEMU),
+    reason="needs the packages g++-aarch64-linux-gnu and qemu-user-static",
+)
+# half the time to compile; the library's own code is tested by test_native.py, on the sets that run here
+LEVEL = "-O3" if os.environ.get("CONVOY_TEST_THOROUGH") else "-O0"
+# AVX-VNNI's tile by AVX-512's spelling of its one instruction, for machines that have only that
+VNNI256 = [*WIDE, "-mavx512vnni", "-DCONVOY_VNNI256"]
+X86 = {**SETS["x86_64"], "avxvnni": VNNI256}
+
+
+def probe(folder: Path, compiler: str, name: str, flags: list[str], run: list[str]) -> list[str]:
+    """The lines of a probe of one instruction set."""
+    made = folder / name
+    fast = [LEVEL, *(flag for flag in FAST if flag != "-O3"), *flags, "-static"]
+    sources = [str(HERE / "kernels.cpp"), str(PROBE)]
+    command = [compiler, *COMMON, *fast, f"-I{HERE}", f"-DCONVOY_ISA={name}", f"-DPROBED={name}", *sources]
+    subprocess.run([*command, "-o", str(made)], check=True)
+    found = subprocess.run([*run, str(made)], check=True, capture_output=True, text=True)
+    return found.stdout.splitlines()
+
+
+@cache
+def flags_of_this_machine() -> set[str]:
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    return {flag for line in lines if line.startswith("flags") for flag in line.partition(":")[2].split()}
+
+
+def runs_here(name: str) -> bool:
+    needs = {"avx2": {"avx2"}, "avx512": {"avx512bw", "avx512dq", "avx512vl"}}
+    needs |= {"avx512vnni": {"avx512_vnni"}, "avxvnni": {"avx512_vnni"}, "baseline": set()}
+    return needs[name] <= flags_of_this_machine()
+
+
+@pytest.mark.skipif(
+    COMPILER is None or build.this_machine().machine != "x86_64", reason="needs x86-64 and g++"
+)
+def test_all_sets_of_this_machine_compute_the_same_bits(tmp_path):
+    names = [name for name in X86 if runs_here(name)]
+    with ThreadPoolExecutor(2) as pool:
+        found = dict(
+            zip(names, pool.map(lambda n: probe(tmp_path, COMPILER, n, X86[n], []), names), strict=True)
+        )
+    assert len(found["baseline"]) > 60
+    for name in names:
+        assert found[name] == found["baseline"], name
+
+
+@NEEDS_ARM
+@pytest.mark.skipif(build.this_machine().machine != "x86_64", reason="compares ARM with x86-64")
+def test_arms_sets_compute_the_bits_of_x86(tmp_path):
+    names = list(SETS["aarch64"])
+    run = [QEMU, "-cpu", "max"]
+    with ThreadPoolExecutor(2) as pool:
+        made = pool.map(lambda n: probe(tmp_path, ARM_COMPILER, n, SETS["aarch64"][n], run), names)
+        wanted = probe(tmp_path, COMPILER, "baseline", [], [])
+    for name, lines in zip(names, made, strict=True):
+        assert lines == wanted, name
+
+
+@pytest.mark.skipif(library() is None, reason="no native operators: make native")
+def test_the_library_takes_the_best_set_of_the_machine_and_any_by_its_name():
+    path = library()
+    found = instruction_set(path)
+    assert found is not None
+    wished = os.environ.get("CONVOY_KERNELS_ISA")
+    assert found.name in SETS[build.this_machine().machine] if not wished else found.name == wished
+    assert found.fast == (found.name != "baseline")
+
+
+def test_where_the_set_is_slower_than_standard_operators_these_serve(monkeypatch, tmp_path):
+    from engine import native
+
+    monkeypatch.delenv("CONVOY_KERNELS_ISA", raising=False)
+    monkeypatch.setattr(native, "__file__", str(tmp_path / "__init__.py"))
+    assert library() is None
+    (tmp_path / "libconvoy.so").write_bytes(b"of another machine")
+    assert library() is None
+    for fast, want in ((True, tmp_path / "libconvoy.so"), (False, None)):
+        monkeypatch.setattr(
+            native, "instruction_set", lambda path, fast=fast: native.InstructionSet("baseline", fast)
+        )
+        assert library() == want
+    monkeypatch.setenv("CONVOY_KERNELS_ISA", "baseline")
+    assert library() == tmp_path / "libconvoy.so"

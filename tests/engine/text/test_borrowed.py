@@ -1,0 +1,199 @@
+"""Models without placeholder symbols: words of their own vocabulary do the same."""
+
+import copy
+import hashlib
+import json
+import re
+import shutil
+from dataclasses import replace
+
+import pytest
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
+
+from cli.convert.flags import finish
+from cli.placeholders import kept_whole
+from cli.texts import ModelChoice
+from engine.answers.borrow import choose
+from engine.answers.plan import TextModel
+from engine.answers.stream import stream
+from engine.api import InvalidRequest, Service, ServiceSettings, TextOptions
+from engine.bundle.bundle import open_bundle
+from engine.errors import BundleError
+from engine.text.borrowed import Borrowed, BorrowedWord, dumped, read_borrowed
+from engine.text.tokenizer import open_tokenizer
+from tests.golden_fixtures import ROOT
+from tests.thorough import some
+
+MODELS = ROOT.parent / "models"
+EACH = some(48)
+WORDS = ("Tom", "Boston", "Mary", "Paris")
+TEXTS = [
+    "Ich habe {name} gestern gesehen.",
+    "Das kostet 12,50 €, sagte Maria.",
+    "Schreib an info@beispiel.de und ruf 0800 330 1000 an.",
+    "Der Hund von @anna ist in %s.",
+    "({name})",
+    "Tom und {name} sind da.",
+]
+THINGS = [
+    ["{name}"],
+    ["12,50 €"],
+    ["info@beispiel.de", "0800 330 1000"],
+    ["@anna", "%s"],
+    ["{name}"],
+    ["Tom"],
+]
+
+
+@pytest.fixture(scope="module")
+def service():
+    made = Service.open([MODELS / "tatoeba-de-en"], ServiceSettings(verify=False))
+    made.start()
+    yield made
+    made.stop(drain=False, timeout=10)
+
+
+def bare(tokenizer):
+    """As if its vocabulary had no symbols."""
+    bare = copy.copy(tokenizer)
+    bare.placeholders = ()
+    return bare
+
+
+def words_of(tokenizer):
+    return tuple(BorrowedWord(w, tokenizer.encode(w)[-1], tokenizer.encode_target(w)[-1]) for w in WORDS)
+
+
+@pytest.fixture(scope="module")
+def model(service):
+    text = service.shelf.loaded["tatoeba-de-en"].text
+    return replace(text, tokenizer=bare(text.tokenizer), borrowed=words_of(text.tokenizer))
+
+
+def test_a_sentence_is_asked_with_words_and_told_with_symbols(model):
+    tokenizer = model.keeping
+    assert isinstance(tokenizer, Borrowed)
+    first, second, *_ = tokenizer.placeholders
+    plain = model.tokenizer.encode("Tom mag Boston.")
+    assert tokenizer.encode(f"{first} mag {second}.") == plain
+    assert tokenizer.encode("Ohne.") == model.tokenizer.encode("Ohne.")
+    tokens = model.tokenizer.encode_target("Tom likes Boston.")
+    assert tokenizer.decode(tokens) == f"{first} likes {second}."
+    assert [p for p in tokenizer.pieces(tokens, target=True) if p in (first, second)] == [first, second]
+    assert tokenizer.encode_target(first) == [model.borrowed[0].target]
+    # a bracket before the word would make other pieces of it: white space sets it off
+    ids = tokenizer.encode(f"({first})")
+    assert ids.count(model.borrowed[0].source) == 1
+
+
+def test_phrases_are_kept_once_whatever_the_model_does(service, model):
+    engine = service.shelf.loaded["tatoeba-de-en"].engine
+    results = list(stream(engine, model, TEXTS, TextOptions(protect=True)))
+    for result, things in zip(results, THINGS, strict=True):
+        for thing in things:
+            assert result.text.count(thing) == 1, result.text
+    (glossary,) = stream(engine, model, ["Der Park ist groß."], TextOptions(glossary={"Park": "Common"}))
+    assert glossary.text.count("Common") == 1
+    without = replace(model, borrowed=())
+    with pytest.raises(InvalidRequest, match="no placeholder"):
+        list(stream(engine, without, ["Der Park."], TextOptions(ignore=("Park",))))
+
+
+def test_the_words_that_a_model_copies_most_are_chosen(model, monkeypatch):
+    """A model that copies four words, the third in every second sentence only."""
+    plain = TextModel("translate", "de", "en", bare(model.tokenizer), model.defaults, model.limits, model.eos)
+    copied = {word.source: (word.target, 1 if i != 2 else 2) for i, word in enumerate(model.borrowed)}
+    seen: dict[int, int] = {}
+
+    def decode(jobs):
+        for source, _ in jobs:
+            target = []
+            for token in source:
+                if token in copied:
+                    seen[token] = seen.get(token, 0) + 1
+                    if seen[token] % copied[token][1] == 0:
+                        target.append(copied[token][0])
+            yield target
+
+    texts = [f"Heute gehen wir {place} spazieren." for place in ("im Park", "am Meer", "dort")]
+
+    def run(jobs):
+        return list(decode(jobs))
+
+    size = max(copied) + 1
+    monkeypatch.setattr("engine.answers.borrow.CANDIDATES", size)  # all of them
+    choice = choose(plain, size, run, texts * 4, count=3)
+    assert {word.word for word in choice.words} <= set(WORDS)
+    assert choice.shares == tuple(sorted(choice.shares, reverse=True))
+    assert len(choice.words) == 3
+
+
+@pytest.fixture
+def without_symbols(tmp_path):
+    """A shipped bundle whose vocabulary has lost its placeholder symbols, as imported ones have none."""
+    path = tmp_path / "imported"
+    shutil.copytree(MODELS / "tatoeba-de-en", path, ignore=shutil.ignore_patterns("*.md", "*.svg"))
+    vocabulary = ModelProto.FromString((path / "vocabulary.model").read_bytes())
+    for number, piece in enumerate(p for p in vocabulary.pieces if p.piece.startswith("<ph")):
+        piece.piece, piece.type = f"<unused{number}>", ModelProto.SentencePiece.UNUSED
+    content = vocabulary.SerializeToString()
+    (path / "vocabulary.model").write_bytes(content)
+    manifest = json.loads((path / "manifest.json").read_text("utf-8"))
+    for name in [name for name in manifest["files"] if not (path / name).exists()]:
+        del manifest["files"][name]
+    entry = {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    manifest["files"]["vocabulary.model"] = entry
+    (path / "manifest.json").write_text(json.dumps(manifest))
+    return open_bundle(path)
+
+
+def test_an_imported_model_lends_words_and_keeps_texts_whole(without_symbols, monkeypatch, capsys):
+    monkeypatch.setattr("engine.answers.borrow.CANDIDATES", 120)
+    monkeypatch.setattr("engine.answers.borrow.FINE", 4)
+    monkeypatch.setattr("export.graphs.onnx.add_graphs", open_same)  # its graphs are there
+    finish(without_symbols, onnx=True)
+    assert re.search("placeholders, and how often .* [0-9]+%", capsys.readouterr().out)
+    assert "placeholders.json" in open_bundle(without_symbols.path).files()
+    lines = (ROOT / "everyday" / "de-en.tsv").read_text("utf-8").splitlines()
+    sentences = [line.split("\t")[0] for line in lines if len(line.split("\t")[0].split()) > 3][:EACH]
+    assert kept_whole(ModelChoice(without_symbols.path), without_symbols.name, sentences) >= 0.99
+
+
+def open_same(bundle):
+    return bundle
+
+
+def test_placeholders_are_left_out_when_asked_and_where_nothing_is_copied(
+    without_symbols, monkeypatch, capsys
+):
+    monkeypatch.setattr("export.graphs.onnx.add_graphs", open_same)
+    finish(without_symbols, onnx=True, placeholders=False)
+    assert "no placeholders" not in capsys.readouterr().out
+    monkeypatch.setattr("engine.answers.borrow.WORD", re.compile("none at all"))
+    finish(without_symbols, onnx=True)
+    assert "no placeholders: the model copies no word" in capsys.readouterr().out
+    assert "placeholders.json" not in open_bundle(without_symbols.path).files()
+
+
+def test_a_file_of_words_of_another_vocabulary_is_refused(tmp_path):
+    bundle = open_bundle(MODELS / "tatoeba-de-en", verify=False)
+    tokenizer = bare(open_tokenizer(bundle))
+    path = tmp_path / "placeholders.json"
+
+    class Bundled:
+        """A bundle with this file."""
+
+        config = bundle.config
+        path = bundle.path
+        files = staticmethod(lambda: ["placeholders.json"])
+        file = staticmethod(lambda name: path)
+
+    words = words_of(tokenizer)
+    path.write_bytes(dumped(words, 0.9))
+    assert read_borrowed(Bundled, tokenizer) == words
+    assert read_borrowed(Bundled, open_tokenizer(bundle)) == ()
+    size = bundle.config.source_vocab
+    for rows in ([["a", size, 5]], [["a", -1, 5]], [["a", 5, 5], ["b", 5, 6]], [["", 5, 5]], [["a", 5]], 3):
+        path.write_text(json.dumps({"words": rows}))
+        with pytest.raises(BundleError, match="convoy placeholders"):
+            read_borrowed(Bundled, tokenizer)

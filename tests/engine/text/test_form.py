@@ -1,0 +1,70 @@
+"""Capitals and final marks that follow the source, and streams that are a beginning of what follows."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.text.form import beginning, calmed, follow, shouted
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "languages", "answer"),
+    [
+        ("Was?!", "What.", ("de", "en"), "What?!"),
+        ("Nein!!!", "No!", ("de", "en"), "No!!!"),
+        ("Ich komme", "I'm coming.", ("de", "en"), "I'm coming"),
+        ("Ich komme.", "I'm coming", ("de", "en"), "I'm coming."),
+        ("Na ja …", "Well", ("de", "en"), "Well…"),
+        ("Na ja...", "Well…", ("de", "en"), "Well…"),
+        ("Ich weiß nicht …", "I don't know...", ("de", "en"), "I don't know…"),
+        ("Bring Obst usw", "Bring fruit, e.g.", ("de", "en"), "Bring fruit, e.g."),
+        ("„Ja.“", '"Yes."', ("de", "en"), '"Yes."'),
+        ("wo ist er", "Where is he?", ("de", "en"), "where is he"),
+        ("ich bin da", "I am there.", ("de", "en"), "I am there"),
+        ("usa-reise", "USA trip", ("de", "en"), "USA trip"),
+        ("the house", "Das Haus", ("en", "de"), "Das Haus"),
+        ("Where is he?", "wo ist er?", ("en", "de"), "Wo ist er?"),
+        ("WIR HABEN GESCHLOSSEN", "We are closed.", ("de", "en"), "WE ARE CLOSED"),
+        ("USA", "United States", ("de", "en"), "United States"),
+        ("Terms Of Service", "Conditions de service", ("en", "fr"), "Conditions De Service"),
+        ("Guten Morgen", "Good morning", ("de", "en"), "Good morning"),
+        ("How are you?", "你好吗", ("en", "zh"), "你好吗？"),
+        ("你好。", "Hello", ("zh", "en"), "Hello."),
+        ("Where is it?", "أين هو", ("en", "ar"), "أين هو؟"),
+        ("Bonjour.", "Bonjour !", ("en", "fr"), "Bonjour ."),
+        ("", "x.", ("de", "en"), "x."),
+        ("...", "x", ("de", "en"), "x..."),
+    ],
+)
+def test_a_translation_has_the_form_of_its_source(source, target, languages, answer):
+    assert follow(source, target, languages) == answer
+
+
+def test_a_sentence_in_capitals_is_read_as_one_that_is_not():
+    assert shouted("ACHTUNG, STUFE!")
+    assert not any(map(shouted, ("USA", "Achtung!", "EU-US", "123")))
+    assert calmed("ACHTUNG, STUFE!") == "Achtung, stufe!"
+
+
+MARKED = st.lists(
+    st.sampled_from(["Ja", "ja", "ICH", "Haus", "o", ".", "!", "?", "…", " ", "。", "\ue000", '"'])
+)
+LANGUAGES = st.sampled_from(
+    [("de", "en"), ("en", "de"), ("en", "ja"), ("ja", "en"), ("en", "fr"), ("en", "ar")]
+)
+
+
+@given(MARKED.map("".join), MARKED.map("".join), LANGUAGES, st.integers(0, 30))
+def test_what_is_told_while_it_grows_is_never_taken_back(source, target, languages, size):
+    """Of a target's beginning up to a space, as tokenizers settle words."""
+    cut = target.rfind(" ", 0, size) + 1
+    settled = target[:cut].rstrip()
+    assert follow(source, target, languages).startswith(beginning(source, settled, languages))
+
+
+@given(MARKED.map("".join), MARKED.map("".join), LANGUAGES)
+def test_following_twice_changes_nothing_more_and_loses_no_mark_of_a_phrase(source, target, languages):
+    once = follow(source, target, languages)
+    assert once.count("\ue000") == target.count("\ue000")
+    if source.strip() and target.strip():
+        assert follow(source, once, languages) == once

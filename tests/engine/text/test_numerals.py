@@ -1,0 +1,70 @@
+"""Amounts in each language's own form, and list marks that look like numbers."""
+
+import pytest
+
+from engine.text.numerals import OF_LANGUAGE, localised
+from engine.text.protect import Marked, mask
+from engine.text.split import split
+
+W, N = "\u00a0", "\u202f"
+
+
+@pytest.mark.parametrize(
+    ("number", "pair", "wanted"),
+    [
+        ("19,99 €", "de-en", "€19.99"),
+        ("€19.99", "en-de", f"19,99{W}€"),
+        ("−1.234,56 €", "de-en", "−€1,234.56"),
+        ("$1,500", "en-de", f"1.500{W}$"),
+        ("1,234.5 kg", "en-fr", f"1{N}234,5 kg"),
+        ("1 234,5 °C", "fr-en", "1,234.5 °C"),
+        ("3 %", "de-en", "3%"),
+        ("3.5%", "en-de", f"3,5{W}%"),
+        ("€ 5", "en-nl", f"€{W}5"),
+        ("1.234", "de-es", "1234"),  # Spanish groups from five digits on
+        ("12.345", "de-es", "12.345"),
+        # what is no amount of the source language, or no amount at all
+        *(
+            (same, "de-en", same)
+            for same in ("12:30", "2024-05-12", "12.05.2024", "1.2.3", "2024", "0800 330 1000")
+        ),
+        ("3,5", "en-de", "3,5"),
+        ("19,99 €", "de-xx", "19,99 €"),
+    ],
+)
+def test_amounts_are_written_as_the_target_language_does_and_nothing_else_changes(number, pair, wanted):
+    assert localised(number, *pair.split("-")) == wanted
+
+
+@pytest.mark.parametrize("language", sorted(OF_LANGUAGE))
+def test_there_and_back_again_is_the_same_amount(language):
+    for amount in ("€1,234,567.89", "-12%", "98,765", "0.5"):
+        there = localised(amount, "en", language)
+        assert localised(there, language, "en") == amount
+
+
+def test_forms_change_only_when_asked_and_what_changes_is_no_number_for_the_model():
+    text = Marked("Das kostet 19,99 € um 12:30.")
+    plain, local = (
+        mask(text, protect=True, local=local) for local in (None, lambda n: localised(n, "de", "en"))
+    )
+    assert [(p.target, p.number) for p in plain.phrases] == [("19,99 €", True), ("12:30", True)]
+    assert [(p.target, p.number) for p in local.phrases] == [("€19.99", False), ("12:30", True)]
+
+
+@pytest.mark.parametrize(
+    ("text", "language", "fixed"),
+    [
+        ("1. Open the file.\n2. Save it.", "en", ["1.", "2."]),
+        ("1. Datei öffnen.\n2. Speichern.", "de", ["1.", "2."]),
+        ("7. - Save it.", "en", ["7. -"]),
+        ("1. Mai ist ein Feiertag.", "de", []),
+        ("3. Oktober\n9. November", "de", []),
+        ("It costs\n10.50 more.", "en", []),
+        ("2.", "en", []),
+    ],
+)
+def test_a_number_with_a_point_is_a_list_mark_where_it_can_be_no_ordinal(text, language, fixed):
+    layout = split(text, language)
+    assert [layout.sentences[i] for i in sorted(layout.fixed)] == fixed
+    assert layout.join(layout.sentences) == text

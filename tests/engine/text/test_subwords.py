@@ -1,0 +1,53 @@
+"""tensor2tensor's subwords, against ids and texts that tensor2tensor 1.15.7 made (tests/golden/README.md)."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.errors import BundleError
+from engine.text.subwords import Subwords, SubwordVocabulary, read_subtokens, read_subwords
+from tests.golden_fixtures import ROOT
+
+VOCABULARY = ROOT / "golden" / "tensorflow" / "vocab.subwords"
+GOLDEN = json.loads((ROOT / "golden" / "tensorflow" / "subwords.json").read_text())
+VOCABULARY_READ = SubwordVocabulary(read_subtokens(VOCABULARY))
+SUBWORDS = Subwords(VOCABULARY_READ, VOCABULARY_READ)
+
+
+@pytest.mark.parametrize("case", GOLDEN["encoded"], ids=lambda case: case["text"][:12])
+def test_texts_have_the_ids_of_tensor2tensor(case) -> None:
+    assert SUBWORDS.encode(case["text"]) == case["ids"]
+    assert SUBWORDS.decode(case["ids"]) == case["decoded"]
+
+
+def test_ids_that_no_text_has_become_the_texts_of_tensor2tensor() -> None:
+    for case in GOLDEN["decoded"]:
+        assert SUBWORDS.decode(case["ids"]) == case["decoded"]
+
+
+@given(st.text())
+def test_every_text_comes_back(text) -> None:
+    """But for single spaces next to what is no word, as in tensor2tensor, and lone surrogates."""
+    clean = "".join(c for c in text if not "\ud800" <= c < "\ue000")
+    back = SUBWORDS.decode(SUBWORDS.encode(clean))
+    assert back.replace(" ", "") == clean.replace(" ", "")
+
+
+@given(st.lists(st.integers(2, len(VOCABULARY_READ.subtokens) - 1), max_size=12), st.integers(0, 12))
+def test_what_is_settled_stays(tokens, count) -> None:
+    assert SUBWORDS.decode(tokens).startswith(SUBWORDS.settled(tokens[:count]))
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [(b"\xff\n", "not readable as UTF-8"), (b"'a_'\n'b_'\n'c_'\n", "lacks"), (b"'a_'\n" * 200, "has 200")],
+)
+def test_other_files_are_refused(tmp_path, content, complaint) -> None:
+    path = tmp_path / "vocab"
+    path.write_bytes(content)
+    with pytest.raises(BundleError, match=complaint):
+        read_subwords(path, 100)

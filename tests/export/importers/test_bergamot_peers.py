@@ -1,0 +1,46 @@
+"""Students of random weights beside fxtranslate, Firefox's engine as a Python package: token by token."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+import pytest
+import sentencepiece
+
+from engine.backends import Placement
+from engine.text.tokenizer import open_tokenizer
+from export.graphs.onnx import add_graphs
+from export.importers import bergamot
+from loadtest.engine import students_compare
+from tests.students import answers
+
+THOROUGH = bool(os.environ.get("CONVOY_TEST_THOROUGH"))
+MODELS, EACH = (6, 84) if THOROUGH else (1, 40)
+PIECES = 128
+
+
+@pytest.mark.parametrize("seed", range(MODELS))
+def test_fxtranslate_writes_the_same_tokens(tmp_path, monkeypatch, seed):
+    fxtranslate = pytest.importorskip("fxtranslate", reason="the oracle is fxtranslate (extra dev)")
+    monkeypatch.setattr(students_compare, "PIECES", PIECES)
+    monkeypatch.setattr(students_compare, "VOCABULARY", PIECES)
+    lines = students_compare.corpus(400)
+    students_compare.write_student(tmp_path, students_compare.Size(64, 128, 2), lines, seed)
+    files = [next(tmp_path.glob(name)).read_bytes() for name in ("model*", "vocab*", "lex*")]
+    theirs = fxtranslate.Translator(files[0], files[1], files[1], files[2])
+    bundle = add_graphs(bergamot.convert(tmp_path, tmp_path / "bundle"))
+    tokenizer, pieces = open_tokenizer(bundle), sentencepiece.SentencePieceProcessor(model_proto=files[1])
+    texts = [" ".join(line.split()[:4]) for line in lines[:EACH]]
+    # it writes up to twice the source and four more
+    options = replace(bundle.options, max_length_a=2.0, max_length_b=4)
+    sources = [[*tokenizer.encode(text), 0] for text in texts]
+    found = answers(bundle, Placement(precision="int8"), sources, options)
+    same = count = 0
+    for text, (best, *_) in zip(texts, found, strict=True):
+        wanted = pieces.encode(theirs.translate(text))
+        ours = pieces.encode(tokenizer.decode(best.tokens))
+        count += len(wanted)
+        same += sum(a == b for a, b in zip(ours, wanted, strict=False))
+    assert count > EACH * 20
+    assert same >= 0.99 * count

@@ -1,0 +1,296 @@
+"""Folders of Hugging Face's families against `transformers` itself, on every executor."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+from dataclasses import replace
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from engine.api import InvalidRequest, Placement, Service, ServiceSettings, TextOptions
+from engine.errors import CheckpointError
+from engine.models import load
+from engine.text.tokenizer import open_tokenizer
+from engine.types import DecodeOptions
+from export.graphs.onnx import add_graphs
+from export.importers.hf import convert
+from export.importers.language_codes import language_symbols
+from tests.export.importers.test_marian import decoded, executor
+from tests.hf_models import EVERY, SPOKEN, WISH, imported
+from tests.marian_models import sentences
+from tests.models import NEEDS_LIBRARY
+
+THOROUGH = os.environ.get("CONVOY_TEST_THOROUGH") == "1"
+
+
+@pytest.fixture(scope="module")
+def models():
+    """(family, setting) -> (folder with its model, our bundle)."""
+    return imported
+
+
+def lines(count, seed=5):
+    return [" ".join(line.split()[:3]) for line in sentences(count, seed)]
+
+
+def asked(family, line):
+    """What a user of `transformers` gives the tokenizer."""
+    return f"<2de> {line}" if family == "madlad" else line
+
+
+@pytest.mark.parametrize(("family", "setting"), EVERY)
+def test_text_becomes_the_ids_of_its_own_tokenizer_and_comes_back(models, family, setting):
+    folder, bundle = models(family, setting)
+    ours = open_tokenizer(bundle)
+    for line in lines(12) + ["Größe & Maß: 3,5 €", "  two   spaces ", "日本語 text", "ba ba!"]:
+        assert [*ours.encode(line), bundle.config.eos] == folder.tokenizer(asked(family, line)).input_ids
+        ids = ours.encode_target(line)
+        theirs = folder.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        assert ours.decode(ids).strip() == theirs.strip()
+
+
+@pytest.mark.parametrize(("family", "setting"), EVERY)
+def test_the_encoder_and_teacher_forced_logits_are_those_of_transformers(models, family, setting):
+    folder, bundle = models(family, setting)
+    ours, config = load(bundle.config, bundle.weights()), bundle.config
+    g = torch.Generator().manual_seed(2)
+    source = torch.randint(4, 40, (3, 40), generator=g)
+    real = torch.ones(3, 40)
+    real[1, 27:] = 0
+    previous = torch.randint(4, 40, (3, 33), generator=g)
+    previous[:, 0] = config.first_token
+    with torch.no_grad():
+        theirs = folder.model(input_ids=source, attention_mask=real.long(), decoder_input_ids=previous)
+        mask = torch.where(real > 0, 0.0, -torch.inf)
+        encoded = ours.encoder(source, torch.arange(40), real)
+        memory = ours.encode(source, torch.arange(40), real)
+        logits = ours.project(ours.decode(previous, memory, mask)[0])
+    there = real.bool()
+    torch.testing.assert_close(encoded[there], theirs.encoder_last_hidden_state[there], rtol=0, atol=1e-4)
+    torch.testing.assert_close(logits, theirs.logits, rtol=0, atol=1e-4)
+
+
+def reference(folder, source, config, forced, **options):
+    """Tokens and score of `generate`, without its first token and the end."""
+    answer = folder.model.generate(
+        torch.tensor([source]),
+        return_dict_in_generate=True,
+        output_scores=True,
+        max_length=22,
+        forced_bos_token_id=forced,
+        bad_words_ids=[[config.pad]],
+        use_cache=False,  # its cache counts the layers of the encoder
+        **options,
+    )
+    tokens = answer.sequences[0, 1:].tolist()
+    score = float(answer.sequences_scores[0]) if "sequences_scores" in answer else None
+    # an end at the limit is forced, for nothing
+    ended = config.eos in tokens[:20]
+    return (tokens[: tokens.index(config.eos)], score) if ended else (tokens, math.nan)
+
+
+# every pair in the thorough run; else each family on all backends, each setting on one or two
+RUNS = [
+    pytest.param(*made, backend, marks=NEEDS_LIBRARY if backend == "onnx-native" else ())
+    for i, made in enumerate(EVERY)
+    for j, backend in enumerate(("onnx-pure", "onnx-native", "torch"))
+    if THOROUGH or (i % 2 == 0) == (j > 0)
+]
+
+
+@pytest.mark.parametrize(("family", "setting", "backend"), RUNS)
+def test_greedy_and_beam_answers_are_those_of_transformers(models, family, setting, backend):
+    folder, bundle = models(family, setting)
+    tokenizer, config = open_tokenizer(bundle), bundle.config
+    sources = [[*tokenizer.encode(line), config.eos] for line in lines(4)]
+    begin = tokenizer.beginning
+    for beams, penalty in ((1, 1.0), (4, 0.6)):
+        lane = executor(bundle, backend, beams)
+        options = {"beam_size": beams, "length_penalty": penalty, "max_length_b": 20, "min_length": 0}
+        answers = decoded(lane, bundle, sources, prefix=begin, free_prefix=len(begin), **options)
+        for source, (best, *_) in zip(sources, answers, strict=True):
+            tokens, score = reference(
+                folder,
+                source,
+                config,
+                begin[0] if begin else None,
+                num_beams=beams,
+                length_penalty=penalty,
+                early_stopping=beams > 1,
+            )
+            if score is not None and math.isnan(score):  # the limit, without an end: another winner
+                assert best.finish == "length" or beams > 1
+                continue
+            assert best.tokens == tokens
+            assert score is None or best.score == pytest.approx(score, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("family", "setting", "source", "target"),
+    [("m2m100", "relu", "fr", "zu"), ("nllb", "relu", "de", "zh-Hant")],
+)
+def test_every_direction_of_a_multilingual_model_is_served(models, family, setting, source, target):
+    folder, bundle = models(family, setting)
+    service = Service.open([add_graphs(bundle).path], ServiceSettings(Placement(lanes=((1, 2), (5, 2)))))
+    service.start()
+    try:
+        codes = {language.code for language in service.languages()}
+        assert {source, target, "en"} <= codes
+        name = service.pick("translate", source, target, None)
+        tokenizer = folder.tokenizer
+        spoken = {"zh-Hant": "zho_Hant", "de": "deu_Latn"}
+        tokenizer.src_lang = spoken.get(source, source)
+        forced = tokenizer.convert_tokens_to_ids(spoken[target] if family == "nllb" else f"__{target}__")
+        (line,) = lines(1, 8)
+        (answer,) = service.run_many(
+            name, [line], TextOptions({"beam_size": 1, "max_length": 12}, split=False)
+        )
+        ids = tokenizer(line).input_ids
+        tokens, _ = reference(folder, ids, bundle.config, forced, num_beams=1)
+        names = set(bundle.text["special"].values())
+        words = [token for token in tokens[:12] if token not in names]
+        assert answer.text == tokenizer.decode(words, skip_special_tokens=True).strip()
+    finally:
+        service.stop()
+        tokenizer.src_lang = SPOKEN[family][0]
+
+
+def test_a_forced_first_token_costs_nothing_and_is_not_shown(models):
+    _, bundle = models("nllb", "relu")
+    tokenizer = open_tokenizer(bundle)
+    (begin,) = tokenizer.beginning
+    source = [*tokenizer.encode("ba de"), bundle.config.eos]
+    lane = executor(bundle, "torch", 2)
+    ((best, *_),) = decoded(lane, bundle, [source], prefix=(begin,), free_prefix=1, beam_size=2)
+    ((paid, *_),) = decoded(lane, bundle, [source], prefix=(begin,), beam_size=2)
+    assert best.tokens[0] == begin
+    assert best.token_scores[0] == 0.0 > paid.token_scores[0]
+    assert tokenizer.decode(best.tokens[:1]) == ""
+    options, limits = DecodeOptions(beam_size=2, prefix=(begin,)), bundle.config.limits(2, shortlisted=False)
+    replace(options, free_prefix=1).check(limits)
+    with pytest.raises(InvalidRequest, match="free_prefix"):
+        replace(options, free_prefix=2).check(limits)
+
+
+def test_weights_in_shards_are_the_same_model(models, tmp_path):
+    folder, bundle = models("bart", "large-cnn")
+    copy = shutil.copytree(folder.path, tmp_path / "hf")
+    tensors = load_file(copy / "model.safetensors")
+    (copy / "model.safetensors").unlink()
+    names = sorted(tensors)
+    parts = {"model-1.safetensors": names[::2], "model-2.safetensors": names[1::2]}
+    for part, own in parts.items():
+        save_file({name: tensors[name] for name in own}, copy / part)
+    places = {name: part for part, own in parts.items() for name in own}
+    (copy / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+    sharded = convert(copy, tmp_path / "out", WISH)
+    assert sharded.weights().keys() == bundle.weights().keys()
+    assert all((sharded.weights()[name] == weight).all() for name, weight in bundle.weights().items())
+    (copy / "model-2.safetensors").unlink()
+    refused(copy, tmp_path, "lacks model-2.safetensors")
+    (copy / "model.safetensors.index.json").write_text(
+        json.dumps({"weight_map": {"a": "../model-1.safetensors"}})
+    )
+    refused(copy, tmp_path, "weight_map")
+
+
+def refused(folder, tmp_path, message):
+    """One clear error, and nothing is left."""
+    out = tmp_path / "refused"
+    with pytest.raises(CheckpointError, match=message) as error:
+        convert(folder, out, WISH)
+    assert "\n" not in str(error.value)
+    assert not out.exists()
+
+
+CHANGES = [
+    ("bart", {"model_type": "whisper"}, "whisper"),
+    ("bart", {"architectures": ["BartForSequenceClassification"]}, "BartForSequenceClassification"),
+    ("bart", {"d_model": 10**9, "vocab_size": -1}, "d_model.*vocab_size|vocab_size.*d_model"),
+    ("bart", {"activation_function": "mish"}, "mish"),
+    ("bart", {"d_model": 64}, "weights do not fit"),
+    ("bart", {"encoder_attention_heads": 5}, "multiple of heads"),
+    ("t5", {"model_type": "umt5"}, "umt5"),
+    ("t5", {"feed_forward_proj": "gated-mish"}, "gated-mish"),
+    ("t5", {"relative_attention_num_buckets": 10**7}, "relative_attention_num_buckets"),
+    ("t5", {"relative_attention_num_buckets": 64}, "shape"),
+    ("t5", {"num_layers": 5}, "missing"),
+    ("nllb", {"pad_token_id": "one"}, "pad_token_id"),
+    ("nllb", {"vocab_size": 40}, "do not fit|fewer tokens"),
+]
+
+
+@pytest.mark.parametrize(("family", "change", "message"), CHANGES)
+def test_a_folder_that_is_not_served_is_one_clear_error(models, tmp_path, family, change, message):
+    setting = next(s for f, s in EVERY if f == family)
+    copy = shutil.copytree(models(family, setting)[0].path, tmp_path / "hf")
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps(config | change))
+    refused(copy, tmp_path, message)
+
+
+@pytest.mark.parametrize(
+    ("family", "name", "content", "message"),
+    [
+        ("bart", "config.json", "[]", "JSON object"),
+        ("bart", "vocab.json", '{"a": -1}', "symbols with their ids"),
+        ("bart", "merges.txt", "a b c\n", "two symbols"),
+        ("bart", "model.safetensors", "x" * 64, "safetensors"),
+        ("bart", "merges.txt", None, "lacks merges.txt"),
+        ("nllb", "sentencepiece.bpe.model", "no model", "SentencePiece"),
+        ("m2m100", "special_tokens_map.json", "{", "not readable as JSON"),
+        ("t5", "spiece.model", None, "lacks spiece.model"),
+        ("t5", "model.safetensors", None, "lacks model.safetensors or pytorch_model.bin"),
+    ],
+)
+def test_a_damaged_file_is_one_clear_error(models, tmp_path, family, name, content, message):
+    setting = next(s for f, s in EVERY if f == family)
+    copy = shutil.copytree(models(family, setting)[0].path, tmp_path / "hf")
+    (copy / name).unlink()
+    if content is not None:
+        (copy / name).write_text(content)
+    refused(copy, tmp_path, message)
+
+
+def test_mbart_of_the_first_kind_is_refused_by_its_tokenizer(models, tmp_path):
+    copy = shutil.copytree(models("mbart50", "gelu")[0].path, tmp_path / "hf")
+    settings = json.loads((copy / "tokenizer_config.json").read_text())
+    (copy / "tokenizer_config.json").write_text(json.dumps(settings | {"tokenizer_class": "MBartTokenizer"}))
+    refused(copy, tmp_path, "mBART-50's order")
+
+
+def test_symbols_of_languages_have_the_codes_that_clients_send():
+    symbols = ["__de__", "__ceb__"]
+    assert language_symbols(symbols) == {"de": "__de__", "ceb": "__ceb__"}
+    nllb = ["eng_Latn", "arb_Arab", "zho_Hans", "zho_Hant", "srp_Cyrl", "lvs_Latn", "<mask>"]
+    assert list(language_symbols(nllb)) == ["en", "ar", "zh", "zh-Hant", "sr", "lv"]
+    assert language_symbols(["de_DE", "<2pt>", "<2zh_Hant>", "word"]) == {
+        "de": "de_DE",
+        "pt": "<2pt>",
+        "zh-Hant": "<2zh_Hant>",
+    }
+
+
+@pytest.mark.parametrize("file", ["config.json", "generation_config.json"])
+def test_settings_of_summaries_come_from_the_folder(models, tmp_path, file):
+    copy = shutil.copytree(models("bart", "large-cnn")[0].path, tmp_path / "hf")
+    said = json.loads((copy / file).read_text())
+    settings = {
+        "num_beams": 4,
+        "length_penalty": 2.0,
+        "min_length": 5,
+        "max_length": 30,
+        "no_repeat_ngram_size": 3,
+    }
+    named = {"task_specific_params": {"summarization": settings}} if file == "config.json" else settings
+    (copy / file).write_text(json.dumps(said | named | {"early_stopping": True}))
+    bundle = convert(copy, tmp_path / "out")
+    assert (bundle.task, bundle.source, bundle.target) == ("summarize", "en", "en")
+    options = bundle.options
+    assert (options.beam_size, options.length_penalty, options.no_repeat_ngram_size) == (4, 2.0, 3)
+    assert (options.min_length, options.max_length_b) == (4, 28)

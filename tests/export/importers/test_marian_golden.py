@@ -1,0 +1,181 @@
+"""Every file of marian-decoder's own answers beside ours: what `../shared/students/golden` holds, all of it.
+
+Answers in batches of 16 are compared as far as they don't depend on who else was in the batch: Marian's
+length limits and shortlists are the batch's, ours each sentence's own.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass, field, replace
+
+import pytest
+import yaml
+
+from engine.backends import Placement
+from engine.bundle.bundle import Bundle
+from engine.text.tokenizer import open_tokenizer
+from export.graphs.onnx import add_graphs
+from export.importers import bergamot, marian
+from export.importers.marian import Settings
+from tests.models import NEEDS_LIBRARY
+from tests.students import WHOLE, agreement, alignment_agreement, answers
+
+THOROUGH = bool(os.environ.get("CONVOY_TEST_THOROUGH"))
+pytestmark = pytest.mark.skipif(not WHOLE.is_dir(), reason="no ../shared/students/golden")
+BACKENDS = ["onnx-pure", pytest.param("onnx-native", marks=NEEDS_LIBRARY), "torch"]
+FLOAT, INT8, DAN = "student-fp32", "student-int8", "transformer-dan"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A file of answers, and how near ours must be.
+
+    best: lines of 39 whose best answer is Marian's.
+    share: of the entries of n-best lists that ours have too.
+    score: largest difference of a score; None: Marian's are sums of logits.
+    """
+
+    folder: str
+    name: str
+    beam: int
+    best: int
+    share: float
+    score: float | None
+    changes: dict[str, float] = field(default_factory=dict)
+
+
+def exact(folder: str, name: str, beam: int, share: float = 1.0, **changes: float) -> Case:
+    return Case(folder, name, beam, 39, share, 1e-4, changes)
+
+
+def near(name: str, beam: int, best: int = 38, share: float = 0.96) -> Case:
+    return Case(INT8, name, beam, best, share, 0.05)
+
+
+CASES = [
+    *(exact(FLOAT, name, beam) for name, beam in (("fp32.b1", 1), ("fp32.b4", 4), ("fp32.b12", 12))),
+    *(exact(FLOAT, name, beam) for name, beam in (("fp32.lex.b1", 1), ("fp32.lex.b4", 4))),
+    exact(FLOAT, "fp32.lex.20.3.b4", 4),
+    exact(FLOAT, "fp32.b4.batch16", 4, share=0.99),
+    *(exact(DAN, name, beam) for name, beam in (("fp32.b1", 1), ("fp32.b4", 4), ("fp32.b12", 12))),
+    exact(DAN, "fp32.b4.n06.wp02", 4, length_penalty=0.6, word_reward=-0.2),
+    exact(DAN, "fp32.b4.unk.short", 4, unk_penalty=0.0, max_length_a=0.5),
+    exact(DAN, "fp32.b4.batch16", 4, share=0.98),
+    *(near(name, beam) for name, beam in (("int8.b1", 1), ("int8.b4", 4), ("int8.b4.batch16", 4))),
+    *(near(f"int8.lex.{name}", beam) for name, beam in (("b1", 1), ("b4", 4), ("b12", 12))),
+    near("int8signed.lex.b4", 4),
+    Case(INT8, "int8.lex.firefox", 1, 38, 0.96, None, {"max_length_a": 2.0}),
+    # sums of pairs that saturate: exact int8 agrees with them as often as Marian's own
+    *(Case(INT8, f"int8.lex.{isa}.b4", 4, 26, 0.7, None) for isa in ("avx512bw", "avx2", "ssse3")),
+]
+
+
+@pytest.fixture(scope="module")
+def bundles(tmp_path_factory):
+    root, made = tmp_path_factory.mktemp("golden"), {}
+
+    def of(folder: str, *, alphas: bool = True) -> Bundle:
+        if (folder, alphas) not in made:
+            out, settings = root / f"{folder}-{alphas}", Settings(source="de", target="en")
+            if folder == DAN:
+                bundle = marian.convert(WHOLE / folder, out, settings)
+            else:
+                bundle = bergamot.convert(WHOLE / folder, out, settings, alphas=alphas)
+            made[folder, alphas] = add_graphs(bundle)
+        return made[folder, alphas]
+
+    def pruned() -> Bundle:
+        """The float student, its shortlist cut as Marian's option `20 3 0.01` cuts it."""
+        if "pruned" not in made:
+            shutil.copytree(WHOLE / FLOAT, root / "files", ignore=shutil.ignore_patterns("out"))
+            config = root / "files" / "config.yml"
+            options = yaml.safe_load(config.read_text())
+            options["shortlist"] = [options["shortlist"][0], 20, 3, 0.01]
+            config.write_text(yaml.safe_dump(options))
+            settings = Settings(source="de", target="en")
+            made["pruned"] = add_graphs(bergamot.convert(root / "files", root / "pruned", settings))
+        return made["pruned"]
+
+    of.pruned = pruned
+    return of
+
+
+def texts_of(folder: str) -> list[str]:
+    return (WHOLE / folder / "input.txt").read_text("utf-8").splitlines()
+
+
+def placed(case: Case, backend: str) -> Placement:
+    precision = "int8" if case.folder == INT8 else "fp32"
+    return Placement(backend, precision=precision, shortlist="lex" in case.name)
+
+
+@pytest.mark.parametrize("backend", BACKENDS if THOROUGH else BACKENDS[1:2])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.folder} {case.name}")
+def test_answers_are_marian_decoders(bundles, case, backend):
+    if backend == "torch" and "lex" in case.name:
+        pytest.skip("the torch backend has no shortlists")
+    bundle = bundles.pruned() if "20.3" in case.name else bundles(case.folder)
+    path = WHOLE / case.folder / "out" / f"{case.name}.nbest"
+    found = agreement(bundle, placed(case, backend), path, texts_of(case.folder), case.beam, **case.changes)
+    assert (found.lines, found.entries) == (39, 39 * case.beam)
+    assert found.best >= case.best, found
+    assert found.common >= found.entries * case.share, found
+    assert case.score is None or found.score < case.score, found
+
+
+def decoded(
+    bundle: Bundle, folder: str, placement: Placement, **options: float
+) -> dict[int, tuple[str, object]]:
+    """By line the text of the best answer, and the answer."""
+    tokenizer, texts = open_tokenizer(bundle), texts_of(folder)
+    lines = [i for i, text in enumerate(texts) if tokenizer.encode(text)]
+    sources = [[*tokenizer.encode(texts[i]), bundle.config.eos] for i in lines]
+    wanted = replace(bundle.options, **{"n_best": 1, "max_length_a": 3.0, **options})
+    found = answers(bundle, placement, sources, wanted)
+    return {i: (tokenizer.decode(h.tokens), h) for i, (h, *_) in zip(lines, found, strict=True)}
+
+
+@pytest.mark.parametrize(
+    ("folder", "name", "beam", "least"),
+    [
+        (FLOAT, "fp32.b4", 4, 39),
+        (FLOAT, "fp32.lex.b4", 4, 39),
+        (DAN, "fp32.b4", 4, 39),
+        (INT8, "int8.b4", 4, 38),
+        (INT8, "int8.lex.b4", 4, 38),
+        (INT8, "int8.lex.firefox", 1, 38),
+        (INT8, "wasm.firefox", 1, 24),  # pairs saturate there, and line 23 is split
+    ],
+)
+def test_texts_are_those_that_marian_decoder_prints(bundles, folder, name, beam, least):
+    told = (WHOLE / folder / "out" / f"{name}.txt").read_text("utf-8").splitlines()
+    case = Case(folder, name if "wasm" not in name else "int8.lex", beam, 0, 0, None)
+    limit = 2.0 if "firefox" in name else 3.0
+    ours = decoded(bundles(folder), folder, placed(case, "onnx-pure"), beam_size=beam, max_length_a=limit)
+    assert sum(told[i].strip() == text for i, (text, _) in ours.items()) >= least
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("folder", "name", "close"),
+    [(FLOAT, "fp32.b1", 1e-4), (DAN, "fp32.b1", 1e-4), (INT8, "int8.lex.b1", 0.05)],
+)
+def test_alignments_are_those_of_the_head_that_marian_prints(bundles, folder, name, close, backend):
+    if backend == "torch" and "lex" in name:
+        pytest.skip("the torch backend has no shortlists")
+    path = WHOLE / folder / "out" / f"{name}.align.gz"
+    placement = placed(Case(folder, name, 1, 0, 0, None), backend)
+    found = alignment_agreement(bundles(folder), placement, path, texts_of(folder))
+    assert found.lines >= 38
+    assert found.score < close
+
+
+def test_scales_of_rows_are_stated_beside_marians_dynamic_ones(bundles):
+    """Marian's dynamic scale is one for all tokens of a sentence, ours one for each: nearer to the floats."""
+    placement = Placement("onnx-pure", precision="int8", shortlist=True)
+    path = WHOLE / INT8 / "out" / "int8dynamic.lex.b4.nbest"
+    rows = agreement(bundles(INT8, alphas=False), placement, path, texts_of(INT8), 4)
+    assert rows.best >= 27, rows  # as many as int8 by alphas and floats have in common
+    assert rows.score < 0.05

@@ -1,0 +1,298 @@
+"""CONTRIBUTING.md's recipes, followed in a copy: a throw-away thing made by those steps alone runs."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from typing import NamedTuple
+
+import pytest
+
+from tests.project.rooms import PARTS, ROOT
+
+
+class Recipe(NamedTuple):
+    """What following one means.
+
+    heading: in CONTRIBUTING.md.
+    files: what is written, by path.
+    lines: by path, texts that are there and what goes behind each.
+    proof: code that runs in the copy.
+    """
+
+    heading: str
+    files: dict[str, str]
+    lines: dict[str, dict[str, str]]
+    proof: str
+
+
+ARCHITECTURE = Recipe(
+    "an architecture",
+    {
+        "engine/models/pooling.py": '''
+"""The mean of the last inputs in the place of a convolution."""
+
+from typing import ClassVar
+
+from engine.bundle.specs import StateSpec
+from engine.models.cnn import ConvolutionEncoderLayer
+from engine.models.layers import neighbours
+from engine.models.stack import DecoderLayer, EncoderDecoder
+
+
+class PoolingDecoderLayer(DecoderLayer):
+    def __init__(self, where):
+        super().__init__(where)
+        self.width = where.width
+        self.spec = StateSpec(f"inputs.{where.number}", self.width - 1, where.stack.embed_dim)
+        self.states = [self.spec]
+
+    def mix(self, x):
+        return neighbours(x, self.width, self.width - 1).unflatten(2, (self.width, -1)).sum(2) / self.width
+
+    def mix_step(self, x, positions, past):
+        return (past.window(self.spec).sum(2) + x) / self.width, {self.spec.name: x}
+
+
+class Pooling(EncoderDecoder):
+    ENCODERS: ClassVar = {"pooling": ConvolutionEncoderLayer}
+    DECODERS: ClassVar = {"pooling": PoolingDecoderLayer}
+'''
+    },
+    {
+        "engine/models/__init__.py": {
+            "from engine.models.model import Dropout, Model\n": "from engine.models.pooling import Pooling\n",
+            "ARCHITECTURES: Final[dict[str, type[Model]]] = {\n": '    "pooling": Pooling,\n',
+            "cnn           full convolutions\n": "pooling       means\n",
+        },
+        "engine/bundle/config.py": {
+            "STACKS: Final[dict[str, type[Stack]]] = {\n": '    "pooling": StackConfig,\n',
+            "MIXERS: Final[dict[str, tuple[str, ...]]] = {\n": '    "pooling": ("pooling",),\n',
+        },
+        "training/package.py": {"FAMILIES = {\n": '    "pooling": "Pooling (nobody, never)",\n'},
+    },
+    """
+import torch
+from engine.backends import LaneSize, Placement
+from engine.bundle.config import ModelConfig
+from engine.bundle.stacks import StackConfig
+from engine.executors.onnx import OnnxExecutor, open_sessions
+from engine.executors.torch import TorchExecutor
+from engine.models import build
+from engine.schedule.lane import Lane
+from engine.types import DecodeOptions, Request
+from export.graphs.onnx import graphs
+from training.package import FAMILIES
+
+stack = StackConfig(16, 16, 16, 2, (3, 5), mixer="pooling")
+config = ModelConfig.from_dict(ModelConfig("pooling", 40, 40, stack, stack).to_dict())
+torch.manual_seed(1)
+model = build(config)
+for p in model.parameters():
+    torch.nn.init.normal_(p, std=0.4)
+made = graphs(config)
+parts = {part: made[f"onnx/{part}.fp32.onnx"] for part in ("encoder", "step")}
+weights = {name: p.detach().numpy() for name, p in model.named_parameters()}
+answers = []
+for executor in (TorchExecutor(model, 3, 2), OnnxExecutor(open_sessions(config, parts, weights, 1), 3, 2)):
+    lane = Lane(executor, lambda request, outcome: answers.append(outcome.hypotheses[0].tokens))
+    lane.drain([Request([5, 9, 2], DecodeOptions(beam_size=3, max_length=12), print)])
+assert answers[0] == answers[1] and answers[0], answers
+assert "pooling" in FAMILIES
+""",
+)
+BACKEND = Recipe(
+    "a backend",
+    {
+        "engine/executors/loop.py": '''
+"""Plain torch, row by row."""
+
+import torch
+
+from engine.executors.torch import TorchExecutor
+
+
+class LoopExecutor(TorchExecutor):
+    def step(self, n, inputs, *, attention=False):
+        return super().step(n, inputs, attention=attention)
+'''
+    },
+    {
+        "engine/executors/__init__.py": {
+            "torch            plain torch, the readable reference\n": "loop             row by row\n",
+            "from engine.search.executor import Executor\n": """
+
+def _open_loop(bundle: Bundle, placement: Placement) -> Sequence[Executor]:
+    from engine.executors.loop import LoopExecutor
+    from engine.models import load
+
+    model = load(bundle.config, bundle.weights())
+    return [LoopExecutor(model, beams, slots) for beams, slots in placement.lanes]
+
+
+""",
+            "OPENERS: Final[dict[str, Callable[[Bundle, Placement], Sequence[Executor]]]] = {\n": (
+                '    "loop": _open_loop,\n'
+            ),
+        },
+        "engine/backends.py": {
+            "BACKENDS: Final = {\n": '    "loop": Backend("row by row", {"cpu": ("fp32",)}, "torch"),\n'
+        },
+    },
+    """
+import asyncio
+from pathlib import Path
+from engine.api import ConfigError, Placement, Service, ServiceSettings
+
+placement = Placement("loop", lanes=((5, 4),))
+service = Service.open([Path("models/tatoeba-de-en")], ServiceSettings(placement, verify=False))
+service.start()
+(result,) = asyncio.run(service.run("tatoeba-de-en", ["Guten Morgen!"]))
+service.stop()
+assert result.text == "Good morning.", result.text
+try:
+    Placement("loop", "cuda").check()
+except ConfigError as error:
+    assert "loop" in str(error)
+""",
+)
+OPTION = Recipe(
+    "a decoding option",
+    {},
+    {
+        "engine/types.py": {
+            "    alignment: bool = False  # return the cross-attention of each hypothesis\n": (
+                "    avoided: int = -1  # a token that is never generated\n"
+            ),
+            "OPTION_HELP: Final[Mapping[str, str]] = {\n": (
+                '    "avoided": "A token that is never generated.",\n'
+            ),
+            "    def _choice_faults(self, limits: Limits) -> list[tuple[bool, str]]:\n        return [\n": (
+                '            (not -1 <= self.avoided < limits.vocab, "avoided must be a token, or -1"),\n'
+            ),
+        },
+        "engine/search/state.py": {
+            "    seed: Any\n": "    avoided: Any\n",
+            "        seed=whole(),\n": "        avoided=whole(),\n",
+        },
+        "engine/search/beam.py": {
+            "        state.top_k[slot] = options.top_k or CANDIDATES\n": (
+                "        state.avoided[slot] = self.pad if options.avoided < 0 else options.avoided\n"
+            ),
+            "        banned = xp.stack([self._padding[:n, :], nothing + banned[:, None]], axis=2)\n": (
+                "        avoided = nothing + state.avoided[:n, None]\n"
+                "        banned = xp.concat([banned, avoided[:, :, None]], axis=2)\n"
+            ),
+        },
+    },
+    """
+from engine.search import beam
+from engine.types import DecodeOptions, InvalidRequest, Limits
+from server.schemas import OPTIONS
+from tests.engine.search.test_beam import decode
+from tests.fake import FakeExecutor, FakeModel
+
+executor, source = FakeExecutor(FakeModel(19, seed=3), 2, 4), [5, 9, 2]
+plain = DecodeOptions(beam_size=4, max_length=10)
+(first,) = decode(executor, [(source, plain)])
+token = first.hypotheses[0].tokens[0]
+without = DecodeOptions(beam_size=4, max_length=10, avoided=token)
+other, again = decode(executor, [(source, without), (source, plain)])
+assert token not in other.hypotheses[0].tokens
+assert again.hypotheses[0].tokens == first.hypotheses[0].tokens
+try:
+    DecodeOptions(avoided=99).check(Limits(5, 9, 9, 19))
+    raise AssertionError("it was not checked")
+except InvalidRequest as error:
+    assert "avoided" in str(error)
+assert "avoided" in OPTIONS
+""",
+)
+CONTRACT = Recipe(
+    "a contract",
+    {
+        "server/contracts/echo/__init__.py": '''
+"""What comes in goes out."""
+
+from typing import Final
+
+from fastapi import APIRouter
+
+from engine.api import TooLarge
+from server.contract import Contract
+
+router = APIRouter()
+
+
+@router.get("/echo/{text}")
+async def echo(text: str) -> dict[str, str]:
+    if len(text) > 9:
+        raise TooLarge("say less")
+    return {"text": text}
+
+
+CONTRACT: Final = Contract((router,), ("/echo/*",), ("complaint",), open_paths=("/echo/*",))
+'''
+    },
+    {
+        "server/contracts/__init__.py": {
+            "from server.contract import Contract, longest_match\n": "from server.contracts import echo\n",
+            "CONTRACTS: Final = (": "echo.CONTRACT, ",
+        }
+    },
+    """
+from tests.served import server
+
+with server() as (client, *_):
+    assert client.get("/echo/hello").json() == {"text": "hello"}
+    answer = client.get("/echo/hello-hello")
+    assert (answer.status_code, answer.json()) == (413, {"complaint": "say less"}), answer.text
+""",
+)
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory):
+    """A copy of the sources; each recipe takes back what it did."""
+    copy = tmp_path_factory.mktemp("house") / "convoy"
+    ignored = shutil.ignore_patterns("__pycache__", "runs", ".*")
+    for part in (*PARTS, "tests"):
+        shutil.copytree(ROOT / part, copy / part, ignore=ignored)
+    (copy / "models").symlink_to(ROOT / "models")
+    return copy
+
+
+@pytest.mark.parametrize("recipe", [ARCHITECTURE, BACKEND, OPTION, CONTRACT], ids=lambda r: r.heading)
+def test_a_recipe_followed_to_the_letter_makes_something_that_runs(tree, recipe):
+    section = _section(recipe.heading)
+    for path in (*recipe.files, *recipe.lines):
+        general = re.sub(r"(pooling|loop|echo)\b", "x", path)
+        assert f"`{general}`" in section, f"CONTRIBUTING.md does not say to change {path}"
+    before = {path: (tree / path).read_text(encoding="utf-8") for path in recipe.lines}
+    try:
+        for path, text in recipe.files.items():
+            (tree / path).parent.mkdir(exist_ok=True)
+            (tree / path).write_text(text.lstrip(), encoding="utf-8")
+        for path, behind in recipe.lines.items():
+            text = before[path]
+            for place, line in behind.items():
+                assert text.count(place) == 1, f"{path}: {place!r}"
+                text = text.replace(place, place + line)
+            (tree / path).write_text(text, encoding="utf-8")
+        environment = os.environ | {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
+        command = [sys.executable, "-W", "error", "-c", "import tests.conftest\n" + recipe.proof]
+        done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr[-3000:]
+    finally:
+        for path, text in before.items():
+            (tree / path).write_text(text, encoding="utf-8")
+        for path in recipe.files:
+            (tree / path).unlink(missing_ok=True)
+
+
+def _section(heading: str) -> str:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    return text.partition(f"### ... {heading}\n")[2].partition("### ")[0]

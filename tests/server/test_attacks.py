@@ -1,0 +1,278 @@
+"""Whatever one client sends, the others are served: each attack goes to one running server, one after the
+other, while somebody else asks for the server's health and for a sentence.
+
+How long those take is measured before and after each attack, and how late the machine is by itself meanwhile.
+An attack has come through when it does so three times in a row.
+"""
+
+import io
+import os
+import signal
+import socket
+import statistics
+import threading
+import time
+import zipfile
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.served import until
+from tests.server.test_server_process import GERMAN, process
+from tests.thorough import THOROUGH
+from tests.timing import MachineLag, thrice
+
+HEALTH = 0.1  # seconds
+SLOWER = 2.0  # times as long may a sentence take
+SHARED = 3.0  # where the attacker's own text is decoded beside it
+MORE = 1.3  # times as much memory as before them may be in use some seconds after all attacks
+PATIENCE = 10.0  # seconds until an attacker leaves; most are answered at once
+SHORT = (
+    4.0 if THOROUGH else 0.7
+)  # of those that take a document through the whole server, all the time the same
+FORM = "application/x-www-form-urlencoded"
+LASTING = {
+    "as many sentences as may be",
+    "marks of Markdown",
+    "carriage returns",
+    "as many lines as may be",
+    "more lines than may be",
+}
+
+
+@dataclass
+class Times:
+    """Seconds that others waited."""
+
+    health: list[float] = field(default_factory=list)
+    sentence: list[float] = field(default_factory=list)
+
+
+class Others:
+    """Two clients who go on asking."""
+
+    def __init__(self, url):
+        self._url, self._over = url, threading.Event()
+        self._times, self._asking, self.faults = Times(), {}, []
+        self._threads = [
+            threading.Thread(target=self._ask, args=one)
+            for one in (("health", "GET", "/health", None), ("sentence", "POST", "/translate", GERMAN))
+        ]
+
+    def __enter__(self):
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+    def stop(self):
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _ask(self, name, method, path, values):
+        with httpx.Client(base_url=self._url, timeout=60) as client:
+            while not self._over.is_set():
+                times = self._asking[name] = self._times
+                began = time.perf_counter()
+                answer = client.request(method, path, json=values)
+                getattr(times, name).append(time.perf_counter() - began)
+                if answer.status_code != 200:
+                    self.faults.append(answer.text)
+                time.sleep(0.01)
+
+    @contextmanager
+    def times(self):
+        """What they wait for that they ask for while something happens."""
+        self._times = times = Times()
+        yield times
+        until(lambda: min(len(times.health), len(times.sentence)) >= 3, 60)
+        self._times = Times()
+        until(lambda: all(asked is not times for asked in self._asking.values()), 60)
+
+
+@pytest.fixture(scope="module")
+def place():
+    with process() as (client, running):
+        client.post("/detect", json={"q": "Das ist gut."})  # its model stays
+        client.post("/translate", json=GERMAN)
+        running.idle = resident(running)
+        with Others(str(client.base_url)) as others:
+            yield client, running, others
+
+
+def resident(running):
+    """Bytes of a process in memory."""
+    statm = Path(f"/proc/{running.pid}/statm").read_text("utf-8")
+    return int(statm.split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def archive(entry, content):
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr("mimetype", "application/vnd.oasis.opendocument.text")
+        packed.writestr(entry, content)
+    return file.getvalue()
+
+
+def file(name, content):
+    values = {"source": "de", "target": "en"}
+    return lambda client: client.build_request(
+        "POST", "/translate_file", data=values, files={"file": (name, content)}
+    )
+
+
+def deepl(**values):
+    body = {"text": ["x"], "source_lang": "DE", "target_lang": "EN-GB"} | values
+    return lambda client: client.build_request("POST", "/v2/translate", json=body)
+
+
+def translate(**values):
+    return lambda client: client.build_request("POST", "/translate", json=GERMAN | values)
+
+
+def raw(path, content, kind):
+    return lambda client: client.build_request("POST", path, content=content, headers={"Content-Type": kind})
+
+
+ATTACKS = {
+    "subtitles of digits": file("a.srt", b"1" * 1_700),
+    "subtitles of white space": file("a.srt", b" \n" * 20_000 + b"x"),
+    "a word without end": translate(q="a" * 50_000),
+    "half an address": translate(q="a.b-" * 24_000),
+    "dots": deepl(text=["." * 99_000], preserve_formatting=True),
+    "dots that end in a letter": deepl(text=["." * 99_000 + "x"], preserve_formatting=True),
+    "white space without a line break": deepl(text=[" " * 99_000 + "x"], split_sentences="nonewlines"),
+    "more dots than are taken": deepl(text=["." * 300_000]),
+    "empty texts": translate(q=[""] * 250_000),
+    "texts of one letter": translate(q=["a"] * 1_000),
+    "a glossary without end": translate(glossary={f"a{i}": "b" for i in range(60_000)}),
+    "a glossary as long as may be": translate(
+        q="x " * 20_000, glossary={f"{'a' * 20}{i}": "b" for i in range(1_000)}
+    ),
+    "phrases to keep without end": translate(ignore=[f"a{i}" for i in range(60_000)]),
+    "phrases to keep in many texts": translate(q=["x y"] * 500, ignore=[f"x{i}" for i in range(1_000)]),
+    "spans": translate(q="<p>" + "<b>x</b>" * 1_500 + "</p>", format="html"),
+    "tags without end": translate(q="<p>" * 90_000, format="html"),
+    "tags in one another": translate(q="<b>" * 9_000 + "x", format="html"),
+    "half a tag": translate(q="<a " * 9_000, format="html"),
+    "XML to be outlined": deepl(text=["<a>x" * 9_000], tag_handling="xml"),
+    "sentences without end": translate(q=["Ja. " * 24_000] * 10),
+    "as many sentences as may be": translate(q=["Ja. " * 400] * 10),
+    "attention": translate(q="Das ist gut und schön. " * 200, alignment=True, scores=True),
+    "languages": lambda client: client.build_request(
+        "POST", "/translate", json={"q": ["ein Wort"] * 1_000, "source": "auto", "target": "en"}
+    ),
+    "a page of an odd encoding": file("a.html", b"<meta charset=punycode>" + b"-a" * 100_000),
+    "a line without end": file("a.txt", b"ab cd " * 1_600_000),
+    "as many lines as may be": file("a.txt", b"a\n" * 100_000),
+    "more lines than may be": file("a.txt", b"a\n" * 1_000_000),
+    "half a page": file("a.html", b"<" * 1_000_000),
+    "marks of Markdown": file("a.md", b"*[`" * 100_000),
+    "lists in lists": file("a.md", b"> " * 50_000 + b"x"),
+    "carriage returns": file("a.md", b"a\r" * 50_000),
+    "an archive that swells": file("a.odt", archive("content.xml", b"<a/>" * 8_000_000)),
+    "an archive of spaces": file("a.odt", archive("content.xml", b"<a>" + b" " * 40_000_000 + b"</a>")),
+    "lists in JSON": raw("/translate", b'{"q":[' + b"[]," * 330_000 + b"1]}", "application/json"),
+    "numbers in JSON": raw("/translate", b'{"q":[' + b"1," * 500_000 + b"1]}", "application/json"),
+    "names in JSON": raw(
+        "/translate", b"{" + b",".join(b'"%d":1' % n for n in range(80_000)) + b"}", "application/json"
+    ),
+    "JSON in JSON": raw("/translate", b'{"q":' * 150_000, "application/json"),
+    "fields of a form": raw("/translate", b"q=1&" * 250_000, FORM),
+    "a form of escapes": raw("/translate", b"q=" + b"%61" * 330_000, FORM),
+    "parts of a form": raw(
+        "/translate",
+        b"--x\r\nContent-Disposition: form-data; name=q\r\n\r\n\r\n" * 19_000,
+        "multipart/form-data; boundary=x",
+    ),
+    "a glossary to be kept": lambda client: client.build_request(
+        "POST",
+        "/v2/glossaries",
+        json={
+            "name": "x",
+            "source_lang": "de",
+            "target_lang": "en",
+            "entries": '"' * 900_000,
+            "entries_format": "csv",
+        },
+    ),
+}
+
+
+def slowed(client, others, request):
+    """Send an attack: what others had to wait for too long, "" for nothing."""
+    with others.times() as usual:
+        time.sleep(0.1)
+    others.faults.clear()
+    answers, done = [], threading.Event()
+
+    def attack():
+        with httpx.Client(base_url=client.base_url) as own, suppress(httpx.TransportError):
+            answers.append(own.send(request))
+        done.set()
+
+    with MachineLag() as lag, others.times() as times:
+        threading.Thread(target=attack, daemon=True).start()
+        assert done.wait(2 * PATIENCE), "neither answered nor left"
+    assert all(answer.status_code in (200, 400, 413, 429, 503, 504) for answer in answers), answers
+    with others.times() as after:
+        pass
+    assert not others.faults, others.faults[:3]
+    longest = max(times.health)
+    if longest > max(HEALTH, 4 * max(usual.health + after.health)) + 2 * lag.longest:
+        return f"/health took {longest:.2f} s where the machine was {lag.longest:.3f} s late"
+    usual_sentence = max(statistics.median(usual.sentence), statistics.median(after.sentence))
+    decoded = not answers or answers[0].status_code in (200, 504)
+    allowed = (SHARED if decoded else SLOWER) * usual_sentence + HEALTH + 2 * lag.longest
+    sentence = statistics.median(times.sentence)
+    return f"a sentence took {sentence:.3f} s, {usual_sentence:.3f} s else" if sentence > allowed else ""
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_others_are_served_meanwhile(place, name):
+    client, _, others = place
+    request = ATTACKS[name](client)  # is made before anything is timed
+    patience = SHORT if name in LASTING else PATIENCE
+    request.extensions["timeout"] = dict.fromkeys(("connect", "read", "write", "pool"), patience)
+    thrice(lambda: slowed(client, others, request))
+
+
+def test_connections_that_say_nothing_and_files_whose_senders_have_gone_keep_nobody(place):
+    client, _, others = place
+    address = (client.base_url.host, client.base_url.port)
+
+    def attempt():
+        with MachineLag() as lag, others.times() as times, ExitStack() as silent:
+            for _ in range(100):
+                silent.enter_context(socket.create_connection(address))
+            for _ in range(6):
+                with socket.create_connection(address) as gone:
+                    body = b"--x\r\n" + b"-a" * 10_000
+                    head = (
+                        f"POST /translate_file HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
+                    )
+                    kind = "Content-Type: multipart/form-data; boundary=x\r\n\r\n"
+                    gone.sendall(f"{head}{kind}".encode() + body)
+            time.sleep(0.3)
+        longest = max(times.health)
+        return f"/health took {longest:.2f} s" if longest > 1 + 2 * lag.longest else ""
+
+    thrice(attempt)
+
+
+def test_memory_goes_back_and_the_process_ends_when_told(place):
+    client, running, others = place
+    most = resident(running)
+    assert most < 700 << 20, f"{most >> 20} MiB"
+    until(lambda: resident(running) < MORE * running.idle, 60)
+    lag = next(x for x in client.get("/metrics").text.splitlines() if x.startswith("convoy_event_loop_lag"))
+    print(lag, "MiB:", running.idle >> 20, most >> 20, resident(running) >> 20)
+    others.stop()
+    running.send_signal(signal.SIGTERM)
+    assert running.wait(30) == 0

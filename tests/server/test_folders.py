@@ -1,0 +1,123 @@
+"""Bundles that are put into a served folder, and taken out, while a real server answers."""
+
+import json
+import logging
+import shutil
+import threading
+
+import pytest
+
+from engine.api import Service
+from tests.served import MODELS, bundles, server, settings_of, until
+
+DE, EN, TITLE = MODELS
+GERMAN = {"q": "Das ist gut.", "source": "de", "target": "en"}
+ENGLISH = {"q": "That is good.", "source": "en", "target": "de"}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder that holds the German model alone."""
+    shutil.copytree(bundles() / DE, tmp_path / "models" / DE)
+    return tmp_path / "models"
+
+
+def served_from(folder, **settings):
+    return server(
+        settings,
+        opened=lambda observe, **given: Service.open([folder], settings_of(**given), observe),
+        watch=0.02,
+    )
+
+
+def names(client):
+    return {model["name"] for model in client.get("/models").json()}
+
+
+def directions(client):
+    return {entry["code"]: set(entry["targets"]) for entry in client.get("/languages").json()}
+
+
+@pytest.mark.parametrize("budget", [None, 10**9])
+def test_a_bundle_is_served_once_it_is_whole_and_no_more_when_it_is_gone(folder, budget):
+    with served_from(folder, budget=budget) as (client, *_):
+        assert names(client) == {DE}
+        assert client.post("/translate", json=ENGLISH).status_code == 400
+        # a copy that takes its time: the manifest first, then the rest, the weights cut short
+        (folder / EN).mkdir()
+        files = sorted(p for p in (bundles() / EN).rglob("*") if p.is_file())
+        for file in sorted(files, key=lambda p: p.name != "manifest.json"):
+            there = folder / EN / file.relative_to(bundles() / EN)
+            there.parent.mkdir(exist_ok=True)
+            content = file.read_bytes()
+            there.write_bytes(content[:-1] if file.name == "model.safetensors" else content)
+        threading.Event().wait(0.2)  # several looks
+        assert names(client) == {DE}
+        shutil.copyfile(bundles() / EN / "model.safetensors", folder / EN / "model.safetensors")
+        until(lambda: names(client) == {DE, EN})
+        assert client.post("/translate", json=ENGLISH).status_code == 200
+        assert directions(client) == {"de": {"de", "en"}, "en": {"de", "en"}}
+        assert client.get("/health").status_code == client.get("/health/ready").status_code == 200
+        assert f'convoy_model_loaded{{model="{EN}"}} 1.0' in client.get("/metrics").text
+        shutil.rmtree(folder / DE)
+        until(lambda: names(client) == {EN})
+        assert "de" not in {code for code, to in directions(client).items() if "en" in to - {code}}
+        assert client.post("/translate", json=GERMAN).status_code == 400
+        assert client.get("/health/ready").status_code == 200
+        assert f'model="{DE}"' not in client.get("/models").text
+        # and back again, under the same name
+        shutil.copytree(bundles() / DE, folder / DE)
+        until(lambda: names(client) == {DE, EN})
+        assert client.post("/translate", json=GERMAN).status_code == 200
+
+
+def test_who_uses_a_model_that_is_taken_out_is_answered_before_its_memory_is_freed(folder):
+    shutil.copytree(bundles() / EN, folder / EN)
+    with served_from(folder) as (client, house, _):
+        engine = house.service.shelf.loaded[DE].engine
+        long = {"q": "Das ist gut.", "source": "de", "target": "en", "min_length": 1500, "max_length": 1500}
+        answers = []
+        asking = threading.Thread(target=lambda: answers.append(client.post("/translate", json=long)))
+        asking.start()
+        until(lambda: engine.stats().active != (0,) * len(engine.stats().active))
+        shutil.rmtree(folder / DE)
+        until(lambda: names(client) == {EN})
+        assert client.post("/translate", json=ENGLISH).status_code == 200
+        asking.join(60)
+        assert answers[0].status_code == 200
+        until(lambda: DE not in house.service.shelf.loaded)
+        until(lambda: not engine.healthy)
+
+
+def test_what_can_not_be_served_is_said_once_and_disturbs_nobody(folder, caplog):
+    caplog.set_level(logging.INFO)
+    twin = folder / "twin"
+    with served_from(folder, languages=("de", "en")) as (client, *_):
+        shutil.copytree(bundles() / DE, twin)
+        until(lambda: "there is a model" in caplog.text)
+        (folder / "broken").mkdir()
+        (folder / "broken" / "manifest.json").write_text("{}")
+        until(lambda: "broken" in caplog.text)
+        shutil.copytree(bundles() / EN, folder / ".en.new")  # as `convoy convert` writes beside its place
+        threading.Event().wait(0.2)
+        assert names(client) == {DE}
+        assert sum("there is a model" in record.message for record in caplog.records) == 1
+        for path in (folder / DE, twin, folder / "broken"):
+            shutil.rmtree(path)
+        until(lambda: "holds no bundle any more" in caplog.text)
+        assert client.post("/translate", json=GERMAN).status_code == 200
+
+
+def test_other_languages_than_those_wanted_are_left_alone(folder):
+    with served_from(folder, languages=("de", "en")) as (client, *_):
+        path = folder / "french"
+        shutil.copytree(bundles() / EN, path)
+        config = json.loads((path / "config.json").read_text())
+        config["target"], config["name"] = "fr", "french"
+        (path / "config.json").write_bytes(json.dumps(config).encode())
+        manifest = json.loads((path / "manifest.json").read_text())
+        manifest["files"]["config.json"]["size"] = (path / "config.json").stat().st_size
+        (path / "manifest.json").write_text(json.dumps(manifest))
+        shutil.copytree(bundles() / EN, folder / EN)
+        until(lambda: EN in names(client))
+        assert names(client) == {DE, EN}

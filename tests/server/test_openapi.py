@@ -1,0 +1,126 @@
+"""What /openapi.json promises is what clients get."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.served import server
+
+CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
+
+
+@pytest.fixture(scope="module")
+def client():
+    with server() as (found, _, _):
+        yield found
+
+
+@pytest.fixture(scope="module")
+def operations(client):
+    paths = client.get("/openapi.json").json()["paths"]
+    return [(path, method, operation) for path, ways in paths.items() for method, operation in ways.items()]
+
+
+def test_spec_is_the_same_description(client):
+    assert client.get("/spec").json() == client.get("/openapi.json").json()
+
+
+def test_every_route_says_what_it_answers(operations):
+    for path, method, operation in operations:
+        for status, answer in operation["responses"].items():
+            for kind, content in answer.get("content", {}).items():
+                assert content.get("schema") or kind != "application/json", (path, method, status)
+            assert "422" not in operation["responses"] or "parameters" in operation, path
+
+
+def test_every_example_is_answered_with_200(client, operations):
+    seen = 0
+    for path, method, operation in operations:
+        address = path.replace("{model}", "toy-de-en").replace("{version}", "1")
+        for kind, content in operation.get("requestBody", {}).get("content", {}).items():
+            if "example" not in content:
+                continue
+            example, seen = dict(content["example"]), seen + 1
+            if kind == "multipart/form-data":
+                file = {"file": ("a.txt", example.pop("file").encode())}
+                answer = client.request(method, address, files=file, data=example)
+            elif kind == "application/json":
+                answer = client.request(method, address, json=example)
+            else:
+                answer = client.request(method, address, data=example)
+            assert answer.status_code == 200, (path, kind, answer.text)
+    assert seen > 10
+
+
+def test_schemathesis_finds_no_contradiction(tmp_path):
+    """A short run, always the same; for five minutes: the command below with --max-time 300 and no --seed."""
+    command = [sys.executable, "-W", "ignore", "-m", "schemathesis.cli", "run", "--checks", CHECKS]
+    options = ["--max-examples", "2", "--phases", "examples,coverage,fuzzing", "--seed", "1", "--no-color"]
+    # few texts, so that a deadline of a second, which schemathesis tries, is met
+    with server(body_limit=200_000, file_limit=100_000, batch_limit=20) as (client, _, _):
+        url = f"{str(client.base_url).rstrip('/')}/openapi.json"
+        done = subprocess.run(
+            [*command, *options, "--max-time", "15", url],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+    assert done.returncode == 0, done.stdout[:6000] + done.stdout[-3000:] + done.stderr[-2000:]
+    assert "Test cases:" in done.stdout
+
+
+def test_operations_have_short_names_of_their_own(operations):
+    names = [operation["operationId"] for _, _, operation in operations]
+    assert len(set(names)) == len(names)
+    assert max(map(len, names)) < 40
+    assert {"translate", "deepl_translate", "kserve_infer", "kserve_infer_version"} <= set(names)
+
+
+def test_every_option_has_a_sentence_of_its_own_and_every_limit_is_told(client):
+    schema = client.get("/openapi.json").json()["paths"]["/translate"]["post"]["requestBody"]
+    fields = schema["content"]["application/json"]["schema"]["properties"]
+    assert fields["q"]["anyOf"][0]["maxLength"] == 100_000
+    assert fields["q"]["anyOf"][1]["maxItems"] == 1_000
+    assert fields["ignore"]["maxItems"] == fields["glossary"]["maxProperties"] == 1_000
+    assert all(field["description"] for field in fields.values())
+    assert "10000 tags" in fields["format"]["description"]
+    assert "1048576 bytes" in schema["description"]
+    file = client.get("/openapi.json").json()["paths"]["/translate_file"]["post"]["requestBody"]
+    assert "10485760 bytes" in file["description"]
+
+
+def test_who_may_ask_what_is_told(operations):
+    schemes = {(path, method): operation["security"] for path, method, operation in operations}
+    assert schemes["/health", "get"] == []
+    assert {"ApiKey": []} in schemes["/translate", "post"]
+    assert {"DeepLKey": []} in schemes["/v2/translate", "post"]
+    assert schemes["/models/{name}/reload", "post"] == [{"OperatorToken": []}]
+
+
+GENERATED = """
+import sys
+from generated import Client
+from generated.api.libre_translate import languages, translate
+from generated.models import TranslateJsonBody
+client = Client(base_url=sys.argv[1])
+print([language.code for language in languages.sync(client=client)])
+body = TranslateJsonBody.from_dict({"q": "Das ist gut.", "source": "de", "target": "en"})
+print(translate.sync(client=client, body=body).translated_text)
+"""
+
+
+def test_a_generated_client_runs(client, tmp_path):
+    pytest.importorskip("openapi_python_client", reason="pip install openapi-python-client")
+    (tmp_path / "spec.json").write_text(client.get("/openapi.json").text, "utf-8")
+    generate = [sys.executable, "-m", "openapi_python_client", "generate", "--path", "spec.json"]
+    options = ["--output-path", "generated", "--meta", "none"]
+    subprocess.run([*generate, *options], cwd=tmp_path, check=True, capture_output=True, timeout=120)
+    command = [sys.executable, "-c", GENERATED, str(client.base_url).rstrip("/")]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout[:6000] + done.stdout[-3000:] + done.stderr[-2000:]
+    codes, text = done.stdout.splitlines()
+    assert "de" in codes
+    values = {"q": "Das ist gut.", "source": "de", "target": "en"}
+    assert text == client.post("/translate", json=values).json()["translatedText"]

@@ -1,0 +1,74 @@
+"""For tests that compare times. A shared machine stands still now and then, which proves nothing: its own
+lateness is measured beside, processor time is compared where that will do, and what is found fails a test
+only when three attempts in a row find it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, Self
+
+ATTEMPTS: Final = 3
+PULSE: Final = 0.002  # seconds that an idle thread sleeps
+LITTLE: Final = 0.05  # seconds of which nothing is concluded
+
+
+def thrice(attempt: Callable[[], str]) -> None:
+    """Fail when each of three attempts finds a fault. attempt: returns what it has found, "" for nothing."""
+    faults = []
+    for _ in range(ATTEMPTS):
+        fault = attempt()
+        if not fault:
+            return
+        faults.append(fault)
+    raise AssertionError(f"three times in a row: {'; '.join(faults)}")
+
+
+class MachineLag:
+    """How late this machine wakes a thread that has nothing to do, while the context lasts.
+
+    longest: seconds.
+    """
+
+    def __init__(self) -> None:
+        self.longest = 0.0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.is_set():
+            due = time.monotonic() + PULSE
+            time.sleep(PULSE)
+            self.longest = max(self.longest, time.monotonic() - due)
+
+
+def processor_seconds(work: Callable[..., object], *arguments: Any) -> float:
+    """Of this thread, which is nearly the same on a busy machine."""
+    began = time.thread_time()
+    work(*arguments)
+    return time.thread_time() - began
+
+
+def assert_slower_at_most(times: float, quick: Callable[[], object], slow: Callable[[], object]) -> None:
+    """Whether `slow` takes at most so many times the processor time of `quick`."""
+
+    def attempt() -> str:
+        one, other = (min(processor_seconds(work) for _ in range(2)) for work in (quick, slow))
+        return f"{other:.3f} s after {one:.3f} s" if other > times * one + LITTLE else ""
+
+    thrice(attempt)
+
+
+def assert_linear(work: Callable[[int], object], size: int) -> None:
+    """Whether four times the size takes about four times the time; a quadratic one takes sixteen."""
+    assert_slower_at_most(8.0, partial(work, size), partial(work, 4 * size))

@@ -1,0 +1,134 @@
+"""What is made of a corpus before training: cleaned pairs, a dictionary, and other forms of the same text."""
+
+from __future__ import annotations
+
+import random
+import re
+from dataclasses import asdict
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from training.augmentation import MARKS, Forms, augmented, names
+from training.cleaning import clean, normalised
+from training.lexicon import lexicon
+from training.recipe import Augment
+
+NOUNS = {
+    "Hund": "dog", "Katze": "cat", "Haus": "house", "Baum": "tree", "Buch": "book", "Stuhl": "chair",
+    "Tisch": "table", "Ball": "ball", "Brief": "letter", "Apfel": "apple", "Schuh": "shoe", "Hut": "hat",
+    "Ring": "ring", "Topf": "pot", "Schirm": "umbrella", "Stein": "stone",
+}  # fmt: skip
+VERBS = {"sieht": "sees", "kauft": "buys", "sucht": "seeks", "findet": "finds"}
+PEOPLE = ["Tom", "Anna", "Boris"]
+
+
+@pytest.fixture(scope="module")
+def pairs() -> list[tuple[str, str]]:
+    rng = random.Random(0)
+    lines = []
+    for number in range(400):
+        who, verb, noun = rng.choice(PEOPLE), rng.choice(sorted(VERBS)), rng.choice(sorted(NOUNS))
+        lines.append((f"Heute {verb} {who} den {noun}.", f"Today {who} {VERBS[verb]} the {NOUNS[noun]}."))
+        lines.append((f"Es kostet {number} Euro.", f"It costs {number} euros."))
+    return lines
+
+
+def test_pairs_with_a_fault_are_left_out_and_counted() -> None:
+    kept = [("Guten Tag.", "Good day."), ("Nein.", "No, I certainly do not."), ("Firefox", "Firefox")]
+    faults = {
+        "copied": ("to be or not to be", "to be or not to be"),
+        "empty": ("Ja.", " "),
+        "in another language": (
+            "The weather is really nice today, is it not?",
+            "Das Wetter ist heute wirklich schön, nicht wahr?",
+        ),
+        "near a validation or test line": ("wo ist  der Bahnhof", "Where's the railway station?"),
+        "of unlike lengths": ("Das ist aber ein sehr langer Satz über nichts.", "A sentence."),
+        "repeated": kept[0],
+    }
+    held_out = [("Wo ist der Bahnhof?", "Where is the train station?")]
+    cleaned = clean([*kept, *faults.values()], held_out, ("de", "en"))
+    assert cleaned.pairs == kept
+    assert cleaned.dropped == dict.fromkeys(sorted(faults), 1)
+
+
+def test_a_line_of_the_test_set_is_recognised_whatever_its_marks_and_case() -> None:
+    assert normalised("„Wo ist  der BAHNHOF?“") == normalised("wo ist der bahnhof")
+    assert normalised("Zimmer 12") != normalised("Zimmer 13")
+
+
+def test_summaries_may_be_much_shorter_than_their_texts() -> None:
+    pair = ("A long text that says many things about one matter, and then some.", "One matter")
+    assert clean([pair], [("x", "y")], ("en", "en")).pairs == [pair]
+
+
+def test_the_dictionary_finds_the_words_that_made_the_sentences(pairs: list[tuple[str, str]]) -> None:
+    entries = dict(lexicon(pairs))
+    for german, english in (NOUNS | VERBS).items():
+        assert entries[german] == english
+
+
+def test_a_word_of_a_fixed_expression_is_no_entry() -> None:
+    rng = random.Random(1)
+    lines = []
+    for _ in range(200):
+        noun = rng.choice(sorted(NOUNS))
+        lines.append((f"Der {noun} hat Nebenwirkungen.", f"The {NOUNS[noun]} has side effects."))
+        lines.append((f"Der {noun} ist da.", f"The {NOUNS[noun]} is here."))
+    assert "Nebenwirkungen" not in dict(lexicon(lines))
+    assert dict(lexicon(lines))["Katze"] == "cat"
+
+
+def test_names_are_what_both_sides_spell_alike_inside_a_sentence(pairs: list[tuple[str, str]]) -> None:
+    assert sorted(names(pairs)) == sorted(PEOPLE)
+
+
+def test_every_form_says_the_same_on_both_sides(pairs: list[tuple[str, str]]) -> None:
+    forms = Forms(pairs, ("de", "en"), seed=1)
+    pair = ("Heute sieht Tom den Hund.", "Today Tom sees the dog.")
+    assert forms.bare(pair) == ("Heute sieht Tom den Hund", "Today Tom sees the dog")
+    assert forms.bare(("Hund", "dog")) is None
+    assert forms.capitals(pair) == ("HEUTE SIEHT TOM DEN HUND.", "TODAY TOM SEES THE DOG.")
+    for _ in range(20):
+        source, target = forms.named(pair)
+        assert source.split()[2] == target.split()[1] != ""
+        source, target = forms.joined(pair)
+        assert source.startswith(pair[0])
+        assert target.startswith(pair[1])
+        assert source.count(".") == target.count(".") >= 2
+        source, target = forms.quoted(pair)
+        assert source[1:-1] == pair[0]
+        assert target[1:-1] == pair[1]
+        source, target = forms.lower(pair)
+        assert source.removesuffix(".") == "heute sieht tom den hund"
+        assert target.removesuffix(".") == "Today Tom sees the dog"
+    assert forms.typographic(("It's - well...", "x")) == ("It’s – well…", "x")
+    assert forms.typographic(pair) is None
+
+
+@given(number=st.integers(0, 10**7), seed=st.integers(0, 99))
+def test_numbers_change_alike_and_are_spelled_as_each_language_does(number: int, seed: int) -> None:
+    forms = Forms([("a", "b")], ("de", "en"), seed)
+    changed = forms.numbers((f"Es kostet {number} Euro.", f"It costs {number} euros."))
+    assert changed is not None
+    spelled = [re.search(r"[\d.,]*\d", text)[0] for text in changed]
+    values = []
+    for text, language in zip(spelled, ("de", "en"), strict=True):
+        thousands, decimal = MARKS[language]
+        values.append(float(text.replace(thousands, "").replace(decimal, ".")))
+    assert values[0] == values[1]
+
+
+def test_nothing_is_added_without_shares_and_the_same_seed_adds_the_same(
+    pairs: list[tuple[str, str]],
+) -> None:
+    assert augmented(pairs, Augment(), ("de", "en"), 1) == pairs
+    every = Augment(**dict.fromkeys(asdict(Augment()), 1))
+    more = augmented(pairs, every, ("de", "en"), 1)
+    assert more[: len(pairs)] == pairs
+    assert ("Katze", "cat") in more
+    assert len(more) > 6 * len(pairs)
+    assert more == augmented(pairs, every, ("de", "en"), 1)
+    assert more != augmented(pairs, every, ("de", "en"), 2)
