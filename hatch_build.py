@@ -1,21 +1,55 @@
-"""Builds the native operators with the package; without a compiler the package has none."""
+"""Builds the native operators with the package; without a compiler the package has none.
+
+Where no compiler is found, one that comes as a wheel is asked for (`ziglang`), so that a machine without g++
+gets the operators too. `make wheels` names a target by CONVOY_TARGET; see engine/native/build.py.
+"""
 
 from __future__ import annotations
 
+import os
+import platform
 import runpy
 import subprocess
+import sys
+import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
+ZIG: Final = "ziglang>=0.15,<1"
+WHEELED: Final = {"linux": ("x86_64", "aarch64"), "darwin": ("x86_64", "arm64")}  # where ziglang has wheels
+TARGET: Final = "CONVOY_TARGET"
+
 
 class NativeHook(BuildHookInterface[Any]):
-    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+    def dependencies(self) -> list[str]:
+        """Ask for a compiler as a wheel where there is no other."""
+        if self.target_name != "wheel":
+            return []
+        builder = self._builder()
+        machine = os.environ.get(TARGET)
         try:
-            made = runpy.run_path(str(Path(self.root) / "engine" / "native" / "build.py"))["build"]()
+            builder["compiler"](builder["TARGETS"][machine] if machine else None)
+        except FileNotFoundError:
+            return [ZIG] if platform.machine() in WHEELED.get(sys.platform, ()) else []
+        return []
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        builder, machine = self._builder(), os.environ.get(TARGET)
+        if machine:  # for another machine: nothing is left behind in the sources
+            target = builder["TARGETS"][machine]
+            library = builder["build"](target, Path(tempfile.mkdtemp()) / target.library)
+            build_data["force_include"][str(library)] = f"engine/native/{library.name}"
+            build_data["pure_python"], build_data["tag"] = False, f"py3-none-{target.tag}"
+            return
+        try:
+            library = builder["build"]()
         except (OSError, subprocess.CalledProcessError) as error:
             self.app.display_warning(f"without the native operators: {error}")
             return
-        build_data["artifacts"].append(f"/engine/native/{made.name}")
+        build_data["artifacts"].append(f"/engine/native/{library.name}")
         build_data["pure_python"], build_data["infer_tag"] = False, True
+
+    def _builder(self) -> dict[str, Any]:
+        return runpy.run_path(str(Path(self.root) / "engine" / "native" / "build.py"))
