@@ -254,11 +254,16 @@ def quantized(floats: Mapping[str, np.ndarray], alpha: float = 127 / 6) -> Weigh
 
 
 @cache
+def graph_files(name: str, precision: str, kernels: str) -> dict[str, bytes]:
+    return graphs(CONFIGS[name], (precision,), (kernels,))
+
+
+@cache
 def sessions(
     name: str, precision: str = "fp32", threads: int = 1, kernels: str = "pure", device: str | None = None
 ) -> Sessions:
-    made = graphs(CONFIGS[name])
-    parts = {part: made[graph_name(part, precision, kernels)] for part in graph_parts(CONFIGS[name])}
+    files = graph_files(name, precision, kernels)
+    parts = {part: files[graph_name(part, precision, kernels)] for part in graph_parts(CONFIGS[name])}
     operators = library() if kernels == "native" else None
     return open_sessions(CONFIGS[name], parts, weights(name), threads, operators, device)
 

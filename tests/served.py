@@ -54,10 +54,11 @@ def bundles() -> Path:
         unk_id=3,
         minloglevel=2,
     )
+    config = ModelConfig(
+        "dynamicconv", VOCABULARY, VOCABULARY, STACK, STACK, max_source=SOURCE, max_target=TARGET + 1
+    )
+    files = {"vocabulary.model": folder / "vocabulary.model", **graphs(config)}
     for name, (task, source, target, seed) in MODELS.items():
-        config = ModelConfig(
-            "dynamicconv", VOCABULARY, VOCABULARY, STACK, STACK, max_source=SOURCE, max_target=TARGET + 1
-        )
         model = build(config)
         model.initialise(seed=seed)
         generator = torch.Generator().manual_seed(seed)
@@ -76,7 +77,7 @@ def bundles() -> Path:
                 generation={"beam_size": 4, "max_length": 10},
             ),
             {key: p.detach().numpy() for key, p in model.named_parameters()},
-            {"vocabulary.model": folder / "vocabulary.model", **graphs(config)},
+            files,
             half=False,
         )
     return folder / "models"

@@ -6,7 +6,7 @@ form; `engine/executors/onnx.py` makes them when a session is opened.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -107,9 +107,12 @@ def _past(g: Graph, states: Sequence[StateSpec]) -> Past:
     return Past(ringed, rows, cached, lineage)
 
 
-def graphs(config: ModelConfig) -> dict[str, bytes]:
-    """Every graph a bundle holds, by its path inside the bundle."""
-    return _every(config, graph_parts(config))
+def graphs(
+    config: ModelConfig, precisions: Sequence[str] = PRECISIONS, kernels: Iterable[str] = KERNELS
+) -> dict[str, bytes]:
+    """Make the graphs that a bundle holds, by their paths inside the bundle: all, or those of some precisions
+    and kinds of operators."""
+    return _every(config, graph_parts(config), precisions, kernels)
 
 
 def shortlisted_graphs(config: ModelConfig) -> dict[str, bytes]:
@@ -121,17 +124,22 @@ def shortlisted_graphs(config: ModelConfig) -> dict[str, bytes]:
     return _every(config, (SHORTLISTED,))
 
 
-def _every(config: ModelConfig, parts: Sequence[str]) -> dict[str, bytes]:
+def _every(
+    config: ModelConfig,
+    parts: Sequence[str],
+    precisions: Sequence[str] = PRECISIONS,
+    kernels: Iterable[str] = KERNELS,
+) -> dict[str, bytes]:
     makers: dict[str, Callable[..., bytes]] = {
         "encoder": encoder_graph,
         "step": step_graph,
         SHORTLISTED: partial(step_graph, shortlisted=True),
     }
     return {
-        graph_name(part, precision, kernels): makers[part](config, precision, kernels)
+        graph_name(part, precision, kind): makers[part](config, precision, kind)
         for part in parts
-        for precision in PRECISIONS
-        for kernels in KERNELS
+        for precision in precisions
+        for kind in kernels
     }
 
 

@@ -4,7 +4,6 @@
 """
 
 import io
-import os
 import re
 import zipfile
 from functools import partial
@@ -19,8 +18,8 @@ from documents.projection import project
 from documents.spans import weave
 from tests.documents.test_documents import CONTENT, word
 from tests.documents.test_spans import aligned
+from tests.thorough import THOROUGH
 
-THOROUGH = os.environ.get("CONVOY_TEST_THOROUGH") == "1"
 many = settings(
     max_examples=10_000 if THOROUGH else 200, deadline=None, suppress_health_check=list(HealthCheck)
 )

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ast
 import importlib
-import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -22,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from tests.thorough import THOROUGH
 from tests.timing import processor_seconds, thrice
 
 ROOT = Path(__file__).parents[2]
@@ -29,7 +29,6 @@ FOLDERS = ("server", "engine/text", "documents")
 PARSER = re.compile(
     r"_?(read|parse|split|mask|decode|locate|outline|detect|present|preserved|on_one_line)(_|\b)"
 )
-THOROUGH = os.environ.get("CONVOY_TEST_THOROUGH") == "1"
 
 LENGTH = 4_096
 NOTICEABLE = 0.004  # seconds; a quadratic pattern takes several times as long at this length

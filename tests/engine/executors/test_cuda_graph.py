@@ -31,7 +31,7 @@ from tests.golden_fixtures import fixture, parameters
 from tests.host_kernels import COMPILER, Host
 from tests.models import CONFIGS, model
 from tests.rig import MODEL, PAST, Inbox, assert_right, exhaust, turn
-from tests.thorough import some_of
+from tests.thorough import some, some_of
 
 NEEDS_COMPILER = pytest.mark.skipif(COMPILER is None, reason="no g++ to compile the kernels for the CPU")
 GPU = [
@@ -127,7 +127,7 @@ def assert_same(found, wanted, scores: float = 1e-4) -> None:
                 np.testing.assert_allclose(a.attention, b.attention, atol=scores)
 
 
-@pytest.mark.parametrize("name", some_of(NAMES, 2))
+@pytest.mark.parametrize("name", some_of(NAMES, 3))
 @pytest.mark.parametrize("place", PLACES)
 def test_requests_in_flight_through_graphs_are_answered_as_without_them(place: str, name: str) -> None:
     jobs = random_jobs(name, 5, 24)
@@ -147,7 +147,7 @@ def test_requests_in_flight_through_graphs_are_answered_as_without_them(place: s
 @pytest.mark.parametrize("name", ["glu", "transformer", "aan"])
 @pytest.mark.parametrize("place", PLACES)
 def test_alone_and_among_others_tokens_are_equal_in_fp32(place: str, name: str) -> None:
-    lane, jobs = captured(place, name), random_jobs(name, 9, 12)
+    lane, jobs = captured(place, name), random_jobs(name, 9, some(12, 2))
     together = run(lane, jobs, 2)
     for job, among in zip(jobs, together, strict=True):
         assert_same(run(lane, [job], 0), [among])
@@ -384,7 +384,7 @@ def test_a_value_of_the_hosts_in_a_step_of_the_model_shows(monkeypatch) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize(
-    "name", some_of([n for n in CONFIGS if n.split()[0] != "slicenet" or n == "slicenet"], 2)
+    "name", some_of([n for n in CONFIGS if n.split()[0] != "slicenet" or n == "slicenet"], 4)
 )
 def test_narrow_models_score_nearly_as_in_fp32(name: str, dtype: torch.dtype) -> None:
     """Forced along one target, so that a near tie that falls otherwise does not end the comparison."""

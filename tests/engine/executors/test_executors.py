@@ -21,10 +21,11 @@ EOS, PAD, UNK = 2, 1, 3
 
 @dataclass
 class Slot:
-    """One source in flight, with the tokens of each beam's whole prefix."""
+    """One source in flight, with the tokens of each beam's whole prefix, and what torch encodes it to."""
 
     source: list[int]
     prefixes: list[list[int]] = field(default_factory=list)
+    memory: dict[str, torch.Tensor] = field(default_factory=dict)
 
 
 def reference(name: str, slot: Slot) -> tuple[np.ndarray, np.ndarray | None]:
@@ -32,11 +33,11 @@ def reference(name: str, slot: Slot) -> tuple[np.ndarray, np.ndarray | None]:
     where there is no source."""
     net = model(name)
     with torch.inference_mode():
-        source = torch.tensor([slot.source])
-        real = torch.ones(source.shape)
-        memory = net.encode(source, torch.arange(source.shape[1]), real)
-        memory = {k: v.expand(len(slot.prefixes), *v.shape[1:]) for k, v in memory.items()}
-        mask = torch.zeros(len(slot.prefixes), source.shape[1])
+        if not slot.memory:
+            source = torch.tensor([slot.source])
+            slot.memory = net.encode(source, torch.arange(source.shape[1]), torch.ones(source.shape))
+        memory = {k: v.expand(len(slot.prefixes), *v.shape[1:]) for k, v in slot.memory.items()}
+        mask = torch.zeros(len(slot.prefixes), len(slot.source))
         features, attention = net.decode(torch.tensor(slot.prefixes), memory, mask)
         scores = net.log_probs(features[:, -1])
     return scores.numpy(), None if attention is None else attention[:, -1].numpy()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 
 import numpy as np
 import pytest
@@ -16,9 +15,10 @@ from engine.schedule.lane import Lane
 from engine.search.stepper import PlainStepper
 from engine.types import DecodeOptions, Request
 from tests.models import sessions
+from tests.thorough import THOROUGH
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no native operators: make native")
-ROUNDS = 12 if os.environ.get("CONVOY_TEST_THOROUGH") else 2
+ROUNDS = 12 if THOROUGH else 2
 
 
 class Turns(NativeStepper):

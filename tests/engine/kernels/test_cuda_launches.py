@@ -4,7 +4,6 @@ needed."""
 from __future__ import annotations
 
 import ctypes
-import os
 import re
 from types import SimpleNamespace
 
@@ -25,10 +24,10 @@ from tests.engine.kernels.test_cuda_kernels import (
     search,
     selection,
 )
+from tests.thorough import THOROUGH
 
 __all__ = ["compiler"]  # a fixture
 BRAIN, FLOAT = torch.bfloat16, torch.float32
-THOROUGH = bool(os.environ.get("CONVOY_TEST_THOROUGH"))
 # bytes of shared memory of a block, by compute capability (CUDA C++ Programming Guide, technical
 # specifications)
 SHARED = {80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 103: 227, 110: 227, 120: 99}

@@ -13,6 +13,7 @@ import pytest
 
 from engine.native import build, instruction_set, library
 from engine.native.build import COMMON, FAST, HERE, SETS, WIDE
+from tests.thorough import THOROUGH
 
 PROBE = Path(__file__).with_name("probe.cpp")
 COMPILER = shutil.which("g++")
@@ -22,7 +23,7 @@ NEEDS_ARM = pytest.mark.skipif(
     reason="needs the packages g++-aarch64-linux-gnu and qemu-user-static",
 )
 # half the time to compile; the library's own code is tested by test_native.py, on the sets that run here
-LEVEL = "-O3" if os.environ.get("CONVOY_TEST_THOROUGH") else "-O0"
+LEVEL = "-O3" if THOROUGH else "-O0"
 # AVX-VNNI's tile by AVX-512's spelling of its one instruction, for machines that have only that
 VNNI256 = [*WIDE, "-mavx512vnni", "-DCONVOY_VNNI256"]
 X86 = {**SETS["x86_64"], "avxvnni": VNNI256}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 from export.graphs.onnx import graphs, shortlisted_graphs
 from tests.models import CONFIGS
+from tests.thorough import THOROUGH
 
 ROOT = Path(__file__).parents[3]
 SOME = (
@@ -44,7 +44,7 @@ print(json.dumps(made))
 
 
 def test_graphs_made_without_torch_are_the_same_to_the_byte():
-    names = CONFIGS if os.environ.get("CONVOY_TEST_THOROUGH") else SOME
+    names = CONFIGS if THOROUGH else SOME
     asked = json.dumps([(name, CONFIGS[name].to_dict(), name in LISTED) for name in names])
     ended = subprocess.run(
         [sys.executable, "-c", HIDDEN], input=asked, capture_output=True, text=True, cwd=ROOT

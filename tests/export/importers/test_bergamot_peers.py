@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 
 import pytest
@@ -14,8 +13,8 @@ from export.graphs.onnx import add_graphs
 from export.importers import bergamot
 from loadtest.engine import students_compare
 from tests.students import answers
+from tests.thorough import THOROUGH
 
-THOROUGH = bool(os.environ.get("CONVOY_TEST_THOROUGH"))
 MODELS, EACH = (6, 84) if THOROUGH else (1, 40)
 PIECES = 128
 

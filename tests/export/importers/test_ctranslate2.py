@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import struct
 from dataclasses import replace
 from functools import cache
@@ -33,6 +32,7 @@ from loadtest.engine import int8_bleu
 from tests.ctranslate2_models import Options, answers, words, write
 from tests.engine.executors.test_batch_independence import decode
 from tests.students import WHOLE
+from tests.thorough import THOROUGH
 
 CT2 = "CTranslate2"
 LONGEST, BEAM = 60, 4
@@ -235,7 +235,7 @@ def test_int8_computes_as_ctranslate2_does_in_int8(kernels, root) -> None:
     assert compare(folder, bundle, texts, compute="int8", executor=lane(bundle, "int8", kernels)) < 0.02
 
 
-@pytest.mark.skipif(not os.environ.get("CONVOY_TEST_THOROUGH"), reason="CONVOY_TEST_THOROUGH=1")
+@pytest.mark.skipif(not THOROUGH, reason="CONVOY_TEST_THOROUGH=1")
 def test_int8_loses_no_more_bleu_than_ctranslate2s_own() -> None:
     corpus = WHOLE.parents[1] / "corpora" / "tatoeba-de-en" / "valid.tsv.gz"
     if not (WHOLE.is_dir() and corpus.is_file()):

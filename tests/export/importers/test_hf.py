@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import shutil
 from dataclasses import replace
 
@@ -24,8 +23,7 @@ from tests.export.importers.test_marian import decoded, executor
 from tests.hf_models import EVERY, SPOKEN, WISH, imported
 from tests.marian_models import sentences
 from tests.models import NEEDS_LIBRARY
-
-THOROUGH = os.environ.get("CONVOY_TEST_THOROUGH") == "1"
+from tests.thorough import THOROUGH, some
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +105,7 @@ RUNS = [
 def test_greedy_and_beam_answers_are_those_of_transformers(models, family, setting, backend):
     folder, bundle = models(family, setting)
     tokenizer, config = open_tokenizer(bundle), bundle.config
-    sources = [[*tokenizer.encode(line), config.eos] for line in lines(4)]
+    sources = [[*tokenizer.encode(line), config.eos] for line in lines(some(4, 2))]
     begin = tokenizer.beginning
     for beams, penalty in ((1, 1.0), (4, 0.6)):
         lane = executor(bundle, backend, beams)

@@ -107,7 +107,7 @@ def test_the_encoder_and_teacher_forced_logits_are_those_of_transformers(models,
 @pytest.mark.parametrize("name", some_of(list(OPTIONS), 2))
 def test_greedy_and_beam_answers_are_those_of_transformers(models, name, backend):
     folder, bundle = models(name)
-    sources = sources_of(folder, some(6, 2))
+    sources = sources_of(folder, some(6, 3))
     for beams, penalty in ((1, 1.0), (4, 0.6), (4, 1.0))[: some(3, 2)]:
         made = executor(bundle, backend, beams)
         found = decoded(made, bundle, sources, beam_size=beams, length_penalty=penalty)

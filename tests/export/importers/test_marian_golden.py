@@ -6,7 +6,6 @@ length limits and shortlists are the batch's, ours each sentence's own.
 
 from __future__ import annotations
 
-import os
 import shutil
 from dataclasses import dataclass, field, replace
 
@@ -21,8 +20,8 @@ from export.importers import bergamot, marian
 from export.importers.marian import Settings
 from tests.models import NEEDS_LIBRARY
 from tests.students import WHOLE, agreement, alignment_agreement, answers
+from tests.thorough import THOROUGH
 
-THOROUGH = bool(os.environ.get("CONVOY_TEST_THOROUGH"))
 pytestmark = pytest.mark.skipif(not WHOLE.is_dir(), reason="no ../shared/students/golden")
 BACKENDS = ["onnx-pure", pytest.param("onnx-native", marks=NEEDS_LIBRARY), "torch"]
 FLOAT, INT8, DAN = "student-fp32", "student-int8", "transformer-dan"
