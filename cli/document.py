@@ -14,7 +14,7 @@ from engine.errors import InvalidRequest, TooLarge
 if TYPE_CHECKING:
     from documents import Document
     from documents.spans import Segment
-    from engine.api import Marked
+    from engine.api import MarkedText
 
 ENDINGS: Final = frozenset({".md", ".html", ".htm", ".srt", ".docx", ".odt"})  # a .txt goes line by line
 
@@ -55,14 +55,14 @@ def _here(place: texts.ModelChoice, wish: texts.AnswerFlags, file: Path) -> byte
     return document.write(translations)
 
 
-def _asked(segments: Sequence[Segment], *, placeholders: bool) -> Iterator[str | Marked]:
+def _asked(segments: Sequence[Segment], *, placeholders: bool) -> Iterator[str | MarkedText]:
     """Texts, with what must stay as it is where the model has symbols for it."""
     from documents.projection import kept_ranges
-    from engine.api import Marked
+    from engine.api import MarkedText
 
     for segment in segments:
         spans = kept_ranges(segment) if placeholders else ()
-        yield Marked(segment.text, spans) if spans else segment.text
+        yield MarkedText(segment.text, spans) if spans else segment.text
 
 
 def _read(file: Path) -> Document:

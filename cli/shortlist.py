@@ -92,9 +92,9 @@ def _of_language(bundle: Bundle, language: str, texts: list[str], most: int) -> 
 
 def _naming(bundle: Bundle, named: Mapping[str, int], language: str) -> int | None:
     """The token that names a language; None for a model that has one language only."""
-    from engine.text.codes import listed, short
+    from engine.text.codes import by_short_code, short
 
-    own = listed(named)
+    own = by_short_code(named)
     if not own and short(language) == short(bundle.target):
         return None
     if short(language) not in own:

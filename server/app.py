@@ -61,7 +61,12 @@ def create_app(
     cached = state.cache.size if state.cache else int
     metrics.watch(
         Sources(
-            service.stats, service.memory, lambda: state.ready, cached, state.lag.longest, service.shelved
+            service.stats,
+            service.memory,
+            lambda: state.ready,
+            cached,
+            state.lag.longest,
+            service.shelf_entries,
         )
     )
     tracing = Tracing.to(settings.traces) if settings.traces else None
@@ -84,7 +89,7 @@ def create_app(
         await state.documents.close()
         if state.peers:
             state.peers.leave()
-        patience = LAST_MOMENT if service.lost() else settings.drain_timeout
+        patience = LAST_MOMENT if service.device_lost() else settings.drain_timeout
         await asyncio.to_thread(service.stop, drain=True, timeout=patience)
         await access.quotas.close()
         if tracing:
@@ -153,7 +158,7 @@ class DrainingServer(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         state = self._state
-        if state.service.lost() and not self.lost:
+        if state.service.device_lost() and not self.lost:
             logger.critical("a device is lost: this process answers what it can and ends with %d", LOST)
             self.lost = state.draining = True
             self._until = time.monotonic() + LAST_MOMENT
@@ -205,7 +210,7 @@ def run(settings: ServerSettings, worker: WorkerContext | None = None) -> int:
     share_threads(settings.backend, settings.share)
     figures = Metrics(worker.metrics if worker else None)
     service = Service.open(settings.models, settings.service(), figures.observer)
-    for name, entry in service.shelved().items():
+    for name, entry in service.shelf_entries().items():
         logger.info("%s %s: about %d MiB of memory", entry.state, name, entry.cost >> 20)
     app = create_app(service, settings, figures, worker)
     server = DrainingServer(configure(app, settings), app.state.convoy)

@@ -20,7 +20,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from engine.api import Cancelled, ConvoyError, Marked, Partial, Service, TextOptions, TextResult, in_slices
+from engine.api import (
+    Cancelled,
+    ConvoyError,
+    MarkedText,
+    Partial,
+    Service,
+    TextOptions,
+    TextResult,
+    in_slices,
+)
 from server.cache import keys_of, repeatable
 from server.context import CANCELLED, FAILED, set_outcome
 from server.errors import INTERNAL
@@ -68,7 +77,7 @@ async def answered(work: Answering) -> bytes:
 async def results_of(
     state: AppState,
     model: str,
-    texts: Sequence[str | Marked],
+    texts: Sequence[str | MarkedText],
     options: TextOptions,
     deadline: float,
     on_partial: OnPartial | None = None,
@@ -106,7 +115,7 @@ def renumbered(on_partial: OnPartial, numbers: Sequence[int]) -> OnPartial:
 async def _computed(
     service: Service,
     model: str,
-    texts: Sequence[str | Marked],
+    texts: Sequence[str | MarkedText],
     options: TextOptions,
     deadline: float,
     on_partial: OnPartial | None,

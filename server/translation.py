@@ -15,7 +15,7 @@ from documents.spans import Segment
 from engine.api import (
     InvalidRequest,
     Language,
-    Marked,
+    MarkedText,
     Overloaded,
     Service,
     TextOptions,
@@ -39,7 +39,7 @@ SHORTEST: Final = 20  # characters that a segment counts as, however short it is
 
 async def run_each(
     state: AppState,
-    texts: Sequence[str | Marked],
+    texts: Sequence[str | MarkedText],
     models: Sequence[str | None],
     options: TextOptions,
     deadline: float,
@@ -118,10 +118,10 @@ def keeps_phrases(service: Service, model: str) -> bool:
     return all(info.placeholders for info in service.behind(model))
 
 
-def _marked(service: Service, segment: Segment, model: str) -> str | Marked:
+def _marked(service: Service, segment: Segment, model: str) -> str | MarkedText:
     """The text, with what must stay as it is where the model has symbols for it."""
     spans = kept_ranges(segment)
-    return Marked(segment.text, spans) if spans and keeps_phrases(service, model) else segment.text
+    return MarkedText(segment.text, spans) if spans and keeps_phrases(service, model) else segment.text
 
 
 def model_for(state: AppState, source: str, target: str, name: str | None = None) -> str | None:

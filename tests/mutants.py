@@ -238,7 +238,7 @@ MUTANTS = [
     Mutant(
         "a lost device is an error like others",
         "engine/schedule/engine.py",
-        "        if lost(error):\n",
+        "        if is_device_lost(error):\n",
         "        if False:\n",
         "tests/engine/schedule/test_engine_faults.py",
     ),

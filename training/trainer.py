@@ -22,7 +22,7 @@ from engine.bundle.bundle import Bundle
 from engine.models import build as build_model
 from engine.models.adaptive import AdaptiveSoftmax
 from engine.models.lightconv_lm import LightConvLM
-from engine.models.model import Dropout, Model, Projected
+from engine.models.model import Dropout, Model, ProjectionModel
 from training import curve, data
 from training.loss import adaptive_cross_entropy, linear_cross_entropy
 from training.prepare import prepare
@@ -265,7 +265,7 @@ class Trainer:
             if isinstance(softmax, AdaptiveSoftmax):
                 loss = adaptive_cross_entropy(softmax, flat, labels)
                 return loss, loss.detach()
-        assert isinstance(model, Projected)  # a recipe describes one model, never an ensemble
+        assert isinstance(model, ProjectionModel)  # a recipe describes one model, never an ensemble
         return linear_cross_entropy(flat, *model.output, labels, smoothing=train.smoothing)
 
     def _checkpoints(self) -> list[Path]:

@@ -16,20 +16,20 @@ from engine.executors.copies import (
     CHUNKS,
     WHOLE,
     LaneArrays,
-    Moved,
-    Placed,
+    MoveTerms,
+    PlacementTerms,
     Records,
-    Told,
+    SnapshotTerms,
     masks_of,
     moving,
     placing,
+    snapshot_dtype,
     telling,
-    told_row,
 )
 from engine.executors.cuda_work import Mark
 from engine.executors.memory import ceil
 from engine.executors.newcomers import Facts, Newcomer
-from engine.executors.search_kernels import Followed, SearchKernels, Tokens
+from engine.executors.search_kernels import RingArrays, SearchKernels, Tokens
 from engine.search.beam import BeamSearch
 from engine.search.executor import StepInput, TopK
 from engine.search.kind import Kind
@@ -79,7 +79,7 @@ class StepKernels:
         self.kernels = SearchKernels(executor.kernels.run, search.state, tokens)
         windows = [[w, rings.rows[w].data_ptr()] for w in rings.windows]
         uploaded = executor.work.up(torch.tensor(windows, dtype=torch.int64).view(-1, 2))
-        self._followed = Followed(rings.ancestors, rings.clock, uploaded)
+        self._followed = RingArrays(rings.ancestors, rings.clock, uploaded)
         self._facts = Facts(search, executor.slots)
         self._masks = masks_of(ceil(executor.limits.source, WIDTH), device)
         self._placing = partial(placing, facts=self._facts, masks=self._masks)
@@ -121,10 +121,16 @@ class StepKernels:
         for row, newcomer in enumerate(newcomers.values()):
             facts.write(row, newcomer.options, newcomer.length)
         packed, plan = facts.rows[:count].reshape(-1).view(np.int64), self._plan(self._placing)
-        begin = self._room(packed.size + len(Placed._fields) * count).data_ptr()
+        begin = self._room(packed.size + len(PlacementTerms._fields) * count).data_ptr()
         items = [
-            Placed(
-                1, slot, *n.encoded, n.length, max(n.length - unread, 1), begin + row * facts.bytes, longest
+            PlacementTerms(
+                1,
+                slot,
+                *n.row_extent,
+                n.length,
+                max(n.length - unread, 1),
+                begin + row * facts.bytes,
+                longest,
             )
             for row, ((slot, n), longest) in enumerate(
                 zip(newcomers.items(), facts.longest(count), strict=True)
@@ -134,18 +140,18 @@ class StepKernels:
 
     def move(self, moves: Sequence[tuple[int, int]]) -> None:
         """Copy slots over others: likewise."""
-        self._scatter(self._plan(moving), [Moved(1, *pair) for pair in moves], CHUNKS)
+        self._scatter(self._plan(moving), [MoveTerms(1, *pair) for pair in moves], CHUNKS)
 
     def snapshot(self, slots: Sequence[int], columns: int) -> PackedRows:
         """What the search knows of slots: one upload, one launch, one way back. columns: that somebody has
         reached."""
         row, plan = self._telling(columns)
-        sent, size = len(Told._fields) * len(slots), row.itemsize // 8
+        sent, size = len(SnapshotTerms._fields) * len(slots), row.itemsize // 8
         begin = -(-sent // 2) * 2  # rows lie where 16 bytes are copied at once
         end = begin + size * len(slots)
         buffer = self._room(end)
         first = buffer.data_ptr() + 8 * begin
-        items = [Told(1, slot, first + i * row.itemsize) for i, slot in enumerate(slots)]
+        items = [SnapshotTerms(1, slot, first + i * row.itemsize) for i, slot in enumerate(slots)]
         self._scatter(plan, items, 1)
         return PackedRows(self.work.down(buffer[begin:end]), row, self.work.mark())
 
@@ -162,7 +168,7 @@ class StepKernels:
     def _telling(self, columns: int) -> tuple[np.dtype[Any], Tensor]:
         wide = ceil(columns, WHOLE)
         if wide not in self._told:
-            row = told_row(self.search.state, wide)
+            row = snapshot_dtype(self.search.state, wide)
             self._told[wide] = row, self.work.up(torch.from_numpy(telling(self.search.state, row)))
         return self._told[wide]
 
@@ -181,5 +187,5 @@ class StepKernels:
         records[: packed.size] = packed
         records[packed.size :].reshape(count, terms)[...] = items
         uploaded = self._room(records.size)[: records.size]
-        self.work.put(torch.from_numpy(records), uploaded)
+        self.work.upload(torch.from_numpy(records), uploaded)
         self.executor.kernels.scatter(plan, uploaded[packed.size :].view(count, terms), chunks)

@@ -79,7 +79,7 @@ class Subwords(LeftToRight):
     def decode(self, tokens: Sequence[int]) -> str:
         return join(_tokens(self.pieces([t for t in tokens if t >= RESERVED], target=True)))
 
-    def settled(self, tokens: Sequence[int]) -> str:
+    def decode_whole_words(self, tokens: Sequence[int]) -> str:
         """A token is whole when its end mark is there; the one after it decides on a space."""
         pieces = self.pieces([t for t in tokens if t >= RESERVED], target=True)
         whole = "".join(pieces).rpartition(END)[0]

@@ -74,7 +74,7 @@ def narrowed(graph: bytes, precision: str, config: ModelConfig) -> bytes:
 
 def _sums(config: ModelConfig) -> bool:
     """Whether the state is running sums, or what decays slowly."""
-    return any(getattr(part.decoder, "mixer", None) in ("average", "ssru") for part in config.stacked)
+    return any(getattr(part.decoder, "mixer", None) in ("average", "ssru") for part in config.stack_configs)
 
 
 def _logits(graph: onnx.GraphProto) -> set[str]:

@@ -16,7 +16,7 @@ import numpy as np
 from engine.bundle.bundle import Bundle, Description
 from engine.bundle.config import ModelConfig
 from engine.bundle.shortlist import SHORTLIST
-from engine.bundle.weights import Quantized
+from engine.bundle.weights import QuantizedWeight
 from engine.errors import BundleError, CheckpointError, ConfigError
 from engine.text.fairseq import read_bpe
 from engine.text.pieces import read_processor
@@ -187,7 +187,7 @@ def _model(
         pad=vocabularies.pad,
         eos=vocabularies.eos,
         unk=vocabularies.unk,
-        quantization="rows" if any(isinstance(w, Quantized) for w in weights.values()) else "none",
+        quantization="rows" if any(isinstance(w, QuantizedWeight) for w in weights.values()) else "none",
     )
     return config, weights
 
@@ -232,9 +232,9 @@ def _grown(weight: Array, vocabularies: Vocabularies, side: int) -> Array:
     if weight.shape[0] != rows:
         raise CheckpointError(f"a table has {weight.shape[0]} rows, its vocabulary {rows} symbols")
     more = len(order) - rows
-    if isinstance(weight, Quantized):
+    if isinstance(weight, QuantizedWeight):
         values = np.concatenate([weight.values, np.zeros((more, weight.shape[1]), np.int8)])
-        weight = Quantized(values, np.concatenate([weight.scale, np.ones(more, np.float32)]))
+        weight = QuantizedWeight(values, np.concatenate([weight.scale, np.ones(more, np.float32)]))
     else:
         weight = np.concatenate([weight, np.zeros((more, weight.shape[1]), np.float32)])
     return weight if order == list(range(len(order))) else rows_of(weight, order)

@@ -17,7 +17,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.bundle.weights import Quantized
+from engine.bundle.weights import QuantizedWeight
 from engine.errors import CheckpointError
 
 NAME: Final = "model.bin"
@@ -75,7 +75,7 @@ class Variables:
             raise CheckpointError(f"{name} must be one number, not {array.shape}")
         return float(array.reshape(()))
 
-    def weight(self, name: str) -> Quantized | NDArray[np.float32]:
+    def weight(self, name: str) -> QuantizedWeight | NDArray[np.float32]:
         """A weight: int8 with its scales as it is, all else as floats."""
         array = self.array(name)
         if array.dtype == np.int8:
@@ -87,7 +87,7 @@ class Variables:
             ):
                 raise CheckpointError(f"{name} is int8 of the shape {array.shape}, and its scales don't fit")
             values = array if array.min(initial=0) > -128 else np.maximum(array, np.int8(-127))
-            return Quantized(np.asarray(values), (1 / scale).astype(np.float32))
+            return QuantizedWeight(np.asarray(values), (1 / scale).astype(np.float32))
         if array.dtype == np.int16:
             whole = self.number(name + SCALE, INT16_SCALE)
             return np.asarray(array.astype(np.float32) / np.float32(whole))

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.bundle.stacks import StackConfig
-from engine.bundle.weights import Quantized
+from engine.bundle.weights import QuantizedWeight
 from engine.errors import CheckpointError
 from export.importers.buckets import buckets
 from export.importers.ctranslate2_file import Variables
 
-Array = Quantized | NDArray[np.float32]
+Array = QuantizedWeight | NDArray[np.float32]
 ACTIVATIONS: Final = ("relu", "gelu_tanh", "swish", "gelu", "gelu_sigmoid", "tanh", "sigmoid")
 DEEPEST: Final = 1_000
 POSITIONS: Final = 1024  # of what CTranslate2 reads at most; it makes sines without end
@@ -120,8 +120,8 @@ class Layers:
 
 def rows_of(weight: Array, rows: Any) -> Array:
     """Some rows of a weight."""
-    if isinstance(weight, Quantized):
-        return Quantized(weight.values[rows], weight.scale[rows])
+    if isinstance(weight, QuantizedWeight):
+        return QuantizedWeight(weight.values[rows], weight.scale[rows])
     return np.asarray(weight[rows])
 
 
@@ -129,7 +129,7 @@ def scaled(weight: Array, factor: float) -> Array:
     """A weight times a number."""
     if factor == 1:
         return weight
-    if isinstance(weight, Quantized):
+    if isinstance(weight, QuantizedWeight):
         return replace(weight, scale=weight.scale * np.float32(factor))
     return weight * np.float32(factor)
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 from engine.bundle.bundle import Bundle, Description
 from engine.bundle.config import ModelConfig
 from engine.errors import BundleError, CheckpointError
-from engine.text.codes import listed, short
+from engine.text.codes import by_short_code, short
 from engine.text.marian import Settings as TextSettings
 from engine.text.marian import language_codes
 from export.importers.imported import Array, Imported, check_folders, misfitting, write
@@ -135,7 +135,7 @@ def _languages(folder: Path, model: Found, settings: Settings) -> tuple[list[str
     source = settings.source or model.spoken[0]
     target = (settings.target or model.spoken[1] or "").lower()
     codes = language_codes(model.vocabulary)
-    target = listed(codes).get(short(target), target)  # "de" where the model says "deu"
+    target = by_short_code(codes).get(short(target), target)  # "de" where the model says "deu"
     if codes and target not in codes:
         only = next(iter(codes)) if len(codes) == 1 and settings.target is None else None
         if only is None:

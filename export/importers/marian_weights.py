@@ -10,7 +10,7 @@ import numpy as np
 
 from engine.bundle.config import ModelConfig
 from engine.bundle.stacks import StackConfig
-from engine.bundle.weights import Quantized
+from engine.bundle.weights import QuantizedWeight
 from export.importers.imported import Array
 from export.importers.marian import IMPOSSIBLE
 from export.importers.marian_files import Arrays
@@ -64,7 +64,7 @@ class MarianWeights:
             self.problems.append(f"{theirs} is missing")
             return
         self.used.add(theirs)
-        if isinstance(item, Quantized):
+        if isinstance(item, QuantizedWeight):
             alpha = self._alpha(theirs) if self.alphas and multiplied else None
             self.arrays[ours] = replace(turned(item), alpha=alpha)
             return
@@ -82,7 +82,7 @@ class MarianWeights:
         if item is None:
             self.problems.append(f"{names[0]} is missing")
             return None
-        value = (item.wide if isinstance(item, Quantized) else np.asarray(item, np.float32)).ravel()[:1]
+        value = (item.wide if isinstance(item, QuantizedWeight) else np.asarray(item, np.float32)).ravel()[:1]
         if not (value.size and 0 < value[0] < np.inf):
             self.problems.append(f"{names[0]} is no positive number")
             return None
@@ -91,7 +91,7 @@ class MarianWeights:
 
 def quantized(arrays: Arrays, *, alphas: bool) -> str:
     """Name how a file's activations are scaled in int8 (`engine.bundle.config.QUANTIZATIONS`)."""
-    if not any(isinstance(item, Quantized) for item in arrays.values()):
+    if not any(isinstance(item, QuantizedWeight) for item in arrays.values()):
         return "none"
     return "alphas" if alphas and any(name.endswith(ALPHA) for name in arrays) else "rows"
 
@@ -173,7 +173,7 @@ def _grow(arrays: dict[str, Array], name: str, rows: int, value: float) -> None:
     table = arrays.get(name)
     if table is None or table.shape[0] >= rows:
         return
-    if isinstance(table, Quantized):
+    if isinstance(table, QuantizedWeight):
         empty = np.zeros((rows - table.shape[0], table.shape[1]), np.int8)
         arrays[name] = replace(table, values=np.concatenate([table.values, empty]))
     else:

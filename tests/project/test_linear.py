@@ -89,15 +89,15 @@ def page(kind: str) -> Callable[[str], object]:
 
 
 def masked(text: str) -> object:
-    from engine.text.protect import Marked, mask
+    from engine.text.protect import MarkedText, mask
 
-    return mask(Marked(text), ignore=["a b", "a.", "x"], glossary={"a": "b"}, protect=True)
+    return mask(MarkedText(text), ignore=["a b", "a.", "x"], glossary={"a": "b"}, protect=True)
 
 
 def amount(text: str) -> object:
-    from engine.text.numerals import localised
+    from engine.text.numerals import localise
 
-    return localised(text, "de", "en")
+    return localise(text, "de", "en")
 
 
 def subword_tokens(text: str) -> object:

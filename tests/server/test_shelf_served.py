@@ -32,7 +32,7 @@ def states(client):
 @pytest.fixture(scope="module")
 def room():
     """Bytes for one of the toys."""
-    return max(kept.cost for kept in open_service().shelved().values())
+    return max(kept.cost for kept in open_service().shelf_entries().values())
 
 
 @pytest.fixture

@@ -53,7 +53,7 @@ def version_text() -> str:
 async def models(request: Request) -> JSONResponse:
     """The models with their limits and decoding defaults, and whether each is loaded."""
     service = state_of(request).service
-    entries = service.shelved()
+    entries = service.shelf_entries()
     return JSONResponse([describe(info, entries[info.name]) for info in service.models()])
 
 
@@ -96,7 +96,7 @@ async def order(request: Request, verb: str, name: str) -> JSONResponse:
     except (BundleError, ExecutorFailed, Unavailable) as error:
         message = f"the old model goes on: {error}" if verb == "reload" else str(error)
         raise Refused("conflict", message) from error
-    return JSONResponse(describe(info, state.service.shelved()[name]))
+    return JSONResponse(describe(info, state.service.shelf_entries()[name]))
 
 
 @router.get("/metrics", response_class=PlainTextResponse)

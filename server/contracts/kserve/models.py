@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict
 
-from engine.api import InvalidRequest, ModelInfo, Shelved, State, TextOptions, UnknownModel
+from engine.api import InvalidRequest, ModelInfo, ShelfEntry, State, TextOptions, UnknownModel
 from server.access import charge
 from server.contracts.convoy.status import ORDER, order, version_text
 from server.contracts.kserve.tensors import (
@@ -123,7 +123,7 @@ async def index(request: Request) -> JSONResponse:
     return JSONResponse(
         [
             {"name": name, "version": VERSION} | _state(state, name, entry)
-            for name, entry in state.service.shelved().items()
+            for name, entry in state.service.shelf_entries().items()
         ]
     )
 
@@ -285,7 +285,7 @@ def _alive(state: AppState) -> bool:
     return not state.draining and state.service.healthy()
 
 
-def _state(state: AppState, name: str, entry: Shelved) -> dict[str, str]:
+def _state(state: AppState, name: str, entry: ShelfEntry) -> dict[str, str]:
     """Triton's word for it, and why."""
     if entry.state in (State.LOADING, State.UNLOADING):
         return {"state": entry.state.upper(), "reason": ""}

@@ -218,7 +218,7 @@ def test_marians_variant_is_its_equations_written_out() -> None:
         y = sigmoid(linear("input_gate", x)) * x + sigmoid(linear("forget_gate", y)) * y
         wanted.append(x + y)
     with torch.inference_mode():
-        got = layer.mixed(torch.from_numpy(xs).float()[None], layer.mix)[0]
+        got = layer.mixer_sublayer(torch.from_numpy(xs).float()[None], layer.mix)[0]
     np.testing.assert_allclose(got.numpy(), np.array(wanted), atol=1e-5)
 
 

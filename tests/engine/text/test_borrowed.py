@@ -19,7 +19,7 @@ from engine.answers.stream import stream
 from engine.api import InvalidRequest, Service, ServiceSettings, TextOptions
 from engine.bundle.bundle import open_bundle
 from engine.errors import BundleError
-from engine.text.borrowed import Borrowed, BorrowedWord, dumped, read_borrowed
+from engine.text.borrowed import BorrowedWord, BorrowingTokenizer, dump, read_borrowed
 from engine.text.tokenizer import open_tokenizer
 from tests.golden_fixtures import ROOT
 from tests.thorough import some
@@ -72,7 +72,7 @@ def model(service):
 
 def test_a_sentence_is_asked_with_words_and_told_with_symbols(model):
     tokenizer = model.keeping
-    assert isinstance(tokenizer, Borrowed)
+    assert isinstance(tokenizer, BorrowingTokenizer)
     first, second, *_ = tokenizer.placeholders
     plain = model.tokenizer.encode("Tom mag Boston.")
     assert tokenizer.encode(f"{first} mag {second}.") == plain
@@ -189,7 +189,7 @@ def test_a_file_of_words_of_another_vocabulary_is_refused(tmp_path):
         file = staticmethod(lambda name: path)
 
     words = words_of(tokenizer)
-    path.write_bytes(dumped(words, 0.9))
+    path.write_bytes(dump(words, 0.9))
     assert read_borrowed(Bundled, tokenizer) == words
     assert read_borrowed(Bundled, open_tokenizer(bundle)) == ()
     size = bundle.config.source_vocab

@@ -338,7 +338,7 @@ def test_unknown_pieces_become_those_of_the_source() -> None:
     tokenizer = DictionaryPieces((Words(), Words()), both, both)
     attention = np.array([[0.9, 0.1, 0.0], [0.2, 0.8, 0.0], [0, 0, 1.0]])
     assert tokenizer.encode("a Qx") == [2, 0]
-    assert tokenizer.replaced([3, 0], attention, "a Qx") == "b Qx"
+    assert tokenizer.replace_unknown([3, 0], attention, "a Qx") == "b Qx"
 
 
 @pytest.mark.parametrize(
