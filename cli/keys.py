@@ -69,11 +69,11 @@ def revoke(
     key: Annotated[str, typer.Argument(help="A key's id, or its name where only one has it.")],
 ) -> None:
     """Take a key out of the file."""
-    from server.keys import editing, read_keys, revoked
+    from server.keys import editing, read_keys, remove_key
 
     read_keys(file)  # a file that is not there must not be made
     with editing(file) as entries:
-        gone = revoked(entries, key)
+        gone = remove_key(entries, key)
     typer.echo(f"revoked {gone.id} ({gone.name or 'no name'})", err=True)
 
 

@@ -30,7 +30,7 @@ from server.contracts import CONTRACTS
 from server.contracts.convoy.status import version_text
 from server.metrics import Metrics, Sources
 from server.middleware import RequestMiddleware, on_http_exception
-from server.openapi import completed, operation_name
+from server.openapi import complete_schema, operation_name
 from server.peers import Listener, WorkerContext
 from server.settings import ServerSettings
 from server.state import AppState
@@ -131,7 +131,7 @@ def _describe(app: FastAPI, settings: ServerSettings) -> None:
         return "anybody" if doors.is_open(method, path) else "key"
 
     def openapi() -> dict[str, Any]:
-        return app.openapi_schema if app.openapi_schema else completed(plain(), limits, who)
+        return app.openapi_schema if app.openapi_schema else complete_schema(plain(), limits, who)
 
     app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's own way to extend it
 
@@ -144,7 +144,7 @@ class DrainingServer(uvicorn.Server):
         self._state = state
         self._until = 0.0
         self.complete = True  # whether everything accepted was answered
-        self.lost = False  # whether a device is
+        self.device_lost = False  # whether a device is
         self.own_process = False  # which it may end
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -158,9 +158,9 @@ class DrainingServer(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         state = self._state
-        if state.service.device_lost() and not self.lost:
+        if state.service.device_lost() and not self.device_lost:
             logger.critical("a device is lost: this process answers what it can and ends with %d", LOST)
-            self.lost = state.draining = True
+            self.device_lost = state.draining = True
             self._until = time.monotonic() + LAST_MOMENT
         if state.draining and not self.should_exit:
             late = time.monotonic() > self._until
@@ -171,7 +171,7 @@ class DrainingServer(uvicorn.Server):
             self.should_exit = late or not state.in_flight
         if state.peers:
             state.peers.tell(ready=state.ready_here, connections=len(self.server_state.connections))
-            if counter % TICKS == 0 and not self.lost:  # what asks a lost device raises
+            if counter % TICKS == 0 and not self.device_lost:  # what asks a lost device raises
                 state.metrics.refresh()
         return await super().on_tick(counter)
 
@@ -217,7 +217,7 @@ def run(settings: ServerSettings, worker: WorkerContext | None = None) -> int:
     server.own_process = True
     sys.setswitchinterval(SWITCH)
     server.run(_sockets(server, worker) if worker else None)
-    if server.lost:
+    if server.device_lost:
         logging.shutdown()
         os._exit(LOST)  # libraries that would tidy up on a lost device may hang or abort
     return 0 if server.complete else 1

@@ -67,7 +67,7 @@ class DocumentProcesses:
         """
         head = {"verb": "read", "name": name, "attributes": attributes}
         body = await self._ask(head, data, owner, deadline)
-        return OpenDocument(name, data, await in_slices(_taken(from_lines(body)), deadline), attributes)
+        return OpenDocument(name, data, await in_slices(_collect(from_lines(body)), deadline), attributes)
 
     async def write(
         self, document: OpenDocument, segments: Sequence[Segment], owner: str, deadline: float
@@ -75,7 +75,7 @@ class DocumentProcesses:
         """The file with other segments in the places of its own. Raises what `read` raises."""
         head = {"verb": "write", "name": document.name, "file": len(document.data)}
         head["attributes"] = document.attributes
-        lines = await in_slices(_taken(to_lines(segments)), deadline)
+        lines = await in_slices(_collect(to_lines(segments)), deadline)
         return await self._ask(head, b"".join([document.data, *lines]), owner, deadline)
 
     async def close(self) -> None:
@@ -132,7 +132,7 @@ class DocumentProcesses:
             self._sweeping = asyncio.get_running_loop().call_later(IDLE, self._sweep)
 
 
-def _taken(items: Iterable[Item]) -> Slices[list[Item]]:
+def _collect(items: Iterable[Item]) -> Slices[list[Item]]:
     """A list of what comes one by one."""
     collection = []
     for item in items:

@@ -116,8 +116,8 @@ class Metrics:
         """Copy what nobody reports: the engines', the devices' and the process' own figures."""
         self._figures.refresh()
 
-    def answered(self, model: str, results: Sequence[TextResult | TextScore]) -> None:
-        """RequestContext the times of one request's work with one model."""
+    def record_work(self, model: str, results: Sequence[TextResult | TextScore]) -> None:
+        """Record the times of one request's work with one model."""
         timings = slowest([result.timings for result in results])
         self.queue.labels(model).observe(timings.queue)
         self.decode.labels(model).observe(timings.decode)

@@ -116,7 +116,7 @@ SummarizeRequest: Final = _with_options("SummarizeRequest", SummarizeFields)
 Checked = TypeVar("Checked", bound=BaseModel)
 
 
-def checked(kind: type[Checked], values: dict[str, Any]) -> Checked:
+def validate(kind: type[Checked], values: dict[str, Any]) -> Checked:
     """Raises InvalidRequest that names the parameters at fault."""
     try:
         return kind.model_validate(values)

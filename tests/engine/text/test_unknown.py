@@ -24,7 +24,7 @@ from engine.types import Limits
 from export.graphs.onnx import add_graphs
 from export.importers.checkpoint import read_checkpoint
 from export.importers.fairseq import Settings, convert
-from server.schemas import TranslateRequest, checked, text_options
+from server.schemas import TranslateRequest, text_options, validate
 from tests.golden_fixtures import folder, parameters
 
 NAME = "fconv_base"
@@ -119,7 +119,7 @@ def test_a_model_that_writes_unknown_words_answers_with_source_words(bundle: Bun
 
 def test_the_flag_and_the_field_of_requests_ask_for_the_same(bundle: Bundle) -> None:
     text, more = "ka qqq da zzz", {"unk_penalty": -6.0, "beam_size": 4, "max_length": 12}
-    wish = checked(TranslateRequest, {"q": text, "replace_unk": True, **more})
+    wish = validate(TranslateRequest, {"q": text, "replace_unk": True, **more})
     (wanted,) = answer(bundle.path, [text], text_options(wish, 0))
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in more.items()]
     command = ["translate", "--model", str(bundle.path), "--threads", "1", *flags]
