@@ -120,12 +120,12 @@ def _narrow(bundle: Bundle, check: Check) -> Executor:
     """ONNX Runtime on a graph that bundles do not hold, since no CPU gains by it."""
     from engine.bundle.bundle import graph_parts
     from engine.executors.onnx import OnnxExecutor, open_sessions
-    from export.graphs.rounded import rounded
+    from export.graphs.rounded import round_graph
     from export.graphs.standalone import graph_of
 
     graphs = {part: graph_of(bundle.config, part, check.precision) for part in graph_parts(bundle.config)}
     if check.precision == "bf16":  # of which ONNX Runtime has none on the CPU
-        graphs = {part: rounded(graph) for part, graph in graphs.items()}
+        graphs = {part: round_graph(graph) for part, graph in graphs.items()}
     sessions = open_sessions(bundle.config, graphs, bundle.weights(), 1, device="cpu")
     return OnnxExecutor(sessions, check.beams, check.slots)
 

@@ -22,12 +22,12 @@ from engine.models import build
 from engine.models.model import Model, Past, ProjectionModel
 from engine.models.select import SelectionRules, select, select_plainly
 from export.graphs import native, ops, plugins
-from export.graphs.packed import packed
+from export.graphs.packed import packed_writer
 from export.graphs.symbols import Dim, Graph, Weight
 
 # of which operators a bundle's graphs are made: standard ones only, or with those of engine/native
 KERNELS: Final = {"pure": ops.OPS, "native": native.OPS}
-FUSED: Final = {"native": native.fused}
+FUSED: Final = {"native": native.fuse_norms}
 OPERATORS: Final = KERNELS | {"tensorrt": plugins.OPS}
 
 
@@ -141,7 +141,7 @@ def add_graphs(bundle: Bundle) -> Bundle:
     files = graphs(bundle.config)
     files |= shortlisted_graphs(bundle.config) if SHORTLIST in bundle.files() else {}
     native = [graph for name, graph in files.items() if name.endswith(".int8.native.onnx")]
-    write = packed(bundle, native)
+    write = packed_writer(bundle, native)
     return add_files(bundle.path, files if write is None else {**files, PACKED: write})
 
 

@@ -29,11 +29,11 @@ from export.importers.ctranslate2_weights import (
     Array,
     ReadSide,
     read_side,
-    refused,
     rows_of,
-    scaled,
+    scale_weight,
+    unsupported_parts,
 )
-from export.importers.imported import Imported, check_folders, misfitting, write
+from export.importers.imported import ImportedModel, check_folders, misfitting, write
 from export.importers.marian import IMPOSSIBLE, read_json
 
 CONFIG: Final = "config.json"
@@ -81,7 +81,7 @@ def convert(folder: Path, out: Path, settings: Settings, *, overwrite: bool = Fa
     variables = read_variables(path)
     _check_specification(path, variables)
     try:
-        options = _said(folder, variables)
+        options = _read_options(folder, variables)
         vocabularies = read_vocabularies(folder, options)
         config, weights = _model(variables, options, vocabularies)
         problems = _problems(variables, config, weights)
@@ -107,7 +107,7 @@ def convert(folder: Path, out: Path, settings: Settings, *, overwrite: bool = Fa
     half = all(a.dtype == np.float16 for a in variables.arrays.values() if a.ndim > 1)
     origin = f"`convoy convert {settings.command}` (binary version {variables.version})"
     notes = (*settings.notes, f"Weights of CTranslate2 in {_precision(variables)}")
-    imported = Imported(origin, description, weights, files, half, notes)
+    imported = ImportedModel(origin, description, weights, files, half, notes)
     return write(imported, out, overwrite=overwrite)
 
 
@@ -123,7 +123,7 @@ def _check_specification(path: Path, variables: Variables) -> None:
         )
 
 
-def _said(folder: Path, variables: Variables) -> dict[str, Any]:
+def _read_options(folder: Path, variables: Variables) -> dict[str, Any]:
     """config.json; files before version 6 hold its content as variables."""
     options: dict[str, Any] = read_json(folder / CONFIG) if (folder / CONFIG).is_file() else {}
     for name in ("unk_token", "bos_token", "eos_token"):
@@ -150,7 +150,7 @@ def _said(folder: Path, variables: Variables) -> dict[str, Any]:
 def _model(
     variables: Variables, options: Mapping[str, Any], vocabularies: Vocabularies
 ) -> tuple[ModelConfig, dict[str, Array]]:
-    unsupported = list(refused(variables))
+    unsupported = list(unsupported_parts(variables))
     if unsupported:
         raise CheckpointError("; ".join(unsupported[:4]))
     settings = {"epsilon": options.get("layer_norm_epsilon"), "window": LONGEST}
@@ -211,13 +211,13 @@ def _tables(variables: Variables, encoder: ReadSide, decoder: ReadSide, vocabula
     alike = all(roots) or all(side.scale == 1 for side in sides)
     joint = alike and vocabularies.shared and variables.same(*names[:2])
     tied = alike and factor == 1 and variables.same(*names[1:])
-    source, target = (scaled(side.embedding, 1.0 if alike else side.scale) for side in sides)
+    source, target = (scale_weight(side.embedding, 1.0 if alike else side.scale) for side in sides)
     weights = {"encoder.embed_tokens.weight": _grown(source, vocabularies, 0)}
     if not joint:
         weights["decoder.embed_tokens.weight"] = _grown(target, vocabularies, 1)
     output = variables.weight("decoder/projection/weight")
     if not tied:
-        weights["decoder.output_projection.weight"] = _grown(scaled(output, factor), vocabularies, 1)
+        weights["decoder.output_projection.weight"] = _grown(scale_weight(output, factor), vocabularies, 1)
     bias = "decoder/projection/bias"
     if bias in variables or len(vocabularies.target) > vocabularies.rows[1]:
         own = variables.array(bias).astype(np.float32) if bias in variables else np.zeros(output.shape[0])
@@ -241,7 +241,7 @@ def _grown(weight: Array, vocabularies: Vocabularies, side: int) -> Array:
 
 
 def _problems(variables: Variables, config: ModelConfig, weights: Mapping[str, Array]) -> list[str]:
-    leftovers = [f"{name} is not part of the model" for name in variables.left_over()]
+    leftovers = [f"{name} is not part of the model" for name in variables.unused_names()]
     return misfitting(weights, config) + leftovers
 
 

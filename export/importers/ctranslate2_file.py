@@ -93,7 +93,7 @@ class Variables:
             return np.asarray(array.astype(np.float32) / np.float32(whole))
         return array.astype(np.float32)
 
-    def left_over(self) -> list[str]:
+    def unused_names(self) -> list[str]:
         """Variables that nothing asked for."""
         reached = {self.origin(name) for name in self.used}
         return sorted(name for name in self.arrays if name not in reached)
@@ -102,7 +102,7 @@ class Variables:
 def read_variables(path: Path) -> Variables:
     """Read a model.bin. Raises CheckpointError naming the file and what is wrong with it."""
     try:
-        return _read(np.memmap(path, np.uint8, "r"))
+        return _parse_variables(np.memmap(path, np.uint8, "r"))
     except CheckpointError as error:
         raise CheckpointError(f"{path}: not a model of CTranslate2 that is read: {error}") from error
     except (OSError, ValueError, UnicodeDecodeError) as error:
@@ -111,7 +111,7 @@ def read_variables(path: Path) -> Variables:
         ) from error
 
 
-def _read(content: NDArray[np.uint8]) -> Variables:
+def _parse_variables(content: NDArray[np.uint8]) -> Variables:
     reader = _Reader(content)
     version = reader.number(4)
     if version not in VERSIONS:

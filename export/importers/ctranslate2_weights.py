@@ -96,7 +96,7 @@ class Layers:
             raise CheckpointError(f"{name}/bias has the shape {bias.shape}")
         for i, our in enumerate(ours):
             part, factor = slice(i * rows, (i + 1) * rows), factors[i] if factors else 1.0
-            self.weights[f"{our}.weight"] = scaled(rows_of(weight, part), factor)
+            self.weights[f"{our}.weight"] = scale_weight(rows_of(weight, part), factor)
             self.weights[f"{our}.bias"] = bias[part] * np.float32(factor)
 
     @property
@@ -125,7 +125,7 @@ def rows_of(weight: Array, rows: Any) -> Array:
     return np.asarray(weight[rows])
 
 
-def scaled(weight: Array, factor: float) -> Array:
+def scale_weight(weight: Array, factor: float) -> Array:
     """A weight times a number."""
     if factor == 1:
         return weight
@@ -192,7 +192,7 @@ def read_side(variables: Variables, side: str, settings: Mapping[str, Any]) -> R
     return ReadSide(stack, layers.weights, table, embedding, scale, computed_positions=computed)
 
 
-def refused(variables: Variables) -> Iterator[str]:
+def unsupported_parts(variables: Variables) -> Iterator[str]:
     """What a model has that is not carried over."""
     for name in sorted({*variables.arrays, *variables.aliases}):
         parts = name.split("/")

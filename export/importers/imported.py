@@ -21,7 +21,7 @@ Array = NDArray[np.float32] | QuantizedWeight
 
 
 @dataclass(frozen=True, slots=True)
-class Imported:
+class ImportedModel:
     """A foreign model, read and checked.
 
     origin: what the card says of where the model comes from. files: of the text pipeline, by their names in
@@ -57,7 +57,7 @@ def misfitting(weights: Mapping[str, Array], config: ModelConfig) -> list[str]:
     return problems
 
 
-def write(imported: Imported, out: Path, *, overwrite: bool) -> Bundle:
+def write(imported: ImportedModel, out: Path, *, overwrite: bool) -> Bundle:
     """Write the bundle `out`, with its card."""
     files = {**imported.files, "README.md": _card(imported)}
     return write_bundle(
@@ -65,7 +65,7 @@ def write(imported: Imported, out: Path, *, overwrite: bool) -> Bundle:
     )
 
 
-def _card(imported: Imported) -> bytes:
+def _card(imported: ImportedModel) -> bytes:
     model = imported.description
     parameters = sum(math.prod(weight.shape) for weight in imported.weights.values())
     quantized = any(

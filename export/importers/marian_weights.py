@@ -32,14 +32,14 @@ class MarianWeights:
 
     def matrix(self, ours: str, theirs: str) -> None:
         """A weight, stored [in, out]."""
-        self._put(ours, theirs, lambda a: a.T)
+        self._assign(ours, theirs, lambda a: a.T)
 
     def table(self, ours: str, theirs: str, *, multiplied: bool = True) -> None:
         """A weight that is stored as we have it. multiplied: whether it is the output's, too."""
-        self._put(ours, theirs, lambda a: a, multiplied=multiplied)
+        self._assign(ours, theirs, lambda a: a, multiplied=multiplied)
 
     def vector(self, ours: str, theirs: str) -> None:
-        self._put(ours, theirs, lambda a: a.reshape(-1))
+        self._assign(ours, theirs, lambda a: a.reshape(-1))
 
     def linear(self, ours: str, theirs: str, suffix: str) -> None:
         self.matrix(f"{ours}.weight", f"{theirs}_W{suffix}")
@@ -54,11 +54,13 @@ class MarianWeights:
         self.vector(f"{ours}.weight", f"{theirs}_ln_scale{end}")
         self.vector(f"{ours}.bias", f"{theirs}_ln_bias{end}")
 
-    def left_over(self) -> list[str]:
+    def unused_names(self) -> list[str]:
         spare = set(self.stored) - self.used
         return sorted(n for n in spare if not n.startswith("special:") and not n.endswith(ALPHA))
 
-    def _put(self, ours: str, theirs: str, turned: Callable[[Any], Any], *, multiplied: bool = True) -> None:
+    def _assign(
+        self, ours: str, theirs: str, turned: Callable[[Any], Any], *, multiplied: bool = True
+    ) -> None:
         item = self.stored.get(theirs)
         if item is None:
             self.problems.append(f"{theirs} is missing")
@@ -89,7 +91,7 @@ class MarianWeights:
         return value.copy()
 
 
-def quantized(arrays: Arrays, *, alphas: bool) -> str:
+def quantization_of(arrays: Arrays, *, alphas: bool) -> str:
     """Name how a file's activations are scaled in int8 (`engine.bundle.config.QUANTIZATIONS`)."""
     if not any(isinstance(item, QuantizedWeight) for item in arrays.values()):
         return "none"

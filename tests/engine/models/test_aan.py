@@ -93,7 +93,7 @@ def test_one_layer_gives_the_authors_values_at_every_stage(name: str) -> None:
     found = fixture(name)
     arrays, config = found.arrays, found.config
     layer = AverageDecoderLayer(Where(config.decoder, 0, config, Dropout())).eval()
-    made, _ = aan.renamed(found.variables, config)
+    made, _ = aan.rename_weights(found.variables, config)
     layer.load_state_dict({k.removeprefix("decoder.layers.0."): torch.from_numpy(v) for k, v in made.items()})
     written, inside = arrays["target_mask"] > 0, "decoder/layer_0/position_forward/"
     x = torch.from_numpy(arrays["decoder_input"])
