@@ -41,31 +41,33 @@ def _here(place: texts.ModelChoice, wish: texts.AnswerFlags, file: Path) -> byte
     """As the server does it: the same segments, protected alike, with their formats by attention."""
     from documents.projection import project
 
-    document = _read(file)
+    document = _open_document(file)
     aligned = any(segment.spans for segment in document.segments)
     options = replace(wish.options(), alignment=aligned)
-    with texts.opened(place, wish) as service:
+    with texts.open_service(place, wish) as service:
         (info,) = service.models()
         model = service.pick("translate", place.source, place.target, info.name)
-        marked_texts = _asked(document.segments, placeholders=info.placeholders > 0)
-        results = texts.barred(service.run_many(model, marked_texts, options), len(document.segments))
+        marked_texts = _mark_protected(document.segments, placeholders=info.placeholders > 0)
+        results = texts.with_progress_bar(
+            service.run_many(model, marked_texts, options), len(document.segments)
+        )
         translations = [
             project(segment, result) for segment, result in zip(document.segments, results, strict=True)
         ]
     return document.write(translations)
 
 
-def _asked(segments: Sequence[Segment], *, placeholders: bool) -> Iterator[str | MarkedText]:
+def _mark_protected(segments: Sequence[Segment], *, placeholders: bool) -> Iterator[str | MarkedText]:
     """Texts, with what must stay as it is where the model has symbols for it."""
-    from documents.projection import kept_ranges
+    from documents.projection import protected_ranges
     from engine.api import MarkedText
 
     for segment in segments:
-        spans = kept_ranges(segment) if placeholders else ()
+        spans = protected_ranges(segment) if placeholders else ()
         yield MarkedText(segment.text, spans) if spans else segment.text
 
 
-def _read(file: Path) -> Document:
+def _open_document(file: Path) -> Document:
     from documents import Swollen, Unreadable, read_document
 
     try:

@@ -57,7 +57,7 @@ def show(
     if as_json:
         typer.echo(json.dumps(rows, indent=2, ensure_ascii=False))
         return
-    texts = [list(names), *([_shown(row[name]) for name in names] for row in rows)]
+    texts = [list(names), *([_format_limit(row[name]) for name in names] for row in rows)]
     widths = [max(len(line[i]) for line in texts) for i in range(len(names))]
     for line in texts:
         typer.echo("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
@@ -77,7 +77,7 @@ def revoke(
     typer.echo(f"revoked {gone.id} ({gone.name or 'no name'})", err=True)
 
 
-def _shown(value: object) -> str:
+def _format_limit(value: object) -> str:
     if value is None:
         return "server's"
     return "any" if value == -1 else str(value) or "-"

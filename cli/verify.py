@@ -73,8 +73,8 @@ def verify(
             (torch,) = open_executors(
                 bundle, Placement("torch", lanes=(LaneSize(check.beams, SLOTS),), shortlist=False)
             )
-            baselines[check.beams] = _decoded(bundle, torch, sources)
-        mine, theirs = _decoded(bundle, _executor(bundle, check), sources), baselines[check.beams]
+            baselines[check.beams] = _decode(bundle, torch, sources)
+        mine, theirs = _decode(bundle, _executor(bundle, check), sources), baselines[check.beams]
         texts = [[tokenizer.decode(h.tokens) for h in one] for one in (mine, theirs)]
         verdicts.append(_verdict(check, (mine, theirs), texts, references))
     return verdicts
@@ -130,7 +130,7 @@ def _narrow(bundle: Bundle, check: Check) -> Executor:
     return OnnxExecutor(sessions, check.beams, check.slots)
 
 
-def _decoded(bundle: Bundle, executor: Executor, sources: Sequence[list[int]]) -> list[Hypothesis]:
+def _decode(bundle: Bundle, executor: Executor, sources: Sequence[list[int]]) -> list[Hypothesis]:
     """The best hypothesis of each source."""
     from engine.schedule.lane import Lane
     from engine.types import Outcome, Request, Result

@@ -44,7 +44,7 @@ def check_sizes(segments: Sequence[Segment]) -> None:
         raise Swollen(f"a paragraph or line of the file has more than {LONGEST} characters: break it")
 
 
-def damaged(kind: str) -> Unreadable:
+def unreadable(kind: str) -> Unreadable:
     return Unreadable(f"the file can't be read as {kind}; is it complete?")
 
 
@@ -58,7 +58,7 @@ def open_archive(data: bytes, kind: str) -> zipfile.ZipFile:
     try:
         archive = zipfile.ZipFile(io.BytesIO(data))
     except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError):
-        raise damaged(kind) from None
+        raise unreadable(kind) from None
     entries = archive.infolist()
     size = sum(entry.file_size for entry in entries)
     if len(entries) > PACKED or size > UNPACKED:
@@ -71,7 +71,7 @@ def open_archive(data: bytes, kind: str) -> zipfile.ZipFile:
             with archive.open(entry) as stream:
                 counter.read(stream)
     except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError, RuntimeError, zlib.error):
-        raise damaged(kind) from None
+        raise unreadable(kind) from None
     return archive
 
 

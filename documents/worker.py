@@ -43,11 +43,11 @@ def main() -> None:
     while (message := read_message(requests)) is not None:
         _allow(SECONDS)
         head, body = _answer(*message)
-        answers.write(packed(head, body))
+        answers.write(encode_message(head, body))
         answers.flush()
 
 
-def packed(head: dict[str, Any], body: bytes) -> bytes:
+def encode_message(head: dict[str, Any], body: bytes) -> bytes:
     """A message as bytes; its head gets the size."""
     text = json.dumps(head | {"size": len(body)}).encode()
     return len(text).to_bytes(HEAD, "big") + text + body

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from documents.spans import Segment
-from documents.worker import HEAD, SECONDS, from_lines, packed, to_lines
+from documents.worker import HEAD, SECONDS, encode_message, from_lines, to_lines
 from engine.api import DeadlineExceeded, InvalidRequest, Overloaded, Slices, TooLarge, in_slices
 
 logger = logging.getLogger(__name__)
@@ -91,7 +91,7 @@ class DocumentProcesses:
         self._owners[owner] += 1
         try:
             async with asyncio.timeout_at(_loop_time(deadline)), self._places, self._process() as process:
-                return await _exchange(process, packed(head, body))
+                return await _exchange(process, encode_message(head, body))
         except TimeoutError:
             raise DeadlineExceeded("the deadline passed while a file was read or written") from None
         finally:

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 from documents.attributes import AttributedPage
 from documents.html import Page
-from documents.projection import kept_ranges, project
+from documents.projection import project, protected_ranges
 from documents.spans import Segment
 from engine.api import (
     InvalidRequest,
@@ -120,7 +120,7 @@ def keeps_phrases(service: Service, model: str) -> bool:
 
 def _mark_protected(service: Service, segment: Segment, model: str) -> str | MarkedText:
     """The text, with what must stay as it is where the model has symbols for it."""
-    spans = kept_ranges(segment)
+    spans = protected_ranges(segment)
     return MarkedText(segment.text, spans) if spans and keeps_phrases(service, model) else segment.text
 
 

@@ -392,7 +392,7 @@ MUTANTS = [
     Mutant(
         "a point loses the white space on its sides",
         "documents/projection.py",
-        'put(" " if glue or not last.isspace() else "")',
+        'append_text(" " if glue or not last.isspace() else "")',
         "pass",
         "tests/documents/test_spans.py -k without_text",
     ),

@@ -106,7 +106,7 @@ def package(recipe: Recipe, run: Path, out: Path, device: str, *, overwrite: boo
     files: dict[str, bytes | Path] = {"vocabulary.model": vocabulary}
     points = curve.read(run)
     if points:
-        files[CURVE_FILE] = curve.drawn(points).encode()
+        files[CURVE_FILE] = curve.draw(points).encode()
         card += f"\n## Training curve\n\n![losses over the tokens seen]({CURVE_FILE})\n"
     files[CARD_FILE] = card.encode()
     return write_bundle(

@@ -334,7 +334,7 @@ LINES: dict[str, Line | str] = {
     "documents.subtitles:DIALOGUE": Line(pumps=("<a>", "<> ", " <a> "), uses=("match",)),
     "documents.subtitles:INDEX": Line(uses=("fullmatch",)),
     "documents.subtitles:TIMES": Line(pumps=SUBTITLES, uses=("match",)),
-    "documents.subtitles:_read": "is called by the reader of subtitles",
+    "documents.subtitles:_parse_subtitles": "is called by the reader of subtitles",
     "documents.subtitles:read_subtitles": Line(page("srt"), pumps=SUBTITLES, length=1_000),
 }
 TESTED = sorted(name for name, line in LINES.items() if isinstance(line, Line))

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from documents.spans import Segment, Span
-from documents.worker import from_lines, packed, to_lines
+from documents.worker import encode_message, from_lines, to_lines
 from engine.api import (
     DeadlineExceeded,
     InvalidRequest,
@@ -294,7 +294,7 @@ def test_a_process_for_files_has_limits_and_no_secrets():
 @given(st.lists(st.builds(Segment, st.text(), st.tuples(st.builds(Span, st.integers(), st.integers())))))
 def test_segments_come_back_from_another_process(segments):
     assert list(from_lines(b"".join(to_lines(segments)))) == segments
-    assert packed({"verb": "read"}, b"abc").endswith(b"abc")
+    assert encode_message({"verb": "read"}, b"abc").endswith(b"abc")
 
 
 # room

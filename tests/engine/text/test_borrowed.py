@@ -11,7 +11,7 @@ import pytest
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from cli.convert.flags import finish
-from cli.placeholders import kept_whole
+from cli.placeholders import copy_rate
 from cli.texts import ModelChoice
 from engine.answers.borrow import choose
 from engine.answers.plan import TextModel
@@ -156,7 +156,7 @@ def test_an_imported_model_lends_words_and_keeps_texts_whole(without_symbols, mo
     assert "placeholders.json" in open_bundle(without_symbols.path).files()
     lines = (ROOT / "everyday" / "de-en.tsv").read_text("utf-8").splitlines()
     sentences = [line.split("\t")[0] for line in lines if len(line.split("\t")[0].split()) > 3][:EACH]
-    assert kept_whole(ModelChoice(without_symbols.path), without_symbols.name, sentences) >= 0.99
+    assert copy_rate(ModelChoice(without_symbols.path), without_symbols.name, sentences) >= 0.99
 
 
 def open_same(bundle):
