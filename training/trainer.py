@@ -152,8 +152,9 @@ class Trainer:
         return self.average()
 
     def stop(self, *_: object) -> None:
-        """End the run after the update in progress: it saves a checkpoint and raises TrainingStopped. A signal's
-        handler."""
+        """End the run after the update in progress: it saves a checkpoint and raises TrainingStopped.
+
+        A signal's handler."""
         self._stopping = True
 
     def train_to(self, last: int) -> None:
