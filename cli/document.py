@@ -68,11 +68,11 @@ def _mark_protected(segments: Sequence[Segment], *, placeholders: bool) -> Itera
 
 
 def _open_document(file: Path) -> Document:
-    from documents import Swollen, Unreadable, read_document
+    from documents import OversizedDocument, Unreadable, read_document
 
     try:
         return read_document(file.name, file.read_bytes())
-    except Swollen as error:
+    except OversizedDocument as error:
         raise TooLarge(f"{file}: {error}") from None
     except Unreadable as error:
         raise InvalidRequest(f"{file}: {error}") from None

@@ -41,7 +41,7 @@ DEEPEST: Final = 8  # styles that are based on one another
 def read_docx(data: bytes) -> Document:
     """Read the prose of a Word document; paragraphs and runs in a style of code stay.
 
-    Raises Unreadable on a file that is no .docx, Swollen on one that grows too large.
+    Raises Unreadable on a file that is no .docx, OversizedDocument on one that grows too large.
     """
     open_archive(data, "a Word document").close()
     try:

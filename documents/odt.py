@@ -45,7 +45,7 @@ FIRST: Final = re.compile(r"(?<= ) +|^ +")
 def read_odt(data: bytes) -> Document:
     """Read the prose of an OpenDocument text; paragraphs and spans in a style of code stay.
 
-    Raises Unreadable on a file that is no .odt, Swollen on one that grows too large.
+    Raises Unreadable on a file that is no .odt, OversizedDocument on one that grows too large.
     """
     try:
         with open_archive(data, KIND) as archive:

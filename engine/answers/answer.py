@@ -140,10 +140,10 @@ async def _decode_plans(
     """
     plans, long = planned.plans, planned.long
     if drafts:
-        results = _dealt(plans, await _in_reading_order(stage, plans, deadline, drafts, again=again))
+        results = _deal(plans, await _in_reading_order(stage, plans, deadline, drafts, again=again))
     else:
         jobs = [job for p in plans for job in p.jobs]
-        results = _dealt(plans, await generate_group(stage.engine, jobs, deadline, again=again))
+        results = _deal(plans, await generate_group(stage.engine, jobs, deadline, again=again))
     pairs = list(zip(plans, results, strict=True))
     retries = await _each(lambda pair: retry_of(stage.text, *pair), pairs, long=long, deadline=deadline)
     if any(retries):
@@ -212,7 +212,7 @@ async def _each(
     return await in_slices(each(one_slice(function, item) for item in items), deadline, small=not long)
 
 
-def _dealt(plans: Sequence[Plan], results: Sequence[Result]) -> list[list[Result]]:
+def _deal(plans: Sequence[Plan], results: Sequence[Result]) -> list[list[Result]]:
     """Deal to each plan its own results."""
     rest = iter(results)
     return [[next(rest) for _ in p.places] for p in plans]

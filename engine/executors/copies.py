@@ -83,7 +83,7 @@ class LaneArrays:
         return [] if caches is None else [caches.writers, *caches.blocks.values()]
 
 
-def placing(lane: LaneArrays, facts: Facts, masks: Tensor) -> Records:
+def placement_plan(lane: LaneArrays, facts: Facts, masks: Tensor) -> Records:
     """The plan of newcomers (`PlacementTerms`). masks: see `masks_of`."""
     memory, state = lane.memory, lane.state
     blocks = [memory.blocks[spec.name] for spec in memory.specs]
@@ -115,7 +115,7 @@ def placing(lane: LaneArrays, facts: Facts, masks: Tensor) -> Records:
     return plan
 
 
-def moving(lane: LaneArrays) -> Records:
+def move_plan(lane: LaneArrays) -> Records:
     """The plan of moves (`MoveTerms`)."""
     begins, strides = _layout(lane.arrays())
     plan = _plan(MoveTerms, len(begins))
@@ -141,7 +141,7 @@ def snapshot_dtype(state: SearchState, columns: int) -> np.dtype[Any]:
     return np.dtype(described)  # type: ignore[call-overload, no-any-return]
 
 
-def telling(state: SearchState, row: np.dtype[Any]) -> Records:
+def snapshot_plan(state: SearchState, row: np.dtype[Any]) -> Records:
     """The plan of what is told (`SnapshotTerms`), in such rows."""
     assert row.fields is not None
     plan = _plan(SnapshotTerms, len(SNAPSHOT))

@@ -176,7 +176,7 @@ class CapturedExecutor(CapturedSlots, TorchExecutor):
         return top
 
 
-class Flying(NamedTuple):
+class PendingCopies(NamedTuple):
     """Copies to the host, right once the mark is reached: flags and weights of a step, or fields by name."""
 
     copies: Mapping[str, Tensor]
@@ -257,7 +257,7 @@ class CapturedStepper:
             self._kernels.place(self._newcomers)
             self._newcomers, self._marks = {}, []
 
-    def launch(self, n: int, *, attention: bool) -> Flying:
+    def launch(self, n: int, *, attention: bool) -> PendingCopies:
         with self.work.decoding():
             self._settle()
             bucket = self._bucket(n, attention)
@@ -272,7 +272,7 @@ class CapturedStepper:
             copies = {"done": self.work.down(self.search.state.done[:n])}
             if attention:
                 copies["attention"] = self.work.down(self._attention(bucket)[:n])
-            return Flying(copies, self.work.mark())
+            return PendingCopies(copies, self.work.mark())
 
     def snapshot(self, slots: Sequence[int]) -> Snapshot:
         with self.work.decoding():
@@ -285,7 +285,7 @@ class CapturedStepper:
                 array = getattr(self.search.state, name)
                 array = array[:, :reached] if name in COLUMNED else array
                 rows[name] = self.work.down(array[index])
-            return Flying(rows, self.work.mark())
+            return PendingCopies(rows, self.work.mark())
 
     def move(self, moves: Sequence[tuple[int, int]]) -> None:
         if not moves:

@@ -21,10 +21,10 @@ from engine.executors.copies import (
     Records,
     SnapshotTerms,
     masks_of,
-    moving,
-    placing,
+    move_plan,
+    placement_plan,
     snapshot_dtype,
-    telling,
+    snapshot_plan,
 )
 from engine.executors.cuda_work import Mark
 from engine.executors.memory import ceil
@@ -82,7 +82,7 @@ class StepKernels:
         self._followed = RingArrays(rings.ancestors, rings.clock, uploaded)
         self._facts = Facts(search, executor.slots)
         self._masks = masks_of(ceil(executor.limits.source, WIDTH), device)
-        self._placing = partial(placing, facts=self._facts, masks=self._masks)
+        self._placing = partial(placement_plan, facts=self._facts, masks=self._masks)
         self._generation, self._plans = executor.generation, dict[Any, Tensor]()
         self._told: dict[int, tuple[np.dtype[Any], Tensor]] = {}  # by columns
         self._buffer = torch.empty(0, dtype=torch.int64, device=device)
@@ -140,12 +140,12 @@ class StepKernels:
 
     def move(self, moves: Sequence[tuple[int, int]]) -> None:
         """Copy slots over others: likewise."""
-        self._scatter(self._plan(moving), [MoveTerms(1, *pair) for pair in moves], CHUNKS)
+        self._scatter(self._plan(move_plan), [MoveTerms(1, *pair) for pair in moves], CHUNKS)
 
     def snapshot(self, slots: Sequence[int], columns: int) -> PackedRows:
         """What the search knows of slots: one upload, one launch, one way back. columns: that somebody has
         reached."""
-        row, plan = self._telling(columns)
+        row, plan = self._snapshot_plan(columns)
         sent, size = len(SnapshotTerms._fields) * len(slots), row.itemsize // 8
         begin = -(-sent // 2) * 2  # rows lie where 16 bytes are copied at once
         end = begin + size * len(slots)
@@ -165,11 +165,11 @@ class StepKernels:
             self._plans[kind] = self.work.up(torch.from_numpy(kind(lane)))
         return self._plans[kind]
 
-    def _telling(self, columns: int) -> tuple[np.dtype[Any], Tensor]:
+    def _snapshot_plan(self, columns: int) -> tuple[np.dtype[Any], Tensor]:
         wide = ceil(columns, WHOLE)
         if wide not in self._told:
             row = snapshot_dtype(self.search.state, wide)
-            self._told[wide] = row, self.work.up(torch.from_numpy(telling(self.search.state, row)))
+            self._told[wide] = row, self.work.up(torch.from_numpy(snapshot_plan(self.search.state, row)))
         return self._told[wide]
 
     def _room(self, size: int) -> Tensor:

@@ -93,7 +93,7 @@ class Budget:
     def cost(self, name: str) -> int:
         return self._models[name].cost
 
-    def used(self) -> int:
+    def used_bytes(self) -> int:
         """Bytes of all models that are loaded, or partly."""
         return sum(model.cost for model in self._models.values() if model.state is not State.UNLOADED)
 
@@ -168,7 +168,7 @@ class Budget:
                 missing = [name for name in sorted(names) if self.state(name) is State.UNLOADED]
                 keep |= names
                 if missing and not waits:
-                    lacking = self.used() + sum(self.cost(name) for name in missing) - self.limit
+                    lacking = self.used_bytes() + sum(self.cost(name) for name in missing) - self.limit
                     waits = lacking > 0
                     if waits:
                         self._make_room(lacking, keep, closed, acts)

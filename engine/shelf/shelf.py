@@ -200,7 +200,7 @@ class Shelf:
             if name in self._budget:
                 raise BundleError(f"{path}: there is a model {name!r} already; give the bundle another name")
         self._check_facts(name, facts)
-        fresh = None if self._limit is not None else self._proven(self._source.open(path))
+        fresh = None if self._limit is not None else self._start_and_try(self._source.open(path))
         with self._change:
             self._budget.add(name, facts.cost, loaded=fresh is not None)
             self._past.setdefault(name, NO_STATS)
@@ -252,9 +252,9 @@ class Shelf:
         """A model at work that has answered. Raises BundleError, ConfigError, or ExecutorFailed."""
         model = self._source.open(self._facts[name].path)
         self._check_facts(name, model.facts)
-        return self._proven(model)
+        return self._start_and_try(model)
 
-    def _proven(self, model: LoadedModel) -> LoadedModel:
+    def _start_and_try(self, model: LoadedModel) -> LoadedModel:
         model.engine.start()
         try:
             asyncio.run(canary(model.engine, model.text))

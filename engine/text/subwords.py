@@ -120,10 +120,10 @@ def _is_word(character: str) -> bool:
 def _tokens(pieces: Sequence[str]) -> list[str]:
     """Whole tokens of subtokens, without their escapes."""
     written = "".join(pieces).split(END)
-    return [token for token in (ESCAPED.sub(_meant, part) for part in written) if token]
+    return [token for token in (ESCAPED.sub(_unescape, part) for part in written) if token]
 
 
-def _meant(escape: re.Match[str]) -> str:
+def _unescape(escape: re.Match[str]) -> str:
     if escape[1] is None:
         return "_" if escape[0] == "\\u" else "\\"
     number = int(escape[1][:8])

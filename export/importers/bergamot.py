@@ -101,7 +101,7 @@ def find_student(folder: Path, weights: str | None = None) -> Student:
     vocabularies = _vocabularies(folder, files, config)
     shortlist = _shortlist(folder, files, config)
     student = Student(
-        model, vocabularies, shortlist, {**FIREFOX, **config}, _spoken(folder, model, vocabularies)
+        model, vocabularies, shortlist, {**FIREFOX, **config}, _languages_of(folder, model, vocabularies)
     )
     _verify(folder, model)
     return student
@@ -228,7 +228,9 @@ def _names(values: Mapping[str, Any], key: str) -> list[str]:
     return [plain_name(Path(str(name))) for name in listed] if isinstance(listed, list) else []
 
 
-def _spoken(folder: Path, model: Path, vocabularies: tuple[Path, Path]) -> tuple[str | None, str | None]:
+def _languages_of(
+    folder: Path, model: Path, vocabularies: tuple[Path, Path]
+) -> tuple[str | None, str | None]:
     """Source and target by the names of files, which are the only sign, or of the folder."""
     for path in (model, *vocabularies):
         if match := PAIR.search(plain_name(path)):

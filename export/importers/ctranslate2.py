@@ -212,12 +212,14 @@ def _tables(variables: Variables, encoder: ReadSide, decoder: ReadSide, vocabula
     joint = alike and vocabularies.shared and variables.same(*names[:2])
     tied = alike and factor == 1 and variables.same(*names[1:])
     source, target = (scale_weight(side.embedding, 1.0 if alike else side.scale) for side in sides)
-    weights = {"encoder.embed_tokens.weight": _grown(source, vocabularies, 0)}
+    weights = {"encoder.embed_tokens.weight": _reorder_rows(source, vocabularies, 0)}
     if not joint:
-        weights["decoder.embed_tokens.weight"] = _grown(target, vocabularies, 1)
+        weights["decoder.embed_tokens.weight"] = _reorder_rows(target, vocabularies, 1)
     output = variables.weight("decoder/projection/weight")
     if not tied:
-        weights["decoder.output_projection.weight"] = _grown(scale_weight(output, factor), vocabularies, 1)
+        weights["decoder.output_projection.weight"] = _reorder_rows(
+            scale_weight(output, factor), vocabularies, 1
+        )
     bias = "decoder/projection/bias"
     if bias in variables or len(vocabularies.target) > vocabularies.rows[1]:
         own = variables.array(bias).astype(np.float32) if bias in variables else np.zeros(output.shape[0])
@@ -226,7 +228,7 @@ def _tables(variables: Variables, encoder: ReadSide, decoder: ReadSide, vocabula
     return Tables(weights, joint, tied, all(roots))
 
 
-def _grown(weight: Array, vocabularies: Vocabularies, side: int) -> Array:
+def _reorder_rows(weight: Array, vocabularies: Vocabularies, side: int) -> Array:
     """A table with its rows in the order of our vocabulary; zeros for symbols that are ours."""
     order, rows = vocabularies.orders[side], vocabularies.rows[side]
     if weight.shape[0] != rows:

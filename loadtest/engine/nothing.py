@@ -48,7 +48,7 @@ class Nothing:
         return NOWHERE
 
     def capture(self, step: Callable[[], None]) -> Replay:
-        return self.step if self._decoding else _encoded
+        return self.step if self._decoding else _encode_nothing
 
     def renew(self) -> None:
         pass
@@ -72,5 +72,5 @@ class Nothing:
         return tensor.clone()
 
 
-def _encoded() -> None:
+def _encode_nothing() -> None:
     pass

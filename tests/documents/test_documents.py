@@ -14,7 +14,7 @@ from docx.oxml.ns import qn
 from lxml import etree
 from markdown_it import MarkdownIt
 
-from documents import READERS, Swollen, Unreadable, read_document
+from documents import READERS, OversizedDocument, Unreadable, read_document
 from documents.attributes import read_with_attributes
 from documents.subtitles import wrap
 from engine.api import Overloaded, TooLarge
@@ -418,7 +418,7 @@ def test_files_that_cannot_be_read_are_refused(name, data):
 
 @pytest.mark.parametrize("name", ["a.docx", "a.odt"])
 def test_archives_that_swell_are_refused(name):
-    with pytest.raises(Swollen, match="unpacked"):
+    with pytest.raises(OversizedDocument, match="unpacked"):
         read_document(name, bomb("content.xml"))
 
 

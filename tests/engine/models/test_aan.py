@@ -99,7 +99,7 @@ def test_one_layer_gives_the_authors_values_at_every_stage(name: str) -> None:
     x = torch.from_numpy(arrays["decoder_input"])
     with torch.inference_mode():
         average = x.cumsum(1) / torch.arange(1, x.shape[1] + 1)[:, None]
-        y = layer.fed(average)
+        y = layer.position_forward(average)
         gates = layer.gates(torch.cat([x, y], -1))
         mixed = layer.mix(x)
         memory = layer.encoder_attn.memory(torch.from_numpy(arrays["memory"]))
