@@ -58,17 +58,9 @@ def create_app(
     state = AppState(service, settings, metrics, worker=worker)
     if state.peers:
         access.count_with(state.peers.count)
-    cached = state.cache.size if state.cache else int
-    metrics.watch(
-        Sources(
-            service.stats,
-            service.memory,
-            lambda: state.ready,
-            cached,
-            state.lag.longest,
-            service.shelf_entries,
-        )
-    )
+    size, lag = state.cache.size if state.cache else int, state.lag.longest
+    sources = Sources(service.stats, service.memory, lambda: state.ready, size, lag, service.shelf_entries)
+    metrics.watch(sources)
     tracing = Tracing.to(settings.traces) if settings.traces else None
 
     @asynccontextmanager
