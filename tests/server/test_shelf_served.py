@@ -167,7 +167,7 @@ for _ in range(4):
     full = used()
     service.unload("tatoeba-de-en")
     found += [full, used()]
-print(*found, service.shelved()["tatoeba-de-en"].cost >> 20)
+print(*found, service.shelf_entries()["tatoeba-de-en"].cost >> 20)
 """
 
 
