@@ -14,7 +14,7 @@ from engine.errors import InvalidRequest, TooLarge
 if TYPE_CHECKING:
     from documents import Document
     from documents.spans import Segment
-    from engine.api import Marked
+    from engine.api import MarkedText
 
 ENDINGS: Final = frozenset({".md", ".html", ".htm", ".srt", ".docx", ".odt"})  # a .txt goes line by line
 
@@ -41,36 +41,38 @@ def _here(place: texts.ModelChoice, wish: texts.AnswerFlags, file: Path) -> byte
     """As the server does it: the same segments, protected alike, with their formats by attention."""
     from documents.projection import project
 
-    document = _read(file)
+    document = _open_document(file)
     aligned = any(segment.spans for segment in document.segments)
     options = replace(wish.options(), alignment=aligned)
-    with texts.opened(place, wish) as service:
+    with texts.open_service(place, wish) as service:
         (info,) = service.models()
         model = service.pick("translate", place.source, place.target, info.name)
-        marked_texts = _asked(document.segments, placeholders=info.placeholders > 0)
-        results = texts.barred(service.run_many(model, marked_texts, options), len(document.segments))
+        marked_texts = _mark_protected(document.segments, placeholders=info.placeholders > 0)
+        results = texts.with_progress_bar(
+            service.run_many(model, marked_texts, options), len(document.segments)
+        )
         translations = [
             project(segment, result) for segment, result in zip(document.segments, results, strict=True)
         ]
     return document.write(translations)
 
 
-def _asked(segments: Sequence[Segment], *, placeholders: bool) -> Iterator[str | Marked]:
+def _mark_protected(segments: Sequence[Segment], *, placeholders: bool) -> Iterator[str | MarkedText]:
     """Texts, with what must stay as it is where the model has symbols for it."""
-    from documents.projection import kept_ranges
-    from engine.api import Marked
+    from documents.projection import protected_ranges
+    from engine.api import MarkedText
 
     for segment in segments:
-        spans = kept_ranges(segment) if placeholders else ()
-        yield Marked(segment.text, spans) if spans else segment.text
+        spans = protected_ranges(segment) if placeholders else ()
+        yield MarkedText(segment.text, spans) if spans else segment.text
 
 
-def _read(file: Path) -> Document:
-    from documents import Swollen, Unreadable, read_document
+def _open_document(file: Path) -> Document:
+    from documents import OversizedDocument, Unreadable, read_document
 
     try:
         return read_document(file.name, file.read_bytes())
-    except Swollen as error:
+    except OversizedDocument as error:
         raise TooLarge(f"{file}: {error}") from None
     except Unreadable as error:
         raise InvalidRequest(f"{file}: {error}") from None

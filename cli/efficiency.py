@@ -48,14 +48,14 @@ class Efficiency:
 def efficiency(path: Path, place: Placement, lines: Sequence[str], beam: int, alone: int) -> Efficiency:
     """Measure a bundle on lines of its source language. alone: how many of them for the latency."""
     words, cores = sum(len(line.split()) for line in lines), processors()
-    with _Served(path, place, beam, 1) as one:
+    with _BundleService(path, place, beam, 1) as one:
         one.seconds(lines[:SLOTS])  # first pages and caches
         single = words / one.seconds(lines)
         memory = _resident()
         each = [one.seconds([line]) * 1e3 for line in lines[:alone]]
     every = single
     if cores > 1:
-        with _Served(path, place, beam, cores) as all_of_them:
+        with _BundleService(path, place, beam, cores) as all_of_them:
             all_of_them.seconds(lines[:SLOTS])
             every = words / all_of_them.seconds(lines)
     disk = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
@@ -63,7 +63,7 @@ def efficiency(path: Path, place: Placement, lines: Sequence[str], beam: int, al
     return Efficiency(words, single, every, cores, statistics.median(each), slowest, disk, memory)
 
 
-class _Served:
+class _BundleService:
     """A bundle served by this many threads."""
 
     def __init__(self, path: Path, place: Placement, beam: int, threads: int) -> None:
@@ -73,7 +73,7 @@ class _Served:
         placed = Placement(place.backend, place.device, place.precision, threads, lanes, place.shortlist)
         self.service = Service.open([path], ServiceSettings(placed, verify=False))
 
-    def __enter__(self) -> _Served:
+    def __enter__(self) -> _BundleService:
         self.service.start()
         return self
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from cli import lines, texts
-from cli.flags import decode_flags, given
+from cli.flags import decode_flags, explicit_flags
 from engine.errors import InvalidRequest
 
 
@@ -44,7 +44,7 @@ def evaluate(
     Decoding flags are those of `convoy translate`; the bundle's defaults hold otherwise.
     """
     if reference:
-        pairs = _aligned(lines.table(source), lines.table(reference))
+        pairs = _pair_with_references(lines.table(source), lines.table(reference))
     else:
         pairs = lines.columns(lines.table(source), source, source_column, target_column)
     pairs = pairs[:limit]
@@ -53,7 +53,7 @@ def evaluate(
     place = texts.ModelChoice(model, precision, backend, device, threads, shortlist=shortlist)
     began = time.monotonic()
     scores, hypotheses = score(
-        place, texts.AnswerFlags(given(decode), truncate=truncate, replace_unk=replace_unk), pairs
+        place, texts.AnswerFlags(explicit_flags(decode), truncate=truncate, replace_unk=replace_unk), pairs
     )
     report = {name: round(value, 2) for name, value in scores.items()}
     report |= {"lines": len(pairs), "seconds": round(time.monotonic() - began, 1)}
@@ -74,7 +74,7 @@ def score(
     from training.scores import METRICS
 
     wish = replace(wish, protect=False, follow_form=False)
-    with texts.opened(place, wish) as service:
+    with texts.open_service(place, wish) as service:
         task = service.models()[0].task
         if task not in METRICS:
             raise InvalidRequest(f"no measure for the task {task!r}; known are {sorted(METRICS)}")
@@ -82,7 +82,7 @@ def score(
     return METRICS[task](hypotheses, [r for _, r in pairs]), hypotheses
 
 
-def _aligned(sources: list[str], references: list[str]) -> list[tuple[str, str]]:
+def _pair_with_references(sources: list[str], references: list[str]) -> list[tuple[str, str]]:
     if len(sources) != len(references):
         raise InvalidRequest(f"{len(sources)} sources, but {len(references)} references: each needs its own")
     return list(zip(sources, references, strict=True))

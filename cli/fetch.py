@@ -57,11 +57,11 @@ def fetch(
                 f"{model.name:24} {model.source}-{model.target:8} {model.architecture:12} {_size(model.size)}"
             )
         return
-    for model in [_chosen(models, pair, architecture) for pair in pairs]:
+    for model in [_find_model(models, pair, architecture) for pair in pairs]:
         _import(opened, model, out, keep=keep, overwrite=overwrite)
 
 
-def _chosen(models: list[MirrorModel], pair: str, architecture: str | None) -> MirrorModel:
+def _find_model(models: list[MirrorModel], pair: str, architecture: str | None) -> MirrorModel:
     fitting = [m for m in models if pair in (m.name, f"{m.source}-{m.target}", f"{m.source}{m.target}")]
     if architecture is not None:
         fitting = [m for m in fitting if m.architecture == architecture]

@@ -53,13 +53,13 @@ def extend(command: Command, flags: Mapping[str, Any]) -> Command:
     ]
 
     @wraps(command)
-    def extended(**values: Any) -> None:
+    def wrapper(**values: Any) -> None:
         command(**values)
 
-    extended.__signature__ = inspect.Signature([*own, *more])  # type: ignore[attr-defined]
-    return extended
+    wrapper.__signature__ = inspect.Signature([*own, *more])  # type: ignore[attr-defined]
+    return wrapper
 
 
-def given(values: Mapping[str, Any]) -> dict[str, Any]:
+def explicit_flags(values: Mapping[str, Any]) -> dict[str, Any]:
     """The flags that were given."""
     return {name: value for name, value in values.items() if value is not None}

@@ -70,7 +70,7 @@ def served_paths(
         raise InvalidRequest(f"none of the models is of the languages {', '.join(sorted(languages))}")
     if selection:
         folder = _cache(cache, store)
-        served += _converted(selection, folder)
+        served += _convert_missing(selection, folder)
     return tuple(served)
 
 
@@ -177,7 +177,7 @@ def _cache(cache: Path | None, store: Path | None) -> Path:
     )
 
 
-def _converted(models: Sequence[Foreign], cache: Path) -> list[Path]:
+def _convert_missing(models: Sequence[Foreign], cache: Path) -> list[Path]:
     """The bundles of models; those that are not there yet are made, by one process.
 
     Two servers may make the same bundle at a time: both can use the one that was ready first.

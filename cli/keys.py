@@ -57,7 +57,7 @@ def show(
     if as_json:
         typer.echo(json.dumps(rows, indent=2, ensure_ascii=False))
         return
-    texts = [list(names), *([_shown(row[name]) for name in names] for row in rows)]
+    texts = [list(names), *([_format_limit(row[name]) for name in names] for row in rows)]
     widths = [max(len(line[i]) for line in texts) for i in range(len(names))]
     for line in texts:
         typer.echo("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
@@ -69,15 +69,15 @@ def revoke(
     key: Annotated[str, typer.Argument(help="A key's id, or its name where only one has it.")],
 ) -> None:
     """Take a key out of the file."""
-    from server.keys import editing, read_keys, revoked
+    from server.keys import editing, read_keys, remove_key
 
     read_keys(file)  # a file that is not there must not be made
     with editing(file) as entries:
-        gone = revoked(entries, key)
+        gone = remove_key(entries, key)
     typer.echo(f"revoked {gone.id} ({gone.name or 'no name'})", err=True)
 
 
-def _shown(value: object) -> str:
+def _format_limit(value: object) -> str:
     if value is None:
         return "server's"
     return "any" if value == -1 else str(value) or "-"

@@ -37,11 +37,11 @@ class RemoteServer:
 
 
 @contextmanager
-def connected(server: RemoteServer) -> Iterator[tuple[Client, list[Model]]]:
+def connect(server: RemoteServer) -> Iterator[tuple[Client, list[Model]]]:
     """A patient client of a server that answers, and its models. Raises ConvoyError when none is there."""
     from convoy_client import Client
 
-    with _told(""), Client(server.url, server.api_key, timeout=server.timeout, retries=1) as first:
+    with _map_errors(""), Client(server.url, server.api_key, timeout=server.timeout, retries=1) as first:
         models = first.models()
     with Client(server.url, server.api_key, timeout=server.timeout, retries=TRIES) as client:
         yield client, models
@@ -55,9 +55,9 @@ def answers(
 
     Raises InvalidRequest, TooLarge, UnknownModel, or ConvoyError for what is not the caller's fault.
     """
-    with connected(server) as (client, models):
+    with connect(server) as (client, models):
         ask = _question(client, models, request)
-        yield from _told_in_turn(_in_order(ask, lines, server.concurrency))
+        yield from _answers_in_turn(_in_order(ask, lines, server.concurrency))
 
 
 def scores(
@@ -66,33 +66,33 @@ def scores(
     """Scores of (text, source) pairs in their order; errors are those of `answers`."""
     from engine.api import TextScore, Timings
 
-    with connected(server) as (client, _):
+    with connect(server) as (client, _):
 
         def ask(pair: tuple[str, str | None]) -> TextScore:
             text, source = pair  # as arrays: an empty text is none by itself, but has a score
             (score,) = client.score_all([text], None if source is None else [source], model=model)
             return TextScore(score.tokens, score.token_scores, score.words, Timings(0.0, 0.0, 0.0, 0))
 
-        yield from _told_in_turn(_in_order(ask, pairs, server.concurrency))
+        yield from _answers_in_turn(_in_order(ask, pairs, server.concurrency))
 
 
 def translate_document(server: RemoteServer, place: ModelChoice, path: Path) -> bytes:
     """A translated file in its own format. Raises what `answers` raises, and OSError."""
-    with connected(server) as (client, models), _told(f"{path}: "):
+    with connect(server) as (client, models), _map_errors(f"{path}: "):
         source, target = _pair(models, place)
         return client.translate_file(path, target, source)
 
 
-def _told_in_turn(results: Generator[Future[Answer], None, None]) -> Iterator[Answer]:
+def _answers_in_turn(results: Generator[Future[Answer], None, None]) -> Iterator[Answer]:
     with closing(results):  # here, not when it is collected: perhaps by one of its own threads
         for number, result in enumerate(results, 1):
-            with _told(f"line {number}: "):
+            with _map_errors(f"line {number}: "):
                 answer = result.result()
             yield answer
 
 
 @contextmanager
-def _told(where: str) -> Iterator[None]:
+def _map_errors(where: str) -> Iterator[None]:
     """Errors of the client as those that the command line knows."""
     from convoy_client import ApiError, ClientError
 

@@ -106,7 +106,7 @@ def _scores(job: texts.Job, pairs: Iterable[tuple[str, str | None]]) -> Iterator
         with closing(scores):  # gives up what is still asked for
             yield scores
         return
-    with texts.opened(job.place, texts.AnswerFlags({"beam_size": 1})) as service:
+    with texts.open_service(job.place, texts.AnswerFlags({"beam_size": 1})) as service:
         yield service.score_many(service.models()[0].name, pairs)
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from cli.flags import extend, given
+from cli.flags import explicit_flags, extend
 from cli.foreign import served_paths
 from engine.errors import InvalidRequest
 
@@ -34,7 +34,7 @@ def serve(**flags: Any) -> None:
 
     for warning in unknown_variables(os.environ, list(ServerSettings.model_fields)):
         typer.echo(f"convoy: warning: {warning}", err=True)
-    values = given(flags)
+    values = explicit_flags(flags)
     if values.get("models"):
         values["models"] = os.pathsep.join(map(str, values["models"]))
     else:
@@ -58,7 +58,7 @@ def build() -> Callable[..., None]:
     flags = {}
     for name, field in ServerSettings.model_fields.items():
         option = typer.Option(
-            help=f"{field.description}{_shown(field.default)}",
+            help=f"{field.description}{_format_default(field.default)}",
             envvar=f"CONVOY_{name.upper()}",
             show_default=False,
         )
@@ -86,7 +86,7 @@ def unknown_variables(names: Iterable[str], settings: Sequence[str]) -> list[str
     return warnings
 
 
-def _shown(default: Any) -> str:
+def _format_default(default: Any) -> str:
     if default is None:
         return ""
     if isinstance(default, tuple):

@@ -75,7 +75,7 @@ def _of_language(bundle: Bundle, language: str, texts: list[str], most: int) -> 
     """The bundle's shortlist, if it has one, with the list of a language in it."""
     from engine.bundle.shortlist import SHORTLIST, load_shortlist
     from engine.text.tokenizer import open_tokenizer
-    from training.shortlist import Named, of_language, with_language
+    from training.shortlist import LanguageToken, of_language, with_language
 
     config, tokenizer = bundle.config, open_tokenizer(bundle)
     vocabularies = config.source_vocab, config.target_vocab
@@ -85,16 +85,16 @@ def _of_language(bundle: Bundle, language: str, texts: list[str], most: int) -> 
     old = None
     if SHORTLIST in bundle.files():
         old = load_shortlist(bundle.file(SHORTLIST).read_bytes(), vocabularies, config.eos)
-    named = None if name is None else Named(name, by_source=not tokenizer.beginning)
+    named = None if name is None else LanguageToken(name, by_source=not tokenizer.beginning)
     likely_tokens = with_language(old, config, tokens, named)
     return likely_tokens, f"{len(tokens):,} tokens of {language}, which are {covered:.2%} of its text"
 
 
 def _naming(bundle: Bundle, named: Mapping[str, int], language: str) -> int | None:
     """The token that names a language; None for a model that has one language only."""
-    from engine.text.codes import listed, short
+    from engine.text.codes import by_short_code, short
 
-    own = listed(named)
+    own = by_short_code(named)
     if not own and short(language) == short(bundle.target):
         return None
     if short(language) not in own:

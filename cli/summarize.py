@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from cli import remote, texts
-from cli.flags import decode_flags, given
+from cli.flags import decode_flags, explicit_flags
 from cli.lines import count
 
 
@@ -41,6 +41,6 @@ def summarize(
     server = remote.RemoteServer(url, api_key, timeout, concurrency) if url else None
     place = texts.ModelChoice(model, precision, backend, device, threads, shortlist=shortlist)
     job = texts.job_of("summarize", place, server)
-    wish = texts.AnswerFlags(given(decode), prefix, truncate=truncate, strategy=strategy)
+    wish = texts.AnswerFlags(explicit_flags(decode), prefix, truncate=truncate, strategy=strategy)
     form = texts.Form(output, scores, as_json)
     texts.pipe(job, wish, texts.lines_of(file, lines), form, count(file or lines))

@@ -141,7 +141,7 @@ class Form:
 
 
 @contextmanager
-def opened(place: ModelChoice, wish: AnswerFlags) -> Iterator[Service]:
+def open_service(place: ModelChoice, wish: AnswerFlags) -> Iterator[Service]:
     """A running service with this one model, and a lane as wide as the wish needs. Raises BundleError, and
     InvalidRequest when no model is named."""
     from engine.api import LaneSize, Placement, Service, ServiceSettings, processors
@@ -183,10 +183,10 @@ def answers(
     model: one of its directions, by default the usual one. Raises UnknownModel when it is for another task.
     """
     model = service.pick(task, model=model or service.models()[0].name)
-    return barred(service.run_many(model, lines, wish.options()), total)
+    return with_progress_bar(service.run_many(model, lines, wish.options()), total)
 
 
-def barred(results: Iterable[TextResult], total: int | None = None) -> Iterator[TextResult]:
+def with_progress_bar(results: Iterable[TextResult], total: int | None = None) -> Iterator[TextResult]:
     """Results, with a bar on standard error when that is a terminal."""
     yield from tqdm(results, total=total, unit="line", disable=not sys.stderr.isatty())
 
@@ -207,9 +207,9 @@ def _results(
     if job.server is not None:
         results = remote.answers(job.server, (job.task, place, wish), lines)
         with closing(results):  # gives up what is still asked for
-            yield barred(results, total)
+            yield with_progress_bar(results, total)
         return
-    with opened(place, wish) as service:
+    with open_service(place, wish) as service:
         model = service.pick(job.task, place.source, place.target, service.models()[0].name)
         yield answers(service, job.task, lines, wish, total, model=model)
 

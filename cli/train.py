@@ -54,10 +54,10 @@ def train(
 
     Run it again after a kill, and it goes on from the last checkpoint.
     """
-    final_recipe, out, replace = _checked(recipe, changes or [], device, corpora, out, overwrite)
+    final_recipe, out, replace = _check_arguments(recipe, changes or [], device, corpora, out, overwrite)
     from engine.bundle.bundle import open_bundle
     from training.package import package
-    from training.trainer import Stopped, Trainer
+    from training.trainer import Trainer, TrainingStopped
 
     checkpoints = run or Path("runs") / f"{final_recipe.name}-{device.split(':')[0]}"
     trainer = Trainer(final_recipe, corpora, checkpoints, device, open_bundle(start) if start else None)
@@ -65,7 +65,7 @@ def train(
         signal.signal(number, trainer.stop)
     try:
         trainer.fit(60 * minutes if minutes else None)
-    except Stopped as stopped:
+    except TrainingStopped as stopped:
         typer.echo(stopped, err=True)
         raise typer.Exit(1) from None
     package(trainer.recipe, checkpoints, out, device, overwrite=replace)  # as `--minutes` planned it
@@ -74,7 +74,7 @@ def train(
     typer.echo(f"{out}: done; next: convoy inspect {out}")
 
 
-def _checked(
+def _check_arguments(
     recipe: Path, changes: Sequence[str], device: str, corpora: Path, out: Path | None, overwrite: bool
 ) -> tuple[Recipe, Path, bool]:
     """The recipe, where its bundle goes, and whether it may replace one: now, not after hours of training."""
@@ -121,7 +121,7 @@ def measure(recipe: Recipe, corpora: Path, out: Path, tests: Sequence[Path]) -> 
         command = f"convoy evaluate --model {out} --input {shown}"
         if order != (0, 1):
             command += f" --source-column {order[0]} --target-column {order[1]}"
-        scores, outputs = _scored(out, path, order)
+        scores, outputs = _score_file(out, path, order)
         measurements.append(Measurement(f"`{shown}`", scores, f"{command} --truncate"))
         if not examples:
             drawn = random.Random(EXAMPLES).sample(outputs, min(EXAMPLES, len(outputs)))  # nosec B311
@@ -129,7 +129,7 @@ def measure(recipe: Recipe, corpora: Path, out: Path, tests: Sequence[Path]) -> 
     state_scores(open_bundle(out), measurements, examples)
 
 
-def _scored(
+def _score_file(
     out: Path, path: Path, columns: tuple[int, int]
 ) -> tuple[dict[str, float], list[tuple[str, str, str]]]:
     """The scores over a file, and its sources, references and outputs."""
@@ -155,10 +155,10 @@ def _perplexity(recipe: Recipe, corpora: Path, out: Path) -> Measurement:
 def perplexity(out: Path, texts: Iterable[str]) -> dict[str, float]:
     """Return the perplexity of texts under a language model's bundle, a token and a word."""
     from cli.score import Sum
-    from cli.texts import AnswerFlags, ModelChoice, opened
+    from cli.texts import AnswerFlags, ModelChoice, open_service
 
     total = Sum()
-    with opened(ModelChoice(out), AnswerFlags({"beam_size": 1})) as service:
+    with open_service(ModelChoice(out), AnswerFlags({"beam_size": 1})) as service:
         for scored in service.score_many(service.models()[0].name, ((text, None) for text in texts)):
             total.add(scored)
     facts = total.facts()

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from cli import document, remote, texts
-from cli.flags import decode_flags, given
+from cli.flags import decode_flags, explicit_flags
 from cli.lines import count
 
 
@@ -49,7 +49,7 @@ def translate(
     place = texts.ModelChoice(model, precision, backend, device, threads, source, target, shortlist)
     job = texts.job_of("translate", place, server)
     wish = texts.AnswerFlags(
-        given(decode),
+        explicit_flags(decode),
         prefix,
         split,
         truncate,

@@ -73,8 +73,8 @@ def verify(
             (torch,) = open_executors(
                 bundle, Placement("torch", lanes=(LaneSize(check.beams, SLOTS),), shortlist=False)
             )
-            baselines[check.beams] = _decoded(bundle, torch, sources)
-        mine, theirs = _decoded(bundle, _executor(bundle, check), sources), baselines[check.beams]
+            baselines[check.beams] = _decode(bundle, torch, sources)
+        mine, theirs = _decode(bundle, _executor(bundle, check), sources), baselines[check.beams]
         texts = [[tokenizer.decode(h.tokens) for h in one] for one in (mine, theirs)]
         verdicts.append(_verdict(check, (mine, theirs), texts, references))
     return verdicts
@@ -120,17 +120,17 @@ def _narrow(bundle: Bundle, check: Check) -> Executor:
     """ONNX Runtime on a graph that bundles do not hold, since no CPU gains by it."""
     from engine.bundle.bundle import graph_parts
     from engine.executors.onnx import OnnxExecutor, open_sessions
-    from export.graphs.rounded import rounded
+    from export.graphs.rounded import round_graph
     from export.graphs.standalone import graph_of
 
     graphs = {part: graph_of(bundle.config, part, check.precision) for part in graph_parts(bundle.config)}
     if check.precision == "bf16":  # of which ONNX Runtime has none on the CPU
-        graphs = {part: rounded(graph) for part, graph in graphs.items()}
+        graphs = {part: round_graph(graph) for part, graph in graphs.items()}
     sessions = open_sessions(bundle.config, graphs, bundle.weights(), 1, device="cpu")
     return OnnxExecutor(sessions, check.beams, check.slots)
 
 
-def _decoded(bundle: Bundle, executor: Executor, sources: Sequence[list[int]]) -> list[Hypothesis]:
+def _decode(bundle: Bundle, executor: Executor, sources: Sequence[list[int]]) -> list[Hypothesis]:
     """The best hypothesis of each source."""
     from engine.schedule.lane import Lane
     from engine.types import Outcome, Request, Result

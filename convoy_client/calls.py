@@ -54,15 +54,15 @@ def score_all(
 
 
 def detect(text: str) -> Call[list[Detection]]:
-    return Call("POST", "/detect", lambda r: results.listed(Detection, json_of(r)), {"q": text})
+    return Call("POST", "/detect", lambda r: results.from_array(Detection, json_of(r)), {"q": text})
 
 
 def languages() -> Call[list[Language]]:
-    return Call("GET", "/languages", lambda r: results.listed(Language, json_of(r)))
+    return Call("GET", "/languages", lambda r: results.from_array(Language, json_of(r)))
 
 
 def models() -> Call[list[Model]]:
-    return Call("GET", "/models", lambda r: results.listed(Model, json_of(r)))
+    return Call("GET", "/models", lambda r: results.from_array(Model, json_of(r)))
 
 
 def health() -> Call[bool]:

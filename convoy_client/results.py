@@ -142,7 +142,7 @@ def translations(data: Any, count: int | None) -> list[Translation]:
             text=_text(one["translatedText"]),
             detected=_maybe(Detection, one.get("detectedLanguage")),
             extra=_rest(one, "translatedText", "detectedLanguage", *SHARED),
-            **_shared(one),
+            **_common_fields(one),
         )
         for one in _apart(data, count, "translatedText")
     ]
@@ -154,7 +154,7 @@ def summaries(data: Any, count: int | None) -> list[Summary]:
         Summary(
             text=_text(one["summaryText"]),
             extra=_rest(one, "summaryText", *SHARED),
-            **_shared(one),
+            **_common_fields(one),
         )
         for one in _apart(data, count, "summaryText")
     ]
@@ -166,26 +166,26 @@ def scores(data: Any, count: int | None) -> list[Score]:
     parts: list[Any] = [answer] if count is None else answer if isinstance(answer, list) else []
     if len(parts) != (count or 1) or not all(isinstance(one, dict) for one in parts):
         raise BadAnswer("the server did not answer with a score for each text: is this a Convoy server?")
-    return [_filled(Score, one | {"model": data.get("model")}) for one in parts]
+    return [_from_object(Score, one | {"model": data.get("model")}) for one in parts]
 
 
-def listed(kind: type[T], data: Any) -> list[T]:
+def from_array(kind: type[T], data: Any) -> list[T]:
     """A JSON array of objects."""
     if not isinstance(data, list):
         raise BadAnswer("the server's answer is no list: is this a Convoy server?")
-    return [_filled(kind, one) for one in data]
+    return [_from_object(kind, one) for one in data]
 
 
 SHARED: Final = ("alternatives", "truncated", "scores", "alignment", "timings")
 
 
-def _shared(one: Mapping[str, Any]) -> dict[str, Any]:
+def _common_fields(one: Mapping[str, Any]) -> dict[str, Any]:
     """What translations and summaries have in common, by our names."""
     return {
         "alternatives": _get(one, "alternatives", list, []),
         "truncated": _get(one, "truncated", bool, False),
         "scores": _maybe(Scores, one.get("scores")),
-        "alignment": [_filled(Alignment, a) for a in one.get("alignment", [])],
+        "alignment": [_from_object(Alignment, a) for a in one.get("alignment", [])],
         "timings": _maybe(Timings, one.get("timings")),
     }
 
@@ -204,7 +204,7 @@ def _apart(data: Any, count: int | None, text: str) -> list[dict[str, Any]]:
     return [shared | {name: value[i] for name, value in lists.items()} for i in range(count)]
 
 
-def _filled(kind: type[T], data: Any) -> T:
+def _from_object(kind: type[T], data: Any) -> T:
     """A dataclass from a JSON object; what it has no field for goes to `extra` where there is one."""
     names = {f.name: NAMES.get(f.name, f.name) for f in fields(kind)}  # type: ignore[arg-type]
     has_extra = names.pop("extra", None) is not None
@@ -220,7 +220,7 @@ def _filled(kind: type[T], data: Any) -> T:
 
 
 def _maybe(kind: type[T], data: Any) -> T | None:
-    return None if data is None else _filled(kind, data)
+    return None if data is None else _from_object(kind, data)
 
 
 def _rest(data: Mapping[str, Any], *names: str) -> dict[str, Any]:

@@ -11,13 +11,13 @@ from pathlib import PurePath
 from typing import Final
 
 from documents.document import Document, check_sizes
-from documents.errors import Swollen, Unreadable
+from documents.errors import OversizedDocument, Unreadable
 from documents.markdown import read_markdown
 from documents.odt import read_odt
 from documents.plain import read_page, read_text
 from documents.subtitles import read_subtitles
 
-__all__ = ["MEDIA", "READERS", "Document", "Swollen", "Unreadable", "read_document"]
+__all__ = ["MEDIA", "READERS", "Document", "OversizedDocument", "Unreadable", "read_document"]
 
 
 def _read_docx(data: bytes) -> Document:
@@ -51,7 +51,7 @@ def read_document(name: str, data: bytes, *, attributes: bool = False) -> Docume
 
     attributes: of a page, whether descriptions such as `alt` are prose too.
 
-    Raises Unreadable, on an unknown ending as well, and Swollen.
+    Raises Unreadable, on an unknown ending as well, and OversizedDocument.
     """
     kind = PurePath(name).suffix.lower()
     if kind not in READERS:

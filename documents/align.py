@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from documents.answers import Aligned, TranslatedText
+from documents.answers import SentenceAlignment, TranslatedText
 
 # scripts without spaces have a word for each character
 WORD: Final = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]|[\w'’]+|[^\w\s]")
@@ -68,7 +68,7 @@ class WordAttention:
         return mass
 
 
-def _rows(sentence: Aligned, words: Sequence[Range], first: int) -> tuple[list[int], Any, int]:
+def _rows(sentence: SentenceAlignment, words: Sequence[Range], first: int) -> tuple[list[int], Any, int]:
     """Words of a sentence, their attention [words, source pieces] and the first word that may be the next
     sentence's. Ends of sentences are left out: there rests the attention that means nothing."""
     end = sentence.source[-1]

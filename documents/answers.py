@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 
-class Aligned(Protocol):
+class SentenceAlignment(Protocol):
     """One sentence.
 
     source, target: its pieces, ending with end-of-sentence.
@@ -44,6 +44,6 @@ class TranslatedText(Protocol):
     @property
     def text(self) -> str: ...
     @property
-    def alignment(self) -> Sequence[Aligned]: ...
+    def alignment(self) -> Sequence[SentenceAlignment]: ...
     @property
     def kept(self) -> Sequence[KeptPhrase]: ...

@@ -11,7 +11,7 @@ from typing import IO, Final
 
 from lxml import etree
 
-from documents.errors import Swollen, Unreadable
+from documents.errors import OversizedDocument, Unreadable
 from documents.spans import Segment
 
 UNPACKED: Final = 33_554_432  # bytes of all that an archive holds
@@ -37,14 +37,16 @@ class Document:
 
 
 def check_sizes(segments: Sequence[Segment]) -> None:
-    """Raises Swollen on more prose, or a longer stretch of it, than anybody reads at once."""
+    """Raises OversizedDocument on more prose, or a longer stretch of it, than anybody reads at once."""
     if len(segments) > SEGMENTS:
-        raise Swollen(f"the file has more than {SEGMENTS} paragraphs or lines: split it")
+        raise OversizedDocument(f"the file has more than {SEGMENTS} paragraphs or lines: split it")
     if any(len(segment.text) > LONGEST for segment in segments):
-        raise Swollen(f"a paragraph or line of the file has more than {LONGEST} characters: break it")
+        raise OversizedDocument(
+            f"a paragraph or line of the file has more than {LONGEST} characters: break it"
+        )
 
 
-def damaged(kind: str) -> Unreadable:
+def unreadable(kind: str) -> Unreadable:
     return Unreadable(f"the file can't be read as {kind}; is it complete?")
 
 
@@ -52,26 +54,26 @@ def open_archive(data: bytes, kind: str) -> zipfile.ZipFile:
     """Open the archive of an office document.
 
     Its sizes are checked before anything is unpacked, and the XML in it is read once as a stream, which
-    counts its nodes, before anybody makes a tree of it. Raises Unreadable, and Swollen on one that grows too
-    large.
+    counts its nodes, before anybody makes a tree of it. Raises Unreadable, and OversizedDocument
+    on one that grows too large.
     """
     try:
         archive = zipfile.ZipFile(io.BytesIO(data))
     except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError):
-        raise damaged(kind) from None
+        raise unreadable(kind) from None
     entries = archive.infolist()
     size = sum(entry.file_size for entry in entries)
     if len(entries) > PACKED or size > UNPACKED:
-        raise Swollen(f"unpacked, the file is larger than the limit of {UNPACKED} bytes")
+        raise OversizedDocument(f"unpacked, the file is larger than the limit of {UNPACKED} bytes")
     if size > max(SMALL, RATIO * len(data)):
-        raise Swollen(f"unpacked, the file is more than {RATIO} times as large: save it again")
+        raise OversizedDocument(f"unpacked, the file is more than {RATIO} times as large: save it again")
     counter = _Counter()
     try:
         for entry in entries:
             with archive.open(entry) as stream:
                 counter.read(stream)
     except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError, RuntimeError, zlib.error):
-        raise damaged(kind) from None
+        raise unreadable(kind) from None
     return archive
 
 
@@ -82,7 +84,7 @@ class _Counter:
         self.nodes = 0
 
     def read(self, stream: IO[bytes]) -> None:
-        """Count an entry's nodes; what is no XML has none. Raises Swollen."""
+        """Count an entry's nodes; what is no XML has none. Raises OversizedDocument."""
         parser = etree.XMLParser(target=self, resolve_entities=False, no_network=True)
         try:
             while block := stream.read(BLOCK):
@@ -94,7 +96,7 @@ class _Counter:
     def start(self, tag: str, attributes: Mapping[str, str]) -> None:
         self.nodes += 1 + len(attributes)
         if self.nodes > NODES:
-            raise Swollen(f"the document has more than {NODES} elements: split it")
+            raise OversizedDocument(f"the document has more than {NODES} elements: split it")
 
     def close(self) -> None:
         pass

@@ -17,7 +17,7 @@ from docx.oxml import OxmlElement, parse_xml
 from docx.oxml.ns import qn
 from lxml import etree
 
-from documents.document import Document, damaged, open_archive
+from documents.document import Document, open_archive, unreadable
 from documents.inline import Atom, Line, Paragraphs, lines_of, outputs
 from documents.spans import Segment
 
@@ -41,7 +41,7 @@ DEEPEST: Final = 8  # styles that are based on one another
 def read_docx(data: bytes) -> Document:
     """Read the prose of a Word document; paragraphs and runs in a style of code stay.
 
-    Raises Unreadable on a file that is no .docx, Swollen on one that grows too large.
+    Raises Unreadable on a file that is no .docx, OversizedDocument on one that grows too large.
     """
     open_archive(data, "a Word document").close()
     try:
@@ -50,11 +50,15 @@ def read_docx(data: bytes) -> Document:
             (part, _root(part)) for part in file.part.package.iter_parts() if PARTS.fullmatch(part.partname)
         ]
     except (KeyError, ValueError, OSError, AttributeError, etree.XMLSyntaxError):
-        raise damaged("a Word document") from None
+        raise unreadable("a Word document") from None
     code = _code_styles(file.styles.element)
     elements = (paragraph for _, root in roots for paragraph in root.iter(PARAGRAPH))
     paragraphs = Paragraphs(
-        [(p, lines_of(_atoms(p, code))) for p in elements if not _styled(p.find(qn("w:pPr")), PSTYLE, code)]
+        [
+            (p, lines_of(_atoms(p, code)))
+            for p in elements
+            if not _has_style(p.find(qn("w:pPr")), PSTYLE, code)
+        ]
     )
 
     def write(segments: Sequence[Segment]) -> bytes:
@@ -91,16 +95,16 @@ def _code_styles(styles: Any) -> frozenset[str]:
     return frozenset(code)
 
 
-def _styled(form: Any, tag: str, styles: frozenset[str]) -> bool:
+def _has_style(form: Any, tag: str, styles: frozenset[str]) -> bool:
     style = None if form is None else form.find(tag)
     return style is not None and style.get(qn("w:val")) in styles
 
 
 def _atoms(paragraph: Any, code: frozenset[str]) -> list[Atom]:
-    return list(_fields(list(_joined(_content(paragraph, code)))))
+    return list(_fields(list(_join_code_runs(_content(paragraph, code)))))
 
 
-def _joined(atoms: Iterator[Atom]) -> Iterator[Atom]:
+def _join_code_runs(atoms: Iterator[Atom]) -> Iterator[Atom]:
     """Atoms with runs of code that follow one another as one."""
     last: Atom | None = None
     for atom in atoms:
@@ -117,7 +121,7 @@ def _joined(atoms: Iterator[Atom]) -> Iterator[Atom]:
 def _content(parent: Any, code: frozenset[str]) -> Iterator[Atom]:
     for child in parent:
         if child.tag == RUN:
-            yield from _run(child, code)
+            yield from _run_atoms(child, code)
         elif child.tag in AROUND:
             yield Atom("open", child)
             yield from _content(child, code)
@@ -126,9 +130,9 @@ def _content(parent: Any, code: frozenset[str]) -> Iterator[Atom]:
             yield Atom("node", [(WHOLE, child)])
 
 
-def _run(run: Any, code: frozenset[str]) -> Iterator[Atom]:
+def _run_atoms(run: Any, code: frozenset[str]) -> Iterator[Atom]:
     form = run.find(qn("w:rPr"))
-    look, stays = _look(form), _styled(form, RSTYLE, code)
+    look, stays = _look(form), _has_style(form, RSTYLE, code)
     for child in run:
         if child.tag == TEXT and stays and child.text:
             yield Atom("node", [(form, child)], child.text)

@@ -7,5 +7,5 @@ class Unreadable(Exception):
     """The file can't be read; the message says why, and what to do about it."""
 
 
-class Swollen(Unreadable):
+class OversizedDocument(Unreadable):
     """The file, or what is packed in it, is larger than anybody means a document to be."""

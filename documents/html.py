@@ -206,23 +206,23 @@ class _Reader:
             self.seen = self.seen or not raw.isspace()
 
     def _add(self, text: str) -> None:
-        self.builder.text(self._folded(text))
+        self.builder.text(self._fold_space(text))
 
-    def _folded(self, text: str) -> str:
+    def _fold_space(self, text: str) -> str:
         if not self.rules.fold:
             return text
         text = SPACE.sub(" ", text)
         if self.space and text.startswith(" "):
             text = text[1:]
             if self.builder.length:
-                self.builder.spaced()
+                self.builder.mark_spaced()
         self.space = text.endswith(" ") if text else self.space
         return text
 
     def _inline(self, piece: Piece) -> None:
         name = piece.name or ""
         if piece.kept:
-            text = "" if name in ("svg", "math", *RAW) else self._folded(_content(piece.raw).strip())
+            text = "" if name in ("svg", "math", *RAW) else self._fold_space(_content(piece.raw).strip())
             self.builder.keep(text) if text else self.builder.point()
             self.marks.append([piece.raw, ""])
         elif not piece.closing and not piece.void and name:
@@ -252,7 +252,7 @@ def pieces(source: str, rules: MarkupRules) -> Iterator[Piece]:
         if not rules.xml and name in RAW and not closing and not void:
             position, kept = _raw_end(source, position, name), True
         elif kept:
-            position = _kept_end(source, position, name, rules)
+            position = _element_end(source, position, name, rules)
         yield Piece(source[begin:position], name, closing, void or kept, kept)
     if position < len(source):
         yield Piece(source[position:])
@@ -272,7 +272,7 @@ def _raw_end(source: str, position: int, name: str) -> int:
     return _end(source, match.start()) if match else len(source)
 
 
-def _kept_end(source: str, position: int, name: str, rules: MarkupRules) -> int:
+def _element_end(source: str, position: int, name: str, rules: MarkupRules) -> int:
     """Where the element that begins before `position` ends."""
     depth = 1
     while opening := OPENING.search(source, position):

@@ -44,7 +44,7 @@ class _Line:
             elif not kept:
                 text = SPECIAL.sub(r"\\\g<0>", value)
                 parts.append(
-                    text if parts else BLOCK.sub(_escaped, text, count=1) if BLOCK.match(text) else text
+                    text if parts else BLOCK.sub(_escape_match, text, count=1) if BLOCK.match(text) else text
                 )
         line = " ".join("".join(parts).split("\n"))
         return line.replace("|", "\\|") if cell else line
@@ -263,5 +263,5 @@ def _address(token: Token, name: str) -> str:
     return f"]({address}{quoted})"
 
 
-def _escaped(match: re.Match[str]) -> str:
+def _escape_match(match: re.Match[str]) -> str:
     return f"{match[2]}\\{match[3]}" if match[2] else f"\\{match[0]}"

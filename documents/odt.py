@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from lxml import etree
 
-from documents.document import Document, damaged, open_archive
+from documents.document import Document, open_archive, unreadable
 from documents.inline import Atom, Line, Paragraphs, lines_of, outputs
 from documents.spans import Segment
 
@@ -19,14 +19,14 @@ KIND: Final = "an OpenDocument text"
 PARTS: Final = ("content.xml", "styles.xml")
 
 
-def _named(name: str) -> str:
+def _qualified_name(name: str) -> str:
     return f"{{{SPACE_OF}}}{name}"
 
 
-PARAGRAPHS: Final = (_named("p"), _named("h"))
-AROUND: Final = frozenset(map(_named, ("span", "a", "meta")))
-BREAKS: Final = frozenset(map(_named, ("tab", "line-break")))
-STYLE: Final = _named("style-name")
+PARAGRAPHS: Final = (_qualified_name("p"), _qualified_name("h"))
+AROUND: Final = frozenset(map(_qualified_name, ("span", "a", "meta")))
+BREAKS: Final = frozenset(map(_qualified_name, ("tab", "line-break")))
+STYLE: Final = _qualified_name("style-name")
 STYLES, NAME, PARENT = (
     f"{{urn:oasis:names:tc:opendocument:xmlns:style:1.0}}{name}"
     for name in ("style", "name", "parent-style-name")
@@ -34,9 +34,9 @@ STYLES, NAME, PARENT = (
 # what stays, by the name of its style
 CODE: Final = re.compile(r"source text|preformatted|teletype|user entry|example|variable", re.IGNORECASE)
 DEEPEST: Final = 8  # styles that are made from one another
-SPACES: Final = _named("s")
-COUNT: Final = _named("c")
-DROPPED: Final = frozenset({_named("soft-page-break")})
+SPACES: Final = _qualified_name("s")
+COUNT: Final = _qualified_name("c")
+DROPPED: Final = frozenset({_qualified_name("soft-page-break")})
 SPACE: Final = re.compile(r"\s+")
 SEVERAL: Final = re.compile(r"(?<= ) +")
 FIRST: Final = re.compile(r"(?<= ) +|^ +")
@@ -45,21 +45,21 @@ FIRST: Final = re.compile(r"(?<= ) +|^ +")
 def read_odt(data: bytes) -> Document:
     """Read the prose of an OpenDocument text; paragraphs and spans in a style of code stay.
 
-    Raises Unreadable on a file that is no .odt, Swollen on one that grows too large.
+    Raises Unreadable on a file that is no .odt, OversizedDocument on one that grows too large.
     """
     try:
         with open_archive(data, KIND) as archive:
             entries = [(entry, archive.read(entry)) for entry in archive.infolist()]
         roots = {entry.filename: _parse(raw) for entry, raw in entries if entry.filename in PARTS}
         if "content.xml" not in roots:
-            raise damaged(KIND)
+            raise unreadable(KIND)
         code = _code_styles(roots.values())
         elements = (paragraph for root in roots.values() for paragraph in root.iter(*PARAGRAPHS))
         paragraphs = Paragraphs(
             [(p, lines_of(_atoms(p, code))) for p in elements if not _is_code(p.get(STYLE), code)]
         )
     except (ValueError, zipfile.BadZipFile, etree.XMLSyntaxError, RuntimeError, OSError, NotImplementedError):
-        raise damaged(KIND) from None
+        raise unreadable(KIND) from None
 
     def write(segments: Sequence[Segment]) -> bytes:
         paragraphs.fill(segments, _fill)

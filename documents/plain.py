@@ -38,7 +38,7 @@ NEWLINE: Final = re.compile(r"\r\n?|\n")
 
 
 @dataclass(frozen=True, slots=True)
-class Decoded:
+class DecodedText:
     text: str
     encoding: str
 
@@ -46,14 +46,14 @@ class Decoded:
         return text.encode(self.encoding, "replace")
 
 
-def decode(data: bytes, encoding: str = "utf-8") -> Decoded:
+def decode(data: bytes, encoding: str = "utf-8") -> DecodedText:
     """Decode text by its byte order mark, or else in the encoding, one of ENCODINGS. Raises Unreadable."""
     name = next((name for mark, name in MARKS if data.startswith(mark)), encoding).lower()
     if name not in ENCODINGS:
         raise Unreadable(f"the file says that it is in {name!r}, which is not read; save it as UTF-8")
     name = RENAMED.get(name, name)
     try:
-        return Decoded(data.decode(name), name)
+        return DecodedText(data.decode(name), name)
     except UnicodeDecodeError:
         raise Unreadable(f"the file is not in {name}; save it as UTF-8") from None
 

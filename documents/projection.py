@@ -40,7 +40,7 @@ def project(segment: Segment, result: TranslatedText) -> Segment:
     numbers = marks_of(segment)
     ranges = {numbers[k.span]: (k.begin, k.end) for k in result.kept if 0 <= k.span < len(numbers)}
     spans = tuple(_Projection(segment, result, ranges).spans())
-    return _restored(segment, Segment(result.text, spans))
+    return _restore_protected(segment, Segment(result.text, spans))
 
 
 def marks_of(segment: Segment) -> list[int]:
@@ -48,7 +48,7 @@ def marks_of(segment: Segment) -> list[int]:
     return [n for n, span in enumerate(segment.spans) if span.kept and span.begin < span.end]
 
 
-def kept_ranges(segment: Segment) -> tuple[Range, ...]:
+def protected_ranges(segment: Segment) -> tuple[Range, ...]:
     """Their characters (begin, end)."""
     return tuple((segment.spans[n].begin, segment.spans[n].end) for n in marks_of(segment))
 
@@ -67,8 +67,8 @@ class _Projection:
         self.taken: set[Range] = set()  # those of all spans
         text = segment.text
         self.first, self.last = len(text) - len(text.lstrip()), len(text.rstrip())  # where its words are
-        self.copied = dict(_copied(segment.text, self.target))
-        pins = self._pinned()
+        self.copied = dict(_copied_positions(segment.text, self.target))
+        pins = self._pin_words()
         self.pinned, self.stems = np.array(list(pins), np.int64), np.array(list(pins.values()), np.int64)
 
     def spans(self) -> list[Span]:
@@ -108,7 +108,7 @@ class _Projection:
             if span.begin == span.end and number not in self.exact:
                 self.ranges[number] = self._point(span.begin, low, high, cuts)
 
-    def _pinned(self) -> dict[int, int]:
+    def _pin_words(self) -> dict[int, int]:
         """Words that stem from a known place of the source, with a character of it."""
         there = {target: source for source, target in self.copied.items()}
         pins = {n: there[begin] for n, begin in enumerate(self.begins) if begin in there}
@@ -217,7 +217,7 @@ def _best(gain: Any) -> tuple[int, int, float]:
     return begin, end, float(sums[end] - sums[begin])
 
 
-def _copied(source: str, target: str) -> Iterator[tuple[int, int]]:
+def _copied_positions(source: str, target: str) -> Iterator[tuple[int, int]]:
     """For each character of the tokens that are once in both texts: its place there and here."""
     places: dict[str, int] = {}
     for match in SOLID.finditer(target):
@@ -231,12 +231,12 @@ def _copied(source: str, target: str) -> Iterator[tuple[int, int]]:
             yield from ((begin + i, there + i) for i in range(len(token)))
 
 
-def _restored(source: Segment, target: Segment) -> Segment:
+def _restore_protected(source: Segment, target: Segment) -> Segment:
     """Kept spans with their own text again, set off by white space as they were."""
     parts, length, last, spans = list[str](), 0, " ", list(target.spans)
     inside, glue = False, False  # inside a kept span; white space is due before what follows
 
-    def put(text: str) -> None:
+    def append_text(text: str) -> None:
         nonlocal length, last, glue
         if text and glue and text[0] not in CLINGING:
             text = " " + text
@@ -246,7 +246,7 @@ def _restored(source: Segment, target: Segment) -> Segment:
 
     for kind, value in weave(target):
         if isinstance(value, str):
-            put("" if inside else value)
+            append_text("" if inside else value)
             continue
         span = spans[value]
         if kind == "end":
@@ -255,19 +255,19 @@ def _restored(source: Segment, target: Segment) -> Segment:
             continue
         old = source.spans[value]
         if old.spaced and old.begin == old.end and span.begin == span.end:
-            put(" " if glue or not last.isspace() else "")
+            append_text(" " if glue or not last.isspace() else "")
             glue = True
             spans[value] = replace(span, begin=length)
         elif old.kept:
             lost = span.begin == span.end  # it comes between words that stand as if it were not there
             if glue or (lost and source.text[: old.begin][-1:].isspace() and not last.isspace()):
-                put(" ")
+                append_text(" ")
             glue = False
             spans[value] = replace(span, begin=length)
-            put(source.text[old.begin : old.end])
+            append_text(source.text[old.begin : old.end])
             inside, glue = True, lost and source.text[old.end :][:1].isspace()
         else:
             if glue and span.begin < span.end and target.text[span.begin] not in CLINGING:
-                put(" ")
+                append_text(" ")
             spans[value] = replace(span, begin=length)
     return Segment("".join(parts), tuple(spans))

@@ -49,12 +49,12 @@ class Builder:
         if not text:
             return
         if self._fresh < len(self.spans) and text[0] == " " and self.parts and self.parts[-1].endswith(" "):
-            self.spaced()
+            self.mark_spaced()
             text = text[1:]
         self._fresh = len(self.spans) if text else self._fresh
         self._append(text)
 
-    def spaced(self) -> None:
+    def mark_spaced(self) -> None:
         """Note that white space is on both sides of the points since the last text."""
         for number in range(self._fresh, len(self.spans)):
             self.spans[number] = replace(self.spans[number], spaced=True)

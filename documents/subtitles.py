@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
-from documents.document import Document, damaged
+from documents.document import Document, unreadable
 from documents.plain import NEWLINE, decode
 from documents.spans import MOST, Builder, Segment, weave
 
@@ -45,14 +45,14 @@ class _Part:
                 builder.point()
             self.marks.append([piece, ""])
         if len(self.marks) > MOST:
-            raise damaged("SubRip subtitles")
+            raise unreadable("SubRip subtitles")
         self.source = text
         self.segment = builder.segment()
 
     def write(self, segment: Segment) -> str:
         if segment is self.segment:
             return self.source
-        segment = replace(segment, text=wrapped(segment.text, len(self.breaks) + 1))
+        segment = replace(segment, text=wrap(segment.text, len(self.breaks) + 1))
         parts = (v if isinstance(v, str) else self.marks[v][k == "end"] for k, v in weave(segment))
         lines = "".join(parts).split("\n")
         ends = [*self.breaks[: len(lines) - 1], ""]
@@ -74,7 +74,7 @@ class _Subtitles:
 def read_subtitles(data: bytes) -> Document:
     """Read the cues of a SubRip file. Raises Unreadable on a file that is none."""
     file = decode(data)
-    subtitles = _read(file.text)
+    subtitles = _parse_subtitles(file.text)
 
     def write(segments: Sequence[Segment]) -> bytes:
         return file.encode(subtitles.join(segments))
@@ -82,14 +82,14 @@ def read_subtitles(data: bytes) -> Document:
     return Document([part.segment for part in subtitles.parts], write)
 
 
-def _read(text: str) -> _Subtitles:
+def _parse_subtitles(text: str) -> _Subtitles:
     lines = [text[begin:end] for begin, end in pairwise([0, *(m.end() for m in NEWLINE.finditer(text))])]
     lines.append(text[sum(map(len, lines)) :])
     times = [number for number, line in enumerate(lines) if TIMES.match(line)]
     heads = [n - 1 if n and INDEX.fullmatch(lines[n - 1]) else n for n in times]
     before = lines[: heads[0]] if heads else lines
     if any(line.strip("\ufeff \t\r\n") for line in before):
-        raise damaged("SubRip subtitles")
+        raise unreadable("SubRip subtitles")
     markup, parts = ["".join(before)], list[_Part]()
     for head, time, end in zip(heads, times, [*heads, len(lines)][1:], strict=True):
         markup[-1] += "".join(lines[head : time + 1])
@@ -117,7 +117,7 @@ def _contents(body: str) -> Iterator[str]:
         yield body
 
 
-def wrapped(text: str, lines: int) -> str:
+def wrap(text: str, lines: int) -> str:
     """The text with about equal lines: spaces become line breaks, so that its characters stay in place."""
     characters = list(text)
     spaces = [place for place, character in enumerate(text) if character == " "]

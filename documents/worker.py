@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import astuple
 from typing import IO, Any, Final
 
-from documents import Swollen, Unreadable, read_document
+from documents import OversizedDocument, Unreadable, read_document
 from documents.spans import Segment, Span
 
 if sys.platform != "win32":  # which has no such limits: the parent's patience alone ends a reader there
@@ -43,11 +43,11 @@ def main() -> None:
     while (message := read_message(requests)) is not None:
         _allow(SECONDS)
         head, body = _answer(*message)
-        answers.write(packed(head, body))
+        answers.write(encode_message(head, body))
         answers.flush()
 
 
-def packed(head: dict[str, Any], body: bytes) -> bytes:
+def encode_message(head: dict[str, Any], body: bytes) -> bytes:
     """A message as bytes; its head gets the size."""
     text = json.dumps(head | {"size": len(body)}).encode()
     return len(text).to_bytes(HEAD, "big") + text + body
@@ -82,7 +82,7 @@ def _answer(head: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
             return {}, b"".join(to_lines(document.segments))
         document = read_document(head["name"], body[: head["file"]], attributes=head["attributes"])
         return {}, document.write(list(from_lines(body[head["file"] :])))
-    except Swollen as error:
+    except OversizedDocument as error:
         return {"error": "swollen", "message": str(error)}, b""
     except Unreadable as error:
         return {"error": "unreadable", "message": str(error)}, b""

@@ -51,14 +51,14 @@ from engine.errors import (
 from engine.schedule.engine import Observer, Stats
 from engine.schedule.slices import Slices, at_once, each, in_slices, one_slice
 from engine.shelf.budget import State
-from engine.shelf.catalogue import Leg, chosen_by_name, chosen_for, info_named, leg_named, purpose
-from engine.shelf.figures import DeviceMemory, Shelved
+from engine.shelf.catalogue import Leg, choose_route, find_info, find_leg, parse_route, purpose
+from engine.shelf.figures import DeviceMemory, ShelfEntry
 from engine.shelf.folders import Folders
 from engine.shelf.loading import LoadedModel, ModelInfo, ServiceSettings, facts_of, open_bundles, open_model
 from engine.shelf.shelf import ModelSource, Shelf, trim_heap
 from engine.text.codes import short
 from engine.text.detect import Detection, detect
-from engine.text.protect import Kept, Marked
+from engine.text.protect import KeptSpan, MarkedText
 from engine.types import OPTION_HELP, DecodeOptions, Limits, Timings
 
 __all__ = [
@@ -83,11 +83,11 @@ __all__ = [
     "DeviceMemory",
     "ExecutorFailed",
     "InvalidRequest",
-    "Kept",
+    "KeptSpan",
     "LaneSize",
     "Language",
     "Limits",
-    "Marked",
+    "MarkedText",
     "ModelInfo",
     "Observer",
     "Overloaded",
@@ -97,7 +97,7 @@ __all__ = [
     "Service",
     "ServiceSettings",
     "Slices",
-    "Shelved",
+    "ShelfEntry",
     "State",
     "Stats",
     "Stopping",
@@ -158,18 +158,18 @@ class Service:
         lazily = settings.budget is not None
         bundles = open_bundles(paths, settings, verify=settings.verify and not lazily)
 
-        def opened(bundle: Bundle) -> LoadedModel:
+        def load(bundle: Bundle) -> LoadedModel:
             return open_model(bundle, settings, observe(bundle.name) if observe else None)
 
         def read(path: Path) -> Bundle:
             return open_bundle(path, verify=settings.verify)
 
-        source = ModelSource(lambda path: facts_of(read(path), settings), lambda path: opened(read(path)))
+        source = ModelSource(lambda path: facts_of(read(path), settings), lambda path: load(read(path)))
         folders = Folders(paths, {bundle.name: bundle.path for bundle in bundles}, settings.languages)
         if lazily:
             facts = [facts_of(bundle, settings) for bundle in bundles]
             return cls(Shelf(facts, source, settings.budget), folders)
-        loaded = [opened(bundle) for bundle in bundles]
+        loaded = [load(bundle) for bundle in bundles]
         return cls(Shelf([model.facts for model in loaded], source, loaded=loaded), folders)
 
     def start(self) -> None:
@@ -206,17 +206,17 @@ class Service:
         first that reads so many is picked. Raises UnknownModel that says what there is.
         """
         if model is None:
-            return chosen_for(self.models(), task, source, target, characters).name
-        choice = chosen_by_name(self.models(), model)
+            return choose_route(self.models(), task, source, target, characters).name
+        choice = parse_route(self.models(), model)
         if not choice.serves(task, source, target):
             raise UnknownModel(f"model {model!r} can't {purpose(task, source, target)}")
-        return choice.narrowed(source, target).name
+        return choice.in_direction(source, target).name
 
     def behind(self, model: str) -> list[ModelInfo]:
         """The models that a name asks for, as they are loaded: without the languages that it may choose.
 
         Raises UnknownModel."""
-        return [leg.info for leg in chosen_by_name(self.models(), model).legs]
+        return [leg.info for leg in parse_route(self.models(), model).legs]
 
     def borrow(self, model: str, vocabulary: int, texts: Sequence[str], count: int) -> Borrowing:
         """Choose words of a loaded model's source vocabulary, of so many tokens, as its placeholders.
@@ -236,7 +236,7 @@ class Service:
     async def run(
         self,
         model: str,
-        texts: Sequence[str | Marked],
+        texts: Sequence[str | MarkedText],
         options: TextOptions | None = None,
         deadline: float = math.inf,
     ) -> list[TextResult]:
@@ -247,13 +247,13 @@ class Service:
 
         Raises the errors of `plan` and of the engine. Cancelling the awaiting task cancels the group.
         """
-        async with self._awaited(model, deadline) as stages:
+        async with self._lend_async(model, deadline) as stages:
             return await answer(stages, texts, options or TextOptions(), deadline)
 
     async def stream(
         self,
         model: str,
-        texts: Sequence[str | Marked],
+        texts: Sequence[str | MarkedText],
         options: TextOptions | None = None,
         deadline: float = math.inf,
     ) -> AsyncGenerator[Partial | list[TextResult]]:
@@ -264,7 +264,7 @@ class Service:
         iterator (aclose) cancels the group.
         """
         async with (
-            self._awaited(model, deadline) as stages,
+            self._lend_async(model, deadline) as stages,
             aclosing(live(stages, texts, options or TextOptions(), deadline)) as news,
         ):
             async for event in news:
@@ -273,7 +273,7 @@ class Service:
     def run_many(
         self,
         model: str,
-        texts: Iterable[str | Marked],
+        texts: Iterable[str | MarkedText],
         options: TextOptions | None = None,
         on_done: Callable[[int], object] | None = None,
     ) -> Iterator[TextResult]:
@@ -288,7 +288,7 @@ class Service:
                 if on_done:
                     on_done(1)
             return
-        with self._used(model) as stages:
+        with self._lend(model) as stages:
             for result in stream_through(stages, texts, options or TextOptions()):
                 if on_done:
                     on_done(1)
@@ -306,20 +306,20 @@ class Service:
         A language model takes no sources; other models score each text as the whole target of its source.
         Raises the errors of `engine.answers.score.score`. Cancelling the awaiting task cancels the group.
         """
-        leg_named(self.models(), model)
-        async with self._awaited(model, deadline) as (stage,):
+        find_leg(self.models(), model)
+        async with self._lend_async(model, deadline) as (stage,):
             return await score(stage.engine, stage.text, texts, sources, deadline)
 
     def score_many(self, model: str, pairs: Iterable[tuple[str, str | None]]) -> Iterator[TextScore]:
         """Score (text, source) pairs in input order and in bounded memory, like `run_many`."""
-        leg_named(self.models(), model)
-        with self._used(model) as (stage,):
+        find_leg(self.models(), model)
+        with self._lend(model) as (stage,):
             yield from score_many(stage.engine, stage.text, pairs)
 
     async def canary(self, model: str, deadline: float = math.inf) -> None:
         """Really answer a short text. Raises what `run` raises, and ExecutorFailed on a senseless score."""
-        leg_named(self.models(), model)
-        async with self._awaited(model, deadline) as (stage,):
+        find_leg(self.models(), model)
+        async with self._lend_async(model, deadline) as (stage,):
             await canary(stage.engine, stage.text, deadline)
 
     def stats(self) -> dict[str, Stats]:
@@ -329,13 +329,13 @@ class Service:
         """Whether the engine's thread of every loaded model runs and takes requests."""
         return self.shelf.healthy
 
-    def lost(self) -> bool:
+    def device_lost(self) -> bool:
         """Whether a device is lost: this process can't use it again and should end."""
-        return self.shelf.lost
+        return self.shelf.device_lost
 
-    def shelved(self) -> dict[str, Shelved]:
+    def shelf_entries(self) -> dict[str, ShelfEntry]:
         """How each model is kept."""
-        return self.shelf.shelved()
+        return self.shelf.entries()
 
     def load(self, name: str) -> ModelInfo:
         """Bring a model into memory, if it is not there. Blocks.
@@ -343,7 +343,7 @@ class Service:
         Raises UnknownModel, BundleError, ConfigError, ExecutorFailed when it can't answer, and Unavailable
         when it is larger than the budget.
         """
-        info_named(self.models(), name)
+        find_info(self.models(), name)
         return self.shelf.load(name)
 
     def unload(self, name: str) -> ModelInfo:
@@ -351,7 +351,7 @@ class Service:
 
         A later use loads it again. Raises UnknownModel.
         """
-        info_named(self.models(), name)
+        find_info(self.models(), name)
         return self.shelf.unload(name)
 
     def reload(self, name: str) -> ModelInfo:
@@ -361,7 +361,7 @@ class Service:
         the facts are read. Raises UnknownModel, BundleError or ConfigError, and ExecutorFailed when the new
         one can't answer; then the old one goes on.
         """
-        info_named(self.models(), name)
+        find_info(self.models(), name)
         return self.shelf.reload(name)
 
     def look(self) -> None:
@@ -370,16 +370,16 @@ class Service:
         self._folders.look(self.shelf)
 
     @contextmanager
-    def _used(self, name: str) -> Iterator[list[Stage]]:
+    def _lend(self, name: str) -> Iterator[list[Stage]]:
         """The stages of a model's name. A reload lets whoever is in here finish with the old model."""
-        legs = chosen_by_name(self.models(), name).legs
+        legs = parse_route(self.models(), name).legs
         with self.shelf.using([leg.info.name for leg in legs]) as models:
             yield _stages(legs, models)
 
     @asynccontextmanager
-    async def _awaited(self, name: str, deadline: float) -> AsyncIterator[list[Stage]]:
-        """As `_used`, in an event loop."""
-        legs = chosen_by_name(self.models(), name).legs
+    async def _lend_async(self, name: str, deadline: float) -> AsyncIterator[list[Stage]]:
+        """As `_lend`, in an event loop."""
+        legs = parse_route(self.models(), name).legs
         async with self.shelf.awaiting([leg.info.name for leg in legs], deadline) as models:
             yield _stages(legs, models)
 

@@ -24,7 +24,7 @@ class WindowBatcher(Generic[Item]):
         self._batch = run
         self._waiting: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
         self.window, self.batch = window, batch
-        self._thread = threading.Thread(target=self._run, name="window", daemon=True)
+        self._thread = threading.Thread(target=self._run_batches, name="window", daemon=True)
         self._thread.start()
 
     def submit(self, group: Sequence[Item]) -> None:
@@ -36,7 +36,7 @@ class WindowBatcher(Generic[Item]):
         self._waiting.put(None)
         self._thread.join(30.0)
 
-    def _run(self) -> None:
+    def _run_batches(self) -> None:
         while (first := self._waiting.get()) is not None:
             batch, more = self._collect(first)
             self._batch(batch)

@@ -25,8 +25,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from engine.api import InvalidRequest
 from server.contract import Contract, longest_match, path_of
-from server.errors import Refused
-from server.keys import Key, KeyRing, digest_of, given_keys
+from server.errors import Refusal
+from server.keys import Key, KeyRing, digest_of, keys_from_tokens
 from server.parameters import FORM_OVERHEAD, body_of, parameters
 from server.quotas import MEMORY, Count, Quotas, rates_of
 from server.settings import ServerSettings
@@ -67,7 +67,7 @@ class Access:
         self.settings = settings
         self.quotas = Quotas(settings.limit_storage)
         self._failures = Quotas(MEMORY)
-        keys = given_keys(token.get_secret_value() for token in settings.api_keys)
+        keys = keys_from_tokens(token.get_secret_value() for token in settings.api_keys)
         self._ring = KeyRing(keys, settings.api_key_file) if keys or settings.api_key_file else None
         self._rates = rates_of(settings.req_limit, settings.hourly_req_limit, settings.daily_req_limit)
         self._free = re.compile(settings.require_api_key_origin) if settings.require_api_key_origin else None
@@ -82,23 +82,23 @@ class Access:
         """Whether there are keys at all; where there are none, what clients send as one is ignored."""
         return self._ring is not None
 
-    def required(self, origin: str) -> bool:
+    def needs_key(self, origin: str) -> bool:
         """Whether a request from a web page of this origin needs a key."""
         if self._ring is None or self.settings.anonymous:
             return False
         return self._free is None or not self._free.match(origin)
 
     def visitor(self, token: str | None, origin: str, address: str) -> Visitor:
-        """Raises Refused: key_required, invalid_key."""
+        """Raises Refusal: key_required, invalid_key."""
         if self._ring is not None and token:
             key = self._ring.find(token)
             if key is None:
-                raise Refused("invalid_key", "Invalid API key")
+                raise Refusal("invalid_key", "Invalid API key")
             return self._holder(key)
-        if self.required(origin):
+        if self.needs_key(origin):
             link = self.settings.get_api_key_link
             where = f"Visit {link}" if link else "Please contact the server operator"
-            raise Refused("key_required", f"{where} to get an API key", {"WWW-Authenticate": "Bearer"})
+            raise Refusal("key_required", f"{where} to get an API key", {"WWW-Authenticate": "Bearer"})
         limited = self._rates or self.settings.char_quota != -1
         name = f"address:{block_of(address)}" if limited else EVERYBODY
         return Visitor(name, self._rates, self.settings.char_quota)
@@ -108,15 +108,15 @@ class Access:
         return self._ring is not None and token is not None and self._ring.find(token) is not None
 
     async def check_failures(self, address: str) -> None:
-        """Raises Refused (slowdown) when too many requests from there have had no key, or a wrong one."""
+        """Raises Refusal (slowdown) when too many requests from there have had no key, or a wrong one."""
         seconds = await self._failures.wait(block_of(address), FAILURES)
         if seconds:
             message = "Slowdown: too many requests without a valid API key"
-            raise Refused("slowdown", message, {"Retry-After": str(seconds)})
+            raise Refusal("slowdown", message, {"Retry-After": str(seconds)})
 
     async def note_failure(self, address: str) -> None:
         """Count a request that had no key, or a wrong one."""
-        await self._failures.exceeded(block_of(address), FAILURES)
+        await self._failures.count_request(block_of(address), FAILURES)
 
     def _holder(self, key: Key) -> Visitor:
         rates = self._rates if key.requests is None else rates_of(key.requests)
@@ -147,7 +147,7 @@ class Doors:
 class AccessMiddleware:
     """Lets requests pass that may; leaves the visitor in the request's state, for `charge` and `usage`.
 
-    Raises Refused, which the middleware around it answers.
+    Raises Refusal, which the middleware around it answers.
     """
 
     def __init__(self, app: ASGIApp, access: Access, contracts: Sequence[Contract]) -> None:
@@ -179,12 +179,12 @@ class AccessMiddleware:
             token, receive = await _token_of_body(scope, receive, limit)
         try:
             visitor = access.visitor(token, headers.get("origin", ""), address)
-        except Refused:
+        except Refusal:
             await access.note_failure(address)
             raise
-        if visitor.rates and (excess := await access.quotas.exceeded(visitor.name, visitor.rates)):
+        if visitor.rates and (excess := await access.quotas.count_request(visitor.name, visitor.rates)):
             rate, seconds = excess
-            raise Refused("slowdown", f"Slowdown: {rate}", {"Retry-After": str(seconds)})
+            raise Refusal("slowdown", f"Slowdown: {rate}", {"Retry-After": str(seconds)})
         scope.setdefault("state", {})["visitor"] = visitor
         status = 500
 
@@ -198,21 +198,21 @@ class AccessMiddleware:
             await self._app(scope, receive, answer)
         finally:
             if status >= 400 and visitor.charged:
-                with suppress(Refused):  # Redis went meanwhile; it is logged
+                with suppress(Refusal):  # Redis went meanwhile; it is logged
                     await access.quotas.add(visitor.name, -visitor.charged)
 
 
 async def charge(request: Request, texts: Iterable[str]) -> int:
     """Count the characters of texts that a model is to read, before it does; returns their number.
 
-    Raises Refused when they exceed the visitor's quota. A request that fails later is not charged.
+    Raises Refusal when they exceed the visitor's quota. A request that fails later is not charged.
     """
     visitor, access = _visitor_of(request)
     characters = sum(map(len, texts))
     visitor.charged += characters
     count = await access.quotas.add(visitor.name, characters)
     if visitor.characters != -1 and count > visitor.characters:
-        raise Refused("quota", f"Quota exceeded: {visitor.characters} characters per 30 days")
+        raise Refusal("quota", f"Quota exceeded: {visitor.characters} characters per 30 days")
     return characters
 
 
@@ -267,7 +267,7 @@ def _check_token(token: SecretStr | None, authorization: str) -> None:
     # digests, so that not even the length takes time to tell
     if not hmac.compare_digest(digest_of(credentials.strip()), digest_of(token.get_secret_value())):
         challenge = 'Basic realm="Convoy", charset="UTF-8"'
-        raise Refused("unauthorized", "this page needs the operator's token", {"WWW-Authenticate": challenge})
+        raise Refusal("unauthorized", "this page needs the operator's token", {"WWW-Authenticate": challenge})
 
 
 def _token_of_head(scope: Scope, headers: Headers) -> str | None:

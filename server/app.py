@@ -30,7 +30,7 @@ from server.contracts import CONTRACTS
 from server.contracts.convoy.status import version_text
 from server.metrics import Metrics, Sources
 from server.middleware import RequestMiddleware, on_http_exception
-from server.openapi import completed, operation_name
+from server.openapi import complete_schema, operation_name
 from server.peers import Listener, WorkerContext
 from server.settings import ServerSettings
 from server.state import AppState
@@ -58,12 +58,9 @@ def create_app(
     state = AppState(service, settings, metrics, worker=worker)
     if state.peers:
         access.count_with(state.peers.count)
-    cached = state.cache.size if state.cache else int
-    metrics.watch(
-        Sources(
-            service.stats, service.memory, lambda: state.ready, cached, state.lag.longest, service.shelved
-        )
-    )
+    size, lag = state.cache.size if state.cache else int, state.lag.longest
+    sources = Sources(service.stats, service.memory, lambda: state.ready, size, lag, service.shelf_entries)
+    metrics.watch(sources)
     tracing = Tracing.to(settings.traces) if settings.traces else None
 
     @asynccontextmanager
@@ -84,7 +81,7 @@ def create_app(
         await state.documents.close()
         if state.peers:
             state.peers.leave()
-        patience = LAST_MOMENT if service.lost() else settings.drain_timeout
+        patience = LAST_MOMENT if service.device_lost() else settings.drain_timeout
         await asyncio.to_thread(service.stop, drain=True, timeout=patience)
         await access.quotas.close()
         if tracing:
@@ -126,7 +123,7 @@ def _describe(app: FastAPI, settings: ServerSettings) -> None:
         return "anybody" if doors.is_open(method, path) else "key"
 
     def openapi() -> dict[str, Any]:
-        return app.openapi_schema if app.openapi_schema else completed(plain(), limits, who)
+        return app.openapi_schema if app.openapi_schema else complete_schema(plain(), limits, who)
 
     app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's own way to extend it
 
@@ -139,7 +136,7 @@ class DrainingServer(uvicorn.Server):
         self._state = state
         self._until = 0.0
         self.complete = True  # whether everything accepted was answered
-        self.lost = False  # whether a device is
+        self.device_lost = False  # whether a device is
         self.own_process = False  # which it may end
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -153,9 +150,9 @@ class DrainingServer(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         state = self._state
-        if state.service.lost() and not self.lost:
+        if state.service.device_lost() and not self.device_lost:
             logger.critical("a device is lost: this process answers what it can and ends with %d", LOST)
-            self.lost = state.draining = True
+            self.device_lost = state.draining = True
             self._until = time.monotonic() + LAST_MOMENT
         if state.draining and not self.should_exit:
             late = time.monotonic() > self._until
@@ -166,7 +163,7 @@ class DrainingServer(uvicorn.Server):
             self.should_exit = late or not state.in_flight
         if state.peers:
             state.peers.tell(ready=state.ready_here, connections=len(self.server_state.connections))
-            if counter % TICKS == 0 and not self.lost:  # what asks a lost device raises
+            if counter % TICKS == 0 and not self.device_lost:  # what asks a lost device raises
                 state.metrics.refresh()
         return await super().on_tick(counter)
 
@@ -205,14 +202,14 @@ def run(settings: ServerSettings, worker: WorkerContext | None = None) -> int:
     share_threads(settings.backend, settings.share)
     figures = Metrics(worker.metrics if worker else None)
     service = Service.open(settings.models, settings.service(), figures.observer)
-    for name, entry in service.shelved().items():
+    for name, entry in service.shelf_entries().items():
         logger.info("%s %s: about %d MiB of memory", entry.state, name, entry.cost >> 20)
     app = create_app(service, settings, figures, worker)
     server = DrainingServer(configure(app, settings), app.state.convoy)
     server.own_process = True
     sys.setswitchinterval(SWITCH)
     server.run(_sockets(server, worker) if worker else None)
-    if server.lost:
+    if server.device_lost:
         logging.shutdown()
         os._exit(LOST)  # libraries that would tidy up on a lost device may hang or abort
     return 0 if server.complete else 1

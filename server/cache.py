@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, Final
 
-from engine.api import Marked, ModelInfo, Slices, TextOptions, TextResult, Timings
+from engine.api import MarkedText, ModelInfo, Slices, TextOptions, TextResult, Timings
 
 OVERHEAD: Final = 200  # bytes of an entry beside its answer, about
 STRICTLY: Final = ("utf-8", "surrogatepass")
@@ -71,7 +71,7 @@ def repeatable(infos: Sequence[ModelInfo], options: TextOptions) -> bool:
 
 
 def keys_of(
-    model: str, infos: Sequence[ModelInfo], texts: Sequence[str | Marked], options: TextOptions
+    model: str, infos: Sequence[ModelInfo], texts: Sequence[str | MarkedText], options: TextOptions
 ) -> Slices[list[bytes]]:
     """For each text, in slices, a digest of all that its answer depends on. model: as it was asked for, with
     its languages."""

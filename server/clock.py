@@ -19,11 +19,11 @@ def steady(folder: Path | None) -> Callable[[], float]:
     """
     offset = time.time() - time.monotonic()
     if folder is not None:
-        offset = _agreed(folder, offset)
+        offset = _shared_offset(folder, offset)
     return lambda: offset + time.monotonic()
 
 
-def _agreed(folder: Path, offset: float) -> float:
+def _shared_offset(folder: Path, offset: float) -> float:
     boot = BOOT.read_text("utf-8").strip() if BOOT.exists() else "one"
     path, fresh = folder / f"clock.{boot}", folder / f"clock.{secrets.token_hex(8)}"
     if not path.exists():

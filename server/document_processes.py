@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from documents.spans import Segment
-from documents.worker import HEAD, SECONDS, from_lines, packed, to_lines
+from documents.worker import HEAD, SECONDS, encode_message, from_lines, to_lines
 from engine.api import DeadlineExceeded, InvalidRequest, Overloaded, Slices, TooLarge, in_slices
 
 logger = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ class DocumentProcesses:
         """
         head = {"verb": "read", "name": name, "attributes": attributes}
         body = await self._ask(head, data, owner, deadline)
-        return OpenDocument(name, data, await in_slices(_taken(from_lines(body)), deadline), attributes)
+        return OpenDocument(name, data, await in_slices(_collect(from_lines(body)), deadline), attributes)
 
     async def write(
         self, document: OpenDocument, segments: Sequence[Segment], owner: str, deadline: float
@@ -75,7 +75,7 @@ class DocumentProcesses:
         """The file with other segments in the places of its own. Raises what `read` raises."""
         head = {"verb": "write", "name": document.name, "file": len(document.data)}
         head["attributes"] = document.attributes
-        lines = await in_slices(_taken(to_lines(segments)), deadline)
+        lines = await in_slices(_collect(to_lines(segments)), deadline)
         return await self._ask(head, b"".join([document.data, *lines]), owner, deadline)
 
     async def close(self) -> None:
@@ -91,7 +91,7 @@ class DocumentProcesses:
         self._owners[owner] += 1
         try:
             async with asyncio.timeout_at(_loop_time(deadline)), self._places, self._process() as process:
-                return await _exchange(process, packed(head, body))
+                return await _exchange(process, encode_message(head, body))
         except TimeoutError:
             raise DeadlineExceeded("the deadline passed while a file was read or written") from None
         finally:
@@ -132,7 +132,7 @@ class DocumentProcesses:
             self._sweeping = asyncio.get_running_loop().call_later(IDLE, self._sweep)
 
 
-def _taken(items: Iterable[Item]) -> Slices[list[Item]]:
+def _collect(items: Iterable[Item]) -> Slices[list[Item]]:
     """A list of what comes one by one."""
     collection = []
     for item in items:

@@ -47,7 +47,7 @@ STATUSES: Final[Mapping[str, int]] = {
 }
 
 
-class Refused(ConvoyError):
+class Refusal(ConvoyError):
     """A refusal of the server itself, before any model: `code` is one of STATUSES."""
 
     def __init__(self, code: str, message: str, headers: Mapping[str, str] | None = None) -> None:
@@ -60,7 +60,7 @@ def error_response(error: ConvoyError, contract: Contract) -> JSONResponse:
     """The response for an error, as a contract's clients know it; Overloaded says in whole seconds when to
     come back."""
     status = contract.statuses.get(error.code, STATUSES[error.code])
-    headers = error.headers if isinstance(error, Refused) else None
+    headers = error.headers if isinstance(error, Refusal) else None
     if isinstance(error, Overloaded):
         headers = {"Retry-After": str(math.ceil(error.retry_after))}
     return _response(str(error), status, headers, contract)

@@ -20,7 +20,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from engine.api import Cancelled, ConvoyError, Marked, Partial, Service, TextOptions, TextResult, in_slices
+from engine.api import (
+    Cancelled,
+    ConvoyError,
+    MarkedText,
+    Partial,
+    Service,
+    TextOptions,
+    TextResult,
+    in_slices,
+)
 from server.cache import keys_of, repeatable
 from server.context import CANCELLED, FAILED, set_outcome
 from server.errors import INTERNAL
@@ -56,11 +65,11 @@ class Dialect:
     def result(self, answer: dict[str, Any]) -> Event | None:
         return "result", answer
 
-    def failed(self, message: str) -> Event:
+    def error_event(self, message: str) -> Event:
         return "error", {"error": message}
 
 
-async def answered(work: Answering) -> bytes:
+async def answer_json(work: Answering) -> bytes:
     """The plain answer, as JSON."""
     return await json_bytes(await work(None))
 
@@ -68,7 +77,7 @@ async def answered(work: Answering) -> bytes:
 async def results_of(
     state: AppState,
     model: str,
-    texts: Sequence[str | Marked],
+    texts: Sequence[str | MarkedText],
     options: TextOptions,
     deadline: float,
     on_partial: OnPartial | None = None,
@@ -77,7 +86,7 @@ async def results_of(
     and of it nothing is told before the end."""
     cache, infos = state.cache, state.service.behind(model) if state.cache else []
     if cache is None or not repeatable(infos, options):
-        return await _computed(state.service, model, texts, options, deadline, on_partial)
+        return await _run_or_stream(state.service, model, texts, options, deadline, on_partial)
     small = len(texts) * (1 + len(options.glossary) + len(options.ignore)) <= INLINE
     keys = await in_slices(keys_of(model, infos, texts, options), deadline, small=small)
     results = [cache.get(key) for key in keys]
@@ -87,9 +96,9 @@ async def results_of(
     if missing:
         misses, listener = (
             [texts[n] for n in missing],
-            renumbered(on_partial, missing) if on_partial else None,
+            renumber(on_partial, missing) if on_partial else None,
         )
-        new = await _computed(state.service, model, misses, options, deadline, listener)
+        new = await _run_or_stream(state.service, model, misses, options, deadline, listener)
         same = state.service.behind(model) == infos  # else a reload came between: whose answer is it?
         for number, result in zip(missing, new, strict=True):
             results[number] = result
@@ -98,15 +107,15 @@ async def results_of(
     return [result for result in results if result is not None]
 
 
-def renumbered(on_partial: OnPartial, numbers: Sequence[int]) -> OnPartial:
+def renumber(on_partial: OnPartial, numbers: Sequence[int]) -> OnPartial:
     """For texts that are some of others: tells of them by their numbers among those."""
     return lambda partial: on_partial(Partial(numbers[partial.index], partial.text))
 
 
-async def _computed(
+async def _run_or_stream(
     service: Service,
     model: str,
-    texts: Sequence[str | Marked],
+    texts: Sequence[str | MarkedText],
     options: TextOptions,
     deadline: float,
     on_partial: OnPartial | None,
@@ -147,7 +156,7 @@ class _Feed:
         self.dialect = dialect
         self.changed = asyncio.Event()
         self._waiting: dict[int, str] = {}
-        self.task = asyncio.create_task(work(self._told))
+        self.task = asyncio.create_task(work(self._on_partial))
         self.task.add_done_callback(lambda _: self.changed.set())
 
     async def first(self) -> None:
@@ -172,14 +181,14 @@ class _Feed:
                 yield await _event(self.dialect.partial(Partial(index, self._waiting.pop(index))))
         yield await _event(self.dialect.result(self.task.result()), LAST)
 
-    async def failed(self, message: str) -> bytes:
-        return await _event(self.dialect.failed(message), LAST)
+    async def error_event(self, message: str) -> bytes:
+        return await _event(self.dialect.error_event(message), LAST)
 
     async def close(self) -> None:
         self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)
 
-    def _told(self, partial: Partial) -> None:
+    def _on_partial(self, partial: Partial) -> None:
         self._waiting[partial.index] = partial.text
         self.changed.set()
 
@@ -208,12 +217,16 @@ class _Events(Response):
             state_of(self._request).metrics.rejections.labels(error.code).inc()
             set_outcome(FAILED)
             await send(
-                {"type": "http.response.body", "body": await self._feed.failed(str(error)), "more_body": True}
+                {
+                    "type": "http.response.body",
+                    "body": await self._feed.error_event(str(error)),
+                    "more_body": True,
+                }
             )
         except Exception:  # too late for the gate to answer
             logger.exception("%s failed", self._request.url.path)
             set_outcome(FAILED)
-            body = await self._feed.failed(INTERNAL)
+            body = await self._feed.error_event(INTERNAL)
             await send({"type": "http.response.body", "body": body, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
 

@@ -49,11 +49,11 @@ def read_fields(raw: bytes) -> Slices[FormData]:
     for field in raw.split(b"&"):
         name, _, value = field.partition(b"=")
         if field:
-            items.append(((yield from _decoded(name)), (yield from _decoded(value))))
+            items.append(((yield from _unquote_form(name)), (yield from _unquote_form(value))))
     return FormData(items)
 
 
-def _decoded(text: bytes) -> Slices[str]:
+def _unquote_form(text: bytes) -> Slices[str]:
     """UTF-8 with + for spaces and escapes as %C3, decoded a piece at a time."""
     pieces, begin = [], 0
     while begin < len(text):

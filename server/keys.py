@@ -55,7 +55,7 @@ def make_key(name: str, requests: int | None = None, characters: int | None = No
     return Key(secrets.token_hex(6), name, digest_of(token), created, requests, characters), token
 
 
-def given_keys(tokens: Iterable[str]) -> tuple[Key, ...]:
+def keys_from_tokens(tokens: Iterable[str]) -> tuple[Key, ...]:
     """Keys that an operator gave as they are. Their ids are the beginnings of their digests."""
     digests = [digest_of(token) for token in tokens]
     return tuple(Key(digest[:8], "environment", digest) for digest in digests)
@@ -134,7 +134,7 @@ class KeyRing:
         return (status.st_ino, status.st_mtime_ns, status.st_size) if status else None
 
 
-def revoked(keys: list[Key], name: str) -> Key:
+def remove_key(keys: list[Key], name: str) -> Key:
     """Take out the key with this id, or the only one with this name, and return it. Raises InvalidRequest."""
     matches = [k for k in keys if k.id == name] or [k for k in keys if k.name == name]
     if len(matches) != 1:

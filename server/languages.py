@@ -83,7 +83,7 @@ def inward(code: str) -> str:
     return SHORT.get(plain, short(plain))
 
 
-def served(code: str, codes: Collection[str]) -> str:
+def resolve_code(code: str, codes: Collection[str]) -> str:
     """A client's code as one of those that are known, where it is one of them without its region: "en-US" and
     "en_GB" are "en", "zh-TW" is "zt". Else as `inward` has it."""
     plain = inward(code)

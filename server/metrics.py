@@ -24,7 +24,7 @@ from prometheus_client import (
 )
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
-from engine.api import DeviceMemory, Observer, Shelved, State, Stats, TextResult, TextScore, slowest
+from engine.api import DeviceMemory, Observer, ShelfEntry, State, Stats, TextResult, TextScore, slowest
 from server.context import ModelWork, current
 
 LATENCY: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
@@ -64,7 +64,7 @@ class Sources:
     ready: Callable[[], bool]
     cached: Callable[[], int]
     lag: Callable[[], float]
-    shelved: Callable[[], Mapping[str, Shelved]]
+    shelved: Callable[[], Mapping[str, ShelfEntry]]
 
 
 class Metrics:
@@ -116,8 +116,8 @@ class Metrics:
         """Copy what nobody reports: the engines', the devices' and the process' own figures."""
         self._figures.refresh()
 
-    def answered(self, model: str, results: Sequence[TextResult | TextScore]) -> None:
-        """RequestContext the times of one request's work with one model."""
+    def record_work(self, model: str, results: Sequence[TextResult | TextScore]) -> None:
+        """Record the times of one request's work with one model."""
         timings = slowest([result.timings for result in results])
         self.queue.labels(model).observe(timings.queue)
         self.decode.labels(model).observe(timings.decode)

@@ -19,7 +19,7 @@ from server.context import HEADER, RequestContext, context_of, current
 from server.contract import path_of
 from server.contracts import contract_of
 from server.cors import cors_headers
-from server.errors import INTERNAL, Refused, error_response, http_response
+from server.errors import INTERNAL, Refusal, error_response, http_response
 from server.settings import ServerSettings
 from server.state import STOPPING, AppState
 from server.tracing import Tracing
@@ -133,7 +133,7 @@ async def on_http_exception(request: Request, error: Exception) -> JSONResponse:
 
 
 def check_host(host: str, settings: ServerSettings) -> None:
-    """Raises Refused when the name that a client asks by is none of this server's: a web page whose name
+    """Raises Refusal when the name that a client asks by is none of this server's: a web page whose name
     points here for a moment (DNS rebinding) would be served as this server's own."""
     names = settings.hosts
     if names is None or not host:
@@ -141,7 +141,7 @@ def check_host(host: str, settings: ServerSettings) -> None:
     name = host.rpartition("]")[0].lstrip("[") if host.startswith("[") else host.partition(":")[0]
     if name.casefold() in names or _is_address(name):
         return
-    raise Refused(
+    raise Refusal(
         "wrong_host",
         f"this server is not {name[:200]}: ask by its address, or add the name to CONVOY_ALLOWED_HOSTS",
     )

@@ -223,7 +223,7 @@ def operation_name(route: APIRoute) -> str:
     return f"{name}_version" if "/versions/" in route.path else name
 
 
-def completed(schema: dict[str, Any], limits: Mapping[str, int], who: Who) -> dict[str, Any]:
+def complete_schema(schema: dict[str, Any], limits: Mapping[str, int], who: Who) -> dict[str, Any]:
     """A description with what only a running server knows: its limits, and who may ask what.
 
     limits: "texts", "characters", "phrases", "tags", "bytes" and "file bytes" of a request; -1 is none.

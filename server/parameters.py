@@ -12,7 +12,7 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.requests import ClientDisconnect, Request
 
 from engine.api import Cancelled, InvalidRequest, TooLarge, in_slices, one_slice
-from server.errors import Refused
+from server.errors import Refusal
 from server.forms import INLINE, form_of
 
 T = TypeVar("T")
@@ -35,7 +35,7 @@ async def parameters(
     raw = await body_of(request, body_limit)
     kind = _kind(request)
     if kind == "application/json" or kind.endswith("+json"):
-        return await parsed(raw)
+        return await parse_body(raw)
     query, form = request.query_params, await form_of(request, kind, raw)
     several = {name: query.getlist(name) + _texts(form, name) for name in repeated}
     single = {name: value for name, value in form.items() if isinstance(value, str)}
@@ -57,7 +57,7 @@ async def upload(request: Request, body_limit: int) -> tuple[dict[str, str], str
     return values, (file.filename or "") if isinstance(file, UploadFile) else "", content
 
 
-async def parsed(raw: bytes) -> dict[str, Any]:
+async def parse_body(raw: bytes) -> dict[str, Any]:
     """A JSON object; a long one is read outside of the event loop. Raises InvalidRequest."""
     return await in_slices(one_slice(parse_json, raw)) if len(raw) > INLINE else parse_json(raw)
 
@@ -67,7 +67,7 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
 
     For requests whose body has been read.
     """
-    task, gone = asyncio.create_task(work), asyncio.create_task(_gone(request))
+    task, gone = asyncio.create_task(work), asyncio.create_task(_wait_for_disconnect(request))
     try:
         await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
@@ -79,13 +79,13 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
         await asyncio.gather(task, gone, return_exceptions=True)
 
 
-async def _gone(request: Request) -> None:
+async def _wait_for_disconnect(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
 async def body_of(request: Request, limit: int) -> bytes:
-    """The whole body. Raises TooLarge, Cancelled, and Refused when it takes too long to come."""
+    """The whole body. Raises TooLarge, Cancelled, and Refusal when it takes too long to come."""
     declared = request.headers.get("content-length", "0")
     if declared.isdecimal() and int(declared) > limit:
         raise _too_large(limit)
@@ -93,16 +93,16 @@ async def body_of(request: Request, limit: int) -> bytes:
     seconds = shared.settings.body_timeout if shared else PATIENCE
     try:
         async with asyncio.timeout(seconds):
-            return await _read(request, limit)
+            return await _read_body(request, limit)
     except ClientDisconnect:
         raise Cancelled("the client has gone") from None
     except TimeoutError:
-        raise Refused(
+        raise Refusal(
             "slow_body", f"the body did not come within {seconds:g} seconds", {"Connection": "close"}
         ) from None
 
 
-async def _read(request: Request, limit: int) -> bytes:
+async def _read_body(request: Request, limit: int) -> bytes:
     parts, size = [], 0
     async for part in request.stream():
         size += len(part)

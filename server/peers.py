@@ -99,7 +99,7 @@ class Peers:
 
     def join(self) -> None:
         """Listen to the supervisor, from now on and in this event loop."""
-        asyncio.get_running_loop().add_reader(self._worker.link.fileno(), self._read)
+        asyncio.get_running_loop().add_reader(self._worker.link.fileno(), self._read_messages)
 
     def leave(self) -> None:
         asyncio.get_running_loop().remove_reader(self._worker.link.fileno())
@@ -135,7 +135,7 @@ class Peers:
         finally:
             del self._asked[number]
 
-    def _read(self) -> None:
+    def _read_messages(self) -> None:
         try:
             while self._worker.link.poll():
                 self._heed(json.loads(self._worker.link.recv_bytes()))

@@ -17,7 +17,7 @@ from limits.errors import ConfigurationError, StorageError
 
 from engine.api import ConfigError
 from server.clock import steady
-from server.errors import Refused
+from server.errors import Refusal
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ def rates_of(minute: int, hour: int = -1, day: int = -1) -> tuple[RateLimitItem,
 
 
 class Quotas:
-    """Counters by the name of a visitor. Methods raise Refused("unavailable") when Redis does not answer."""
+    """Counters by the name of a visitor. Methods raise Refusal("unavailable") when Redis does not answer."""
 
     def __init__(self, url: str, count: Count | None = None) -> None:
         """count: has what is counted in memory counted elsewhere, for several workers.
@@ -51,11 +51,13 @@ class Quotas:
         self._storage = _open(url, count)
         self._rates = SlidingWindowCounterRateLimiter(self._storage)
 
-    async def exceeded(self, name: str, rates: Sequence[RateLimitItem]) -> tuple[RateLimitItem, int] | None:
+    async def count_request(
+        self, name: str, rates: Sequence[RateLimitItem]
+    ) -> tuple[RateLimitItem, int] | None:
         """Count a request, and tell the first limit that it exceeds, with the seconds until it may come."""
         for rate in rates:
-            if not await _asked(self._rates.hit(rate, name)):
-                stats = await _asked(self._rates.get_window_stats(rate, name))
+            if not await _await_storage(self._rates.hit(rate, name)):
+                stats = await _await_storage(self._rates.get_window_stats(rate, name))
                 seconds = math.ceil(stats.reset_time - time.time())
                 return rate, min(max(1, seconds), rate.get_expiry())
         return None
@@ -63,18 +65,18 @@ class Quotas:
     async def wait(self, name: str, rates: Sequence[RateLimitItem]) -> int:
         """Seconds until a request may come, without counting one; 0: now."""
         for rate in rates:
-            stats = await _asked(self._rates.get_window_stats(rate, name))
+            stats = await _await_storage(self._rates.get_window_stats(rate, name))
             if stats.remaining <= 0:
                 return max(1, math.ceil(stats.reset_time - time.time()))
         return 0
 
     async def add(self, name: str, characters: int) -> int:
         """Count characters, or with a negative number give them back; returns the new count."""
-        return await _asked(self._storage.incr(_key(name), MONTH, characters))
+        return await _await_storage(self._storage.incr(_key(name), MONTH, characters))
 
     async def count(self, name: str) -> int:
         # below 0 when characters are given back after their month has ended
-        return max(0, await _asked(self._storage.get(_key(name))))
+        return max(0, await _await_storage(self._storage.get(_key(name))))
 
     async def close(self) -> None:
         """End the connections to Redis."""
@@ -163,13 +165,13 @@ def _key(name: str) -> str:
     return f"CONVOY/characters/{name}"
 
 
-async def _asked(answer: Awaitable[T]) -> T:
+async def _await_storage(answer: Awaitable[T]) -> T:
     try:
         return await answer
     except StorageError as error:
         logger.error("what counts requests (Redis, or the supervisor) does not answer: %s", error)  # noqa: TRY400
         message = "this server can't count requests at the moment: try again later"
-        raise Refused("unavailable", message, {"Retry-After": "5"}) from error
+        raise Refusal("unavailable", message, {"Retry-After": "5"}) from error
 
 
 def _open(url: str, count: Count | None) -> Storage:

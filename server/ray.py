@@ -32,7 +32,7 @@ from server.access import Doors
 from server.app import LAST_MOMENT, create_app
 from server.contract import path_of
 from server.contracts import CONTRACTS, contract_of
-from server.errors import Refused, error_response
+from server.errors import Refusal, error_response
 from server.metrics import Metrics
 from server.parameters import FORM_OVERHEAD, body_of
 from server.settings import ServerSettings
@@ -85,7 +85,7 @@ class Replica:
     async def __init__(self, settings: ServerSettings) -> None:  # type: ignore[misc]  # Ray awaits it
         """Returns when every model has answered. Raises BundleError or ConfigError."""
         figures = Metrics()
-        service = await asyncio.to_thread(_opened, settings, figures)
+        service = await asyncio.to_thread(_open_service, settings, figures)
         inner = create_app(service, settings, figures)
         self._state = inner.state.convoy
         self._app = ProxyHeadersMiddleware(inner, list(settings.trusted_proxies))  # type: ignore[arg-type]
@@ -116,7 +116,7 @@ class Replica:
             await gone.wait()
             return {"type": "http.disconnect"}
 
-        task = asyncio.create_task(self._app(_received(scope), receive, parts.put))  # type: ignore[arg-type]
+        task = asyncio.create_task(self._app(_restore_scope(scope), receive, parts.put))  # type: ignore[arg-type]
         task.add_done_callback(lambda _: parts.put_nowait(None))
         try:
             while (message := await parts.get()) is not None:
@@ -166,9 +166,9 @@ class Front:
                 return await self._all(scope, body)
             return await self._one(scope, body)
         except BackPressureError:
-            raise Refused("unavailable", BUSY, {"Retry-After": "1"}) from None
+            raise Refusal("unavailable", BUSY, {"Retry-After": "1"}) from None
         except RayActorError:
-            raise Refused("unavailable", LOST, {"Retry-After": "1"}) from None
+            raise Refusal("unavailable", LOST, {"Retry-After": "1"}) from None
 
     def _is_order(self, path: str) -> bool:
         """Whether a path orders something of models, which concerns every replica."""
@@ -188,7 +188,7 @@ class Front:
             except asyncio.CancelledError:
                 parts.cancel()
                 raise
-        answer = StreamingResponse(_told(parts), status)
+        answer = StreamingResponse(_relay(parts), status)
         answer.raw_headers = headers
         return answer
 
@@ -256,7 +256,7 @@ def build(settings: ServerSettings, ray: RaySettings) -> serve.Application:
     return front.bind(replicas.bind(settings), settings)
 
 
-async def _told(parts: Any) -> AsyncIterator[bytes]:
+async def _relay(parts: Any) -> AsyncIterator[bytes]:
     try:
         async for part in parts:
             yield part
@@ -264,12 +264,12 @@ async def _told(parts: Any) -> AsyncIterator[bytes]:
         parts.cancel()
 
 
-def _received(scope: dict[str, Any]) -> Scope:
+def _restore_scope(scope: dict[str, Any]) -> Scope:
     """Tuples again where ASGI has tuples."""
     return scope | {"headers": [tuple(pair) for pair in scope["headers"]], "state": {}}
 
 
-def _opened(settings: ServerSettings, figures: Metrics) -> Service:
+def _open_service(settings: ServerSettings, figures: Metrics) -> Service:
     share_threads(settings.backend, settings.share)
     return Service.open(settings.models, settings.service(), figures.observer)
 

@@ -32,7 +32,7 @@ async def json_bytes(answer: Any, deadline: float = math.inf) -> bytes:
     """JSON values and arrays as text. Raises DeadlineExceeded."""
     if is_small(answer):
         return b"".join(part.encode() for part in _parts(answer))
-    return await in_slices(_written(answer), deadline)
+    return await in_slices(_serialize(answer), deadline)
 
 
 def is_small(answer: Any) -> bool:
@@ -53,7 +53,7 @@ def is_small(answer: Any) -> bool:
     return budget > 0
 
 
-def _written(answer: Any) -> Slices[bytes]:
+def _serialize(answer: Any) -> Slices[bytes]:
     parts = []
     for part in _parts(answer):
         parts.append(part.encode())

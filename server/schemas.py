@@ -15,7 +15,7 @@ from engine.api import (
     DecodeOptions,
     InvalidRequest,
     ModelInfo,
-    Shelved,
+    ShelfEntry,
     Slices,
     TextOptions,
     TextResult,
@@ -116,7 +116,7 @@ SummarizeRequest: Final = _with_options("SummarizeRequest", SummarizeFields)
 Checked = TypeVar("Checked", bound=BaseModel)
 
 
-def checked(kind: type[Checked], values: dict[str, Any]) -> Checked:
+def validate(kind: type[Checked], values: dict[str, Any]) -> Checked:
     """Raises InvalidRequest that names the parameters at fault."""
     try:
         return kind.model_validate(values)
@@ -253,7 +253,7 @@ def check_cells(count: int) -> None:
         )
 
 
-def describe(info: ModelInfo, entry: Shelved) -> dict[str, Any]:
+def describe(info: ModelInfo, entry: ShelfEntry) -> dict[str, Any]:
     """A model as JSON."""
     description = asdict(info) | {"state": entry.state, "memory": entry.cost}
     description["options"] = {name: finite(description["options"][name]) for name in OPTIONS}

@@ -272,7 +272,7 @@ class ServerSettings(BaseSettings):
 
     @field_validator("url_prefix")
     @classmethod
-    def _rooted(cls, value: str) -> str:
+    def _normalise_prefix(cls, value: str) -> str:
         return f"/{value.strip('/')}" if value.strip("/") else ""
 
     @field_validator("models", mode="before")

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from server.errors import Refused
+from server.errors import Refusal
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ class Records:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def put(self, id: str, record: dict[str, Any]) -> None:
-        """Keep a record as a whole, in place of an older one. Raises Refused when the disk is full."""
+        """Keep a record as a whole, in place of an older one. Raises Refusal when the disk is full."""
         if self.folder is None:
             self._memory[id] = record
             return
@@ -73,11 +73,11 @@ class Records:
                 (self.folder / f"{id}{ENDING}").unlink()
 
 
-def storage_full(error: OSError) -> Refused:
+def storage_full(error: OSError) -> Refusal:
     """What a client is told when something can't be written: it may come back."""
     logger.error("nothing can be written: %s", error)
     message = "this server's disk takes nothing more: try again later"
-    return Refused("storage_full", message, {"Retry-After": "60"})
+    return Refusal("storage_full", message, {"Retry-After": "60"})
 
 
 def within(folder: Path | None, name: str) -> Path | None:

@@ -57,7 +57,7 @@ class AppState:
 
     def __post_init__(self, worker: WorkerContext | None) -> None:
         self.loaded_at_start = frozenset(
-            n for n, entry in self.service.shelved().items() if entry.state is State.LOADED
+            n for n, entry in self.service.shelf_entries().items() if entry.state is State.LOADED
         )
         self.peers = Peers(worker, self.obey) if worker else None
         self.documents = DocumentProcesses()

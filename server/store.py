@@ -14,7 +14,7 @@ from typing import Final
 from engine.api import Overloaded, TooLarge
 from server import locks
 from server.clock import steady
-from server.errors import Refused
+from server.errors import Refusal
 from server.keys import digest_of
 from server.shared_records import Records, storage_full
 from server.temporary import OwnFolder
@@ -65,14 +65,14 @@ class Store:
 
         owner: whose it is; each has a share of the room.
 
-        Raises Overloaded when there is no room, TooLarge when there never will be, and Refused when the disk
+        Raises Overloaded when there is no room, TooLarge when there never will be, and Refusal when the disk
         is full. For a thread.
         """
         share = self._limit // SHARES if owner else self._limit
         if len(data) > share:
             raise TooLarge(f"the translated file has {len(data)} bytes; this server keeps {share}")
         token, whose = str(uuid.uuid4()), digest_of(owner)
-        with self._locked():
+        with self._lock():
             self.sweep()
             self._check_room(len(data), self._all(), self._limit)
             self._check_room(len(data), [file for file in self._all() if file.owner == whose], share)
@@ -83,7 +83,7 @@ class Store:
             except OSError as error:
                 self._path(token).unlink(missing_ok=True)
                 raise storage_full(error) from error
-            except Refused:
+            except Refusal:
                 self._path(token).unlink(missing_ok=True)
                 raise
         return f"{token}.{safe(name)}"
@@ -96,7 +96,7 @@ class Store:
 
     def get(self, public: str) -> StoredFile | None:
         token, _, name = public.partition(".")
-        file = self._kept(token)
+        file = self._stored_file(token)
         if file is None or file.name != name:
             return None
         if file.until <= self._clock():
@@ -108,7 +108,7 @@ class Store:
         """Remove what has expired."""
         now = self._clock()
         for token in self._records.ids():
-            file = self._kept(token)
+            file = self._stored_file(token)
             if file is not None and file.until <= now:
                 self._drop(token)
 
@@ -121,9 +121,9 @@ class Store:
             self._own.close()
 
     def _all(self) -> list[StoredFile]:
-        return [file for token in self._records.ids() if (file := self._kept(token))]
+        return [file for token in self._records.ids() if (file := self._stored_file(token))]
 
-    def _kept(self, token: str) -> StoredFile | None:
+    def _stored_file(self, token: str) -> StoredFile | None:
         record = self._records.get(token)
         if record is None:
             return None
@@ -141,7 +141,7 @@ class Store:
         return self.folder / f"{token}{DATA}"
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _lock(self) -> Iterator[None]:
         """One process at a time looks for room and takes it."""
         with (self.folder / LOCK).open("w") as lock:
             locks.lock(lock.fileno())

@@ -10,12 +10,12 @@ from typing import Any, Final, TypeVar
 
 from documents.attributes import AttributedPage
 from documents.html import Page
-from documents.projection import kept_ranges, project
+from documents.projection import project, protected_ranges
 from documents.spans import Segment
 from engine.api import (
     InvalidRequest,
     Language,
-    Marked,
+    MarkedText,
     Overloaded,
     Service,
     TextOptions,
@@ -25,7 +25,7 @@ from engine.api import (
     one_slice,
 )
 from server.document_processes import OpenDocument
-from server.events import OnPartial, renumbered, results_of
+from server.events import OnPartial, renumber, results_of
 from server.languages import inward, name_of, outward
 from server.state import AppState
 
@@ -39,7 +39,7 @@ SHORTEST: Final = 20  # characters that a segment counts as, however short it is
 
 async def run_each(
     state: AppState,
-    texts: Sequence[str | Marked],
+    texts: Sequence[str | MarkedText],
     models: Sequence[str | None],
     options: TextOptions,
     deadline: float,
@@ -62,7 +62,7 @@ async def run_each(
                 [texts[n] for n in numbers],
                 options,
                 deadline,
-                renumbered(on_partial, numbers) if on_partial else None,
+                renumber(on_partial, numbers) if on_partial else None,
             )
         )
         for model, numbers in groups.items()
@@ -75,7 +75,7 @@ async def run_each(
         await asyncio.gather(*runs.values(), return_exceptions=True)
     for model, numbers in groups.items():
         results = runs[model].result()
-        state.metrics.answered(model, results)
+        state.metrics.record_work(model, results)
         for number, result in zip(numbers, results, strict=True):
             answers[number] = result
     return answers
@@ -92,7 +92,7 @@ async def run_segments(
     if any(segment.spans for segment in segments):
         options = replace(options, alignment=True)
     texts = [
-        _marked(state.service, segment, model) if model else segment.text
+        _mark_protected(state.service, segment, model) if model else segment.text
         for segment, model in zip(segments, models, strict=True)
     ]
     results = await run_each(state, texts, models, options, deadline)
@@ -118,10 +118,10 @@ def keeps_phrases(service: Service, model: str) -> bool:
     return all(info.placeholders for info in service.behind(model))
 
 
-def _marked(service: Service, segment: Segment, model: str) -> str | Marked:
+def _mark_protected(service: Service, segment: Segment, model: str) -> str | MarkedText:
     """The text, with what must stay as it is where the model has symbols for it."""
-    spans = kept_ranges(segment)
-    return Marked(segment.text, spans) if spans and keeps_phrases(service, model) else segment.text
+    spans = protected_ranges(segment)
+    return MarkedText(segment.text, spans) if spans and keeps_phrases(service, model) else segment.text
 
 
 def model_for(state: AppState, source: str, target: str, name: str | None = None) -> str | None:

@@ -123,12 +123,12 @@ class Supervisor:
         process.start()
         theirs.close()
         worker = self._workers[number] = Worker(number, process, ours)
-        self._loop.add_reader(ours.fileno(), self._read, worker)
-        self._loop.add_reader(process.sentinel, self._ended, worker)
+        self._loop.add_reader(ours.fileno(), self._read_messages, worker)
+        self._loop.add_reader(process.sentinel, self._reap, worker)
         logger.info("worker %d is process %d", number, process.pid)
 
-    def _ended(self, worker: Worker) -> None:
-        self._read(worker)  # its last words
+    def _reap(self, worker: Worker) -> None:
+        self._read_messages(worker)  # its last words
         self._loop.remove_reader(worker.process.sentinel)
         self._loop.remove_reader(worker.link.fileno())
         worker.link.close()
@@ -140,7 +140,7 @@ class Supervisor:
         self._board.clear(number)
         metrics.forget(self._metrics, number)
         for id in worker.calls:  # what it was asked for is done when it starts again
-            self._answered(id, "")
+            self._count_answer(id, "")
         if self._stopping:
             # one that had no model yet had no request either
             self._codes.append(0 if code == 0 or not worker.ready else max(code, 1))
@@ -180,7 +180,7 @@ class Supervisor:
 
     # what workers say
 
-    def _read(self, worker: Worker) -> None:
+    def _read_messages(self, worker: Worker) -> None:
         try:
             while worker.link.poll():
                 self._heed(worker, json.loads(worker.link.recv_bytes()))
@@ -201,7 +201,7 @@ class Supervisor:
         elif message["kind"] == "obeyed":
             worker.calls.discard(message["id"])
             fault = message["fault"]
-            self._answered(message["id"], f"worker {worker.number}: {fault}" if fault else "")
+            self._count_answer(message["id"], f"worker {worker.number}: {fault}" if fault else "")
         elif self._begun:
             logger.error("worker %d: %s", worker.number, message["fault"])
         else:
@@ -227,9 +227,9 @@ class Supervisor:
                 worker.calls.add(id)
                 send(worker.link, {"kind": "order", "id": id, "order": order})
         if not call.waiting:
-            self._answered(id, "")
+            self._count_answer(id, "")
 
-    def _answered(self, id: str, fault: str) -> None:
+    def _count_answer(self, id: str, fault: str) -> None:
         call = self._calls[id]
         call.waiting -= 1
         call.faults += [fault] if fault else []

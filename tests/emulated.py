@@ -207,13 +207,13 @@ class Emulation:
     def up(self, tensor: Tensor) -> Tensor:
         return tensor.clone()
 
-    def put(self, tensor: Tensor, target: Tensor) -> None:
+    def upload(self, tensor: Tensor, target: Tensor) -> None:
         target.copy_(tensor)
 
     def down(self, tensor: Tensor) -> Tensor:
         return tensor.clone()
 
-    def kept(self, tensor: Tensor) -> Tensor:
+    def clone(self, tensor: Tensor) -> Tensor:
         return tensor.clone()
 
     def renew(self) -> None:

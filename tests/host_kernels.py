@@ -24,13 +24,13 @@ class Host:
         self.libraries: dict[Kernel, ctypes.CDLL] = {}
 
     def __call__(self, call: Call) -> None:
-        library = self.libraries.get(call.kernel) or self._compiled(call.kernel)
+        library = self.libraries.get(call.kernel) or self._compile(call.kernel)
         held = [argument(a) for a in call.arguments]
         addresses = (ctypes.c_void_p * len(held))(*(ctypes.addressof(a) for a in held))
         three = ctypes.c_uint * 3
         library.run(three(*call.grid), three(*call.block), call.shared, addresses, self.descending)
 
-    def _compiled(self, kernel: Kernel) -> ctypes.CDLL:
+    def _compile(self, kernel: Kernel) -> ctypes.CDLL:
         name = f"{kernel.entry}-{kernel.element}-{kernel.vector}-{kernel.size}"
         source, library = self.folder / f"{name}.cpp", self.folder / f"{name}.so"
         source.write_text(

@@ -238,7 +238,7 @@ MUTANTS = [
     Mutant(
         "a lost device is an error like others",
         "engine/schedule/engine.py",
-        "        if lost(error):\n",
+        "        if is_device_lost(error):\n",
         "        if False:\n",
         "tests/engine/schedule/test_engine_faults.py",
     ),
@@ -392,7 +392,7 @@ MUTANTS = [
     Mutant(
         "a point loses the white space on its sides",
         "documents/projection.py",
-        'put(" " if glue or not last.isspace() else "")',
+        'append_text(" " if glue or not last.isspace() else "")',
         "pass",
         "tests/documents/test_spans.py -k without_text",
     ),

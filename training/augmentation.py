@@ -79,10 +79,10 @@ class Forms:
             return None
         others = {number: self._number(number) for number in shared}
 
-        def changed(text: str, side: int) -> str:
+        def replace_numbers(text: str, side: int) -> str:
             return NUMBER.sub(lambda match: others[match[0]][side] if match[0] in others else match[0], text)
 
-        return changed(source, 0), changed(target, 1)
+        return replace_numbers(source, 0), replace_numbers(target, 1)
 
     def named(self, pair: Pair) -> Pair | None:
         """Another name, of the corpus or made of parts of two, in the place of one that both sides share."""
@@ -113,7 +113,7 @@ class Forms:
         return first[: max(2, len(first) // 2)] + second[len(second) // 2 :].lower()
 
 
-def augmented(pairs: Sequence[Pair], shares: Augment, languages: tuple[str, str], seed: int) -> list[Pair]:
+def augment(pairs: Sequence[Pair], shares: Augment, languages: tuple[str, str], seed: int) -> list[Pair]:
     """Return the pairs, and after them those made of them.
 
     pairs: of all corpora.

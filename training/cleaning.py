@@ -17,14 +17,14 @@ SURE: Final = 5, 95.0  # words from which the language can be told, and the conf
 
 
 @dataclass(frozen=True, slots=True)
-class Cleaned:
+class CleaningResult:
     """The pairs that stay, and the number of those left out by reason."""
 
     pairs: list[Pair]
     dropped: dict[str, int]
 
 
-def clean(pairs: Sequence[Pair], held_out: Iterable[Pair], languages: tuple[str, str]) -> Cleaned:
+def clean(pairs: Sequence[Pair], held_out: Iterable[Pair], languages: tuple[str, str]) -> CleaningResult:
     """Leave out pairs of unlike lengths, copies, pairs in other languages, repetitions, and near duplicates
     of lines that measure the model.
 
@@ -33,14 +33,14 @@ def clean(pairs: Sequence[Pair], held_out: Iterable[Pair], languages: tuple[str,
         case, punctuation and spaces.
     languages: of the two sides; where they are the same, neither language nor lengths are looked at.
     """
-    sources, targets = zip(*((normalised(s), normalised(t)) for s, t in held_out), strict=True)
+    sources, targets = zip(*((normalise(s), normalise(t)) for s, t in held_out), strict=True)
     measured = {*sources, *targets} - {""}
     seen: set[Pair] = set()
     rest: list[Pair] = []
     dropped: Counter[str] = Counter()
     for pair in pairs:
         reason = _fault(pair, languages)
-        if reason is None and not measured.isdisjoint(map(normalised, pair)):
+        if reason is None and not measured.isdisjoint(map(normalise, pair)):
             reason = "near a validation or test line"
         if reason is None and pair in seen:
             reason = "repeated"
@@ -49,10 +49,10 @@ def clean(pairs: Sequence[Pair], held_out: Iterable[Pair], languages: tuple[str,
             rest.append(pair)
         else:
             dropped[reason] += 1
-    return Cleaned(rest, dict(sorted(dropped.items())))
+    return CleaningResult(rest, dict(sorted(dropped.items())))
 
 
-def normalised(text: str) -> str:
+def normalise(text: str) -> str:
     """Letters and digits alone, in lower case: equal for texts that differ in marks, spaces and case."""
     return "".join(filter(str.isalnum, text.casefold()))
 

@@ -39,7 +39,7 @@ def read(folder: Path) -> list[Point]:
     return [points[update] for update in sorted(points)]
 
 
-def drawn(points: Sequence[Point]) -> str:
+def draw(points: Sequence[Point]) -> str:
     """Return the curve as SVG: the losses over the tokens seen."""
     lines = {"training": [(point.tokens / 1e6, point.train) for point in points]}
     for name in points[-1].valid if points else ():

@@ -149,13 +149,13 @@ def batches(pairs: Pairs, budget: int, seed: int) -> list[NDArray[np.int64]]:
 
 def collate(pairs: Pairs, index: NDArray[np.int64], pad: int, eos: int) -> tuple[NDArray[np.int64], ...]:
     """Return padded source, decoder input (end-of-sentence first) and target, each int [batch, length]."""
-    source = _padded([pairs.sources[i] for i in index], pad)
-    target = _padded([pairs.targets[i] for i in index], pad)
+    source = _pad_rows([pairs.sources[i] for i in index], pad)
+    target = _pad_rows([pairs.targets[i] for i in index], pad)
     previous = np.concatenate([np.full((len(index), 1), eos), target[:, :-1]], axis=1)
     return source, previous, target
 
 
-def _padded(rows: list[NDArray[np.int32]], pad: int) -> NDArray[np.int64]:
+def _pad_rows(rows: list[NDArray[np.int32]], pad: int) -> NDArray[np.int64]:
     out = np.full((len(rows), max(map(len, rows))), pad, np.int64)
     for i, row in enumerate(rows):
         out[i, : len(row)] = row

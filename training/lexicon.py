@@ -42,11 +42,11 @@ def lexicon(pairs: Sequence[Pair]) -> list[Pair]:
         dice = 2 * count / (frequencies[0][word] + frequencies[1][translation])
         if count >= FEWEST and back[translation] == word and dice >= MEETING:
             entries.append((word, translation))
-    bound = set().union(*(_bound(encoded, entries, side, frequencies[side]) for side in (0, 1)))
+    bound = set().union(*(_expression_parts(encoded, entries, side, frequencies[side]) for side in (0, 1)))
     return [(sides[0][s - 1], sides[1][t - 1]) for s, t in entries if (s, t) not in bound]
 
 
-def _bound(
+def _expression_parts(
     sentences: Sequence[tuple[list[int], list[int]]],
     entries: Sequence[tuple[int, int]],
     side: int,

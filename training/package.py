@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from engine.bundle.bundle import Bundle, Description, add_files, write_bundle
 from engine.bundle.stacks import StackConfig
-from engine.bundle.weights import Quantized, by_rows
+from engine.bundle.weights import QuantizedWeight, by_rows
 from engine.errors import InvalidRequest
 from engine.models import build, weight_shapes
 from export.graphs.onnx import graphs
@@ -89,7 +89,7 @@ def package(recipe: Recipe, run: Path, out: Path, device: str, *, overwrite: boo
     config = recipe.config()
     state = torch.load(averaged, map_location="cpu", weights_only=True)
     floats = {name: state[name].numpy() for name in weight_shapes(build(config))}
-    weights: dict[str, NDArray[np.float32] | Quantized] = {
+    weights: dict[str, NDArray[np.float32] | QuantizedWeight] = {
         name: by_rows(weight) if recipe.stored == "int8" and weight.ndim == 2 else weight
         for name, weight in floats.items()
     }
@@ -106,7 +106,7 @@ def package(recipe: Recipe, run: Path, out: Path, device: str, *, overwrite: boo
     files: dict[str, bytes | Path] = {"vocabulary.model": vocabulary}
     points = curve.read(run)
     if points:
-        files[CURVE_FILE] = curve.drawn(points).encode()
+        files[CURVE_FILE] = curve.draw(points).encode()
         card += f"\n## Training curve\n\n![losses over the tokens seen]({CURVE_FILE})\n"
     files[CARD_FILE] = card.encode()
     return write_bundle(

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from training import data
-from training.augmentation import augmented
+from training.augmentation import augment
 from training.cleaning import clean
 from training.recipe import Recipe
 
@@ -25,25 +25,29 @@ def prepare(recipe: Recipe, corpora: Path, folder: Path) -> list[data.Pairs]:
     """
     stored, vocabulary = folder / "pairs.tsv.gz", folder / "vocabulary.model"
     if not (stored.exists() and vocabulary.exists()):
-        pairs = _gathered(recipe, corpora, folder)
+        pairs = _gather_pairs(recipe, corpora, folder)
         if not vocabulary.exists():
             data.train_vocabulary(recipe, pairs, vocabulary.with_suffix(""))
         languages = recipe.source, recipe.target
-        _store(augmented(pairs, recipe.augment, languages, recipe.train.seed), stored)
-    valid = [_read(recipe, corpora, name, "valid") for name in (recipe.corpus.folder, *recipe.corpus.beside)]
+        _store(augment(pairs, recipe.augment, languages, recipe.train.seed), stored)
+    valid = [
+        _read_pairs(recipe, corpora, name, "valid") for name in (recipe.corpus.folder, *recipe.corpus.beside)
+    ]
     return [data.encode(vocabulary, pairs, recipe) for pairs in (data.read_pairs(stored, 0, 1), *valid)]
 
 
-def _gathered(recipe: Recipe, corpora: Path, folder: Path) -> list[Pair]:
+def _gather_pairs(recipe: Recipe, corpora: Path, folder: Path) -> list[Pair]:
     """The training pairs of all corpora of a recipe, cleaned if it says so, with placeholders."""
     corpus = recipe.corpus
     weights = {corpus.folder: 1, **corpus.beside}
     parts = [(name, part) for name in weights for part in ("valid", "test")]
-    held_out = [pair for name, part in parts if corpus.clean for pair in _read(recipe, corpora, name, part)]
+    held_out = [
+        pair for name, part in parts if corpus.clean for pair in _read_pairs(recipe, corpora, name, part)
+    ]
     pairs: list[Pair] = []
     report: dict[str, Counts] = {}
     for name, times in weights.items():
-        lines = _read(recipe, corpora, name, "train")
+        lines = _read_pairs(recipe, corpora, name, "train")
         report[name] = {"read": len(lines)}
         if corpus.clean:
             cleaned = clean(lines, held_out, (recipe.source, recipe.target))
@@ -57,7 +61,7 @@ def _gathered(recipe: Recipe, corpora: Path, folder: Path) -> list[Pair]:
     return pairs
 
 
-def _read(recipe: Recipe, corpora: Path, name: str, part: str) -> list[Pair]:
+def _read_pairs(recipe: Recipe, corpora: Path, name: str, part: str) -> list[Pair]:
     reads = recipe.config().reads_source  # a language model learns targets only
     target = recipe.corpus.target_column
     columns = recipe.corpus.source_column if reads else target, target

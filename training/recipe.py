@@ -138,10 +138,10 @@ def load(path: Path, device: str, changes: dict[str, str] | None = None) -> Reci
         raise InvalidRequest(f"recipe {path} lacks {error.args[0]!r}") from None
     except (TypeError, tomllib.TOMLDecodeError) as error:
         raise InvalidRequest(f"recipe {path}: {error}") from None
-    return _checked(recipe, path)
+    return _check_recipe(recipe, path)
 
 
-def _checked(recipe: Recipe, path: Path) -> Recipe:
+def _check_recipe(recipe: Recipe, path: Path) -> Recipe:
     """The recipe, when its task is known and its model possible: not found out after hours of training."""
     if not isinstance(recipe.model, dict):
         raise InvalidRequest(f"recipe {path}: [model] must be a table, not {recipe.model!r}")

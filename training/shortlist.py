@@ -20,7 +20,7 @@ from engine.errors import InvalidRequest
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class LanguageToken:
     """How a model is told a language: by this token, at the beginning of the source or else of the target."""
 
     token: int
@@ -87,7 +87,7 @@ def of_language(
 
 
 def with_language(
-    old: Shortlist | None, config: ModelConfig, tokens: NDArray[np.int32], named: Named | None
+    old: Shortlist | None, config: ModelConfig, tokens: NDArray[np.int32], named: LanguageToken | None
 ) -> Shortlist:
     """Put the tokens of a language into a shortlist.
 

@@ -22,7 +22,7 @@ from engine.bundle.bundle import Bundle
 from engine.models import build as build_model
 from engine.models.adaptive import AdaptiveSoftmax
 from engine.models.lightconv_lm import LightConvLM
-from engine.models.model import Dropout, Model, Projected
+from engine.models.model import Dropout, Model, ProjectionModel
 from training import curve, data
 from training.loss import adaptive_cross_entropy, linear_cross_entropy
 from training.prepare import prepare
@@ -49,7 +49,7 @@ def rate(train: Train, update: int) -> float:
     return low + (train.learning_rate - low) * 0.5 * (1 + math.cos(math.pi * progress))
 
 
-def planned(recipe: Recipe, updates: int, left: float) -> Recipe:
+def plan_updates(recipe: Recipe, updates: int, left: float) -> Recipe:
     """Return the recipe with as many updates as there is time for: none more when the time is over.
 
     recipe: says the most, and the longest warm-up; that is at most a tenth of all.
@@ -78,12 +78,12 @@ class Since:
         """Count one update."""
         self.nats, self.tokens, self.seconds = self.nats + nats, self.tokens + tokens, self.seconds + seconds
 
-    def shown(self) -> dict[str, str]:
+    def progress(self) -> dict[str, str]:
         """Return what a progress bar says."""
         return {"nll": f"{self.loss:.3f}", "tokens_s": f"{self.tokens / max(1e-9, self.seconds):.0f}"}
 
 
-class Stopped(Exception):
+class TrainingStopped(Exception):
     """A run that was asked to stop has saved its checkpoint."""
 
 
@@ -147,13 +147,14 @@ class Trainer:
             self.train_to(min(before + piece, self.recipe.train.updates))
             now = time.monotonic()
             pace = (now - began) / (self.update - before)
-            self.recipe = planned(whole, self.update, (end - now) / pace)
+            self.recipe = plan_updates(whole, self.update, (end - now) / pace)
             piece = max(FIRST, self.recipe.train.updates // PIECES)
         return self.average()
 
     def stop(self, *_: object) -> None:
-        """End the run after the update in progress: it saves a checkpoint and raises Stopped. A signal's
-        handler."""
+        """End the run after the update in progress: it saves a checkpoint and raises TrainingStopped.
+
+        A signal's handler."""
         self._stopping = True
 
     def train_to(self, last: int) -> None:
@@ -173,13 +174,13 @@ class Trainer:
             self.update += 1
             bar.update()
             if self.update % SHOWN == 0:
-                bar.set_postfix(epoch=chunks[-1][0], **self.since.shown())
+                bar.set_postfix(epoch=chunks[-1][0], **self.since.progress())
             if self._stopping or self.update % train.save_every == 0 or self.update == last:
                 tqdm.write(f"update {self.update}: {self._measure()}")
                 self._save()
             if self._stopping:
                 bar.close()
-                raise Stopped(f"stopped at update {self.update}; run it again to go on from there")
+                raise TrainingStopped(f"stopped at update {self.update}; run it again to go on from there")
         bar.close()
 
     def _step(self, chunks: list[Batch]) -> tuple[float, int]:
@@ -265,7 +266,7 @@ class Trainer:
             if isinstance(softmax, AdaptiveSoftmax):
                 loss = adaptive_cross_entropy(softmax, flat, labels)
                 return loss, loss.detach()
-        assert isinstance(model, Projected)  # a recipe describes one model, never an ensemble
+        assert isinstance(model, ProjectionModel)  # a recipe describes one model, never an ensemble
         return linear_cross_entropy(flat, *model.output, labels, smoothing=train.smoothing)
 
     def _checkpoints(self) -> list[Path]:

@@ -42,12 +42,12 @@ def finish(bundle: Bundle, *, onnx: bool, placeholders: bool = True) -> None:
 
         bundle = add_graphs(bundle)
         if placeholders and bundle.task == "translate":
-            typer.echo(_lent(bundle))
+            typer.echo(_choose_placeholders(bundle))
     files = len(open_bundle(bundle.path, verify=False).files())
     typer.echo(f"{bundle.path}: {bundle.name}, {files} files; next: convoy inspect {bundle.path}")
 
 
-def _lent(bundle: Bundle) -> str:
+def _choose_placeholders(bundle: Bundle) -> str:
     """Choose placeholders. A model that can't lend any is imported all the same."""
     from cli.placeholders import NOTHING, lend
 

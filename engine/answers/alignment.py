@@ -31,7 +31,7 @@ class Alignment:
     target_places: Sequence[Range | None] = ()
 
 
-def placed(
+def make_alignments(
     source: str,
     target: str,
     sources: Sequence[list[str]],
@@ -94,7 +94,7 @@ def _extent(places: Sequence[Range | None]) -> Range:
 
 def _shares(pieces: Sequence[Range | None], others: Sequence[Range | None]) -> Any:
     """Say which of the others each piece is: float64 [pieces, others], rows sum to 1. Each has an end."""
-    ours, theirs = np.array(_filled(pieces), float), np.array(_filled(others), float)
+    ours, theirs = np.array(_fill_gaps(pieces), float), np.array(_fill_gaps(others), float)
     begin = np.maximum(ours[:, None, 0], theirs[None, :, 0])
     end = np.minimum(ours[:, None, 1], theirs[None, :, 1])
     mask = [place is not None for place in others]
@@ -106,7 +106,7 @@ def _shares(pieces: Sequence[Range | None], others: Sequence[Range | None]) -> A
     return shares / shares.sum(1, keepdims=True)
 
 
-def _filled(places: Sequence[Range | None]) -> list[Range]:
+def _fill_gaps(places: Sequence[Range | None]) -> list[Range]:
     """What has no place of its own is where the piece before it is, the first ones where the next is."""
     place = next((place for place in places if place), BLANK)
     filled = []

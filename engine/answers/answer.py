@@ -11,12 +11,12 @@ from typing import Final, TypeVar
 
 from engine.answers.compose import TextResult, compose, retry_of
 from engine.answers.drafts import Drafts, Partial
-from engine.answers.pivot import Stage, carried, first_options, joined
+from engine.answers.pivot import Stage, carry_over, first_options, join_results
 from engine.answers.plan import Plan, TextOptions, plan
 from engine.errors import TooLarge
 from engine.schedule.aio import generate_group
 from engine.schedule.slices import Slices, each, in_slices, one_slice
-from engine.text.protect import Marked
+from engine.text.protect import MarkedText
 from engine.types import Result
 
 Item = TypeVar("Item")
@@ -30,7 +30,7 @@ PARAGRAPH: Final = 2_048  # source tokens whose first sentence is streamed befor
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class GroupPlan:
     """Texts of a group, planned. long: whether work on them would hold the event loop for too long."""
 
     plans: list[Plan]
@@ -39,7 +39,7 @@ class Planned:
 
 async def answer(
     stages: Sequence[Stage],
-    texts: Sequence[str | Marked],
+    texts: Sequence[str | MarkedText],
     options: TextOptions,
     deadline: float,
     drafts: Drafts | None = None,
@@ -49,19 +49,19 @@ async def answer(
     drafts: told how the last stage's answers grow. Raises the errors of `plan` and of the engine.
     """
     if len(stages) == 1 and options.strategy == "refine":
-        return await _refined(stages[0], texts, options, deadline, drafts)
+        return await _summarize_parts(stages[0], texts, options, deadline, drafts)
     if len(stages) == 1:
         return await _once(stages[0], texts, options, deadline, drafts)
     first, last = stages
     plan(last.text, "", options)  # what the last model can't do is refused before the first has worked
     results = await _once(first, texts, first_options(options), deadline, None)
-    carried_over = [carried(result, last.text) for result in results]
+    carried_over = [carry_over(result, last.text) for result in results]
     final = await _once(last, carried_over, options, deadline, drafts, again=True)
-    return [joined(one, other) for one, other in zip(results, final, strict=True)]
+    return [join_results(one, other) for one, other in zip(results, final, strict=True)]
 
 
 async def live(
-    stages: Sequence[Stage], texts: Sequence[str | Marked], options: TextOptions, deadline: float
+    stages: Sequence[Stage], texts: Sequence[str | MarkedText], options: TextOptions, deadline: float
 ) -> AsyncGenerator[Partial | list[TextResult]]:
     """Tell what is certain as soon as it is, and in the end the answers. Closing the iterator cancels all."""
     drafts = Drafts()
@@ -79,9 +79,9 @@ async def live(
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def _refined(
+async def _summarize_parts(
     stage: Stage,
-    texts: Sequence[str | Marked],
+    texts: Sequence[str | MarkedText],
     options: TextOptions,
     deadline: float,
     drafts: Drafts | None,
@@ -94,11 +94,11 @@ async def _refined(
     parts, rounds, shortest = [1] * len(texts), [0] * len(texts), [math.inf] * len(texts)
     long = list(range(len(texts)))
     while long:
-        planned = await _planned(stage, [sources[i] for i in long], cutting, deadline)
+        planned = await _plan_group(stage, [sources[i] for i in long], cutting, deadline)
         several = [(i, p) for i, p in zip(long, planned.plans, strict=True) if len(p.sentences) > 1]
         cut = {i: p for i, p in several if p.tokens < shortest[i]}
         planned = replace(planned, plans=list(cut.values()))
-        results = await _decoded(stage, planned, deadline, None, again=any(rounds))
+        results = await _decode_plans(stage, planned, deadline, None, again=any(rounds))
         for i, result in zip(cut, results, strict=True):
             shortest[i], parts[i] = result.source_tokens, parts[i] if rounds[i] else result.parts
             sources[i], rounds[i] = result.text, rounds[i] + 1
@@ -110,29 +110,29 @@ async def _refined(
 
 async def _once(
     stage: Stage,
-    texts: Sequence[str | Marked],
+    texts: Sequence[str | MarkedText],
     options: TextOptions,
     deadline: float,
     drafts: Drafts | None,
     *,
     again: bool = False,
 ) -> list[TextResult]:
-    """Answer the texts by one model. again: see `_decoded`."""
-    planned = await _planned(stage, texts, options, deadline)
-    return await _decoded(stage, planned, deadline, drafts, again=again)
+    """Answer the texts by one model. again: see `_decode_plans`."""
+    planned = await _plan_group(stage, texts, options, deadline)
+    return await _decode_plans(stage, planned, deadline, drafts, again=again)
 
 
-async def _planned(
-    stage: Stage, texts: Sequence[str | Marked], options: TextOptions, deadline: float
-) -> Planned:
+async def _plan_group(
+    stage: Stage, texts: Sequence[str | MarkedText], options: TextOptions, deadline: float
+) -> GroupPlan:
     """Plan texts for one model."""
     long = _work(texts, options) > INLINE
     plans = await in_slices(_plans(stage, texts, options), deadline, small=not long)
-    return Planned(plans, long)
+    return GroupPlan(plans, long)
 
 
-async def _decoded(
-    stage: Stage, planned: Planned, deadline: float, drafts: Drafts | None, *, again: bool
+async def _decode_plans(
+    stage: Stage, planned: GroupPlan, deadline: float, drafts: Drafts | None, *, again: bool
 ) -> list[TextResult]:
     """Answer planned texts by one model.
 
@@ -140,23 +140,23 @@ async def _decoded(
     """
     plans, long = planned.plans, planned.long
     if drafts:
-        results = _dealt(plans, await _in_reading_order(stage, plans, deadline, drafts, again=again))
+        results = _deal(plans, await _in_reading_order(stage, plans, deadline, drafts, again=again))
     else:
         jobs = [job for p in plans for job in p.jobs]
-        results = _dealt(plans, await generate_group(stage.engine, jobs, deadline, again=again))
+        results = _deal(plans, await generate_group(stage.engine, jobs, deadline, again=again))
     pairs = list(zip(plans, results, strict=True))
     retries = await _each(lambda pair: retry_of(stage.text, *pair), pairs, long=long, deadline=deadline)
     if any(retries):
         jobs = [job for retry in retries if retry for job in retry.jobs]
         redone = iter(await generate_group(stage.engine, jobs, deadline, again=True))
         pairs = [
-            (retry.plan, retry.merged(own, redone)) if retry else (original, own)
+            (retry.plan, retry.merge(own, redone)) if retry else (original, own)
             for (original, own), retry in zip(pairs, retries, strict=True)
         ]
     return await _each(lambda pair: compose(stage.text, *pair), pairs, long=long, deadline=deadline)
 
 
-def _plans(stage: Stage, texts: Sequence[str | Marked], options: TextOptions) -> Slices[list[Plan]]:
+def _plans(stage: Stage, texts: Sequence[str | MarkedText], options: TextOptions) -> Slices[list[Plan]]:
     """A plan for each text. Raises what `plan` raises, and TooLarge as soon as they are too much together."""
     plans, sentences, tokens = list[Plan](), 0, 0
     for text in texts:
@@ -198,9 +198,9 @@ async def _in_reading_order(
     return [results[i] for i in range(len(jobs))]
 
 
-def _work(texts: Sequence[str | Marked], options: TextOptions) -> int:
+def _work(texts: Sequence[str | MarkedText], options: TextOptions) -> int:
     """What planning texts costs, in characters: short ones and phrases to look for cost something too."""
-    characters = sum(len(t.text if isinstance(t, Marked) else t) for t in texts)
+    characters = sum(len(t.text if isinstance(t, MarkedText) else t) for t in texts)
     phrases = len(options.ignore) + len(options.glossary)
     return characters + PER_TEXT * len(texts) + PER_PHRASE * phrases
 
@@ -212,7 +212,7 @@ async def _each(
     return await in_slices(each(one_slice(function, item) for item in items), deadline, small=not long)
 
 
-def _dealt(plans: Sequence[Plan], results: Sequence[Result]) -> list[list[Result]]:
+def _deal(plans: Sequence[Plan], results: Sequence[Result]) -> list[list[Result]]:
     """Deal to each plan its own results."""
     rest = iter(results)
     return [[next(rest) for _ in p.places] for p in plans]

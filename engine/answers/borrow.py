@@ -17,7 +17,7 @@ from typing import Final
 from engine.answers.plan import TextModel
 from engine.schedule.aio import generate_group
 from engine.schedule.engine import Engine
-from engine.text.borrowed import FILE, BorrowedWord, dumped
+from engine.text.borrowed import FILE, BorrowedWord, dump
 from engine.types import DecodeJob
 
 COUNT: Final = 8  # placeholders of a model
@@ -43,7 +43,7 @@ class Borrowing:
     @property
     def files(self) -> dict[str, bytes]:
         """What a bundle gets."""
-        return {FILE: dumped(self.words, sum(self.shares) / max(1, len(self.shares)))}
+        return {FILE: dump(self.words, sum(self.shares) / max(1, len(self.shares)))}
 
 
 async def borrow(

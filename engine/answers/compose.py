@@ -9,12 +9,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from engine.answers.alignment import Alignment, placed
+from engine.answers.alignment import Alignment, make_alignments
 from engine.answers.plan import Plan, Sentence, TextModel
 from engine.answers.quality import Coverage, Repetition, coverage, repetition
 from engine.text.form import follow
 from engine.text.mend import mend, whole
-from engine.text.protect import Kept
+from engine.text.protect import KeptSpan
 from engine.types import DecodeJob, Hypothesis, Result, Timings
 
 NO_TIME: Final = Timings(0.0, 0.0, 0.0, 0)
@@ -61,7 +61,7 @@ class TextResult:
     target_tokens: int = 0
     coverage: list[Coverage] = field(default_factory=list)
     repetition: Repetition = Repetition()
-    kept: list[Kept] = field(default_factory=list)
+    kept: list[KeptSpan] = field(default_factory=list)
     model: str = ""
     via: TextResult | None = None
 
@@ -86,7 +86,7 @@ def compose(model: TextModel, plan: Plan, results: Sequence[Result]) -> TextResu
     waiting = iter(results)
     ranking = [choices(model, plan, s, next(waiting).hypotheses) if s.source else [] for s in plan.sentences]
     pairs = [(s, c[0]) for s, c in zip(plan.sentences, ranking, strict=True) if c]
-    ranked = _ranked(model, plan, ranking)
+    ranked = _rank_texts(model, plan, ranking)
     text, phrases, score = ranked[0]
     if not pairs:
         return TextResult(text, kept=phrases, model=model.name)
@@ -129,12 +129,12 @@ def choices(
     if not sentence.phrases:
         return [_choice(model, plan, sentence, h) for h in hypotheses]
     right, wrong = list[Choice](), list[Choice]()
-    every, symbols = frozenset(model.placeholders), _wanted(model, sentence)
+    every, symbols = frozenset(model.placeholders), _required_placeholders(model, sentence)
     for h in hypotheses:
         good = whole(model.keeping.pieces(h.tokens, target=True), list(symbols), every)
-        mended = (h.tokens, h.attention) if good else _mended(model, h, symbols, every)
+        mended = (h.tokens, h.attention) if good else _mend_placeholders(model, h, symbols, every)
         choice = _choice(model, plan, sentence, h, *mended)
-        (right if good and not garbled(plan, sentence, choice) else wrong).append(choice)
+        (right if good and not is_garbled(plan, sentence, choice) else wrong).append(choice)
     return [*right, *wrong][: plan.decode.n_best]
 
 
@@ -156,7 +156,7 @@ class Retry:
         jobs = self.plan.jobs
         return [jobs[place] for place in self.places]
 
-    def merged(self, results: Sequence[Result], again: Iterator[Result]) -> list[Result]:
+    def merge(self, results: Sequence[Result], again: Iterator[Result]) -> list[Result]:
         """The first results, those of the jobs replaced by the next of `again`; their timings are of both."""
         merged = list(results)
         for place in self.places:
@@ -170,7 +170,9 @@ def retry_of(model: TextModel, plan: Plan, results: Sequence[Result]) -> Retry |
     garbles, unknown = list[int](), list[int]()
     for job, (place, result) in enumerate(zip(plan.places, results, strict=True)):
         sentence = plan.sentences[place]
-        if sentence.strict and garbled(plan, sentence, choices(model, plan, sentence, result.hypotheses)[0]):
+        if sentence.strict and is_garbled(
+            plan, sentence, choices(model, plan, sentence, result.hypotheses)[0]
+        ):
             garbles.append(job)
         elif plan.replace_unk and any(
             h.attention is None and model.unk in h.tokens for h in result.hypotheses
@@ -179,16 +181,16 @@ def retry_of(model: TextModel, plan: Plan, results: Sequence[Result]) -> Retry |
     if not (garbles or unknown):
         return None
     again = plan.stricter(garbles)
-    return Retry(again.attended() if unknown else again, sorted((*garbles, *unknown)))
+    return Retry(again.with_attention() if unknown else again, sorted((*garbles, *unknown)))
 
 
-def garbled(plan: Plan, sentence: Sentence, choice: Choice) -> bool:
+def is_garbled(plan: Plan, sentence: Sentence, choice: Choice) -> bool:
     """Say whether an answer lacks a number that the model has read as it is, or repeats it."""
     spelled = [number for number in sentence.phrases if number not in sentence.symbols]
     return bool(sentence.strict) and plan.masked.garbles(choice.text, spelled)
 
 
-def _wanted(model: TextModel, sentence: Sentence) -> dict[str, int]:
+def _required_placeholders(model: TextModel, sentence: Sentence) -> dict[str, int]:
     """The placeholders that a sentence must have, each with its position in the source; not those cut off."""
     assert sentence.source
     pieces = model.keeping.pieces(sentence.source, target=False)
@@ -213,7 +215,7 @@ def _choice(
     order = list[int]()
     tokenizer = model.keeping if sentence.symbols else model.tokenizer
     if plan.replace_unk and attention is not None:
-        text = tokenizer.replaced(tokens, attention, sentence.text)
+        text = tokenizer.replace_unknown(tokens, attention, sentence.text)
     else:
         text = tokenizer.decode(tokens)
     if plan.masked.mark:
@@ -232,7 +234,7 @@ def _choice(
     return Choice(hypothesis, text, tuple(order), pieces, attention)
 
 
-def _mended(
+def _mend_placeholders(
     model: TextModel, hypothesis: Hypothesis, columns: dict[str, int], symbols: frozenset[str]
 ) -> tuple[list[int], Any]:
     """Tokens and attention of a target in which each symbol of `columns` is there once."""
@@ -250,9 +252,11 @@ def _mended(
     return tokens, np.stack(rows)
 
 
-def _ranked(model: TextModel, plan: Plan, ranking: list[list[Choice]]) -> list[tuple[str, list[Kept], float]]:
+def _rank_texts(
+    model: TextModel, plan: Plan, ranking: list[list[Choice]]
+) -> list[tuple[str, list[KeptSpan], float]]:
     """Distinct texts, each with where its phrases stand and its score, best first."""
-    ranked: dict[str, tuple[str, list[Kept], float]] = {}
+    ranked: dict[str, tuple[str, list[KeptSpan], float]] = {}
     for rank in range(max((len(choices) for choices in ranking), default=0) or 1):
         row = [c[rank if rank < len(c) else 0] if c else None for c in ranking]
         texts, order = list[str](), list[int]()
@@ -274,12 +278,14 @@ def _alignments(
     sources, targets = list[list[str]](), list[list[str]]()
     for sentence, choice in pairs:
         assert sentence.source
-        shown = _shown(plan, sentence)
+        shown = _symbol_texts(plan, sentence)
         tokenizer = model.keeping if sentence.symbols else model.tokenizer
         pieces = tokenizer.pieces(sentence.source, target=False)
         sources.append([shown[piece][0] if piece in shown else piece for piece in pieces])
         targets.append([shown[piece][1] if piece in shown else piece for piece in choice.pieces])
-    return placed(plan.masked.original, text, sources, targets, [choice.attention for _, choice in pairs])
+    return make_alignments(
+        plan.masked.original, text, sources, targets, [choice.attention for _, choice in pairs]
+    )
 
 
 def _coverage(model: TextModel, plan: Plan, sentence: Sentence, choice: Choice) -> Coverage:
@@ -296,7 +302,7 @@ def _coverage(model: TextModel, plan: Plan, sentence: Sentence, choice: Choice) 
     return coverage(choice.attention, words, starts)
 
 
-def _shown(plan: Plan, sentence: Sentence) -> dict[str, tuple[str, str]]:
+def _symbol_texts(plan: Plan, sentence: Sentence) -> dict[str, tuple[str, str]]:
     """What each symbol of a sentence stands for, in the source and in the target."""
     phrases = ((symbol, plan.masked.phrases[number]) for number, symbol in sentence.symbols.items())
     return {symbol: (phrase.source, phrase.target) for symbol, phrase in phrases}

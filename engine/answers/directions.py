@@ -13,7 +13,7 @@ from typing import Final
 from engine.answers.plan import TextModel
 from engine.bundle.bundle import Bundle
 from engine.errors import UnknownModel
-from engine.text.codes import listed, short
+from engine.text.codes import by_short_code, short
 from engine.text.mapped_pieces import MappedPieces
 from engine.text.marian import Marian
 
@@ -61,8 +61,8 @@ class Language:
 
 def directions_of(bundle: Bundle) -> Directions:
     """List the languages of a bundle; its own source and target first."""
-    sources = listed((bundle.source, *bundle.text.get("sources", ())))
-    targets = listed((bundle.target, *bundle.text.get("languages", ())))
+    sources = by_short_code((bundle.source, *bundle.text.get("sources", ())))
+    targets = by_short_code((bundle.target, *bundle.text.get("languages", ())))
     return Directions(tuple(sources), tuple(targets))
 
 
@@ -93,7 +93,7 @@ def name_of(model: str, directions: Directions, source: str | None, target: str 
     return model if direction == usual else f"{model}{AT}{direction[0]}{TO}{direction[1]}"
 
 
-def asked(model: str, directions: Directions, languages: str) -> tuple[str, str]:
+def parse_direction(model: str, directions: Directions, languages: str) -> tuple[str, str]:
     """Read source and target of the "SOURCE:TARGET" in a name. Raises UnknownModel."""
     source, to, target = languages.partition(TO)
     if not to or not directions.fit(source, target):
@@ -108,10 +108,10 @@ def toward(model: TextModel, source: str, target: str) -> TextModel:
     """Turn a model to another of its directions, by the codes that `Directions` has."""
     tokenizer = model.tokenizer
     if isinstance(tokenizer, Marian):
-        own = listed(tokenizer.languages)
+        own = by_short_code(tokenizer.languages)
         if target in own:
             tokenizer = tokenizer.into(own[target])
     elif isinstance(tokenizer, MappedPieces):
-        own = listed(tokenizer.languages)
+        own = by_short_code(tokenizer.languages)
         tokenizer = tokenizer.between(own.get(source, source), own.get(target, target))
     return replace(model, source=source, target=target, tokenizer=tokenizer)

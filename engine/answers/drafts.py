@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from engine.answers.compose import choices, garbled
+from engine.answers.compose import choices, is_garbled
 from engine.answers.plan import Plan, Sentence, TextModel
 from engine.schedule.aio import Watch
 from engine.text.form import beginning
@@ -70,13 +70,13 @@ class Drafts:
                 ready.append((sentence.text, sentence.phrases))
             elif isinstance(progress, Result):
                 choice = choices(self._model, plan, sentence, progress.hypotheses)[0]
-                if garbled(plan, sentence, choice):  # it is decoded again
+                if is_garbled(plan, sentence, choice):  # it is decoded again
                     break
                 ready.append((choice.text, choice.order))
             elif progress is None or sentence.phrases or plan.replace_unk:  # which words is known in the end
                 break
             else:
-                settled = self._settled(plan, sentence, progress)
+                settled = self._certain_text(plan, sentence, progress)
                 break
         texts, gaps = [text for text, _ in ready], plan.layout.gaps
         if settled:
@@ -86,7 +86,7 @@ class Drafts:
             parts += [text] if not i else [gaps[i] or self._model.between, text]
         return plan.masked.restore("".join(parts), [number for _, order in ready for number in order])[0]
 
-    def _settled(self, plan: Plan, sentence: Sentence, tokens: list[int]) -> str:
-        text = self._model.tokenizer.settled(tokens)
+    def _certain_text(self, plan: Plan, sentence: Sentence, tokens: list[int]) -> str:
+        text = self._model.tokenizer.decode_whole_words(tokens)
         text = text.replace(plan.masked.mark, "") if plan.masked.mark else text
         return beginning(sentence.text, text, self._model.languages) if plan.follow_form else text

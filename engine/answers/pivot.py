@@ -11,7 +11,7 @@ from engine.answers.compose import TextResult
 from engine.answers.plan import TextModel, TextOptions, plan
 from engine.answers.stream import stream
 from engine.schedule.engine import Engine
-from engine.text.protect import Marked
+from engine.text.protect import MarkedText
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +29,17 @@ def first_options(options: TextOptions) -> TextOptions:
     return replace(options, prefix="", alternatives=0, local_numbers=False)
 
 
-def carried(result: TextResult, second: TextModel) -> str | Marked:
+def carry_over(result: TextResult, second: TextModel) -> str | MarkedText:
     """Carry the first model's answer over as the second's text; what stayed as it was stays so."""
     if not (result.kept and second.placeholders):
         return result.text
     spans = tuple((phrase.begin, phrase.end) for phrase in result.kept if phrase.begin < phrase.end)
-    return Marked(result.text, spans)
+    return MarkedText(result.text, spans)
 
 
-def joined(first: TextResult, second: TextResult) -> TextResult:
+def join_results(first: TextResult, second: TextResult) -> TextResult:
     """Join the second model's answer with the first's in `via`; alignment and kept spans are the source's."""
-    spans = [phrase.span for phrase in first.kept if phrase.begin < phrase.end]  # as `carried` counts them
+    spans = [phrase.span for phrase in first.kept if phrase.begin < phrase.end]  # as `carry_over` counts them
     return replace(
         second,
         model=f"{first.model}+{second.model}",
@@ -53,7 +53,7 @@ def joined(first: TextResult, second: TextResult) -> TextResult:
 
 
 def stream_through(
-    stages: Sequence[Stage], lines: Iterable[str | Marked], options: TextOptions
+    stages: Sequence[Stage], lines: Iterable[str | MarkedText], options: TextOptions
 ) -> Iterator[TextResult]:
     """`stream` through one model or two; two work at the same time, on different texts."""
     if len(stages) == 1:
@@ -64,15 +64,15 @@ def stream_through(
     between: deque[TextResult] = deque()
     answers = stream(first.engine, first.text, lines, first_options(options))
 
-    def pass_on() -> Iterator[str | Marked]:
+    def pass_on() -> Iterator[str | MarkedText]:
         for answer in answers:
             between.append(answer)
-            yield carried(answer, last.text)
+            yield carry_over(answer, last.text)
 
     final = stream(last.engine, last.text, pass_on(), options)
     try:
         for answer in final:
-            yield joined(between.popleft(), answer)
+            yield join_results(between.popleft(), answer)
     finally:
         final.close()
         answers.close()

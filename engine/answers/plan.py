@@ -8,11 +8,11 @@ from functools import partial
 from typing import Any, Final
 
 from engine.errors import InvalidRequest, TooLarge
-from engine.text.borrowed import Borrowed, BorrowedWord, symbols_of
-from engine.text.form import calmed, shouted
-from engine.text.numerals import localised
-from engine.text.protect import Marked, Masked, mask
-from engine.text.split import Layout, packed, split
+from engine.text.borrowed import BorrowedWord, BorrowingTokenizer, symbols_of
+from engine.text.form import is_all_capitals, to_sentence_case
+from engine.text.numerals import localise
+from engine.text.protect import MarkedText, MaskedText, mask
+from engine.text.split import Layout, pack, split
 from engine.text.tokenizer import Tokenizer
 from engine.types import DecodeJob, DecodeOptions, Limits
 
@@ -101,7 +101,7 @@ class TextModel:
     @property
     def keeping(self) -> Tokenizer:
         """The tokenizer of sentences that hold placeholders."""
-        return Borrowed(self.tokenizer, self.borrowed) if self.borrowed else self.tokenizer
+        return BorrowingTokenizer(self.tokenizer, self.borrowed) if self.borrowed else self.tokenizer
 
     @property
     def languages(self) -> tuple[str, str]:
@@ -151,7 +151,7 @@ class Plan:
     layout: Layout
     sentences: list[Sentence]
     decode: DecodeOptions
-    masked: Masked
+    masked: MaskedText
     prefix: tuple[int, ...] = ()
     alignment: bool = False
     coverage: bool = False
@@ -179,7 +179,7 @@ class Plan:
             sentences[places[job]] = strict
         return replace(self, sentences=sentences)
 
-    def attended(self) -> Plan:
+    def with_attention(self) -> Plan:
         """The same plan with attention, which costs something at each step, of all jobs."""
         return replace(self, decode=replace(self.decode, alignment=True))
 
@@ -193,17 +193,17 @@ class Plan:
         return DecodeJob(sentence.source, sentence.options(decode))
 
 
-def plan(model: TextModel, text: str | Marked, options: TextOptions) -> Plan:
+def plan(model: TextModel, text: str | MarkedText, options: TextOptions) -> Plan:
     """Raises InvalidRequest on unknown options and text that is no Unicode, TooLarge on a text that must stay
     whole and is longer than the model's limit. Option values are checked by the engine."""
     if not model.limits.attention:
         raise InvalidRequest(
             "a language model does not answer texts, it scores them: POST /score, convoy score"
         )
-    marked = text if isinstance(text, Marked) else Marked(text)
+    marked = text if isinstance(text, MarkedText) else MarkedText(text)
     check_text(marked.text)
     decode = _decode(model, options)
-    masked = _masked(model, marked, options)
+    masked = _mask_text(model, marked, options)
     prefix = model.tokenizer.beginning + tuple(
         model.tokenizer.encode_target(options.prefix) if options.prefix else ()
     )
@@ -220,10 +220,10 @@ def plan(model: TextModel, text: str | Marked, options: TextOptions) -> Plan:
     empty = replace(empty, follow_form=options.follow_form and model.task == "translate")
     if model.task != "translate" or not options.split:
         return _whole(model, options, empty)
-    return _split(model, empty)
+    return _plan_sentences(model, empty)
 
 
-def _split(model: TextModel, empty: Plan) -> Plan:
+def _plan_sentences(model: TextModel, empty: Plan) -> Plan:
     """Sentence by sentence."""
     masked, symbols = empty.masked, model.placeholders
     encodings: dict[str, list[int]] = {}
@@ -262,7 +262,7 @@ def _sentence(
 ) -> Sentence:
     """With placeholders, but at first with its numbers as they are: models translate around them better."""
     masked = empty.masked
-    shown = calmed(text) if empty.follow_form and shouted(text) else text
+    shown = to_sentence_case(text) if empty.follow_form and is_all_capitals(text) else text
     symbols = dict(zip(phrases, model.placeholders, strict=False))
     strict = Sentence(text, [*encode(masked.spell(shown, phrases, symbols)), model.eos], phrases, symbols)
     fewer = {number: symbol for number, symbol in symbols.items() if not masked.phrases[number].number}
@@ -307,13 +307,13 @@ def _parts(model: TextModel, empty: Plan) -> Plan:
     def fits(part: str) -> bool:
         return len(encode(" ".join(part.split()))) < limit
 
-    parts = packed(split(empty.masked.text, model.source, fits).sentences, fits)
+    parts = pack(split(empty.masked.text, model.source, fits).sentences, fits)
     sentences = [_sentence(model, empty, " ".join(part.split()), (), encode) for part in parts]
     layout = Layout(parts, ["", *[" "] * (len(parts) - 1), ""])
     return replace(empty, layout=layout, sentences=sentences)
 
 
-def _masked(model: TextModel, marked: Marked, options: TextOptions) -> Masked:
+def _mask_text(model: TextModel, marked: MarkedText, options: TextOptions) -> MaskedText:
     explicit = bool(options.ignore or options.glossary or marked.spans)
     symbols, translates = model.placeholders, model.task == "translate"
     if explicit and not (symbols and translates):
@@ -322,7 +322,7 @@ def _masked(model: TextModel, marked: Marked, options: TextOptions) -> Masked:
     for phrase in (*options.ignore, *options.glossary, *options.glossary.values()):
         check_text(phrase)
     if not (explicit or options.protect) or not (symbols and translates):
-        return Masked(marked.text)
+        return MaskedText(marked.text)
     return mask(
         marked,
         ignore=(*options.ignore, *(word.word for word in model.borrowed)),
@@ -331,7 +331,7 @@ def _masked(model: TextModel, marked: Marked, options: TextOptions) -> Masked:
         symbols=symbols,
         spaced=not _spaceless(model.source),
         lacks=model.tokenizer.lacks,
-        local=partial(localised, source=model.source, target=model.target) if options.local_numbers else None,
+        local=partial(localise, source=model.source, target=model.target) if options.local_numbers else None,
     )
 
 

@@ -54,10 +54,10 @@ def coverage(attention: Any, words: Sequence[str], starts: Sequence[int]) -> Cov
 
 def repetition(sentences: Sequence[Sequence[int]]) -> Repetition:
     """Measure the worst of several targets, in token ids."""
-    return Repetition(share=max(map(_repeated, sentences), default=0.0), loop=any(map(_loops, sentences)))
+    return Repetition(share=max(map(_repetition, sentences), default=0.0), loop=any(map(_loops, sentences)))
 
 
-def _repeated(tokens: Sequence[int]) -> float:
+def _repetition(tokens: Sequence[int]) -> float:
     grams = [tuple(tokens[i : i + NGRAM]) for i in range(len(tokens) - NGRAM + 1)]
     return 1 - len(set(grams)) / len(grams) if grams else 0.0
 

@@ -98,11 +98,11 @@ async def score(
     pairs = list(zip(texts, repeat(None) if sources is None else sources, strict=False))
 
     def prepare() -> list[ForcedText]:
-        return [_forced(model, text, source) for text, source in pairs]
+        return [_forced_text(model, text, source) for text, source in pairs]
 
     plans = await asyncio.to_thread(prepare)
     results = await generate_group(engine, [job for plan in plans for job in plan.jobs], deadline)
-    return [_scored(model, plan, [result]) for plan, result in zip(plans, results, strict=True)]
+    return [_text_score(model, plan, [result]) for plan, result in zip(plans, results, strict=True)]
 
 
 def score_many(
@@ -112,12 +112,12 @@ def score_many(
     return flow(
         engine,
         pairs,
-        lambda pair: _forced(model, *pair),
-        lambda plan, results: _scored(model, plan, results),
+        lambda pair: _forced_text(model, *pair),
+        lambda plan, results: _text_score(model, plan, results),
     )
 
 
-def _forced(model: TextModel, text: str, source: str | None) -> ForcedText:
+def _forced_text(model: TextModel, text: str, source: str | None) -> ForcedText:
     if model.limits.shortlisted:
         raise InvalidRequest(
             "with a shortlist there are no probabilities of the whole vocabulary: score with --no-shortlist"
@@ -151,7 +151,7 @@ def _source(model: TextModel, source: str | None) -> list[int]:
     return ids
 
 
-def _scored(model: TextModel, plan: ForcedText, results: Sequence[Result]) -> TextScore:
+def _text_score(model: TextModel, plan: ForcedText, results: Sequence[Result]) -> TextScore:
     (result,) = results
     (hypothesis,) = result.hypotheses
     return TextScore(

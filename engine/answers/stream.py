@@ -13,7 +13,7 @@ from engine.answers.compose import TextResult, compose, retry_of
 from engine.answers.plan import Plan, TextModel, TextOptions, plan
 from engine.errors import ConvoyError, Overloaded, Stopping
 from engine.schedule.engine import Engine
-from engine.text.protect import Marked
+from engine.text.protect import MarkedText
 from engine.types import DecodeJob, Outcome, Request, Result
 
 
@@ -25,7 +25,7 @@ class Jobs(Protocol):
         """Its sources, each with the options to decode it."""
 
 
-class Planned(Jobs, Protocol):
+class SizedJobs(Jobs, Protocol):
     """A text, ready for the engine."""
 
     @property
@@ -36,7 +36,7 @@ class Planned(Jobs, Protocol):
 T = TypeVar("T")
 Item = TypeVar("Item")
 J = TypeVar("J", bound=Jobs)
-P = TypeVar("P", bound=Planned)
+P = TypeVar("P", bound=SizedJobs)
 BUFFERED: Final = 4_096  # texts between the one read last and the one yielded next
 
 
@@ -66,14 +66,14 @@ class _Entry(Generic[J]):
 
 
 def stream(
-    engine: Engine, model: TextModel, lines: Iterable[str | Marked], options: TextOptions
+    engine: Engine, model: TextModel, lines: Iterable[str | MarkedText], options: TextOptions
 ) -> Generator[TextResult]:
     """Answer texts in input order; see `flow`."""
     return flow(
         engine,
         lines,
         lambda line: plan(model, line, options),
-        lambda planned, results: _composed(engine, model, planned, results),
+        lambda planned, results: _compose_or_retry(engine, model, planned, results),
     )
 
 
@@ -96,24 +96,24 @@ def flow(
     ahead = 0  # source tokens of `pending`
     try:
         for number, item in enumerate(items, 1):
-            entry = _Entry(number, _numbered(number, partial(prepare, item)))
+            entry = _Entry(number, _call_for_line(number, partial(prepare, item)))
             ahead += entry.plan.tokens
             while pending and (ahead > engine.settings.queue_tokens or len(pending) >= BUFFERED):
                 ahead -= pending[0].plan.tokens
-                yield _finished(pending.popleft(), finish)
-            while not _submitted(engine, entry, must=not pending):  # somebody else fills the queue
+                yield _finish_entry(pending.popleft(), finish)
+            while not _try_submit(engine, entry, must=not pending):  # somebody else fills the queue
                 ahead -= pending[0].plan.tokens
-                yield _finished(pending.popleft(), finish)
+                yield _finish_entry(pending.popleft(), finish)
             pending.append(entry)
         while pending:
-            yield _finished(pending.popleft(), finish)
+            yield _finish_entry(pending.popleft(), finish)
     finally:
         engine.cancel([request for entry in pending for request in entry.requests])
 
 
-def _submitted(engine: Engine, entry: _Entry[P], *, must: bool) -> bool:
+def _try_submit(engine: Engine, entry: _Entry[P], *, must: bool) -> bool:
     try:
-        _numbered(entry.number, partial(engine.submit, entry.requests))
+        _call_for_line(entry.number, partial(engine.submit, entry.requests))
     except Overloaded:
         if must:
             raise
@@ -121,22 +121,22 @@ def _submitted(engine: Engine, entry: _Entry[P], *, must: bool) -> bool:
     return True
 
 
-def _composed(engine: Engine, model: TextModel, planned: Plan, results: list[Result]) -> TextResult:
+def _compose_or_retry(engine: Engine, model: TextModel, planned: Plan, results: list[Result]) -> TextResult:
     """Compose the answer; a sentence whose numbers got lost is translated again, whose turn it is next."""
     retry = retry_of(model, planned, results)
     if retry:
         entry = _Entry(0, retry)
         engine.submit(entry.requests, again=True)
-        planned, results = retry.plan, retry.merged(results, iter(_answered(entry)))
+        planned, results = retry.plan, retry.merge(results, iter(_wait_for_results(entry)))
     return compose(model, planned, results)
 
 
-def _finished(entry: _Entry[P], finish: Callable[[P, list[Result]], T]) -> T:
-    results = _numbered(entry.number, partial(_answered, entry))
-    return _numbered(entry.number, partial(finish, entry.plan, results))
+def _finish_entry(entry: _Entry[P], finish: Callable[[P, list[Result]], T]) -> T:
+    results = _call_for_line(entry.number, partial(_wait_for_results, entry))
+    return _call_for_line(entry.number, partial(finish, entry.plan, results))
 
 
-def _answered(entry: _Entry[J]) -> list[Result]:
+def _wait_for_results(entry: _Entry[J]) -> list[Result]:
     """Wait for the engine."""
     entry.done.wait()
     results: list[Result] = []
@@ -148,7 +148,7 @@ def _answered(entry: _Entry[J]) -> list[Result]:
     return results
 
 
-def _numbered(number: int, call: Callable[[], T]) -> T:
+def _call_for_line(number: int, call: Callable[[], T]) -> T:
     try:
         return call()
     except ConvoyError as error:

@@ -59,7 +59,7 @@ class FileEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class ConfigFile:
     """config.json as it lies there. format: of bundles."""
 
     format: int
@@ -190,7 +190,7 @@ def open_bundle(path: Path, *, verify: bool = True) -> Bundle:
         source=described.source,
         target=described.target,
         config=config,
-        options=_made(DecodeOptions, _json(path / GENERATION), path / GENERATION, "options"),
+        options=_from_json(DecodeOptions, _json(path / GENERATION), path / GENERATION, "options"),
         text=described.text,
         manifest=manifest,
         shortlisted=described.shortlisted,
@@ -230,14 +230,14 @@ def write_bundle(
         GENERATION: _dump(dict(description.generation)),
         WEIGHTS: partial(_write_weights, path=path, weights=weights, half=half),
     }
-    contents: dict[str, Content] = {**_named(path, files, {*own, MANIFEST}), **own}
+    contents: dict[str, Content] = {**_check_names(path, files, {*own, MANIFEST}), **own}
     return _replace(path, contents, None)
 
 
 def add_files(path: Path, files: Mapping[str, Content]) -> Bundle:
     """Add or replace files (not configuration or weights), and the manifest with them: all or nothing."""
     bundle = open_bundle(path)
-    contents = _named(bundle.path, files, {CONFIG, GENERATION, WEIGHTS, MANIFEST})
+    contents = _check_names(bundle.path, files, {CONFIG, GENERATION, WEIGHTS, MANIFEST})
     return _replace(bundle.path, contents, bundle)
 
 
@@ -278,7 +278,7 @@ def _write_weights(out: Path, *, path: Path, weights: Mapping[str, Stored], half
     write_tensors(out, specs, parts())
 
 
-def _named(path: Path, files: Mapping[str, Content], reserved: set[str]) -> dict[str, Content]:
+def _check_names(path: Path, files: Mapping[str, Content], reserved: set[str]) -> dict[str, Content]:
     for name in files:
         _check_name(path, name)
         if name in reserved:
@@ -329,7 +329,7 @@ def _json(path: Path) -> dict[str, Any]:
     return value
 
 
-def _versioned(path: Path) -> dict[str, Any]:
+def _read_versioned(path: Path) -> dict[str, Any]:
     values = _json(path)
     if values.get("format") != FORMAT or isinstance(values["format"], bool):
         version = values.get("format")
@@ -340,20 +340,20 @@ def _versioned(path: Path) -> dict[str, Any]:
 
 
 def _manifest(path: Path) -> dict[str, FileEntry]:
-    listed = _versioned(path / MANIFEST).get("files")
+    listed = _read_versioned(path / MANIFEST).get("files")
     if not isinstance(listed, dict):
         raise BundleError(f"{path / MANIFEST}: lacks the object `files`; {AGAIN}")
     manifest = {}
     for name, entry in sorted(listed.items()):
         _check_name(path / MANIFEST, name)
-        manifest[name] = _made(FileEntry, entry, path / MANIFEST, name)
+        manifest[name] = _from_json(FileEntry, entry, path / MANIFEST, name)
     missing = [name for name in (CONFIG, GENERATION, WEIGHTS) if name not in manifest]
     if missing:
         raise BundleError(f"{path / MANIFEST}: does not list {missing[0]}; {AGAIN}")
     return manifest
 
 
-def _made(cls: type[T], data: Any, path: Path, where: str) -> T:
+def _from_json(cls: type[T], data: Any, path: Path, where: str) -> T:
     """As `from_json`, with the file and the remedy."""
     try:
         return from_json(cls, data, where)
@@ -361,8 +361,8 @@ def _made(cls: type[T], data: Any, path: Path, where: str) -> T:
         raise BundleError(f"{path}: {error}; {AGAIN}") from None
 
 
-def _description(path: Path) -> Described:
-    described = _made(Described, _versioned(path), path, "config")
+def _description(path: Path) -> ConfigFile:
+    described = _from_json(ConfigFile, _read_versioned(path), path, "config")
     if not isinstance(described.text.get("kind"), str):
         raise BundleError(f"{path}: text needs a 'kind', such as \"sentencepiece\"; {AGAIN}")
     return described

@@ -69,10 +69,10 @@ class ModelConfig:
         return self.encoder is not None or any(member.reads_source for member in self.members)
 
     @property
-    def stacked(self) -> tuple[ModelConfig, ...]:
+    def stack_configs(self) -> tuple[ModelConfig, ...]:
         """Those that have stacks of layers: the model or the ensemble's members, and the language model."""
         own = self.members or (self,)
-        return own if self.language_model is None else (*own, *self.language_model.stacked)
+        return own if self.language_model is None else (*own, *self.language_model.stack_configs)
 
     @property
     def first_token(self) -> int:

@@ -1,7 +1,7 @@
 """The inputs and outputs of a bundle's graphs, by name: one place for who writes graphs and who runs them.
 
-A step reads what the search asks (`asked`), `memory.*` with `mask`, `state.*` with `index.*`, `cache.*` with
-`lineage`, and with a shortlist `among`; it answers `scores`, `ids`, `attention` and `column.*`.
+A step reads what the search asks (`step_fields`), `memory.*` with `mask`, `state.*` with `index.*`, `cache.*`
+with `lineage`, and with a shortlist `among`; it answers `scores`, `ids`, `attention` and `column.*`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ ASKED: Final = ("tokens", "positions", "forced", "banned", "temperature", "unk_p
 LM_WEIGHT: Final = "lm_weight"  # and one more where a language model is beside the model
 
 
-def named(kind: str, of: str | int) -> str:
+def io_name(kind: str, of: str | int) -> str:
     """The name of an input or output of this kind."""
     return f"{kind}.{of}"
 
 
-def asked(config: ModelConfig) -> tuple[str, ...]:
+def step_fields(config: ModelConfig) -> tuple[str, ...]:
     """The fields of `StepInput` that the step graph of a model reads, beside `k`."""
     return ASKED if config.language_model is None else (*ASKED, LM_WEIGHT)
 
@@ -60,24 +60,24 @@ def specs_of(
     return tuple(memory), tuple(states)
 
 
-def held_inputs(
+def lane_inputs(
     memory: Mapping[str, Any], mask: Any, rings: Mapping[str, Any], caches: Mapping[str, Any]
 ) -> dict[str, Any]:
     """What a lane keeps between steps as inputs of its step. mask: of the memory, where there is any."""
-    inputs = {named(MEMORY, name): block for name, block in memory.items()}
+    inputs = {io_name(MEMORY, name): block for name, block in memory.items()}
     if inputs:
         inputs["mask"] = mask
-    inputs |= {named(STATE, name): ring for name, ring in rings.items()}
-    return inputs | {named(CACHE, name): block for name, block in caches.items()}
+    inputs |= {io_name(STATE, name): ring for name, ring in rings.items()}
+    return inputs | {io_name(CACHE, name): block for name, block in caches.items()}
 
 
 def followed_inputs(rows: Mapping[int, Any], lineage: Any) -> dict[str, Any]:
     """How a step finds each hypothesis's own among what is held. lineage: None where nothing is cached."""
-    inputs = {named(INDEX, window): index for window, index in rows.items()}
+    inputs = {io_name(INDEX, window): index for window, index in rows.items()}
     return inputs if lineage is None else inputs | {"lineage": lineage}
 
 
-def dtype_of_held(types: Mapping[str, Any], wide: Any) -> Any:
+def lane_dtype(types: Mapping[str, Any], wide: Any) -> Any:
     """One type for all that a step of these inputs remembers: theirs where they agree, else `wide` (running
     sums stay fp32 in a graph of a narrower type)."""
     dtypes = {dtype for name, dtype in types.items() if kind_of(name) in HELD}

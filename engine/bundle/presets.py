@@ -99,7 +99,7 @@ def _student(embed_dim: int, ffn_dim: int, layers: int) -> dict[str, Any]:
     }
 
 
-def _gated(
+def _convs2s(
     dim: int,
     encoder: tuple[tuple[int, int], ...],
     decoder: tuple[tuple[int, int], ...] | None = None,
@@ -141,7 +141,7 @@ def _slicenet(side: Mapping[str, Any], layers: int, attention: Mapping[str, Any]
     return {"architecture": "slicenet", **sides, **JOINT}
 
 
-def _altered(
+def _override(
     values: Mapping[str, Any],
     both: Mapping[str, Any],
     *,
@@ -165,31 +165,31 @@ def _twins(name: str, size: Mapping[str, Any], *, glu: bool, **rest: Any) -> dic
 
 _LIGHT: Final = _convolution("lightweight", BIG, glu=False, **JOINT)
 _DYNAMIC: Final = _convolution("dynamic", BIG, glu=False, **JOINT)
-_SHARED: Final = _altered(_LIGHT, {"weight_softmax": False})
-_DEPTHWISE: Final = _altered(_SHARED, {"conv_heads": 1024})
+_SHARED: Final = _override(_LIGHT, {"weight_softmax": False})
+_DEPTHWISE: Final = _override(_SHARED, {"conv_heads": 1024})
 _NARROW: Final = {"encoder": (3,) * 7, "decoder": (3,) * 6}
 
 # Tables 3 and 7 of "Pay Less Attention", in their order (DropConnect changes training only)
 ABLATIONS: Final[dict[str, dict[str, Any]]] = {
     "transformer_big_windowed": _attention(BIG, (3, 7, 15, 31, 31, 31), **JOINT),
-    "cnn_k3": {**_altered(_LIGHT, {"mixer": "convolution"}, **_NARROW), "architecture": "cnn"},
-    "cnn_depthwise_k3": _altered(_DEPTHWISE, {}, **_NARROW),
+    "cnn_k3": {**_override(_LIGHT, {"mixer": "convolution"}, **_NARROW), "architecture": "cnn"},
+    "cnn_depthwise_k3": _override(_DEPTHWISE, {}, **_NARROW),
     "cnn_depthwise": _DEPTHWISE,
     "cnn_depthwise_shared": _SHARED,
     "lightconv_big_no_glu": _LIGHT,
     "dynamicconv_big_no_glu": _DYNAMIC,
-    "dynamicconv_big_no_softmax": _altered(_DYNAMIC, {"weight_softmax": False}),
+    "dynamicconv_big_no_softmax": _override(_DYNAMIC, {"weight_softmax": False}),
     "aan_decoder": _average("attention"),
     "aan_both": _average("average"),
-    "dynamicconv_1_decoder_layer": _altered(_DYNAMIC, {}, decoder=(31,)),
-    "dynamicconv_3_decoder_layers": _altered(_DYNAMIC, {}, decoder=(3, 7, 15)),
+    "dynamicconv_1_decoder_layer": _override(_DYNAMIC, {}, decoder=(31,)),
+    "dynamicconv_3_decoder_layers": _override(_DYNAMIC, {}, decoder=(3, 7, 15)),
 }
 PLAIN: Final[dict[str, dict[str, Any]]] = {
-    "fconv": _gated(512, ((512, 3),) * 20, output=256),
-    "fconv_iwslt_de_en": _gated(256, ((256, 3),) * 4, ((256, 3),) * 3, output=256),
-    "fconv_wmt_en_ro": _gated(512, ((512, 3),) * 20, output=512),
-    "fconv_wmt_en_de": _gated(768, ((512, 3),) * 9 + ((1024, 3),) * 4 + ((2048, 1),) * 2, output=512),
-    "fconv_wmt_en_fr": _gated(
+    "fconv": _convs2s(512, ((512, 3),) * 20, output=256),
+    "fconv_iwslt_de_en": _convs2s(256, ((256, 3),) * 4, ((256, 3),) * 3, output=256),
+    "fconv_wmt_en_ro": _convs2s(512, ((512, 3),) * 20, output=512),
+    "fconv_wmt_en_de": _convs2s(768, ((512, 3),) * 9 + ((1024, 3),) * 4 + ((2048, 1),) * 2, output=512),
+    "fconv_wmt_en_fr": _convs2s(
         768,
         ((512, 3),) * 6 + ((768, 3),) * 4 + ((1024, 3),) * 3 + ((2048, 1), (4096, 1)),
         output=512,

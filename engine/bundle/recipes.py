@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.bundle.tables import sinusoids, timing
-from engine.bundle.weights import Quantized, Weights, by_rows, packed_name
+from engine.bundle.weights import QuantizedWeight, Weights, by_rows, packed_name
 from engine.errors import BundleError
 from engine.native import pack, pack32
 
@@ -54,7 +54,7 @@ def _wide(recipe: Mapping[str, Any], weights: Mapping[str, Array]) -> NDArray[An
     if name not in weights:
         raise BundleError(f"the graph needs {name!r}, which model.safetensors lacks; run: convoy export")
     if form in INT8:
-        whole = quantized(name, weights)
+        whole = quantize_weight(name, weights)
         packed = weights.packed.get(packed_name(name, form)) if isinstance(weights, Weights) else None
         usable = packed is not None and packed.dtype == np.int8 and packed.shape == whole.shape[::-1]
         return packed if packed is not None and usable else _int8(form, whole)
@@ -70,14 +70,14 @@ def _wide(recipe: Mapping[str, Any], weights: Mapping[str, Array]) -> NDArray[An
     )
 
 
-def quantized(name: str, weights: Mapping[str, Array]) -> Quantized:
+def quantize_weight(name: str, weights: Mapping[str, Array]) -> QuantizedWeight:
     """Return a weight as int8: the file's own, or rounded with a scale for each row."""
     if isinstance(weights, Weights) and name in weights.quantized:
         return weights.quantized[name]
     return by_rows(weights[name])
 
 
-def _int8(form: str, weight: Quantized) -> NDArray[Any]:
+def _int8(form: str, weight: QuantizedWeight) -> NDArray[Any]:
     if form == "scales":
         return weight.scales
     if form in ("alpha", "static_scales"):

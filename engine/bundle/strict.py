@@ -51,8 +51,8 @@ def _value(kind: Any, value: Any, where: str) -> Any:
     kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
     for each in kinds:
         if _fits(each, value):
-            return _made(each, value, where)
-    raise ConfigError(f"{where} must be of type {_spelled_any(kinds)}, not {value!r}")
+            return _convert_value(each, value, where)
+    raise ConfigError(f"{where} must be of type {_type_names(kinds)}, not {value!r}")
 
 
 def _fits(kind: Any, value: Any) -> bool:
@@ -67,7 +67,7 @@ def _fits(kind: Any, value: Any) -> bool:
     return isinstance(value, dict) if _of_keys(origin) else isinstance(value, origin)
 
 
-def _made(kind: Any, value: Any, where: str) -> Any:
+def _convert_value(kind: Any, value: Any, where: str) -> Any:
     origin, inner = get_origin(kind) or kind, get_args(kind)
     if is_dataclass(origin):
         own = getattr(origin, "from_dict", None)  # of classes whose fields decide what others are of
@@ -86,12 +86,12 @@ def _of_keys(kind: Any) -> bool:
     return is_dataclass(kind) or (isinstance(kind, type) and issubclass(kind, Mapping))
 
 
-def _spelled(kind: Any) -> str:
+def _type_name(kind: Any) -> str:
     origin, inner = get_origin(kind) or kind, get_args(kind)
     if origin is tuple:
-        return f"list of {_spelled_any([k for k in inner if k is not ...])}"
+        return f"list of {_type_names([k for k in inner if k is not ...])}"
     return "null" if kind is NOTHING else "object" if _of_keys(origin) else origin.__name__
 
 
-def _spelled_any(kinds: Sequence[Any]) -> str:
-    return " or ".join(dict.fromkeys(_spelled(kind) for kind in kinds))
+def _type_names(kinds: Sequence[Any]) -> str:
+    return " or ".join(dict.fromkeys(_type_name(kind) for kind in kinds))

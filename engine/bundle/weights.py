@@ -25,7 +25,7 @@ LARGEST: Final = 127  # of a value; -128 has no opposite
 
 
 @dataclass(frozen=True, slots=True)
-class Quantized:
+class QuantizedWeight:
     """An int8 weight. See above for what scale and alpha are."""
 
     values: NDArray[np.int8]
@@ -37,7 +37,7 @@ class Quantized:
         return self.values.shape
 
     @property
-    def T(self) -> Quantized:  # noqa: N802  (numpy's name)
+    def T(self) -> QuantizedWeight:  # noqa: N802  (numpy's name)
         """Return the weight with rows and columns exchanged; for one scale only."""
         return replace(self, values=self.values.T)
 
@@ -80,7 +80,7 @@ class Later:
     int8: bool = False
 
 
-Stored: TypeAlias = NDArray[Any] | Quantized | Later
+Stored: TypeAlias = NDArray[Any] | QuantizedWeight | Later
 
 
 class Weights(Mapping[str, Floats]):
@@ -101,7 +101,7 @@ class Weights(Mapping[str, Floats]):
         """
         whole = {name for name, tensor in stored.items() if tensor.dtype == np.int8}
         parts = {name + end for name in whole for end in (SCALE, ALPHA)}
-        self.quantized = {name: _quantized(name, stored) for name in sorted(whole)}
+        self.quantized = {name: _read_quantized(name, stored) for name in sorted(whole)}
         self.packed = {} if packed is None else packed
         self._floats = {name: stored[name] for name in stored if name not in whole | parts}
         wrong = sorted(n for n, w in self._floats.items() if w.dtype not in (np.float16, np.float32))
@@ -124,12 +124,12 @@ class Weights(Mapping[str, Floats]):
         return len(self._floats) + len(self.quantized)
 
 
-def by_rows(weight: NDArray[Any]) -> Quantized:
+def by_rows(weight: NDArray[Any]) -> QuantizedWeight:
     """Return a weight [rows, columns] rounded to int8, with a scale for each row: exact where it was so
     before."""
     wide = np.asarray(weight, np.float32)
     scale: Floats = np.maximum(np.abs(wide).max(axis=1), np.float32(1e-30)) / np.float32(LARGEST)
-    return Quantized(np.rint(wide / scale[:, None]).astype(np.int8), scale)
+    return QuantizedWeight(np.rint(wide / scale[:, None]).astype(np.int8), scale)
 
 
 def packed_name(name: str, form: str) -> str:
@@ -141,7 +141,7 @@ def specs_of(name: str, weight: Stored, floats: np.dtype[Any]) -> dict[str, Spec
     """Name the tensors of model.safetensors that a weight is, with their types and shapes. floats: the type
     of those that are not int8."""
     scale, whole = np.dtype(np.float32), np.dtype(np.int8)
-    if isinstance(weight, Quantized):
+    if isinstance(weight, QuantizedWeight):
         specs = {name: Spec(whole, weight.shape), name + SCALE: Spec(scale, weight.scale.shape)}
         return specs if weight.alpha is None else specs | {name + ALPHA: Spec(scale, weight.alpha.shape)}
     if isinstance(weight, Later) and weight.int8:
@@ -152,7 +152,7 @@ def specs_of(name: str, weight: Stored, floats: np.dtype[Any]) -> dict[str, Spec
 def parts_of(name: str, weight: Stored, floats: np.dtype[Any]) -> Iterator[TensorPart]:
     """Give the contents of `specs_of` in pieces. Raises ValueError on values that are not finite as stored;
     the remedy is its message."""
-    if isinstance(weight, Quantized):
+    if isinstance(weight, QuantizedWeight):
         yield TensorPart(name, weight.values)
         yield TensorPart(name + SCALE, weight.scale)
         if weight.alpha is not None:
@@ -176,10 +176,10 @@ def parts_of(name: str, weight: Stored, floats: np.dtype[Any]) -> Iterator[Tenso
             raise ValueError("store it as fp32" if np.isfinite(piece).all() else "the checkpoint is damaged")
 
 
-def _quantized(name: str, stored: Mapping[str, NDArray[Any]]) -> Quantized:
+def _read_quantized(name: str, stored: Mapping[str, NDArray[Any]]) -> QuantizedWeight:
     if name + SCALE not in stored:
         raise ValueError(f"{name} is int8 without {name + SCALE}")
-    weight = Quantized(stored[name], stored[name + SCALE], stored.get(name + ALPHA))
+    weight = QuantizedWeight(stored[name], stored[name + SCALE], stored.get(name + ALPHA))
     for problem in weight.problems():
         raise ValueError(f"{name} {problem}")
     return weight

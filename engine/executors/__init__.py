@@ -54,7 +54,7 @@ def _open_onnx(bundle: Bundle, placement: Placement, kernels: str | None = None)
     operators = library() if on_cpu and kernels != "pure" else None
     if kernels == "native" and operators is None:
         raise ConfigError("the native operators were not built: install a C++ compiler, then: make native")
-    listed = shortlisted(bundle, placement) if placement.shortlist is None else placement.shortlist
+    listed = uses_shortlist(bundle, placement) if placement.shortlist is None else placement.shortlist
     shortlist = _shortlist(bundle) if listed else None
     graphs = {}
     for part in graph_parts(bundle.config):
@@ -77,7 +77,7 @@ def _open_onnx(bundle: Bundle, placement: Placement, kernels: str | None = None)
     return [OnnxExecutor(sessions, beams, slots) for beams, slots in placement.lanes]
 
 
-def shortlisted(bundle: Bundle, placement: Placement) -> bool:
+def uses_shortlist(bundle: Bundle, placement: Placement) -> bool:
     """Whether a bundle answers with its shortlist where it is placed so."""
     if placement.shortlist is None:
         enabled = bundle.shortlisted and BACKENDS[placement.backend].lists(placement.device)

@@ -12,7 +12,7 @@ from engine.bundle.config import ModelConfig
 from engine.bundle.shortlist import Shortlist
 from engine.bundle.specs import Specs
 from engine.executors.history import History
-from engine.executors.memory import EncoderBatch, Ends, Memory, Staged, encoder_batches
+from engine.executors.memory import EncoderBatch, Ends, Memory, StagedBatch, encoder_batches
 from engine.executors.shortlists import Among
 from engine.search.executor import StepInput, Stepper, TopK
 from engine.search.stepper import PlainStepper
@@ -56,18 +56,18 @@ class SlotExecutor(ABC):
         self.history = History(specs.states, self.slots, self.beams, *where)
         self.among = None if shortlist is None else Among(shortlist, self.slots)
 
-    def encode(self, sources: Sequence[Sequence[int]]) -> Staged:
+    def encode(self, sources: Sequence[Sequence[int]]) -> StagedBatch:
         memory: list[dict[str, Any]] = [{} for _ in sources]
         if not self.memory.specs:  # a language model
-            return Staged([len(s) for s in sources], memory)
+            return StagedBatch([len(s) for s in sources], memory)
         ends = Ends(self.pad, self.limits.source, self.unread)
         for batch in encoder_batches(sources, ends, tight=self.tight):
             outputs = self._encode(batch)
             for row, i in enumerate(batch.members):
                 memory[i] = {name: output[row] for name, output in outputs.items()}
-        return Staged([len(s) for s in sources], memory, sources if self.among else ())
+        return StagedBatch([len(s) for s in sources], memory, sources if self.among else ())
 
-    def place(self, encoded: Staged, i: int, slot: int, prefix: Sequence[int] = ()) -> None:
+    def place(self, encoded: StagedBatch, i: int, slot: int, prefix: Sequence[int] = ()) -> None:
         self.memory.place(slot, encoded.lengths[i], encoded.memory[i])
         self.history.clear(slot)
         if self.among:

@@ -30,7 +30,7 @@ WHOLE: Final = 32  # columns that are told are a multiple of this
 Records = NDArray[np.int64]
 
 
-class Placed(NamedTuple):
+class PlacementTerms(NamedTuple):
     """The terms of a newcomer. address, width: of its encoded row. read: positions that are not masked.
     facts: the address of its row of facts. longest: of its target."""
 
@@ -44,7 +44,7 @@ class Placed(NamedTuple):
     longest: Any
 
 
-class Moved(NamedTuple):
+class MoveTerms(NamedTuple):
     """The terms of a move: slot `source` over slot `target`."""
 
     one: Any
@@ -52,7 +52,7 @@ class Moved(NamedTuple):
     target: Any
 
 
-class Told(NamedTuple):
+class SnapshotTerms(NamedTuple):
     """The terms of what is told of a slot, in a row of some address."""
 
     one: Any
@@ -73,7 +73,7 @@ class LaneArrays:
         state = [getattr(self.state, name) for name in FIELDS]
         return [*self.memory.blocks.values(), mask, *rings, *state, *self._caches()]
 
-    def cleared(self) -> list[Tensor]:
+    def arrays_to_clear(self) -> list[Tensor]:
         """Those of which a newcomer finds zeros."""
         rings = [*self.history.rings.rings.values(), self.history.rings.ancestors]
         return [*rings, *(getattr(self.state, name) for name in ZERO), *self._caches()]
@@ -83,13 +83,13 @@ class LaneArrays:
         return [] if caches is None else [caches.writers, *caches.blocks.values()]
 
 
-def placing(lane: LaneArrays, facts: Facts, masks: Tensor) -> Records:
-    """The plan of newcomers (`Placed`). masks: see `masks_of`."""
+def placement_plan(lane: LaneArrays, facts: Facts, masks: Tensor) -> Records:
+    """The plan of newcomers (`PlacementTerms`). masks: see `masks_of`."""
     memory, state = lane.memory, lane.state
     blocks = [memory.blocks[spec.name] for spec in memory.specs]
-    arrays = [*blocks, memory.mask, *lane.cleared(), *(getattr(state, name) for name in FACTS)]
-    plan = _plan(Placed, len(arrays))
-    of = Placed(*plan)
+    arrays = [*blocks, memory.mask, *lane.arrays_to_clear(), *(getattr(state, name) for name in FACTS)]
+    plan = _plan(PlacementTerms, len(arrays))
+    of = PlacementTerms(*plan)
     of.one[:, TARGET], strides = _layout(arrays)
     of.slot[:, TARGET] = of.one[:, FILLED] = strides
     of.one[:, ROWS] = 1
@@ -115,18 +115,18 @@ def placing(lane: LaneArrays, facts: Facts, masks: Tensor) -> Records:
     return plan
 
 
-def moving(lane: LaneArrays) -> Records:
-    """The plan of moves (`Moved`)."""
+def move_plan(lane: LaneArrays) -> Records:
+    """The plan of moves (`MoveTerms`)."""
     begins, strides = _layout(lane.arrays())
-    plan = _plan(Moved, len(begins))
-    of = Moved(*plan)
+    plan = _plan(MoveTerms, len(begins))
+    of = MoveTerms(*plan)
     of.one[:, TARGET] = of.one[:, SOURCE] = begins
     of.target[:, TARGET] = of.source[:, SOURCE] = strides
     of.one[:, ROWS], of.one[:, BYTES], of.one[:, FILLED] = 1, strides, strides
     return plan
 
 
-def told_row(state: SearchState, columns: int) -> np.dtype[Any]:
+def snapshot_dtype(state: SearchState, columns: int) -> np.dtype[Any]:
     """The type of a row of what is told: the fields `SNAPSHOT`, of tables the first columns, or some more."""
     columns = -(-columns // WHOLE) * WHOLE
     formats = []
@@ -141,11 +141,11 @@ def told_row(state: SearchState, columns: int) -> np.dtype[Any]:
     return np.dtype(described)  # type: ignore[call-overload, no-any-return]
 
 
-def telling(state: SearchState, row: np.dtype[Any]) -> Records:
-    """The plan of what is told (`Told`), in such rows."""
+def snapshot_plan(state: SearchState, row: np.dtype[Any]) -> Records:
+    """The plan of what is told (`SnapshotTerms`), in such rows."""
     assert row.fields is not None
-    plan = _plan(Told, len(SNAPSHOT))
-    of = Told(*plan)
+    plan = _plan(SnapshotTerms, len(SNAPSHOT))
+    of = SnapshotTerms(*plan)
     of.one[:, SOURCE], of.slot[:, SOURCE] = _layout([getattr(state, name) for name in SNAPSHOT])
     of.row[:, TARGET], of.one[:, TARGET] = 1, [row.fields[name][1] for name in SNAPSHOT]
     of.one[:, ROWS] = 1

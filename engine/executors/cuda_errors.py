@@ -30,7 +30,7 @@ NAME: Final = re.compile(r"\b(?:cudaError|CUDA_ERROR_)(\w+)")
 NAMES: Final = frozenset(name.lower() for name, _ in STICKY.values())
 
 
-def lost(error: BaseException) -> bool:
+def is_device_lost(error: BaseException) -> bool:
     """Whether an error, or one that it came from, is of a CUDA device that is lost to this process.
 
     torch (AcceleratorError), ONNX Runtime ("CUDA failure 700: ...") and our own launcher ("CUDA error 700

@@ -24,7 +24,7 @@ from engine.executors.copies import COLUMNED
 from engine.executors.cuda_work import LaneStreams, Mark
 from engine.executors.encoders import Encode, Encoders
 from engine.executors.graphs import Graphs
-from engine.executors.memory import Ends, Staged, ceil
+from engine.executors.memory import Ends, StagedBatch, ceil
 from engine.executors.newcomers import EncodedRow, Newcomer
 from engine.executors.step_kernels import WIDTH, Bucket, StepKernels
 from engine.executors.torch import TorchExecutor
@@ -46,7 +46,7 @@ LARGE: Final = 32  # slots of a lane that does so
 NGRAMS: Final = (4, 32)  # buckets of the largest size that may not repeat
 
 
-class Encoding(Staged):
+class Encoding(StagedBatch):
     """Sources under way on the encoders' stream, up to a mark. rows: where their memory will be; None of a
     language model."""
 
@@ -104,7 +104,7 @@ class CapturedSlots(SlotExecutor):
             return Encoding([len(s) for s in sources], rows, self.work.mark())
 
     @torch.no_grad()
-    def place(self, encoded: Staged, i: int, slot: int, prefix: Sequence[int] = ()) -> None:
+    def place(self, encoded: StagedBatch, i: int, slot: int, prefix: Sequence[int] = ()) -> None:
         """One source into a slot, by operators of torch: for executors without kernels."""
         assert isinstance(encoded, Encoding)
         self.reserve(encoded.lengths[i], 0)
@@ -125,7 +125,7 @@ class CapturedSlots(SlotExecutor):
             self.reserve(0, steps)
         return self.run(inputs, self.width(max(self.memory.lengths[:n])), self.columns(steps), attention)
 
-    def placed(self, slot: int, length: int) -> None:
+    def place_on_host(self, slot: int, length: int) -> None:
         """The host's part of `place`, which is left to the caller where one kernel places all."""
         self.memory.lengths[slot] = length
         if self.history.caches is not None:
@@ -164,7 +164,7 @@ class CapturedExecutor(CapturedSlots, TorchExecutor):
         capture common steps before the first request."""
         with work.decoding():
             TorchExecutor.__init__(self, model, *lane, work.device, kernels)
-            self._begin(work, self._encoded, self.dtype, ROOM, warm=warm)
+            self._begin(work, self._run_encoder, self.dtype, ROOM, warm=warm)
 
     def run(
         self, inputs: StepInput, width: int, columns: int, attention: bool, *, followed: bool = False
@@ -176,7 +176,7 @@ class CapturedExecutor(CapturedSlots, TorchExecutor):
         return top
 
 
-class Flying(NamedTuple):
+class PendingCopies(NamedTuple):
     """Copies to the host, right once the mark is reached: flags and weights of a step, or fields by name."""
 
     copies: Mapping[str, Tensor]
@@ -233,7 +233,7 @@ class CapturedStepper:
             self._count.fill_(0)  # all slots are idle, and stay so
             for n, (width, column) in reversed([*sizes]):
                 bucket = Bucket(n, width, column, plain(search.columns), attention=False)
-                self._run(bucket, partial(self._step, bucket), 1)
+                self._run_graph(bucket, partial(self._step, bucket), 1)
 
     def place(self, encoded: Any, i: int, slot: int, request: Request) -> None:
         if self._kernels is None:
@@ -245,8 +245,8 @@ class CapturedStepper:
         self._newcomers[slot] = Newcomer(row, encoded.lengths[i], request.options)
         if row is not None:
             self._marks.append((encoded.mark, [row.block]))
-        self.executor.placed(slot, encoded.lengths[i])
-        self.search.started(slot, request.options)
+        self.executor.place_on_host(slot, encoded.lengths[i])
+        self.search.start_on_host(slot, request.options)
 
     def _settle(self) -> None:
         """Place whoever was noted."""
@@ -257,7 +257,7 @@ class CapturedStepper:
             self._kernels.place(self._newcomers)
             self._newcomers, self._marks = {}, []
 
-    def launch(self, n: int, *, attention: bool) -> Flying:
+    def launch(self, n: int, *, attention: bool) -> PendingCopies:
         with self.work.decoding():
             self._settle()
             bucket = self._bucket(n, attention)
@@ -267,12 +267,12 @@ class CapturedStepper:
             if attention and self._weights is None:
                 size = self.executor.slots, self.executor.beams, ceil(self.executor.limits.source, WIDTH)
                 self._weights = torch.empty(size, device=self.executor.device).flatten()
-            self._run(bucket, partial(self._step, bucket), 1 if kind == plain(kind.columns) else RARE)
-            self.search.stepped(n)
+            self._run_graph(bucket, partial(self._step, bucket), 1 if kind == plain(kind.columns) else RARE)
+            self.search.advance_on_host(n)
             copies = {"done": self.work.down(self.search.state.done[:n])}
             if attention:
                 copies["attention"] = self.work.down(self._attention(bucket)[:n])
-            return Flying(copies, self.work.mark())
+            return PendingCopies(copies, self.work.mark())
 
     def snapshot(self, slots: Sequence[int]) -> Snapshot:
         with self.work.decoding():
@@ -285,7 +285,7 @@ class CapturedStepper:
                 array = getattr(self.search.state, name)
                 array = array[:, :reached] if name in COLUMNED else array
                 rows[name] = self.work.down(array[index])
-            return Flying(rows, self.work.mark())
+            return PendingCopies(rows, self.work.mark())
 
     def move(self, moves: Sequence[tuple[int, int]]) -> None:
         if not moves:
@@ -297,8 +297,8 @@ class CapturedStepper:
             else:
                 self._move_plainly(moves)
         for source, target in moves:
-            self.search.moved(source, target)
-            self.executor.memory.moved(source, target)
+            self.search.move_on_host(source, target)
+            self.executor.memory.move_on_host(source, target)
 
     def _up(self, values: Sequence[int]) -> Tensor:
         return self.work.up(torch.tensor(values, dtype=torch.int64))
@@ -312,7 +312,7 @@ class CapturedStepper:
         width = executor.width(max(executor.memory.lengths[:n]))
         return Bucket(_bucket(n, 1, executor.slots), width, executor.columns(steps), kind, attention)
 
-    def _run(self, key: Any, work: Callable[[], None], after: int) -> None:
+    def _run_graph(self, key: Any, work: Callable[[], None], after: int) -> None:
         if self._generation != self.executor.generation:
             self._graphs.clear()
             self._generation = self.executor.generation
@@ -339,7 +339,7 @@ class CapturedStepper:
         padded = [*moves, *[moves[0]] * (size - len(moves))]
         for buffer, slots in zip((self._sources, self._targets), zip(*padded, strict=True), strict=True):
             buffer[:size].copy_(self._up(slots))
-        self._run(size, partial(self._move, size), RARE)
+        self._run_graph(size, partial(self._move, size), RARE)
 
     def _move(self, size: int) -> None:
         """Likewise: the slots that `_sources` names over those of `_targets`, the first `size` of each."""

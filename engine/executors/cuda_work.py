@@ -49,10 +49,10 @@ class LaneStreams(Protocol):
     def up(self, tensor: Tensor) -> Tensor:
         """A copy of a host's tensor on the device."""
 
-    def put(self, tensor: Tensor, target: Tensor) -> None:
+    def upload(self, tensor: Tensor, target: Tensor) -> None:
         """Copy a host's tensor, which may be changed at once, into one of the device."""
 
-    def kept(self, tensor: Tensor) -> Tensor:
+    def clone(self, tensor: Tensor) -> Tensor:
         """A copy on the device, of what the next graph overwrites."""
 
     def down(self, tensor: Tensor) -> Tensor:
@@ -121,10 +121,10 @@ class CudaWork:
     def up(self, tensor: Tensor) -> Tensor:
         return tensor.pin_memory().to(self.device, non_blocking=True)
 
-    def put(self, tensor: Tensor, target: Tensor) -> None:
+    def upload(self, tensor: Tensor, target: Tensor) -> None:
         target.copy_(tensor.pin_memory(), non_blocking=True)
 
-    def kept(self, tensor: Tensor) -> Tensor:
+    def clone(self, tensor: Tensor) -> Tensor:
         return tensor.clone()
 
     def down(self, tensor: Tensor) -> Tensor:

@@ -101,9 +101,9 @@ class Encoders:
             packed[row, : len(source)] = source
             packed[row, width] = max(len(source) - self.limits.unread, 1)
         place = self._places.get((size, width)) or self._place(size, width)
-        self.work.put(torch.from_numpy(packed), place.inputs)
+        self.work.upload(torch.from_numpy(packed), place.inputs)
         self._graphs.run((size, width), place.encode, after=1)
-        return self.work.kept(place.memory)
+        return self.work.clone(place.memory)
 
     def _place(self, size: int, width: int) -> Place:
         if self._memory is None or self._memory.numel() < size * width * self._each:

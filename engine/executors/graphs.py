@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final
 
-from engine.executors.cuda_errors import lost
+from engine.executors.cuda_errors import is_device_lost
 from engine.executors.cuda_work import LaneStreams, Replay
 
 logger = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class Graphs:
         try:
             self._replays[key] = self.work.capture(step)
         except RuntimeError as error:
-            if lost(error):
+            if is_device_lost(error):
                 raise
             self._refused.add(key)
             logger.warning(REFUSED, type(error).__name__, error)

@@ -17,7 +17,7 @@ COLUMNS: Final = (
 )
 
 
-class Remembered(NamedTuple):
+class SlotPast(NamedTuple):
     """What the active slots remember before a step; see `engine.models.model.Past`."""
 
     rings: dict[str, Any]
@@ -39,7 +39,7 @@ class History:
 
     def advance(
         self, parents: Any, positions: Any, columns: int | None = None, *, followed: bool = False
-    ) -> Remembered:
+    ) -> SlotPast:
         """Follow `parents` (int64 [n, beams]) to the step at `positions` (int64 [n, 1]).
 
         columns: of the caches, where the caller has made room (`Caches.reserve`); by default what the longest
@@ -50,10 +50,10 @@ class History:
         if not followed:
             self.rings.advance(parents)
         if self.caches is None:
-            return Remembered(rings, rows, {}, None)
+            return SlotPast(rings, rows, {}, None)
         columns = columns or self.caches.fit(n)
         lineage = self.caches.advance(parents, positions, columns)
-        return Remembered(rings, rows, self.caches.view(n, columns), lineage)
+        return SlotPast(rings, rows, self.caches.view(n, columns), lineage)
 
     def write(self, columns: dict[str, Any], positions: Any) -> None:
         """Store this step's column [n, beams, dim] of each state, and make room for it."""

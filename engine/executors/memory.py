@@ -14,7 +14,7 @@ ENCODER_MULTIPLE: Final = 8  # a source is padded by its own length only, so nei
 MEMORY_MULTIPLE: Final = 32  # sums over the source are bit-equal for any padding to such a length
 
 
-class Staged:
+class StagedBatch:
     """Encoded sources waiting for their slots: of each its length and memory, [*shape] by name. sources:
     their tokens, where a shortlist asks for them."""
 
@@ -126,9 +126,9 @@ class Memory:
             block[target] = block[source]
         self.mask[target] = self.mask[source]
         if isinstance(source, int):
-            self.moved(source, target)
+            self.move_on_host(source, target)
 
-    def moved(self, source: int, target: int) -> None:
+    def move_on_host(self, source: int, target: int) -> None:
         """The host's part of `move`, which is left to the caller where slots are named on the device."""
         self.lengths[target] = self.lengths[source]
 

@@ -23,10 +23,10 @@ from engine.bundle.graph_io import (
     INDEX,
     LM_WEIGHT,
     STATE,
-    asked,
     followed_inputs,
-    held_inputs,
-    named,
+    io_name,
+    lane_inputs,
+    step_fields,
 )
 from engine.executors.onnx_numpy import Binding, HeldSession
 from engine.search.executor import TopK
@@ -107,10 +107,10 @@ class BoundStep:
         rings, caches = history.rings, history.caches
         self.binding = binding
         self.scores, self.ids = columns["scores"], columns["ids"]
-        self.columns = {s.name: columns[named(COLUMN, s.name)] for s in executor.sessions.states}
+        self.columns = {s.name: columns[io_name(COLUMN, s.name)] for s in executor.sessions.states}
         states = [
             HeldColumn(
-                _address(fed[named(CACHE if s.heads else STATE, s.name)]),
+                _address(fed[io_name(CACHE if s.heads else STATE, s.name)]),
                 _address(self.columns[s.name]),
                 s.window,
                 s.dim,
@@ -118,7 +118,7 @@ class BoundStep:
             )
             for s in executor.sessions.states
         ]
-        indices = [Index(_address(fed[named(INDEX, window)]), window) for window in rings.windows]
+        indices = [Index(_address(fed[io_name(INDEX, window)]), window) for window in rings.windows]
         # the structure points to these, and they to arrays that binding, state and history keep
         self._parts = (HeldColumn * len(states))(*states), (Index * len(indices))(*indices)
         self._arrays = StepArrays(
@@ -147,7 +147,7 @@ class NativeStepper(PlainStepper):
         super().__init__(executor)
         assert isinstance(executor.sessions.step, HeldSession)
         self._calls, self._session = _functions(library), executor.sessions.step
-        self._names = ["scores", "ids", *(named(COLUMN, s.name) for s in executor.sessions.states)]
+        self._names = ["scores", "ids", *(io_name(COLUMN, s.name) for s in executor.sessions.states)]
         self._steps: dict[tuple[int, int], BoundStep] = {}
         self._places: Sequence[Any] = ()  # what they are bound to
         self._which: tuple[int, ...] = ()  # and its numbers
@@ -155,12 +155,12 @@ class NativeStepper(PlainStepper):
     def launch(self, n: int, *, attention: bool) -> CompletedStep:
         kind, began, steps = self.search.kind(n), time.perf_counter(), 0
         while True:
-            step = None if attention or not _native(kind) else self._bound(n, kind)
+            step = None if attention or not _native(kind) else self._bind_step(n, kind)
             if step is None:
                 break
             clock = self.executor.history.rings.clock
             self._calls["prepare"](step.address, n, clock)
-            self._session.run_bound(step.binding)
+            self._session.run_binding(step.binding)
             self._remember(step, n, clock)
             if kind.sampled:  # numpy's exponentials decide what is drawn
                 topk = TopK(step.scores.copy(), step.ids.copy(), None)
@@ -185,7 +185,7 @@ class NativeStepper(PlainStepper):
         self._calls["remember"](step.address, n, clock)
         history.rings.clock += 1
 
-    def _bound(self, n: int, kind: Kind) -> BoundStep | None:
+    def _bind_step(self, n: int, kind: Kind) -> BoundStep | None:
         """None where the step is for the reference: a forced token that a shortlist lacks."""
         executor, history = self.executor, self.executor.history
         caches, lists = history.caches, None
@@ -211,12 +211,12 @@ class NativeStepper(PlainStepper):
         if (n, candidates) not in self._steps:
             feeds = _blank(n, executor.beams, candidates)
             rings, rows = history.rings.view(n)
-            feeds |= held_inputs(memory, mask, rings, {} if caches is None else caches.view(n, columns))
+            feeds |= lane_inputs(memory, mask, rings, {} if caches is None else caches.view(n, columns))
             entries = (n, executor.beams, columns * executor.beams)
             feeds |= followed_inputs(rows, None if caches is None else np.zeros(entries, np.float32))
             if lists is not None:
                 feeds["among"] = lists
-            if LM_WEIGHT in asked(executor.sessions.config):
+            if LM_WEIGHT in step_fields(executor.sessions.config):
                 feeds[LM_WEIGHT] = self.search.state.lm_weight[:n]
             binding = self._session.bind(self._names, feeds, DIRECT)
             self._steps[n, candidates] = BoundStep(executor, self.search, binding, candidates)

@@ -54,7 +54,7 @@ class Newcomer(NamedTuple):
     options: DecodeOptions
 
     @property
-    def encoded(self) -> tuple[int, int]:
+    def row_extent(self) -> tuple[int, int]:
         """Where its row begins, and how wide that is."""
         return (0, 0) if self.row is None else (self.row.address, self.row.width)
 

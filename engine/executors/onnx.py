@@ -1,4 +1,4 @@
-"""ONNX Runtime: the default executor. On the CPU it needs no torch; `bound.py` is what it needs elsewhere.
+"""ONNX Runtime: the default executor. On the CPU it needs no torch; elsewhere it needs `onnx_torch.py`.
 
 The graphs hold no weights. Their metadata names, for each initialiser, the tensor of `model.safetensors` it
 is made of and in which form; int8 weights are quantised here, when the session is made.
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from engine.backends import LaneSize
 from engine.bundle.bundle import WEIGHTS
 from engine.bundle.config import ModelConfig
-from engine.bundle.graph_io import COLUMN, asked, followed_inputs, held_inputs, named, specs_of
+from engine.bundle.graph_io import COLUMN, followed_inputs, io_name, lane_inputs, specs_of, step_fields
 from engine.bundle.recipes import METADATA, initializer
 from engine.bundle.shortlist import Shortlist
 from engine.bundle.specs import MemorySpec, Specs, StateSpec
@@ -49,7 +49,7 @@ BFLOAT16: Final = 16  # as onnx.TensorProto has it; numpy knows no such type
 
 
 class Session(Protocol):
-    """A graph that runs: `ort.InferenceSession` on numpy's arrays, `bound.Bound` on torch's tensors."""
+    """A graph that runs: `ort.InferenceSession` on numpy's arrays, `BoundSession` on torch's tensors."""
 
     def get_inputs(self) -> Any: ...
 
@@ -92,14 +92,14 @@ def open_sessions(
 
     def session(part: str) -> Any:
         plain_session = _session(graphs[part], initializers, _options(threads, operators), place)
-        return plain_session if place is None else place.bound(plain_session)
+        return plain_session if place is None else place.bind(plain_session)
 
     encoder = session("encoder") if config.reads_source else None
     step = session("step")
     initializers.settle()
     if place is None:
         step = HeldSession(step)
-    lacking = {*asked(config), "k"} - {node.name for node in step.get_inputs()}
+    lacking = {*step_fields(config), "k"} - {node.name for node in step.get_inputs()}
     if lacking:
         raise BundleError(
             f"a graph of an earlier version, without {sorted(lacking)}; run: convoy export BUNDLE"
@@ -252,10 +252,10 @@ class OnnxExecutor(SlotExecutor):
         specs, lane = Specs(sessions.memory, sessions.states), LaneSize(beams, slots)
         super().__init__(sessions.config, specs, lane, sessions.arrays, sessions.shortlist)
         self.sessions = sessions
-        self._asked = asked(sessions.config)
+        self._asked = step_fields(sessions.config)
         if sessions.operators is not None:  # they read of each source no more than there is
             self.tight, self.memory.spare = True, SPARE
-        self._columns = [named(COLUMN, s.name) for s in sessions.states]
+        self._columns = [io_name(COLUMN, s.name) for s in sessions.states]
 
     def stepper(self) -> Stepper:
         operators = self.sessions.operators
@@ -277,7 +277,7 @@ class OnnxExecutor(SlotExecutor):
         feeds["k"] = np.array([min(inputs.k, self.limits.vocab)], np.int64)
         if self.among:
             feeds["among"] = self.among.view(n, inputs.forced)
-        feeds |= held_inputs(memory, mask, past.rings, past.caches)
+        feeds |= lane_inputs(memory, mask, past.rings, past.caches)
         feeds |= followed_inputs(past.rows, past.lineage)
         attention = attention and bool(memory)
         output_names = ["scores", "ids", *(["attention"] if attention else []), *self._columns]

@@ -60,12 +60,12 @@ class HeldSession:
         if self._bind_inputs(binding, feeds, beams):  # what is bound to the old memory would keep it
             self._bindings = {key: binding}
         self._size_outputs(binding, names, feeds)
-        self.run_bound(binding)
+        self.run_binding(binding)
         outputs = binding.outputs
         return [outputs[name] if name.startswith("column.") else outputs[name].copy() for name in names]
 
     def bind(self, names: Sequence[str], feeds: Mapping[str, Array], direct: frozenset[str]) -> Binding:
-        """A binding of the caller's own, whose `arrays` it fills before each `run_bound`.
+        """A binding of the caller's own, whose `arrays` it fills before each `run_binding`.
 
         direct: inputs that are bound where they lie, like what lanes hold; others become copies.
         """
@@ -78,7 +78,7 @@ class HeldSession:
         self._size_outputs(binding, names, feeds)
         return binding
 
-    def run_bound(self, binding: Binding) -> None:
+    def run_binding(self, binding: Binding) -> None:
         """Run on the arrays of a binding; its outputs are overwritten by any next run."""
         self.session.run_with_iobinding(binding.ort)
 

@@ -14,7 +14,7 @@ import onnxruntime as ort
 import torch
 from torch import Tensor
 
-from engine.bundle.graph_io import dtype_of_held
+from engine.bundle.graph_io import lane_dtype
 from engine.errors import ConfigError
 from engine.executors.base import Arrays
 
@@ -29,7 +29,7 @@ TYPES: Final = {
 }
 
 
-class Bound:
+class BoundSession:
     """One session on one device."""
 
     def __init__(self, session: ort.InferenceSession, place: OrtDevice) -> None:
@@ -102,13 +102,13 @@ class OrtDevice:
         told = {"device_id": str(self.device.index), "user_compute_stream": str(self.stream.cuda_stream)}
         self.providers.insert(0, (PROVIDER, told))
 
-    def bound(self, session: ort.InferenceSession) -> Bound:
+    def bind(self, session: ort.InferenceSession) -> BoundSession:
         if self.stream is not None and PROVIDER not in session.get_providers():
             raise ConfigError(
                 "ONNX Runtime could not load its CUDA provider, as it says above: its CUDA and torch's must "
                 f"be of one major version; or take --backend torch --device {self.device}"
             )
-        return Bound(session, self)
+        return BoundSession(session, self)
 
     def run(self, session: ort.InferenceSession, binding: ort.IOBinding, options: ort.RunOptions) -> None:
         if self.stream is None:
@@ -119,7 +119,7 @@ class OrtDevice:
         session.run_with_iobinding(binding, options)
         current.wait_stream(self.stream)
 
-    def arrays(self, step: Bound) -> Arrays:
+    def arrays(self, step: BoundSession) -> Arrays:
         """Where and in which type a lane of these sessions keeps what it remembers."""
         types = {node.name: step.types[node.name] for node in step.get_inputs()}
-        return Arrays(xp, self.device, dtype_of_held(types, torch.float32))
+        return Arrays(xp, self.device, lane_dtype(types, torch.float32))

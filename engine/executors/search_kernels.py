@@ -22,7 +22,7 @@ class Tokens(NamedTuple):
     eos: int
 
 
-class Followed(NamedTuple):
+class RingArrays(NamedTuple):
     """What `begin_step` follows beams by, of all slots: see `engine.executors.history.Rings`. windows: int64
     [kinds, 2], each window and the address of its rows."""
 
@@ -45,7 +45,7 @@ class SearchKernels:
         """Whether rows of so many candidates can be searched."""
         return bool(2 * self.beams <= k <= max(2 * self.beams, SAMPLED) and self.beams <= MOST)
 
-    def begin_step(self, count: Tensor, followed: Followed, n: int) -> tuple[Tensor, Tensor]:
+    def begin_step(self, count: Tensor, followed: RingArrays, n: int) -> tuple[Tensor, Tensor]:
         """What `BeamSearch.rest`, `BeamSearch.inputs` and `Rings.advance` do to the first n slots.
 
         count: int64 [1], slots in use. Returns the tokens forced [n, beams] and banned [n, beams, 2].

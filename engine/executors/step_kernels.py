@@ -16,20 +16,20 @@ from engine.executors.copies import (
     CHUNKS,
     WHOLE,
     LaneArrays,
-    Moved,
-    Placed,
+    MoveTerms,
+    PlacementTerms,
     Records,
-    Told,
+    SnapshotTerms,
     masks_of,
-    moving,
-    placing,
-    telling,
-    told_row,
+    move_plan,
+    placement_plan,
+    snapshot_dtype,
+    snapshot_plan,
 )
 from engine.executors.cuda_work import Mark
 from engine.executors.memory import ceil
 from engine.executors.newcomers import Facts, Newcomer
-from engine.executors.search_kernels import Followed, SearchKernels, Tokens
+from engine.executors.search_kernels import RingArrays, SearchKernels, Tokens
 from engine.search.beam import BeamSearch
 from engine.search.executor import StepInput, TopK
 from engine.search.kind import Kind
@@ -79,10 +79,10 @@ class StepKernels:
         self.kernels = SearchKernels(executor.kernels.run, search.state, tokens)
         windows = [[w, rings.rows[w].data_ptr()] for w in rings.windows]
         uploaded = executor.work.up(torch.tensor(windows, dtype=torch.int64).view(-1, 2))
-        self._followed = Followed(rings.ancestors, rings.clock, uploaded)
+        self._followed = RingArrays(rings.ancestors, rings.clock, uploaded)
         self._facts = Facts(search, executor.slots)
         self._masks = masks_of(ceil(executor.limits.source, WIDTH), device)
-        self._placing = partial(placing, facts=self._facts, masks=self._masks)
+        self._placing = partial(placement_plan, facts=self._facts, masks=self._masks)
         self._generation, self._plans = executor.generation, dict[Any, Tensor]()
         self._told: dict[int, tuple[np.dtype[Any], Tensor]] = {}  # by columns
         self._buffer = torch.empty(0, dtype=torch.int64, device=device)
@@ -121,10 +121,16 @@ class StepKernels:
         for row, newcomer in enumerate(newcomers.values()):
             facts.write(row, newcomer.options, newcomer.length)
         packed, plan = facts.rows[:count].reshape(-1).view(np.int64), self._plan(self._placing)
-        begin = self._room(packed.size + len(Placed._fields) * count).data_ptr()
+        begin = self._room(packed.size + len(PlacementTerms._fields) * count).data_ptr()
         items = [
-            Placed(
-                1, slot, *n.encoded, n.length, max(n.length - unread, 1), begin + row * facts.bytes, longest
+            PlacementTerms(
+                1,
+                slot,
+                *n.row_extent,
+                n.length,
+                max(n.length - unread, 1),
+                begin + row * facts.bytes,
+                longest,
             )
             for row, ((slot, n), longest) in enumerate(
                 zip(newcomers.items(), facts.longest(count), strict=True)
@@ -134,18 +140,18 @@ class StepKernels:
 
     def move(self, moves: Sequence[tuple[int, int]]) -> None:
         """Copy slots over others: likewise."""
-        self._scatter(self._plan(moving), [Moved(1, *pair) for pair in moves], CHUNKS)
+        self._scatter(self._plan(move_plan), [MoveTerms(1, *pair) for pair in moves], CHUNKS)
 
     def snapshot(self, slots: Sequence[int], columns: int) -> PackedRows:
         """What the search knows of slots: one upload, one launch, one way back. columns: that somebody has
         reached."""
-        row, plan = self._telling(columns)
-        sent, size = len(Told._fields) * len(slots), row.itemsize // 8
+        row, plan = self._snapshot_plan(columns)
+        sent, size = len(SnapshotTerms._fields) * len(slots), row.itemsize // 8
         begin = -(-sent // 2) * 2  # rows lie where 16 bytes are copied at once
         end = begin + size * len(slots)
         buffer = self._room(end)
         first = buffer.data_ptr() + 8 * begin
-        items = [Told(1, slot, first + i * row.itemsize) for i, slot in enumerate(slots)]
+        items = [SnapshotTerms(1, slot, first + i * row.itemsize) for i, slot in enumerate(slots)]
         self._scatter(plan, items, 1)
         return PackedRows(self.work.down(buffer[begin:end]), row, self.work.mark())
 
@@ -159,11 +165,11 @@ class StepKernels:
             self._plans[kind] = self.work.up(torch.from_numpy(kind(lane)))
         return self._plans[kind]
 
-    def _telling(self, columns: int) -> tuple[np.dtype[Any], Tensor]:
+    def _snapshot_plan(self, columns: int) -> tuple[np.dtype[Any], Tensor]:
         wide = ceil(columns, WHOLE)
         if wide not in self._told:
-            row = told_row(self.search.state, wide)
-            self._told[wide] = row, self.work.up(torch.from_numpy(telling(self.search.state, row)))
+            row = snapshot_dtype(self.search.state, wide)
+            self._told[wide] = row, self.work.up(torch.from_numpy(snapshot_plan(self.search.state, row)))
         return self._told[wide]
 
     def _room(self, size: int) -> Tensor:
@@ -181,5 +187,5 @@ class StepKernels:
         records[: packed.size] = packed
         records[packed.size :].reshape(count, terms)[...] = items
         uploaded = self._room(records.size)[: records.size]
-        self.work.put(torch.from_numpy(records), uploaded)
+        self.work.upload(torch.from_numpy(records), uploaded)
         self.executor.kernels.scatter(plan, uploaded[packed.size :].view(count, terms), chunks)

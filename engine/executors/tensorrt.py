@@ -16,7 +16,7 @@ from engine.backends import LaneSize
 from engine.bundle.bundle import Bundle
 from engine.bundle.config import ModelConfig
 from engine.bundle.engines import About, Target, find
-from engine.bundle.graph_io import asked, dtype_of_held, followed_inputs, held_inputs, specs_of
+from engine.bundle.graph_io import followed_inputs, lane_dtype, lane_inputs, specs_of, step_fields
 from engine.bundle.specs import MemorySpec, Specs, StateSpec
 from engine.errors import BundleError, ConfigError
 from engine.executors.base import Arrays
@@ -82,12 +82,12 @@ class TensorRTExecutor(CapturedSlots):
             self._encoder = EngineRuns(engines.encoder, about.slots, device) if engines.encoder else None
             memory, states = _specs(engines)
             types = {name: self._engine.types[name] for name in self._engine.inputs}
-            arrays = Arrays(xp, device, dtype_of_held(types, torch.float32))
+            arrays = Arrays(xp, device, lane_dtype(types, torch.float32))
             lane = LaneSize(about.beams, about.slots[-1])
             super().__init__(engines.config, Specs(memory, states), lane, arrays)
             self.k, self.kernels, self._cleared = about.k, kernels, 0
-            self._asked = asked(engines.config)
-            self._begin(work, self._encoded, arrays.dtype, ROOM, warm=warm)
+            self._asked = step_fields(engines.config)
+            self._begin(work, self._run_encoder, arrays.dtype, ROOM, warm=warm)
         most = about.slots[-1]  # that a batch of the encoder's may have
         self.encoders.sizes = sorted({min(size, most) for size in self.encoders.sizes})
 
@@ -103,10 +103,10 @@ class TensorRTExecutor(CapturedSlots):
 
     def _encode(self, batch: EncoderBatch) -> Mapping[str, Tensor]:
         arrays = (batch.tokens, batch.positions, batch.real)
-        return self._encoded(*(self.work.up(torch.from_numpy(a)) for a in arrays))
+        return self._run_encoder(*(self.work.up(torch.from_numpy(a)) for a in arrays))
 
     @torch.no_grad()
-    def _encoded(self, tokens: Tensor, positions: Tensor, real: Tensor) -> dict[str, Tensor]:
+    def _run_encoder(self, tokens: Tensor, positions: Tensor, real: Tensor) -> dict[str, Tensor]:
         assert self._encoder is not None
         return self._encoder(len(tokens), {}, {"tokens": tokens, "positions": positions, "real": real})
 
@@ -124,7 +124,7 @@ class TensorRTExecutor(CapturedSlots):
         n = inputs.tokens.shape[0]
         past = self.history.advance(inputs.parents, inputs.positions, columns, followed=followed)
         caches = {} if self.history.caches is None else self.history.caches.blocks
-        blocks = held_inputs(self.memory.blocks, self.memory.mask, self.history.rings.rings, caches)
+        blocks = lane_inputs(self.memory.blocks, self.memory.mask, self.history.rings.rings, caches)
         fed = {name: getattr(inputs, name) for name in self._asked} | followed_inputs(past.rows, past.lineage)
         outputs = self._engine(n, {name: block[:n] for name, block in blocks.items()}, fed)
         new = {name.removeprefix("column."): c for name, c in outputs.items() if name.startswith("column.")}

@@ -63,7 +63,7 @@ class EngineRuns:
         run = self._runs.get(key)
         if run is None:
             shapes = {n: t.shape for n, t in copied.items()}
-            run = self._runs[key] = self._made(rows, placed, shapes)
+            run = self._runs[key] = self._create_run(rows, placed, shapes)
         for name, value in copied.items():
             run.inputs[name].copy_(value)
         if not run.context.execute_async_v3(self._stream()):
@@ -74,7 +74,7 @@ class EngineRuns:
         """Forget all, once no graph holds any and the device is done with them."""
         self._runs.clear()
 
-    def _made(
+    def _create_run(
         self, rows: int, placed: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]]
     ) -> EngineRun:
         import tensorrt as trt

@@ -13,12 +13,12 @@ from torch import Tensor
 from engine.backends import LaneSize
 from engine.bundle.specs import Specs
 from engine.executors.base import Arrays, SlotExecutor
-from engine.executors.history import Remembered
+from engine.executors.history import SlotPast
 from engine.executors.memory import EncoderBatch
 from engine.kernels.calls import Kernels
-from engine.kernels.fused import Fused, Logits, Narrow, Unnormalised
+from engine.kernels.fused import FusedMode, LogitsMode, NarrowMode, UnnormalisedMode
 from engine.models.fusion import Fusion
-from engine.models.model import Model, Past, Projected
+from engine.models.model import Model, Past, ProjectionModel
 from engine.models.select import SelectionRules, select
 from engine.search.executor import StepInput, TopK
 
@@ -41,26 +41,26 @@ class TorchExecutor(SlotExecutor):
         self.kernels = kernels
         # the kernel that selects normalises too; but probabilities that are sums of others come normalised
         adaptive = model.config.adaptive is not None and model.config.adaptive.softmax is not None
-        self.unnormalised = kernels is not None and isinstance(model, Projected) and not adaptive
+        self.unnormalised = kernels is not None and isinstance(model, ProjectionModel) and not adaptive
 
-    def _modes(self, stack: ExitStack, clock: Any = 0, *, weights: bool = False) -> Fused | None:
+    def _modes(self, stack: ExitStack, clock: Any = 0, *, weights: bool = False) -> FusedMode | None:
         """Enter the modes that the model runs under. clock: of rings, where it lies on the device; weights:
         whether those of attention are wanted."""
         if self.dtype != torch.float32:
-            stack.enter_context(Narrow(self.dtype))
+            stack.enter_context(NarrowMode(self.dtype))
         if self.kernels is None:
             return None
         on_device = clock if isinstance(clock, Tensor) else None
-        fused = Fused(self.kernels, self.dtype, on_device, weights=weights)
+        fused = FusedMode(self.kernels, self.dtype, on_device, weights=weights)
         stack.enter_context(fused)
         return fused
 
     def _encode(self, batch: EncoderBatch) -> Mapping[str, Tensor]:
         arrays = (batch.tokens, batch.positions, batch.real)
-        return self._encoded(*(self._upload(torch.from_numpy(a)) for a in arrays))
+        return self._run_encoder(*(self._upload(torch.from_numpy(a)) for a in arrays))
 
     @torch.no_grad()
-    def _encoded(self, tokens: Tensor, positions: Tensor, real: Tensor) -> dict[str, Tensor]:
+    def _run_encoder(self, tokens: Tensor, positions: Tensor, real: Tensor) -> dict[str, Tensor]:
         """As `Model.encode`."""
         with ExitStack() as stack:
             fused = self._modes(stack)
@@ -80,7 +80,7 @@ class TorchExecutor(SlotExecutor):
     def _forward(
         self,
         inputs: StepInput,
-        remembered: Remembered,
+        remembered: SlotPast,
         memory: tuple[dict[str, Tensor], Tensor],
         attention: bool,
     ) -> tuple[TopK, dict[str, Tensor]]:
@@ -90,8 +90,8 @@ class TorchExecutor(SlotExecutor):
             step = self.model.step(inputs.tokens, inputs.positions, *memory, Past(*remembered))
             columns = fused.settle(step.columns) if fused else step.columns
             if self.unnormalised:
-                stack.enter_context(Unnormalised())
-            stack.enter_context(Logits(self.dtype, fused))
+                stack.enter_context(UnnormalisedMode())
+            stack.enter_context(LogitsMode(self.dtype, fused))
             if isinstance(self.model, Fusion):
                 logits = self.model.log_probs(step.features, inputs.temperature, inputs.lm_weight)
             else:

@@ -12,10 +12,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from engine.bundle.recipes import quantized
+from engine.bundle.recipes import quantize_weight
 from engine.bundle.weights import LARGEST, Weights
 from engine.executors.torch import TorchExecutor
-from engine.kernels.fused import Fused
+from engine.kernels.fused import FusedMode
 from engine.models.model import Model
 
 
@@ -24,7 +24,7 @@ class Int8Product:
     exact; scales: float32 [out]; alpha: the fixed multiplier of what it multiplies, or None."""
 
     def __init__(self, name: str, weights: Weights, *, alphas: bool) -> None:
-        weight = quantized(name, weights)
+        weight = quantize_weight(name, weights)
         self.matrix = torch.from_numpy(weight.values.T.astype("float64"))
         self.scales = torch.from_numpy(weight.scales.copy())
         self.alpha = float(weight.alpha[0]) if alphas and weight.alpha is not None else None
@@ -75,6 +75,6 @@ class Int8Executor(TorchExecutor):
         super().__init__(model, beams, slots)
         self.int8 = int8
 
-    def _modes(self, stack: ExitStack, clock: Any = 0, *, weights: bool = False) -> Fused | None:
+    def _modes(self, stack: ExitStack, clock: Any = 0, *, weights: bool = False) -> FusedMode | None:
         stack.enter_context(self.int8)
         return super()._modes(stack, clock, weights=weights)

@@ -235,9 +235,9 @@ class Kernels:
         heads, width, source = keys.shape[1:]
         context = torch.empty_like(q)
         pitch = keys.stride(2)
-        assert _strided(keys, heads * width * pitch, width * pitch, pitch, 1)
-        assert _strided(values, heads * width * pitch, width * pitch, width, 1)
-        assert _strided(mask, pitch, 1)
+        assert _has_strides(keys, heads * width * pitch, width * pitch, pitch, 1)
+        assert _has_strides(values, heads * width * pitch, width * pitch, width, 1)
+        assert _has_strides(mask, pitch, 1)
         form = _form(gcd(source, width, pitch), q, keys, values, most=4, contiguous=False)
         group = _rung(BEAMS, beams)
         kernel = Kernel("attend.cu", "attend", *form, group)
@@ -317,7 +317,7 @@ def ceil_div(a: int, b: int) -> int:
     return -(-a // b)
 
 
-def _strided(tensor: Tensor, *strides: int) -> bool:
+def _has_strides(tensor: Tensor, *strides: int) -> bool:
     """Whether it lies in memory like that; how far apart the only entry of an axis is does not matter."""
     axes = zip(tensor.shape, tensor.stride(), strides, strict=True)
     return all(size == 1 or have == want for size, have, want in axes)

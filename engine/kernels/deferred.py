@@ -28,7 +28,7 @@ class Product:
 
 
 @dataclass(frozen=True, slots=True)
-class Normed:
+class Normalisation:
     """Layer norm of x; heat: float32 [slots], by which each slot's rows are divided then."""
 
     x: Tensor
@@ -54,19 +54,24 @@ class Softmax:
     logits: Tensor
 
 
-class Deferred(Tensor):
+class DeferredTensor(Tensor):
     """A result of this shape and type without its values. Those who know no better ask for them: `value`,
     once it has been computed."""
 
-    what: Product | Normed | Lookup | Softmax
+    what: Product | Normalisation | Lookup | Softmax
     value: Tensor | None
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     def __new__(
-        cls: type[Deferred], what: Product | Normed | Lookup | Softmax, shape: tuple[int, ...], like: Tensor
-    ) -> Deferred:
+        cls: type[DeferredTensor],
+        what: Product | Normalisation | Lookup | Softmax,
+        shape: tuple[int, ...],
+        like: Tensor,
+    ) -> DeferredTensor:
         """like: a tensor of its type and device."""
-        tensor: Deferred = Tensor._make_wrapper_subclass(cls, shape, dtype=like.dtype, device=like.device)
+        tensor: DeferredTensor = Tensor._make_wrapper_subclass(
+            cls, shape, dtype=like.dtype, device=like.device
+        )
         tensor.what, tensor.value = what, None
         return tensor
 

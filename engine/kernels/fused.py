@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
 from engine.kernels.calls import Finish, Kernels, Norm
-from engine.kernels.deferred import Deferred, Lookup, Normed, Product, Softmax
+from engine.kernels.deferred import DeferredTensor, Lookup, Normalisation, Product, Softmax
 from engine.kernels.reference import (
     add_norm,
     attend,
@@ -40,7 +40,7 @@ class _Mode(TorchFunctionMode):
         return self.table.get(func, func)(*args, **(kwargs or {}))
 
 
-class Narrow(_Mode):
+class NarrowMode(_Mode):
     """For a model in fp16 or bf16: products take that type, whatever their inputs grew to, and what sums over
     many values (softmax, log-softmax) is computed and given in float32."""
 
@@ -80,13 +80,13 @@ class Narrow(_Mode):
         return lambda x, *args, **kwargs: function(x.float(), *args, **kwargs)
 
 
-class Unnormalised(_Mode):
+class UnnormalisedMode(_Mode):
     """Within it a log-softmax is left to who takes its result."""
 
     table: Table = {F.log_softmax: lambda x, *args, **kwargs: x}  # noqa: RUF012
 
 
-class Fused(_Mode):
+class FusedMode(_Mode):
     """Within it the reference's operators run as kernels, and products of few rows together with what stands
     before and behind them. For inference: without gradients or dropout.
 
@@ -110,14 +110,14 @@ class Fused(_Mode):
             attend: self._attend,
             add_norm: self._add_norm,
             F.linear: self._linear,
-            F.relu: lambda x, inplace=False: self._activated(x, "relu"),
-            F.glu: lambda x, dim=-1: self._activated(x, "glu"),
+            F.relu: lambda x, inplace=False: self._fuse_activation(x, "relu"),
+            F.glu: lambda x, dim=-1: self._fuse_activation(x, "glu"),
             F.softmax: self._softmax,
             F.layer_norm: self._layer_norm,
             F.embedding: self._embedding,
-            Tensor.mul: self._scaled,
-            Tensor.add: self._added,
-            Tensor.div: self._cooled,
+            Tensor.mul: self._fuse_scale,
+            Tensor.add: self._fuse_addition,
+            Tensor.div: self._fuse_temperature,
         }
 
     def __torch_function__(
@@ -135,10 +135,10 @@ class Fused(_Mode):
 
     def value(self, x: Any) -> Any:
         """A tensor itself, or what was deferred of it."""
-        if not isinstance(x, Deferred):
+        if not isinstance(x, DeferredTensor):
             return x
         if x.value is None:
-            x.value = self._computed(x.what)
+            x.value = self._compute(x.what)
         return x.value
 
     def settle(self, parts: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -158,56 +158,56 @@ class Fused(_Mode):
     def _linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
         if weight.dtype != self.dtype or not weight.is_contiguous():
             return NotImplemented
-        return Deferred(Product(x, weight, bias), (*x.shape[:-1], weight.shape[0]), weight)
+        return DeferredTensor(Product(x, weight, bias), (*x.shape[:-1], weight.shape[0]), weight)
 
-    def _activated(self, x: Tensor, name: str) -> Any:
-        what = x.what if isinstance(x, Deferred) else None
+    def _fuse_activation(self, x: Tensor, name: str) -> Any:
+        what = x.what if isinstance(x, DeferredTensor) else None
         if not isinstance(what, Product) or not what.plain:
             return NotImplemented
         width = x.shape[-1] // 2 if name == "glu" else x.shape[-1]
         finish = replace(what.finish, activation=name)
-        return Deferred(replace(what, finish=finish), (*x.shape[:-1], width), x)
+        return DeferredTensor(replace(what, finish=finish), (*x.shape[:-1], width), x)
 
-    def _scaled(self, x: Any, factor: Any) -> Any:
-        if not isinstance(x, Deferred) or not isinstance(factor, (int, float)):
+    def _fuse_scale(self, x: Any, factor: Any) -> Any:
+        if not isinstance(x, DeferredTensor) or not isinstance(factor, (int, float)):
             return NotImplemented
         if isinstance(x.what, Lookup) and x.what.signals is None:
-            return Deferred(replace(x.what, scale=x.what.scale * factor), tuple(x.shape), x)
+            return DeferredTensor(replace(x.what, scale=x.what.scale * factor), tuple(x.shape), x)
         if isinstance(x.what, Product) and x.what.plain:
             finish = replace(x.what.finish, factor=x.what.finish.factor * factor)
-            return Deferred(replace(x.what, finish=finish), tuple(x.shape), x)
+            return DeferredTensor(replace(x.what, finish=finish), tuple(x.shape), x)
         return NotImplemented
 
     def _embedding(self, tokens: Tensor, table: Tensor, *_: Any, **__: Any) -> Any:
         if tokens.dim() != 2 or tokens.dtype != torch.int64 or table.dtype != self.dtype:
             return NotImplemented
-        return Deferred(Lookup(tokens, table), (*tokens.shape, table.shape[1]), table)
+        return DeferredTensor(Lookup(tokens, table), (*tokens.shape, table.shape[1]), table)
 
-    def _added(self, x: Any, y: Any, *, alpha: float = 1) -> Any:
+    def _fuse_addition(self, x: Any, y: Any, *, alpha: float = 1) -> Any:
         """A position's signal to a token's embedding, or a residual connection around a product."""
         if alpha != 1:
             return NotImplemented
-        if isinstance(y, Deferred) and isinstance(y.what, Lookup):
-            return self._signalled(x, y.what)
-        if isinstance(y, Deferred) and isinstance(x, Tensor) and x.shape == y.shape:
+        if isinstance(y, DeferredTensor) and isinstance(y.what, Lookup):
+            return self._fuse_positions(x, y.what)
+        if isinstance(y, DeferredTensor) and isinstance(x, Tensor) and x.shape == y.shape:
             return self._residual(y, x)
         return NotImplemented
 
-    def _signalled(self, x: Any, signal: Lookup) -> Any:
-        what = x.what if isinstance(x, Deferred) else None
+    def _fuse_positions(self, x: Any, signal: Lookup) -> Any:
+        what = x.what if isinstance(x, DeferredTensor) else None
         simple = signal.scale == 1.0 and signal.signals is None and signal.tokens.shape[1] == 1
         if not isinstance(what, Lookup) or what.signals is not None or not simple:
             return NotImplemented
         if what.tokens.shape[0] != signal.tokens.shape[0]:
             return NotImplemented
-        return Deferred(replace(what, signals=(signal.tokens, signal.table)), tuple(x.shape), x)
+        return DeferredTensor(replace(what, signals=(signal.tokens, signal.table)), tuple(x.shape), x)
 
     def _residual(self, y: Tensor, x: Tensor) -> Any:
         """x + y in float32, where y is a product of few rows."""
-        what = y.what if isinstance(y, Deferred) else None
+        what = y.what if isinstance(y, DeferredTensor) else None
         if not isinstance(what, Product) or not what.plain or not self._few(what.x, what.weight):
             return NotImplemented
-        if not (isinstance(what.x, Deferred) and isinstance(what.x.what, Normed)):
+        if not (isinstance(what.x, DeferredTensor) and isinstance(what.x.what, Normalisation)):
             what = replace(what, x=self.value(what.x))  # first: it may compute the norm that x is
         finish = replace(what.finish, residual=self.value(x).contiguous(), wide=True)
         return self._product(replace(what, finish=finish))
@@ -226,14 +226,14 @@ class Fused(_Mode):
         x = self.value(x)
         if not self._few(x, gain[None]):
             return NotImplemented
-        return Deferred(Normed(x.contiguous(), Norm(gain, bias, eps)), tuple(x.shape), gain)
+        return DeferredTensor(Normalisation(x.contiguous(), Norm(gain, bias, eps)), tuple(x.shape), gain)
 
-    def _cooled(self, x: Any, heat: Any) -> Any:
-        what = x.what if isinstance(x, Deferred) and x.value is None else None
+    def _fuse_temperature(self, x: Any, heat: Any) -> Any:
+        what = x.what if isinstance(x, DeferredTensor) and x.value is None else None
         slots = isinstance(heat, Tensor) and heat.shape == (x.shape[0], 1, 1) and heat.dtype == torch.float32
-        if not isinstance(what, Normed) or what.heat is not None or not slots:
+        if not isinstance(what, Normalisation) or what.heat is not None or not slots:
             return NotImplemented
-        return Deferred(replace(what, heat=heat.reshape(-1)), tuple(x.shape), x)
+        return DeferredTensor(replace(what, heat=heat.reshape(-1)), tuple(x.shape), x)
 
     def _softmax(
         self, logits: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
@@ -241,11 +241,11 @@ class Fused(_Mode):
         logits = self.value(logits)
         if dim != -1 or dtype is not None or logits.dtype != self.dtype or not logits.is_contiguous():
             return NotImplemented
-        return Deferred(Softmax(logits), tuple(logits.shape), logits)
+        return DeferredTensor(Softmax(logits), tuple(logits.shape), logits)
 
     # --- computing
 
-    def _computed(self, what: Product | Normed | Lookup | Softmax) -> Tensor:
+    def _compute(self, what: Product | Normalisation | Lookup | Softmax) -> Tensor:
         match what:
             case Product():
                 return self._product(what)
@@ -253,7 +253,7 @@ class Fused(_Mode):
                 return self.kernels.embed(what.tokens, what.table, what.scale, what.signals)
             case Softmax():
                 return F.softmax(what.logits, dim=-1)
-            case Normed():
+            case Normalisation():
                 x, norm = what.x, what.norm
                 if x.dtype == self.dtype:
                     y = self.kernels.add_norm(x, None, (norm.gain, norm.shift, norm.epsilon), total=False)[1]
@@ -266,13 +266,14 @@ class Fused(_Mode):
         x, weights, finish = what.x, (what.weight, what.bias), what.finish
         if not self._few(x, what.weight):
             return self._many(self._own(x), *weights, finish)
-        normed = x.what if isinstance(x, Deferred) and x.value is None else None
-        if not isinstance(normed, Normed):
+        normed = x.what if isinstance(x, DeferredTensor) and x.value is None else None
+        if not isinstance(normed, Normalisation):
             rows = self.value(x)
             rows = rows if rows.dtype == torch.float32 else rows.to(self.dtype)
             return self.kernels.product(rows.contiguous(), weights, finish)[0]
         y, value = self.kernels.product(normed.x, weights, finish, normed.norm, normed.heat)
-        if isinstance(x, Deferred) and value is not None:  # whoever wants the norm itself finds it there
+        # whoever wants the norm itself finds it there
+        if isinstance(x, DeferredTensor) and value is not None:
             x.value = value
         return y
 
@@ -308,7 +309,7 @@ class Fused(_Mode):
 
     def _taps(self, taps: Tensor) -> tuple[Tensor, bool]:
         """Taps, and whether their softmax is left to the kernel."""
-        if isinstance(taps, Deferred) and isinstance(taps.what, Softmax) and taps.value is None:
+        if isinstance(taps, DeferredTensor) and isinstance(taps.what, Softmax) and taps.value is None:
             return self._own(taps.what.logits), True
         return self._own(taps), False
 
@@ -330,7 +331,7 @@ class Fused(_Mode):
     def _add_norm(self, x: Tensor, added: Tensor, gain: Tensor, bias: Tensor, epsilon: float) -> Tensor:
         total = self._residual(added, x)
         if total is not NotImplemented:
-            return Deferred(Normed(total, Norm(gain, bias, epsilon)), tuple(total.shape), gain)
+            return DeferredTensor(Normalisation(total, Norm(gain, bias, epsilon)), tuple(total.shape), gain)
         norm = gain, bias, epsilon
         return self.kernels.add_norm(self._own(x), self._own(added), norm, total=False)[1]
 
@@ -339,12 +340,12 @@ class Fused(_Mode):
         return own.to(self.dtype).contiguous()
 
 
-class Logits(_Mode):
+class LogitsMode(_Mode):
     """Within it linear maps come out in float32: what is selected from must not be rounded to the model's
     type (of bf16's logits 0.7 % have another best token). fused: the mode that the model runs under, if
     any."""
 
-    def __init__(self, dtype: torch.dtype, fused: Fused | None) -> None:
+    def __init__(self, dtype: torch.dtype, fused: FusedMode | None) -> None:
         super().__init__()
         self.dtype = dtype
         self.table = {F.linear: fused.logits if fused else self._linear}

@@ -46,7 +46,7 @@ class Configuration(ctypes.Structure):
     )
 
 
-class Loaded:
+class LoadedFunction:
     """A function of a loaded module. static: its bytes of static shared memory; allowed: of dynamic."""
 
     def __init__(self, function: ctypes.c_void_p, static: int) -> None:
@@ -73,7 +73,7 @@ class Device:
         self._target = self._compiler.target(capability)
         self._early = Attribute(EARLY, b"", (1,))
         self._attributes = int(capability >= EARLIEST)
-        self._loaded: dict[Kernel, Loaded] = {}
+        self._loaded: dict[Kernel, LoadedFunction] = {}
         self.processors = torch.cuda.get_device_properties(self.device).multi_processor_count
 
     def __call__(self, call: Call) -> None:
@@ -93,7 +93,7 @@ class Device:
             )
             self._check(code, f"launching {call.kernel.entry}")
 
-    def _load(self, kernel: Kernel) -> Loaded:
+    def _load(self, kernel: Kernel) -> LoadedFunction:
         with EXCLUSIVE:
             torch.cuda.current_stream(self.device)  # torch makes the device's context
             torch.cuda.synchronize(self.device)
@@ -105,10 +105,10 @@ class Device:
             self._check(self._driver.cuModuleGetFunction(ctypes.byref(function), module, name), kernel.entry)
             code = self._driver.cuFuncGetAttribute(ctypes.byref(static), STATIC_SHARED, function)
             self._check(code, f"asking for the shared memory of {kernel.entry}")
-            self._loaded[kernel] = Loaded(function, static.value)
+            self._loaded[kernel] = LoadedFunction(function, static.value)
             return self._loaded[kernel]
 
-    def _allow(self, call: Call, loaded: Loaded) -> None:
+    def _allow(self, call: Call, loaded: LoadedFunction) -> None:
         most, device = ctypes.c_int(), ctypes.c_int()
         self._check(self._driver.cuCtxGetDevice(ctypes.byref(device)), "asking for the device")
         code = self._driver.cuDeviceGetAttribute(ctypes.byref(most), MOST_SHARED, device)

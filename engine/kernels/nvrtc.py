@@ -71,26 +71,26 @@ class Compiler:
         )
         if path is not None and path.is_file():
             return path.read_bytes()
-        code = self._compiled(file, source, header, options)
+        code = self._compile(file, source, header, options)
         if path is not None:
             _keep(path, code)
         return code
 
-    def _compiled(self, file: str, source: bytes, header: bytes, options: list[str]) -> bytes:
+    def _compile(self, file: str, source: bytes, header: bytes, options: list[str]) -> bytes:
         nvrtc, program = self._nvrtc, ctypes.c_void_p()
         headers, names = (ctypes.c_char_p * 1)(header), (ctypes.c_char_p * 1)(HEADER.encode())
         self._check(nvrtc.nvrtcCreateProgram(ctypes.byref(program), source, file.encode(), 1, headers, names))
         try:
             arguments = (ctypes.c_char_p * len(options))(*(o.encode() for o in options))
             if nvrtc.nvrtcCompileProgram(program, len(options), arguments):
-                log = self._read(program, "ProgramLog").rstrip(b"\0").decode(errors="replace")
+                log = self._read_output(program, "ProgramLog").rstrip(b"\0").decode(errors="replace")
                 raise ConfigError(f"NVRTC refuses {file} with {' '.join(options)}: {log}")
             binary = any(o.startswith("--gpu-architecture=sm_") for o in options)
-            return self._read(program, "CUBIN" if binary else "PTX")
+            return self._read_output(program, "CUBIN" if binary else "PTX")
         finally:
             nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
 
-    def _read(self, program: ctypes.c_void_p, what: str) -> bytes:
+    def _read_output(self, program: ctypes.c_void_p, what: str) -> bytes:
         size = ctypes.c_size_t()
         self._check(getattr(self._nvrtc, f"nvrtcGet{what}Size")(program, ctypes.byref(size)))
         buffer = ctypes.create_string_buffer(size.value)

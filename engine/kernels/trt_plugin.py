@@ -49,7 +49,7 @@ def _step(trtp: Any, name: str, compiler: Compiler, fixed: bool) -> None:
     def implement(x: Any, taps: Any, ring: Any, index: Any, outputs: Any, tactic: int) -> Any:
         slots, beams, _ = x.shape_expr
         channels, (heads, width) = x.shape[2], tuple(taps.shape)[-2:]
-        kernel, vector = _compiled(compiler, "dynamic_conv_step.cu", x.dtype, channels // heads)
+        kernel, vector = _compile_ptx(compiler, "dynamic_conv_step.cu", x.dtype, channels // heads)
         launch = trtp.KernelLaunchParams()
         grid, block, launch.shared_mem = step_geometry(slots, BEAMS, channels, width, vector)
         launch.grid_x, launch.grid_y = grid[:2]
@@ -71,7 +71,7 @@ def _whole(trtp: Any, name: str, compiler: Compiler, fixed: bool) -> None:
     def implement(x: Any, taps: Any, left: int, outputs: Any, tactic: int) -> Any:
         batch, time, _ = x.shape_expr
         channels, (heads, width) = x.shape[2], tuple(taps.shape)[-2:]
-        kernel, vector = _compiled(compiler, "dynamic_conv.cu", x.dtype, channels // heads, most=4)
+        kernel, vector = _compile_ptx(compiler, "dynamic_conv.cu", x.dtype, channels // heads, most=4)
         chunk = WARP * vector
         launch = trtp.KernelLaunchParams()
         launch.grid_x, launch.grid_y, launch.grid_z = -(-channels // chunk), trtp.cdiv(time, TILE), batch
@@ -98,7 +98,9 @@ def _add(trtp: Any, plugin: str, inputs: dict[str, Any], functions: tuple[Callab
     trtp.aot_impl(plugin)(implement)
 
 
-def _compiled(compiler: Compiler, file: str, dtype: Any, axis: int, most: int = WIDEST) -> tuple[bytes, int]:
+def _compile_ptx(
+    compiler: Compiler, file: str, dtype: Any, axis: int, most: int = WIDEST
+) -> tuple[bytes, int]:
     """PTX for a type of TensorRT and a number of channels that share a kernel, and its width of loads."""
     import tensorrt as trt
 

@@ -52,24 +52,24 @@ class AverageBlock(Residual):
         elif self.gate == "separate":
             self.input_gate, self.forget_gate = nn.Linear(dim, dim), nn.Linear(dim, dim)
 
-    def mixed(self, x: Tensor, mix: Callable[[Tensor], Tensor]) -> Tensor:
+    def mixer_sublayer(self, x: Tensor, mix: Callable[[Tensor], Tensor]) -> Tensor:
         x = x + self.drop(mix(x), self.rates.residual)
-        return x if self.pre else self._normed(x)
+        return x if self.pre else self._apply_norm(x)
 
-    def fed(self, average: Tensor) -> Tensor:
+    def position_forward(self, average: Tensor) -> Tensor:
         """Return the average [..., dim], normalised and fed forward as far as the model does."""
         y = average
         if self.pre:
-            y = self._normed(y)
+            y = self._apply_norm(y)
         for layer in self.average_hidden or ():
             y = self.drop(self.average_activation(layer(y)), self.rates.relu)
         return y if self.average_out is None else self.average_out(y)
 
-    def _normed(self, x: Tensor) -> Tensor:
+    def _apply_norm(self, x: Tensor) -> Tensor:
         norm: nn.LayerNorm | None = getattr(self, self.NORM)
         return x if norm is None else norm(x)
 
-    def gated(self, x: Tensor, y: Tensor) -> Tensor:
+    def apply_gate(self, x: Tensor, y: Tensor) -> Tensor:
         """Gate the input x and what became of its average, both [..., dim]: what is added to x."""
         if self.gate == "none":
             return y
@@ -88,7 +88,8 @@ class AverageEncoderLayer(AverageBlock, EncoderLayer):
         # ONNX Runtime adds up one position after the other here; its ReduceSum depends on the batch's size
         total = (x * real[:, :, None]).cumsum(1)[:, -1:]
         average = total / real.sum(1)[:, None, None]
-        return self.gated(x, self.fed(average) + torch.zeros_like(x))  # the same for every position
+        same = self.position_forward(average) + torch.zeros_like(x)  # for every position
+        return self.apply_gate(x, same)
 
 
 class AverageDecoderLayer(AverageBlock, DecoderLayer):
@@ -103,12 +104,12 @@ class AverageDecoderLayer(AverageBlock, DecoderLayer):
 
     def mix(self, x: Tensor) -> Tensor:
         count = torch.arange(1, x.shape[1] + 1, device=x.device, dtype=x.dtype)
-        return self.gated(x, self.fed(x.cumsum(1) / count[:, None]))
+        return self.apply_gate(x, self.position_forward(x.cumsum(1) / count[:, None]))
 
     def mix_step(self, x: Tensor, positions: Tensor, past: Past) -> tuple[Tensor, dict[str, Tensor]]:
         total = past.window(self.spec).squeeze(2) + x
         count = (positions + 1).to(torch.float32)[:, :, None]
-        return self.gated(x, self.fed(total / count)), {self.spec.name: total}
+        return self.apply_gate(x, self.position_forward(total / count)), {self.spec.name: total}
 
 
 class AverageAttention(EncoderDecoder):

@@ -67,7 +67,7 @@ class AdaptiveInput(nn.Module):
         return embedded
 
 
-class Tied(nn.Module):
+class TiedLinear(nn.Module):
     """A linear map with a weight of the adaptive input."""
 
     def __init__(self, weight: nn.Parameter, *, transposed: bool = False) -> None:
@@ -83,7 +83,7 @@ class TiedHead(nn.Module):
 
     def __init__(self, rows: nn.Parameter, dim: int, bands: int) -> None:
         super().__init__()
-        self.word_proj = Tied(rows)
+        self.word_proj = TiedLinear(rows)
         self.class_proj = nn.Linear(dim, bands, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -117,8 +117,8 @@ class AdaptiveSoftmax(nn.Module):
             width = bands.width(dim, band)
             inner: nn.Module = nn.Linear(dim, width, bias=False)
             if tied is not None and tie_projections:
-                inner = Tied(tied.projection(band), transposed=True)
-            outer = nn.Linear(width, end - begin, bias=False) if tied is None else Tied(tied.rows(band))
+                inner = TiedLinear(tied.projection(band), transposed=True)
+            outer = nn.Linear(width, end - begin, bias=False) if tied is None else TiedLinear(tied.rows(band))
             self.tail.append(nn.Sequential(inner, nn.Identity(), outer))  # fairseq has a dropout between
 
     def forward(self, features: Tensor) -> Tensor:

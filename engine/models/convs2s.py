@@ -19,7 +19,7 @@ from engine.bundle.config import ModelConfig
 from engine.bundle.specs import SOURCE, MemorySpec, StateSpec
 from engine.bundle.stacks import ConvStack
 from engine.models.layers import Positions, neighbours
-from engine.models.model import Dropout, Past, Projected, Step
+from engine.models.model import Dropout, Past, ProjectionModel, Step
 
 HALF: Final = 0.5**0.5  # keeps the variance of a sum of two (section 3.4)
 
@@ -183,7 +183,7 @@ class Decoder(Side):
         return features, total * (1.0 / len(self.residuals))
 
 
-class ConvS2S(Projected):
+class ConvS2S(ProjectionModel):
     """The model. A decoder layer of kernel width K remembers its last K - 1 inputs; of width 1, none."""
 
     def __init__(self, config: ModelConfig, dropout: Dropout | None = None) -> None:

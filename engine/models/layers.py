@@ -152,7 +152,7 @@ class Attention(nn.Module):
         context, weights = attend(q, keys, values, mask, self.dropout if self.training else 0.0, self.shown)
         return self.out_proj(context), weights
 
-    def dropped(self, weights: Tensor) -> Tensor:
+    def drop_weights(self, weights: Tensor) -> Tensor:
         return F.dropout(weights, self.dropout) if self.training and self.dropout else weights
 
     def queries(self, x: Tensor) -> Tensor:

@@ -16,10 +16,10 @@ from engine.bundle.stacks import StackConfig
 from engine.models.adaptive import AdaptiveInput, AdaptiveSoftmax, Rows
 from engine.models.dynamicconv import Conv, ConvDecoderLayer
 from engine.models.model import Dropout
-from engine.models.stack import Decoder, DecoderLayer, Stacked, Where
+from engine.models.stack import Decoder, DecoderLayer, StackModel, Where
 
 
-class LightConvLM(Stacked):
+class LightConvLM(StackModel):
     """The model. `mixer` of the decoder decides between dynamic and lightweight convolutions."""
 
     DECODERS: ClassVar[Mapping[str, type[DecoderLayer]]] = {

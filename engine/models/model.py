@@ -139,7 +139,7 @@ class Model(nn.Module, ABC):
             nn.init.normal_(module.weight, std=module.weight.shape[1] ** -0.5)
 
 
-class Projected(Model):
+class ProjectionModel(Model):
     """A model whose features become logits by one projection."""
 
     @property
@@ -159,18 +159,18 @@ class Projected(Model):
         """`log_probs` of a step over the tokens of each slot's list alone (see `project_among`): the others
         have probability 0."""
         heat = temperature[:, None, None]
-        cooled, logits_heat = self._cooled(features, heat)
+        cooled, logits_heat = self._apply_temperature(features, heat)
         logits = project_among(cooled, self.output, among, self.config.eos)
         return F.log_softmax(logits if logits_heat is None else logits / logits_heat, dim=-1)
 
     def log_probs(self, features: Tensor, temperature: Tensor | None = None) -> Tensor:
         if temperature is None:
             return F.log_softmax(self.project(features), dim=-1)
-        cooled, logits_heat = self._cooled(features, temperature[:, None, None])
+        cooled, logits_heat = self._apply_temperature(features, temperature[:, None, None])
         logits = self.project(cooled)
         return F.log_softmax(logits if logits_heat is None else logits / logits_heat, dim=-1)
 
-    def _cooled(self, features: Tensor, heat: Tensor) -> tuple[Tensor, Tensor | None]:
+    def _apply_temperature(self, features: Tensor, heat: Tensor) -> tuple[Tensor, Tensor | None]:
         """Divide features by the temperature, or leave that to their logits; returns what is left to do.
 
         Features are smaller than the logits that they make. But a bias is of the logits, and alphas are of

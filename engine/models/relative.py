@@ -37,17 +37,17 @@ class RelativeAttention(Attention):
         keys, values = self.memory(x)
         q = self.queries(x)
         beside = torch.matmul(q[:, :, :, None], near_keys.transpose(3, 4)).squeeze(3)
-        weights = self.dropped(F.softmax(torch.matmul(q, keys) + beside + mask[:, None], dim=-1))
+        weights = self.drop_weights(F.softmax(torch.matmul(q, keys) + beside + mask[:, None], dim=-1))
         context = torch.matmul(weights, values) + torch.matmul(weights[:, :, :, None], near_values).squeeze(3)
         y: Tensor = self.out_proj(context.transpose(1, 2).flatten(2))
         return y
 
-    def windowed(
+    def attend_window(
         self, x: Tensor, k: Tensor, v: Tensor, past: tuple[Tensor, Tensor], index: Tensor, mask: Tensor
     ) -> Tensor:
         """Attend from one position x [slots, beams, dim] with its own key and value.
 
-        past, index, mask: as for `engine.models.transformer.SelfAttention.windowed`; entries are oldest
+        past, index, mask: as for `engine.models.transformer.SelfAttention.attend_window`; entries are oldest
         first, so the distance of each is known.
         """
         heads, window = (self.heads, self.width), index.shape[2]

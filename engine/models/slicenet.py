@@ -18,7 +18,7 @@ from engine.bundle.config import ModelConfig
 from engine.bundle.specs import SOURCE, MemorySpec, StateSpec
 from engine.bundle.stacks import SLICE_SPACES, SliceStack
 from engine.models.layers import Attention, Timing
-from engine.models.model import Dropout, Past, Projected, Step
+from engine.models.model import Dropout, Past, ProjectionModel, Step
 from engine.models.separable import Block, ConvolutionShape, ConvStep, SuperSeparable
 from engine.models.transformer import SelfAttention
 
@@ -78,7 +78,9 @@ class Newest(NamedTuple):
         k, v = own.k_proj(x), own.v_proj(x)
         self.columns[keys], self.columns[values] = k, v
         assert self.past.lineage is not None
-        return own.cached(x, k, v, (self.past.caches[keys], self.past.caches[values]), self.past.lineage)
+        return own.attend_cached(
+            x, k, v, (self.past.caches[keys], self.past.caches[values]), self.past.lineage
+        )
 
 
 class OwnAttention(SelfAttention):
@@ -229,7 +231,7 @@ class Decoder(nn.Module):
         )
 
 
-class SliceNet(Projected):
+class SliceNet(ProjectionModel):
     """The model. Without attention its decoder is a language model, and there is no encoder."""
 
     def __init__(self, config: ModelConfig, dropout: Dropout | None = None) -> None:

@@ -21,7 +21,7 @@ from engine.bundle.specs import SOURCE, MemorySpec, StateSpec
 from engine.bundle.stacks import StackConfig
 from engine.kernels.reference import add_norm
 from engine.models.layers import Attention, Positions, RelativeBias, activation
-from engine.models.model import Dropout, Past, Projected, Step
+from engine.models.model import Dropout, Past, ProjectionModel, Step
 
 
 class Where(NamedTuple):
@@ -87,12 +87,12 @@ class EncoderLayer(Residual):
     def mix(self, x: Tensor, real: Tensor) -> Tensor:
         """x: [batch, source, dim]; real: [batch, source], 1 for tokens and 0 for padding."""
 
-    def mixed(self, x: Tensor, mix: Callable[[Tensor], Tensor]) -> Tensor:
+    def mixer_sublayer(self, x: Tensor, mix: Callable[[Tensor], Tensor]) -> Tensor:
         """Run the mixer's whole sub-block: residual connection and norm around `mix`."""
         return self.sublayer(x, self.layer_norm1, mix)
 
     def forward(self, x: Tensor, real: Tensor) -> Tensor:
-        x = self.mixed(x, lambda y: self.mix(y, real))
+        x = self.mixer_sublayer(x, lambda y: self.mix(y, real))
         return self.sublayer(x, self.layer_norm2, self.feed_forward)
 
 
@@ -133,7 +133,7 @@ class DecoderLayer(Residual):
         `states`.
         """
 
-    def mixed(self, x: Tensor, mix: Callable[[Tensor], Tensor]) -> Tensor:
+    def mixer_sublayer(self, x: Tensor, mix: Callable[[Tensor], Tensor]) -> Tensor:
         """Run the mixer's whole sub-block: residual connection and norm around `mix`."""
         return self.sublayer(x, self.conv_layer_norm, mix)
 
@@ -158,7 +158,7 @@ class DecoderLayer(Residual):
             context, attention = self.encoder_attn(x, *memory, mask)
             return context
 
-        x = self.mixed(x, mix)
+        x = self.mixer_sublayer(x, mix)
         if memory is not None:
             x = self.sublayer(x, self.encoder_attn_layer_norm, attend)
         return self.sublayer(x, self.final_layer_norm, self.feed_forward), attention
@@ -301,7 +301,7 @@ def _projection(width: int, other: int) -> nn.Linear | None:
     return None if width == other else nn.Linear(width, other, bias=False)
 
 
-class Stacked(Projected):
+class StackModel(ProjectionModel):
     """What models with a residual decoder share, whether or not they have an encoder."""
 
     decoder: Decoder
@@ -346,7 +346,7 @@ class Stacked(Projected):
             nn.init.zeros_(module.output_bias)
 
 
-class EncoderDecoder(Stacked):
+class EncoderDecoder(StackModel):
     """A residual encoder-decoder. A subclass names the layers that each mixer makes."""
 
     ENCODERS: ClassVar[Mapping[str, type[EncoderLayer]]]

@@ -61,10 +61,10 @@ class SelfAttention(Attention):
             place = torch.full_like(mask[:1, :1], 1.0).cumsum(2).to(torch.int64).squeeze(0)  # [1, time]
             logits = logits + self.relative(place.transpose(0, 1) - place).permute(2, 0, 1)
         weights = F.softmax(logits, dim=-1)
-        y: Tensor = self.out_proj(torch.matmul(self.dropped(weights), values).transpose(1, 2).flatten(2))
+        y: Tensor = self.out_proj(torch.matmul(self.drop_weights(weights), values).transpose(1, 2).flatten(2))
         return y
 
-    def cached(
+    def attend_cached(
         self,
         x: Tensor,
         k: Tensor,
@@ -86,7 +86,7 @@ class SelfAttention(Attention):
         """Find what is added to the logits of cached entries [slots, heads, 1, columns * beams], and of the
         position's own [slots, heads, 1, 1].
 
-        positions: int [slots, 1]; cached: the keys, as in `cached`.
+        positions: int [slots, 1]; cached: the keys, as in `attend_cached`.
         """
         if self.relative is None:
             return None
@@ -95,7 +95,7 @@ class SelfAttention(Attention):
         now = self.relative(torch.zeros_like(positions)).transpose(1, 2)
         return before[:, :, None], now[:, :, None]
 
-    def windowed(
+    def attend_window(
         self, x: Tensor, k: Tensor, v: Tensor, past: tuple[Tensor, Tensor], index: Tensor, mask: Tensor
     ) -> Tensor:
         """Attend from one position x [slots, beams, dim] with its own key and value.
@@ -158,13 +158,13 @@ class AttentionDecoderLayer(DecoderLayer):
             ages = torch.arange(window, 0, -1, device=x.device)
             mask = torch.where(positions >= ages, 0.0, -torch.inf)[:, None]  # [slots, 1, window]
             rings = past.rings[keys], past.rings[values]
-            y = self.self_attn.windowed(x, k, v, rings, past.rows[window], mask)
+            y = self.self_attn.attend_window(x, k, v, rings, past.rows[window], mask)
         else:
             assert past.lineage is not None
             assert isinstance(self.self_attn, SelfAttention)
             caches = past.caches[keys], past.caches[values]
             bias = self.self_attn.bias(positions, caches[0])
-            y = self.self_attn.cached(x, k, v, caches, past.lineage, bias)
+            y = self.self_attn.attend_cached(x, k, v, caches, past.lineage, bias)
         return y, {keys: k, values: v}
 
 

@@ -106,7 +106,7 @@ def build(target: Platform | None = None, out: Path | None = None) -> Path:
     Raises FileNotFoundError without a compiler, CalledProcessError when it refuses.
     """
     command, kind = compiler(target), target or this_machine()
-    own = GCC if "Free Software Foundation" in _run([*command, "--version"]) else []
+    own = GCC if "Free Software Foundation" in _run_command([*command, "--version"]) else []
     library = out or HERE / kind.library
     with tempfile.TemporaryDirectory() as folder:
         sets = SETS.get(kind.machine, {"baseline": []})
@@ -124,20 +124,20 @@ def build(target: Platform | None = None, out: Path | None = None) -> Path:
 
         def compile_one(job: tuple[str, list[str]]) -> str:
             object_file = str(Path(folder) / job[0])
-            _run([*command, *COMMON, "-c", *job[1], "-o", object_file])
+            _run_command([*command, *COMMON, "-c", *job[1], "-o", object_file])
             return object_file
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             objects = list(pool.map(compile_one, jobs.items()))
         binary = Path(folder) / library.name
-        _run([*command, "-shared", "-s", "-o", str(binary), *objects])
+        _run_command([*command, "-shared", "-s", "-o", str(binary), *objects])
         partial = library.with_suffix(".partial")
         shutil.copyfile(binary, partial)
         os.replace(partial, library)
     return library
 
 
-def _run(command: Sequence[str]) -> str:
+def _run_command(command: Sequence[str]) -> str:
     """What it prints, but for complaints, which pass through."""
     ran = subprocess.run(command, check=True, cwd=HERE, stdout=subprocess.PIPE, text=True)  # nosec B603 # no shell
     return ran.stdout

@@ -148,7 +148,7 @@ void best_of(const Step& s, int64_t slot, std::vector<Candidate>& best) {
     }
 }
 
-// Takes in one slot's candidates; see `BeamSearch._settled` and `_continue`.
+// Takes in one slot's candidates; see `BeamSearch._collect_finished` and `_continue`.
 void absorb(const Step& s, int64_t slot, std::vector<Candidate>& best, std::vector<int64_t>& order) {
   const int64_t b = s.beams, width = s.width[slot], step = s.step[slot];
   best_of(s, slot, best);

@@ -20,7 +20,7 @@ from engine.errors import (
     Stopping,
     TooLarge,
 )
-from engine.executors.cuda_errors import lost
+from engine.executors.cuda_errors import is_device_lost
 from engine.schedule.forecast import Forecast
 from engine.schedule.lane import Lane
 from engine.schedule.queue import FairQueue
@@ -112,7 +112,7 @@ class Engine:
         self._wake = threading.Condition()  # guards the queue, the late and the two flags
         self._late: list[Request] = []  # expired, removed from the queue, not yet answered
         self._stopping = self._aborting = False
-        self.lost = False  # the device: this process can never use it again
+        self.device_lost = False  # the device: this process can never use it again
         self._turn = 0
         shapes = [(sum(e.slots for e in ordered if e.beams == beams), beams) for beams in self._widths]
         self._forecast = Forecast(self._queue, shapes, self.limits)
@@ -145,11 +145,11 @@ class Engine:
         self.check_size(tokens)
         with self._wake:
             if self._stopping:
-                raise self._ended()
+                raise self._closing_error()
             now = self._clock()
             if self._queue.tokens + tokens > capacity:
                 self._queue.sweep()
-                self._late += self._queue.expired(now)
+                self._late += self._queue.pop_expired(now)
             missing = self._queue.tokens + tokens - capacity
             if missing > 0 and not again:
                 wait = self._forecast.retry_after(now, missing)
@@ -217,7 +217,7 @@ class Engine:
                 self._wake.wait()
             now = self._clock()
             self._forecast.begins(now)
-            late = self._late + self._queue.expired(now)
+            late = self._late + self._queue.pop_expired(now)
             self._late = []
             over = self._aborting or (self._stopping and not self._queue.requests and not self._busy())
         for request in late:
@@ -229,7 +229,9 @@ class Engine:
         self._admit()
         for lane in self.lanes:
             self._step(lane)
-        work = [[h for lane in self._lanes(width) for h in lane.held] for width in range(len(self._widths))]
+        work = [
+            [h for lane in self._lanes(width) for h in lane.occupants] for width in range(len(self._widths))
+        ]
         with self._wake:
             self._forecast.ends(self._clock(), work)
         return True
@@ -252,11 +254,11 @@ class Engine:
         for lane in self.lanes:
             requests += lane.clear()
         for request in requests:
-            self._reply(request, self._ended())
+            self._reply(request, self._closing_error())
 
-    def _ended(self) -> ConvoyError:
+    def _closing_error(self) -> ConvoyError:
         """Why the engine takes nothing any more."""
-        return DeviceLost(LOST) if self.lost else Stopping(STOPPED)
+        return DeviceLost(LOST) if self.device_lost else Stopping(STOPPED)
 
     def _busy(self) -> bool:
         return any(lane.active for lane in self.lanes)
@@ -293,7 +295,7 @@ class Engine:
                 continue
             first = False
             budget -= sum(len(r.source) for r in batch)
-            for lane, share in _shared(lanes, batch):
+            for lane, share in _distribute(lanes, batch):
                 self._encode(lane, share)
 
     def _encode(self, lane: Lane, batch: list[Request]) -> None:
@@ -303,7 +305,7 @@ class Engine:
             self._fail(batch, error)
             return
         self._encode_seconds += seconds
-        self._forecast.encoded(seconds)
+        self._forecast.note_encoding(seconds)
         self._encoded += len(batch)
         if self._observer:
             self._safely(self._observer.on_encode, seconds, len(batch), sum(len(r.source) for r in batch))
@@ -317,7 +319,7 @@ class Engine:
             steps = lane.step(PATIENCE if alone else 0.0)
         except Exception as error:
             self._fail(lane.clear(), error)
-        self._forecast.stepped(self._width_of(lane.executor.beams), slots, steps)
+        self._forecast.note_step(self._width_of(lane.executor.beams), slots, steps)
         self._steps += steps
         self._step_seconds += (seconds := time.monotonic() - began)
         if self._observer:
@@ -326,12 +328,12 @@ class Engine:
 
     def _fail(self, requests: list[Request], error: Exception) -> None:
         logger.error("the backend failed with %d requests in flight", len(requests), exc_info=error)
-        if lost(error):
+        if is_device_lost(error):
             with self._wake:
-                self.lost = self._stopping = self._aborting = True
+                self.device_lost = self._stopping = self._aborting = True
         for request in requests:
             failure = ExecutorFailed(f"the backend failed: {type(error).__name__}: {error}")
-            self._reply(request, self._ended() if self.lost else failure)
+            self._reply(request, self._closing_error() if self.device_lost else failure)
 
     def _reply(self, request: Request, outcome: Outcome) -> None:
         if request.cancelled:
@@ -344,9 +346,9 @@ class Engine:
         with self._wake:
             lane, now = self._width_of(request.options.beam_size), self._clock()
             if isinstance(outcome, Result):
-                self._forecast.answered(lane, request, outcome.timings.steps, now)
+                self._forecast.note_answer(lane, request, outcome.timings.steps, now)
             elif isinstance(outcome, DeadlineExceeded):
-                self._forecast.missed(request, now)
+                self._forecast.note_miss(request, now)
         self._safely(request.reply, outcome)
 
     def _report(self, request: Request, tokens: list[int]) -> None:
@@ -384,7 +386,7 @@ class Engine:
         return [lane for lane in self.lanes if lane.executor.beams == self._widths[width]]
 
 
-def _shared(lanes: Sequence[Lane], batch: Sequence[Request]) -> list[tuple[Lane, list[Request]]]:
+def _distribute(lanes: Sequence[Lane], batch: Sequence[Request]) -> list[tuple[Lane, list[Request]]]:
     """Requests one by one to the lane with the most room then."""
     shares: list[list[Request]] = [[] for _ in lanes]
     rooms = [lane.free for lane in lanes]

@@ -195,11 +195,11 @@ class Forecast:
         self._began, self._rows = (now if any(flights) else None), 0
         self._taken, self._encoded = 1, 0.0
 
-    def stepped(self, lane: int, slots: int, steps: int = 1) -> None:
+    def note_step(self, lane: int, slots: int, steps: int = 1) -> None:
         self._rows += slots * self.loads[lane].beams
         self._taken = max(self._taken, steps)
 
-    def encoded(self, seconds: float) -> None:
+    def note_encoding(self, seconds: float) -> None:
         """Sources were encoded in this turn, which took so long."""
         self._encoded += seconds
 
@@ -209,15 +209,15 @@ class Forecast:
         load.active += len(requests)
         load.left += sum(request.steps for request in requests)
 
-    def answered(self, lane: int, request: Request, steps: int, now: float) -> None:
+    def note_answer(self, lane: int, request: Request, steps: int, now: float) -> None:
         """A request was answered after so many steps."""
         low, high = self._bounds(request)
         if low < high:  # else its options have decided
             self.loads[lane].steps.add(len(request.source), steps, 1 - 1 / SAMPLES)
         if now - request.arrived > CLOSE * (request.deadline - request.arrived):
-            self.missed(request, now)
+            self.note_miss(request, now)
 
-    def missed(self, request: Request, now: float) -> None:
+    def note_miss(self, request: Request, now: float) -> None:
         """A request was late."""
         if request.foreseen:
             self._margin.widen(now, request.arrived)

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from engine.errors import ExecutorFailed
 from engine.search.certain import certain
-from engine.search.executor import Encoded, Executor, PendingStep, Snapshot
-from engine.search.finished import finished
+from engine.search.executor import EncodedBatch, Executor, PendingStep, Snapshot
+from engine.search.finished import finished_hypotheses
 from engine.types import Outcome, Request, Result, Timings
 
 Reply = Callable[[Request, Outcome], None]
@@ -45,7 +45,7 @@ class StagedRequests(NamedTuple):
     the place of the first of them in the encoded batch, whose others have been placed."""
 
     requests: list[Request]
-    encoded: Encoded
+    encoded: EncodedBatch
     began: float
     first: int = 0
 
@@ -97,7 +97,7 @@ class Lane:
         return room if here < self.executor.slots or 2 * room >= ahead else 0
 
     @property
-    def held(self) -> list[tuple[Request, int]]:
+    def occupants(self) -> list[tuple[Request, int]]:
         """The requests that have a slot, or will, with the steps that they have had."""
         staged = [(request, 0) for s in self.staged for request in s.requests]
         return [(flight.request, flight.steps) for flight in self.active] + staged
@@ -245,7 +245,7 @@ class Lane:
     def _outcome(self, flight: InFlight, state: Any, row: int) -> Outcome:
         request = flight.request
         log = flight.attention if request.options.alignment else None
-        hypotheses = finished(state, row, request.options, log)
+        hypotheses = finished_hypotheses(state, row, request.options, log)
         if not hypotheses:
             return ExecutorFailed(NOTHING)
         queued = request.admitted - request.arrived

@@ -43,7 +43,7 @@ class Round:
                 nearest[len(group)] = min(last.deadline, nearest.get(len(group), math.inf))
         return nearest
 
-    def resized(self, before: int, after: int) -> None:
+    def resize(self, before: int, after: int) -> None:
         """Note that a group has now another size; 0 is none."""
         for size, change in ((before, -1), (after, 1)):
             if size:
@@ -87,7 +87,7 @@ class FairQueue:
             if request.deadline < math.inf:
                 heapq.heappush(self._deadlines, (request.deadline, next(self._tickets), request))
         for line in self.rounds:
-            line.resized(0, len(line.groups.get(ticket, ())))
+            line.resize(0, len(line.groups.get(ticket, ())))
 
     def take(self, lane: int, slots: int, budget: int, *, first: bool) -> list[Request]:
         """At most `slots` requests for a lane, one of each group in turn, of at most `budget` source tokens
@@ -115,7 +115,7 @@ class FairQueue:
         line = self.rounds[lane]
         group = line.groups[ticket]
         del group[request]
-        line.resized(len(group) + 1, len(group))
+        line.resize(len(group) + 1, len(group))
         line.requests -= 1
         line.steps = line.steps - request.steps if line.requests else 0.0  # no error of rounding stays
         if not group:
@@ -123,7 +123,7 @@ class FairQueue:
         self.tokens -= len(request.source)
         return True
 
-    def expired(self, now: float) -> list[Request]:
+    def pop_expired(self, now: float) -> list[Request]:
         """Remove and return the requests whose deadline has passed."""
         late = []
         while self._deadlines and self._deadlines[0][0] <= now:

@@ -109,9 +109,9 @@ class BeamSearch:
         state.top_p[slot] = options.top_p if options.top_p < 1 else math.inf  # no cut by a rounding error
         self._shortest[slot] = shortest
         self._priced[slot] = range(options.free_prefix, longest if narrowing else self.columns)
-        self.started(slot, options)
+        self.start_on_host(slot, options)
 
-    def started(self, slot: int, options: DecodeOptions) -> None:
+    def start_on_host(self, slot: int, options: DecodeOptions) -> None:
         """The host's part of `start`."""
         self._options[slot], self.taken[slot] = options, 0
         self._note(slot)
@@ -119,9 +119,9 @@ class BeamSearch:
     def move(self, source: int, target: int) -> None:
         """Copy one slot over another."""
         self.state.move(source, target)
-        self.moved(source, target)
+        self.move_on_host(source, target)
 
-    def moved(self, source: int, target: int) -> None:
+    def move_on_host(self, source: int, target: int) -> None:
         """The host's part of `move`."""
         self._options[target], self.taken[target] = self._options[source], self.taken[source]
         self._shortest[target], self._priced[target] = self._shortest[source], self._priced[source]
@@ -186,10 +186,10 @@ class BeamSearch:
         A done slot may be advanced again: its finished hypotheses stay as they are.
         """
         done = self.absorb(topk, n, self.kind(n))
-        self.stepped(n)
+        self.advance_on_host(n)
         return done
 
-    def stepped(self, n: int) -> None:
+    def advance_on_host(self, n: int) -> None:
         """Slots 0..n-1 have taken a step: the host's part of `advance`."""
         self.taken[:n] += 1
 
@@ -203,18 +203,18 @@ class BeamSearch:
     def absorb(self, topk: TopK, n: int, kind: Kind) -> Any:
         """The device's part of `advance`: no value is read where `tight` is off."""
         xp, state = self.xp, self.state
-        topk = self._unpriced(topk, n) if kind.free else topk
+        topk = self._zero_free_tokens(topk, n) if kind.free else topk
         if kind.greedy:
             greedy(xp, self.state, topk, n, (self._slots[:n], self.eos), ngram=kind.ngram > 0)
             return state.done[:n]
-        attended = self._attended(topk, n) if kind.coverage else None
-        missing = None if attended is None else penalties.uncovered(xp, attended, state.words[:n])
+        attended = self._attention_totals(topk, n) if kind.coverage else None
+        missing = None if attended is None else penalties.log_coverage(xp, attended, state.words[:n])
         candidates = self._candidates(topk, n, kind, missing)
         ends = (candidates.tokens == self.eos) & (candidates.scores > NEG)
         if kind.simple and not bool(xp.any(ends)):
             survivors = Candidates(*(part[:, : self.beams] for part in candidates))
         else:
-            survivors = self._settled(candidates, ends, missing, n)
+            survivors = self._collect_finished(candidates, ends, missing, n)
         self._continue(survivors, n, kind)
         if attended is not None:
             followed = take(self._slots[:n, None], attended, state.parents[:n, :])
@@ -229,16 +229,16 @@ class BeamSearch:
         """Beam search, diverse groups or samples, as each slot asks; only what some slot asks is computed."""
         candidates: Candidates | None = None
         if kind.ranked:
-            candidates = self._ranked(topk, n, missing if kind.stepwise else None)
+            candidates = self._rank(topk, n, missing if kind.stepwise else None)
         if kind.groups > 1:
             grouped = self._diverse(topk, n, kind.groups)
             candidates = self._merge(self.state.groups[:n] > 1, grouped, candidates)
         if kind.sampled:
-            candidates = self._merge(self.state.sampling[:n], self._drawn(topk, n), candidates)
+            candidates = self._merge(self.state.sampling[:n], self._draw(topk, n), candidates)
         assert candidates is not None
         return candidates
 
-    def _unpriced(self, topk: TopK, n: int) -> TopK:
+    def _zero_free_tokens(self, topk: TopK, n: int) -> TopK:
         """The candidates where a forced token that costs nothing has log-probability 0, listed or not: one
         of a free prefix, or the end that Marian's rule cuts with."""
         priced = zip(self.taken[:n].tolist(), self._priced, strict=False)
@@ -255,7 +255,7 @@ class BeamSearch:
             return new
         return Candidates(*(self.xp.where(where[:, None], a, b) for a, b in zip(new, old, strict=True)))
 
-    def _ranked(self, topk: TopK, n: int, missing: Any) -> Candidates:
+    def _rank(self, topk: TopK, n: int, missing: Any) -> Candidates:
         """The first 2B of all rows' best (a row's own 2B best are provably enough).
 
         All candidates of a step have one length: of a stepwise penalty only the coverage tells them apart.
@@ -280,7 +280,7 @@ class BeamSearch:
         best, state.overlap[:n, :, :] = diverse(self.xp, total, scores, ids, groups, largest)
         return best
 
-    def _drawn(self, topk: TopK, n: int) -> Candidates:
+    def _draw(self, topk: TopK, n: int) -> Candidates:
         """One draw for each row, in the place of its row; the other B places can't be taken."""
         xp, state = self.xp, self.state
         scores, ids = topk.scores, topk.ids  # top_k never exceeds CANDIDATES, however long the rows
@@ -301,13 +301,13 @@ class BeamSearch:
         """Each row's 2B best (sampling slots of the batch may have made the rows longer)."""
         return topk.scores[:, :, : 2 * self.beams], topk.ids[:, :, : 2 * self.beams]
 
-    def _attended(self, topk: TopK, n: int) -> Any:
+    def _attention_totals(self, topk: TopK, n: int) -> Any:
         """Attention that each source position has received from each row, this step's included: [n, B, S]."""
         totals = self.state.attended
         width = min(totals.shape[2], topk.attention.shape[2])  # what is beyond the longest source is padding
         return totals[:n, :, :width] + topk.attention[:, :, :width]
 
-    def _settled(self, candidates: Candidates, ends: Any, missing: Any, n: int) -> Candidates:
+    def _collect_finished(self, candidates: Candidates, ends: Any, missing: Any, n: int) -> Candidates:
         """Keep what has ended; returns what each row goes on with [n, B].
 
         An end of sentence counts only among the first `width` candidates (REFERENCE.md 6 item 6); diverse

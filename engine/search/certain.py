@@ -88,7 +88,7 @@ def _race(
     count = int(state.kept_count[slot])
     steps, trail = (host(x[slot, :count]).tolist() for x in (state.kept_steps, state.kept_trail))
     ended = list(zip(steps, trail, strict=True))
-    if not _bounded(options):
+    if not _has_ceiling(options):
         return ended, rows
     sums = host(state.kept_scores[slot, :count]).tolist()
     step, longest = int(state.step[slot]), int(state.longest[slot])
@@ -110,7 +110,7 @@ def _ceiling(total: float, shortest: int, longest: int, options: DecodeOptions) 
     return max(score(total, shortest, options), score(total, longest, options))
 
 
-def _bounded(options: DecodeOptions) -> bool:
+def _has_ceiling(options: DecodeOptions) -> bool:
     """Whether the ceiling holds; any option that this module does not know keeps every hypothesis in."""
     defaults = {name: getattr(PLAIN, name) for name in BOUNDED}
     return options.unk_penalty >= 0 and replace(options, **defaults) == PLAIN

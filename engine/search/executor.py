@@ -51,7 +51,7 @@ class TopK(NamedTuple):
     attention: Any
 
 
-class Encoded(Protocol):
+class EncodedBatch(Protocol):
     """A batch of encoded sources, staged until each is placed. Opaque to everybody but its executor."""
 
     def __len__(self) -> int: ...
@@ -120,7 +120,7 @@ class Executor(Protocol):
     namespace: Any  # array namespace for the search: numpy, or torch by array_api_compat
     device: Any  # where that namespace creates arrays
 
-    def encode(self, sources: Sequence[Sequence[int]]) -> Encoded:
+    def encode(self, sources: Sequence[Sequence[int]]) -> EncodedBatch:
         """Encode sources (each ends with end-of-sentence). Touches no slot."""
 
     def place(self, encoded: Any, i: int, slot: int, prefix: Sequence[int] = ()) -> None:

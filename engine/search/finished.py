@@ -13,7 +13,7 @@ from engine.search.state import SearchState, host, trace
 from engine.types import DecodeOptions, Hypothesis
 
 
-def finished(
+def finished_hypotheses(
     state: SearchState, slot: int, options: DecodeOptions, attention: Sequence[Any] | None = None
 ) -> list[Hypothesis]:
     """List the n_best finished hypotheses of a slot, best first; maybe none.

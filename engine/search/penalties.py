@@ -29,7 +29,7 @@ def normaliser(xp: Any, length: Any, exponent: Any, wu: Any) -> Any:
     return base**exponent
 
 
-def uncovered(xp: Any, attended: Any, words: Any) -> Any:
+def log_coverage(xp: Any, attended: Any, words: Any) -> Any:
     """Sum up log(min(attention, 1)) over each source's words; never above 0. Float [n, B].
 
     attended: [n, B, S], attention that each source position has received so far.

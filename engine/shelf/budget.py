@@ -34,8 +34,8 @@ class Ticket:
 
 @dataclass(slots=True)
 class Acts:
-    """What is to be done: tickets to tell, models to load (then call `arrived` or `failed`), models to unload
-    (then call `emptied`)."""
+    """What is to be done: tickets to tell, models to load (then call `finish_load` or `fail_load`), models to
+    unload (then call `finish_unload`)."""
 
     granted: list[Ticket] = field(default_factory=list)
     failed: list[Ticket] = field(default_factory=list)
@@ -93,7 +93,7 @@ class Budget:
     def cost(self, name: str) -> int:
         return self._models[name].cost
 
-    def used(self) -> int:
+    def used_bytes(self) -> int:
         """Bytes of all models that are loaded, or partly."""
         return sum(model.cost for model in self._models.values() if model.state is not State.UNLOADED)
 
@@ -121,7 +121,7 @@ class Budget:
                 self._touch(name)
         return self._settle(Acts())
 
-    def arrived(self, name: str) -> Acts:
+    def finish_load(self, name: str) -> Acts:
         """A model is loaded. All who wait for it by now get it, or each load would serve one of them."""
         assert self._models[name].state is State.LOADING
         self._models[name].state = State.LOADED
@@ -131,7 +131,7 @@ class Budget:
             self._grant(ticket, acts)
         return self._settle(acts)
 
-    def failed(self, name: str) -> Acts:
+    def fail_load(self, name: str) -> Acts:
         """A model could not be loaded: those who wait for it are told, the next use tries again."""
         assert self._models[name].state is State.LOADING
         self._models[name].state = State.UNLOADED
@@ -139,7 +139,7 @@ class Budget:
         self._queue = [ticket for ticket in self._queue if ticket not in waiting]
         return self._settle(Acts(failed=waiting))
 
-    def emptied(self, name: str) -> Acts:
+    def finish_unload(self, name: str) -> Acts:
         """A model's memory is free."""
         assert self._models[name].state is State.UNLOADING
         self._models[name].state = State.UNLOADED
@@ -168,7 +168,7 @@ class Budget:
                 missing = [name for name in sorted(names) if self.state(name) is State.UNLOADED]
                 keep |= names
                 if missing and not waits:
-                    lacking = self.used() + sum(self.cost(name) for name in missing) - self.limit
+                    lacking = self.used_bytes() + sum(self.cost(name) for name in missing) - self.limit
                     waits = lacking > 0
                     if waits:
                         self._make_room(lacking, keep, closed, acts)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from engine.answers.directions import AT, Directions, asked, name_of, toward
+from engine.answers.directions import AT, Directions, name_of, parse_direction, toward
 from engine.answers.plan import TextModel
 from engine.errors import UnknownModel
 from engine.shelf.loading import ModelInfo
@@ -40,7 +40,7 @@ class Leg:
         """The model's own where the direction is its usual one."""
         return name_of(self.info.name, self.info.directions, self.source, self.target)
 
-    def narrowed(self, source: str | None, target: str | None) -> Leg:
+    def in_direction(self, source: str | None, target: str | None) -> Leg:
         """The same in one direction; None: the usual language."""
         return Leg(self.info, Directions((source or self.source,), (target or self.target,)))
 
@@ -51,7 +51,7 @@ class Leg:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ModelRoute:
     """The model that answers, or the two."""
 
     legs: tuple[Leg, ...]
@@ -66,12 +66,12 @@ class Chosen:
         begins = first.directions.fit(source, target if last is first else None)
         return first.info.task == last.info.task == task and begins and last.directions.fit(None, target)
 
-    def narrowed(self, source: str | None, target: str | None) -> Chosen:
+    def in_direction(self, source: str | None, target: str | None) -> ModelRoute:
         """A model alone in the direction of these languages; None: the usual one."""
-        return Chosen((self.legs[0].narrowed(source, target),)) if len(self.legs) == 1 else self
+        return ModelRoute((self.legs[0].in_direction(source, target),)) if len(self.legs) == 1 else self
 
 
-def info_named(infos: Sequence[ModelInfo], name: str) -> ModelInfo:
+def find_info(infos: Sequence[ModelInfo], name: str) -> ModelInfo:
     """Find a model by its own name. Raises UnknownModel."""
     for info in infos:
         if info.name == name:
@@ -79,31 +79,31 @@ def info_named(infos: Sequence[ModelInfo], name: str) -> ModelInfo:
     raise UnknownModel(f"no model {name!r}; there are: {', '.join(info.name for info in infos)}")
 
 
-def leg_named(infos: Sequence[ModelInfo], name: str) -> Leg:
+def find_leg(infos: Sequence[ModelInfo], name: str) -> Leg:
     """Find a model, or one of its directions. Raises UnknownModel."""
     base, at, languages = name.rpartition(AT)
     if not at or all(info.name != base for info in infos):
-        info = info_named(infos, name)
+        info = find_info(infos, name)
         return Leg(info, info.directions)
-    info = info_named(infos, base)
-    source, target = asked(base, info.directions, languages)
+    info = find_info(infos, base)
+    source, target = parse_direction(base, info.directions, languages)
     return Leg(info, Directions((source,), (target,)))
 
 
-def chosen_by_name(infos: Sequence[ModelInfo], name: str) -> Chosen:
+def parse_route(infos: Sequence[ModelInfo], name: str) -> ModelRoute:
     """Parse a name: of a model, or of two such as "de-en+en-fr". Raises UnknownModel."""
     first, then, last = name.partition(THEN)
     if not then or any(info.name == name for info in infos):
-        return Chosen((leg_named(infos, name),))
-    before, after = leg_named(infos, first), leg_named(infos, last)
+        return ModelRoute((find_leg(infos, name),))
+    before, after = find_leg(infos, first), find_leg(infos, last)
     if not (before.info.task == after.info.task == "translate" and before.target == after.source):
         raise UnknownModel(f"model {name!r}: the second does not translate from the first one's target")
-    return Chosen((before, after))
+    return ModelRoute((before, after))
 
 
-def chosen_for(
+def choose_route(
     infos: Sequence[ModelInfo], task: str, source: str | None, target: str | None, characters: int = 0
-) -> Chosen:
+) -> ModelRoute:
     """Choose the first model for a task and languages (None: any), else the first two by way of a third.
 
     characters: of the longest text. Where a text is read as a whole, the first model that is likely to read
@@ -116,13 +116,15 @@ def chosen_for(
     if fitting:
         most = max(fitting, key=_reads) if task == "summarize" else fitting[0]
         leg = next((leg for leg in fitting if characters <= _reads(leg)), most)
-        return Chosen((leg.narrowed(source, target),))
+        return ModelRoute((leg.in_direction(source, target),))
     if task == "translate" and source and target and source != target:
         for leg in (leg for leg in able if leg.directions.fit(source, None)):
             for after in able:
                 for between in leg.directions.targets:
                     if leg.directions.fit(source, between) and after.directions.fit(between, target):
-                        return Chosen((leg.narrowed(source, between), after.narrowed(between, target)))
+                        return ModelRoute(
+                            (leg.in_direction(source, between), after.in_direction(between, target))
+                        )
     listing = ", ".join(f"{i.name} ({i.task} {i.source} to {i.target})" for i in infos)
     raise UnknownModel(f"no model can {purpose(task, source, target)}; there are: {listing}")
 

@@ -22,7 +22,7 @@ GROWING: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Shelved:
+class ShelfEntry:
     """How a model is kept.
 
     cost: bytes of memory when it is loaded, estimated.

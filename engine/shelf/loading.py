@@ -22,7 +22,7 @@ from engine.bundle.config import ModelConfig
 from engine.bundle.shortlist import SHORTLIST
 from engine.bundle.stacks import SliceStack, Stack
 from engine.errors import BundleError, ConfigError, InvalidRequest
-from engine.executors import open_executors, shortlisted
+from engine.executors import open_executors, uses_shortlist
 from engine.schedule.engine import Engine, EngineSettings, Observer
 from engine.text.borrowed import read_borrowed
 from engine.text.tokenizer import Tokenizer, open_tokenizer
@@ -165,7 +165,7 @@ def _facts(bundle: Bundle, settings: ServiceSettings, tokenizer: Tokenizer) -> M
     if settings.beam_size is not None:
         options = replace(options, beam_size=settings.beam_size)
     widest = max(beams for beams, _ in placement.lanes)
-    limits = config.limits(widest, shortlisted=shortlisted(bundle, placement))
+    limits = config.limits(widest, shortlisted=uses_shortlist(bundle, placement))
     try:
         options.check(limits)
     except InvalidRequest as error:
@@ -243,11 +243,11 @@ def _cost(config: ModelConfig, info: ModelInfo, lanes: Sequence[LaneSize]) -> in
     weights = info.parameters * (KEPT_INT8 if int8 else BACKENDS[info.backend].bytes_of(info.precision))
     rows = sum(beams * slots for beams, slots in lanes)
     scored = min(info.limits.vocab, LISTED) if info.limits.shortlisted else info.limits.vocab
-    row = 4 * (2 * scored + sum(_remembered(one.decoder) for one in config.stacked))
+    row = 4 * (2 * scored + sum(_state_size(one.decoder) for one in config.stack_configs))
     return weights + rows * row
 
 
-def _remembered(decoder: Stack | None) -> int:
+def _state_size(decoder: Stack | None) -> int:
     """Numbers that a decoder keeps of one hypothesis."""
     if decoder is None:
         return 0

@@ -33,7 +33,7 @@ from engine.errors import (
 )
 from engine.schedule.engine import STOPPED, Engine, Stats
 from engine.shelf.budget import Acts, Budget, State, Ticket
-from engine.shelf.figures import NO_STATS, Shelved, together
+from engine.shelf.figures import NO_STATS, ShelfEntry, together
 from engine.shelf.loading import LoadedModel, ModelFacts, ModelInfo
 
 logger = logging.getLogger(__name__)
@@ -85,15 +85,15 @@ class Shelf:
     def infos(self) -> list[ModelInfo]:
         return [facts.info for facts in self._facts.values()]
 
-    def shelved(self) -> dict[str, Shelved]:
+    def entries(self) -> dict[str, ShelfEntry]:
         with self._change:
-            return {name: self._shelved(name) for name in self._facts}
+            return {name: self._entry(name) for name in self._facts}
 
-    def _shelved(self, name: str) -> Shelved:
+    def _entry(self, name: str) -> ShelfEntry:
         loads, failures, evictions = (self._counts[name, what] for what in ("load", "failure", "eviction"))
         state, cost = self._budget.state(name), self._budget.cost(name)
         seconds, fault = self._facts[name].info.load_seconds, self._faults.get(name, "")
-        return Shelved(state, cost, loads, failures, evictions, seconds, fault)
+        return ShelfEntry(state, cost, loads, failures, evictions, seconds, fault)
 
     def stats(self) -> dict[str, Stats]:
         """Of every model; what only grows goes on growing when a model is loaded anew."""
@@ -113,9 +113,9 @@ class Shelf:
         return started and all(model.engine.healthy for model in self.loaded.values())
 
     @property
-    def lost(self) -> bool:
+    def device_lost(self) -> bool:
         """Whether a model's device is lost to this process."""
-        return any(model.engine.lost for model in self.loaded.values())
+        return any(model.engine.device_lost for model in self.loaded.values())
 
     def start(self) -> None:
         self._open = True
@@ -126,7 +126,7 @@ class Shelf:
         """See `Service.stop`."""
         until = math.inf if timeout is None else time.monotonic() + timeout
 
-        def left() -> float | None:
+        def time_left() -> float | None:
             return None if until == math.inf else max(0.0, until - time.monotonic())
 
         with self._change:
@@ -138,12 +138,12 @@ class Shelf:
         for engine in engines:  # none may go on accepting while another drains
             engine.stop(drain=drain, timeout=0)
         for engine in engines:
-            engine.stop(drain=drain, timeout=left())
+            engine.stop(drain=drain, timeout=time_left())
         busy = [s for s in map(Engine.stats, engines) if s.waiting_requests or any(s.active)]
         for engine in engines:
             engine.stop(drain=False, timeout=0)
         for thread in list(self._threads):  # a load under way can't be cut short
-            thread.join(left())
+            thread.join(time_left())
         return drain and not busy and not waiting
 
     @contextmanager
@@ -157,7 +157,7 @@ class Shelf:
         try:
             if future:
                 wait_for_futures([future], _until(deadline))
-            yield self._granted(ticket, future)
+            yield self._claim_models(ticket, future)
         finally:
             self._leave(ticket)
 
@@ -169,7 +169,7 @@ class Shelf:
         try:
             if future:
                 await asyncio.wait([asyncio.wrap_future(future)], timeout=_until(deadline))
-            yield self._granted(ticket, future)
+            yield self._claim_models(ticket, future)
         finally:
             self._leave(ticket)
 
@@ -199,14 +199,14 @@ class Shelf:
         with self._change:
             if name in self._budget:
                 raise BundleError(f"{path}: there is a model {name!r} already; give the bundle another name")
-        self._named(name, facts)
-        fresh = None if self._limit is not None else self._proven(self._source.open(path))
+        self._check_facts(name, facts)
+        fresh = None if self._limit is not None else self._start_and_try(self._source.open(path))
         with self._change:
             self._budget.add(name, facts.cost, loaded=fresh is not None)
             self._past.setdefault(name, NO_STATS)
             self._facts = self._facts | {name: facts}
             if fresh:
-                self._put(name, fresh)
+                self._add_loaded(name, fresh)
         return self._facts[name].info
 
     def remove(self, name: str) -> None:
@@ -231,7 +231,7 @@ class Shelf:
                     self.unload(name)
                 if self._budget.state(name) is not State.UNLOADED:
                     return self._renew(name)
-                fresh = self._named(name, self._source.facts(self._facts[name].path))
+                fresh = self._check_facts(name, self._source.facts(self._facts[name].path))
                 with self._change:
                     if self._budget.state(name) is State.UNLOADED:
                         self._know(name, fresh)
@@ -239,22 +239,22 @@ class Shelf:
 
     def _renew(self, name: str) -> ModelInfo:
         with self.using([name]) as models:
-            old, fresh = models[name], self._opened(name)
+            old, fresh = models[name], self._open_model(name)
             with self._change:
-                self._put(name, fresh)
+                self._add_loaded(name, fresh)
                 self._change.wait_for(lambda: self._users[old.engine] <= 1)  # but for this
         old.engine.stop()
         with self._change:
             self._retire(name, old.engine)
         return fresh.info
 
-    def _opened(self, name: str) -> LoadedModel:
+    def _open_model(self, name: str) -> LoadedModel:
         """A model at work that has answered. Raises BundleError, ConfigError, or ExecutorFailed."""
         model = self._source.open(self._facts[name].path)
-        self._named(name, model.facts)
-        return self._proven(model)
+        self._check_facts(name, model.facts)
+        return self._start_and_try(model)
 
-    def _proven(self, model: LoadedModel) -> LoadedModel:
+    def _start_and_try(self, model: LoadedModel) -> LoadedModel:
         model.engine.start()
         try:
             asyncio.run(canary(model.engine, model.text))
@@ -263,7 +263,7 @@ class Shelf:
             raise
         return model
 
-    def _named(self, name: str, facts: ModelFacts) -> ModelFacts:
+    def _check_facts(self, name: str, facts: ModelFacts) -> ModelFacts:
         if facts.info.name != name:
             raise BundleError(f"the bundle of {name!r} is now one of {facts.info.name!r}: start anew")
         if self._limit is not None and facts.cost > self._limit:
@@ -283,7 +283,7 @@ class Shelf:
             self._act(self._budget.ask(ticket))
             return None if ticket.granted else self._waiting.setdefault(ticket, Future())
 
-    def _granted(self, ticket: Ticket, future: Future[Exception | None] | None) -> Models:
+    def _claim_models(self, ticket: Ticket, future: Future[Exception | None] | None) -> Models:
         with self._change:
             if future and not future.done():
                 names = " and ".join(ticket.names)
@@ -317,10 +317,10 @@ class Shelf:
     def _load(self, name: str) -> None:
         """In a thread of its own."""
         try:
-            fresh = self._opened(name)
+            fresh = self._open_model(name)
             with self._change:
-                self._put(name, fresh)
-                self._act(self._budget.arrived(name))
+                self._add_loaded(name, fresh)
+                self._act(self._budget.finish_load(name))
             logger.info("loaded %s in %.1f seconds", name, fresh.info.load_seconds)
         except Exception as error:
             bug = None if isinstance(error, ConvoyError) else error
@@ -328,7 +328,7 @@ class Shelf:
             with self._change:
                 self._counts[name, "failure"] += 1
                 self._faults[name] = str(error)
-                acts = self._budget.failed(name)
+                acts = self._budget.fail_load(name)
                 for ticket in acts.failed:
                     failure = Unavailable(f"model {name!r} could not be loaded; the server's log says why")
                     failure.__cause__ = error
@@ -350,9 +350,9 @@ class Shelf:
         gc.collect()  # engines and modules that hold each other
         trim_heap()
         with self._change:
-            self._act(self._budget.emptied(name))
+            self._act(self._budget.finish_unload(name))
 
-    def _put(self, name: str, fresh: LoadedModel) -> None:
+    def _add_loaded(self, name: str, fresh: LoadedModel) -> None:
         if self._closed:
             fresh.engine.stop(drain=False)
             raise Stopping(STOPPED)

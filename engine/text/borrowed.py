@@ -31,7 +31,7 @@ class BorrowedWord:
     target: int
 
 
-class Borrowed:
+class BorrowingTokenizer:
     """A tokenizer for sentences that hold placeholders: there the tokens of the words are these."""
 
     def __init__(self, base: Tokenizer, borrowed: tuple[BorrowedWord, ...]) -> None:
@@ -61,13 +61,13 @@ class Borrowed:
         return [self._of(text).target] if SYMBOL.fullmatch(text) else self.base.encode_target(text)
 
     def decode(self, tokens: Sequence[int]) -> str:
-        return self._shown(self.base.decode(tokens), tokens)
+        return self._restore_symbols(self.base.decode(tokens), tokens)
 
-    def replaced(self, tokens: Sequence[int], attention: Any, source: str) -> str:
-        return self._shown(self.base.replaced(tokens, attention, source), tokens)
+    def replace_unknown(self, tokens: Sequence[int], attention: Any, source: str) -> str:
+        return self._restore_symbols(self.base.replace_unknown(tokens, attention, source), tokens)
 
-    def settled(self, tokens: Sequence[int]) -> str:
-        return self._shown(self.base.settled(tokens), tokens)
+    def decode_whole_words(self, tokens: Sequence[int]) -> str:
+        return self._restore_symbols(self.base.decode_whole_words(tokens), tokens)
 
     def words(self, tokens: Sequence[int], *, target: bool) -> list[int]:
         return self.base.words(tokens, target=target)
@@ -84,7 +84,7 @@ class Borrowed:
     def _of(self, symbol: str) -> BorrowedWord:
         return self.borrowed[ord(symbol) - FIRST]
 
-    def _shown(self, text: str, tokens: Sequence[int]) -> str:
+    def _restore_symbols(self, text: str, tokens: Sequence[int]) -> str:
         """The text with each word that is a placeholder's token as its symbol: looked for from where the text
         of the tokens before it ends."""
         symbols = {
@@ -133,7 +133,7 @@ def read_borrowed(bundle: Bundle, tokenizer: Tokenizer) -> tuple[BorrowedWord, .
     return borrowed
 
 
-def dumped(borrowed: Sequence[BorrowedWord], kept: float) -> bytes:
+def dump(borrowed: Sequence[BorrowedWord], kept: float) -> bytes:
     """The file's content. kept: the share of sentences in which the model itself kept them all."""
     rows = [[word.word, word.source, word.target] for word in borrowed]
     return json.dumps({"words": rows, "kept": round(kept, 4)}, ensure_ascii=False, indent=1).encode() + b"\n"

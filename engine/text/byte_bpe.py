@@ -88,7 +88,7 @@ class ByteBpe(LeftToRight):
         codes = (BYTES.get(character) for piece in pieces for character in piece)
         return bytes(code for code in codes if code is not None).decode("utf-8", "replace").strip()
 
-    def settled(self, tokens: Sequence[int]) -> str:
+    def decode_whole_words(self, tokens: Sequence[int]) -> str:
         """Bytes of an unfinished character end no word."""
         return whole_words(self.decode(tokens).rstrip("\ufffd"))
 

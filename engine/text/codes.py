@@ -29,7 +29,7 @@ def short(code: str) -> str:
     return SHORT.get(code, code)
 
 
-def listed(codes: Iterable[str]) -> dict[str, str]:
+def by_short_code(codes: Iterable[str]) -> dict[str, str]:
     """Codes as they are offered, each once and in order, with what the model calls it."""
     names: dict[str, str] = {}
     for code in codes:

@@ -56,7 +56,7 @@ def detect(text: str, among: Sequence[str]) -> Detection:
     text = text[:ENOUGH]
     if not any(character.isalpha() for character in text):
         return Detection([(language, 0.0) for language in among])
-    labels = [_called(language) for language in among]
+    labels = [_language_code(language) for language in among]
     shares = _shares(text, frozenset(labels))
     ranked = sorted(
         ((language, shares.get(label, 0.0)) for language, label in zip(among, labels, strict=True)),
@@ -82,7 +82,7 @@ def _shares(text: str, labels: frozenset[str]) -> dict[str, float]:
     return dict(zip(scores, (100 * masses / masses.sum()).tolist(), strict=True))
 
 
-def _called(language: str) -> str:
+def _language_code(language: str) -> str:
     base = short(language.partition("-")[0].lower())
     return CALLED.get(base, base)
 

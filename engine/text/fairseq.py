@@ -21,7 +21,7 @@ from engine.errors import BundleError
 from engine.text.dictionary import Dictionary, is_whole, read_dictionary
 from engine.text.fairseq_pieces import DictionaryPieces
 from engine.text.pieces import read_processor
-from engine.text.unknown import read_table, replaced, word_of_each
+from engine.text.unknown import read_table, replace_unknown, word_of_each
 
 SEPARATOR: Final = "@@"
 HYPHEN: Final = "@-@"  # within a word
@@ -146,31 +146,31 @@ class Fairseq:
         return [self._target.ids.get(symbol, self._target.unk) for symbol in self._split_target(text)]
 
     def decode(self, tokens: Sequence[int]) -> str:
-        return self._detokenized(_joined(self.pieces(self._told(tokens), target=True)))
+        return self._detokenize(_join_symbols(self.pieces(self._drop_silent(tokens), target=True)))
 
-    def replaced(self, tokens: Sequence[int], attention: Any, source: str) -> str:
+    def replace_unknown(self, tokens: Sequence[int], attention: Any, source: str) -> str:
         words = ["" for _ in self._first] + word_of_each(self._split_source(source), SEPARATOR)
         unknown = [i for i, token in enumerate(tokens) if token == self._target.unk]
-        symbols = replaced(self.pieces(tokens, target=True), unknown, words, attention, self._table)
+        symbols = replace_unknown(self.pieces(tokens, target=True), unknown, words, attention, self._table)
         silent = self._target.silent
-        return self._detokenized(
-            _joined([s for s, t in zip(symbols, tokens, strict=True) if t not in silent])
+        return self._detokenize(
+            _join_symbols([s for s, t in zip(symbols, tokens, strict=True) if t not in silent])
         )
 
-    def settled(self, tokens: Sequence[int]) -> str:
+    def decode_whole_words(self, tokens: Sequence[int]) -> str:
         """The Moses rules look one word ahead, and a hyphen ("@-@") joins its neighbours; only the Czech ones
         look at the end of the sentence, so there nothing is settled before it."""
-        symbols = self.pieces(self._told(tokens), target=True)
+        symbols = self.pieces(self._drop_silent(tokens), target=True)
         while symbols and symbols[-1].endswith(SEPARATOR):
             symbols.pop()
-        joined = _joined(symbols)
+        joined = _join_symbols(symbols)
         if self._detokenizer is None:
             return joined
         words = joined.split()
         last = len(words) - 1  # the first word left out
         if last <= 0 or self._detokenizer.lang == "cs":
             return ""
-        text, longer = (self._detokenized(" ".join(words[:end])) for end in (last, last + 1))
+        text, longer = (self._detokenize(" ".join(words[:end])) for end in (last, last + 1))
         # what the next word clings to, or a hyphen joins to it, is no whole word yet
         whole = longer.startswith(text) and longer[len(text) :][:1].isspace()
         return text if whole else " ".join(text.split(" ")[:-1])
@@ -180,24 +180,24 @@ class Fairseq:
         return [i for i in range(len(pieces)) if not i or not pieces[i - 1].endswith(SEPARATOR)]
 
     def word(self, tokens: Sequence[int], *, target: bool) -> str:
-        joined = _joined(self.pieces(tokens, target=target))
+        joined = _join_symbols(self.pieces(tokens, target=target))
         return self._detokenizer.unescape_xml(joined) if self._detokenizer and self._unescape else joined
 
     def pieces(self, tokens: Sequence[int], *, target: bool) -> list[str]:
         symbols = (self._target if target else self._source).symbols
         return [symbols[t] for t in tokens]
 
-    def _told(self, tokens: Sequence[int]) -> list[int]:
+    def _drop_silent(self, tokens: Sequence[int]) -> list[int]:
         return [t for t in tokens if t not in self._target.silent]
 
-    def _detokenized(self, joined: str) -> str:
+    def _detokenize(self, joined: str) -> str:
         if self._detokenizer is None:
             return joined
         text: str = self._detokenizer.detokenize(joined.split(), unescape=self._unescape)
         return text
 
 
-def _joined(symbols: Sequence[str]) -> str:
+def _join_symbols(symbols: Sequence[str]) -> str:
     """Words between spaces."""
     return (" ".join(symbols) + " ").replace(SEPARATOR + " ", "").rstrip()
 

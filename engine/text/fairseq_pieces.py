@@ -8,7 +8,7 @@ from typing import Any
 from engine.text.dictionary import Dictionary
 from engine.text.left_to_right import whole_words
 from engine.text.pieces import SPACE
-from engine.text.unknown import replaced
+from engine.text.unknown import replace_unknown
 
 
 class DictionaryPieces:
@@ -44,38 +44,38 @@ class DictionaryPieces:
         return _ids(self._processors[1], text, self._target)
 
     def decode(self, tokens: Sequence[int]) -> str:
-        return _joined(self.pieces(self._told(tokens), target=True)).strip()
+        return _join_pieces(self.pieces(self._drop_silent(tokens), target=True)).strip()
 
-    def replaced(self, tokens: Sequence[int], attention: Any, source: str) -> str:
+    def replace_unknown(self, tokens: Sequence[int], attention: Any, source: str) -> str:
         """Pieces of the source in the place of unknown ones, as CTranslate2 does."""
         positions = [i for i, token in enumerate(tokens) if token not in self._target.silent]
         unknown = [i for i in positions if tokens[i] == self._target.unk]
         pieces = self.pieces(tokens, target=True)
         if unknown:
             words = ["" for _ in self._first] + _pieces(self._processors[0], source)
-            pieces = replaced(pieces, unknown, words, attention, {})
-        return _joined([pieces[i] for i in positions]).strip()
+            pieces = replace_unknown(pieces, unknown, words, attention, {})
+        return _join_pieces([pieces[i] for i in positions]).strip()
 
-    def settled(self, tokens: Sequence[int]) -> str:
+    def decode_whole_words(self, tokens: Sequence[int]) -> str:
         """Pieces are joined from left to right, so only the last word may still grow."""
-        return whole_words(_joined(self.pieces(self._told(tokens), target=True)).lstrip())
+        return whole_words(_join_pieces(self.pieces(self._drop_silent(tokens), target=True)).lstrip())
 
     def words(self, tokens: Sequence[int], *, target: bool) -> list[int]:
         pieces = self.pieces(tokens, target=target)
         return [i for i, piece in enumerate(pieces) if not i or piece.startswith(SPACE)]
 
     def word(self, tokens: Sequence[int], *, target: bool) -> str:
-        return _joined(self.pieces(tokens, target=target)).replace(" ", "")
+        return _join_pieces(self.pieces(tokens, target=target)).replace(" ", "")
 
     def pieces(self, tokens: Sequence[int], *, target: bool) -> list[str]:
         symbols = (self._target if target else self._source).symbols
         return [symbols[t] for t in tokens]
 
-    def _told(self, tokens: Sequence[int]) -> list[int]:
+    def _drop_silent(self, tokens: Sequence[int]) -> list[int]:
         return [t for t in tokens if t not in self._target.silent]
 
 
-def _joined(pieces: Sequence[str]) -> str:
+def _join_pieces(pieces: Sequence[str]) -> str:
     return "".join(pieces).replace(SPACE, " ")
 
 

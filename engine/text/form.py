@@ -32,12 +32,12 @@ LETTERS: Final = 6  # that a sentence in capitals has at least: "USA" is none
 TITLE: Final = 3  # words that a title has at least
 
 
-def shouted(text: str) -> bool:
+def is_all_capitals(text: str) -> bool:
     """Whether a sentence is all capitals, and more than an abbreviation."""
     return text.isupper() and sum(character.isupper() for character in text) >= LETTERS
 
 
-def calmed(text: str) -> str:
+def to_sentence_case(text: str) -> str:
     """A sentence in capitals as sentences are written."""
     lowered = text.lower()
     first = next((i for i, character in enumerate(lowered) if character.isalpha()), 0)
@@ -51,7 +51,7 @@ def follow(source: str, target: str, languages: tuple[str, str]) -> str:
     """
     if not source.strip() or not target.strip():
         return target
-    return _cased(source, _ended(source, target, languages[1]), languages)
+    return _follow_case(source, _follow_closing_marks(source, target, languages[1]), languages)
 
 
 def beginning(source: str, settled: str, languages: tuple[str, str]) -> str:
@@ -59,10 +59,10 @@ def beginning(source: str, settled: str, languages: tuple[str, str]) -> str:
     if not source.strip():
         return settled
     body = settled.rstrip().rstrip(MARKS).rstrip()
-    return _cased(source, body, languages) if body else ""
+    return _follow_case(source, body, languages) if body else ""
 
 
-def _ended(source: str, target: str, into: str) -> str:
+def _follow_closing_marks(source: str, target: str, into: str) -> str:
     source, body = source.rstrip(), target.rstrip()
     marks, own = _ending(source), _ending(body)
     bare = body[: len(body) - len(own)]
@@ -88,8 +88,8 @@ def _kinds(marks: str) -> str:
     return "".join(KINDS.get(mark, "") for mark in marks).replace("...", "…")
 
 
-def _cased(source: str, target: str, languages: tuple[str, str]) -> str:
-    if shouted(source):
+def _follow_case(source: str, target: str, languages: tuple[str, str]) -> str:
+    if is_all_capitals(source):
         return target.upper()
     source, begin = source.lstrip(), len(target) - len(target.lstrip())
     if _title(source) and not NOUNS & {_base(language) for language in languages}:

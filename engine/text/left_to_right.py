@@ -17,10 +17,10 @@ class LeftToRight:
     @abstractmethod
     def decode(self, tokens: Sequence[int]) -> str: ...
 
-    def replaced(self, tokens: Sequence[int], attention: Any, source: str) -> str:
+    def replace_unknown(self, tokens: Sequence[int], attention: Any, source: str) -> str:
         return self.decode(tokens)
 
-    def settled(self, tokens: Sequence[int]) -> str:
+    def decode_whole_words(self, tokens: Sequence[int]) -> str:
         """Whole words only: a word ends where the next begins."""
         return whole_words(self.decode(tokens))
 

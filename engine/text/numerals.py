@@ -59,7 +59,7 @@ OF_LANGUAGE: Final[dict[str, Numerals]] = (
 )
 
 
-def localised(number: str, source: str, target: str) -> str:
+def localise(number: str, source: str, target: str) -> str:
     """Write a number of the source language as the target language does; as it is where either is not known,
     or the number is no amount."""
     there, here = (OF_LANGUAGE.get(code.partition("-")[0].lower()) for code in (source, target))

@@ -36,11 +36,15 @@ class Phrases:
         for beginning in dict.fromkeys((text[begin : begin + 2], text[begin])):
             for length in self._lengths.get(beginning, ()):
                 end = begin + length
-                if end <= len(text) and text[begin:end] in self._phrases and not self._cut(text, end):
+                if (
+                    end <= len(text)
+                    and text[begin:end] in self._phrases
+                    and not self._continues_word(text, end)
+                ):
                     return end
         return None
 
-    def _cut(self, text: str, end: int) -> bool:
+    def _continues_word(self, text: str, end: int) -> bool:
         """Whether a word goes on there."""
         return self._spaced and end < len(text) and text[end - 1].isalnum() and _inside(text[end])
 

@@ -20,11 +20,11 @@ def locate(text: str, pieces: Sequence[str]) -> list[Range | None]:
 
     Tokenizers normalise: both sides are compared folded (NFKC, case), without white space.
     """
-    plain, origin = _folded(text)
+    plain, origin = _fold_characters(text)
     ranges: list[Range | None] = []
     cursor = 0
     for piece in pieces:
-        body, _ = _folded(_bare(piece))
+        body, _ = _fold_characters(_bare(piece))
         at = plain.find(body, cursor, cursor + WINDOW + len(body)) if body else -1
         if at < 0 and body[:1].isalnum():  # a sentence without letters was not read by the model
             skipped = cursor
@@ -45,7 +45,7 @@ def _bare(piece: str) -> str:
     return unescape(piece.removesuffix(JOINER).replace(SPACE, " "))
 
 
-def _folded(text: str) -> tuple[str, list[int]]:
+def _fold_characters(text: str) -> tuple[str, list[int]]:
     """Comparable characters, and for each its place in the text."""
     parts, origin = list[str](), list[int]()
     for place, character in enumerate(text):

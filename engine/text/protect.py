@@ -26,7 +26,7 @@ SOLID: Final = re.compile(r"\S+")
 
 
 @dataclass(frozen=True, slots=True)
-class Marked:
+class MarkedText:
     """A text with the spans (begin, end) of it that must come out as they are, in order and apart."""
 
     text: str
@@ -53,7 +53,7 @@ class Phrase:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptSpan:
     """Where a protected phrase stands in the answer. span: number of the caller's span, or -1."""
 
     begin: int
@@ -62,7 +62,7 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
-class Masked:
+class MaskedText:
     """text: with `mark` in place of each of the phrases, in order."""
 
     text: str
@@ -102,7 +102,7 @@ class Masked:
         present = Counter(match[0] for match in NUMBERS.finditer(text))
         return any(present[number] != count for number, count in expected.items())
 
-    def at_most(self, count: int) -> Masked:
+    def at_most(self, count: int) -> MaskedText:
         """With no more phrases than that: those which nobody asked for are not masked, the last first.
         Raises TooLarge when too many were asked for."""
         many = len(self.phrases) - count
@@ -117,24 +117,24 @@ class Masked:
         for i, part in enumerate(rest):
             parts += [self.phrases[i].source if i in shown else self.mark, part]
         phrases = (phrase for i, phrase in enumerate(self.phrases) if i not in shown)
-        return Masked("".join(parts), self.mark, tuple(phrases))
+        return MaskedText("".join(parts), self.mark, tuple(phrases))
 
-    def restore(self, text: str, order: Sequence[int]) -> tuple[str, list[Kept]]:
+    def restore(self, text: str, order: Sequence[int]) -> tuple[str, list[KeptSpan]]:
         """Put phrase order[i] in the place of mark i. `text` may be the beginning of one for that order."""
         if not self.mark:
             return text, []
         first, *rest = text.split(self.mark)
-        parts, places, length = [first], list[Kept](), len(first)
+        parts, places, length = [first], list[KeptSpan](), len(first)
         for part, index in zip(rest, order, strict=False):
             phrase = self.phrases[index]
-            places.append(Kept(length, length + len(phrase.target), phrase.span))
+            places.append(KeptSpan(length, length + len(phrase.target), phrase.span))
             parts += [phrase.target, part]
             length += len(phrase.target) + len(part)
         return "".join(parts), places
 
 
 def mask(
-    marked: Marked,
+    marked: MarkedText,
     *,
     ignore: Iterable[str] = (),
     glossary: Mapping[str, str] | None = None,
@@ -143,7 +143,7 @@ def mask(
     spaced: bool = True,
     lacks: Callable[[str], bool] | None = None,
     local: Callable[[str], str] | None = None,
-) -> Masked:
+) -> MaskedText:
     """Mask what must come out as it is, or as a glossary says.
 
     marked: the text and its spans, which are masked first.
@@ -159,7 +159,7 @@ def mask(
     if not all(map(str.strip, targets)):
         raise InvalidRequest("a phrase of ignore or glossary is empty")
     if not (targets or protect or marked.spans):
-        return Masked(marked.text)
+        return MaskedText(marked.text)
     text, present = marked.text, set(marked.text)
     mark = next((chr(code) for code in PRIVATE if chr(code) not in present), None)
     if mark is None:
@@ -192,7 +192,7 @@ def mask(
         parts.extend((text[position:begin], mark))
         position = last = end
     hide(last, len(text))
-    return Masked("".join([*parts, text[position:]]), mark, tuple(phrases))
+    return MaskedText("".join([*parts, text[position:]]), mark, tuple(phrases))
 
 
 def _phrase(phrase: str, target: str | None, own: bool, local: Callable[[str], str] | None) -> Phrase:

@@ -118,7 +118,7 @@ def _most(pieces: list[str], begin: int, fits: Callable[[str], bool]) -> int:
     return good
 
 
-def packed(sentences: Sequence[str], fits: Callable[[str], bool]) -> list[str]:
+def pack(sentences: Sequence[str], fits: Callable[[str], bool]) -> list[str]:
     """Join neighbouring sentences by spaces into parts, each as long as fits; a sentence always does."""
     parts, begin = list[str](), 0
     pieces = [sentence + " " for sentence in sentences]
@@ -166,7 +166,7 @@ def _sentences(
     space = begin
     while space < end and text[space].isspace():
         space += 1
-    if marked := _marked(text, space, end, language, numbers):
+    if marked := _list_mark_end(text, space, end, language, numbers):
         yield begin, marked, True
         begin = marked
     plain = UNUSUAL.sub(" ", text[begin:end])  # as many characters, so the library's cuts are ours
@@ -176,7 +176,7 @@ def _sentences(
     assert begin == end
 
 
-def _marked(text: str, begin: int, end: int, language: str, numbers: Set[int]) -> int:
+def _list_mark_end(text: str, begin: int, end: int, language: str, numbers: Set[int]) -> int:
     """Where the marks of lists that a line begins with end; 0: there are none. "1." is one where the language
     writes no ordinals so, or another line has the number before it or after it."""
     last = 0

@@ -79,7 +79,7 @@ class Subwords(LeftToRight):
     def decode(self, tokens: Sequence[int]) -> str:
         return join(_tokens(self.pieces([t for t in tokens if t >= RESERVED], target=True)))
 
-    def settled(self, tokens: Sequence[int]) -> str:
+    def decode_whole_words(self, tokens: Sequence[int]) -> str:
         """A token is whole when its end mark is there; the one after it decides on a space."""
         pieces = self.pieces([t for t in tokens if t >= RESERVED], target=True)
         whole = "".join(pieces).rpartition(END)[0]
@@ -120,10 +120,10 @@ def _is_word(character: str) -> bool:
 def _tokens(pieces: Sequence[str]) -> list[str]:
     """Whole tokens of subtokens, without their escapes."""
     written = "".join(pieces).split(END)
-    return [token for token in (ESCAPED.sub(_meant, part) for part in written) if token]
+    return [token for token in (ESCAPED.sub(_unescape, part) for part in written) if token]
 
 
-def _meant(escape: re.Match[str]) -> str:
+def _unescape(escape: re.Match[str]) -> str:
     if escape[1] is None:
         return "_" if escape[0] == "\\u" else "\\"
     number = int(escape[1][:8])

@@ -17,7 +17,7 @@ class Tokenizer(Protocol):
     """
 
     placeholders: tuple[str, ...]  # words like "<ph0>" that are one token each and come back unchanged
-    replaces_unk: bool  # whether `replaced` is more than `decode`
+    replaces_unk: bool  # whether `replace_unknown` is more than `decode`
     beginning: tuple[int, ...]  # ids that each target begins with, such as its language's; they have no text
 
     def lacks(self, character: str) -> bool:
@@ -32,11 +32,11 @@ class Tokenizer(Protocol):
     def decode(self, tokens: Sequence[int]) -> str:
         """Text of target ids; begin, padding and end are left out."""
 
-    def replaced(self, tokens: Sequence[int], attention: Any, source: str) -> str:
+    def replace_unknown(self, tokens: Sequence[int], attention: Any, source: str) -> str:
         """`decode`, with source words in the place of unknown ones. attention: float array [at least the
         tokens, source tokens with end-of-sentence]; source: the text that was encoded."""
 
-    def settled(self, tokens: Sequence[int]) -> str:
+    def decode_whole_words(self, tokens: Sequence[int]) -> str:
         """A text of whole words that `decode` of these tokens and any that may follow begins with."""
 
     def words(self, tokens: Sequence[int], *, target: bool) -> list[int]:

@@ -47,7 +47,7 @@ def word_of_each(symbols: Sequence[str], separator: str) -> list[str]:
     return words
 
 
-def replaced(
+def replace_unknown(
     target: Sequence[str],
     unknown: Collection[int],
     source: Sequence[str],

@@ -79,7 +79,7 @@ def _layer_norm(x: Symbol, shape: Any, weight: Weight, bias: Weight, eps: float 
 
 def _taps(taps: Symbol) -> tuple[str, int]:
     """Kernels before their softmax, where they have one, and whether they have."""
-    node = taps.graph.made_by(taps.name, "Softmax")
+    node = taps.graph.producer(taps.name, "Softmax")
     return (taps.name, 0) if node is None else (node.input[0], 1)
 
 
@@ -153,10 +153,10 @@ def _project_among(x: Symbol, output: tuple[Weight, Weight | None], among: Symbo
 
 def _select(scores: Symbol, rules: Any, unk: int | None, eos: int, k: Symbol) -> tuple[Symbol, Symbol]:
     inputs = SelectionRules(*rules)
-    node = scores.graph.made_by(scores.name, "LogSoftmax")
+    node = scores.graph.producer(scores.name, "LogSoftmax")
     logits = scores.name if node is None else node.input[0]
     operands = [logits, *(getattr(part, "name", "") for part in inputs), k.name]
-    cooled = scores.graph.made_by(logits, "Div")  # by the temperature
+    cooled = scores.graph.producer(logits, "Div")  # by the temperature
     among = scores.graph.lists.get(logits if cooled is None else cooled.input[0])
     if among is not None:
         operands.append(among.name)
@@ -167,10 +167,10 @@ def _select(scores: Symbol, rules: Any, unk: int | None, eos: int, k: Symbol) ->
     return scores.like(name, shape), scores.like(f"{name}.1", shape, "int")
 
 
-def fused(nodes: list[onnx.NodeProto]) -> list[onnx.NodeProto]:
+def fuse_norms(nodes: list[onnx.NodeProto]) -> list[onnx.NodeProto]:
     """Norms of a sum become the epilogue of the product that is one of its terms, if nothing else reads it.
     Outputs that nobody reads are not asked for, and those of the graph are made under their own names."""
-    nodes = _named(nodes)
+    nodes = _drop_identities(nodes)
     readers = Counter(name for node in nodes for name in node.input)
     makers = {node.output[0]: node for node in nodes}
     dropped = {norm.name for norm in nodes if norm.op_type == "AddNorm" and _into_cells(norm, nodes, readers)}
@@ -218,7 +218,7 @@ def _plain(node: onnx.NodeProto | None) -> bool:
     return any(a.name == "epilogue" and a.i == EPILOGUES["none"] for a in node.attribute)
 
 
-def _named(nodes: list[onnx.NodeProto]) -> list[onnx.NodeProto]:
+def _drop_identities(nodes: list[onnx.NodeProto]) -> list[onnx.NodeProto]:
     """Without the copies by which results get the names of the graph's outputs."""
     outputs = {name for node in nodes for name in node.output}
     names: dict[str, str] = {}

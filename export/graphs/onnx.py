@@ -14,20 +14,20 @@ import torch
 
 from engine.bundle.bundle import PACKED, PRECISIONS, SHORTLISTED, Bundle, add_files, graph_name, graph_parts
 from engine.bundle.config import ModelConfig
-from engine.bundle.graph_io import CACHE, COLUMN, INDEX, LM_WEIGHT, MEMORY, STATE, asked, named
+from engine.bundle.graph_io import CACHE, COLUMN, INDEX, LM_WEIGHT, MEMORY, STATE, io_name, step_fields
 from engine.bundle.shortlist import SHORTLIST
 from engine.bundle.specs import SOURCE, StateSpec
 from engine.errors import ConfigError
 from engine.models import build
-from engine.models.model import Model, Past, Projected
+from engine.models.model import Model, Past, ProjectionModel
 from engine.models.select import SelectionRules, select, select_plainly
 from export.graphs import native, ops, plugins
-from export.graphs.packed import packed
+from export.graphs.packed import packed_writer
 from export.graphs.symbols import Dim, Graph, Weight
 
 # of which operators a bundle's graphs are made: standard ones only, or with those of engine/native
 KERNELS: Final = {"pure": ops.OPS, "native": native.OPS}
-FUSED: Final = {"native": native.fused}
+FUSED: Final = {"native": native.fuse_norms}
 OPERATORS: Final = KERNELS | {"tensorrt": plugins.OPS}
 
 
@@ -52,8 +52,9 @@ def encoder_graph(config: ModelConfig, precision: str, kernels: str = "pure") ->
 def step_graph(
     config: ModelConfig, precision: str, kernels: str = "pure", *, shortlisted: bool = False
 ) -> bytes:
-    """One decoding step with selection. Inputs are StepInput's (`asked`), `memory.*` with `mask`, `state.*`
-    with `index.*`, `cache.*` with `lineage`; outputs are TopK's and `column.*`, the new column of each state.
+    """One decoding step with selection. Inputs are StepInput's (`step_fields`), `memory.*` with `mask`,
+    `state.*` with `index.*`, `cache.*` with `lineage`; outputs are TopK's and `column.*`, the new column of
+    each state.
 
     shortlisted: one more input `among` [slots, listed], see `engine.executors.shortlists`."""
     g = Graph(precision, OPERATORS[kernels], FUSED.get(kernels, list))
@@ -67,13 +68,13 @@ def step_graph(
     mask = g.input("mask", ("slots", "source"), "float") if model.memory_spec else None
     memory = {
         s.name: g.input(
-            named(MEMORY, s.name), ("slots", *("source" if d == SOURCE else d for d in s.shape)), "float"
+            io_name(MEMORY, s.name), ("slots", *("source" if d == SOURCE else d for d in s.shape)), "float"
         )
         for s in model.memory_spec
     }
     past = _past(g, model.state_spec)
     features, columns, attention = model.step(tokens, positions, memory, mask, past)
-    fused = LM_WEIGHT in asked(config)
+    fused = LM_WEIGHT in step_fields(config)
     if shortlisted:
         among = g.input("among", ("slots", "listed"), "int")
         scores = model.log_probs_among(features, temperature, among)
@@ -88,7 +89,7 @@ def step_graph(
     outputs = {"scores": best, "ids": ids}
     if attention is not None:
         outputs["attention"] = attention
-    outputs |= {named(COLUMN, name): columns[name] for name in (s.name for s in model.state_spec)}
+    outputs |= {io_name(COLUMN, name): columns[name] for name in (s.name for s in model.state_spec)}
     return g.finish(outputs, "step")
 
 
@@ -98,11 +99,11 @@ def _past(g: Graph, states: Sequence[StateSpec]) -> Past:
     cached: dict[str, Any] = {}
     for s in (s for s in states if s.heads):
         shape = ("slots", s.heads, "columns", "beams", s.dim // s.heads)
-        cached[s.name] = g.input(named(CACHE, s.name), shape, "float")
+        cached[s.name] = g.input(io_name(CACHE, s.name), shape, "float")
     ringed: dict[str, Any] = {
-        s.name: g.input(named(STATE, s.name), ("slots", s.window, "beams", s.dim), "float") for s in rings
+        s.name: g.input(io_name(STATE, s.name), ("slots", s.window, "beams", s.dim), "float") for s in rings
     }
-    rows: dict[int, Any] = {w: g.input(named(INDEX, w), ("slots", "beams", w), "int") for w in windows}
+    rows: dict[int, Any] = {w: g.input(io_name(INDEX, w), ("slots", "beams", w), "int") for w in windows}
     lineage: Any = g.input("lineage", ("slots", "beams", "entries"), "float") if cached else None
     return Past(ringed, rows, cached, lineage)
 
@@ -119,7 +120,7 @@ def shortlisted_graphs(config: ModelConfig) -> dict[str, bytes]:
     """The graphs that a bundle with a shortlist holds besides. Raises ConfigError for a model that can't have
     one."""
     with torch.device("meta"):
-        if not config.reads_source or not isinstance(build(config), Projected):
+        if not config.reads_source or not isinstance(build(config), ProjectionModel):
             raise ConfigError("a shortlist is for models with a source and one output projection")
     return _every(config, (SHORTLISTED,))
 
@@ -148,7 +149,7 @@ def add_graphs(bundle: Bundle) -> Bundle:
     files = graphs(bundle.config)
     files |= shortlisted_graphs(bundle.config) if SHORTLIST in bundle.files() else {}
     native = [graph for name, graph in files.items() if name.endswith(".int8.native.onnx")]
-    write = packed(bundle, native)
+    write = packed_writer(bundle, native)
     return add_files(bundle.path, files if write is None else {**files, PACKED: write})
 
 

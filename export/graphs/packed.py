@@ -24,7 +24,7 @@ LARGE: Final = 1 << 26  # bytes of int8 weights: less is packed in a moment
 FORMS: Final = ("panels", "gated")
 
 
-def packed(bundle: Bundle, graphs: Iterable[bytes]) -> Callable[[Path], None] | None:
+def packed_writer(bundle: Bundle, graphs: Iterable[bytes]) -> Callable[[Path], None] | None:
     """Find what writes the file for these graphs of native operators; None for a model without large int8
     weights."""
     if bundle.config.quantization == "none":

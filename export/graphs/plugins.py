@@ -107,7 +107,7 @@ def _emit(g: Any, name: str, *inputs: str, **attributes: int) -> str:
 
 def _kernels(taps: Symbol) -> tuple[str, str] | None:
     """Taps before their softmax, and which operator takes them; None: they have no softmax."""
-    node = taps.graph.made_by(taps.name, "Softmax")
+    node = taps.graph.producer(taps.name, "Softmax")
     return None if node is None else (node.input[0], "LightConv" if taps.dim() == 2 else "DynamicConv")
 
 

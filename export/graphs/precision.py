@@ -63,18 +63,18 @@ UNTYPED: Final = frozenset(
 RESULTS: Final = frozenset({"scores", "attention"})  # outputs in fp32
 
 
-def narrowed(graph: bytes, precision: str, config: ModelConfig) -> bytes:
+def narrow_graph(graph: bytes, precision: str, config: ModelConfig) -> bytes:
     """A graph of export.graphs.onnx (fp32, without weights) in "fp16" or "bf16", deterministically."""
     model = onnx.load_from_string(graph)
     recipes = json.loads(model.metadata_props[0].value)
     narrow_recipes = {label: recipe | {"type": precision} for label, recipe in recipes.items()}
     helper.set_model_props(model, {METADATA: json.dumps(narrow_recipes, sort_keys=True)})
-    return _Rewrite(model, NARROW[precision], _sums(config)).done()
+    return _Rewrite(model, NARROW[precision], _sums(config)).apply()
 
 
 def _sums(config: ModelConfig) -> bool:
     """Whether the state is running sums, or what decays slowly."""
-    return any(getattr(part.decoder, "mixer", None) in ("average", "ssru") for part in config.stacked)
+    return any(getattr(part.decoder, "mixer", None) in ("average", "ssru") for part in config.stack_configs)
 
 
 def _logits(graph: onnx.GraphProto) -> set[str]:
@@ -103,7 +103,7 @@ class _Rewrite:
         self.nodes: list[onnx.NodeProto] = []
         self.logits = _logits(self.graph)
 
-    def done(self) -> bytes:
+    def apply(self) -> bytes:
         for value in self.graph.input:
             tensor = value.type.tensor_type
             if tensor.elem_type == FLOAT and kind_of(value.name) in HELD and not self._is_sum(value.name):

@@ -18,7 +18,7 @@ from engine.bundle.folder import replacing, write_file
 from engine.bundle.recipes import METADATA, initializer
 from engine.errors import BundleError
 from export.graphs.onnx import encoder_graph, step_graph
-from export.graphs.precision import NARROW, narrowed
+from export.graphs.precision import NARROW, narrow_graph
 
 ALIGNMENT: Final = 4096  # of each weight in the file, so that it can be mapped into memory
 
@@ -27,7 +27,7 @@ def graph_of(config: ModelConfig, part: str, precision: str) -> bytes:
     """One graph ("encoder" or "step") in any precision, without weights, that also TensorRT can take."""
     maker = {"encoder": encoder_graph, "step": step_graph}[part]
     graph = maker(config, "int8" if precision == "int8" else "fp32", "tensorrt")
-    return narrowed(graph, precision, config) if precision in NARROW else graph
+    return narrow_graph(graph, precision, config) if precision in NARROW else graph
 
 
 def write(bundle: Bundle, precision: str, folder: Path) -> list[Path]:
@@ -68,7 +68,7 @@ def with_weights(graph: bytes, weights: Mapping[str, NDArray[np.float32]], name:
     }
 
 
-def fixed(graph: bytes, name: str, value: int) -> bytes:
+def fix_input(graph: bytes, name: str, value: int) -> bytes:
     """The graph with an input int64 [1] made a constant, for runtimes that must know it (k, in TensorRT)."""
     model = onnx.load_from_string(graph)
     inputs = [i for i in model.graph.input if i.name != name]

@@ -64,7 +64,7 @@ class Graph:
         self.nodes.append(helper.make_node(op, list(inputs), out, name=name, **attributes))
         return name
 
-    def made_by(self, name: str, op: str) -> onnx.NodeProto | None:
+    def producer(self, name: str, op: str) -> onnx.NodeProto | None:
         """The node whose first output has this name, if it is one of this operator."""
         number = name.rpartition("_")[2]
         node = self.nodes[int(number)] if name.startswith(f"{op}_") and number.isdecimal() else None
@@ -107,7 +107,7 @@ class Graph:
         for label, symbol in outputs.items():
             self.nodes.append(helper.make_node("Identity", [symbol.name], [label], name=f"output_{label}"))
         infos = [helper.make_tensor_value_info(k, TYPES[s.kind], list(s.shape)) for k, s in outputs.items()]
-        nodes, initializers = self._needed(set(outputs))
+        nodes, initializers = self._prune(set(outputs))
         graph = helper.make_graph(nodes, name, self.inputs, infos, initializers)
         domains = {node.domain for node in nodes} - {""}
         opsets = [helper.make_opsetid("", OPSET), *(helper.make_opsetid(d, 1) for d in sorted(domains))]
@@ -120,7 +120,7 @@ class Graph:
         onnx.checker.check_model(without_external(model))
         return bytes(model.SerializeToString(deterministic=True))
 
-    def _needed(self, names: set[str]) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
+    def _prune(self, names: set[str]) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
         """Nodes and initialisers that these outputs need: ONNX Runtime runs whatever it is given."""
         nodes = []
         for node in reversed(self.nodes):

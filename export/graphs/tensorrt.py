@@ -24,7 +24,7 @@ from engine.errors import BundleError, ConfigError
 from engine.kernels.nvrtc import Compiler, default_cache
 from engine.kernels.trt_plugin import register
 from export.graphs.plugins import DOMAIN
-from export.graphs.standalone import fixed, graph_of, with_weights
+from export.graphs.standalone import fix_input, graph_of, with_weights
 
 if TYPE_CHECKING:
     import tensorrt as trt
@@ -68,10 +68,10 @@ def build(bundle: Bundle, lane: LaneShape, timings: Path | None = None, device: 
     version = _check()
     register(Compiler(default_cache()))
     with torch.cuda.device(device):  # TensorRT takes the current one
-        return _built(bundle, lane, version, timings or default_cache().parent)
+        return _build_engines(bundle, lane, version, timings or default_cache().parent)
 
 
-def _built(bundle: Bundle, lane: LaneShape, version: str, timings: Path) -> Bundle:
+def _build_engines(bundle: Bundle, lane: LaneShape, version: str, timings: Path) -> Bundle:
     target = Target(torch.cuda.get_device_name(), version, lane.precision, lane.beams, lane.slots)
     k = min(lane.k or max(CANDIDATES, 2 * lane.beams), bundle.config.target_vocab)
     about = About(
@@ -100,7 +100,7 @@ def _built(bundle: Bundle, lane: LaneShape, version: str, timings: Path) -> Bund
 def _graph(bundle: Bundle, part: str, precision: str, k: int) -> bytes:
     """The graph of an engine, without weights."""
     graph = graph_of(bundle.config, part, precision)
-    return fixed(graph, "k", k) if part == "step" else graph
+    return fix_input(graph, "k", k) if part == "step" else graph
 
 
 def profiles(graph: bytes, lane: LaneShape, bundle: Bundle) -> list[dict[str, tuple[Shape, Shape, Shape]]]:
@@ -149,7 +149,7 @@ def _check() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Parsed:
+class ParsedNetwork:
     """A network, and what must live as long as it."""
 
     builder: trt.Builder
@@ -157,7 +157,7 @@ class Parsed:
     parser: trt.OnnxParser
 
 
-def parsed(path: Path) -> Parsed:
+def parse_graph(path: Path) -> ParsedNetwork:
     """Read an ONNX graph with its weights. Raises BundleError with all that TensorRT says against it."""
     import tensorrt as trt
 
@@ -168,14 +168,14 @@ def parsed(path: Path) -> Parsed:
     if not parser.parse_from_file(str(path)):
         reasons = "; ".join(str(parser.get_error(i)) for i in range(parser.num_errors))
         raise BundleError(f"TensorRT can't parse the {path.stem} graph: {reasons}")
-    return Parsed(builder, network, parser)
+    return ParsedNetwork(builder, network, parser)
 
 
 def _engine(path: Path, shapes: list[dict[str, tuple[Shape, Shape, Shape]]], cache: Path) -> bytes:
     """Parse, build, inspect; the timing cache is read before and written after."""
     import tensorrt as trt
 
-    definition = parsed(path)
+    definition = parse_graph(path)
     builder = definition.builder
     config = builder.create_builder_config()
     config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED  # the inspector must see the plugins

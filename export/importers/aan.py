@@ -80,7 +80,7 @@ def weights(variables: Mapping[str, NDArray[Any]], config: ModelConfig) -> dict[
     left over, of another shape or not finite."""
     with torch.device("meta"):
         shapes = weight_shapes(build(config))
-    arrays, used = renamed(variables, config)
+    arrays, used = rename_weights(variables, config)
     problems = [f"{name} is missing" for name in sorted(used - set(variables))]
     model_variables = {name for name in variables if not TRAINING.search(name)}
     problems += [f"{name} is not part of the model" for name in sorted(model_variables - used)]
@@ -95,7 +95,7 @@ def weights(variables: Mapping[str, NDArray[Any]], config: ModelConfig) -> dict[
     return arrays
 
 
-def renamed(
+def rename_weights(
     variables: Mapping[str, NDArray[Any]], config: ModelConfig
 ) -> tuple[dict[str, NDArray[np.float32]], set[str]]:
     """Those of a model's weights that `variables` holds, and the names of all variables it is made of."""

@@ -159,7 +159,7 @@ def with_unknown(text_files: TextFiles, path: Path) -> TextFiles:
     return replace(text_files, files={**text_files.files, UNKNOWN: path}, settings=settings)
 
 
-def moses_as_shown(settings: Settings, symbols: Iterable[str]) -> Settings:
+def infer_moses(settings: Settings, symbols: Iterable[str]) -> Settings:
     """With the Moses options that made a dictionary's own symbols."""
     own_symbols = set(symbols) - set(SPECIALS)
     return replace(

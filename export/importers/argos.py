@@ -17,7 +17,7 @@ from engine.bundle.bundle import Bundle
 from engine.errors import BundleError, CheckpointError
 from export.importers import ctranslate2
 from export.importers.marian import read_json
-from export.importers.packages import unpacked
+from export.importers.packages import unpack
 
 METADATA: Final = "metadata.json"
 MODEL: Final = "model"
@@ -70,7 +70,7 @@ def convert(path: Path, out: Path, name: str | None = None, *, overwrite: bool =
         raise CheckpointError(f"{path}: holds {len(paths)} packages, which are named by their languages")
     bundles = []
     for package in paths:
-        with opened(package) as contents:
+        with open_package(package) as contents:
             target = out / contents.name
             if not overwrite and target.exists():
                 raise BundleError(f"{target}: already exists; choose another folder or ask to overwrite it")
@@ -79,10 +79,10 @@ def convert(path: Path, out: Path, name: str | None = None, *, overwrite: bool =
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Package]:
+def open_package(path: Path) -> Iterator[Package]:
     """A package with its folder, unpacked where it is packed. Raises CheckpointError."""
     if path.is_file():
-        with unpacked(path) as folder:
+        with unpack(path) as folder:
             yield read_package(folder)
     else:
         yield read_package(path)
@@ -105,7 +105,7 @@ def read_package(folder: Path) -> Package:
 
 
 def _convert(path: Path, out: Path, name: str | None, *, overwrite: bool) -> Bundle:
-    with opened(path) as package:
+    with open_package(path) as package:
         return _write(package, out, name, overwrite=overwrite)
 
 

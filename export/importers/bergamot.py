@@ -20,7 +20,7 @@ from engine.bundle.shortlist import SHORTLIST, Shortlist
 from engine.errors import CheckpointError
 from export.importers.bergamot_shortlist import Pruning, Vocabularies, read_shortlist
 from export.importers.compressed import contents, plain_name
-from export.importers.marian import Found, Settings, convert_by, read_json
+from export.importers.marian import MarianModel, Settings, convert_by, read_json
 from export.importers.marian_files import parse_yaml
 from export.importers.marian_native import Files, read_files
 
@@ -67,7 +67,7 @@ def convert(
     is written before everything was checked.
     """
 
-    def read(folder: Path, settings: Settings) -> Found:
+    def read(folder: Path, settings: Settings) -> MarianModel:
         return read_student(find_student(folder, settings.weights), alphas=alphas)
 
     return convert_by(read, Path(folder), out, settings or Settings(), overwrite=overwrite)
@@ -101,13 +101,13 @@ def find_student(folder: Path, weights: str | None = None) -> Student:
     vocabularies = _vocabularies(folder, files, config)
     shortlist = _shortlist(folder, files, config)
     student = Student(
-        model, vocabularies, shortlist, {**FIREFOX, **config}, _spoken(folder, model, vocabularies)
+        model, vocabularies, shortlist, {**FIREFOX, **config}, _languages_of(folder, model, vocabularies)
     )
     _verify(folder, model)
     return student
 
 
-def read_student(student: Student, *, alphas: bool = True) -> Found:
+def read_student(student: Student, *, alphas: bool = True) -> MarianModel:
     """Read and check a student's files. Raises CheckpointError."""
     student_files = Files(student.model, student.vocabularies, student.settings)
     model = read_files(student_files, alphas=alphas)
@@ -126,7 +126,7 @@ def read_student(student: Student, *, alphas: bool = True) -> Found:
     )
 
 
-def _read_shortlist(path: Path, student: Student, model: Found) -> Shortlist:
+def _read_shortlist(path: Path, student: Student, model: MarianModel) -> Shortlist:
     assert model.config.unk is not None
     vocabularies = Vocabularies(
         source=model.vocabulary,
@@ -228,7 +228,9 @@ def _names(values: Mapping[str, Any], key: str) -> list[str]:
     return [plain_name(Path(str(name))) for name in listed] if isinstance(listed, list) else []
 
 
-def _spoken(folder: Path, model: Path, vocabularies: tuple[Path, Path]) -> tuple[str | None, str | None]:
+def _languages_of(
+    folder: Path, model: Path, vocabularies: tuple[Path, Path]
+) -> tuple[str | None, str | None]:
     """Source and target by the names of files, which are the only sign, or of the folder."""
     for path in (model, *vocabularies):
         if match := PAIR.search(plain_name(path)):

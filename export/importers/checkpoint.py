@@ -27,7 +27,7 @@ class Arguments(dict[str, Any]):
         self.update(state)
 
 
-class Ignored(dict[Any, Any]):
+class IgnoredObject(dict[Any, Any]):
     """Stands for training statistics (meters, numpy scalars), which are dropped."""
 
     def __init__(self, *_: Any) -> None:
@@ -37,7 +37,7 @@ class Ignored(dict[Any, Any]):
         pass
 
 
-class Wrapped:
+class OmegaNode:
     """Stands for a node of OmegaConf, of which fairseq 0.10 made its `cfg`: holds what the node wraps."""
 
     content: Any = None
@@ -65,16 +65,16 @@ METERS: Final = ("AverageMeter", "TimeMeter", "StopwatchMeter", "SumMeter", "Met
 PLACES: Final = ("meters", "logging.meters")
 STAND_INS: Final[dict[str, type]] = {
     "argparse.Namespace": Arguments,
-    **{f"fairseq.{at}.{name}": Ignored for name in METERS for at in PLACES},
-    "numpy.core.multiarray.scalar": Ignored,
-    "numpy._core.multiarray.scalar": Ignored,
-    "numpy.dtype": Ignored,
-    **{f"omegaconf.{name}": Wrapped for name in NODES},
-    "omegaconf.base.ContainerMetadata": Ignored,
-    "omegaconf.base.Metadata": Ignored,
-    "collections.defaultdict": Ignored,
-    "typing.Any": Ignored,
-    **{f"{place}.{name}": Ignored for name in TYPES for place in ("builtins", "__builtin__")},
+    **{f"fairseq.{at}.{name}": IgnoredObject for name in METERS for at in PLACES},
+    "numpy.core.multiarray.scalar": IgnoredObject,
+    "numpy._core.multiarray.scalar": IgnoredObject,
+    "numpy.dtype": IgnoredObject,
+    **{f"omegaconf.{name}": OmegaNode for name in NODES},
+    "omegaconf.base.ContainerMetadata": IgnoredObject,
+    "omegaconf.base.Metadata": IgnoredObject,
+    "collections.defaultdict": IgnoredObject,
+    "typing.Any": IgnoredObject,
+    **{f"{place}.{name}": IgnoredObject for name in TYPES for place in ("builtins", "__builtin__")},
 }
 # parts of a `cfg` that newer models keep as groups, for "encoder_embed_dim" and the like
 GROUPS: Final = ("encoder", "decoder", "quant_noise")
@@ -203,7 +203,7 @@ def _arguments(path: Path, content: dict[str, Any]) -> dict[str, Any]:
     if isinstance(content.get("args"), Arguments):
         return dict(content["args"])
     try:
-        cfg = _unwrapped(content.get("cfg"), {})
+        cfg = _unwrap(content.get("cfg"), {})
     except RecursionError as error:
         raise CheckpointError(f"{path}: 'cfg' is nested without end; is the file damaged?") from error
     if not isinstance(cfg, Mapping) or not isinstance(cfg.get("model"), Mapping):
@@ -222,16 +222,16 @@ def _arguments(path: Path, content: dict[str, Any]) -> dict[str, Any]:
     return {**task, **named, **grouped, **model}
 
 
-def _unwrapped(value: Any, cache: dict[int, Any]) -> Any:
+def _unwrap(value: Any, cache: dict[int, Any]) -> Any:
     """A configuration without OmegaConf's nodes. cache: by id, so that what is shared is visited once."""
     if id(value) in cache:
         return cache[id(value)]
-    if isinstance(value, Wrapped):
-        plain = _unwrapped(value.content, cache)
+    if isinstance(value, OmegaNode):
+        plain = _unwrap(value.content, cache)
     elif isinstance(value, Mapping):
-        plain = {key: _unwrapped(part, cache) for key, part in value.items()}
+        plain = {key: _unwrap(part, cache) for key, part in value.items()}
     elif isinstance(value, list):
-        plain = [_unwrapped(part, cache) for part in value]
+        plain = [_unwrap(part, cache) for part in value]
     else:
         return value
     cache[id(value)] = plain

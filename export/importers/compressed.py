@@ -36,14 +36,14 @@ def contents(path: Path) -> bytes:
                 f"{path}: has {size:,} bytes, more than any model's file; is it the right one?"
             )
         with _opener(path)(path) as file:
-            return _bounded(file, most, path)
+            return _read_at_most(file, most, path)
     except (OSError, EOFError, zlib.error) as error:
         raise CheckpointError(
             f"{path}: not readable, damaged or incomplete ({error}); download it again"
         ) from error
 
 
-def _bounded(file: IO[bytes], most: int, path: Path) -> bytes:
+def _read_at_most(file: IO[bytes], most: int, path: Path) -> bytes:
     data = bytearray()
     while chunk := file.read(CHUNK):
         data += chunk

@@ -16,7 +16,7 @@ import numpy as np
 from engine.bundle.bundle import Bundle, Description
 from engine.bundle.config import ModelConfig
 from engine.bundle.shortlist import SHORTLIST
-from engine.bundle.weights import Quantized
+from engine.bundle.weights import QuantizedWeight
 from engine.errors import BundleError, CheckpointError, ConfigError
 from engine.text.fairseq import read_bpe
 from engine.text.pieces import read_processor
@@ -29,11 +29,11 @@ from export.importers.ctranslate2_weights import (
     Array,
     ReadSide,
     read_side,
-    refused,
     rows_of,
-    scaled,
+    scale_weight,
+    unsupported_parts,
 )
-from export.importers.imported import Imported, check_folders, misfitting, write
+from export.importers.imported import ImportedModel, check_folders, misfitting, write
 from export.importers.marian import IMPOSSIBLE, read_json
 
 CONFIG: Final = "config.json"
@@ -81,7 +81,7 @@ def convert(folder: Path, out: Path, settings: Settings, *, overwrite: bool = Fa
     variables = read_variables(path)
     _check_specification(path, variables)
     try:
-        options = _said(folder, variables)
+        options = _read_options(folder, variables)
         vocabularies = read_vocabularies(folder, options)
         config, weights = _model(variables, options, vocabularies)
         problems = _problems(variables, config, weights)
@@ -107,7 +107,7 @@ def convert(folder: Path, out: Path, settings: Settings, *, overwrite: bool = Fa
     half = all(a.dtype == np.float16 for a in variables.arrays.values() if a.ndim > 1)
     origin = f"`convoy convert {settings.command}` (binary version {variables.version})"
     notes = (*settings.notes, f"Weights of CTranslate2 in {_precision(variables)}")
-    imported = Imported(origin, description, weights, files, half, notes)
+    imported = ImportedModel(origin, description, weights, files, half, notes)
     return write(imported, out, overwrite=overwrite)
 
 
@@ -123,7 +123,7 @@ def _check_specification(path: Path, variables: Variables) -> None:
         )
 
 
-def _said(folder: Path, variables: Variables) -> dict[str, Any]:
+def _read_options(folder: Path, variables: Variables) -> dict[str, Any]:
     """config.json; files before version 6 hold its content as variables."""
     options: dict[str, Any] = read_json(folder / CONFIG) if (folder / CONFIG).is_file() else {}
     for name in ("unk_token", "bos_token", "eos_token"):
@@ -150,7 +150,7 @@ def _said(folder: Path, variables: Variables) -> dict[str, Any]:
 def _model(
     variables: Variables, options: Mapping[str, Any], vocabularies: Vocabularies
 ) -> tuple[ModelConfig, dict[str, Array]]:
-    unsupported = list(refused(variables))
+    unsupported = list(unsupported_parts(variables))
     if unsupported:
         raise CheckpointError("; ".join(unsupported[:4]))
     settings = {"epsilon": options.get("layer_norm_epsilon"), "window": LONGEST}
@@ -187,7 +187,7 @@ def _model(
         pad=vocabularies.pad,
         eos=vocabularies.eos,
         unk=vocabularies.unk,
-        quantization="rows" if any(isinstance(w, Quantized) for w in weights.values()) else "none",
+        quantization="rows" if any(isinstance(w, QuantizedWeight) for w in weights.values()) else "none",
     )
     return config, weights
 
@@ -211,13 +211,15 @@ def _tables(variables: Variables, encoder: ReadSide, decoder: ReadSide, vocabula
     alike = all(roots) or all(side.scale == 1 for side in sides)
     joint = alike and vocabularies.shared and variables.same(*names[:2])
     tied = alike and factor == 1 and variables.same(*names[1:])
-    source, target = (scaled(side.embedding, 1.0 if alike else side.scale) for side in sides)
-    weights = {"encoder.embed_tokens.weight": _grown(source, vocabularies, 0)}
+    source, target = (scale_weight(side.embedding, 1.0 if alike else side.scale) for side in sides)
+    weights = {"encoder.embed_tokens.weight": _reorder_rows(source, vocabularies, 0)}
     if not joint:
-        weights["decoder.embed_tokens.weight"] = _grown(target, vocabularies, 1)
+        weights["decoder.embed_tokens.weight"] = _reorder_rows(target, vocabularies, 1)
     output = variables.weight("decoder/projection/weight")
     if not tied:
-        weights["decoder.output_projection.weight"] = _grown(scaled(output, factor), vocabularies, 1)
+        weights["decoder.output_projection.weight"] = _reorder_rows(
+            scale_weight(output, factor), vocabularies, 1
+        )
     bias = "decoder/projection/bias"
     if bias in variables or len(vocabularies.target) > vocabularies.rows[1]:
         own = variables.array(bias).astype(np.float32) if bias in variables else np.zeros(output.shape[0])
@@ -226,22 +228,22 @@ def _tables(variables: Variables, encoder: ReadSide, decoder: ReadSide, vocabula
     return Tables(weights, joint, tied, all(roots))
 
 
-def _grown(weight: Array, vocabularies: Vocabularies, side: int) -> Array:
+def _reorder_rows(weight: Array, vocabularies: Vocabularies, side: int) -> Array:
     """A table with its rows in the order of our vocabulary; zeros for symbols that are ours."""
     order, rows = vocabularies.orders[side], vocabularies.rows[side]
     if weight.shape[0] != rows:
         raise CheckpointError(f"a table has {weight.shape[0]} rows, its vocabulary {rows} symbols")
     more = len(order) - rows
-    if isinstance(weight, Quantized):
+    if isinstance(weight, QuantizedWeight):
         values = np.concatenate([weight.values, np.zeros((more, weight.shape[1]), np.int8)])
-        weight = Quantized(values, np.concatenate([weight.scale, np.ones(more, np.float32)]))
+        weight = QuantizedWeight(values, np.concatenate([weight.scale, np.ones(more, np.float32)]))
     else:
         weight = np.concatenate([weight, np.zeros((more, weight.shape[1]), np.float32)])
     return weight if order == list(range(len(order))) else rows_of(weight, order)
 
 
 def _problems(variables: Variables, config: ModelConfig, weights: Mapping[str, Array]) -> list[str]:
-    leftovers = [f"{name} is not part of the model" for name in variables.left_over()]
+    leftovers = [f"{name} is not part of the model" for name in variables.unused_names()]
     return misfitting(weights, config) + leftovers
 
 

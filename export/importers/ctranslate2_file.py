@@ -17,7 +17,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.bundle.weights import Quantized
+from engine.bundle.weights import QuantizedWeight
 from engine.errors import CheckpointError
 
 NAME: Final = "model.bin"
@@ -75,7 +75,7 @@ class Variables:
             raise CheckpointError(f"{name} must be one number, not {array.shape}")
         return float(array.reshape(()))
 
-    def weight(self, name: str) -> Quantized | NDArray[np.float32]:
+    def weight(self, name: str) -> QuantizedWeight | NDArray[np.float32]:
         """A weight: int8 with its scales as it is, all else as floats."""
         array = self.array(name)
         if array.dtype == np.int8:
@@ -87,13 +87,13 @@ class Variables:
             ):
                 raise CheckpointError(f"{name} is int8 of the shape {array.shape}, and its scales don't fit")
             values = array if array.min(initial=0) > -128 else np.maximum(array, np.int8(-127))
-            return Quantized(np.asarray(values), (1 / scale).astype(np.float32))
+            return QuantizedWeight(np.asarray(values), (1 / scale).astype(np.float32))
         if array.dtype == np.int16:
             whole = self.number(name + SCALE, INT16_SCALE)
             return np.asarray(array.astype(np.float32) / np.float32(whole))
         return array.astype(np.float32)
 
-    def left_over(self) -> list[str]:
+    def unused_names(self) -> list[str]:
         """Variables that nothing asked for."""
         reached = {self.origin(name) for name in self.used}
         return sorted(name for name in self.arrays if name not in reached)
@@ -102,7 +102,7 @@ class Variables:
 def read_variables(path: Path) -> Variables:
     """Read a model.bin. Raises CheckpointError naming the file and what is wrong with it."""
     try:
-        return _read(np.memmap(path, np.uint8, "r"))
+        return _parse_variables(np.memmap(path, np.uint8, "r"))
     except CheckpointError as error:
         raise CheckpointError(f"{path}: not a model of CTranslate2 that is read: {error}") from error
     except (OSError, ValueError, UnicodeDecodeError) as error:
@@ -111,7 +111,7 @@ def read_variables(path: Path) -> Variables:
         ) from error
 
 
-def _read(content: NDArray[np.uint8]) -> Variables:
+def _parse_variables(content: NDArray[np.uint8]) -> Variables:
     reader = _Reader(content)
     version = reader.number(4)
     if version not in VERSIONS:

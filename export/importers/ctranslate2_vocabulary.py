@@ -90,13 +90,13 @@ def _files(folder: Path) -> tuple[list[str], list[str]]:
     """Source and target symbols."""
     path = _find(folder, "shared_vocabulary")
     if path is not None:
-        return _read(path), _read(path)
+        return _read_symbols(path), _read_symbols(path)
     if _find(folder, "source_1_vocabulary") is not None:
         raise CheckpointError("several features of each source token are not supported")
     paths = [_find(folder, f"{side}_vocabulary") for side in ("source", "target")]
     if paths[0] is None or paths[1] is None:
         raise CheckpointError("its folder lacks shared_vocabulary.json, or the source's and the target's")
-    return _read(paths[0]), _read(paths[1])
+    return _read_symbols(paths[0]), _read_symbols(paths[1])
 
 
 def _find(folder: Path, name: str) -> Path | None:
@@ -104,7 +104,7 @@ def _find(folder: Path, name: str) -> Path | None:
     return next((path for path in paths if path.is_file()), None)
 
 
-def _read(path: Path) -> list[str]:
+def _read_symbols(path: Path) -> list[str]:
     """A JSON list, or one symbol a line; a carriage return belongs to a line's end if all lines have one."""
     try:
         text = path.read_bytes().decode("utf-8")

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.bundle.stacks import StackConfig
-from engine.bundle.weights import Quantized
+from engine.bundle.weights import QuantizedWeight
 from engine.errors import CheckpointError
 from export.importers.buckets import buckets
 from export.importers.ctranslate2_file import Variables
 
-Array = Quantized | NDArray[np.float32]
+Array = QuantizedWeight | NDArray[np.float32]
 ACTIVATIONS: Final = ("relu", "gelu_tanh", "swish", "gelu", "gelu_sigmoid", "tanh", "sigmoid")
 DEEPEST: Final = 1_000
 POSITIONS: Final = 1024  # of what CTranslate2 reads at most; it makes sines without end
@@ -96,7 +96,7 @@ class Layers:
             raise CheckpointError(f"{name}/bias has the shape {bias.shape}")
         for i, our in enumerate(ours):
             part, factor = slice(i * rows, (i + 1) * rows), factors[i] if factors else 1.0
-            self.weights[f"{our}.weight"] = scaled(rows_of(weight, part), factor)
+            self.weights[f"{our}.weight"] = scale_weight(rows_of(weight, part), factor)
             self.weights[f"{our}.bias"] = bias[part] * np.float32(factor)
 
     @property
@@ -120,16 +120,16 @@ class Layers:
 
 def rows_of(weight: Array, rows: Any) -> Array:
     """Some rows of a weight."""
-    if isinstance(weight, Quantized):
-        return Quantized(weight.values[rows], weight.scale[rows])
+    if isinstance(weight, QuantizedWeight):
+        return QuantizedWeight(weight.values[rows], weight.scale[rows])
     return np.asarray(weight[rows])
 
 
-def scaled(weight: Array, factor: float) -> Array:
+def scale_weight(weight: Array, factor: float) -> Array:
     """A weight times a number."""
     if factor == 1:
         return weight
-    if isinstance(weight, Quantized):
+    if isinstance(weight, QuantizedWeight):
         return replace(weight, scale=weight.scale * np.float32(factor))
     return weight * np.float32(factor)
 
@@ -192,7 +192,7 @@ def read_side(variables: Variables, side: str, settings: Mapping[str, Any]) -> R
     return ReadSide(stack, layers.weights, table, embedding, scale, computed_positions=computed)
 
 
-def refused(variables: Variables) -> Iterator[str]:
+def unsupported_parts(variables: Variables) -> Iterator[str]:
     """What a model has that is not carried over."""
     for name in sorted({*variables.arrays, *variables.aliases}):
         parts = name.split("/")

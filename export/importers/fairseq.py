@@ -18,7 +18,7 @@ from engine.text.dictionary import Dictionary, read_dictionary
 from engine.text.fairseq import Settings as TextSettings
 from export.importers import archive, fconv, language_model, lightconv, lightconv_lm, transformer
 from export.importers.checkpoint import Checkpoint, average, read_checkpoint
-from export.importers.imported import Imported, check_folders, write
+from export.importers.imported import ImportedModel, check_folders, write
 from export.importers.maps import Family, Weights
 
 # fairseq's architecture: the map that reads it
@@ -68,12 +68,12 @@ class Source:
     checkpoint: Checkpoint
 
     @property
-    def given(self) -> dict[str, Any]:
+    def arguments(self) -> dict[str, Any]:
         return self.checkpoint.arguments
 
     @property
     def family(self) -> Family:
-        return FAMILIES[self.given["arch"]]
+        return FAMILIES[self.arguments["arch"]]
 
 
 def convert(folder: Path, out: Path, settings: Settings | None = None, *, overwrite: bool = False) -> Bundle:
@@ -88,8 +88,8 @@ def convert(folder: Path, out: Path, settings: Settings | None = None, *, overwr
     sources = [Source(path, read_checkpoint(path)) for path in paths]
     _check_options(sources)
     if choices.average:
-        sources = [_averaged(sources)]
-    arguments = sources[0].given
+        sources = [_average_sources(sources)]
+    arguments = sources[0].arguments
     dictionaries = archive.find_dictionaries(folder, choices.dictionaries)
     spoken = archive.languages(dictionaries, arguments, choices.source, choices.target)
     modelling = archive.is_language_model(arguments)
@@ -103,7 +103,7 @@ def convert(folder: Path, out: Path, settings: Settings | None = None, *, overwr
     notes = [LICENCE]
     if choices.language_model is not None:
         beside = language_model.read(choices.language_model, text_files.target)
-        config, weights = language_model.fused((config, weights), beside)
+        config, weights = language_model.add_language_model((config, weights), beside)
         notes.append(f"Beside it the language model `{beside.name}`, for the option `lm_weight`")
     half = choices.half
     if half is None:
@@ -117,9 +117,9 @@ def convert(folder: Path, out: Path, settings: Settings | None = None, *, overwr
         text={"kind": "fairseq", **asdict(_text(text_files, choices))},
         generation={"lm_weight": choices.lm_weight} if choices.lm_weight else {},
     )
-    architectures = "` + `".join(source.given["arch"] for source in sources)
+    architectures = "` + `".join(source.arguments["arch"] for source in sources)
     origin = f"`convoy convert fairseq` (architecture `{architectures}`)"
-    imported = Imported(origin, description, weights, text_files.files, half, tuple(notes))
+    imported = ImportedModel(origin, description, weights, text_files.files, half, tuple(notes))
     return write(imported, out, overwrite=overwrite)
 
 
@@ -127,25 +127,25 @@ def _check_options(sources: Sequence[Source]) -> None:
     """Every unsupported option of every checkpoint, in one error."""
     wrong = []
     for source in sources:
-        arch = source.given.get("arch")
+        arch = source.arguments.get("arch")
         if not isinstance(arch, str) or arch not in FAMILIES:
             names = ", ".join(FAMILIES)
             problems = [f"architecture {arch!r} is not supported; supported are {names}"]
         else:
-            problems = source.family.options(source.given)[1]
+            problems = source.family.options(source.arguments)[1]
         if problems:
             wrong.append(f"{source.path}: can't be imported: " + "; ".join(problems))
     if wrong:
         raise CheckpointError(". ".join(wrong))
 
 
-def _averaged(sources: Sequence[Source]) -> Source:
+def _average_sources(sources: Sequence[Source]) -> Source:
     """One checkpoint with the mean of the weights, as fairseq's average_checkpoints.py makes it."""
     if len(sources) < 2:
         raise CheckpointError(f"{sources[0].path}: an average needs several checkpoints; name them all")
     first = sources[0]
     for other in sources[1:]:
-        ours, theirs = (s.family.options(s.given)[0] for s in (first, other))
+        ours, theirs = (s.family.options(s.arguments)[0] for s in (first, other))
         differ = sorted(name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name))
         if differ:
             raise CheckpointError(
@@ -167,7 +167,7 @@ def _check_companions(sources: Sequence[Source], dictionaries: Path, text_files:
             if _read_dictionary(own / name).symbols != dictionary.symbols:
                 raise CheckpointError(f"{own / name}: differs from {dictionaries / name}; one bundle has one")
         for key in ("source_lang", "target_lang"):
-            ours, theirs = sources[0].given.get(key), source.given.get(key)
+            ours, theirs = sources[0].arguments.get(key), source.arguments.get(key)
             if ours and theirs and ours != theirs:
                 raise CheckpointError(f"{source.path}: its {key} is {theirs!r}, not {ours!r}")
 
@@ -182,7 +182,7 @@ def _read_dictionary(path: Path) -> Dictionary:
 def _member(source: Source, text_files: archive.TextFiles) -> tuple[ModelConfig, Weights]:
     """The configuration and weights of one checkpoint."""
     sizes = len(text_files.source.symbols), len(text_files.target.symbols)
-    config, problems = source.family.model_config(source.given, *sizes)
+    config, problems = source.family.model_config(source.arguments, *sizes)
     if config is not None:
         problems = [*problems, *_vocabulary_problems(source.checkpoint, config, text_files)]
     if config is None or problems:
@@ -255,7 +255,7 @@ def _text(text_files: archive.TextFiles, choices: Settings) -> TextSettings:
         return replace(
             settings, normalize=None, aggressive=no, escape=no, lowercase=no, pretokenized=pretokenized
         )
-    shown = archive.moses_as_shown(settings, text_files.source.symbols)
+    shown = archive.infer_moses(settings, text_files.source.symbols)
     return replace(
         shown,
         normalize=choices.normalize or None,

@@ -23,9 +23,9 @@ from export.importers.maps import (
     Names,
     Options,
     Weights,
-    configured,
     defaults,
-    fitted,
+    fit_weights,
+    make_config,
     positions,
     read_options,
     rename,
@@ -78,7 +78,7 @@ def options(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
         if values[name] is None:
             continue
         try:
-            values[name] = parse(_parsed(values[name]))
+            values[name] = parse(_parse_expression(values[name]))
         except ValueError as error:
             problems.append(f"{name} = {values[name]!r} is not understood: {error}")
             values[name] = None
@@ -109,7 +109,7 @@ def model_config(
             max_target=values["max_target_positions"] - UNUSABLE,
         )
 
-    return configured(options(arguments), make)
+    return make_config(options(arguments), make)
 
 
 def model_weights(state: Mapping[str, Tensor], config: ModelConfig) -> tuple[Weights, list[str]]:
@@ -119,15 +119,15 @@ def model_weights(state: Mapping[str, Tensor], config: ModelConfig) -> tuple[Wei
     """
     version = state.get("decoder.version")
     named, problems = rename(state, NAMES)
-    named, unfolded = _folded(named, old=version is None or bool((version < 2).any()))
+    named, unfolded = _fold_weight_norm(named, old=version is None or bool((version < 2).any()))
     copy, original = "decoder.fc3.weight", "decoder.embed_tokens.weight"
     if config.share_output and original in named and copy in named:
         same = torch.equal(named.pop(copy), named[original])
         if not same:
             problems.append(f"{copy} differs from {original}, although the options say they are shared")
-    exchanged = [_exchanged(name, weight, config) for name, weight in named.items()]
+    exchanged = [_axes_problem(name, weight, config) for name, weight in named.items()]
     problems += [*unfolded, *(problem for problem in exchanged if problem)]
-    return fitted({n: _flat(n, w) for n, w in named.items()}, config, problems)
+    return fit_weights({n: _flat(n, w) for n, w in named.items()}, config, problems)
 
 
 def _stack(values: Mapping[str, Any], side: str) -> ConvStack:
@@ -144,7 +144,7 @@ def _stack(values: Mapping[str, Any], side: str) -> ConvStack:
     )
 
 
-def _folded(named: Mapping[str, Tensor], *, old: bool) -> tuple[dict[str, Tensor], list[str]]:
+def _fold_weight_norm(named: Mapping[str, Tensor], *, old: bool) -> tuple[dict[str, Tensor], list[str]]:
     """Each pair `weight_g`, `weight_v` (Salimans and Kingma 2016) as the one weight g v / |v|."""
     plain = {n: w for n, w in named.items() if not n.endswith((".weight_g", ".weight_v"))}
     problems = []
@@ -172,7 +172,7 @@ def _folded(named: Mapping[str, Tensor], *, old: bool) -> tuple[dict[str, Tensor
     return plain, problems
 
 
-def _exchanged(name: str, weight: Tensor, config: ModelConfig) -> str | None:
+def _axes_problem(name: str, weight: Tensor, config: ModelConfig) -> str | None:
     """What is wrong with the axes of a convolution's kernel, which are one when it is flat."""
     convolution = CONVOLUTION.search(name)
     stack = config.decoder if name.startswith("decoder") else config.encoder
@@ -219,7 +219,7 @@ def _flags(value: Any) -> bool | tuple[bool, ...]:
     return tuple(bool(flag) for flag in value)
 
 
-def _parsed(text: str) -> Any:
+def _parse_expression(text: str) -> Any:
     """The value of an expression of numbers, truth values, lists, tuples, `+` and `*`. Nothing is run."""
     if len(text) > LONGEST:
         raise ValueError(f"it is longer than {LONGEST} characters")
@@ -236,11 +236,11 @@ def _value(node: ast.expr) -> Any:
         items = [_value(item) for item in node.elts]
         return items if isinstance(node, ast.List) else tuple(items)
     if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Mult)):
-        return _combined(_value(node.left), _value(node.right), add=isinstance(node.op, ast.Add))
+        return _apply_operator(_value(node.left), _value(node.right), add=isinstance(node.op, ast.Add))
     raise ValueError("it may hold whole numbers, lists, tuples, + and * only")
 
 
-def _combined(left: Any, right: Any, *, add: bool) -> Any:
+def _apply_operator(left: Any, right: Any, *, add: bool) -> Any:
     numbers = type(left) is int, type(right) is int
     same: bool = type(left) is type(right)
     if all(numbers):
@@ -249,15 +249,15 @@ def _combined(left: Any, right: Any, *, add: bool) -> Any:
             raise ValueError(f"{result} is beyond {LARGEST}")
         return result
     if add and same and isinstance(left, (list, tuple)):
-        return _limited(len(left) + len(right)) and left + right
+        return _within_limit(len(left) + len(right)) and left + right
     if not add and any(numbers):
         count, part = (left, right) if numbers[0] else (right, left)
         if isinstance(part, (list, tuple)):
-            return _limited(len(part) * count) and part * count
+            return _within_limit(len(part) * count) and part * count
     raise ValueError("+ joins two lists and * repeats one")
 
 
-def _limited(length: int) -> bool:
+def _within_limit(length: int) -> bool:
     if length > DEEPEST:
         raise ValueError(f"{length} layers are more than {DEEPEST}")
     return True

@@ -16,9 +16,9 @@ from engine.bundle.bundle import Bundle, Description
 from engine.errors import CheckpointError
 from engine.text.codes import short
 from export.importers import hf_bart, hf_t5, hf_text, marian
-from export.importers.hf_files import Gathered, ModelFolder, open_folder, read_tensors
+from export.importers.hf_files import ModelFolder, ProblemList, open_folder, read_tensors
 from export.importers.hf_model import Overrides, TextPart, generation
-from export.importers.imported import Imported, check_folders, write
+from export.importers.imported import ImportedModel, check_folders, write
 from export.importers.maps import fitted_later
 
 TASKS: Final = ("translate", "summarize")
@@ -53,7 +53,7 @@ def convert(path: Path, out: Path, wish: Overrides | None = None, *, overwrite: 
     task, rules = _task(folder, kind, wish)
     family = hf_t5 if kind in ("t5", "mt5") else hf_bart
     prompt = str(rules.get("prefix") or "") if wish.prompt is None else wish.prompt
-    wrong = Gathered(folder.path)
+    wrong = ProblemList(folder.path)
     wrong.of(lambda: family.check(folder))
     text = wrong.of(lambda: TEXTS[kind](folder) if kind in TEXTS else hf_text.t5_text(folder, prompt))
     spoken = wrong.of(lambda: None if text is None else _languages(folder, task, text, wish))
@@ -86,7 +86,9 @@ def convert(path: Path, out: Path, wish: Overrides | None = None, *, overwrite: 
     )
     origin = f"`convoy convert hf` ({CLASSES[kind]})"
     half = half if wish.half is None else wish.half
-    return write(Imported(origin, description, weights, text.files, half, notes), out, overwrite=overwrite)
+    return write(
+        ImportedModel(origin, description, weights, text.files, half, notes), out, overwrite=overwrite
+    )
 
 
 def _marian(folder: ModelFolder, out: Path, wish: Overrides, *, overwrite: bool) -> Bundle:

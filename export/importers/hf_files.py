@@ -57,7 +57,7 @@ class ModelFolder:
         return values if isinstance(values, dict) else {}
 
 
-class Gathered:
+class ProblemList:
     """What is wrong with a folder, of all that is looked at, for one message."""
 
     def __init__(self, path: Path) -> None:

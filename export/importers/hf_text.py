@@ -61,7 +61,7 @@ def nllb_text(folder: ModelFolder) -> TextPart:
     if not language_symbols(special) and folder.tokenizer.get("language_codes", "m2m100") == "m2m100":
         special |= {f"__{code}__": len(ids) + i for i, code in enumerate(M2M_100)}
     small = str(folder.tokenizer.get("tokenizer_class", "")).startswith("SMALL100")
-    return _mapped(
+    return _mapped_pieces(
         folder,
         folder.file("sentencepiece.bpe.model", "spm.model"),
         special | {s: i for s, i in ids.items() if s in FAIRSEQ},
@@ -77,7 +77,7 @@ def pegasus_text(folder: ModelFolder) -> TextPart:
     model = folder.file("spiece.model")
     unk = _processor(model).unk_id() + PEGASUS_OFFSET
     special = {"<pad>": folder.config["pad_token_id"], "</s>": folder.config["eos_token_id"]}
-    return _mapped(folder, model, special, unk, offset=PEGASUS_OFFSET, newline="<n>")
+    return _mapped_pieces(folder, model, special, unk, offset=PEGASUS_OFFSET, newline="<n>")
 
 
 def t5_text(folder: ModelFolder, prompt: str) -> TextPart:
@@ -88,7 +88,7 @@ def t5_text(folder: ModelFolder, prompt: str) -> TextPart:
     processor = _processor(model)
     symbols = {processor.id_to_piece(i): i for i in range(processor.get_piece_size())}
     languages = {s: symbols[s] for s in language_symbols(symbols).values() if s.startswith("<2")}
-    return _mapped(
+    return _mapped_pieces(
         folder,
         model,
         languages,
@@ -103,12 +103,14 @@ def _fairseq_pieces(folder: ModelFolder) -> TextPart:
     model = folder.file("sentencepiece.bpe.model")
     first = _processor(model).get_piece_size() + 1
     special = FAIRSEQ | added_tokens(folder, first)
-    return _mapped(
+    return _mapped_pieces(
         folder, model, special, FAIRSEQ["<unk>"], offset=1, source_symbol="source", target_symbol=True
     )
 
 
-def _mapped(folder: ModelFolder, model: Path, special: Mapping[str, int], unk: int, **more: Any) -> TextPart:
+def _mapped_pieces(
+    folder: ModelFolder, model: Path, special: Mapping[str, int], unk: int, **more: Any
+) -> TextPart:
     """more: fields of `engine.text.mapped_pieces.PieceSettings`."""
     codes = language_symbols(special)
     symbols = {symbol: token for symbol, token in special.items() if not EXTRA.match(symbol)}

@@ -13,15 +13,15 @@ from numpy.typing import NDArray
 
 from engine.bundle.bundle import Bundle, Description, write_bundle
 from engine.bundle.config import ModelConfig
-from engine.bundle.weights import Later, Quantized, Stored
+from engine.bundle.weights import Later, QuantizedWeight, Stored
 from engine.errors import BundleError, CheckpointError
 from engine.models import build, misfits, weight_shapes
 
-Array = NDArray[np.float32] | Quantized
+Array = NDArray[np.float32] | QuantizedWeight
 
 
 @dataclass(frozen=True, slots=True)
-class Imported:
+class ImportedModel:
     """A foreign model, read and checked.
 
     origin: what the card says of where the model comes from. files: of the text pipeline, by their names in
@@ -50,14 +50,14 @@ def misfitting(weights: Mapping[str, Array], config: ModelConfig) -> list[str]:
         shapes = weight_shapes(build(config))
     problems = misfits(shapes, {name: tuple(weight.shape) for name, weight in weights.items()})
     for name, weight in weights.items():
-        if isinstance(weight, Quantized):
+        if isinstance(weight, QuantizedWeight):
             problems += [f"{name} {problem}" for problem in weight.problems()]
         elif not np.isfinite(weight).all():
             problems.append(f"{name} holds values that are not finite")
     return problems
 
 
-def write(imported: Imported, out: Path, *, overwrite: bool) -> Bundle:
+def write(imported: ImportedModel, out: Path, *, overwrite: bool) -> Bundle:
     """Write the bundle `out`, with its card."""
     files = {**imported.files, "README.md": _card(imported)}
     return write_bundle(
@@ -65,11 +65,11 @@ def write(imported: Imported, out: Path, *, overwrite: bool) -> Bundle:
     )
 
 
-def _card(imported: Imported) -> bytes:
+def _card(imported: ImportedModel) -> bytes:
     model = imported.description
     parameters = sum(math.prod(weight.shape) for weight in imported.weights.values())
     quantized = any(
-        isinstance(weight, Quantized) or (isinstance(weight, Later) and weight.int8)
+        isinstance(weight, QuantizedWeight) or (isinstance(weight, Later) and weight.int8)
         for weight in imported.weights.values()
     )
     floats = "fp16" if imported.half else "fp32"

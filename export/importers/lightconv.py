@@ -22,9 +22,9 @@ from export.importers.maps import (
     Names,
     Options,
     Weights,
-    configured,
     defaults,
     equal_kernels,
+    make_config,
     of_both_sides,
     of_convolutions,
     positions,
@@ -93,7 +93,7 @@ def model_config(
         whole = of_both_sides(values, source_vocab, target_vocab)
         return ModelConfig(architecture="dynamicconv", encoder=encoder, decoder=decoder, **whole)
 
-    return configured(options(arguments), make)
+    return make_config(options(arguments), make)
 
 
 def model_weights(state: Mapping[str, Tensor], config: ModelConfig) -> tuple[Weights, list[str]]:

@@ -15,9 +15,9 @@ from export.importers.maps import (
     Names,
     Options,
     Weights,
-    configured,
     defaults,
     equal_kernels,
+    make_config,
     of_convolutions,
     read_options,
     read_weights,
@@ -119,7 +119,7 @@ def model_config(
             adaptive=_adaptive(values, target_vocab),
         )
 
-    return configured(options(arguments), make)
+    return make_config(options(arguments), make)
 
 
 def model_weights(state: Mapping[str, Tensor], config: ModelConfig) -> tuple[Weights, list[str]]:

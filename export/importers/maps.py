@@ -163,7 +163,7 @@ def equal_kernels(values: dict[str, Any], sides: Iterable[str]) -> list[str]:
     return problems
 
 
-def configured(
+def make_config(
     options: tuple[dict[str, Any], list[str]], make: Callable[[dict[str, Any]], ModelConfig]
 ) -> tuple[ModelConfig | None, list[str]]:
     """What `make` makes of a checkpoint's options, or None and all the reasons why there is none."""
@@ -234,10 +234,10 @@ def read_weights(
     for copy, original in pairs:
         if original in named:
             named.pop(copy, None)
-    return fitted(named, config, problems)
+    return fit_weights(named, config, problems)
 
 
-def fitted(
+def fit_weights(
     named: Mapping[str, Tensor], config: ModelConfig, problems: list[str]
 ) -> tuple[Weights, list[str]]:
     """Weights under our names as arrays, and `problems` with every one that does not fit the model."""
@@ -248,7 +248,7 @@ def fitted(
 def fitted_later(
     named: Mapping[str, Tensor], config: ModelConfig, problems: list[str]
 ) -> tuple[dict[str, Later], list[str]]:
-    """`fitted` for large models: arrays are made one at a time, in int8 where the configuration says so."""
+    """`fit_weights` of large models: arrays are made one by one, in int8 where the configuration says so."""
     problems = [*problems, *_shape_problems(named, config), *_value_problems(named)]
     return {name: _later(name, weight, config) for name, weight in named.items()}, problems
 
@@ -290,7 +290,7 @@ def rename(state: Mapping[str, Tensor], names: Names) -> tuple[dict[str, Tensor]
         new = old
         for pattern, replacement in names.renamed:
             new = pattern.sub(replacement, new)
-        for name, part in _split(new, weight):
+        for name, part in _split_joint(new, weight):
             if name in named:
                 problems.append(f"{name} occurs under two names")
             named[name] = part
@@ -308,7 +308,7 @@ def _same(a: Tensor, b: Tensor) -> bool:
     return a.shape == b.shape and torch.equal(a.float(), b.float())
 
 
-def _split(name: str, weight: Tensor) -> list[tuple[str, Tensor]]:
+def _split_joint(name: str, weight: Tensor) -> list[tuple[str, Tensor]]:
     """Before fairseq 0.9 the projections of attention were one weight, rows q | k | v."""
     match = JOINT.search(name)
     if not match or not weight.dim() or weight.shape[0] % 3:

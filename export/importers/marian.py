@@ -16,10 +16,10 @@ from typing import Any, Final
 from engine.bundle.bundle import Bundle, Description
 from engine.bundle.config import ModelConfig
 from engine.errors import BundleError, CheckpointError
-from engine.text.codes import listed, short
+from engine.text.codes import by_short_code, short
 from engine.text.marian import Settings as TextSettings
 from engine.text.marian import language_codes
-from export.importers.imported import Array, Imported, check_folders, misfitting, write
+from export.importers.imported import Array, ImportedModel, check_folders, misfitting, write
 
 IMPOSSIBLE: Final = -1e4  # the logit of a token that is never chosen; fp16 holds it
 
@@ -40,7 +40,7 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class MarianModel:
     """A model as a folder holds it.
 
     weights: by our names. vocabulary, target_vocabulary: symbol to id, of the source and the target.
@@ -72,11 +72,16 @@ def convert(folder: Path, out: Path, settings: Settings | None = None, *, overwr
     Raises CheckpointError that names what is missing, unsupported or does not fit; BundleError when `out`
     exists. Nothing is written before everything was checked.
     """
-    return convert_by(_read, folder, out, settings or Settings(), overwrite=overwrite)
+    return convert_by(_read_folder, folder, out, settings or Settings(), overwrite=overwrite)
 
 
 def convert_by(
-    reader: Callable[[Path, Settings], Found], folder: Path, out: Path, settings: Settings, *, overwrite: bool
+    reader: Callable[[Path, Settings], MarianModel],
+    folder: Path,
+    out: Path,
+    settings: Settings,
+    *,
+    overwrite: bool,
 ) -> Bundle:
     """`convert` of what a reader of folders finds."""
     check_folders(folder, out, overwrite=overwrite)
@@ -100,7 +105,9 @@ def convert_by(
         shortlisted=model.shortlisted,
     )
     origin = f"`convoy convert {model.command}` ({model.layout})"
-    imported = Imported(origin, description, model.weights, model.files, half, _notes(model, description))
+    imported = ImportedModel(
+        origin, description, model.weights, model.files, half, _notes(model, description)
+    )
     return write(imported, out, overwrite=overwrite)
 
 
@@ -115,7 +122,7 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-def _read(folder: Path, settings: Settings) -> Found:
+def _read_folder(folder: Path, settings: Settings) -> MarianModel:
     """By the layout of the folder."""
     from export.importers import marian_hf, marian_native
     from export.importers.hf_files import CONFIG
@@ -130,12 +137,12 @@ def _read(folder: Path, settings: Settings) -> Found:
     )
 
 
-def _languages(folder: Path, model: Found, settings: Settings) -> tuple[list[str], str, TextSettings]:
+def _languages(folder: Path, model: MarianModel, settings: Settings) -> tuple[list[str], str, TextSettings]:
     """Source codes, the target code and the text settings with both."""
     source = settings.source or model.spoken[0]
     target = (settings.target or model.spoken[1] or "").lower()
     codes = language_codes(model.vocabulary)
-    target = listed(codes).get(short(target), target)  # "de" where the model says "deu"
+    target = by_short_code(codes).get(short(target), target)  # "de" where the model says "deu"
     if codes and target not in codes:
         only = next(iter(codes)) if len(codes) == 1 and settings.target is None else None
         if only is None:
@@ -151,7 +158,7 @@ def _languages(folder: Path, model: Found, settings: Settings) -> tuple[list[str
     return sources, target, text
 
 
-def _notes(model: Found, description: Description) -> tuple[str, ...]:
+def _notes(model: MarianModel, description: Description) -> tuple[str, ...]:
     languages = description.text["languages"] or {description.target: ""}
     return (
         f"Target languages: {', '.join(sorted(languages))}",

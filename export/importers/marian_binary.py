@@ -14,10 +14,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.bundle.weights import Quantized
+from engine.bundle.weights import QuantizedWeight
 from engine.errors import CheckpointError
 
-Item = NDArray[Any] | Quantized
+Item = NDArray[Any] | QuantizedWeight
 
 VERSION: Final = 1
 DIMENSIONS: Final = 8
@@ -84,7 +84,7 @@ def _integers(name: str, kind: int, shape: tuple[int, ...], values: NDArray[Any]
     scale = np.float32(1) / np.float32(multiplier)
     if kind == INTGEMM16:
         return whole.astype(np.float32) * scale
-    weight = Quantized(whole, np.array([scale], np.float32))
+    weight = QuantizedWeight(whole, np.array([scale], np.float32))
     for problem in weight.problems():
         raise CheckpointError(f"{name} {problem}")
     return weight

@@ -106,10 +106,10 @@ def _entries(path: Path, text: str) -> Iterator[tuple[str, int]]:
         match = ENTRY.match(whole)
         if not match:
             raise CheckpointError(f"{path}, line {number}: must be 'symbol: id', not {line[:80]!r}")
-        yield _unquoted(match[1]), int(match[2])
+        yield _unquote(match[1]), int(match[2])
 
 
-def _unquoted(symbol: str) -> str:
+def _unquote(symbol: str) -> str:
     if symbol[:1] == "'":
         return symbol[1:-1].replace("''", "'")
     if symbol[:1] != '"':

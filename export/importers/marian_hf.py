@@ -21,7 +21,7 @@ from export.importers.hf_bart import NAMES, SIZES, Variant, stack
 from export.importers.hf_files import CONFIG, WEIGHTS, open_folder, read_weights, size_problems
 from export.importers.hf_model import ACTIVATIONS, SIDES, generation, share, token_problems, transformer
 from export.importers.maps import rename, tied_embeddings
-from export.importers.marian import IMPOSSIBLE, Found, Settings
+from export.importers.marian import IMPOSSIBLE, MarianModel, Settings
 
 SOURCE, TARGET = "source.spm", "target.spm"
 VOCABULARY, TARGET_VOCABULARY = "vocab.json", "target_vocab.json"
@@ -31,7 +31,7 @@ FOREIGN: Final = ("normalize_before", "normalize_embedding", "add_final_layer_no
 TABLE_TOLERANCE: Final = 2e-3  # of a stored table of positions, which may have been rounded to fp16
 
 
-def read(folder: Path, settings: Settings) -> Found:
+def read(folder: Path, settings: Settings) -> MarianModel:
     """The model of a folder. Raises CheckpointError that names all missing files, or all wrong options."""
     opened = open_folder(folder)
     options, rules, tokenizer = opened.config, opened.rules, opened.tokenizer
@@ -47,7 +47,7 @@ def read(folder: Path, settings: Settings) -> Found:
     vocabulary = read_vocabulary(folder / VOCABULARY)
     written = read_vocabulary(folder / str(texts.target_vocabulary))
     tensors, problems = rename(read_weights(path), NAMES)
-    tied, bias = _untied(tensors, options, problems), _bias(tensors, rules, problems)
+    tied, bias = _expand_shared(tensors, options, problems), _bias(tensors, rules, problems)
     learned = _positions(tensors, options)
     config = _config(
         folder / CONFIG, options, written[UNKNOWN], output_bias=bias is not None, learned=learned
@@ -64,7 +64,7 @@ def read(folder: Path, settings: Settings) -> Found:
     _lengthen(tied, config)
     problems += [f"{n} holds {w.dtype}, no floats" for n, w in tied.items() if not w.is_floating_point()]
     defaults, leftovers = _generation(rules, config)
-    return Found(
+    return MarianModel(
         layout="Hugging Face's layout",
         path=path,
         config=config,
@@ -139,7 +139,7 @@ def _config(
     return transformer(path, options, own)
 
 
-def _untied(
+def _expand_shared(
     tensors: Mapping[str, Tensor], options: Mapping[str, Any], problems: list[str]
 ) -> dict[str, Tensor]:
     """The weights with `shared.weight` in the place of the two tables that it stands for."""
@@ -161,7 +161,7 @@ def _bias(tensors: dict[str, Tensor], rules: Mapping[str, Any], problems: list[s
     stored = tensors.get("decoder.output_bias")
     bias = torch.zeros(size) if stored is None else stored.float().reshape(-1).clone()
     renormalized = bool(rules.get("renormalize_logits", False))
-    for token in _banned(rules):
+    for token in _banned_tokens(rules):
         if not 0 <= token < size:
             problems.append(f"bad_words_ids names {token}, which is no token")
         elif token < len(bias) and (token != rules["pad_token_id"] or renormalized):
@@ -169,7 +169,7 @@ def _bias(tensors: dict[str, Tensor], rules: Mapping[str, Any], problems: list[s
     return bias if bool(bias.any()) or len(bias) != size else None
 
 
-def _banned(rules: Mapping[str, Any]) -> list[int]:
+def _banned_tokens(rules: Mapping[str, Any]) -> list[int]:
     """Banned single tokens."""
     words = rules.get("bad_words_ids") or []
     return [w[0] for w in words if isinstance(w, list) and len(w) == 1 and type(w[0]) is int]
@@ -228,7 +228,7 @@ def _generation(rules: Mapping[str, Any], config: ModelConfig) -> tuple[dict[str
     options, others = generation({**rules, "bad_words_ids": None}, config.max_target - 1)
     leftovers = [*others]
     words = rules.get("bad_words_ids") or []
-    if len(_banned(rules)) < len(words):
+    if len(_banned_tokens(rules)) < len(words):
         leftovers.append("bad_words_ids of several tokens")
     if rules.get("forced_bos_token_id") is not None:
         leftovers.append(f"forced_bos_token_id = {rules['forced_bos_token_id']!r}")

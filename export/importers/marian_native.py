@@ -18,9 +18,9 @@ from engine.text.marian import Settings as TextSettings
 from engine.text.pieces import load_processor, read_processor
 from export.importers.compressed import contents, plain_name
 from export.importers.maps import DEEPEST, LARGEST
-from export.importers.marian import IMPOSSIBLE, Found, Settings
+from export.importers.marian import IMPOSSIBLE, MarianModel, Settings
 from export.importers.marian_files import Arrays, options_of, parse_yaml, read_arrays, read_symbols
-from export.importers.marian_weights import fill, quantized
+from export.importers.marian_weights import fill, quantization_of
 
 DECODER: Final = "decoder.yml"
 POSITIONS: Final = 512  # of sinusoids, which Marian makes without end
@@ -70,7 +70,7 @@ class Files:
     decoding: Mapping[str, Any]
 
 
-def read(folder: Path, settings: Settings) -> Found:
+def read(folder: Path, settings: Settings) -> MarianModel:
     """Read the model of a folder.
 
     Raises CheckpointError that names all wrong options, or the file at fault.
@@ -79,7 +79,7 @@ def read(folder: Path, settings: Settings) -> Found:
     return read_files(Files(_model(folder, settings, decoding), _vocabularies(folder, decoding), decoding))
 
 
-def read_files(from_files: Files, *, alphas: bool = True) -> Found:
+def read_files(from_files: Files, *, alphas: bool = True) -> MarianModel:
     """Read a model. alphas: whether int8 weights keep theirs. Raises CheckpointError as `read` does."""
     path, decoding = from_files.model, from_files.decoding
     arrays = read_arrays(path)
@@ -87,7 +87,7 @@ def read_files(from_files: Files, *, alphas: bool = True) -> Found:
     _check(path, options)
     _check_tables(path, options, arrays)
     text, files, sides, specials = _texts(from_files.vocabularies)
-    config = _config(path, options, arrays, specials, quantized(arrays, alphas=alphas))
+    config = _config(path, options, arrays, specials, quantization_of(arrays, alphas=alphas))
     for name, ids, size in zip(("source", "target"), sides, options["dim-vocabs"], strict=True):
         if max(ids.values()) >= size:
             raise CheckpointError(
@@ -96,9 +96,9 @@ def read_files(from_files: Files, *, alphas: bool = True) -> Found:
     weights = fill(
         arrays, config, target_vocab=options["dim-vocabs"][1], biased=not options.get("output-omit-bias")
     )
-    weights.problems += [f"{name} is not part of the model" for name in weights.left_over()]
+    weights.problems += [f"{name} is not part of the model" for name in weights.unused_names()]
     generation, leftovers = _generation({**options, **decoding}, config)
-    return Found(
+    return MarianModel(
         layout="Marian's own layout",
         path=path,
         config=config,

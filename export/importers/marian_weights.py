@@ -10,7 +10,7 @@ import numpy as np
 
 from engine.bundle.config import ModelConfig
 from engine.bundle.stacks import StackConfig
-from engine.bundle.weights import Quantized
+from engine.bundle.weights import QuantizedWeight
 from export.importers.imported import Array
 from export.importers.marian import IMPOSSIBLE
 from export.importers.marian_files import Arrays
@@ -32,14 +32,14 @@ class MarianWeights:
 
     def matrix(self, ours: str, theirs: str) -> None:
         """A weight, stored [in, out]."""
-        self._put(ours, theirs, lambda a: a.T)
+        self._assign(ours, theirs, lambda a: a.T)
 
     def table(self, ours: str, theirs: str, *, multiplied: bool = True) -> None:
         """A weight that is stored as we have it. multiplied: whether it is the output's, too."""
-        self._put(ours, theirs, lambda a: a, multiplied=multiplied)
+        self._assign(ours, theirs, lambda a: a, multiplied=multiplied)
 
     def vector(self, ours: str, theirs: str) -> None:
-        self._put(ours, theirs, lambda a: a.reshape(-1))
+        self._assign(ours, theirs, lambda a: a.reshape(-1))
 
     def linear(self, ours: str, theirs: str, suffix: str) -> None:
         self.matrix(f"{ours}.weight", f"{theirs}_W{suffix}")
@@ -54,17 +54,19 @@ class MarianWeights:
         self.vector(f"{ours}.weight", f"{theirs}_ln_scale{end}")
         self.vector(f"{ours}.bias", f"{theirs}_ln_bias{end}")
 
-    def left_over(self) -> list[str]:
+    def unused_names(self) -> list[str]:
         spare = set(self.stored) - self.used
         return sorted(n for n in spare if not n.startswith("special:") and not n.endswith(ALPHA))
 
-    def _put(self, ours: str, theirs: str, turned: Callable[[Any], Any], *, multiplied: bool = True) -> None:
+    def _assign(
+        self, ours: str, theirs: str, turned: Callable[[Any], Any], *, multiplied: bool = True
+    ) -> None:
         item = self.stored.get(theirs)
         if item is None:
             self.problems.append(f"{theirs} is missing")
             return
         self.used.add(theirs)
-        if isinstance(item, Quantized):
+        if isinstance(item, QuantizedWeight):
             alpha = self._alpha(theirs) if self.alphas and multiplied else None
             self.arrays[ours] = replace(turned(item), alpha=alpha)
             return
@@ -82,16 +84,16 @@ class MarianWeights:
         if item is None:
             self.problems.append(f"{names[0]} is missing")
             return None
-        value = (item.wide if isinstance(item, Quantized) else np.asarray(item, np.float32)).ravel()[:1]
+        value = (item.wide if isinstance(item, QuantizedWeight) else np.asarray(item, np.float32)).ravel()[:1]
         if not (value.size and 0 < value[0] < np.inf):
             self.problems.append(f"{names[0]} is no positive number")
             return None
         return value.copy()
 
 
-def quantized(arrays: Arrays, *, alphas: bool) -> str:
+def quantization_of(arrays: Arrays, *, alphas: bool) -> str:
     """Name how a file's activations are scaled in int8 (`engine.bundle.config.QUANTIZATIONS`)."""
-    if not any(isinstance(item, Quantized) for item in arrays.values()):
+    if not any(isinstance(item, QuantizedWeight) for item in arrays.values()):
         return "none"
     return "alphas" if alphas and any(name.endswith(ALPHA) for name in arrays) else "rows"
 
@@ -173,7 +175,7 @@ def _grow(arrays: dict[str, Array], name: str, rows: int, value: float) -> None:
     table = arrays.get(name)
     if table is None or table.shape[0] >= rows:
         return
-    if isinstance(table, Quantized):
+    if isinstance(table, QuantizedWeight):
         empty = np.zeros((rows - table.shape[0], table.shape[1]), np.int8)
         arrays[name] = replace(table, values=np.concatenate([table.values, empty]))
     else:

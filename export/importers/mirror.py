@@ -217,7 +217,7 @@ def _model(entry: dict[str, Any]) -> MirrorModel:
         texts[:3]
     ):
         raise ValueError(f"a model is named {texts}")
-    files = tuple(_checked(file["path"], file["size"], file["sha256"]) for file in entry["files"])
+    files = tuple(_mirror_file(file["path"], file["size"], file["sha256"]) for file in entry["files"])
     names = [PurePosixPath(file.path).name for file in files]
     if not files or len(set(names)) < len(names):
         raise ValueError(f"{texts[0]} has no files, or two of one name")
@@ -225,7 +225,7 @@ def _model(entry: dict[str, Any]) -> MirrorModel:
     return MirrorModel(name, source, target, architecture, files)
 
 
-def _checked(path: Any, size: Any, digest: Any) -> MirrorFile:
+def _mirror_file(path: Any, size: Any, digest: Any) -> MirrorFile:
     """A file of an index; its name stays within the folder that it is fetched to."""
     parts: Sequence[str] = path.split("/") if isinstance(path, str) else ()
     if not parts or not all(NAME.fullmatch(part) for part in parts):

@@ -21,7 +21,7 @@ CHUNK: Final = 1 << 20
 
 
 @contextmanager
-def unpacked(path: Path) -> Iterator[Path]:
+def unpack(path: Path) -> Iterator[Path]:
     """The one top folder of a zip, as long as the context is open.
 
     Raises CheckpointError for an archive that is damaged, or has paths outside of it, links, a member twice,
@@ -30,7 +30,7 @@ def unpacked(path: Path) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="convoy-") as name:
         try:
             with zipfile.ZipFile(path) as archive:
-                top = _checked(path, archive)
+                top = _check_members(path, archive)
                 for member in archive.infolist():
                     _extract(archive, member, Path(name))
         except (
@@ -45,7 +45,7 @@ def unpacked(path: Path) -> Iterator[Path]:
         yield Path(name) / top
 
 
-def _checked(path: Path, archive: zipfile.ZipFile) -> str:
+def _check_members(path: Path, archive: zipfile.ZipFile) -> str:
     """The name of the top folder."""
     members = archive.infolist()
     if not members or len(members) > MOST:

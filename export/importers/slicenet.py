@@ -128,7 +128,7 @@ def weights(variables: Mapping[str, NDArray[Any]], config: ModelConfig) -> tuple
         problems += [f"{part} is missing" for part in missing]
         if missing:
             continue
-        weight = _joined(arrays, name)
+        weight = _assemble_weight(arrays, name)
         if weight is None or weight.shape != shapes[name]:
             sizes = ", ".join(str(a.shape) for a in arrays)
             problems.append(f"{parts[0]} has shape {sizes}, which does not fit {name} {shapes[name]}")
@@ -137,7 +137,7 @@ def weights(variables: Mapping[str, NDArray[Any]], config: ModelConfig) -> tuple
     return tensors, problems + [f"{name} is not part of the model" for name in sorted(rest)]
 
 
-def _joined(arrays: Sequence[Array], name: str) -> Array | None:
+def _assemble_weight(arrays: Sequence[Array], name: str) -> Array | None:
     """A weight from its variable, or from those of its groups; None when their ranks do not fit."""
     if name.endswith(".depthwise"):  # [K, 1, C / g, 1] each
         if any(a.ndim != 4 or a.shape[1] != 1 or a.shape[3] != 1 for a in arrays):

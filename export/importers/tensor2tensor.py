@@ -14,7 +14,7 @@ from engine.bundle.bundle import Bundle, Description
 from engine.errors import BundleError, CheckpointError
 from engine.text.subwords import read_subtokens
 from export.importers import slicenet
-from export.importers.imported import Imported, check_folders, write
+from export.importers.imported import ImportedModel, check_folders, write
 from export.importers.marian import read_json
 from export.importers.tensorflow import read_variables
 
@@ -71,7 +71,7 @@ def convert(folder: Path, out: Path, settings: Settings, *, overwrite: bool = Fa
     )
     origin = f"`convoy convert tensor2tensor` ({path.name})"
     files = dict(zip(names, paths, strict=True))
-    return write(Imported(origin, description, weights, files, settings.half), out, overwrite=overwrite)
+    return write(ImportedModel(origin, description, weights, files, settings.half), out, overwrite=overwrite)
 
 
 def _vocabularies(folder: Path, file_names: tuple[str, ...]) -> list[Path]:

@@ -42,7 +42,7 @@ TRAINING: Final = re.compile(
 )
 
 
-class Damaged(Exception):
+class DamagedFile(Exception):
     """What a file says can't be."""
 
 
@@ -69,7 +69,7 @@ def read_variables(folder: Path, checkpoint: str | None) -> tuple[Path, Variable
     try:
         reader = _read_npz if path.suffix == ".npz" else _read_checkpoint
         return path, reader(path, lambda name: not TRAINING.search(name))
-    except (Damaged, OSError, ValueError, zipfile.BadZipFile, struct.error) as error:
+    except (DamagedFile, OSError, ValueError, zipfile.BadZipFile, struct.error) as error:
         raise CheckpointError(f"{path}: not a readable checkpoint ({error}); copy it again") from error
 
 
@@ -98,14 +98,14 @@ def _read_npz(path: Path, predicate: Callable[[str], bool]) -> Variables:
     with zipfile.ZipFile(path) as archive:
         names = archive.namelist()
         if len(set(names)) < len(names):
-            raise Damaged("it holds a member twice")
+            raise DamagedFile("it holds a member twice")
     with np.load(path, allow_pickle=False) as arrays:
         return {n: arrays[n] for n in arrays.files if predicate(n) and arrays[n].dtype.kind == "f"}
 
 
 def _read_checkpoint(index: Path, predicate: Callable[[str], bool]) -> Variables:
     if index.stat().st_size > LARGEST_INDEX:
-        raise Damaged(f"an index of more than {LARGEST_INDEX} bytes")
+        raise DamagedFile(f"an index of more than {LARGEST_INDEX} bytes")
     entries = dict(_table(index.read_bytes()))
     shards = _shards(entries.pop(b"", b""))
     variables: Variables = {}
@@ -114,9 +114,9 @@ def _read_checkpoint(index: Path, predicate: Callable[[str], bool]) -> Variables
         if entry.dtype not in DTYPES or not predicate(name):
             continue
         if entry.sliced:
-            raise Damaged(f"{name} is cut in slices, which are not read")
+            raise DamagedFile(f"{name} is cut in slices, which are not read")
         if entry.shard >= shards:
-            raise Damaged(f"{name} is in shard {entry.shard} of {shards}")
+            raise DamagedFile(f"{name} is in shard {entry.shard} of {shards}")
         shard = index.with_suffix(f".data-{entry.shard:05d}-of-{shards:05d}")
         variables[name] = _numbers(shard, name, entry)
     return variables
@@ -125,18 +125,18 @@ def _read_checkpoint(index: Path, predicate: Callable[[str], bool]) -> Variables
 def _numbers(shard: Path, name: str, entry: Entry) -> NDArray[Any]:
     dtype = DTYPES[entry.dtype]
     if entry.size != math.prod(entry.shape) * dtype.itemsize:
-        raise Damaged(f"{name} has {entry.size} bytes, but the shape {entry.shape}")
+        raise DamagedFile(f"{name} has {entry.size} bytes, but the shape {entry.shape}")
     if entry.offset + entry.size > shard.stat().st_size:
-        raise Damaged(f"{name} ends behind the end of {shard.name}")
+        raise DamagedFile(f"{name} ends behind the end of {shard.name}")
     with shard.open("rb") as stream:
         stream.seek(entry.offset)
         data = stream.read(entry.size)
-    if _masked(data) != entry.checksum:
-        raise Damaged(f"{name} has a wrong checksum in {shard.name}")
+    if _masked_crc(data) != entry.checksum:
+        raise DamagedFile(f"{name} has a wrong checksum in {shard.name}")
     return np.frombuffer(data, dtype).reshape(entry.shape)
 
 
-def _masked(data: bytes) -> int:
+def _masked_crc(data: bytes) -> int:
     """The checksum as it is stored: a CRC-32C, turned and moved, since it may stand among what it sums."""
     crc = int(google_crc32c.value(data))
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
@@ -146,7 +146,7 @@ def _table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Keys and values of a table of LevelDB's format."""
     footer = data[-FOOTER:]
     if len(footer) < FOOTER or int.from_bytes(footer[-8:], "little") != MAGIC:
-        raise Damaged("no index of TensorFlow")
+        raise DamagedFile("no index of TensorFlow")
     at = _handle(footer, 0)[1]  # past the index of metadata
     (offset, size), _ = _handle(footer, at)
     for _, handle in _block(data, offset, size):
@@ -163,22 +163,22 @@ def _handle(data: bytes, at: int) -> tuple[tuple[int, int], int]:
 def _block(data: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
     end = offset + size
     if size < 4 or end + TRAILER > len(data):
-        raise Damaged("a block ends behind the end of the file")
+        raise DamagedFile("a block ends behind the end of the file")
     if data[end]:
-        raise Damaged("a compressed block, which TensorFlow doesn't write")
-    if _masked(data[offset : end + 1]) != int.from_bytes(data[end + 1 : end + TRAILER], "little"):
-        raise Damaged("a block has a wrong checksum")
+        raise DamagedFile("a compressed block, which TensorFlow doesn't write")
+    if _masked_crc(data[offset : end + 1]) != int.from_bytes(data[end + 1 : end + TRAILER], "little"):
+        raise DamagedFile("a block has a wrong checksum")
     restarts = int.from_bytes(data[end - 4 : end], "little")
     last, key = end - 4 - 4 * restarts, b""
     if last < offset:
-        raise Damaged("a block without room for its entries")
+        raise DamagedFile("a block without room for its entries")
     at = offset
     while at < last:
         shared, at = _varint(data, at)
         own, at = _varint(data, at)
         length, at = _varint(data, at)
         if shared > len(key) or at + own + length > last:
-            raise Damaged("an entry ends behind the end of its block")
+            raise DamagedFile("an entry ends behind the end of its block")
         key = key[:shared] + data[at : at + own]
         yield key, data[at + own : at + own + length]
         at += own + length
@@ -188,12 +188,12 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     value = 0
     for shift in range(0, 70, 7):
         if at >= len(data):
-            raise Damaged("it ends within a number")
+            raise DamagedFile("it ends within a number")
         value |= (data[at] & 127) << shift
         at += 1
         if data[at - 1] < 128:
             return value, at
-    raise Damaged("a number of more than ten bytes")
+    raise DamagedFile("a number of more than ten bytes")
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
@@ -208,7 +208,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
             continue
         length, at = _varint(data, at) if kind == 2 else ({1: 8, 5: 4}.get(kind, -1), at)
         if length < 0 or at + length > len(data):
-            raise Damaged("a field ends behind the end of its message")
+            raise DamagedFile("a field ends behind the end of its message")
         part = data[at : at + length]
         yield tag >> 3, part if kind == 2 else int.from_bytes(part, "little")
         at += length
@@ -219,7 +219,7 @@ def _shards(header: bytes) -> int:
     fields = dict(_fields(header))
     shards = fields.get(1, 1)
     if fields.get(2, 0) != 0 or not isinstance(shards, int) or not 0 < shards < 100_000:
-        raise Damaged("numbers of a big-endian machine, or no header")
+        raise DamagedFile("numbers of a big-endian machine, or no header")
     return shards
 
 
@@ -230,20 +230,20 @@ def _entry(data: bytes) -> Entry:
     sliced = False
     for number, value in _fields(data):
         if isinstance(value, bytes) != (number in (2, 7)):
-            raise Damaged("a field of another type")
+            raise DamagedFile("a field of another type")
         if number == 2:
             shape = [size for n, dim in _fields(value) if n == 2 for size in _sizes(dim)]
         sliced |= number == 7
         values[number] = value
     if len(shape) > DEEPEST:
-        raise Damaged(f"a variable of {len(shape)} axes")
+        raise DamagedFile(f"a variable of {len(shape)} axes")
     return Entry(values[1], tuple(shape), values[3], values[4], values[5], values[6], sliced)
 
 
 def _sizes(dim: Any) -> Iterator[int]:
     if not isinstance(dim, bytes):
-        raise Damaged("a field of another type")
+        raise DamagedFile("a field of another type")
     size = dict(_fields(dim)).get(1, 0)
     if not isinstance(size, int) or size >= 1 << 40:
-        raise Damaged(f"an axis of the size {size}")
+        raise DamagedFile(f"an axis of the size {size}")
     yield size

@@ -15,7 +15,7 @@ from engine.errors import BundleError, CheckpointError
 from engine.text.fairseq import read_bpe
 from engine.text.symbols import Settings as TextSettings
 from export.importers import aan
-from export.importers.imported import Imported, check_folders, write
+from export.importers.imported import ImportedModel, check_folders, write
 from export.importers.marian import read_json
 from export.importers.tensorflow import read_variables
 
@@ -85,7 +85,7 @@ def convert(folder: Path, out: Path, settings: Settings, *, overwrite: bool = Fa
         text={"kind": "symbols", **asdict(text)},
     )
     origin = f"`convoy convert thumt` ({path.name})"
-    return write(Imported(origin, description, weights, files, settings.half), out, overwrite=overwrite)
+    return write(ImportedModel(origin, description, weights, files, settings.half), out, overwrite=overwrite)
 
 
 def _options(folder: Path) -> dict[str, Any]:

@@ -18,8 +18,8 @@ from export.importers.maps import (
     Names,
     Options,
     Weights,
-    configured,
     defaults,
+    make_config,
     of_both_sides,
     positions,
     read_options,
@@ -105,7 +105,7 @@ def model_config(
             **of_both_sides(values, source_vocab, target_vocab),
         )
 
-    return configured(options(arguments), make)
+    return make_config(options(arguments), make)
 
 
 def model_weights(state: Mapping[str, Tensor], config: ModelConfig) -> tuple[Weights, list[str]]:

@@ -31,7 +31,7 @@ RESERVE: Final = 30.0  # seconds to average, pack and end
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class TrainingRecord:
     """updates: trained, of `wanted` by the recipe. nll: nats a token of the validation pairs."""
 
     name: str
@@ -57,7 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def train(options: argparse.Namespace, name: str) -> Done:
+def train(options: argparse.Namespace, name: str) -> TrainingRecord:
     """One recipe, for `options.minutes`, from where its last run ended."""
     from training.package import package
     from training.recipe import load
@@ -80,7 +80,9 @@ def train(options: argparse.Namespace, name: str) -> Done:
     with tarfile.open(archive, "w:gz") as packed:
         packed.add(bundle.path, arcname=name)
     seconds = time.monotonic() - began
-    return Done(name, trainer.update, recipe.train.updates, seconds, trainer.validate(), archive.name)
+    return TrainingRecord(
+        name, trainer.update, recipe.train.updates, seconds, trainer.validate(), archive.name
+    )
 
 
 def _together(options: argparse.Namespace, names: list[str]) -> int:

@@ -78,7 +78,7 @@ class Ending(Nothing):
             search.state.kept_steps[:n] = torch.from_numpy(longest - 1)[:, None]
         self.seconds += time.thread_time() - began
 
-    def put(self, tensor: Tensor, target: Tensor) -> None:
+    def upload(self, tensor: Tensor, target: Tensor) -> None:
         target.copy_(tensor)  # the host's part of an upload: into pinned memory
 
     def __call__(self, call: Call) -> None:
@@ -139,7 +139,7 @@ def yardstick() -> float:
     return time.thread_time() - began
 
 
-def measured(slots: int, beams: int, steps: int) -> HostWork:
+def measure(slots: int, beams: int, steps: int) -> HostWork:
     """The host's part of so many steps with all slots in use."""
     traffic = Traffic(slots, beams)
     traffic.step([traffic.request(PATIENT) for _ in range(slots)])
@@ -181,7 +181,7 @@ def main() -> None:
     torch.set_num_threads(1)
     gc.freeze()
     for _ in range(TRIES):
-        runs = [measured(options.slots, options.beams, options.steps) for _ in range(options.runs)]
+        runs = [measure(options.slots, options.beams, options.steps) for _ in range(options.runs)]
         medians = (statistics.median(column) for column in zip(*(astuple(run) for run in runs), strict=True))
         result = HostWork(options.slots, options.beams, *[*medians][2:])
         print(json.dumps(asdict(result)))

@@ -77,7 +77,7 @@ def ours(folder: Path, out: Path, lines: Sequence[str]) -> list[str]:
     return [answers[number] for number in range(len(lines))]
 
 
-def compared(marian: Path, lines: Sequence[str]) -> dict[str, float]:
+def compare_bleu(marian: Path, lines: Sequence[str]) -> dict[str, float]:
     """BLEU against float32 of both in int8, and of ours against theirs; how many answers are the same."""
     from sacrebleu import corpus_bleu
 
@@ -106,7 +106,7 @@ def main() -> None:
     parser.add_argument("--texts", type=Path, required=True, help="lines, their first column; maybe .gz")
     parser.add_argument("--count", type=int, default=500)
     given = parser.parse_args()
-    print(json.dumps(compared(given.marian, read_lines(given.texts, given.count)), indent=1))
+    print(json.dumps(compare_bleu(given.marian, read_lines(given.texts, given.count)), indent=1))
 
 
 if __name__ == "__main__":

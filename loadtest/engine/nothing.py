@@ -14,7 +14,7 @@ from engine.kernels.calls import Call
 NOWHERE: Final = nullcontext()
 
 
-class Reached:
+class ReachedMark:
     """A mark that has been reached."""
 
     def query(self) -> bool:
@@ -48,13 +48,13 @@ class Nothing:
         return NOWHERE
 
     def capture(self, step: Callable[[], None]) -> Replay:
-        return self.step if self._decoding else _encoded
+        return self.step if self._decoding else _encode_nothing
 
     def renew(self) -> None:
         pass
 
     def mark(self) -> Mark:
-        return Reached()
+        return ReachedMark()
 
     def wait(self, mark: Mark, tensors: Sequence[Tensor]) -> None:
         pass
@@ -62,15 +62,15 @@ class Nothing:
     def up(self, tensor: Tensor) -> Tensor:
         return tensor
 
-    def put(self, tensor: Tensor, target: Tensor) -> None:
+    def upload(self, tensor: Tensor, target: Tensor) -> None:
         pass
 
-    def kept(self, tensor: Tensor) -> Tensor:
+    def clone(self, tensor: Tensor) -> Tensor:
         return tensor
 
     def down(self, tensor: Tensor) -> Tensor:
         return tensor.clone()
 
 
-def _encoded() -> None:
+def _encode_nothing() -> None:
     pass

@@ -125,7 +125,7 @@ def parts(record: str, own: str, runs: int, files: Mapping[str, Path]) -> list[R
     return entries
 
 
-def measured(part: RecordPart) -> str:
+def run_part(part: RecordPart) -> str:
     """A section of the page. Raises SystemExit where the command fails."""
     began = time.monotonic()
     command = [sys.executable, "-m", part.module, *part.arguments]
@@ -138,7 +138,7 @@ def measured(part: RecordPart) -> str:
     return f"#### {part.heading}\n{output}\n\n```sh\n{part.command()}\n```\n"
 
 
-def written(page: str, sections: Sequence[str], head: str) -> str:
+def replace_record(page: str, sections: Sequence[str], head: str) -> str:
     """The page with a new record in the place of the last. Raises ValueError where it has no marks."""
     before, mark, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
@@ -165,13 +165,13 @@ def main() -> None:
             for p in parts(record, here["isa"], options.runs, texts(Path(folder)))
             if options.only in p.heading
         ]
-        sections = [measured(part).replace(f"{folder}/", "") for part in selection]
+        sections = [run_part(part).replace(f"{folder}/", "") for part in selection]
     if options.only:
         return
     minutes = (time.monotonic() - began) / 60
     head = f"{today}, {here['cpu']} (family {here['family']}, model {here['model']}, {here['isa']}), "
     head += f"{os.cpu_count()} processors, {options.load}; by `make bench-record` in {minutes:.0f} minutes."
-    PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), sections, head), encoding="utf-8")
+    PAGE.write_text(replace_record(PAGE.read_text(encoding="utf-8"), sections, head), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -145,7 +145,7 @@ def kinds(listed: Sequence[Node]) -> Mapping[str, int]:
     return Counter(node.name for node in listed)
 
 
-def predicted(listed: Sequence[Node], device: Machine = H200, *, early: bool = False) -> float:
+def predict(listed: Sequence[Node], device: Machine = H200, *, early: bool = False) -> float:
     """Seconds of a step. early: see `Node.seconds`."""
     return sum(node.seconds(device, early=early) for node in listed)
 
@@ -162,7 +162,7 @@ def main() -> None:
         traffic = sum(n.bytes for n in listed)
         print(f"{beams * slots} rows: {len(listed)} nodes, {traffic / 1e6:.0f} MB")
         for early in (False, True):
-            seconds = predicted(listed, early=early)
+            seconds = predict(listed, early=early)
             share = traffic / H200.bandwidth / seconds
             what = f"{seconds * 1e6:.0f} us a step{', weights fetched early' if early else ''}"
             rates = f"{slots / seconds:,.0f} tokens/s, {slots / options.steps / seconds:,.0f} sentences/s"

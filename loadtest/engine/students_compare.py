@@ -229,7 +229,7 @@ def fxtranslate(folder: Path) -> tuple[Translate, str]:
     return (lambda texts: [engine.translate(text) for text in texts]), str(engine.backend())
 
 
-def timed(translate: Translate, texts: Sequence[str], *, alone: bool) -> float:
+def measure(translate: Translate, texts: Sequence[str], *, alone: bool) -> float:
     """Seconds of the processor a sentence: the median of each on its own, or the mean of all together.
 
     Not of the clock: on a shared machine that also counts what others do.
@@ -267,10 +267,10 @@ def main() -> None:
         os.environ["CONVOY_KERNELS_ISA"] = options.isa
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.folder or Path(temporary)
-        print(json.dumps(compared(options, folder), indent=2))
+        print(json.dumps(compare(options, folder), indent=2))
 
 
-def compared(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+def compare(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Milliseconds a sentence of both, and their ratios."""
     from export.graphs.onnx import add_graphs
     from export.importers.bergamot import convert
@@ -287,10 +287,10 @@ def compared(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     for translate in (*ours.values(), theirs):
         translate(texts[:8])
     for _ in range(options.runs):
-        results["alone"].append(timed(ours[1], texts, alone=True))
+        results["alone"].append(measure(ours[1], texts, alone=True))
         if options.length is None:
-            results["fxtranslate"].append(timed(theirs, texts, alone=True))
-        results["in flight"].append(timed(ours[32], texts, alone=False))
+            results["fxtranslate"].append(measure(theirs, texts, alone=True))
+        results["in flight"].append(measure(ours[32], texts, alone=False))
     medians = {name: 1000 * statistics.median(values) for name, values in results.items() if values}
     report: dict[str, Any] = {"size": options.size, "pieces": options.words, "ms a sentence": medians}
     if options.length is None:

@@ -108,12 +108,14 @@ def add_shortlist(bundle: Path, listed: int) -> None:
     from engine.bundle.shortlist import SHORTLIST
     from engine.text.tokenizer import open_tokenizer
     from export.graphs.onnx import shortlisted_graphs
-    from training.shortlist import Named, with_language
+    from training.shortlist import LanguageToken, with_language
 
     opened = open_bundle(bundle, verify=False)
     (token,) = open_tokenizer(opened).beginning
     drawn = np.random.default_rng(3).choice(np.arange(4, VOCABULARY), listed, replace=False)
-    lists = with_language(None, opened.config, np.sort(drawn).astype(np.int32), Named(token, by_source=False))
+    lists = with_language(
+        None, opened.config, np.sort(drawn).astype(np.int32), LanguageToken(token, by_source=False)
+    )
     add_files(bundle, {SHORTLIST: lists.dump(), **shortlisted_graphs(opened.config)})
 
 
@@ -162,7 +164,7 @@ def row(work: Workload, timings: dict[str, list[float]]) -> str:
     return "| " + " | ".join(map(str, cells)) + " |"
 
 
-def _prepared(path: Path, make: Callable[[], Any]) -> Path:
+def _make_once(path: Path, make: Callable[[], Any]) -> Path:
     if not path.exists():
         make()
     return path
@@ -188,11 +190,11 @@ def main() -> None:
     from export.importers.hf import convert
     from export.importers.hf_model import Overrides
 
-    folder = _prepared(
+    folder = _make_once(
         options.folder / "hf", lambda: make_folder(options.folder / "hf", (layers[0], layers[1]))
     )
     wish = Overrides(source="en", target="de", int8=True)
-    bundle = _prepared(
+    bundle = _make_once(
         options.folder / "bundle", lambda: add_graphs(convert(folder, options.folder / "bundle", wish))
     )
     add_shortlist(bundle, options.listed)

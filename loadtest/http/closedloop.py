@@ -14,7 +14,7 @@ import aiohttp
 from loadtest.http.openloop import Ask, TimedAnswer, session
 
 
-async def kept_busy(
+async def keep_busy(
     url: str, ask: Ask, texts: Iterator[str], under_way: int, goes_on: Callable[[int], bool]
 ) -> list[TimedAnswer]:
     """So many requests under way at any time.
@@ -42,6 +42,6 @@ def busiest(url: str, ask: Ask, texts: Iterator[str], under_way: int, seconds: f
     """Answers a second, for so long. Only those with 200 count."""
     began = time.perf_counter()
     answers = asyncio.run(
-        kept_busy(url, ask, texts, under_way, lambda _: time.perf_counter() - began < seconds)
+        keep_busy(url, ask, texts, under_way, lambda _: time.perf_counter() - began < seconds)
     )
     return sum(a.status == 200 for a in answers) / max(a.done for a in answers)

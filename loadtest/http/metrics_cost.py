@@ -30,7 +30,7 @@ def main(folder: Path | None) -> None:
         note = RequestContext("id")
         token = current.set(note)
         metrics.in_flight.inc()
-        metrics.answered(names[0], results)
+        metrics.record_work(names[0], results)
         metrics.in_flight.dec()
         metrics.latency.labels("/translate", note.model, note.outcome_of(200)).observe(0.1)
         current.reset(token)

@@ -64,7 +64,7 @@ def arrivals(rate: float, seconds: float, seed: int) -> list[float]:
     return list(itertools.takewhile(lambda at: at < seconds, poisson(rate, seed)))
 
 
-def summarised(answers: Sequence[TimedAnswer], rate: float) -> LoadSummary:
+def summarise(answers: Sequence[TimedAnswer], rate: float) -> LoadSummary:
     """Latencies are of the requests that were answered with 200."""
     good = [a for a in answers if a.status == 200]
     refused = sum(a.status in (429, 503) for a in answers)
@@ -119,7 +119,7 @@ def translate(values: dict[str, Any], *, stream: bool) -> Ask:
             await answer.read()
             return answer.status, None
 
-    async def streamed(client: aiohttp.ClientSession, text: str) -> tuple[int, float | None]:
+    async def ask_streaming(client: aiohttp.ClientSession, text: str) -> tuple[int, float | None]:
         body = values | {"q": text, "stream": True}
         first, whole = None, False
         async with client.post("/translate", json=body, headers=headers) as answer:
@@ -129,7 +129,7 @@ def translate(values: dict[str, Any], *, stream: bool) -> Ask:
                 whole = whole or line == b"event: result\n"
             return (answer.status if whole or answer.status != 200 else 0), first
 
-    return streamed if stream else plain
+    return ask_streaming if stream else plain
 
 
 def main() -> None:
@@ -149,7 +149,7 @@ def main() -> None:
     ask = translate({"source": options.source, "target": options.target}, stream=options.stream)
     times = arrivals(options.rate, options.seconds, options.seed)
     answers = asyncio.run(run(options.url, ask, sentences(options.seed, options.texts), times))
-    summary = summarised(answers, options.rate)
+    summary = summarise(answers, options.rate)
     options.out.mkdir(parents=True, exist_ok=True)
     record: dict[str, Any] = {
         "given": {k: str(v) for k, v in vars(options).items()},

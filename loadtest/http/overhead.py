@@ -28,7 +28,7 @@ import onnxruntime
 import uvicorn
 
 from engine.api import Service, share_threads
-from loadtest.http.closedloop import kept_busy
+from loadtest.http.closedloop import keep_busy
 from loadtest.http.openloop import translate
 from loadtest.texts import sentences
 from server.app import configure, create_app
@@ -43,7 +43,7 @@ class Clock:
     wall: float = 0.0
     cpu: float = 0.0
 
-    def timed(self, call: Callable[..., Any]) -> Callable[..., Any]:
+    def time_calls(self, call: Callable[..., Any]) -> Callable[..., Any]:
         def run(*values: Any, **named: Any) -> Any:
             wall, cpu = time.perf_counter(), time.thread_time()
             try:
@@ -73,7 +73,7 @@ class Overhead:
         return " | ".join(figures)
 
 
-def clocked() -> Clock:
+def time_sessions() -> Clock:
     """Time every session that is made from now on."""
     clock = Clock()
     original = onnxruntime.InferenceSession
@@ -81,8 +81,8 @@ def clocked() -> Clock:
     class TimedSession(original):  # type: ignore[misc, valid-type]
         def __init__(self, *values: Any, **named: Any) -> None:
             super().__init__(*values, **named)
-            self.run = clock.timed(super().run)
-            self.run_with_iobinding = clock.timed(super().run_with_iobinding)
+            self.run = clock.time_calls(super().run)
+            self.run_with_iobinding = clock.time_calls(super().run_with_iobinding)
 
     onnxruntime.InferenceSession = TimedSession
     return clock
@@ -109,13 +109,13 @@ def serving(settings: ServerSettings) -> Iterator[str]:
 def latencies_of(url: str, count: int, under_way: int, values: dict[str, Any]) -> list[float]:
     """Seconds of each of `count` requests, `under_way` at any time. Raises SystemExit on a refusal."""
     post = translate(values, stream=False)
-    answers = asyncio.run(kept_busy(url, post, sentences(1, None), under_way, lambda done: done < count))
+    answers = asyncio.run(keep_busy(url, post, sentences(1, None), under_way, lambda done: done < count))
     if refused := {a.status for a in answers} - {200}:
         raise SystemExit(f"a request was answered with {min(refused)}")
     return [a.latency for a in answers]
 
 
-def measured(clock: Clock, url: str, options: argparse.Namespace, under_way: int) -> Overhead:
+def measure(clock: Clock, url: str, options: argparse.Namespace, under_way: int) -> Overhead:
     """One run of the client, in a process of its own, which waits for a line before it begins."""
     command = [sys.executable, "-m", "loadtest.http.overhead", "--client", url]
     command += [
@@ -168,7 +168,7 @@ def main() -> None:
     if options.client:
         client(options)
         return
-    clock = clocked()
+    clock = time_sessions()
     share_threads("onnx", options.threads)
     values = {"models": [options.model], "precision": options.precision, "port": 0, "log_level": "error"}
     settings = ServerSettings.model_validate(values)
@@ -176,7 +176,7 @@ def main() -> None:
     print("|---:|---:|---:|---:|---:|---:|")
     with serving(settings) as url:
         for under_way in map(int, options.concurrency.split(",")):
-            rows = [measured(clock, url, options, under_way) for _ in range(options.runs)]
+            rows = [measure(clock, url, options, under_way) for _ in range(options.runs)]
             print(f"| {under_way} | {min(rows, key=lambda row: row.wall)} |", flush=True)
 
 

@@ -76,7 +76,9 @@ def processor(process: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def served(models: Sequence[Path], precision: str, threads: int, flags: Sequence[str] = ()) -> Startup:
+def measure_startup(
+    models: Sequence[Path], precision: str, threads: int, flags: Sequence[str] = ()
+) -> Startup:
     """One start of `convoy serve`. flags: more of its own."""
     port = free_port()
     command = [sys.executable, "-m", "cli.main", "serve", "--port", str(port), "--log-level", "error"]
@@ -140,7 +142,7 @@ def main() -> None:
     groups = [[model] for model in options.models] + ([options.models] if options.together else [])
     for precision in options.precisions.split(","):
         for group in groups:
-            start = partial(served, group, precision, options.threads, flags)
+            start = partial(measure_startup, group, precision, options.threads, flags)
             name = "+".join(model.name for model in group)
             print(json.dumps(case(name, precision, start, options.runs)), flush=True)
         if options.peer:

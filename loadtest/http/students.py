@@ -26,7 +26,7 @@ from typing import Any
 
 from loadtest.engine import students_compare
 from loadtest.http.argos_compare import rate, server
-from loadtest.http.openloop import arrivals, run, summarised, translate
+from loadtest.http.openloop import arrivals, run, summarise, translate
 
 PORTS = 5057, 5058
 BODY = {"source": "de", "target": "en", "format": "text"}
@@ -48,7 +48,7 @@ def serve_peer(folder: Path, port: int, threads: int) -> None:
     app = FastAPI()
 
     @app.post("/translate")
-    async def translated(values: dict[str, Any] = Body()) -> dict[str, str]:  # noqa: B008
+    async def handle(values: dict[str, Any] = Body()) -> dict[str, str]:  # noqa: B008
         return {"translatedText": await anyio.to_thread.run_sync(answer, values["q"], limiter=limiter)}
 
     limiter = anyio.CapacityLimiter(threads)
@@ -66,7 +66,7 @@ def prepare(folder: Path, size: str) -> list[str]:
     return students_compare.sentences(folder, lines, 200)
 
 
-def compared(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
+def compare(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Milliseconds of both at a share of the other's peak, and the ratios of each round."""
     texts = prepare(folder, given.size)
     threads = ["--threads", str(given.threads)]
@@ -81,7 +81,7 @@ def compared(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
             for name, url in zip(figures, urls, strict=True):
                 due = arrivals(given.share * peak, given.seconds, number)
                 answers = asyncio.run(run(url, translate(BODY, stream=False), itertools.cycle(texts), due))
-                told = summarised(answers, given.share * peak)
+                told = summarise(answers, given.share * peak)
                 assert told.answered == told.sent, told
                 figures[name].append({key: 1000 * value for key, value in told.latency.items()})
     pairs = list(zip(figures["convoy"], figures["fxtranslate"], strict=True))
@@ -114,7 +114,7 @@ def main() -> None:
         serve_peer(given.peer, PORTS[1], given.threads)
         return
     with tempfile.TemporaryDirectory() as name:
-        print(json.dumps(compared(given, Path(name)), indent=1))
+        print(json.dumps(compare(given, Path(name)), indent=1))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from statistics import median
 
 import httpx
 
-from loadtest.http.openloop import arrivals, run, summarised, translate
+from loadtest.http.openloop import arrivals, run, summarise, translate
 from loadtest.http.serving import free_port, serving
 from loadtest.texts import sentences
 
@@ -59,7 +59,7 @@ def main() -> None:
             for number in range(options.rounds):
                 times = arrivals(rate, options.seconds, number)
                 for name, url in urls.items():
-                    summary = summarised(asyncio.run(run(url, ask, sentences(number), times)), rate)
+                    summary = summarise(asyncio.run(run(url, ask, sentences(number), times)), rate)
                     latency = summary.latency
                     results[name].append((summary.throughput, latency["p50"] * 1e3, latency["p99"] * 1e3))
             for name, rows in results.items():

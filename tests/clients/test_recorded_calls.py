@@ -6,7 +6,7 @@ import pytest
 from cli.foreign import served_paths
 from cli.serve import unknown_variables
 from engine.api import Service
-from server.languages import served
+from server.languages import resolve_code
 from tests.argos_packages import write
 from tests.served import server, settings_of
 
@@ -121,11 +121,11 @@ def test_codes_with_regions_are_understood_on_every_route(client, english, code)
 
 
 def test_regions_that_are_languages_of_their_own_stay_so():
-    assert served("zh-TW", {"zh", "zt"}) == "zt"
-    assert served("zh_CN", {"zh", "zt"}) == "zh"
-    assert served("pt-BR", {"pt", "pb"}) == "pb"
-    assert served("de-AT", {"de", "de-at"}) == "de-at"
-    assert served("de-latn", {"de"}) == "de-latn"
+    assert resolve_code("zh-TW", {"zh", "zt"}) == "zt"
+    assert resolve_code("zh_CN", {"zh", "zt"}) == "zh"
+    assert resolve_code("pt-BR", {"pt", "pb"}) == "pb"
+    assert resolve_code("de-AT", {"de", "de-at"}) == "de-at"
+    assert resolve_code("de-latn", {"de"}) == "de-latn"
 
 
 def test_variables_that_are_no_settings_are_warned_of_with_the_nearest_that_is_one():

@@ -14,9 +14,9 @@ from docx.oxml.ns import qn
 from lxml import etree
 from markdown_it import MarkdownIt
 
-from documents import READERS, Swollen, Unreadable, read_document
+from documents import READERS, OversizedDocument, Unreadable, read_document
 from documents.attributes import read_with_attributes
-from documents.subtitles import wrapped
+from documents.subtitles import wrap
 from engine.api import Overloaded, TooLarge
 from server.store import Store, safe, translated_name
 from tests.served import server, until
@@ -90,8 +90,8 @@ def test_odd_subtitles_are_read_as_players_read_them():
 
 
 def test_lines_are_about_equal():
-    assert wrapped("one two three four", 2) == "one two\nthree four"
-    assert wrapped("one", 3) == "one"
+    assert wrap("one two three four", 2) == "one two\nthree four"
+    assert wrap("one", 3) == "one"
 
 
 # Markdown
@@ -418,7 +418,7 @@ def test_files_that_cannot_be_read_are_refused(name, data):
 
 @pytest.mark.parametrize("name", ["a.docx", "a.odt"])
 def test_archives_that_swell_are_refused(name):
-    with pytest.raises(Swollen, match="unpacked"):
+    with pytest.raises(OversizedDocument, match="unpacked"):
         read_document(name, bomb("content.xml"))
 
 

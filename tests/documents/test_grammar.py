@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from documents import Swollen, Unreadable, read_document
+from documents import OversizedDocument, Unreadable, read_document
 from documents.plain import read_page
 from documents.projection import project
 from documents.spans import weave
@@ -74,7 +74,7 @@ def checked(name, data, seed, read=None):
     """Read, translate and write a file; give the texts before, after, and of what was written."""
     try:
         document = read(data) if read else read_document(name, data)
-    except (Unreadable, Swollen):
+    except (Unreadable, OversizedDocument):
         return None
     for segment in document.segments:
         assert segment.text.strip()

@@ -9,7 +9,7 @@ import docx
 import numpy as np
 import pytest
 
-from documents import Swollen, Unreadable, read_document
+from documents import OversizedDocument, Unreadable, read_document
 from documents.attributes import read_with_attributes
 from documents.document import LONGEST, NODES, SEGMENTS, UNPACKED
 from documents.html import read_html
@@ -87,7 +87,7 @@ def test_elements_in_one_another_without_end_are_refused():
 
 @pytest.mark.parametrize("data", [b"a" * (LONGEST + 1), b"a\n" * (SEGMENTS + 1)])
 def test_lines_without_end_and_more_of_them_than_anybody_reads_are_refused(data):
-    with pytest.raises(Swollen, match="100000"):
+    with pytest.raises(OversizedDocument, match="100000"):
         read_document("a.txt", data)
     assert read_document("a.txt", data[2:]).segments
 
@@ -127,14 +127,14 @@ def packed(name, content, *others):
 def test_an_archive_of_few_bytes_and_many_elements_is_refused_before_a_tree_is_made():
     data = odt("<text:p/>" * NODES)
     assert len(data) < 20_000
-    with pytest.raises(Swollen, match="times as large"):
+    with pytest.raises(OversizedDocument, match="times as large"):
         read_document("a.odt", data)
     noise = bytes(np.random.default_rng(0).integers(0, 256, 60_000, np.uint8))
     many = packed("content.xml", "<a>" + "<b c='d'/>" * (NODES // 2 + 1) + "</a>", ("x.png", noise))
     for name in ("a.odt", "a.docx"):
-        with pytest.raises(Swollen, match="elements"):
+        with pytest.raises(OversizedDocument, match="elements"):
             read_document(name, many)
-    with pytest.raises(Swollen, match="unpacked"):
+    with pytest.raises(OversizedDocument, match="unpacked"):
         read_document("a.odt", packed("content.xml", bytes(UNPACKED + 1)))
 
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from documents.html import HTML, MarkupRules, outline, read_html
 from documents.projection import project
 from documents.spans import Segment, Span, weave
-from engine.answers.alignment import placed
-from engine.answers.pivot import joined
+from engine.answers.alignment import make_alignments
+from engine.answers.pivot import join_results
 from engine.api import Placement, Service, ServiceSettings, TextOptions, TextResult
 from server.metrics import Metrics
 from server.settings import ServerSettings
@@ -114,7 +114,9 @@ def aligned(source, target, matrix):
     mark = ["▁" + word for word in source], ["▁" + word for word in target]
     pieces = [*mark[0], "</s>"], [*mark[1], "</s>"]
     text = " ".join(target)
-    return TextResult(text, alignment=placed(" ".join(source), text, *([side] for side in pieces), [rows]))
+    return TextResult(
+        text, alignment=make_alignments(" ".join(source), text, *([side] for side in pieces), [rows])
+    )
 
 
 WORDS = ["ba", "ce", "di", "fo", "gu", "ha", "je", "ki"]
@@ -204,7 +206,7 @@ def test_formats_go_through_a_third_language():
     segment = read_html("eins <b>zwei</b> drei").segments[0]
     first = aligned(["eins", "zwei", "drei"], ["two", "three", "one"], np.eye(3)[[1, 2, 0]])
     second = aligned(["two", "three", "one"], ["trois", "un", "deux"], np.eye(3)[[1, 2, 0]])
-    result = joined(first, second)
+    result = join_results(first, second)
     (span,) = project(segment, result).spans
     assert result.text[span.begin : span.end] == "deux"
 
@@ -216,7 +218,7 @@ def test_formats_are_carried_over_in_every_sentence_of_a_text():
     rows[-1, -1] = 1
     sides = [[[*side[i : i + 4], "</s>"] for i in range(0, 40, 4)] for side in (words, turned)]
     text, answer = " ".join(words), " ".join(turned)
-    result = TextResult(answer, alignment=placed(text, answer, *sides, [rows] * 10))
+    result = TextResult(answer, alignment=make_alignments(text, answer, *sides, [rows] * 10))
     for i, word in enumerate(words):
         begin = text.index(word)
         (span,) = project(Segment(text, (Span(begin, begin + len(word)),)), result).spans

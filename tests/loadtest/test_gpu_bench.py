@@ -23,9 +23,15 @@ from loadtest.engine.gpu_bench import models, suite
 from loadtest.engine.gpu_bench.book import Book, Desk
 from loadtest.engine.gpu_bench.checks import agreement
 from loadtest.engine.gpu_bench.clock import TurnRules, alternate
-from loadtest.engine.gpu_bench.contenders import Flow, all_lengths_given, asked, contenders, opened
+from loadtest.engine.gpu_bench.contenders import (
+    Flow,
+    check_lengths,
+    contenders,
+    make_requests,
+    open_contender,
+)
 from loadtest.engine.gpu_bench.cost import Cost, cost
-from loadtest.engine.gpu_bench.peer import Peer, PeerFailed
+from loadtest.engine.gpu_bench.peer import Peer, PeerError
 from loadtest.engine.gpu_bench.render import markdown
 from loadtest.engine.gpu_bench.run import RUNS, run_parts
 from loadtest.engine.gpu_bench.sentences import SizedSentence, lengths, sentences
@@ -59,7 +65,7 @@ def bundle(setting):
 
 def executors(setting, bundle, *lanes):
     (contender,) = contenders(setting)
-    return opened(setting, bundle, contender, lanes)
+    return open_contender(setting, bundle, contender, lanes)
 
 
 def far():
@@ -125,14 +131,14 @@ def test_every_answer_has_exactly_the_length_that_it_was_given(setting, bundle):
     (executor,) = executors(setting, bundle, (2, 3))
     work = sentences(bundle.config, [(5, 9), (3, 1), (12, 4), (1, 6), (8, 2)])
     flow = Flow(executor, 2)
-    requests, answers = asked(work, 2)
+    requests, answers = make_requests(work, 2)
     flow.submit(requests)
     results = answers.results(60)
     flow.stop()
     assert [len(r.hypotheses[0].tokens) for r in results] == [9, 1, 4, 6, 2]
-    all_lengths_given(work, results)
+    check_lengths(work, results)
     with pytest.raises(ValueError, match="not the 4 asked for"):
-        all_lengths_given([replace(work[0], target=4)], results[:1])
+        check_lengths([replace(work[0], target=4)], results[:1])
 
 
 def test_the_rate_of_a_steady_state_leaves_out_how_slots_fill_and_empty():
@@ -170,7 +176,7 @@ def test_the_tree_that_travels_is_small_and_has_what_is_run_there(tmp_path):
 
 def test_tests_that_need_a_gpu_are_found_wherever_they_lie():
     """Only these files are given to pytest there: without any it would run all there are."""
-    files = {path.relative_to(ROOT).as_posix() for path in suite.marked(ROOT / "tests")}
+    files = {path.relative_to(ROOT).as_posix() for path in suite.gpu_tests(ROOT / "tests")}
     assert {
         "tests/engine/executors/test_cuda_graph.py",
         "tests/engine/kernels/test_cuda_kernels.py",
@@ -214,7 +220,7 @@ def test_the_window_batcher_answers_as_the_engine_does(setting, bundle):
     found = {}
     flow, batcher = Flow(one, 2), LaneBatcher(other, 0.01, 3)
     for name, server in (("flow", flow), ("batcher", batcher)):
-        requests, answers = asked(work, 2)
+        requests, answers = make_requests(work, 2)
         server.submit(requests)
         found[name] = [r.hypotheses[0] for r in answers.results(60)]
         server.stop()
@@ -226,7 +232,7 @@ def test_the_window_batcher_answers_as_the_engine_does(setting, bundle):
 def test_a_window_batch_is_answered_when_its_longest_is_done(setting, bundle):
     (executor,) = executors(setting, bundle, (1, 4))
     batcher = LaneBatcher(executor, 5.0, 2)
-    requests, answers = asked(sentences(bundle.config, [(3, 1), (3, 30)]), 1)
+    requests, answers = make_requests(sentences(bundle.config, [(3, 1), (3, 30)]), 1)
     active = []
     for request in requests:
         answer = request.reply
@@ -337,13 +343,13 @@ def test_fairseq_is_asked_in_a_process_of_its_own(setting, tmp_path, models_firs
     peer = Peer(replace(setting, fairseq=tmp_path), models.config_of(models.SIX, tiny=True), "fp32")
     assert peer.about["convolution"] == "Linear"
     assert peer.seconds([([3, 5], 4)], 2) > 0
-    with pytest.raises(PeerFailed, match="AssertionError"):
+    with pytest.raises(PeerError, match="AssertionError"):
         peer.seconds([([3, 6], 4)], 2)
     peer.close()
 
 
 def test_without_fairseq_its_place_in_the_record_says_why(setting, tmp_path):
-    with pytest.raises(PeerFailed, match="No module named 'fairseq'"):
+    with pytest.raises(PeerError, match="No module named 'fairseq'"):
         Peer(replace(setting, fairseq=tmp_path), models.config_of(models.SIX, tiny=True), "fp32")
 
 
@@ -421,7 +427,7 @@ book.values["running"] = {{"part": "single", "until": time.time()}}
 Desk(book, "single", 0.0).enter("cuda bf16")
 time.sleep(60)
 """
-    code, why = command._watched([sys.executable, "-c", script], path, 0.5)
+    code, why = command._run_with_limit([sys.executable, "-c", script], path, 0.5)
     assert code
     book = Book(path)
     left = command._after(book, book.values.pop("running"), ["checks", "single", "real"], why)
@@ -434,11 +440,11 @@ time.sleep(60)
 
 
 def test_who_broke_the_device_does_not_take_part_again(setting, bundle, tmp_path):
-    from loadtest.engine.gpu_bench.contenders import all_opened
+    from loadtest.engine.gpu_bench.contenders import open_all
 
     not_run = {}
     skipping = replace(setting, skip=("torch fp32",))
-    assert list(all_opened(skipping, bundle, [(1, 1)], (desk(tmp_path), not_run))) == []
+    assert list(open_all(skipping, bundle, [(1, 1)], (desk(tmp_path), not_run))) == []
     assert "in this call" in not_run[f"{models.SIX}, torch fp32"]
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 
 from loadtest.engine import host_work
-from loadtest.engine.host_work import Traffic, measured
+from loadtest.engine.host_work import Traffic, measure
 
 
 def test_requests_come_and_go_over_a_device_that_does_nothing(monkeypatch):
     monkeypatch.setattr(host_work, "WARMING", 20)
     monkeypatch.setattr(host_work, "LENGTHS", (2, 5))
-    found = measured(2, 1, 60)
+    found = measure(2, 1, 60)
     assert (found.slots, found.beams) == (2, 1)
     assert all(math.isfinite(part) for part in (found.step, found.request, found.slowness))
 

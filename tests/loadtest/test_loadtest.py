@@ -25,7 +25,7 @@ from engine.models import build
 from export.graphs.onnx import graphs
 from loadtest.engine import record
 from loadtest.engine.processor import nearest
-from loadtest.http.openloop import TimedAnswer, arrivals, percentile, run, summarised, translate
+from loadtest.http.openloop import TimedAnswer, arrivals, percentile, run, summarise, translate
 from loadtest.texts import sentences
 from tests.served import VOCABULARY, bundles, server
 from training.plot import svg
@@ -58,7 +58,7 @@ def test_a_summary_counts_each_answer_once_and_times_only_the_good_ones():
         TimedAnswer(2, 3, 503),
         TimedAnswer(2, 9, 0),
     ]
-    found = summarised(answers, 1.0)
+    found = summarise(answers, 1.0)
     assert (found.sent, found.answered, found.refused, found.failed) == (5, 2, 2, 1)
     assert found.latency["p50"] == 1
     assert found.latency["p99"] == 3
@@ -218,14 +218,15 @@ def test_a_peer_of_another_architecture_is_refused(tmp_path):
 
 def test_a_record_takes_the_place_of_the_last_one_and_of_nothing_else():
     page = f"before\n{record.BEGIN}\nold\n{record.END}\nafter\n"
-    new = record.written(page, ["#### one\n|a|\n", "#### two\n|b|\n"], "today")
+    new = record.replace_record(page, ["#### one\n|a|\n", "#### two\n|b|\n"], "today")
     assert new == f"before\n{record.BEGIN}\ntoday\n\n#### one\n|a|\n\n#### two\n|b|\n{record.END}\nafter\n"
     assert (
-        record.written(new, ["x\n"], "later") == f"before\n{record.BEGIN}\nlater\n\nx\n{record.END}\nafter\n"
+        record.replace_record(new, ["x\n"], "later")
+        == f"before\n{record.BEGIN}\nlater\n\nx\n{record.END}\nafter\n"
     )
-    assert record.written(record.PAGE.read_text(encoding="utf-8"), [], "head")
+    assert record.replace_record(record.PAGE.read_text(encoding="utf-8"), [], "head")
     with pytest.raises(ValueError, match="no place"):
-        record.written("before", [], "today")
+        record.replace_record("before", [], "today")
 
 
 def test_a_record_of_a_processor_holds_a_table_for_each_instruction_set_with_its_command(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from loadtest.engine.gpu_bench.models import MODELS, config_of
-from loadtest.engine.step_model import H200, Node, kinds, nodes, predicted
+from loadtest.engine.step_model import H200, Node, kinds, nodes, predict
 
 SINGLE, MANY = (1, 1), (4, 64)
 
@@ -34,4 +34,4 @@ def test_a_node_takes_its_latency_or_what_its_bytes_take():
     small, large = Node("product", 1 << 10), Node("product", 1 << 30)
     assert small.seconds(H200) == pytest.approx(1.6e-6, rel=0.01)
     assert large.seconds(H200) > (1 << 30) / H200.bandwidth
-    assert predicted([small, large]) == small.seconds(H200) + large.seconds(H200)
+    assert predict([small, large]) == small.seconds(H200) + large.seconds(H200)

@@ -27,7 +27,7 @@ from tests.timing import processor_seconds, thrice
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("server", "engine/text", "documents")
 PARSER = re.compile(
-    r"_?(read|parse|split|mask|decode|locate|outline|detect|present|preserved|on_one_line)(_|\b)"
+    r"_?(read|parse|split|mask|decode|locate|outline|detect|present|preserve|on_one_line)(_|\b)"
 )
 
 LENGTH = 4_096
@@ -88,15 +88,15 @@ def page(kind: str) -> Callable[[str], object]:
 
 
 def masked(text: str) -> object:
-    from engine.text.protect import Marked, mask
+    from engine.text.protect import MarkedText, mask
 
-    return mask(Marked(text), ignore=["a b", "a.", "x"], glossary={"a": "b"}, protect=True)
+    return mask(MarkedText(text), ignore=["a b", "a.", "x"], glossary={"a": "b"}, protect=True)
 
 
 def amount(text: str) -> object:
-    from engine.text.numerals import localised
+    from engine.text.numerals import localise
 
-    return localised(text, "de", "en")
+    return localise(text, "de", "en")
 
 
 def subword_tokens(text: str) -> object:
@@ -139,9 +139,9 @@ def one_line(text: str) -> object:
 
 
 def kept_marks(text: str) -> object:
-    from server.contracts.deepl.translate import preserved
+    from server.contracts.deepl.translate import preserve_form
 
-    return preserved(text, text), preserved("a", text), preserved(text, "a")
+    return preserve_form(text, text), preserve_form("a", text), preserve_form(text, "a")
 
 
 def present_phrases(text: str) -> object:
@@ -240,13 +240,14 @@ LINES: dict[str, Line | str] = {
     "server.app:who": "paths of our own",
     "server.languages:REGION": Line(uses=("fullmatch",)),
     "server.forms:read_fields": Line(form_fields, pumps=("%", "%6", "%61", "a&", "a=b&")),
-    "server.parameters:_read": "takes a body as it comes, up to its limit",
+    "server.parameters:_read_body": "takes a body as it comes, up to its limit",
     "server.translation:read_pages": "hands on to a reader of tags",
+    "server.parameters:parse_body": "hands on to `parse_json`",
     "server.parameters:parse_json": Line(body, pumps=("[", "{", '"a",', '{"a":', "\\u0041", "1,", "[],")),
     "server.contracts.deepl.glossaries:read_entries": Line(entries, pumps=("a\tb\n", "a,b\n", '"', '""')),
     "server.contracts.deepl.glossaries:present": Line(present_phrases, pumps=("a b ", "ab")),
     "server.contracts.deepl.translate:on_one_line": Line(one_line, pumps=("\n a",)),
-    "server.contracts.deepl.translate:preserved": Line(kept_marks, pumps=("。", "…")),
+    "server.contracts.deepl.translate:preserve_form": Line(kept_marks, pumps=("。", "…")),
     "server.contracts.libretranslate.languages:detect": "a route",
     "server.contracts.kserve.tensors:read_tensors": "loops over lists that the JSON reader has bounded",
     "engine.text.protect:NUMBERS": Line(pumps=("1,1", "+1", "1 11", "0 11", "€ 1", "(11)"), uses=("search",)),
@@ -332,7 +333,7 @@ LINES: dict[str, Line | str] = {
     "documents.subtitles:DIALOGUE": Line(pumps=("<a>", "<> ", " <a> "), uses=("match",)),
     "documents.subtitles:INDEX": Line(uses=("fullmatch",)),
     "documents.subtitles:TIMES": Line(pumps=SUBTITLES, uses=("match",)),
-    "documents.subtitles:_read": "is called by the reader of subtitles",
+    "documents.subtitles:_parse_subtitles": "is called by the reader of subtitles",
     "documents.subtitles:read_subtitles": Line(page("srt"), pumps=SUBTITLES, length=1_000),
 }
 TESTED = sorted(name for name, line in LINES.items() if isinstance(line, Line))

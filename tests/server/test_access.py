@@ -25,7 +25,7 @@ from engine.api import ConfigError, InvalidRequest
 from server import keys
 from server.access import Usage, block_of, charge, usage
 from server.app import create_app
-from server.keys import KeyRing, digest_of, editing, given_keys, make_key, read_keys, revoked
+from server.keys import KeyRing, digest_of, editing, keys_from_tokens, make_key, read_keys, remove_key
 from server.metrics import Metrics
 from server.quotas import Quotas
 from server.settings import ServerSettings
@@ -101,7 +101,7 @@ def test_an_edit_that_fails_changes_nothing(tmp_path):
     before = path.read_bytes()
     with pytest.raises(InvalidRequest, match="keys list"), editing(path) as held:
         held.clear()
-        revoked(held, "Bob")
+        remove_key(held, "Bob")
     assert path.read_bytes() == before
 
 
@@ -109,9 +109,9 @@ def test_a_key_is_revoked_by_its_id_or_its_only_name():
     made = [make_key(name)[0] for name in ("Ann", "Bob", "Bob")]
     held = list(made)
     with pytest.raises(InvalidRequest, match="2 keys are named 'Bob'"):
-        revoked(held, "Bob")
-    assert revoked(held, made[1].id) == made[1]
-    assert revoked(held, "Bob") == made[2]
+        remove_key(held, "Bob")
+    assert remove_key(held, made[1].id) == made[1]
+    assert remove_key(held, "Bob") == made[2]
     assert held == [made[0]]
 
 
@@ -151,7 +151,7 @@ def test_a_running_server_follows_its_key_file_and_keeps_the_last_keys_of_a_dama
     (ann, token), (bob, other) = make_key("Ann"), make_key("Bob")
     with editing(path) as held:
         held.append(ann)
-    ring = KeyRing(given_keys([KEY]), path)
+    ring = KeyRing(keys_from_tokens([KEY]), path)
     assert ring.find(token) == ann
     assert ring.find(other) is None
     with editing(path) as held:
@@ -510,11 +510,11 @@ async def exercise(quotas):
     from server.quotas import rates_of
 
     rates = rates_of(2, 3)
-    found = [await quotas.exceeded("a", rates) for _ in range(3)]
+    found = [await quotas.count_request("a", rates) for _ in range(3)]
     assert found[:2] == [None, None]
     assert found[2][0].amount == 2
     assert found[2][1] > 0
-    assert await quotas.exceeded("b", rates) is None
+    assert await quotas.count_request("b", rates) is None
     assert [await quotas.add("a", n) for n in (5, 7, -7)] == [5, 12, 5]
     assert [await quotas.count(name) for name in "ab"] == [5, 0]
     assert await quotas.add("c", -3) == -3

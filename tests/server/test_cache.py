@@ -7,7 +7,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from engine.api import Marked, TextOptions, TextResult, Timings, at_once
+from engine.api import MarkedText, TextOptions, TextResult, Timings, at_once
 from server.cache import Cache, keys_of, repeatable, size_of
 from tests.served import open_service, server, until
 from tests.server.test_reload import NAME, TOKEN, asked, place, rewritten
@@ -80,7 +80,8 @@ def test_a_key_tells_everything_apart_that_an_answer_depends_on(infos):
     other = [replace(infos[0], digest="other")]
     keys = [key_of(NAME, infos, "Das", options) for options in OPTIONS]
     keys += [
-        key_of(NAME, infos, text, OPTIONS[0]) for text in ("das", Marked("Das"), Marked("Das", ((0, 1),)))
+        key_of(NAME, infos, text, OPTIONS[0])
+        for text in ("das", MarkedText("Das"), MarkedText("Das", ((0, 1),)))
     ]
     keys += [key_of(NAME, other, "Das", OPTIONS[0]), key_of("other", infos, "Das", OPTIONS[0])]
     assert len(set(keys)) == len(keys)

@@ -59,13 +59,13 @@ def test_files_are_kept_as_long_as_promised(tmp_path, jump):
 
 async def test_limits_neither_end_nor_last_longer(jump):
     quotas, rate = Quotas("memory://"), RateLimitItemPerMinute(3)
-    assert [await quotas.exceeded("a", [rate]) for _ in range(3)] == [None] * 3
+    assert [await quotas.count_request("a", [rate]) for _ in range(3)] == [None] * 3
     for days in (1, -1, 40, -400):
         jump(days * DAY)
-        found, seconds = await quotas.exceeded("a", [rate])
+        found, seconds = await quotas.count_request("a", [rate])
         assert found == rate
         assert 1 <= seconds <= 60
-        assert await quotas.exceeded(f"day {days}", [rate]) is None
+        assert await quotas.count_request(f"day {days}", [rate]) is None
     await quotas.add("a", 10)
     jump(40 * DAY)
     assert await quotas.count("a") == 10
@@ -75,7 +75,7 @@ async def test_limits_neither_end_nor_last_longer(jump):
 async def test_a_window_counts_once_however_young_the_machine_is(uptime, monkeypatch):
     monkeypatch.setattr(time, "monotonic", lambda: uptime)
     quotas, rate = Quotas("memory://"), RateLimitItemPerMinute(4)
-    assert [bool(await quotas.exceeded("a", [rate])) for _ in range(6)] == [False] * 4 + [True] * 2
+    assert [bool(await quotas.count_request("a", [rate])) for _ in range(6)] == [False] * 4 + [True] * 2
 
 
 def test_a_client_waits_by_the_clock_of_the_server(jump):

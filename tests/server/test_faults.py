@@ -30,7 +30,7 @@ import pytest
 
 from engine.api import BundleError, Placement, Service, ServiceSettings
 from engine.bundle.bundle import open_bundle
-from loadtest.http.openloop import arrivals, percentile, run, summarised, translate
+from loadtest.http.openloop import arrivals, percentile, run, summarise, translate
 from loadtest.texts import sentences
 from server.keys import editing, make_key
 from tests.served import LANES, bundles, busy, server, until
@@ -493,7 +493,7 @@ def test_of_ten_times_too_much_all_that_is_accepted_is_answered_in_time():
             timely, all_of_them = counted(client)
             with MachineLag() as lag:
                 answers = offered(client, 10 * capacity, SECONDS, values, seed=2)
-            found = summarised(answers, 10 * capacity)
+            found = summarise(answers, 10 * capacity)
             statuses = {s: sum(a.status == s for a in answers) for s in {a.status for a in answers}}
             timely, all_of_them = (
                 new - old for new, old in zip(counted(client), (timely, all_of_them), strict=True)

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from documents.spans import Segment, Span
-from documents.worker import from_lines, packed, to_lines
+from documents.worker import encode_message, from_lines, to_lines
 from engine.api import (
     DeadlineExceeded,
     InvalidRequest,
@@ -35,7 +35,7 @@ from server.access import Doors
 from server.allocator import MUCH, STATM, resident, trimming
 from server.contract import Contract, longest_match
 from server.document_processes import SHARE, DocumentProcesses
-from server.errors import Refused
+from server.errors import Refusal
 from server.forms import read_fields
 from server.middleware import check_host
 from server.parameters import parse_json
@@ -294,7 +294,7 @@ def test_a_process_for_files_has_limits_and_no_secrets():
 @given(st.lists(st.builds(Segment, st.text(), st.tuples(st.builds(Span, st.integers(), st.integers())))))
 def test_segments_come_back_from_another_process(segments):
     assert list(from_lines(b"".join(to_lines(segments)))) == segments
-    assert packed({"verb": "read"}, b"abc").endswith(b"abc")
+    assert encode_message({"verb": "read"}, b"abc").endswith(b"abc")
 
 
 # room
@@ -309,7 +309,7 @@ def test_a_full_disk_leaves_nothing_half_written_and_is_a_507(tmp_path, monkeypa
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(Refused, match="disk") as refused:
+    with pytest.raises(Refusal, match="disk") as refused:
         store.put("a.txt", b"content")
     assert refused.value.code == "storage_full"
     assert not list(tmp_path.glob("*.data"))
@@ -323,7 +323,7 @@ def test_a_document_whose_state_cant_be_kept_counts_no_longer_as_under_way(monke
 
         def full(self, id, record):
             if record["state"] != "queued":
-                raise Refused("storage_full", "full")
+                raise Refusal("storage_full", "full")
 
         monkeypatch.setattr("server.shared_records.Records.put", full)
         assert client.post("/v2/document", **sent).status_code == 200
@@ -380,7 +380,7 @@ def test_names_that_are_not_the_servers_are_refused(host, settings, answers):
     if answers:
         check_host(host, ServerSettings(**settings))
         return
-    with pytest.raises(Refused, match="CONVOY_ALLOWED_HOSTS"):
+    with pytest.raises(Refusal, match="CONVOY_ALLOWED_HOSTS"):
         check_host(host, ServerSettings(**settings))
 
 
@@ -460,8 +460,8 @@ async def test_counters_of_another_process_count_as_ones_own():
     kept = Counters()
     quotas = [Quotas("memory://", kept.ask) for _ in range(2)]
     rates = rates_of(2)
-    assert [await q.exceeded("a", rates) for q in quotas] == [None, None]
-    assert (await quotas[0].exceeded("a", rates))[0] == rates[0]
+    assert [await q.count_request("a", rates) for q in quotas] == [None, None]
+    assert (await quotas[0].count_request("a", rates))[0] == rates[0]
     await quotas[0].add("a", 5)
     assert await quotas[1].add("a", 6) == 11
     assert await quotas[1].count("a") == 11
@@ -473,7 +473,7 @@ async def test_counters_that_do_not_answer_are_a_503(monkeypatch):
     async def silent(verb, arguments):
         await asyncio.sleep(60)
 
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(Refusal) as refused:
         await Quotas("memory://", silent).add("a", 1)
     assert refused.value.code == "unavailable"
     assert isinstance(Quotas("memory://", silent)._storage, RemoteCounters)

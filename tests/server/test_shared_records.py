@@ -11,7 +11,7 @@ from hypothesis import given
 from engine.api import Overloaded, TooLarge
 from server.contracts.deepl.documents import BEAT, GONE, DocumentJobs
 from server.contracts.deepl.glossaries import Glossaries, Glossary
-from server.errors import Refused
+from server.errors import Refusal
 from server.shared_records import Records
 from server.store import Store
 
@@ -118,10 +118,10 @@ def test_a_glossary_of_one_process_is_anothers_and_goes_for_both(tmp_path):
     one.add(glossary)
     assert other.find("ann", glossary.id) == glossary
     assert other.of("ann") == [glossary]
-    with pytest.raises(Refused):
+    with pytest.raises(Refusal):
         other.find("bob", glossary.id)
     other.drop("ann", glossary.id)
-    with pytest.raises(Refused):
+    with pytest.raises(Refusal):
         one.find("ann", glossary.id)
     assert one.of("ann") == []
 

@@ -32,7 +32,7 @@ def states(client):
 @pytest.fixture(scope="module")
 def room():
     """Bytes for one of the toys."""
-    return max(kept.cost for kept in open_service().shelved().values())
+    return max(kept.cost for kept in open_service().shelf_entries().values())
 
 
 @pytest.fixture
@@ -167,7 +167,7 @@ for _ in range(4):
     full = used()
     service.unload("tatoeba-de-en")
     found += [full, used()]
-print(*found, service.shelved()["tatoeba-de-en"].cost >> 20)
+print(*found, service.shelf_entries()["tatoeba-de-en"].cost >> 20)
 """
 
 

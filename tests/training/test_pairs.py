@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.augmentation import MARKS, Forms, augmented, names
-from training.cleaning import clean, normalised
+from training.augmentation import MARKS, Forms, augment, names
+from training.cleaning import clean, normalise
 from training.lexicon import lexicon
 from training.recipe import Augment
 
@@ -55,8 +55,8 @@ def test_pairs_with_a_fault_are_left_out_and_counted() -> None:
 
 
 def test_a_line_of_the_test_set_is_recognised_whatever_its_marks_and_case() -> None:
-    assert normalised("„Wo ist  der BAHNHOF?“") == normalised("wo ist der bahnhof")
-    assert normalised("Zimmer 12") != normalised("Zimmer 13")
+    assert normalise("„Wo ist  der BAHNHOF?“") == normalise("wo ist der bahnhof")
+    assert normalise("Zimmer 12") != normalise("Zimmer 13")
 
 
 def test_summaries_may_be_much_shorter_than_their_texts() -> None:
@@ -124,11 +124,11 @@ def test_numbers_change_alike_and_are_spelled_as_each_language_does(number: int,
 def test_nothing_is_added_without_shares_and_the_same_seed_adds_the_same(
     pairs: list[tuple[str, str]],
 ) -> None:
-    assert augmented(pairs, Augment(), ("de", "en"), 1) == pairs
+    assert augment(pairs, Augment(), ("de", "en"), 1) == pairs
     every = Augment(**dict.fromkeys(asdict(Augment()), 1))
-    more = augmented(pairs, every, ("de", "en"), 1)
+    more = augment(pairs, every, ("de", "en"), 1)
     assert more[: len(pairs)] == pairs
     assert ("Katze", "cat") in more
     assert len(more) > 6 * len(pairs)
-    assert more == augmented(pairs, every, ("de", "en"), 1)
-    assert more != augmented(pairs, every, ("de", "en"), 2)
+    assert more == augment(pairs, every, ("de", "en"), 1)
+    assert more != augment(pairs, every, ("de", "en"), 2)

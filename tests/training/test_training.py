@@ -27,7 +27,7 @@ from training.loss import adaptive_cross_entropy, linear_cross_entropy
 from training.package import FAMILIES, Example, Measurement, package, state_scores
 from training.recipe import Recipe, Train, load
 from training.scores import bleu, rouge
-from training.trainer import Stopped, Trainer, planned, rate
+from training.trainer import Trainer, TrainingStopped, plan_updates, rate
 
 RECIPES = Path(__file__).parents[2] / "training" / "recipes"
 NAMES = sorted(path.stem for path in RECIPES.glob("*.toml"))
@@ -272,7 +272,7 @@ def test_a_run_asked_to_stop_saves_and_goes_on_from_there(
     trainer = Trainer(shorter(tmp_path, updates=12, save_every=100), corpora, tmp_path / "run", "cpu")
     trainer.train_to(3)
     trainer.stop()
-    with pytest.raises(Stopped, match="update 4; run it again"):
+    with pytest.raises(TrainingStopped, match="update 4; run it again"):
         trainer.fit()
     again = Trainer(shorter(tmp_path, updates=12, save_every=100), corpora, tmp_path / "run", "cpu")
     assert (again.update, again.tokens) == (4, trainer.tokens)
@@ -285,11 +285,11 @@ def test_a_run_asked_to_stop_saves_and_goes_on_from_there(
 
 def test_a_plan_fits_the_time_that_is_left() -> None:
     recipe = load(RECIPES / "tatoeba-de-en.toml", "cuda")
-    full = planned(recipe, 100, 1e9).train
+    full = plan_updates(recipe, 100, 1e9).train
     assert (full.updates, full.warmup) == (recipe.train.updates, recipe.train.warmup)
-    short = planned(recipe, 100, 900.0).train
+    short = plan_updates(recipe, 100, 900.0).train
     assert (short.updates, short.warmup) == (1_000, 100)
-    assert planned(recipe, 100, -5.0).train.updates == 100
+    assert plan_updates(recipe, 100, -5.0).train.updates == 100
     assert short.save_every > short.updates  # pieces save at their ends
 
 

@@ -78,7 +78,7 @@ def _through(options: argparse.Namespace, path: Path, rest: list[str], end: floa
         seconds = max(1.0, end - time.monotonic())
         inner = [*_flags(options), "--inside", f"--parts={','.join(rest)}", f"--out={path}"]
         command = [sys.executable, "-m", "loadtest.engine.gpu_bench", *inner, f"--seconds={seconds}"]
-        code, why = _watched(command, path, GRACE)
+        code, why = _run_with_limit(command, path, GRACE)
         book = Book(path)
         running = book.values.pop("running", None)
         if not running:
@@ -105,7 +105,7 @@ def _after(book: Book, running: dict[str, Any], rest: list[str], why: str) -> li
     return rest[rest.index(part) + (0 if again else 1) :]
 
 
-def _watched(command: list[str], path: Path, grace: float) -> tuple[int, str]:
+def _run_with_limit(command: list[str], path: Path, grace: float) -> tuple[int, str]:
     """Run it until it ends or the part that it runs is `grace` seconds over its time. Returns its exit
     code, and why it was ended if it was."""
     process = subprocess.Popen(command, cwd=ROOT)

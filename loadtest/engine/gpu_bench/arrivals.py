@@ -23,7 +23,7 @@ from engine.types import Request, Result
 from loadtest.engine.gpu_bench import models
 from loadtest.engine.gpu_bench.book import Desk
 from loadtest.engine.gpu_bench.clock import TurnRules, alternate, summary
-from loadtest.engine.gpu_bench.contenders import Flow, all_opened, asked, excused
+from loadtest.engine.gpu_bench.contenders import Flow, make_requests, open_all, record_failure
 from loadtest.engine.gpu_bench.sentences import SizedSentence, lengths, sentences
 from loadtest.engine.gpu_bench.setting import Scale, Setting
 from loadtest.engine.gpu_bench.window import LaneBatcher
@@ -53,7 +53,7 @@ class Load:
 def latencies(server: Server, load: Load, seed: int) -> list[float]:
     """Seconds from when each request was due to its answer, in the order of asking."""
     due = [*itertools.islice(poisson(load.rate, seed), len(load.work))]
-    requests, answers = asked(load.work, load.beam)
+    requests, answers = make_requests(load.work, load.beam)
     began, next_one = time.monotonic(), 0
     while next_one < len(due):
         now = time.monotonic() - began
@@ -73,7 +73,7 @@ def latencies(server: Server, load: Load, seed: int) -> list[float]:
 
 def peak(server: Server, work: Sequence[SizedSentence], beam: int) -> float:
     """Answers a second when all have arrived at once."""
-    requests, answers = asked(work, beam)
+    requests, answers = make_requests(work, beam)
     began = time.monotonic()
     server.submit(requests)
     answers.results()
@@ -95,14 +95,14 @@ def arrivals(setting: Setting, floors: dict[str, Any], until: float, desk: Desk)
     }
     record |= {"share": SHARE, "not_run": {}}
     lanes = [LaneSize(scale.beam, scale.open)] * 2
-    for contender, executors in all_opened(setting, bundle, lanes, (desk, record["not_run"])):
-        with excused(f"{bundle.name}, {contender}", record["not_run"]), ExitStack() as stack:
+    for contender, executors in open_all(setting, bundle, lanes, (desk, record["not_run"])):
+        with record_failure(f"{bundle.name}, {contender}", record["not_run"]), ExitStack() as stack:
             record["contender"] = str(contender)
             flow = Flow(executors[0], scale.beam)
             stack.callback(flow.stop)
             batcher = LaneBatcher(executors[1], scale.windows[0], max(scale.batches))
             stack.callback(batcher.stop)
-            _measured(flow, batcher, work, ArrivalCase(scale, until, desk, record))
+            _measure(flow, batcher, work, ArrivalCase(scale, until, desk, record))
             break
     return record
 
@@ -117,7 +117,7 @@ class ArrivalCase:
     found: dict[str, Any]
 
 
-def _measured(flow: Flow, batcher: LaneBatcher, work: list[SizedSentence], case: ArrivalCase) -> None:
+def _measure(flow: Flow, batcher: LaneBatcher, work: list[SizedSentence], case: ArrivalCase) -> None:
     scale, record = case.scale, case.found
     peaks = _peaks(flow, batcher, work, scale.beam)
     rate = SHARE * min(peaks.values())
@@ -127,12 +127,12 @@ def _measured(flow: Flow, batcher: LaneBatcher, work: list[SizedSentence], case:
     load = Load(work[: max(min(FEWEST, len(work)), min(len(work), fits))], scale.beam, rate)
     record |= {"peaks": peaks, "rate": rate, "requests": len(load.work)}
     case.desk.tell(record)
-    record |= _tuned(batcher, load, scale)
+    record |= _tune(batcher, load, scale)
     case.desk.tell(record)
     batcher.tune(record["window"], record["batch"])
     name = record["contender"]
     servers: dict[str, Server] = {f"{FLIGHT}, {name}": flow, f"{WINDOW}, {name}": batcher}
-    _compared(servers, load, TurnRules(scale.turns, case.until, case.desk), record)
+    _compare(servers, load, TurnRules(scale.turns, case.until, case.desk), record)
 
 
 def _peaks(flow: Flow, batcher: LaneBatcher, work: list[SizedSentence], beam: int) -> dict[str, float]:
@@ -145,7 +145,7 @@ def _peaks(flow: Flow, batcher: LaneBatcher, work: list[SizedSentence], beam: in
     return peaks
 
 
-def _tuned(batcher: LaneBatcher, load: Load, scale: Scale) -> dict[str, Any]:
+def _tune(batcher: LaneBatcher, load: Load, scale: Scale) -> dict[str, Any]:
     """The window and batch with the lowest p99, and all that were tried."""
     tried = []
     for window, batch in itertools.product(scale.windows, scale.batches):
@@ -157,7 +157,7 @@ def _tuned(batcher: LaneBatcher, load: Load, scale: Scale) -> dict[str, Any]:
     return {"window": best["window"], "batch": best["batch"], "tuning": tried}
 
 
-def _compared(servers: dict[str, Server], load: Load, rules: TurnRules, record: dict[str, Any]) -> None:
+def _compare(servers: dict[str, Server], load: Load, rules: TurnRules, record: dict[str, Any]) -> None:
     """In turn; in each turn both meet the same moments. Ratio: the batcher's p99 to the engine's. servers: by
     kind of batching and contender."""
     medians: dict[str, list[float]] = {name: [] for name in servers}

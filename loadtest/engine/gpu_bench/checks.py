@@ -14,8 +14,8 @@ from engine.search.executor import Executor
 from engine.types import DecodeOptions, Request, Result
 from loadtest.engine.gpu_bench.book import Desk
 from loadtest.engine.gpu_bench.clock import forgive
-from loadtest.engine.gpu_bench.contenders import Answers, all_opened, straight, through
-from loadtest.engine.gpu_bench.models import shipped
+from loadtest.engine.gpu_bench.contenders import Answers, open_all, straight, through
+from loadtest.engine.gpu_bench.models import copy_bundle
 from loadtest.engine.gpu_bench.real import real_sources
 from loadtest.engine.gpu_bench.setting import Setting
 
@@ -29,7 +29,7 @@ def checks(setting: Setting, floors: dict[str, Any], until: float, desk: Desk) -
     agree from the left, the largest difference of scores of equal answers, and the share of answers that
     are the same alone as in a batch. ok: every fp32 row has enough that are equal, and no backend that
     opens failed."""
-    bundle = shipped(setting.folder, setting.shipped)
+    bundle = copy_bundle(setting.folder, setting.shipped)
     options = replace(bundle.options, max_length=min(LONGEST, bundle.config.max_target - 1))
     origin, sources = real_sources(setting, bundle, setting.scale.checked)
     place = Placement("torch", "cpu", "fp32", None, (LaneSize(options.beam_size, SLOTS),))
@@ -37,7 +37,7 @@ def checks(setting: Setting, floors: dict[str, Any], until: float, desk: Desk) -
     record: dict[str, Any] = {"model": bundle.name, "text": origin, "sentences": len(sources), "rows": []}
     record |= {"not_run": {}, "failed": {}, "ok": False}
     lanes = [LaneSize(options.beam_size, SLOTS), LaneSize(options.beam_size, 1)]
-    for contender, (wide, narrow) in all_opened(setting, bundle, lanes, (desk, record["not_run"])):
+    for contender, (wide, narrow) in open_all(setting, bundle, lanes, (desk, record["not_run"])):
         if time.monotonic() > until and record["rows"]:
             record["not_run"][f"{bundle.name}, {contender}"] = "no time was left"
             continue
@@ -78,7 +78,7 @@ def agreement(baseline: Sequence[Result], answers: Sequence[Result]) -> dict[str
 
 
 def _answers(executor: Executor, sources: Sequence[list[int]], options: DecodeOptions) -> list[Result]:
-    answers = Answers.wanted(len(sources))
+    answers = Answers.empty(len(sources))
     requests = [
         Request(list(source), options, lambda outcome, i=i: answers.take(i, outcome))  # type: ignore[misc]
         for i, source in enumerate(sources)

@@ -60,7 +60,7 @@ def contenders(setting: Setting) -> list[Contender]:
     return sorted(candidates, key=lambda contender: rank.get(str(contender), len(BEST)))
 
 
-def opened(
+def open_contender(
     setting: Setting, bundle: Bundle, contender: Contender, lanes: Sequence[LaneSize]
 ) -> list[Executor]:
     """One executor for each (beams, slots). Raises ConvoyError, or whatever a library that is missing does.
@@ -69,13 +69,13 @@ def opened(
     """
     place = Placement(contender.backend, setting.device, contender.precision, 1, tuple(lanes))
     if contender.backend == COMPILED:
-        return _compiled(bundle, place)
+        return _open_compiled(bundle, place)
     if BACKENDS[contender.backend].runtime == "onnxruntime" and setting.device.startswith("cuda"):
-        bundle = _exported(bundle, contender.precision)
+        bundle = _export_graphs(bundle, contender.precision)
     return open_executors(bundle, place)
 
 
-def all_opened(
+def open_all(
     setting: Setting, bundle: Bundle, lanes: Sequence[LaneSize], out: tuple[Desk, dict[str, str]]
 ) -> Iterator[tuple[Contender, list[Executor]]]:
     """Those that open, one after the other; out: who is told of it, and where the others' reasons go. Raises
@@ -87,13 +87,13 @@ def all_opened(
             continue
         desk.enter(str(contender))
         try:
-            yield contender, opened(setting, bundle, contender, lanes)
+            yield contender, open_contender(setting, bundle, contender, lanes)
         except Exception as error:
             not_run[f"{bundle.name}, {contender}"] = forgive(error)
 
 
 @contextmanager
-def excused(key: str, not_run: dict[str, str]) -> Iterator[None]:
+def record_failure(key: str, not_run: dict[str, str]) -> Iterator[None]:
     """What a contender raises while it gets ready becomes its reason. Raises ContextLost."""
     try:
         yield
@@ -101,7 +101,7 @@ def excused(key: str, not_run: dict[str, str]) -> Iterator[None]:
         not_run[key] = forgive(error)
 
 
-def _compiled(bundle: Bundle, place: Placement) -> list[Executor]:
+def _open_compiled(bundle: Bundle, place: Placement) -> list[Executor]:
     """Compile the engines of these lanes where they are not there, and open them."""
     from export.graphs.tensorrt import LaneShape as Compiled
     from export.graphs.tensorrt import build
@@ -116,7 +116,7 @@ def _compiled(bundle: Bundle, place: Placement) -> list[Executor]:
     return open_executors(bundle, place)
 
 
-def _exported(bundle: Bundle, precision: str) -> Bundle:
+def _export_graphs(bundle: Bundle, precision: str) -> Bundle:
     """With the graphs of a precision. Raises ConfigError where ONNX Runtime has no CUDA or they can't be
     made."""
     import onnxruntime
@@ -172,7 +172,7 @@ class Answers:
     done: threading.Event
 
     @classmethod
-    def wanted(cls, count: int) -> Answers:
+    def empty(cls, count: int) -> Answers:
         return cls([None] * count, [0.0] * count, count, threading.Lock(), threading.Event())
 
     def take(self, i: int, outcome: Outcome) -> None:
@@ -194,9 +194,9 @@ class Answers:
         return results
 
 
-def asked(sentences: Sequence[SizedSentence], beam: int) -> tuple[list[Request], Answers]:
+def make_requests(sentences: Sequence[SizedSentence], beam: int) -> tuple[list[Request], Answers]:
     """Requests, and where their answers gather."""
-    answers = Answers.wanted(len(sentences))
+    answers = Answers.empty(len(sentences))
 
     def reply(i: int) -> Any:
         return lambda outcome: answers.take(i, outcome)
@@ -204,7 +204,7 @@ def asked(sentences: Sequence[SizedSentence], beam: int) -> tuple[list[Request],
     return [request(sentence, beam, reply(i)) for i, sentence in enumerate(sentences)], answers
 
 
-def all_lengths_given(sentences: Sequence[SizedSentence], results: Sequence[Result]) -> None:
+def check_lengths(sentences: Sequence[SizedSentence], results: Sequence[Result]) -> None:
     """Raises ValueError when an answer has not the length that was asked for: then figures would not
     compare."""
     for sentence, result in zip(sentences, results, strict=True):

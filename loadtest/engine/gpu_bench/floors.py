@@ -72,12 +72,12 @@ def _product(device: str, x: Tensor, weights: list[Tensor]) -> float:
 def _median(device: str, call: Callable[[], object], times: int = 5) -> float:
     """Seconds of one call; each sample is `times` of them, captured in a graph on CUDA so that launching them
     is not what is measured."""
-    repeat = _captured(device, call, times)
+    repeat = _capture(device, call, times)
     repeat()
     return statistics.median(seconds(device, repeat) for _ in range(SAMPLES)) / times
 
 
-def _captured(device: str, call: Callable[[], object], times: int) -> Callable[[], None]:
+def _capture(device: str, call: Callable[[], object], times: int) -> Callable[[], None]:
     def several() -> None:
         for _ in range(times):
             call()

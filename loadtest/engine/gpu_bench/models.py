@@ -51,7 +51,7 @@ def bundle_of(folder: Path, name: str, *, tiny: bool = False, seed: int = 1) -> 
     path = folder / name
     while not path.exists() and _prepared_elsewhere(folder):
         time.sleep(0.2)
-    return open_bundle(path, verify=False) if path.exists() else _written(path, name, tiny, seed)
+    return open_bundle(path, verify=False) if path.exists() else _write_model(path, name, tiny, seed)
 
 
 @contextmanager
@@ -74,7 +74,7 @@ def prepare(folder: Path, *, tiny: bool) -> None:
     try:
         for name in MODELS:
             if not (folder / name).exists():
-                _written(folder / name, name, tiny, 1)
+                _write_model(folder / name, name, tiny, 1)
     finally:
         (folder / PREPARING).unlink(missing_ok=True)
 
@@ -89,7 +89,7 @@ def _prepared_elsewhere(folder: Path) -> bool:
     return process != os.getpid()
 
 
-def _written(path: Path, name: str, tiny: bool, seed: int) -> Bundle:  # noqa: FBT001
+def _write_model(path: Path, name: str, tiny: bool, seed: int) -> Bundle:  # noqa: FBT001
     from engine.models import build
     from export.graphs.onnx import graphs
 
@@ -102,7 +102,7 @@ def _written(path: Path, name: str, tiny: bool, seed: int) -> Bundle:  # noqa: F
     return write_bundle(path, description, weights, graphs(config), half=False)
 
 
-def shipped(folder: Path, path: Path) -> Bundle:
+def copy_bundle(folder: Path, path: Path) -> Bundle:
     """A copy of a bundle, to which engines and graphs may be added."""
     copy = folder / path.name
     if not copy.exists():

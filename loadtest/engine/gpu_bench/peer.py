@@ -25,7 +25,7 @@ NAME: Final = "fairseq"
 Batch = tuple[list[int], int]  # source tokens of each sentence, and target tokens of all
 
 
-class PeerFailed(ConvoyError):
+class PeerError(ConvoyError):
     """What fairseq's process said when it could not do its work."""
 
 
@@ -33,14 +33,14 @@ class Peer:
     """fairseq with one model, random weights, on the device."""
 
     def __init__(self, setting: Setting, config: ModelConfig, precision: str) -> None:
-        """Raises PeerFailed when it does not import or build."""
+        """Raises PeerError when it does not import or build."""
         command = [setting.fairseq_python, str(SCRIPT), str(setting.fairseq)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         sides = {"encoder": _side(config.encoder), "decoder": _side(config.decoder)}
         request = {"vocabulary": config.target_vocab, "device": setting.device, "precision": precision}
         try:
             self.about = self._ask(request | sides)
-        except PeerFailed:
+        except PeerError:
             self.close()
             raise
 
@@ -60,9 +60,9 @@ class Peer:
             self._process.stdin.flush()
             reply: dict[str, Any] = json.loads(self._process.stdout.readline() or '{"error": "it ended"}')
         except (OSError, ValueError) as error:
-            raise PeerFailed(f"fairseq's process: {error}") from error
+            raise PeerError(f"fairseq's process: {error}") from error
         if "error" in reply:
-            raise PeerFailed(reply["error"])
+            raise PeerError(reply["error"])
         return reply
 
 
@@ -86,7 +86,7 @@ def peers(
         desk.enter(f"{NAME} {precision}")
         try:
             by_name[f"{key} {precision}"] = peer = Peer(setting, config, precision)
-        except (PeerFailed, OSError) as error:
+        except (PeerError, OSError) as error:
             not_run[f"{key} {precision}"] = reason(error)
             continue
         stack.callback(peer.close)

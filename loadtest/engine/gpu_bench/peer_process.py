@@ -118,13 +118,13 @@ def _lenient(cls: type | None = None, /, **options: Any) -> Any:
     """A dataclass whose instances may be defaults of other dataclasses' fields, as Python 3.10 allowed for
     all: fairseq 0.12 and its hydra are written so."""
 
-    def decorated(cls: type) -> type:
+    def decorate(cls: type) -> type:
         try:
             return _dataclass(cls, **{"unsafe_hash": True} | options)
         except TypeError:  # it has a hash of its own
             return _dataclass(cls, **options)
 
-    return decorated if cls is None else decorated(cls)
+    return decorate if cls is None else decorate(cls)
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ from engine.search.executor import Executor
 from loadtest.engine.gpu_bench import models
 from loadtest.engine.gpu_bench.book import Desk
 from loadtest.engine.gpu_bench.clock import wait
-from loadtest.engine.gpu_bench.contenders import all_opened, asked, excused, straight
+from loadtest.engine.gpu_bench.contenders import make_requests, open_all, record_failure, straight
 from loadtest.engine.gpu_bench.sentences import SizedSentence, lengths, sentences
 from loadtest.engine.gpu_bench.setting import Setting
 
@@ -34,21 +34,21 @@ def profiles(setting: Setting, floors: dict[str, Any], until: float, desk: Desk)
             continue
         # nobody may finish while it is measured
         longest = [(source, 3 * scale.steps + 8) for source, _ in pairs[:slots]]
-        for contender, (executor,) in all_opened(
+        for contender, (executor,) in open_all(
             setting, bundle, [LaneSize(beams, slots)], (desk, record["not_run"])
         ):
-            with excused(f"{slots} sentences, {contender}", record["not_run"]):
-                row = _profiled(setting, executor, sentences(bundle.config, longest))
+            with record_failure(f"{slots} sentences, {contender}", record["not_run"]):
+                row = _profile_steps(setting, executor, sentences(bundle.config, longest))
                 record["rows"].append({"contender": str(contender), "beam": beams, "sentences": slots} | row)
                 break
         desk.tell(record)
     return record
 
 
-def _profiled(setting: Setting, executor: Executor, work: list[SizedSentence]) -> dict[str, Any]:
+def _profile_steps(setting: Setting, executor: Executor, work: list[SizedSentence]) -> dict[str, Any]:
     cuda, steps = setting.device.startswith("cuda"), setting.scale.steps
     lane = Lane(executor, straight)
-    requests, _ = asked(work, executor.beams)
+    requests, _ = make_requests(work, executor.beams)
     lane.admit(requests)
 
     def several() -> float:

@@ -14,8 +14,8 @@ from engine.text.tokenizer import open_tokenizer
 from engine.types import Request
 from loadtest.engine.gpu_bench.book import Desk
 from loadtest.engine.gpu_bench.clock import TurnRules, Turns, alternate, summary
-from loadtest.engine.gpu_bench.contenders import Answers, Flow, all_opened, excused
-from loadtest.engine.gpu_bench.models import shipped
+from loadtest.engine.gpu_bench.contenders import Answers, Flow, open_all, record_failure
+from loadtest.engine.gpu_bench.models import copy_bundle
 from loadtest.engine.gpu_bench.sentences import lines
 from loadtest.engine.gpu_bench.setting import Setting
 from loadtest.engine.gpu_bench.throughput import STEADY, Field
@@ -26,18 +26,18 @@ MADE_UP: Final = 300  # lines where there is no newstest
 
 def real(setting: Setting, floors: dict[str, Any], until: float, desk: Desk) -> dict[str, Any]:
     """Rows: backend, lines a second from token ids to token ids; text is not timed."""
-    scale, bundle = setting.scale, shipped(setting.folder, setting.shipped)
+    scale, bundle = setting.scale, copy_bundle(setting.folder, setting.shipped)
     origin, sources = real_sources(setting, bundle, scale.sentences)
     beam = bundle.options.beam_size
     record: dict[str, Any] = {"model": bundle.name, "text": origin, "beam": beam, "slots": scale.slots}
     record |= {"rows": [], "not_run": {}}
     entered = Field()
     with ExitStack() as stack:
-        for contender, (executor,) in all_opened(
+        for contender, (executor,) in open_all(
             setting, bundle, [LaneSize(beam, scale.slots)], (desk, record["not_run"])
         ):
             key = f"{bundle.name}, {contender}"
-            with excused(key, record["not_run"]):
+            with record_failure(key, record["not_run"]):
                 flow = Flow(executor, beam)
                 stack.callback(flow.stop)
                 entered.counts[key] = len(sources)
@@ -71,7 +71,7 @@ def _runner(
 
     def run() -> float:
         sample = sources[: entered.counts[key]]
-        answers = Answers.wanted(len(sample))
+        answers = Answers.empty(len(sample))
         requests = [
             Request(list(source), bundle.options, lambda outcome, i=i: answers.take(i, outcome))  # type: ignore[misc]
             for i, source in enumerate(sample)

@@ -56,7 +56,7 @@ def run_parts(setting: Setting, book: Book, shares: Mapping[str, float], seconds
         # until on a clock that the watching process reads too
         book.values["running"] = {"part": part, "until": time.time() + until - time.monotonic()}
         book.save()
-        _run(setting, book, part, until)
+        _run_part(setting, book, part, until)
         if not _usable(setting.device):
             return False
         del book.values["running"]
@@ -64,7 +64,7 @@ def run_parts(setting: Setting, book: Book, shares: Mapping[str, float], seconds
     return True
 
 
-def _run(setting: Setting, book: Book, part: str, until: float) -> None:
+def _run_part(setting: Setting, book: Book, part: str, until: float) -> None:
     """One part; what it raises becomes its record."""
     desk = Desk(book, part, time.monotonic())
     print(f"{part}: {until - desk.began:.0f} seconds", flush=True)

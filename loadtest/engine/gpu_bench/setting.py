@@ -95,7 +95,7 @@ def facts(setting: Setting) -> dict[str, Any]:
         properties = torch.cuda.get_device_properties(setting.device)
         record |= {
             "device": properties.name,
-            "driver": _said(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]),
+            "driver": _first_line(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]),
             "memory": properties.total_memory,
             "multiprocessors": properties.multi_processor_count,
             "capability": f"{properties.major}.{properties.minor}",
@@ -113,13 +113,13 @@ def _revision() -> str | None:
     if override := os.environ.get("CONVOY_REVISION"):
         return override
     here = Path(__file__).parent
-    revision = _said(["git", "-C", str(here), "rev-parse", "--short=12", "HEAD"])
+    revision = _first_line(["git", "-C", str(here), "rev-parse", "--short=12", "HEAD"])
     if revision is None:
         return None
-    return revision + ("+" if _said(["git", "-C", str(here), "status", "--porcelain", "-uno"]) else "")
+    return revision + ("+" if _first_line(["git", "-C", str(here), "status", "--porcelain", "-uno"]) else "")
 
 
-def _said(command: list[str]) -> str | None:
+def _first_line(command: list[str]) -> str | None:
     try:
         process = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError):

@@ -13,7 +13,13 @@ from engine.search.executor import Executor
 from loadtest.engine.gpu_bench import models
 from loadtest.engine.gpu_bench.book import Desk
 from loadtest.engine.gpu_bench.clock import TurnRules, Turns, alternate, summary, wait
-from loadtest.engine.gpu_bench.contenders import all_lengths_given, all_opened, asked, excused, straight
+from loadtest.engine.gpu_bench.contenders import (
+    check_lengths,
+    make_requests,
+    open_all,
+    record_failure,
+    straight,
+)
 from loadtest.engine.gpu_bench.cost import cost
 from loadtest.engine.gpu_bench.peer import Peer, peers
 from loadtest.engine.gpu_bench.sentences import SizedSentence, lengths, sentences
@@ -46,11 +52,11 @@ def single(setting: Setting, floors: dict[str, Any], until: float, desk: Desk) -
             bundle = models.bundle_of(setting.folder, name, tiny=scale.tiny)
             work = sentences(bundle.config, pairs)
             costs[name] = cost(bundle.config)
-            for contender, (executor,) in all_opened(
+            for contender, (executor,) in open_all(
                 setting, bundle, [LaneSize(1, 1)], (desk, record["not_run"])
             ):
                 key = f"{name}, {contender}"
-                with excused(key, record["not_run"]):
+                with record_failure(key, record["not_run"]):
                     runs[key] = _runner(setting.device, executor, work, steps.setdefault(key, []))
             if name in (models.SIX, models.ONE):
                 for key, peer in peers(
@@ -80,7 +86,7 @@ def _runner(
     def run() -> float:
         tokens, seconds, decoding, count = 0, 0.0, 0.0, 0
         for sentence in work:
-            (request,), answers = asked([sentence], 1)
+            (request,), answers = make_requests([sentence], 1)
             wait(device)
             began = time.perf_counter()
             lane.admit([request])
@@ -89,7 +95,7 @@ def _runner(
             count += lane.drain()
             wait(device)
             ended = time.perf_counter()
-            all_lengths_given([sentence], answers.results(0.0))
+            check_lengths([sentence], answers.results(0.0))
             tokens += sentence.target + 1
             seconds += ended - began
             decoding += ended - admitted

@@ -38,7 +38,7 @@ def suite(setting: Setting, floors: dict[str, Any], until: float, desk: Desk) ->
     options = [*OPTIONS, "-p", "no:cacheprovider", "--continue-on-collection-errors", "--durations=10"]
     if find_spec("xdist") is not None:
         options += ["-n", str(TOGETHER)]
-    command = [sys.executable, "-m", "pytest", *options, *map(str, marked(ROOT / "tests"))]
+    command = [sys.executable, "-m", "pytest", *options, *map(str, gpu_tests(ROOT / "tests"))]
     log = desk.book.path.with_name(LOG)
     with log.open("wb") as out:
         try:
@@ -58,6 +58,6 @@ def suite(setting: Setting, floors: dict[str, Any], until: float, desk: Desk) ->
     return {"ok": code == 0 and ran, "code": code, "said": output}
 
 
-def marked(folder: Path) -> list[Path]:
+def gpu_tests(folder: Path) -> list[Path]:
     """The files of tests that need a GPU."""
     return [path for path in sorted(folder.rglob("test_*.py")) if MARK in path.read_text("utf-8")]

@@ -12,7 +12,7 @@ from engine.backends import LaneSize
 from loadtest.engine.gpu_bench import models
 from loadtest.engine.gpu_bench.book import Desk
 from loadtest.engine.gpu_bench.clock import TurnRules, Turns, alternate, forgive, summary
-from loadtest.engine.gpu_bench.contenders import Flow, all_lengths_given, all_opened, asked, excused
+from loadtest.engine.gpu_bench.contenders import Flow, check_lengths, make_requests, open_all, record_failure
 from loadtest.engine.gpu_bench.cost import Cost, cost
 from loadtest.engine.gpu_bench.peer import Batch, Peer, peers
 from loadtest.engine.gpu_bench.sentences import SizedSentence, lengths, sentences
@@ -92,9 +92,9 @@ def _field(
         bundle = models.bundle_of(setting.folder, name, tiny=scale.tiny)
         table.work[name] = sentences(bundle.config, pairs)
         table.costs[name] = cost(bundle.config)
-        for contender, (executor,) in all_opened(setting, bundle, [LaneSize(scale.beam, scale.slots)], out):
+        for contender, (executor,) in open_all(setting, bundle, [LaneSize(scale.beam, scale.slots)], out):
             key = f"{name}, {contender}"
-            with excused(key, out[1]):
+            with record_failure(key, out[1]):
                 flow = Flow(executor, scale.beam)
                 stack.callback(flow.stop)
                 table.counts[key] = len(pairs)
@@ -111,11 +111,11 @@ def _ours(flow: Flow, entered: Field, name: str, setup: tuple[str, int]) -> Call
 
     def run() -> float:
         sample = entered.work[name][: entered.counts[key]]
-        requests, answers = asked(sample, flow.beam)
+        requests, answers = make_requests(sample, flow.beam)
         began = time.monotonic()
         flow.submit(requests)
         results = answers.results()
-        all_lengths_given(sample, results)
+        check_lengths(sample, results)
         return steady([end - began for end in answers.ended], slots)
 
     return run

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from loadtest.http.closedloop import busiest
 from loadtest.http.compare import transformer
-from loadtest.http.openloop import LoadSummary, arrivals, run, summarised, translate
+from loadtest.http.openloop import LoadSummary, arrivals, run, summarise, translate
 from loadtest.http.serving import free_port, serving
 from loadtest.texts import sentences
 from training.plot import svg
@@ -62,7 +62,7 @@ def peer(options: argparse.Namespace, model: Path, window: float, batch: int) ->
     return serving([*command, "--log-level", "error"], port, variables)
 
 
-def asked(options: argparse.Namespace) -> dict[str, Any]:
+def request_values(options: argparse.Namespace) -> dict[str, Any]:
     values: dict[str, Any] = {"source": "de", "target": "en", "beam_size": options.beams}
     if options.tokens:
         values |= {"min_length": options.tokens, "max_length": options.tokens}
@@ -73,16 +73,18 @@ def offer(options: argparse.Namespace, url: str, rate: float, seconds: float, se
     """The same sentences at the same moments for whoever is asked."""
     texts = sentences(seed, options.texts)
     times = arrivals(rate, seconds, seed)
-    return summarised(asyncio.run(run(url, translate(asked(options), stream=False), texts, times)), rate)
+    return summarise(
+        asyncio.run(run(url, translate(request_values(options), stream=False), texts, times)), rate
+    )
 
 
 def peak(options: argparse.Namespace, url: str, seconds: float, seed: int) -> float:
     """Answers a second when ENOUGH requests are always under way."""
-    ask = translate(asked(options), stream=False)
+    ask = translate(request_values(options), stream=False)
     return busiest(url, ask, sentences(seed, options.texts), ENOUGH, seconds)
 
 
-def tuned(options: argparse.Namespace, model: Path) -> tuple[float, int, list[dict[str, float]]]:
+def tune_peer(options: argparse.Namespace, model: Path) -> tuple[float, int, list[dict[str, float]]]:
     """The window and batch with the lowest p99 at 0.7 of the peak, and all that were tried."""
     with peer(options, model, 0.005, 32) as (url, _):
         rate = 0.7 * peak(options, url, options.tune_seconds, TUNING)
@@ -96,11 +98,11 @@ def tuned(options: argparse.Namespace, model: Path) -> tuple[float, int, list[di
     return best["window"], int(best["batch"]), tried
 
 
-def compared(options: argparse.Namespace) -> dict[str, Any]:
+def compare(options: argparse.Namespace) -> dict[str, Any]:
     model = options.out / "transformer"
     transformer.convert(options.peer, model)
     record: dict[str, Any] = {}
-    window, batch, record["tuning"] = tuned(options, model)
+    window, batch, record["tuning"] = tune_peer(options, model)
     record |= {"window": window, "batch": batch, "loads": []}
     with peer(options, model, window, batch) as (url, _):
         record["peer_peak"] = peak(options, url, options.seconds, TRAFFIC)
@@ -133,7 +135,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/compare"))
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    record = {"given": {k: str(v) for k, v in vars(options).items()}} | compared(options)
+    record = {"given": {k: str(v) for k, v in vars(options).items()}} | compare(options)
     (options.out / "compare.json").write_text(json.dumps(record, indent=1), "utf-8")
     lines = {
         f"{name} {p}": [(row[name]["offered"], row[name]["latency"][p]) for row in record["loads"]]

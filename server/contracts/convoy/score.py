@@ -23,11 +23,11 @@ from engine.api import (
     slowest,
 )
 from server.access import charge
-from server.languages import served
+from server.languages import resolve_code
 from server.openapi import TEXTS, errors, request_of
 from server.parameters import parameters, while_connected
 from server.responses import json_response
-from server.schemas import check_sizes, checked, finite, texts_of
+from server.schemas import check_sizes, finite, texts_of, validate
 from server.state import deadline_of, state_of
 
 TASK: Final = "language-model"
@@ -95,11 +95,11 @@ async def score(request: Request) -> Response:
     if sources is not None:
         source_texts = sources[0] if isinstance(q, str) else sources
         check_sizes(source_texts, state.settings.char_limit, state.settings.batch_limit)
-    wish = checked(ScoreRequest, values)
+    wish = validate(ScoreRequest, values)
     model = _model(state.service, wish, translated=sources is not None)
     await charge(request, [*texts, *(sources or [])])
     results = await while_connected(request, state.service.score(model, texts, sources, deadline))
-    state.metrics.answered(model, results)
+    state.metrics.record_work(model, results)
     scores = await in_slices(each(one_slice(_score, result) for result in results), deadline)
     total = math.fsum(result.total for result in results)
     answer: dict[str, Any] = {
@@ -131,7 +131,7 @@ def _model(service: Service, wish: ScoreRequest, *, translated: bool) -> str:
         return wish.model
     sides = (side for info in service.models() for side in (info.directions.sources, info.directions.targets))
     codes = set(chain.from_iterable(sides))
-    source, target = (served(code, codes) if code else None for code in (wish.source, wish.target))
+    source, target = (resolve_code(code, codes) if code else None for code in (wish.source, wish.target))
     if translated:
         return service.pick("translate", source, target)
     infos = service.models()

@@ -12,7 +12,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from documents import READERS
 from engine.api import BundleError, ExecutorFailed, Unavailable
-from server.errors import Refused
+from server.errors import Refusal
 from server.languages import inward, name_of, outward
 from server.openapi import ErrorAnswer, ModelAnswer, VersionAnswer, errors
 from server.schemas import describe
@@ -36,8 +36,8 @@ async def ready(request: Request) -> JSONResponse:
     if state.ready:
         return JSONResponse({"status": "ready"})
     if state.draining:
-        raise Refused("not_ready", "the server is stopping")
-    raise Refused("not_ready", "an engine has stopped" if state.proven else "models are being tried out")
+        raise Refusal("not_ready", "the server is stopping")
+    raise Refusal("not_ready", "an engine has stopped" if state.proven else "models are being tried out")
 
 
 @router.get("/version", response_model=VersionAnswer)
@@ -53,7 +53,7 @@ def version_text() -> str:
 async def models(request: Request) -> JSONResponse:
     """The models with their limits and decoding defaults, and whether each is loaded."""
     service = state_of(request).service
-    entries = service.shelved()
+    entries = service.shelf_entries()
     return JSONResponse([describe(info, entries[info.name]) for info in service.models()])
 
 
@@ -90,13 +90,13 @@ async def order(request: Request, verb: str, name: str) -> JSONResponse:
     state = state_of(request)
     if state.settings.admin_token is None:
         others = ", or send the process SIGHUP" if verb == "reload" else ""
-        raise Refused("disabled", f"{verb}ing is off here: set CONVOY_ADMIN_TOKEN{others}")
+        raise Refusal("disabled", f"{verb}ing is off here: set CONVOY_ADMIN_TOKEN{others}")
     try:
         info = await asyncio.shield(state.order(verb, name))
     except (BundleError, ExecutorFailed, Unavailable) as error:
         message = f"the old model goes on: {error}" if verb == "reload" else str(error)
-        raise Refused("conflict", message) from error
-    return JSONResponse(describe(info, state.service.shelved()[name]))
+        raise Refusal("conflict", message) from error
+    return JSONResponse(describe(info, state.service.shelf_entries()[name]))
 
 
 @router.get("/metrics", response_class=PlainTextResponse)
@@ -114,7 +114,7 @@ async def spec(request: Request) -> JSONResponse:
 @router.post("/suggest", tags=["LibreTranslate"], status_code=403, response_model=ErrorAnswer)
 async def suggest() -> JSONResponse:
     """LibreTranslate's box for better translations; this server keeps none."""
-    raise Refused("disabled", "Suggestions are disabled on this server.")
+    raise Refusal("disabled", "Suggestions are disabled on this server.")
 
 
 @router.get("/frontend/settings", tags=["LibreTranslate"], response_model=dict[str, Any])
@@ -133,7 +133,7 @@ async def frontend_settings(request: Request) -> JSONResponse:
             "charLimit": settings.char_limit,
             "frontendTimeout": settings.frontend_timeout,
             "apiKeys": access.keys,
-            "keyRequired": access.required(origin),
+            "keyRequired": access.needs_key(origin),
             "suggestions": False,
             "filesTranslation": settings.files,
             "supportedFilesFormat": list(READERS) if settings.files else [],

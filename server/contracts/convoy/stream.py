@@ -29,7 +29,7 @@ router = APIRouter()
 async def translate_stream(request: Request) -> Response:
     """Like POST /translate with `stream`: parameters in the query string, the answer as events."""
     refuse_while_draining(request)
-    return await events(request, (await translate.prepared(request))[0])
+    return await events(request, (await translate.prepare(request))[0])
 
 
 @router.get(
@@ -42,4 +42,4 @@ async def translate_stream(request: Request) -> Response:
 async def summarize_stream(request: Request) -> Response:
     """Like POST /summarize with `stream`: parameters in the query string, the answer as events."""
     refuse_while_draining(request)
-    return await events(request, (await summarize.prepared(request))[0])
+    return await events(request, (await summarize.prepare(request))[0])

@@ -10,8 +10,8 @@ from fastapi.responses import Response
 
 from engine.api import in_slices, one_slice
 from server.access import charge
-from server.events import Answering, OnPartial, answered, events, results_of
-from server.languages import served
+from server.events import Answering, OnPartial, answer_json, events, results_of
+from server.languages import resolve_code
 from server.openapi import STREAMED, SummarizeAnswer, body_of, errors
 from server.parameters import parameters, while_connected
 from server.responses import MEDIA
@@ -20,11 +20,11 @@ from server.schemas import (
     SummarizeRequest,
     alternatives_of,
     check_sizes,
-    checked,
     extras,
     is_short,
     text_options,
     texts_of,
+    validate,
 )
 from server.state import AppState, deadline_of, state_of
 
@@ -45,13 +45,13 @@ async def summarize(request: Request) -> Response:
     what they give, "refine" summarizes that again, `rounds` times, until one summary is left. `stream` as in
     /translate.
     """
-    work, stream = await prepared(request)
+    work, stream = await prepare(request)
     if stream:
         return await events(request, work)
-    return Response(await while_connected(request, answered(work)), media_type=MEDIA)
+    return Response(await while_connected(request, answer_json(work)), media_type=MEDIA)
 
 
-async def prepared(request: Request) -> tuple[Answering, bool]:
+async def prepare(request: Request) -> tuple[Answering, bool]:
     """What answers a checked request, and whether as a stream."""
     state = state_of(request)
     deadline = deadline_of(request, state)
@@ -59,7 +59,7 @@ async def prepared(request: Request) -> tuple[Answering, bool]:
     q = texts_of(values)
     batch = not isinstance(q, str)
     texts = check_sizes(q, state.settings.char_limit, state.settings.batch_limit)
-    wish = checked(SummarizeRequest, values)
+    wish = validate(SummarizeRequest, values)
     model = await _model(state, wish, texts)
     beams = next(info.limits.beams for info in state.service.models() if info.name == model)
     limit = state.settings.alternatives_limit
@@ -69,7 +69,7 @@ async def prepared(request: Request) -> tuple[Answering, bool]:
     async def work(on_partial: OnPartial | None) -> dict[str, Any]:
         options = text_options(wish, alternatives)
         results = await results_of(state, model, texts, options, deadline, on_partial)
-        state.metrics.answered(model, results)
+        state.metrics.record_work(model, results)
         lists: dict[str, list[Any]] = {
             "summaryText": [result.text for result in results],
             "truncated": [result.truncated for result in results],
@@ -93,7 +93,7 @@ async def _model(state: AppState, wish: SummarizeFields, texts: Sequence[str]) -
     service = state.service
     if wish.source and wish.source.casefold() != "auto":
         codes = {code for info in service.models() for code in info.directions.sources}
-        source: str | None = served(wish.source, codes)
+        source: str | None = resolve_code(wish.source, codes)
     else:
         models = [info for info in service.models() if info.task == "summarize"]
         spoken = list(dict.fromkeys(code for info in models for code in info.directions.sources))

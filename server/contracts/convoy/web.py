@@ -16,7 +16,7 @@ from typing import Final
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from server.errors import Refused
+from server.errors import Refusal
 from server.state import AppState, state_of
 
 FOLDER: Final = Path(__file__).parents[2] / "web"
@@ -67,7 +67,7 @@ async def page(request: Request) -> Response:
     """The page, with the limits that no other route tells."""
     state = state_of(request)
     if not state.settings.web:
-        raise Refused("not_found", OFF)
+        raise Refusal("not_found", OFF)
     text = _page(state)
     tag = f'"{hashlib.sha256(text.encode()).hexdigest()[:16]}"'
     headers = {"Cache-Control": ASK, "ETag": tag, **GUARDS}
@@ -81,7 +81,7 @@ async def static(request: Request, version: str, name: str) -> Response:
     """A file of the page. Of another version, as while servers are being replaced: this one's, not kept."""
     data = site().files.get(name) if state_of(request).settings.web else None
     if data is None:
-        raise Refused("not_found", f"no such file: {name[:200]}")
+        raise Refusal("not_found", f"no such file: {name[:200]}")
     caching = YEAR if version == site().version else "no-store"
     return Response(data, media_type=MEDIA[Path(name).suffix], headers={"Cache-Control": caching, **GUARDS})
 
@@ -90,7 +90,7 @@ async def static(request: Request, version: str, name: str) -> Response:
 async def icon(request: Request) -> Response:
     """What browsers ask for beside any answer."""
     if not state_of(request).settings.web:
-        raise Refused("not_found", OFF)
+        raise Refusal("not_found", OFF)
     headers = {"Cache-Control": DAY, **GUARDS}
     return Response(site().files[ICON], media_type=MEDIA[".svg"], headers=headers)
 

@@ -23,8 +23,8 @@ from server.clock import steady
 from server.contracts.deepl.glossaries import present
 from server.contracts.deepl.glossary_routes import entries_of
 from server.contracts.deepl.languages import codes_of
-from server.contracts.libretranslate.files import FILE, OFF, model_of, open_file, sent, store_of
-from server.errors import INTERNAL, Refused
+from server.contracts.libretranslate.files import FILE, OFF, download_response, model_of, open_file, store_of
+from server.errors import INTERNAL, Refusal
 from server.keys import digest_of
 from server.openapi import MULTIPART, MessageAnswer, errors, request_of
 from server.parameters import FORM_OVERHEAD, parameters, upload
@@ -170,7 +170,7 @@ async def submit(request: Request) -> Response:
     """Take a document; it is translated while the client asks for its status."""
     state = state_of(request)
     if not state.settings.files:
-        raise Refused("disabled", OFF)
+        raise Refusal("disabled", OFF)
     values, name, data = await upload(request, state.settings.file_limit + FORM_OVERHEAD)
     if data is None:
         raise InvalidRequest("Parameter 'file' not specified.")
@@ -203,7 +203,7 @@ async def status(request: Request, document_id: str) -> Response:
     """How far a document is."""
     job = await _job(request, document_id)
     if job is None:
-        raise Refused("not_found", NOT_FOUND)
+        raise Refusal("not_found", NOT_FOUND)
     answer = {"document_id": job.id, "status": job.state}
     more: dict[str, Any] = {
         "queued": {},
@@ -219,15 +219,15 @@ async def result(request: Request, document_id: str) -> Response:
     """The translated document; 503 until it is done."""
     job = await _job(request, document_id)
     if job is None:
-        raise Refused("not_found", NOT_FOUND)
+        raise Refusal("not_found", NOT_FOUND)
     if job.state == "error":
         raise InvalidRequest(job.message)
     file = store_of(request).get(job.public)
     if job.state != "done":
-        raise Refused("not_ready", "The document is still being translated.", {"Retry-After": "1"})
+        raise Refusal("not_ready", "The document is still being translated.", {"Retry-After": "1"})
     if file is None:
-        raise Refused("not_found", NOT_FOUND)
-    return sent(file)
+        raise Refusal("not_found", NOT_FOUND)
+    return download_response(file)
 
 
 def jobs_of(request: Request) -> DocumentJobs:

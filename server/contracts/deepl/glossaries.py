@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from engine.api import InvalidRequest, Service, Slices, TooLarge
 from server.contracts.deepl.languages import base_of
-from server.errors import Refused
+from server.errors import Refusal
 from server.shared_records import Records
 from server.translation import keeps_phrases
 
@@ -67,15 +67,15 @@ class Glossaries:
 
     def of(self, owner: str) -> list[Glossary]:
         for id in {*self._records.ids(), *self._kept}:
-            self._read(id)
+            self._load(id)
         own = [glossary for glossary in self._kept.values() if glossary.owner == owner]
         return sorted(own, key=lambda glossary: glossary.created)
 
     def find(self, owner: str, id: str) -> Glossary:
-        """Raises Refused when there is none of that id, or it is somebody else's."""
-        glossary = self._read(id)
+        """Raises Refusal when there is none of that id, or it is somebody else's."""
+        glossary = self._load(id)
         if glossary is None or glossary.owner != owner:
-            raise Refused("unknown_glossary", "Glossary not found.")
+            raise Refusal("unknown_glossary", "Glossary not found.")
         return glossary
 
     def drop(self, owner: str, id: str) -> None:
@@ -84,7 +84,7 @@ class Glossaries:
         self._records.drop(id)
         del self._kept[id]
 
-    def _read(self, id: str) -> Glossary | None:
+    def _load(self, id: str) -> Glossary | None:
         if not self._records.has(id):
             self._kept.pop(id, None)
             return None
@@ -131,7 +131,7 @@ def pairs_of(service: Service) -> list[tuple[str, str]]:
     return list(pairs)
 
 
-def united(glossaries: Sequence[Glossary], source: str | None, target: str) -> dict[str, str]:
+def merge_entries(glossaries: Sequence[Glossary], source: str | None, target: str) -> dict[str, str]:
     """Entries of glossaries for a request's languages; of one phrase in several the first counts.
 
     Raises InvalidRequest when one of them is for other languages.
@@ -150,15 +150,15 @@ def united(glossaries: Sequence[Glossary], source: str | None, target: str) -> d
 def present(entries: Mapping[str, str], texts: Iterable[str]) -> Slices[dict[str, str]]:
     """The entries, in slices, whose source stands in a text at all, however its white space is: looking for
     few is faster than for many."""
-    whole = _folded("\n".join(texts)) if entries else ""
+    whole = _fold_space("\n".join(texts)) if entries else ""
     yield
     beginnings: set[str] = set()
-    for size in {min(len(_folded(source)), GRAM) for source in entries}:
+    for size in {min(len(_fold_space(source)), GRAM) for source in entries}:
         beginnings.update(whole[at : at + size] for at in range(len(whole)))
         yield
     matches = {}
     for number, (source, target) in enumerate(entries.items()):
-        folded = _folded(source)
+        folded = _fold_space(source)
         if folded[:GRAM] in beginnings and folded in whole:  # most are told by their beginning
             matches[source] = target
         if not number % SLICE:
@@ -166,7 +166,7 @@ def present(entries: Mapping[str, str], texts: Iterable[str]) -> Slices[dict[str
     return matches
 
 
-def _folded(text: str) -> str:
+def _fold_space(text: str) -> str:
     return " ".join(text.split())
 
 

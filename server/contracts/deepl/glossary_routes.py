@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from engine.api import InvalidRequest, in_slices, one_slice
 from server.access import owner_of
-from server.contracts.deepl.glossaries import Glossaries, Glossary, pairs_of, read_entries, united
+from server.contracts.deepl.glossaries import Glossaries, Glossary, merge_entries, pairs_of, read_entries
 from server.contracts.deepl.languages import base_of
 from server.openapi import MessageAnswer, errors, request_of
 from server.parameters import parameters
@@ -87,7 +87,7 @@ async def create(request: Request) -> JSONResponse:
     entries = await in_slices(one_slice(read_entries, fields["entries"], fields["entries_format"]))
     glossary = Glossary(owner_of(request), fields["name"], *pair, entries)
     glossaries_of(request).add(glossary)
-    return JSONResponse(_told(glossary), 201)
+    return JSONResponse(_glossary_values(glossary), 201)
 
 
 @router.get(
@@ -98,12 +98,12 @@ async def create(request: Request) -> JSONResponse:
 async def listed(request: Request) -> JSONResponse:
     """The caller's own."""
     own = glossaries_of(request).of(owner_of(request))
-    return JSONResponse({"glossaries": [_told(glossary) for glossary in own]})
+    return JSONResponse({"glossaries": [_glossary_values(glossary) for glossary in own]})
 
 
 @router.get("/glossaries/{glossary_id}", response_model=GlossaryAnswer, responses=ERRORS)
 async def one(request: Request, glossary_id: str) -> JSONResponse:
-    return JSONResponse(_told(glossaries_of(request).find(owner_of(request), glossary_id)))
+    return JSONResponse(_glossary_values(glossaries_of(request).find(owner_of(request), glossary_id)))
 
 
 @router.get(
@@ -131,12 +131,12 @@ def glossaries_of(request: Request) -> Glossaries:
 def entries_of(request: Request, ids: Sequence[str], source: str | None, target: str) -> dict[str, str]:
     """The entries of glossaries that a translation names.
 
-    Raises InvalidRequest on too many and on those for other languages, Refused on unknown ones.
+    Raises InvalidRequest on too many and on those for other languages, Refusal on unknown ones.
     """
     if len(ids) > SEVERAL:
         raise InvalidRequest(f"Value for 'glossary_ids' not supported: at most {SEVERAL}.")
     glossaries = [glossaries_of(request).find(owner_of(request), id) for id in ids]
-    return united(glossaries, source, target)
+    return merge_entries(glossaries, source, target)
 
 
 def _text(values: Mapping[str, Any], name: str) -> str:
@@ -146,7 +146,7 @@ def _text(values: Mapping[str, Any], name: str) -> str:
     return value
 
 
-def _told(glossary: Glossary) -> dict[str, Any]:
+def _glossary_values(glossary: Glossary) -> dict[str, Any]:
     return {
         "glossary_id": glossary.id,
         "name": glossary.name,

@@ -25,12 +25,12 @@ OTHERS: Final = {"nb": "no", "no": "nb"}  # one stands for the other
 def codes_of(service: Service, values: dict[str, Any]) -> tuple[str | None, str]:
     """Source (None: detect it) and target of a request. Raises InvalidRequest in DeepL's words."""
     languages = service.languages()
-    target = _known(
+    target = _language_parameter(
         values, "target_lang", {code for lang in languages for code in (lang.code, *lang.targets)}
     )
     if target is None:
         raise InvalidRequest("Value for 'target_lang' not supported.")
-    return _known(values, "source_lang", {language.code for language in languages}), target
+    return _language_parameter(values, "source_lang", {language.code for language in languages}), target
 
 
 def model_code(code: str, codes: Collection[str]) -> str | None:
@@ -57,7 +57,7 @@ def languages_of(service: Service, *, target: bool) -> list[dict[str, Any]]:
     return [{"language": code, "name": names[code]} | formality for code in sorted(names)]
 
 
-def _known(values: dict[str, Any], name: str, codes: Collection[str]) -> str | None:
+def _language_parameter(values: dict[str, Any], name: str, codes: Collection[str]) -> str | None:
     """Our code for a parameter; None when it is missing. Raises InvalidRequest."""
     value = values.get(name)
     if not value:

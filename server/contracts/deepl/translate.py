@@ -21,7 +21,7 @@ from server.contracts.deepl.languages import codes_of, languages_of
 from server.openapi import MessageAnswer, errors, in_query, request_of
 from server.parameters import parameters, while_connected
 from server.responses import json_response
-from server.schemas import check_phrases, check_sizes, check_tags, checked
+from server.schemas import check_phrases, check_sizes, check_tags, validate
 from server.state import AppState, deadline_of, refuse_while_draining, state_of
 from server.translation import detected_models, model_for, read_pages, run_each, run_segments
 
@@ -201,7 +201,7 @@ async def _answer(state: AppState, call: DeepLCall, deadline: float) -> dict[str
     if pages is None:
         translations = await _plain(state, call, models, deadline)
     else:
-        translations = await _tagged(state, call, pages, models, deadline)
+        translations = await _translate_tagged(state, call, pages, models, deadline)
     used = {"model_type_used": wish.model_type.removeprefix("prefer_")} if wish.model_type else {}
     return {
         "translations": [
@@ -232,11 +232,11 @@ async def _plain(state: AppState, call: DeepLCall, models: list[str | None], dea
         results = await run(replace(options, split=True))  # longer than a model reads at once
     translations = [result.text for result in results]
     if wish.preserve_formatting:
-        translations = [preserved(text, new) for text, new in zip(texts, translations, strict=True)]
+        translations = [preserve_form(text, new) for text, new in zip(texts, translations, strict=True)]
     return translations
 
 
-async def _tagged(
+async def _translate_tagged(
     state: AppState, call: DeepLCall, pages: list[Page], models: list[str | None], deadline: float
 ) -> list[str]:
     segments = [segment for page in pages for segment in page.segments]
@@ -271,7 +271,7 @@ def _texts(values: dict[str, Any]) -> list[str]:
 
 
 def _wish(values: dict[str, Any]) -> DeepLRequest:
-    wish = checked(DeepLRequest, {name: value for name, value in values.items() if value is not None})
+    wish = validate(DeepLRequest, {name: value for name, value in values.items() if value is not None})
     if wish.formality in ("more", "less"):
         raise InvalidRequest("'formality' is not supported for given 'target_lang'.")
     if wish.glossary_id and wish.glossary_ids:
@@ -279,7 +279,7 @@ def _wish(values: dict[str, Any]) -> DeepLRequest:
     return wish
 
 
-def preserved(source: str, target: str) -> str:
+def preserve_form(source: str, target: str) -> str:
     """A translation with its first letter's case and the mark at its end as in the source."""
     begin, new = source.lstrip()[:1], target.lstrip()[:1]
     if begin.islower() and new.isupper() or begin.isupper() and new.islower():

@@ -9,9 +9,9 @@ from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict
 
 from engine.api import InvalidRequest, ModelInfo, Partial
-from server.contracts.kserve.models import ERRORS, accepted, head_of, info_of, message_of, of_model
+from server.contracts.kserve.models import ERRORS, accept_request, head_of, info_of, message_of, of_model
 from server.contracts.kserve.tensors import VERSION
-from server.events import Answering, Dialect, Event, OnPartial, answered, events, results_of
+from server.events import Answering, Dialect, Event, OnPartial, answer_json, events, results_of
 from server.openapi import EVENTS, JSON, request_of
 from server.parameters import while_connected
 from server.responses import MEDIA
@@ -49,7 +49,7 @@ GENERATE: Final = request_of(
 async def generate(request: Request, model: str, version: str = VERSION) -> Response:
     """One text, as Triton's extension has it."""
     work, _, _ = await _generation(request, info_of(request, model, version))
-    return Response(await while_connected(request, answered(work)), media_type=MEDIA)
+    return Response(await while_connected(request, answer_json(work)), media_type=MEDIA)
 
 
 @of_model(router.post, "/generate_stream", response_class=Response, responses=STREAM, openapi_extra=GENERATE)
@@ -76,7 +76,7 @@ class Chunks(Dialect):
         text = str(answer["text_output"])
         return self._next(text) if text != self._told or not text else None
 
-    def failed(self, message: str) -> Event:
+    def error_event(self, message: str) -> Event:
         return "", {"error": message}
 
     def _next(self, text: str) -> Event:
@@ -92,11 +92,11 @@ async def _generation(request: Request, info: ModelInfo) -> tuple[Answering, dic
     if not isinstance(text, str):
         raise InvalidRequest("text_input must be a string")
     head = head_of(info, body)
-    options, deadline = await accepted(request, info, [text], body)
+    options, deadline = await accept_request(request, info, [text], body)
 
     async def work(on_partial: OnPartial | None) -> dict[str, Any]:
         results = await results_of(state, info.name, [text], options, deadline, on_partial)
-        state.metrics.answered(info.name, results)
+        state.metrics.record_work(info.name, results)
         return head | {"text_output": results[0].text}
 
     return work, head, (body.get("parameters") or {}).get("stream") is not False

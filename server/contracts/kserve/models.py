@@ -1,4 +1,4 @@
-"""The Open InferenceAnswer Protocol, version 2 (KServe, Triton), under /v2. Errors are {"error": "..."}."""
+"""The Open Inference Protocol, version 2 (KServe, Triton), under /v2. Errors are {"error": "..."}."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict
 
-from engine.api import InvalidRequest, ModelInfo, Shelved, State, TextOptions, UnknownModel
+from engine.api import InvalidRequest, ModelInfo, ShelfEntry, State, TextOptions, UnknownModel
 from server.access import charge
 from server.contracts.convoy.status import ORDER, order, version_text
 from server.contracts.kserve.tensors import (
@@ -24,16 +24,16 @@ from server.contracts.kserve.tensors import (
 )
 from server.events import results_of
 from server.openapi import JSON, errors, request_of
-from server.parameters import body_of, parsed, while_connected
+from server.parameters import body_of, parse_body, while_connected
 from server.responses import MEDIA, json_bytes
 from server.schemas import (
     SummarizeRequest,
     TranslateRequest,
     check_phrases,
     check_sizes,
-    checked,
     phrases_of,
     text_options,
+    validate,
 )
 from server.state import AppState, deadline_of, state_of
 
@@ -56,12 +56,12 @@ def of_model(
 ) -> Callable[[Handler], Handler]:
     """A route of a model, with its version in the path and without. options: what `verb` is to say of it."""
 
-    def registered(handler: Handler) -> Handler:
+    def register(handler: Handler) -> Handler:
         for model in ("/models/{model}/versions/{version}", "/models/{model}"):
             verb(f"{model}{path}", **options)(handler)
         return handler
 
-    return registered
+    return register
 
 
 class TensorAnswer(BaseModel):
@@ -123,7 +123,7 @@ async def index(request: Request) -> JSONResponse:
     return JSONResponse(
         [
             {"name": name, "version": VERSION} | _state(state, name, entry)
-            for name, entry in state.service.shelved().items()
+            for name, entry in state.service.shelf_entries().items()
         ]
     )
 
@@ -214,10 +214,10 @@ async def infer(request: Request, model: str, version: str = VERSION) -> Respons
     info = info_of(request, model, version)
     body, raw = await message_of(request)
     tensors = read_tensors(body, raw, info.name)
-    state, (options, deadline) = state_of(request), await accepted(request, info, tensors.texts, body)
+    state, (options, deadline) = state_of(request), await accept_request(request, info, tensors.texts, body)
     work = results_of(state, info.name, tensors.texts, options, deadline)
     results = await while_connected(request, work)
-    state.metrics.answered(info.name, results)
+    state.metrics.record_work(info.name, results)
     outputs, packed = write_tensors(tensors, results)
     answer = head_of(info, body) | {"outputs": outputs}
     head = await json_bytes(answer, deadline)
@@ -236,10 +236,10 @@ async def message_of(request: Request) -> tuple[dict[str, Any], bytes]:
         if not (header.isascii() and header.isdecimal()) or int(header) > size:
             raise InvalidRequest(f"{LENGTH} must be a number of bytes of the body")
         size = int(header)
-    return await parsed(raw[:size]), raw[size:]
+    return await parse_body(raw[:size]), raw[size:]
 
 
-async def accepted(
+async def accept_request(
     request: Request, info: ModelInfo, texts: list[str], body: dict[str, Any]
 ) -> tuple[TextOptions, float]:
     """Options and deadline of a request whose texts are within the limits, and charged."""
@@ -255,7 +255,7 @@ async def accepted(
         deadline = min(deadline, time.monotonic() + timeout / 1e6)
     kind = TranslateRequest if info.task == "translate" else SummarizeRequest
     check_phrases(phrases_of(parameters), state.settings.phrase_limit)
-    wish = checked(kind, {"follow_form": False, **parameters, "model": None})
+    wish = validate(kind, {"follow_form": False, **parameters, "model": None})
     options = text_options(wish, 0)
     check_sizes(texts, state.settings.char_limit, state.settings.batch_limit)
     await charge(request, texts)
@@ -285,7 +285,7 @@ def _alive(state: AppState) -> bool:
     return not state.draining and state.service.healthy()
 
 
-def _state(state: AppState, name: str, entry: Shelved) -> dict[str, str]:
+def _state(state: AppState, name: str, entry: ShelfEntry) -> dict[str, str]:
     """Triton's word for it, and why."""
     if entry.state in (State.LOADING, State.UNLOADING):
         return {"state": entry.state.upper(), "reason": ""}

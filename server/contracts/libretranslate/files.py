@@ -16,11 +16,11 @@ from documents import MEDIA, READERS
 from engine.api import InvalidRequest, TextOptions, TooLarge
 from server.access import charge, share_of
 from server.document_processes import OpenDocument
-from server.errors import Refused
-from server.languages import served
+from server.errors import Refusal
+from server.languages import resolve_code
 from server.openapi import MULTIPART, errors, request_of
 from server.parameters import FORM_OVERHEAD, upload, while_connected
-from server.schemas import SHOWN, checked
+from server.schemas import SHOWN, validate
 from server.shared_records import within
 from server.state import AppState, deadline_of, state_of
 from server.store import Store, StoredFile, translated_name
@@ -92,11 +92,11 @@ async def translate_file(request: Request) -> Response:
     """Translate a file; its structure and formatting stay. The answer says where to download it."""
     state = state_of(request)
     if not state.settings.files:
-        raise Refused("disabled", OFF)
+        raise Refusal("disabled", OFF)
     deadline = deadline_of(request, state)
     values, name, data = await upload(request, state.settings.file_limit + FORM_OVERHEAD)
-    source, target = _checked(state, values, name, data)
-    wishes = checked(FileWishes, values)
+    source, target = _check_form(state, values, name, data)
+    wishes = validate(FileWishes, values)
     document = await open_file(request, name, data or b"", attributes=wishes.attributes)
     await charge(request, (segment.text for segment in document.segments))
     model = await model_of(state, document, source, target, deadline)
@@ -113,8 +113,8 @@ async def download_file(request: Request, name: str) -> Response:
     """A translated file, for as long as it is kept."""
     file = store_of(request).get(name)
     if file is None:
-        raise Refused("not_found", "no such file: it has expired, or never was")
-    return sent(file)
+        raise Refusal("not_found", "no such file: it has expired, or never was")
+    return download_response(file)
 
 
 def _url(request: Request, public: str) -> str:
@@ -125,7 +125,7 @@ def _url(request: Request, public: str) -> str:
     return str(request.url_for("download_file", name=public))
 
 
-def sent(file: StoredFile) -> FileResponse:
+def download_response(file: StoredFile) -> FileResponse:
     """A kept file, as one to be saved."""
     media = MEDIA.get(PurePath(file.name).suffix.lower(), "application/octet-stream")
     return FileResponse(file.path, filename=file.name, media_type=media)
@@ -156,7 +156,7 @@ async def model_of(
     return (await detected_models(state, [sample], target, deadline))[1][0]
 
 
-def _checked(
+def _check_form(
     state: AppState, values: dict[str, Any], name: str, data: bytes | None
 ) -> tuple[str | None, str]:
     """Source (None: auto) and target, checked in LibreTranslate's order and words."""
@@ -170,7 +170,7 @@ def _checked(
     if PurePath(name).suffix.lower() not in READERS:
         raise InvalidRequest("Invalid request: file format not supported")
     codes = {language.code for language in state.service.languages()}
-    source, target = served(values["source"], codes), served(values["target"], codes)
+    source, target = resolve_code(values["source"], codes), resolve_code(values["target"], codes)
     for field, code in (("source", source), ("target", target)):
         if code not in codes and not (field == "source" and code == "auto"):
             raise InvalidRequest(f"{values[field][:SHOWN]} is not supported")

@@ -14,8 +14,8 @@ from documents.attributes import AttributedPage, read_with_attributes
 from documents.html import Page, read_html
 from engine.api import InvalidRequest, in_slices
 from server.access import charge
-from server.events import Answering, OnPartial, answered, events
-from server.languages import served
+from server.events import Answering, OnPartial, answer_json, events
+from server.languages import resolve_code
 from server.openapi import STREAMED, TranslateAnswer, body_of, errors
 from server.parameters import parameters, while_connected
 from server.responses import MEDIA
@@ -27,12 +27,12 @@ from server.schemas import (
     check_phrases,
     check_sizes,
     check_tags,
-    checked,
     extras,
     is_short,
     phrases_of,
     text_options,
     texts_of,
+    validate,
 )
 from server.state import AppState, deadline_of, state_of
 from server.translation import detected_models, model_for, read_pages, run_each, run_segments
@@ -68,13 +68,13 @@ async def translate(request: Request) -> Response:
     With `stream` the answer comes as server-sent events: `partial` ones with what it is certain to begin
     with, then `result` with all of it.
     """
-    work, stream = await prepared(request)
+    work, stream = await prepare(request)
     if stream:
         return await events(request, work)
-    return Response(await while_connected(request, answered(work)), media_type=MEDIA)
+    return Response(await while_connected(request, answer_json(work)), media_type=MEDIA)
 
 
-async def prepared(request: Request) -> tuple[Answering, bool]:
+async def prepare(request: Request) -> tuple[Answering, bool]:
     """What answers a checked request, and whether as a stream."""
     state = state_of(request)
     deadline = deadline_of(request, state)
@@ -135,13 +135,15 @@ def _checked_call(values: dict[str, Any], state: AppState) -> TranslateCall:
     texts = check_sizes(q, state.settings.char_limit, state.settings.batch_limit)
     languages = {language.code for language in state.service.languages()}
     for code in (source, target):
-        if served(code, languages) not in languages and not (code is source and code.casefold() == "auto"):
+        if resolve_code(code, languages) not in languages and not (
+            code is source and code.casefold() == "auto"
+        ):
             raise InvalidRequest(f"{code[:SHOWN]} is not supported")
     kind = values.get("format") or "text"
     if kind not in FORMATS:
         raise InvalidRequest(f"{str(kind)[:SHOWN]} format is not supported")
     check_phrases(phrases_of(values), state.settings.phrase_limit)
-    options = checked(TranslateRequest, values)
+    options = validate(TranslateRequest, values)
     if kind == "html":
         check_tags(texts, state.settings.tag_limit)
     if kind == "html" and (options.scores or options.alignment):
@@ -149,8 +151,8 @@ def _checked_call(values: dict[str, Any], state: AppState) -> TranslateCall:
     return TranslateCall(
         texts=texts,
         batch=not isinstance(q, str),
-        source=None if source.casefold() == "auto" else served(source, languages),
-        target=served(target, languages),
+        source=None if source.casefold() == "auto" else resolve_code(source, languages),
+        target=resolve_code(target, languages),
         html=kind == "html",
         alternatives=alternatives,
         options=options,

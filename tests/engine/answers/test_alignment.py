@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.answers.alignment import placed, through
+from engine.answers.alignment import make_alignments, through
 
 END = "</s>"
 WORDS = st.lists(st.sampled_from(["ab", "cde", "f", "ghij"]), min_size=1, max_size=4)
@@ -30,7 +30,7 @@ def aligned(draw, source, target):
     sources, targets = [cut(draw, s) for s in source], [cut(draw, t) for t in target]
     rows = [generator.dirichlet(np.ones(len(s)), len(t)) for s, t in zip(sources, targets, strict=True)]
     texts = [" ".join(word for words in side for word in words) for side in (source, target)]
-    return placed(*texts, sources, targets, rows)
+    return make_alignments(*texts, sources, targets, rows)
 
 
 def resplit(draw, sentences):
@@ -88,12 +88,14 @@ def test_a_composed_alignment_is_the_product_character_by_character(pair):
 
 
 def test_pieces_that_are_nowhere_in_the_pivot_go_the_way_of_their_neighbours():
-    first = placed("a b", "c d", [["▁a", "▁b", END]], [["▁c", "▁d", END]], [np.eye(3)])
-    second = placed("c d", "e", [["▁c", "<unk>", END]], [["▁e", END]], [np.array([[0, 1, 0], [0, 0, 1.0]])])
+    first = make_alignments("a b", "c d", [["▁a", "▁b", END]], [["▁c", "▁d", END]], [np.eye(3)])
+    second = make_alignments(
+        "c d", "e", [["▁c", "<unk>", END]], [["▁e", END]], [np.array([[0, 1, 0], [0, 0, 1.0]])]
+    )
     (found,) = through(first, second)
     assert found.matrix == pytest.approx(np.array([[1, 0, 0], [0, 0, 1]]))
 
 
 def test_without_attention_of_the_first_model_there_is_none():
-    second = placed("c", "e", [["▁c", END]], [["▁e", END]], [np.eye(2)])
+    second = make_alignments("c", "e", [["▁c", END]], [["▁e", END]], [np.eye(2)])
     assert through([], second) == []

@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import pytest
 
-from engine.answers.pivot import joined
+from engine.answers.pivot import join_results
 from engine.api import (
     DeadlineExceeded,
     InvalidRequest,
-    Kept,
+    KeptSpan,
     Language,
     Partial,
     Placement,
@@ -132,9 +132,13 @@ def test_the_alignment_of_a_pivot_is_of_the_source_and_the_answer(service):
 
 
 def test_phrases_that_stayed_through_both_models_have_the_callers_numbers():
-    first = TextResult("a b c", kept=[Kept(0, 1, 1), Kept(2, 2, 2), Kept(2, 3, -1), Kept(4, 5, 0)])
-    second = TextResult("c b a", kept=[Kept(0, 1, 2), Kept(2, 3, 1), Kept(4, 5, 0), Kept(4, 5, -1)])
-    assert [kept.span for kept in joined(first, second).kept] == [0, -1, 1, -1]
+    first = TextResult(
+        "a b c", kept=[KeptSpan(0, 1, 1), KeptSpan(2, 2, 2), KeptSpan(2, 3, -1), KeptSpan(4, 5, 0)]
+    )
+    second = TextResult(
+        "c b a", kept=[KeptSpan(0, 1, 2), KeptSpan(2, 3, 1), KeptSpan(4, 5, 0), KeptSpan(4, 5, -1)]
+    )
+    assert [kept.span for kept in join_results(first, second).kept] == [0, -1, 1, -1]
 
 
 def test_a_prefix_is_of_the_answer_only(service):

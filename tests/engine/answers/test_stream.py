@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from engine.api import (
     ExecutorFailed,
     InvalidRequest,
-    Marked,
+    MarkedText,
     Partial,
     Placement,
     Service,
@@ -95,7 +95,7 @@ def test_what_is_settled_of_pieces_begins_every_longer_text(tokens, text):
     for ids in (tokens, tokenizer.encode(text), [*tokenizer.encode(text), *tokens]):
         final = tokenizer.decode(ids)
         for end in range(len(ids) + 1):
-            assert final.startswith(tokenizer.settled(ids[:end]))
+            assert final.startswith(tokenizer.decode_whole_words(ids[:end]))
 
 
 MOSES = [
@@ -128,7 +128,7 @@ def test_what_is_settled_of_moses_words_begins_every_longer_text(language, tmp_p
     def check(tokens):
         final = tokenizer.decode(tokens)
         for end in range(len(tokens) + 1):
-            assert final.startswith(tokenizer.settled(tokens[:end]))
+            assert final.startswith(tokenizer.decode_whole_words(tokens[:end]))
 
     check()
 
@@ -139,7 +139,7 @@ def test_nothing_is_settled_of_a_czech_sentence_because_its_end_decides(tmp_path
     tokens = [4, 5, 6, 7, 6, 8]
     assert tokenizer.decode(tokens) == "x y1 e1."
     assert tokenizer.decode(tokens[:4]) == "x y 1 e"
-    assert [tokenizer.settled(tokens[:end]) for end in range(6)] == [""] * 6
+    assert [tokenizer.decode_whole_words(tokens[:end]) for end in range(6)] == [""] * 6
 
 
 def test_real_translations_are_settled_word_by_word():
@@ -148,7 +148,7 @@ def test_real_translations_are_settled_word_by_word():
     for result in real_golden()["results"]:
         tokens = result["hyps"][0]["tokens"]
         for end in range(len(tokens) + 1):
-            beginning = tokenizer.settled(tokens[:end])
+            beginning = tokenizer.decode_whole_words(tokens[:end])
             assert result["text"].startswith(beginning)
             assert result["text"][len(beginning) :][:1] in ("", " ") or not beginning
             told += bool(beginning)
@@ -166,7 +166,7 @@ def test_every_partial_text_is_a_beginning_of_the_answer(service, beams, penalty
         return
     decode = {"beam_size": beams, "length_penalty": penalty, "max_length": 12}
     options = TextOptions(decode, alternatives=alternatives)
-    texts = [TEXT, "", "😀", "Haus.", Marked("Wer bist du?")]
+    texts = [TEXT, "", "😀", "Haus.", MarkedText("Wer bist du?")]
     told, results = listen(service, texts, options)
     plain = asyncio.run(service.run("toy-de-en", texts, options))
     assert [r.text for r in results] == [r.text for r in plain]

@@ -27,7 +27,7 @@ def stage():
     service = Service.open([bundles()], ServiceSettings(Placement(lanes=LANES)))
     service.start()
     model = service.pick("summarize")
-    with service._used(model) as (own,):
+    with service._lend(model) as (own,):
         limits = replace(own.text.limits, source=40)
         yield Stage(own.engine, replace(own.text, limits=limits))
     service.stop()

@@ -90,7 +90,7 @@ def test_the_importers_defaults_are_those_that_fairseq_was_seen_to_use() -> None
                 # both sides write layers as Python expressions
                 same = measured[arch].get(option, value)
                 if option.endswith("_layers") and isinstance(value, str):
-                    value, same = (fconv._layers(fconv._parsed(text)) for text in (value, same))
+                    value, same = (fconv._layers(fconv._parse_expression(text)) for text in (value, same))
                 assert value == (1024 if same is None else same), (arch, option)
             seen.add(arch)
     assert seen == set(measured)

@@ -9,7 +9,7 @@ import torch
 
 from engine.errors import ConfigError
 from engine.executors.onnx import OnnxExecutor
-from engine.executors.onnx_torch import PROVIDER, Bound, OrtDevice
+from engine.executors.onnx_torch import PROVIDER, BoundSession, OrtDevice
 from engine.search.executor import StepInput, TopK
 from tests.engine.executors.test_executors import check, inputs, join, random_source
 from tests.models import sessions
@@ -17,7 +17,7 @@ from tests.models import sessions
 
 def test_results_lie_in_tensors_of_their_own_and_feeds_are_read_where_they_are():
     step = sessions("glu", device="cpu").step
-    assert isinstance(step, Bound)
+    assert isinstance(step, BoundSession)
     sizes = {"slots": 2, "beams": 3, "bans": 1, "source": 32}
     feeds = {}
     for node in step.get_inputs():
@@ -65,7 +65,7 @@ def test_a_provider_that_could_not_be_loaded_is_no_reason_to_run_on_the_cpu(monk
     on_cuda(monkeypatch, [])
     place, step = OrtDevice("cuda"), sessions("glu").step
     with pytest.raises(ConfigError, match="could not load its CUDA provider.*--backend torch"):
-        place.bound(SimpleNamespace(get_providers=lambda: ["CPUExecutionProvider"]))
+        place.bind(SimpleNamespace(get_providers=lambda: ["CPUExecutionProvider"]))
     assert step is not None
 
 

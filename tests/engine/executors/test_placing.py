@@ -42,10 +42,10 @@ class Counted(Emulation):
         super().__init__(run)
         self.uploads, self.launches, self.downs = 0, [], 0
 
-    def put(self, tensor: torch.Tensor, target: torch.Tensor) -> None:
+    def upload(self, tensor: torch.Tensor, target: torch.Tensor) -> None:
         self.uploads += 1
         with torch._C._DisableTorchDispatch():
-            super().put(tensor, target)
+            super().upload(tensor, target)
 
     def down(self, tensor: torch.Tensor) -> torch.Tensor:
         self.downs += 1

@@ -13,7 +13,7 @@ import torch
 
 from engine.bundle.specs import StateSpec
 from engine.executors.history import Rings
-from engine.executors.search_kernels import Followed, SearchKernels, Tokens
+from engine.executors.search_kernels import RingArrays, SearchKernels, Tokens
 from engine.search.beam import BeamSearch
 from engine.search.executor import TopK
 from engine.search.state import FIELDS
@@ -96,7 +96,7 @@ def test_a_step_of_kernels_leaves_what_the_array_code_leaves(host, beams, kind, 
             wanted = plain.inputs(bucket, step_kind)
             rows = rings.advance(wanted.parents)
             forced, banned = kernels.begin_step(
-                count, Followed(others.ancestors, others.clock, windows), bucket
+                count, RingArrays(others.ancestors, others.clock, windows), bucket
             )
             where = f"seed {seed}, step {step}"
             assert torch.equal(forced, wanted.forced), where

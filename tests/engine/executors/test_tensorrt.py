@@ -35,8 +35,8 @@ from engine.search.executor import TopK
 from engine.types import Hypothesis
 from export.graphs.onnx import encoder_graph, graphs, step_graph
 from export.graphs.plugins import DOMAIN
-from export.graphs.precision import narrowed
-from export.graphs.rounded import rounded
+from export.graphs.precision import narrow_graph
+from export.graphs.rounded import round_graph
 from export.graphs.standalone import with_weights
 from export.graphs.tensorrt import LaneShape, build
 from tests.engine.executors.test_executors import inputs, join, started
@@ -81,7 +81,7 @@ def test_graphs_for_tensorrt_run_in_onnx_runtime_and_equal_torch(name):
 def test_fp16_graphs_stay_close_to_torch_in_fp32(name):
     config = CONFIGS[name]
     made = {
-        part: narrowed(MAKERS[part](config, "fp32", "tensorrt"), "fp16", config)
+        part: narrow_graph(MAKERS[part](config, "fp32", "tensorrt"), "fp16", config)
         for part in graph_parts(config)
     }
     lane = OnnxExecutor(open_sessions(config, made, weights(name), 1, device="cpu"), beams=2, slots=3)
@@ -112,7 +112,7 @@ def as_numpy(top: TopK) -> TopK:
 def test_narrow_graphs_hold_memory_and_state_narrow_but_sums_and_results_wide(name, precision):
     kind = {"fp16": onnx.TensorProto.FLOAT16, "bf16": onnx.TensorProto.BFLOAT16}[precision]
     config = CONFIGS[name]
-    made = narrowed(step_graph(config, "fp32", "tensorrt"), precision, config)
+    made = narrow_graph(step_graph(config, "fp32", "tensorrt"), precision, config)
     graph = onnx.load_from_string(made).graph
     types = {v.name: v.type.tensor_type.elem_type for v in (*graph.input, *graph.output)}
     for value, found in types.items():
@@ -121,7 +121,7 @@ def test_narrow_graphs_hold_memory_and_state_narrow_but_sums_and_results_wide(na
             assert found == kind, value
         elif place in ("state", "column", "scores", "attention", "mask", "temperature", "lineage"):
             assert found == onnx.TensorProto.FLOAT, value
-    assert made == narrowed(step_graph(config, "fp32", "tensorrt"), precision, config)
+    assert made == narrow_graph(step_graph(config, "fp32", "tensorrt"), precision, config)
     assert all(i.data_type == kind for i in graph.initializer if i.data_location == onnx.TensorProto.EXTERNAL)
 
 
@@ -132,8 +132,8 @@ def test_bf16_graphs_stay_close_to_fp32_when_every_narrow_result_is_rounded(name
     feeds = step_feeds(name)
     graph = step_graph(config, "fp32")
     scores = [
-        run_standalone(rounded(g) if g is not graph else g, weights(name), feeds)
-        for g in (graph, narrowed(graph, "bf16", config))
+        run_standalone(round_graph(g) if g is not graph else g, weights(name), feeds)
+        for g in (graph, narrow_graph(graph, "bf16", config))
     ]
     possible = np.isfinite(scores[0])
     assert (possible == np.isfinite(scores[1])).all()
@@ -146,7 +146,7 @@ def test_products_that_make_logits_are_fp32_in_bf16_graphs_and_narrow_in_fp16(na
     those are stored narrow."""
     config = CONFIGS[name]
     for precision, kind in (("bf16", onnx.TensorProto.BFLOAT16), ("fp16", onnx.TensorProto.FLOAT16)):
-        graph = onnx.load_from_string(narrowed(step_graph(config, "fp32", "tensorrt"), precision, config))
+        graph = onnx.load_from_string(narrow_graph(step_graph(config, "fp32", "tensorrt"), precision, config))
         inferred = onnx.shape_inference.infer_shapes(graph, strict_mode=True).graph
         types = {v.name: v.type.tensor_type.elem_type for v in inferred.value_info}
         stored = {i.name: i.data_type for i in graph.graph.initializer}

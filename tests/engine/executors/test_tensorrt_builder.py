@@ -63,17 +63,17 @@ def step(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Step]:
     from engine.kernels.nvrtc import Compiler, default_cache
     from engine.kernels.trt_plugin import register
     from export.graphs.plugins import DOMAIN
-    from export.graphs.standalone import fixed, graph_of, with_weights
-    from export.graphs.tensorrt import parsed
+    from export.graphs.standalone import fix_input, graph_of, with_weights
+    from export.graphs.tensorrt import parse_graph
 
     register(Compiler(default_cache()))
     folder = tmp_path_factory.mktemp("step")
-    graph = fixed(graph_of(CONFIGS["glu"], "step", "fp16"), "k", 8)
+    graph = fix_input(graph_of(CONFIGS["glu"], "step", "fp16"), "k", 8)
     for name, data in with_weights(graph, weights("glu"), "step").items():
         (folder / name).write_bytes(data)
     nodes = onnx.load_from_string(graph).graph.node
     yield Step(
-        parsed(folder / "step.onnx"), folder / "step.onnx", [n.name for n in nodes if n.domain == DOMAIN]
+        parse_graph(folder / "step.onnx"), folder / "step.onnx", [n.name for n in nodes if n.domain == DOMAIN]
     )
 
 

@@ -21,11 +21,11 @@ from engine.bundle.specs import StateSpec
 from engine.errors import ConfigError
 from engine.executors import open_executors
 from engine.executors.history import Rings
-from engine.executors.search_kernels import Followed, SearchKernels, Tokens
+from engine.executors.search_kernels import RingArrays, SearchKernels, Tokens
 from engine.executors.torch import TorchExecutor
 from engine.kernels import reference
 from engine.kernels.calls import COLUMNS, ROOM, ROWS, WARPS, Call, Finish, Kernels, Norm
-from engine.kernels.fused import Fused
+from engine.kernels.fused import FusedMode
 from engine.kernels.launch import Device
 from engine.kernels.nvrtc import Compiler
 from engine.models.select import SelectionRules, select
@@ -409,7 +409,7 @@ def test_products_of_many_rows_are_the_librarys_with_what_is_behind_them(place, 
     x, weight, bias = normal(1, 5, 3, 64, dtype=dtype), normal(2, 16, 64, dtype=dtype) / 8, normal(3, 16)
     x, weight, bias = place.there((x, weight, bias.to(dtype)))
     for added in (bias, None):
-        with Fused(place.kernels, dtype) as fused:
+        with FusedMode(place.kernels, dtype) as fused:
             found = fused.settle({"y": made(F.linear(x, weight, added))})["y"]
         wanted = made(F.linear(x.float(), weight.float(), None if added is None else added.float()))
         close(place.here(found), place.here(wanted), dtype, 4)
@@ -523,7 +523,7 @@ def followed(slots, beams, windows):
     rings = Rings([StateSpec(str(w), w, 1) for w in windows], slots, beams, xp, "cpu", FLOAT)
     rings.clock = torch.full((1,), 5)
     addresses = torch.tensor([[w, rings.rows[w].data_ptr()] for w in rings.windows])
-    return torch.tensor([slots]), Followed(rings.ancestors, rings.clock, addresses)
+    return torch.tensor([slots]), RingArrays(rings.ancestors, rings.clock, addresses)
 
 
 def calls(dtype):
@@ -600,7 +600,7 @@ def test_machine_code_for_a_real_device_is_made_too(compiler):
 
 def test_what_was_compiled_is_kept_until_anything_it_is_made_of_changes(compiler, monkeypatch):
     first = compiler.compile("add_norm.cu", {"CONVOY_VECTOR": "2"}, "compute_90")
-    monkeypatch.setattr(compiler, "_compiled", None)  # whoever compiles now fails
+    monkeypatch.setattr(compiler, "_compile", None)  # whoever compiles now fails
     assert compiler.compile("add_norm.cu", {"CONVOY_VECTOR": "2"}, "compute_90") == first
     for changed in ("add_norm.cu", {"CONVOY_VECTOR": "4"}, "compute_90"), ("add_norm.cu", {}, "compute_89"):
         with pytest.raises(TypeError):

@@ -93,13 +93,13 @@ def test_one_layer_gives_the_authors_values_at_every_stage(name: str) -> None:
     found = fixture(name)
     arrays, config = found.arrays, found.config
     layer = AverageDecoderLayer(Where(config.decoder, 0, config, Dropout())).eval()
-    made, _ = aan.renamed(found.variables, config)
+    made, _ = aan.rename_weights(found.variables, config)
     layer.load_state_dict({k.removeprefix("decoder.layers.0."): torch.from_numpy(v) for k, v in made.items()})
     written, inside = arrays["target_mask"] > 0, "decoder/layer_0/position_forward/"
     x = torch.from_numpy(arrays["decoder_input"])
     with torch.inference_mode():
         average = x.cumsum(1) / torch.arange(1, x.shape[1] + 1)[:, None]
-        y = layer.fed(average)
+        y = layer.position_forward(average)
         gates = layer.gates(torch.cat([x, y], -1))
         mixed = layer.mix(x)
         memory = layer.encoder_attn.memory(torch.from_numpy(arrays["memory"]))
@@ -218,7 +218,7 @@ def test_marians_variant_is_its_equations_written_out() -> None:
         y = sigmoid(linear("input_gate", x)) * x + sigmoid(linear("forget_gate", y)) * y
         wanted.append(x + y)
     with torch.inference_mode():
-        got = layer.mixed(torch.from_numpy(xs).float()[None], layer.mix)[0]
+        got = layer.mixer_sublayer(torch.from_numpy(xs).float()[None], layer.mix)[0]
     np.testing.assert_allclose(got.numpy(), np.array(wanted), atol=1e-5)
 
 

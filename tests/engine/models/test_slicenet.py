@@ -19,7 +19,7 @@ from engine.bundle.config import ModelConfig
 from engine.bundle.presets import preset
 from engine.bundle.stacks import SliceStack
 from engine.errors import ConfigError
-from engine.executors.memory import Staged
+from engine.executors.memory import StagedBatch
 from engine.executors.onnx import OnnxExecutor, open_sessions
 from engine.executors.torch import TorchExecutor
 from engine.models import build, load
@@ -178,7 +178,9 @@ def test_steps_equal_the_authors(name: str, backend: str) -> None:
         np.testing.assert_allclose(ordered[:, 1:], want[:, at, 1:], atol=1e-4)  # padding is banned
 
 
-def with_the_authors_padding(encoded: Staged, width: int, executor: Executor, model: Model) -> Staged:
+def with_the_authors_padding(
+    encoded: StagedBatch, width: int, executor: Executor, model: Model
+) -> StagedBatch:
     """The same sources with the zero keys and values that t2t attends to instead of masking them."""
     memory = []
     for length, parts in zip(encoded.lengths, encoded.memory, strict=True):
@@ -190,7 +192,7 @@ def with_the_authors_padding(encoded: Staged, width: int, executor: Executor, mo
             block[until] = np.asarray(parts[spec.name])[until]
             made[spec.name] = executor.namespace.asarray(block)
         memory.append(made)
-    return Staged([width] * len(memory), memory)
+    return StagedBatch([width] * len(memory), memory)
 
 
 def looped(x: np.ndarray, weights: list[np.ndarray], dilation: int, left: int) -> np.ndarray:

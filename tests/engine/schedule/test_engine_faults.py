@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from engine.errors import DeadlineExceeded, DeviceLost, ExecutorFailed, Overloaded, Stopping
-from engine.executors.cuda_errors import lost
+from engine.executors.cuda_errors import is_device_lost
 from engine.schedule.engine import Engine
 from engine.types import DecodeOptions, Request
 from tests import cases
@@ -245,15 +245,15 @@ PASSING = [
 
 @pytest.mark.parametrize("text", STICKY)
 def test_errors_after_which_a_device_is_of_no_use_are_known(text):
-    assert lost(RuntimeError(text))
+    assert is_device_lost(RuntimeError(text))
     later = ValueError("while decoding")
     later.__cause__ = RuntimeError(text)
-    assert lost(later)
+    assert is_device_lost(later)
 
 
 @pytest.mark.parametrize("text", PASSING)
 def test_other_errors_lose_no_device(text):
-    assert not lost(RuntimeError(text))
+    assert not is_device_lost(RuntimeError(text))
 
 
 @pytest.mark.parametrize("where", ["encode", "step", "move"])
@@ -267,7 +267,7 @@ def test_a_lost_device_fails_everything_at_once_and_takes_nothing_more(running, 
     executor.broken, executor.told = {where}, TORCH
     running(engine)
     engine.stop(drain=True, timeout=10)
-    assert engine.lost
+    assert engine.device_lost
     assert not engine.healthy
     answered = [r for r, o in inbox.outcomes.items() if not isinstance(o, DeviceLost)]
     assert answered == (requests[:1] if where == "move" else [])  # it was done before

@@ -32,10 +32,10 @@ def forecast_of(queue, slots=4, turn=0.1, steps=20):
     forecast = Forecast(queue, [(slots, 1)], LIMITS)
     for number in range(2000):
         forecast.begins(turn * number)
-        forecast.stepped(0, slots)
+        forecast.note_step(0, slots)
         forecast.ends(turn * (number + 1), [[(request(), 0)]])
     for _ in range(1000):
-        forecast.answered(0, request(), steps, 0.0)
+        forecast.note_answer(0, request(), steps, 0.0)
     forecast.ends(turn * 2000, [[]])
     return forecast, turn * 2000
 
@@ -198,10 +198,10 @@ def test_free_slots_are_filled_before_it_is_known_how_long_turns_are_then():
     forecast = Forecast(queue, [(16, 1)], LIMITS)
     for number in range(100):
         forecast.begins(0.1 * number)
-        forecast.stepped(0, 1)
+        forecast.note_step(0, 1)
         forecast.ends(0.1 * (number + 1), [[(request(), 0)]])
     for _ in range(1000):
-        forecast.answered(0, request(), 20, 0.0)
+        forecast.note_answer(0, request(), 20, 0.0)
     now = 10.0
     for _ in range(15):
         forecast.check(now, [request(now + 3.0, now)], [0])
@@ -210,7 +210,7 @@ def test_free_slots_are_filled_before_it_is_known_how_long_turns_are_then():
         forecast.check(now, [request(now + 3.0, now)], [0])
     for number in range(100):  # wide turns take no longer
         forecast.begins(now + 0.1 * number)
-        forecast.stepped(0, 16)
+        forecast.note_step(0, 16)
         forecast.ends(now + 0.1 * (number + 1), [[(request(), 0)] * 16])
     forecast.check(20.0, [request(20.0 + 8.0, 20.0)], [0])
 
@@ -219,7 +219,7 @@ def test_after_a_halt_nobody_is_given_up_who_would_be_in_time_at_the_usual_speed
     queue = FairQueue(1)
     forecast, now = forecast_of(queue)
     forecast.begins(now)
-    forecast.stepped(0, 4)
+    forecast.note_step(0, 4)
     forecast.ends(now + 5.0, [[(request(), 0)] * 4])
     assert not forecast.hopeless(request(now + 9.0), 0, now + 5.0)
     assert forecast.hopeless(request(now + 6.0), 0, now + 5.0)
@@ -231,8 +231,8 @@ def test_turns_that_went_into_encoding_long_sources_give_nobody_up(documents):
     forecast = Forecast(queue, [(4, 1)], LIMITS)
     forecast.begins(0.0)
     if documents:  # the turn says little of how long a step takes
-        forecast.encoded(4.9)
-    forecast.stepped(0, 4)
+        forecast.note_encoding(4.9)
+    forecast.note_step(0, 4)
     forecast.ends(5.0, [[(request(), 0)] * 4])
     assert forecast.hopeless(request(15.0), 0, 5.0) is not documents
     assert forecast.hopeless(request(5.1), 0, 5.0)
@@ -296,7 +296,7 @@ def test_late_answers_make_the_door_narrower():
     waiting(forecast, queue, [1] * 8)
     late = request(now + 12.0, now)
     forecast.check(now, [late], [0])
-    forecast.missed(late, now)
+    forecast.note_miss(late, now)
     with pytest.raises(WouldBeLate):
         forecast.check(now, [request(now + 12.0, now)], [0])
 
@@ -399,7 +399,7 @@ def test_over_http_it_is_a_503_that_says_when_to_come_back():
 def test_an_answer_whose_options_decided_its_length_teaches_nothing():
     forecast, _ = forecast_of(FairQueue(1), steps=20)
     for _ in range(1000):
-        forecast.answered(0, request(min_length=150, max_length=150), 151, 0.0)
+        forecast.note_answer(0, request(min_length=150, max_length=150), 151, 0.0)
     expected = request()
     forecast.expect(expected, 0)
     assert expected.steps == pytest.approx(20, abs=1)

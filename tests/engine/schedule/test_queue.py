@@ -58,7 +58,7 @@ def act(queue, waiting, action):
         for gone in [r for r in waiting if r.cancelled]:
             del waiting[gone]
     elif kind == "expire":
-        late = queue.expired(values[0])
+        late = queue.pop_expired(values[0])
         assert set(late) == {r for r in waiting if r.deadline <= values[0]}
         for gone in late:
             del waiting[gone]
@@ -74,7 +74,7 @@ def test_the_queue_always_knows_its_requests_and_tokens(history):
     assert set(queue.clear()) == set(waiting)
     assert (queue.requests, queue.tokens) == (0, 0)
     assert not any(r.groups or r.requests or r.steps or r.sizes for r in queue.rounds)
-    assert queue.expired(math.inf) == []
+    assert queue.pop_expired(math.inf) == []
 
 
 @given(st.lists(st.integers(1, 12), min_size=1, max_size=6), st.integers(1, 5))
@@ -128,5 +128,5 @@ def test_deadlines_of_requests_long_gone_are_forgotten():
         passing = request(deadline=100.0)
         queue.add([(passing, 0)])
         queue.remove(passing)
-        assert queue.expired(0.0) == []
+        assert queue.pop_expired(0.0) == []
     assert len(queue._deadlines) <= 65

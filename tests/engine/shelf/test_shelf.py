@@ -94,14 +94,14 @@ class Policy(RuleBasedStateMachine):
         if self.loading:
             name = data.draw(st.sampled_from(sorted(self.loading)))
             self.loading.remove(name)
-            self.heed(self.budget.arrived(name) if well else self.budget.failed(name))
+            self.heed(self.budget.finish_load(name) if well else self.budget.fail_load(name))
 
     @rule(data=st.data())
     def an_unload_ends(self, data):
         if self.unloading:
             name = data.draw(st.sampled_from(sorted(self.unloading)))
             self.unloading.remove(name)
-            self.heed(self.budget.emptied(name))
+            self.heed(self.budget.finish_unload(name))
 
     @invariant()
     def it_is_never_above_the_budget(self):
@@ -119,9 +119,9 @@ class Policy(RuleBasedStateMachine):
             if self.held:
                 self.heed(self.budget.leave(self.held.pop(0)))
             elif self.loading:
-                self.heed(self.budget.arrived(self.loading.pop()))
+                self.heed(self.budget.finish_load(self.loading.pop()))
             elif self.unloading:
-                self.heed(self.budget.emptied(self.unloading.pop()))
+                self.heed(self.budget.finish_unload(self.unloading.pop()))
         assert not self.waiting, "a ticket was lost"
 
 
@@ -144,11 +144,11 @@ def test_of_models_used_one_at_a_time_the_least_recently_used_goes(uses, limit):
             recent.remove(name)
         elif len(recent) == limit:
             assert acts.unload == [recent.pop(0)]
-            acts = budget.emptied(acts.unload[0])
+            acts = budget.finish_unload(acts.unload[0])
         recent.append(name)
         if not ticket.granted:
             assert acts.load == [name]
-            budget.arrived(name)
+            budget.finish_load(name)
         budget.leave(ticket)
         assert [n for n in NAMES if budget.state(n) is State.LOADED] == sorted(recent)
 
@@ -158,7 +158,7 @@ def loaded_with(budget, *names):
     tickets = [Ticket((name,)) for name in names]
     for ticket in tickets:
         budget.ask(ticket)
-        budget.arrived(ticket.names[0])
+        budget.finish_load(ticket.names[0])
         assert ticket.granted
     return tickets
 
@@ -168,7 +168,7 @@ def test_two_first_uses_load_once():
     one, two = Ticket(("a",)), Ticket(("a",))
     assert budget.ask(one).load == ["a"]
     assert budget.ask(two).load == []
-    assert budget.arrived("a").granted == [one, two]
+    assert budget.finish_load("a").granted == [one, two]
 
 
 def test_who_waits_for_memory_is_not_overtaken_for_ever():
@@ -178,8 +178,8 @@ def test_who_waits_for_memory_is_not_overtaken_for_ever():
     assert budget.ask(waiting) == Acts()
     assert budget.ask(later) == Acts(), "a must go for b, so it takes nobody new"
     assert budget.leave(using).unload == ["a"]
-    assert budget.emptied("a").load == ["b"]
-    assert budget.arrived("b").granted == [waiting]
+    assert budget.finish_unload("a").load == ["b"]
+    assert budget.finish_load("b").granted == [waiting]
     assert budget.leave(waiting).unload == ["b"], "and a is wanted again"
 
 
@@ -198,9 +198,9 @@ def test_two_models_of_a_pivot_are_held_together_or_not_at_all():
     both = Ticket(("b", "c"))
     assert budget.ask(both) == Acts()
     assert budget.leave(using).unload == ["a"]
-    assert sorted(budget.emptied("a").load) == ["b", "c"]
-    assert budget.arrived("b").granted == []
-    assert budget.arrived("c").granted == [both]
+    assert sorted(budget.finish_unload("a").load) == ["b", "c"]
+    assert budget.finish_load("b").granted == []
+    assert budget.finish_load("c").granted == [both]
     assert not budget.fits(("a", "b", "c"))
 
 
@@ -214,11 +214,11 @@ def ask(service, model, options=None, deadline=float("inf")):
 
 def costs():
     service = open_service()
-    return {name: kept.cost for name, kept in service.shelved().items()}
+    return {name: kept.cost for name, kept in service.shelf_entries().items()}
 
 
 def states(service):
-    return {name: str(kept.state) for name, kept in service.shelved().items()}
+    return {name: str(kept.state) for name, kept in service.shelf_entries().items()}
 
 
 @pytest.fixture(scope="module")
@@ -282,7 +282,7 @@ def test_counts_go_on_when_a_model_comes_back():
     with shelf_for(1) as service:
         for name in (DE, EN, DE):
             ask(service, name)
-        kept, stats = service.shelved()[DE], service.stats()[DE]
+        kept, stats = service.shelf_entries()[DE], service.stats()[DE]
         assert (kept.loads, kept.evictions, kept.failures) == (2, 1, 0)
         assert stats.answered == 4, "two texts and the canaries of two loads"
 
@@ -293,7 +293,7 @@ def test_answers_stay_right_while_models_come_and_go_under_load(answers):
         with ThreadPoolExecutor(6) as pool:
             found = list(pool.map(lambda name: ask(service, name), jobs))
         assert found == [answers[name] for name in jobs]
-        assert sum(kept.evictions for kept in service.shelved().values()) >= 2
+        assert sum(kept.evictions for kept in service.shelf_entries().values()) >= 2
         assert list(states(service).values()).count("loaded") <= 1
 
 
@@ -328,10 +328,10 @@ def test_a_model_in_use_stays_and_who_waits_for_its_memory_has_a_deadline():
         until(lambda: sum(service.stats()[DE].active))
         with pytest.raises(DeadlineExceeded, match=f"{EN} waited to be loaded"):
             ask(service, EN, deadline=time.monotonic() + 0.05)
-        assert long.done() or service.shelved()[DE].state is State.LOADED
+        assert long.done() or service.shelf_entries()[DE].state is State.LOADED
         assert ask(service, EN)
         assert long.result()
-        assert service.shelved()[DE].state is State.UNLOADED
+        assert service.shelf_entries()[DE].state is State.UNLOADED
 
 
 def test_a_load_that_fails_is_told_and_tried_again(tmp_path, answers):
@@ -343,12 +343,12 @@ def test_a_load_that_fails_is_told_and_tried_again(tmp_path, answers):
             ask(service, DE)
         with pytest.raises(BundleError, match="SHA-256"):
             service.load(DE)
-        kept = service.shelved()[DE]
+        kept = service.shelf_entries()[DE]
         assert (kept.failures, str(kept.state)) == (2, "unloaded")
         assert "SHA-256" in kept.fault
         damaged(path)  # the same bit again: mended
         assert ask(service, DE) == answers[DE]
-        assert service.shelved()[DE].fault == ""
+        assert service.shelf_entries()[DE].fault == ""
 
 
 def test_a_model_larger_than_the_budget_is_refused_with_the_setting_to_raise():
@@ -368,13 +368,13 @@ def test_an_unload_waits_for_those_at_work_and_a_later_use_loads_again(answers):
         assert long.result()
         assert unload.result().name == DE
         assert later.result() == answers[DE]
-        assert service.shelved()[DE].evictions == 1
+        assert service.shelf_entries()[DE].evictions == 1
         for _ in range(2):  # again, and of one that is away
             service.unload(DE)
-            assert service.shelved()[DE].state is State.UNLOADED
+            assert service.shelf_entries()[DE].state is State.UNLOADED
         for _ in range(2):
             service.load(DE)
-            assert service.shelved()[DE].state is State.LOADED
+            assert service.shelf_entries()[DE].state is State.LOADED
         with pytest.raises(UnknownModel):
             service.unload("nobody")
 
@@ -421,7 +421,7 @@ def test_a_reload_of_an_unloaded_model_reads_what_it_is_now(tmp_path):
         rewritten(path, lambda w: -w)
         fresh = service.reload(DE)
         assert fresh.digest != old.digest
-        assert service.shelved()[DE].state is State.UNLOADED
+        assert service.shelf_entries()[DE].state is State.UNLOADED
         assert ask(service, DE) != before
         damaged(path)
         service.unload(DE)

@@ -11,7 +11,7 @@ import pytest
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from cli.convert.flags import finish
-from cli.placeholders import kept_whole
+from cli.placeholders import copy_rate
 from cli.texts import ModelChoice
 from engine.answers.borrow import choose
 from engine.answers.plan import TextModel
@@ -19,7 +19,7 @@ from engine.answers.stream import stream
 from engine.api import InvalidRequest, Service, ServiceSettings, TextOptions
 from engine.bundle.bundle import open_bundle
 from engine.errors import BundleError
-from engine.text.borrowed import Borrowed, BorrowedWord, dumped, read_borrowed
+from engine.text.borrowed import BorrowedWord, BorrowingTokenizer, dump, read_borrowed
 from engine.text.tokenizer import open_tokenizer
 from tests.golden_fixtures import ROOT
 from tests.thorough import some
@@ -72,7 +72,7 @@ def model(service):
 
 def test_a_sentence_is_asked_with_words_and_told_with_symbols(model):
     tokenizer = model.keeping
-    assert isinstance(tokenizer, Borrowed)
+    assert isinstance(tokenizer, BorrowingTokenizer)
     first, second, *_ = tokenizer.placeholders
     plain = model.tokenizer.encode("Tom mag Boston.")
     assert tokenizer.encode(f"{first} mag {second}.") == plain
@@ -156,7 +156,7 @@ def test_an_imported_model_lends_words_and_keeps_texts_whole(without_symbols, mo
     assert "placeholders.json" in open_bundle(without_symbols.path).files()
     lines = (ROOT / "everyday" / "de-en.tsv").read_text("utf-8").splitlines()
     sentences = [line.split("\t")[0] for line in lines if len(line.split("\t")[0].split()) > 3][:EACH]
-    assert kept_whole(ModelChoice(without_symbols.path), without_symbols.name, sentences) >= 0.99
+    assert copy_rate(ModelChoice(without_symbols.path), without_symbols.name, sentences) >= 0.99
 
 
 def open_same(bundle):
@@ -189,7 +189,7 @@ def test_a_file_of_words_of_another_vocabulary_is_refused(tmp_path):
         file = staticmethod(lambda name: path)
 
     words = words_of(tokenizer)
-    path.write_bytes(dumped(words, 0.9))
+    path.write_bytes(dump(words, 0.9))
     assert read_borrowed(Bundled, tokenizer) == words
     assert read_borrowed(Bundled, open_tokenizer(bundle)) == ()
     size = bundle.config.source_vocab

@@ -2,12 +2,12 @@
 
 import pytest
 
-from engine.answers.directions import Directions, asked, name_of
+from engine.answers.directions import Directions, name_of, parse_direction
 from engine.errors import UnknownModel
-from engine.text.codes import SHORT, listed, short
+from engine.text.codes import SHORT, by_short_code, short
 from server.languages import NAMES, inward
 
-OPUS = Directions(("en",), tuple(listed(("deu", "fra", "srp_Cyrl", "de"))))
+OPUS = Directions(("en",), tuple(by_short_code(("deu", "fra", "srp_Cyrl", "de"))))
 
 
 def test_every_language_that_the_server_names_has_one_code_of_three_letters():
@@ -36,7 +36,7 @@ def test_directions_are_offered_once_and_found_by_either_code():
     assert not OPUS.fit("en", "eng")
     assert name_of("opus", OPUS, "eng", "fra") == name_of("opus", OPUS, "en", "fr") == "opus@en:fr"
     assert name_of("opus", OPUS, "eng", "deu") == "opus"
-    assert asked("opus", OPUS, "eng:fra") == ("en", "fr")
+    assert parse_direction("opus", OPUS, "eng:fra") == ("en", "fr")
     assert OPUS.within(("eng", "deu")) == Directions(("en",), ("de",))
     with pytest.raises(UnknownModel):
-        asked("opus", OPUS, "de:fr")
+        parse_direction("opus", OPUS, "de:fr")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.text.form import beginning, calmed, follow, shouted
+from engine.text.form import beginning, follow, is_all_capitals, to_sentence_case
 
 
 @pytest.mark.parametrize(
@@ -41,9 +41,9 @@ def test_a_translation_has_the_form_of_its_source(source, target, languages, ans
 
 
 def test_a_sentence_in_capitals_is_read_as_one_that_is_not():
-    assert shouted("ACHTUNG, STUFE!")
-    assert not any(map(shouted, ("USA", "Achtung!", "EU-US", "123")))
-    assert calmed("ACHTUNG, STUFE!") == "Achtung, stufe!"
+    assert is_all_capitals("ACHTUNG, STUFE!")
+    assert not any(map(is_all_capitals, ("USA", "Achtung!", "EU-US", "123")))
+    assert to_sentence_case("ACHTUNG, STUFE!") == "Achtung, stufe!"
 
 
 MARKED = st.lists(

@@ -2,8 +2,8 @@
 
 import pytest
 
-from engine.text.numerals import OF_LANGUAGE, localised
-from engine.text.protect import Marked, mask
+from engine.text.numerals import OF_LANGUAGE, localise
+from engine.text.protect import MarkedText, mask
 from engine.text.split import split
 
 W, N = "\u00a0", "\u202f"
@@ -33,20 +33,20 @@ W, N = "\u00a0", "\u202f"
     ],
 )
 def test_amounts_are_written_as_the_target_language_does_and_nothing_else_changes(number, pair, wanted):
-    assert localised(number, *pair.split("-")) == wanted
+    assert localise(number, *pair.split("-")) == wanted
 
 
 @pytest.mark.parametrize("language", sorted(OF_LANGUAGE))
 def test_there_and_back_again_is_the_same_amount(language):
     for amount in ("€1,234,567.89", "-12%", "98,765", "0.5"):
-        there = localised(amount, "en", language)
-        assert localised(there, language, "en") == amount
+        there = localise(amount, "en", language)
+        assert localise(there, language, "en") == amount
 
 
 def test_forms_change_only_when_asked_and_what_changes_is_no_number_for_the_model():
-    text = Marked("Das kostet 19,99 € um 12:30.")
+    text = MarkedText("Das kostet 19,99 € um 12:30.")
     plain, local = (
-        mask(text, protect=True, local=local) for local in (None, lambda n: localised(n, "de", "en"))
+        mask(text, protect=True, local=local) for local in (None, lambda n: localise(n, "de", "en"))
     )
     assert [(p.target, p.number) for p in plain.phrases] == [("19,99 €", True), ("12:30", True)]
     assert [(p.target, p.number) for p in local.phrases] == [("€19.99", False), ("12:30", True)]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from engine.text import patterns
 from engine.text.phrases import Phrases
-from engine.text.protect import Marked, mask
+from engine.text.protect import MarkedText, mask
 from engine.text.split import split
 from tests.timing import assert_linear, assert_slower_at_most
 
@@ -16,7 +16,7 @@ SYMBOLS = tuple(f"<ph{i}>" for i in range(16))
 
 
 def phrases(text):
-    return [phrase.source for phrase in mask(Marked(text), protect=True, symbols=SYMBOLS).phrases]
+    return [phrase.source for phrase in mask(MarkedText(text), protect=True, symbols=SYMBOLS).phrases]
 
 
 @pytest.mark.parametrize(
@@ -61,14 +61,14 @@ def test_what_does_not_belong_together_is_left_apart(text, found):
 
 def test_words_in_characters_that_the_model_lacks_are_kept_as_a_whole():
     found = mask(
-        Marked("Er heißt Łukasz Żółć (東京), Tom ß."), protect=True, lacks=lambda c: c in "ŁŻółć東京"
+        MarkedText("Er heißt Łukasz Żółć (東京), Tom ß."), protect=True, lacks=lambda c: c in "ŁŻółć東京"
     )
     assert [phrase.source for phrase in found.phrases] == ["Łukasz Żółć", "東京"]
-    assert mask(Marked("„Ja“ – 東"), protect=True, lacks=lambda c: True).phrases[-1].source == "東"
+    assert mask(MarkedText("„Ja“ – 東"), protect=True, lacks=lambda c: True).phrases[-1].source == "東"
 
 
 def test_a_number_that_the_answer_repeats_or_changes_is_noticed():
-    masked = mask(Marked("Ruf 0800 330 1000 an, 3 mal."), protect=True, symbols=SYMBOLS)
+    masked = mask(MarkedText("Ruf 0800 330 1000 an, 3 mal."), protect=True, symbols=SYMBOLS)
     assert not masked.garbles("Call 0800 330 1000, 3 times.", [0, 1])
     assert masked.garbles("Call 0800 1000 330, 3 times.", [0, 1])
     assert masked.garbles("Call 0800 330 1000, 3 or 3 times.", [0, 1])
@@ -150,7 +150,7 @@ ATTACKS += ["@a.", "#a", " ", "\t", "- ", "a. ", "☺a", "v1.", "€ ", "-", "0 
 def test_masking_and_splitting_take_time_that_grows_with_the_text(attack):
     def work(size):
         text = attack * (size // len(attack)) + "!a"
-        masked = mask(Marked(text), protect=True, symbols=SYMBOLS, lacks=lambda c: c == "東")
+        masked = mask(MarkedText(text), protect=True, symbols=SYMBOLS, lacks=lambda c: c == "東")
         split(masked.text, "de", None, masked.stand_in)
 
     assert_linear(work, 2_000)
@@ -160,7 +160,7 @@ def test_ten_thousand_phrases_cost_little_more_than_ten():
     text = "Das Haus steht am Park, und niemand weiß warum. " * 200
     few, many = ({f"Wort{i}": "x" for i in range(count)} for count in (10, 10_000))
     assert_slower_at_most(
-        5.0, lambda: mask(Marked(text), glossary=few), lambda: mask(Marked(text), glossary=many)
+        5.0, lambda: mask(MarkedText(text), glossary=few), lambda: mask(MarkedText(text), glossary=many)
     )
 
 

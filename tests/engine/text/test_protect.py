@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from engine.answers.compose import choices
 from engine.answers.plan import plan
-from engine.api import InvalidRequest, Marked, Placement, Service, ServiceSettings, TextOptions, TooLarge
+from engine.api import InvalidRequest, MarkedText, Placement, Service, ServiceSettings, TextOptions, TooLarge
 from engine.text.mend import mend, whole
-from engine.text.protect import Masked, Phrase, mask
+from engine.text.protect import MaskedText, Phrase, mask
 from engine.types import DecodeOptions, Hypothesis, Request
 from server.app import create_app
 from server.metrics import Metrics
@@ -163,7 +163,7 @@ def test_ignored_phrases_and_a_glossary_are_followed_to_the_letter(service):
 def test_marked_spans_come_out_as_they_were_and_where_is_told(service):
     text = "Ich habe den Hund von Tom gesehen."
     begin = text.index("Hund von Tom")
-    result = ask(service, Marked(text, ((begin, begin + 12),)))
+    result = ask(service, MarkedText(text, ((begin, begin + 12),)))
     assert result.text.count("Hund von Tom") == 1
     (kept,) = result.kept
     assert (result.text[kept.begin : kept.end], kept.span) == ("Hund von Tom", 0)
@@ -250,9 +250,9 @@ def test_models_without_placeholders_refuse_what_they_can_not_do(service):
     [
         ("a", {"ignore": ("  ",)}, "is empty"),
         ("a", {"glossary": {"a": "\ud800"}}, "surrogate"),
-        (Marked("abc", ((1, 1),)), {}, "span 1 to 1"),
-        (Marked("abc", ((0, 2), (1, 3))), {}, "overlaps"),
-        (Marked("abc", ((0, 4),)), {}, "beyond"),
+        (MarkedText("abc", ((1, 1),)), {}, "span 1 to 1"),
+        (MarkedText("abc", ((0, 2), (1, 3))), {}, "overlaps"),
+        (MarkedText("abc", ((0, 4),)), {}, "beyond"),
         ("".join(map(chr, range(0xE000, 0xF900))), {"ignore": ("x",)}, "every private-use character"),
     ],
 )
@@ -266,13 +266,13 @@ def test_wrong_wishes_are_refused(service, text, options, message):
 
 @pytest.mark.parametrize("thing", THINGS)
 def test_patterns_find_each_thing_as_a_whole(thing):
-    found = mask(Marked(f"Das ({thing}), ist {thing}."), protect=True, symbols=SYMBOLS)
+    found = mask(MarkedText(f"Das ({thing}), ist {thing}."), protect=True, symbols=SYMBOLS)
     assert [phrase.source for phrase in found.phrases] == [thing, thing]
 
 
 @pytest.mark.parametrize("text", ["100%ig", "3D", "K2", "C# und F#", "zu 5a", "{ a }", "a@b", "z.B."])
 def test_patterns_leave_prose_alone(text):
-    found = mask(Marked(text), protect=True, symbols=SYMBOLS)
+    found = mask(MarkedText(text), protect=True, symbols=SYMBOLS)
     assert not [p.source for p in found.phrases if not p.source.isdigit()]
 
 
@@ -283,7 +283,7 @@ def test_patterns_leave_prose_alone(text):
 )
 def test_a_masked_text_can_be_restored(text, ignore, cuts):
     spans = tuple((a, b) for a, b in zip(cuts[::2], cuts[1::2], strict=False) if a < b <= len(text))
-    marked = Marked(text, spans)
+    marked = MarkedText(text, spans)
     found = mask(marked, ignore=ignore, protect=True, symbols=SYMBOLS)
     restored, kept = found.restore(found.text, range(len(found.phrases)))
     assert restored == text
@@ -295,7 +295,7 @@ def test_a_masked_text_can_be_restored(text, ignore, cuts):
 
 
 def test_the_beginning_of_a_text_is_restored_to_the_beginning_of_the_restored():
-    masked = Masked("", "\ue000", (Phrase("a", "long one", True), Phrase("b", "", True)))
+    masked = MaskedText("", "\ue000", (Phrase("a", "long one", True), Phrase("b", "", True)))
     text = "x\ue000y\ue000z"
     whole_text, _ = masked.restore(text, [1, 0])
     assert whole_text == "xylong onez"
@@ -377,11 +377,11 @@ def test_senseless_phrases_are_client_errors(service, fields):
 
 
 def test_of_two_phrases_that_begin_alike_the_longer_one_is_found():
-    found = mask(Marked("ab abc ab c"), ignore=["ab", "ab c", "abc"], symbols=SYMBOLS)
+    found = mask(MarkedText("ab abc ab c"), ignore=["ab", "ab c", "abc"], symbols=SYMBOLS)
     assert [phrase.source for phrase in found.phrases] == ["ab", "abc", "ab c"]
 
 
 @pytest.mark.parametrize(("answer", "garbled"), [("5 and 7", False), ("5 and 7 and 7", True), ("5", True)])
 def test_a_number_that_an_answer_lacks_or_repeats_is_noticed(answer, garbled):
-    found = mask(Marked("5 und 7"), protect=True, symbols=SYMBOLS)
+    found = mask(MarkedText("5 und 7"), protect=True, symbols=SYMBOLS)
     assert found.garbles(answer, range(len(found.phrases))) is garbled

@@ -39,7 +39,7 @@ def test_every_text_comes_back(text) -> None:
 
 @given(st.lists(st.integers(2, len(VOCABULARY_READ.subtokens) - 1), max_size=12), st.integers(0, 12))
 def test_what_is_settled_stays(tokens, count) -> None:
-    assert SUBWORDS.decode(tokens).startswith(SUBWORDS.settled(tokens[:count]))
+    assert SUBWORDS.decode(tokens).startswith(SUBWORDS.decode_whole_words(tokens[:count]))
 
 
 @pytest.mark.parametrize(

@@ -19,12 +19,12 @@ from engine.errors import BundleError, CheckpointError, InvalidRequest
 from engine.text.fairseq import Fairseq, read_dictionary
 from engine.text.fairseq import Settings as Text
 from engine.text.tokenizer import open_tokenizer
-from engine.text.unknown import read_table, replaced, word_of_each
+from engine.text.unknown import read_table, replace_unknown, word_of_each
 from engine.types import Limits
 from export.graphs.onnx import add_graphs
 from export.importers.checkpoint import read_checkpoint
 from export.importers.fairseq import Settings, convert
-from server.schemas import TranslateRequest, checked, text_options
+from server.schemas import TranslateRequest, text_options, validate
 from tests.golden_fixtures import folder, parameters
 
 NAME = "fconv_base"
@@ -39,11 +39,14 @@ def test_each_symbol_belongs_to_the_word_that_its_separators_spell() -> None:
 
 def test_an_unknown_word_is_looked_up_else_copied_and_never_the_end_of_the_sentence() -> None:
     attention = np.array([[0.2, 0.1, 0.7], [0.0, 0.1, 0.9], [0.3, 0.3, 0.4], [0.9, 0.1, 0.0]], np.float32)
-    words = replaced(["<unk>", "<unk>", "<unk>", "x"], [0, 1, 2], ["eins", "Bär"], attention, {"Bär": "bear"})
+    words = replace_unknown(
+        ["<unk>", "<unk>", "<unk>", "x"], [0, 1, 2], ["eins", "Bär"], attention, {"Bär": "bear"}
+    )
     assert words == ["eins", "bear", "eins", "x"]
-    cut = replaced(["<unk>"], [0], ["eins", "zwei", "drei"], attention, {})  # the model read two of the three
+    # the model read two of the three
+    cut = replace_unknown(["<unk>"], [0], ["eins", "zwei", "drei"], attention, {})
     assert cut == ["eins"]
-    assert replaced(["<unk>"], [0], [], attention[:, :1], {}) == ["<unk>"]
+    assert replace_unknown(["<unk>"], [0], [], attention[:, :1], {}) == ["<unk>"]
 
 
 def test_a_dictionary_of_words_is_read_as_fairseq_reads_it(tmp_path: Path) -> None:
@@ -67,7 +70,7 @@ def test_words_are_replaced_before_they_become_text_again(tmp_path: Path) -> Non
     words = read_dictionary(path)
     tokenizer = Fairseq(Text("s", "t", source_language="pl"), words, words, None, {"in": "w"})
     attention = np.eye(6, 7, dtype=np.float32)[[5, 0, 1, 4]]
-    assert tokenizer.replaced([3, 5, 3, 3], attention, "a & b, in Łódź") == "Łódź, & w"
+    assert tokenizer.replace_unknown([3, 5, 3, 3], attention, "a & b, in Łódź") == "Łódź, & w"
     assert tokenizer.decode([3, 5, 3, 3]) == "<unk>, <unk> <unk>"
 
 
@@ -116,7 +119,7 @@ def test_a_model_that_writes_unknown_words_answers_with_source_words(bundle: Bun
 
 def test_the_flag_and_the_field_of_requests_ask_for_the_same(bundle: Bundle) -> None:
     text, more = "ka qqq da zzz", {"unk_penalty": -6.0, "beam_size": 4, "max_length": 12}
-    wish = checked(TranslateRequest, {"q": text, "replace_unk": True, **more})
+    wish = validate(TranslateRequest, {"q": text, "replace_unk": True, **more})
     (wanted,) = answer(bundle.path, [text], text_options(wish, 0))
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in more.items()]
     command = ["translate", "--model", str(bundle.path), "--threads", "1", *flags]

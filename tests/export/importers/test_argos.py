@@ -20,7 +20,7 @@ from engine.errors import CheckpointError
 from engine.text.tokenizer import open_tokenizer
 from export.graphs.onnx import add_graphs
 from export.importers.argos import convert
-from export.importers.packages import unpacked
+from export.importers.packages import unpack
 from tests.argos_packages import TEXTS, pack, sentencepiece_model, write
 
 
@@ -157,5 +157,5 @@ def test_a_member_that_lies_about_its_size_is_refused(tmp_path) -> None:
     at = content.rfind(b"PK\x01\x02") + 24
     content[at : at + 4] = (10).to_bytes(4, "little")
     (tmp_path / "x.argosmodel").write_bytes(content)
-    with pytest.raises(CheckpointError, match="not a readable zip"), unpacked(tmp_path / "x.argosmodel"):
+    with pytest.raises(CheckpointError, match="not a readable zip"), unpack(tmp_path / "x.argosmodel"):
         pass

@@ -32,7 +32,7 @@ def bundles(tmp_path_factory):
 def test_every_pair_and_pivot_is_listed_and_answers_within_the_budget(bundles):
     placement = Placement(precision="int8", lanes=LANES)
     (cost, *_) = {
-        kept.cost for kept in Service.open([bundles], ServiceSettings(placement)).shelved().values()
+        kept.cost for kept in Service.open([bundles], ServiceSettings(placement)).shelf_entries().values()
     }
 
     def opened(observe):

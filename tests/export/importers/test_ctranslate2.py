@@ -240,7 +240,7 @@ def test_int8_loses_no_more_bleu_than_ctranslate2s_own() -> None:
     corpus = WHOLE.parents[1] / "corpora" / "tatoeba-de-en" / "valid.tsv.gz"
     if not (WHOLE.is_dir() and corpus.is_file()):
         pytest.skip("no ../shared")
-    found = int8_bleu.compared(WHOLE / "transformer-dan", int8_bleu.read_lines(corpus, 500))
+    found = int8_bleu.compare_bleu(WHOLE / "transformer-dan", int8_bleu.read_lines(corpus, 500))
     assert abs(found["Convoy"] - found["CTranslate2"]) < 0.3
 
 
@@ -338,7 +338,7 @@ def test_unknown_pieces_become_those_of_the_source() -> None:
     tokenizer = DictionaryPieces((Words(), Words()), both, both)
     attention = np.array([[0.9, 0.1, 0.0], [0.2, 0.8, 0.0], [0, 0, 1.0]])
     assert tokenizer.encode("a Qx") == [2, 0]
-    assert tokenizer.replaced([3, 0], attention, "a Qx") == "b Qx"
+    assert tokenizer.replace_unknown([3, 0], attention, "a Qx") == "b Qx"
 
 
 @pytest.mark.parametrize(

@@ -162,14 +162,16 @@ def test_flags_of_fairseq_models_are_refused_for_marian(folders, capsys, tmp_pat
 def test_a_direction_of_a_model_that_is_not_loaded_loads_it(folders):
     cost = max(
         kept.cost
-        for kept in Service.open([folders[1]], ServiceSettings(Placement(lanes=LANES))).shelved().values()
+        for kept in Service.open([folders[1]], ServiceSettings(Placement(lanes=LANES)))
+        .shelf_entries()
+        .values()
     )
     (line,) = short(1, 26)
     with started([folders[1]], budget=cost) as service:
         for name, own in (("mul@es:fr", "fra"), ("mul@spa:deu", "deu"), ("mul@es:de", "deu")):
             (result,) = asyncio.run(service.run(name, [line]))
             assert result.text == expected(folders[0]["mul"], f">>{own}<< {line}")
-        assert {name: str(kept.state) for name, kept in service.shelved().items()} == {
+        assert {name: str(kept.state) for name, kept in service.shelf_entries().items()} == {
             "eng-nld": "unloaded",
             "mul": "loaded",
         }

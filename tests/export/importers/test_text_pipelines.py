@@ -162,7 +162,7 @@ def test_sentencepiece_text_goes_through_the_dictionary_and_back(pieces, tmp_pat
             tokenizer.word(ids[a:b], target=True) for a, b in zip(words, ends, strict=True)
         ] == sentence.split()
         for count in range(len(ids)):
-            settled = tokenizer.settled(ids[:count])
+            settled = tokenizer.decode_whole_words(ids[:count])
             assert sentence.startswith(settled)
             assert len(settled.split()) >= sum(word < count for word in words) - 1
     assert tokenizer.encode("\ud800 \u4e2d")[-1] == 3

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from server.contracts.deepl.languages import model_code
-from server.contracts.deepl.translate import on_one_line, preserved
+from server.contracts.deepl.translate import on_one_line, preserve_form
 from tests.served import server
 
 GERMAN = "Wo ist denn hier der Bahnhof?"
@@ -121,7 +121,7 @@ def test_newlines_split_or_not_as_it_is_asked(place):
     ],
 )
 def test_formatting_is_preserved(source, target, wanted):
-    assert preserved(source, target) == wanted
+    assert preserve_form(source, target) == wanted
 
 
 def test_preserve_formatting_reaches_the_answer(client):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from engine.api import InvalidRequest, TooLarge, at_once
 from server.contracts.deepl import glossaries
 from server.contracts.deepl.glossaries import Glossaries, Glossary, present, read_entries
-from server.errors import Refused
+from server.errors import Refusal
 from server.shared_records import Records
 from tests.served import server, until
 
@@ -184,7 +184,7 @@ def test_glossaries_are_bounded(monkeypatch):
     kept.add(Glossary("bob", "3", "de", "en", {"a": "b"}))
     with pytest.raises(TooLarge, match="delete some"):
         kept.add(Glossary("cid", "4", "de", "en", {"a": "b"}))
-    with pytest.raises(Refused, match="not found"):
+    with pytest.raises(Refusal, match="not found"):
         kept.drop("bob", first.id)
     kept.drop("ann", first.id)
     kept.add(Glossary("cid", "4", "de", "en", {"a": "b"}))
