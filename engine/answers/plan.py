@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
@@ -14,7 +15,7 @@ from engine.text.numerals import localised
 from engine.text.protect import Marked, Masked, mask
 from engine.text.split import Layout, packed, split
 from engine.text.tokenizer import Tokenizer
-from engine.types import DecodeJob, DecodeOptions, Limits
+from engine.types import QUOTAS, DecodeJob, DecodeOptions, Limits
 
 # languages written without spaces between sentences; their translations need one
 SPACELESS: Final = frozenset({"bo", "ja", "km", "lo", "my", "th", "zh", "zt"})
@@ -22,7 +23,7 @@ OPTIONS: Final = frozenset(f.name for f in fields(DecodeOptions))
 # truncate: its beginning is read. parts: it is cut at sentence borders, and the summaries of the parts are
 # joined. refine: likewise, and what was joined is summarized again until one part is left
 STRATEGIES: Final = ("truncate", "parts", "refine")
-TEXTUAL: Final = frozenset({"prefix", "free_prefix"})  # made of a text and of the model's languages
+TEXTUAL: Final = frozenset({"prefix", "free_prefix", "quotas"})  # made of texts and of the model's languages
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +123,7 @@ class Sentence:
     source: what the model reads; None: echo it.
     phrases: which of the plan's phrases its marks stand for, in order.
     symbols: the placeholders of those that `source` does not spell.
+    quotas: where `source` has placeholders, the token of each, and how often it has it.
     strict: the same with placeholders for all, where `source` spells numbers and the model may get them
         wrong.
     """
@@ -130,13 +132,15 @@ class Sentence:
     source: list[int] | None
     phrases: tuple[int, ...] = ()
     symbols: Mapping[int, str] = field(default_factory=dict)
+    quotas: tuple[tuple[int, int], ...] = ()
     strict: Sentence | None = None
 
     def options(self, decode: DecodeOptions) -> DecodeOptions:
-        """Where phrases must come out, every hypothesis is looked at, and what placeholders attend to."""
+        """Where phrases must come out, every hypothesis is looked at, and what placeholders attend to; of
+        placeholders none comes that the source lacks, and none once more."""
         if not self.phrases:
             return decode
-        return replace(decode, n_best=decode.beam_size, alignment=True)
+        return replace(decode, n_best=decode.beam_size, alignment=True, quotas=self.quotas)
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,14 +268,27 @@ def _sentence(
     masked = empty.masked
     shown = calmed(text) if empty.follow_form and shouted(text) else text
     symbols = dict(zip(phrases, model.placeholders, strict=False))
-    strict = Sentence(text, [*encode(masked.spell(shown, phrases, symbols)), model.eos], phrases, symbols)
+    source = [*encode(masked.spell(shown, phrases, symbols)), model.eos]
+    strict = Sentence(text, source, phrases, symbols, _quotas(model, source, symbols))
     fewer = {number: symbol for number, symbol in symbols.items() if not masked.phrases[number].number}
     if len(fewer) == len(symbols):
         return strict
     source = [*encode(masked.spell(shown, phrases, fewer)), model.eos]
     if len(source) > model.limits.source:
         return strict
-    return Sentence(text, source, phrases, fewer, strict)
+    return Sentence(text, source, phrases, fewer, _quotas(model, source, fewer), strict)
+
+
+def _quotas(
+    model: TextModel, source: Sequence[int], symbols: Mapping[int, str]
+) -> tuple[tuple[int, int], ...]:
+    """The placeholders' tokens, and how often each may come in a target: as often as the source has it.
+    symbols: those that it was written with; without any nothing is limited."""
+    if not symbols:
+        return ()
+    count = Counter(model.keeping.pieces(source, target=False))
+    ranked = sorted(model.placeholders, key=lambda symbol: -count[symbol])[:QUOTAS]
+    return tuple((model.keeping.encode_target(symbol)[-1], count[symbol]) for symbol in ranked)
 
 
 def _whole(model: TextModel, options: TextOptions, empty: Plan) -> Plan:
@@ -296,7 +313,8 @@ def _whole(model: TextModel, options: TextOptions, empty: Plan) -> Plan:
         )
         raise TooLarge(f"the text has {len(ids)} tokens; this model reads at most {limit}: {remedy}")
     if truncated:
-        sentence = replace(sentence, source=[*ids[: limit - 1], model.eos])
+        source = [*ids[: limit - 1], model.eos]
+        sentence = replace(sentence, source=source, quotas=_quotas(model, source, sentence.symbols))
     return replace(empty, layout=layout, masked=masked, sentences=[sentence], truncated=truncated)
 
 
