@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
@@ -48,7 +47,7 @@ class TextOptions:
     protect: also addresses, numbers with their signs and units, fields of formats (`%s`, `{name}`), emoji,
         names in networks and words in characters that the model lacks, as far as it has placeholders; without
         them the other two are refused.
-    local_numbers: with `protect`, amounts are written as the target language does (`engine.text.numerals`).
+    local_numbers: with `protect`, amounts are written as the target language does, or that of `numerals`.
     follow_form: capitals and final marks follow the source (`engine.text.form`), and a sentence in capitals
         is read as if it were none.
     """
@@ -66,6 +65,7 @@ class TextOptions:
     glossary: Mapping[str, str] = field(default_factory=dict)
     protect: bool = False
     local_numbers: bool = False
+    numerals: str = ""
     follow_form: bool = False
 
     @property
@@ -123,7 +123,7 @@ class Sentence:
     source: what the model reads; None: echo it.
     phrases: which of the plan's phrases its marks stand for, in order.
     symbols: the placeholders of those that `source` does not spell.
-    quotas: where `source` has placeholders, the token of each, and how often it has it.
+    quotas: where `source` has placeholders, the token of each, and whether it has this one.
     strict: the same with placeholders for all, where `source` spells numbers and the model may get them
         wrong.
     """
@@ -282,13 +282,13 @@ def _sentence(
 def _quotas(
     model: TextModel, source: Sequence[int], symbols: Mapping[int, str]
 ) -> tuple[tuple[int, int], ...]:
-    """The placeholders' tokens, and how often each may come in a target: as often as the source has it.
-    symbols: those that it was written with; without any nothing is limited."""
+    """The placeholders' tokens, and how often each may come in a target: once where the source was written
+    with it and has it. A borrowed one may also be the beginning of another word there, which counts not."""
     if not symbols:
         return ()
-    count = Counter(model.keeping.pieces(source, target=False))
-    ranked = sorted(model.placeholders, key=lambda symbol: -count[symbol])[:QUOTAS]
-    return tuple((model.keeping.encode_target(symbol)[-1], count[symbol]) for symbol in ranked)
+    own = set(symbols.values()).intersection(model.keeping.pieces(source, target=False))
+    ranked = sorted(model.placeholders, key=lambda symbol: symbol not in own)[:QUOTAS]
+    return tuple((model.keeping.encode_target(symbol)[-1], int(symbol in own)) for symbol in ranked)
 
 
 def _whole(model: TextModel, options: TextOptions, empty: Plan) -> Plan:
@@ -341,6 +341,7 @@ def _masked(model: TextModel, marked: Marked, options: TextOptions) -> Masked:
         check_text(phrase)
     if not (explicit or options.protect) or not (symbols and translates):
         return Masked(marked.text)
+    local = partial(localised, source=model.source, target=options.numerals or model.target)
     return mask(
         marked,
         ignore=(*options.ignore, *(word.word for word in model.borrowed)),
@@ -349,7 +350,7 @@ def _masked(model: TextModel, marked: Marked, options: TextOptions) -> Masked:
         symbols=symbols,
         spaced=not _spaceless(model.source),
         lacks=model.tokenizer.lacks,
-        local=partial(localised, source=model.source, target=model.target) if options.local_numbers else None,
+        local=local if options.local_numbers else None,
     )
 
 
