@@ -210,6 +210,7 @@ def decoded(text: str) -> object:
     return decode(text.encode("utf-8", "surrogatepass"))
 
 
+BLANKS = ("&nbsp;", "&nbsp; ", "&#xa0")
 MARKUP = ("<b>", "</b>", "<b></b>", "<p>", "<br>", "&amp;", "<a href='", "<!", "<b ", "<script>", "x<b>y</b>")
 MARKDOWN = (
     "> ",
@@ -306,8 +307,10 @@ LINES: dict[str, Line | str] = {
     "documents.html:STOP": Line(pumps=("= ", "=\t")),
     "documents.html:REFUSED": Line(pumps=(" class=", " class = '", " translate=")),
     "documents.html:SPACE": Line(),
+    "documents.html:LEADING": Line(pumps=BLANKS),
+    "documents.html:TRAILING": Line(pumps=BLANKS),
     "documents.html:_raw_end": Line(html, pumps=("<script>", "</scrip", "<style></"), length=1_000),
-    "documents.html:read_html": Line(html, pumps=MARKUP, length=1_000),
+    "documents.html:read_html": Line(html, pumps=(*MARKUP, *BLANKS), length=1_000),
     "documents.html:outline": Line(outlined, pumps=MARKUP, length=1_000),
     "documents.markdown:FRONT": Line(pumps=("---\n",)),
     "documents.markdown:SPECIAL": Line(pumps=("&a", "~~")),
