@@ -251,7 +251,9 @@ LINES: dict[str, Line | str] = {
     "server.contracts.deepl.translate:preserved": Line(kept_marks, pumps=("。", "…")),
     "server.contracts.libretranslate.languages:detect": "a route",
     "server.contracts.kserve.tensors:read_tensors": "loops over lists that the JSON reader has bounded",
-    "engine.text.protect:NUMBERS": Line(pumps=("1,1", "+1", "1 11", "0 11", "€ 1", "(11)"), uses=("search",)),
+    "engine.text.protect:NUMBERS": Line(
+        pumps=("1,1", "+1", "1 11", "0 11", "€ 1", "EUR ", "(11)"), uses=("search",)
+    ),
     "engine.text.protect:PICTURES": Line(pumps=("😀", "😀 ", "😀\u200d"), uses=("fullmatch",)),
     "engine.text.protect:SOLID": Line(uses=("search",)),
     "engine.text.protect:_pattern": "what `mask` looks for",
