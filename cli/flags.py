@@ -22,7 +22,7 @@ TYPES: Final[dict[str, type]] = {
     "str": str,
 }
 # token ids mean nothing on a command line
-LEFT_OUT: Final = frozenset({"prefix", "free_prefix"})
+LEFT_OUT: Final = frozenset({"prefix", "free_prefix", "quotas"})
 
 
 def decode_flags(command: Command) -> Command:

@@ -41,7 +41,11 @@ STOP: Final = re.compile(r">|=\s*([\"'])")  # the end of a tag, or the beginning
 REFUSED: Final = re.compile(
     r"\stranslate\s*=\s*[\"']?no\b|\sclass\s*=\s*(?:[\"'][^\"']*|)\bnotranslate\b", re.IGNORECASE
 )
-SPACE: Final = re.compile(r"\s+")
+SPACE: Final = re.compile("[ \t\n\r\f]+")  # what is shown as one space; others are shown as they are
+BLANK: Final = "&(?:nbsp|ensp|emsp|thinsp|#160|#8239|#[xX](?:[aA]0|202[fF]));"
+LONGEST: Final = len("&thinsp;")
+LEADING: Final = re.compile(rf"(?:\s|{BLANK})*+")
+TRAILING: Final = re.compile(rf"{BLANK}$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +152,19 @@ def outline(source: str, rules: MarkupRules) -> frozenset[str]:
     return frozenset(names - inline)
 
 
+def _end_of_prose(raw: str) -> int:
+    """Where the white space begins that a text ends with, that of entities too."""
+    end = len(raw)
+    while end:
+        if raw[end - 1].isspace():
+            end -= 1
+        elif entity := TRAILING.search(raw, max(0, end - LONGEST), end):
+            end = entity.start()
+        else:
+            break
+    return end
+
+
 class _Reader:
     def __init__(self, rules: MarkupRules) -> None:
         self.rules, self.prose = rules, list[Prose]()
@@ -184,7 +201,7 @@ class _Reader:
         if self.seen:
             end = len(raw)
             if self.ends:  # in prose: its white space stays outside
-                end = len(raw.rstrip())
+                end = _end_of_prose(raw)
                 self.builder.strip()
             self.prose.append(Prose(self.builder.segment(), raw[:end], self.marks))
             self.markup.append([raw[end:]])
@@ -197,13 +214,14 @@ class _Reader:
 
     def _text(self, raw: str) -> None:
         if not self.raw:  # white space before the first of a segment stays outside
-            begin = len(raw) - len(raw.lstrip())
+            begin = LEADING.match(raw).end()  # type: ignore[union-attr]  # it may be empty
             self.markup[-1].append(raw[:begin])
             raw = raw[begin:]
         if raw:
             self.raw.append(raw)
-            self._add(unescape(raw))
-            self.seen = self.seen or not raw.isspace()
+            text = unescape(raw)
+            self._add(text)
+            self.seen = self.seen or not text.isspace()
 
     def _add(self, text: str) -> None:
         self.builder.text(self._fold_space(text))

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from engine.errors import ConvoyError, InvalidRequest
 
 CANDIDATES: Final = 64  # sampling sees this many best tokens of each row, so top_k and the nucleus end there
+QUOTAS: Final = 64  # tokens that a request may limit
 
 NO_LANGUAGE_MODEL: Final = (
     "lm_weight needs a language model beside the model, and this one has none: leave it out, or import the "
@@ -108,6 +109,7 @@ class DecodeOptions:
     temperature: float = 1.0
     prefix: tuple[int, ...] = ()  # token ids every hypothesis begins with
     free_prefix: int = 0  # so many tokens of the prefix cost nothing: those that only name a language
+    quotas: tuple[tuple[int, int], ...] = ()  # tokens, and how often at most each comes; a prefix counts
     sampling: bool = False  # beam_size independent samples instead of beam search
     top_k: int = 0  # sampling: only the k best tokens; 0: all of the CANDIDATES best
     top_p: float = 1.0  # sampling: the smallest set of best tokens with this much probability
@@ -198,6 +200,10 @@ class DecodeOptions:
     def _choice_faults(self, limits: Limits) -> list[tuple[bool, str]]:
         return [
             (not 0 <= self.no_repeat_ngram_size <= 32, "no_repeat_ngram_size must be between 0 and 32"),
+            (
+                len(self.quotas) > QUOTAS or any(not 0 <= t < limits.vocab or n < 0 for t, n in self.quotas),
+                f"quotas must be at most {QUOTAS} tokens of the target vocabulary, each with a count",
+            ),
             (not self.unk_penalty > -math.inf, "unk_penalty must be a number above minus infinity"),
             (not 0 <= self.lm_weight <= 100, "lm_weight must be between 0 and 100"),
             (self.lm_weight > 0 and not limits.language_model, NO_LANGUAGE_MODEL),

@@ -26,7 +26,7 @@ from engine.api import (
 )
 
 # `alternatives`, `prefix` (as text) and `alignment` of TextRequest stand for these
-ELSEWHERE: Final = frozenset({"n_best", "prefix", "free_prefix", "alignment"})
+ELSEWHERE: Final = frozenset({"n_best", "prefix", "free_prefix", "quotas", "alignment"})
 OPTIONS: Final = tuple(f.name for f in fields(DecodeOptions) if f.name not in ELSEWHERE)
 SHORT: Final = 2_000  # characters of answers, about, with short extras
 CELLS: Final = 1_000_000  # numbers of an alignment

@@ -20,6 +20,7 @@ def options(g: np.random.Generator, vocab: int, beams: int = 8, longest: int = 1
     divisors = [d for d in range(2, beam + 1) if beam % d == 0]
     plain = kind == "beam" or (kind == "diverse" and not divisors)
     limit = int(g.integers(2, longest + 1))
+    limited = g.choice([0, *range(3, vocab)], size=int(g.integers(1, 4)), replace=False)
     forced = maybe(0.3, int(g.integers(1, limit)), 0)
     return DecodeOptions(
         beam_size=beam,
@@ -36,6 +37,7 @@ def options(g: np.random.Generator, vocab: int, beams: int = 8, longest: int = 1
         max_length_a=maybe(0.3, 0.7, 0.0),
         max_length_b=int(g.integers(2, longest + 1)),
         no_repeat_ngram_size=maybe(0.4, int(g.integers(1, 5)), 0),
+        quotas=maybe(0.3, tuple((int(t), int(g.integers(0, 3))) for t in limited), ()),
         unk_penalty=float(g.choice([0.0, 0.0, 3.0, -2.0, np.inf])),
         temperature=float(g.choice([1.0, 1.0, 0.6, 1.7])),
         prefix=tuple(int(t) for t in g.choice([0, *range(4, vocab)], size=forced)),

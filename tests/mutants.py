@@ -55,6 +55,20 @@ MUTANTS = [
         "tests/engine/executors/test_executors.py -k renormalise",
     ),
     Mutant(
+        "a limited token comes once more than it may",
+        "engine/search/filters.py",
+        "count < most[:, None, :]",
+        "count <= most[:, None, :]",
+        "tests/engine/search/test_beam.py -k exhausted",
+    ),
+    Mutant(
+        "histories are not kept up for limited tokens",
+        "engine/search/kind.py",
+        "return self.ngram > 0 or self.quotas > 0",
+        "return self.ngram > 0",
+        "tests/engine/search/test_beam.py -k more_often",
+    ),
+    Mutant(
         "ancestors are not moved with their slot",
         "engine/executors/history.py",
         "        self.ancestors[target] = self.ancestors[source]\n",

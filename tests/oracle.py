@@ -78,6 +78,7 @@ def oracle(
             tokens = [options.prefix[step]]
         else:
             taboo = repeating((v.eos, *row.tokens), options.no_repeat_ngram_size)
+            taboo |= {t for t, most in options.quotas if row.tokens.count(t) >= most}
             tokens = [
                 t for t in range(len(scores)) if t != v.pad and t not in taboo and not (t == v.eos and short)
             ]

@@ -15,10 +15,12 @@ import sentencepiece
 import torch
 
 from engine.api import Placement, Service, ServiceSettings
-from engine.bundle.bundle import Description, write_bundle
+from engine.bundle.bundle import Description, add_files, open_bundle, write_bundle
 from engine.bundle.config import ModelConfig
 from engine.bundle.stacks import StackConfig
 from engine.models import build
+from engine.text.borrowed import FILE, BorrowedWord, dump
+from engine.text.tokenizer import open_tokenizer
 from export.graphs.onnx import graphs
 from server.app import DrainingServer, configure, create_app
 from server.metrics import Metrics
@@ -81,6 +83,18 @@ def bundles() -> Path:
             half=False,
         )
     return folder / "models"
+
+
+def lending(source: Path, folder: Path) -> None:
+    """Copy a bundle into a folder, with four words of its vocabulary as placeholders."""
+    shutil.copytree(source, folder / source.name)
+    bundle, words = open_bundle(source), list[BorrowedWord]()
+    tokenizer = open_tokenizer(bundle)
+    for token in range(bundle.config.source_vocab):
+        word = tokenizer.word([token], target=False)
+        if word.isalpha() and len(word) > 2 and tokenizer.encode(word) == [token]:
+            words.append(BorrowedWord(word, token, token))
+    add_files(folder / source.name, {FILE: dump(words[:4], 1.0)})
 
 
 def settings_of(**values) -> ServiceSettings:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gzip
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -67,14 +68,22 @@ def answers(
 
 
 def agreement(
-    bundle: Bundle, placement: Placement, path: Path, texts: list[str], beam: int, **changes: float
+    bundle: Bundle,
+    placement: Placement,
+    path: Path,
+    texts: list[str],
+    beam: int,
+    *,
+    only: Collection[int] | None = None,
+    **changes: float,
 ) -> Agreement:
     """Compare a bundle's answers with marian-decoder's, an n-best list of `beam` entries for each line.
 
+    only: some of the lines.
     changes: of the decoding options.
     """
     tokenizer, golden = open_tokenizer(bundle), entries(path)
-    lines = [i for i in golden if tokenizer.encode(texts[i])]
+    lines = [i for i in golden if tokenizer.encode(texts[i]) and (only is None or i in only)]
     options = replace(bundle.options, **{"beam_size": beam, "n_best": beam, "max_length_a": 3.0, **changes})
     sources = [[*tokenizer.encode(texts[i]), bundle.config.eos] for i in lines]
     best = count = common = 0

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 from engine.answers.compose import TextResult, compose, retry_of
 from engine.answers.drafts import Drafts, Partial
-from engine.answers.pivot import Stage, carry_over, first_options, join_results
+from engine.answers.pivot import Stage, carry_over, join_results, options_of
 from engine.answers.plan import Plan, TextOptions, plan
 from engine.errors import TooLarge
 from engine.schedule.aio import generate_group
@@ -54,7 +54,8 @@ async def answer(
         return await _once(stages[0], texts, options, deadline, drafts)
     first, last = stages
     plan(last.text, "", options)  # what the last model can't do is refused before the first has worked
-    results = await _once(first, texts, first_options(options), deadline, None)
+    early, options = options_of(options, first.text, last.text)
+    results = await _once(first, texts, early, deadline, None)
     carried_over = [carry_over(result, last.text) for result in results]
     final = await _once(last, carried_over, options, deadline, drafts, again=True)
     return [join_results(one, other) for one, other in zip(results, final, strict=True)]

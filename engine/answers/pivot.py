@@ -22,11 +22,15 @@ class Stage:
     text: TextModel
 
 
-def first_options(options: TextOptions) -> TextOptions:
-    """Choose what of a request goes to the first model: no prefix and no alternatives, which are of the
-    answer, and numbers as they stand, which the second keeps.
+def options_of(options: TextOptions, first: TextModel, last: TextModel) -> tuple[TextOptions, TextOptions]:
+    """Choose what of a request goes to each model. The first gets no prefix and no alternatives, which are of
+    the answer. Amounts are read in the source's language only, so the first writes them as the last language
+    does, and the last keeps them; where one of them keeps nothing, the last reads those that the first wrote.
     """
-    return replace(options, prefix="", alternatives=0, local_numbers=False)
+    through = bool(options.local_numbers and first.placeholders and last.placeholders)
+    numerals = last.target if through else ""
+    early = replace(options, prefix="", alternatives=0, local_numbers=through, numerals=numerals)
+    return early, replace(options, local_numbers=options.local_numbers and not through)
 
 
 def carry_over(result: TextResult, second: TextModel) -> str | MarkedText:
@@ -62,7 +66,8 @@ def stream_through(
     first, last = stages
     plan(last.text, "", options)  # what the last model can't do is refused before the first has worked
     between: deque[TextResult] = deque()
-    answers = stream(first.engine, first.text, lines, first_options(options))
+    early, options = options_of(options, first.text, last.text)
+    answers = stream(first.engine, first.text, lines, early)
 
     def pass_on() -> Iterator[str | MarkedText]:
         for answer in answers:

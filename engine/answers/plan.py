@@ -14,7 +14,7 @@ from engine.text.numerals import localise
 from engine.text.protect import MarkedText, MaskedText, mask
 from engine.text.split import Layout, pack, split
 from engine.text.tokenizer import Tokenizer
-from engine.types import DecodeJob, DecodeOptions, Limits
+from engine.types import QUOTAS, DecodeJob, DecodeOptions, Limits
 
 # languages written without spaces between sentences; their translations need one
 SPACELESS: Final = frozenset({"bo", "ja", "km", "lo", "my", "th", "zh", "zt"})
@@ -22,7 +22,7 @@ OPTIONS: Final = frozenset(f.name for f in fields(DecodeOptions))
 # truncate: its beginning is read. parts: it is cut at sentence borders, and the summaries of the parts are
 # joined. refine: likewise, and what was joined is summarized again until one part is left
 STRATEGIES: Final = ("truncate", "parts", "refine")
-TEXTUAL: Final = frozenset({"prefix", "free_prefix"})  # made of a text and of the model's languages
+TEXTUAL: Final = frozenset({"prefix", "free_prefix", "quotas"})  # made of texts and of the model's languages
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class TextOptions:
     protect: also addresses, numbers with their signs and units, fields of formats (`%s`, `{name}`), emoji,
         names in networks and words in characters that the model lacks, as far as it has placeholders; without
         them the other two are refused.
-    local_numbers: with `protect`, amounts are written as the target language does (`engine.text.numerals`).
+    local_numbers: with `protect`, amounts are written as the target language does, or that of `numerals`.
     follow_form: capitals and final marks follow the source (`engine.text.form`), and a sentence in capitals
         is read as if it were none.
     """
@@ -65,6 +65,7 @@ class TextOptions:
     glossary: Mapping[str, str] = field(default_factory=dict)
     protect: bool = False
     local_numbers: bool = False
+    numerals: str = ""
     follow_form: bool = False
 
     @property
@@ -122,6 +123,7 @@ class Sentence:
     source: what the model reads; None: echo it.
     phrases: which of the plan's phrases its marks stand for, in order.
     symbols: the placeholders of those that `source` does not spell.
+    quotas: where `source` has placeholders, the token of each, and whether it has this one.
     strict: the same with placeholders for all, where `source` spells numbers and the model may get them
         wrong.
     """
@@ -130,13 +132,15 @@ class Sentence:
     source: list[int] | None
     phrases: tuple[int, ...] = ()
     symbols: Mapping[int, str] = field(default_factory=dict)
+    quotas: tuple[tuple[int, int], ...] = ()
     strict: Sentence | None = None
 
     def options(self, decode: DecodeOptions) -> DecodeOptions:
-        """Where phrases must come out, every hypothesis is looked at, and what placeholders attend to."""
+        """Where phrases must come out, every hypothesis is looked at, and what placeholders attend to; of
+        placeholders none comes that the source lacks, and none once more."""
         if not self.phrases:
             return decode
-        return replace(decode, n_best=decode.beam_size, alignment=True)
+        return replace(decode, n_best=decode.beam_size, alignment=True, quotas=self.quotas)
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,14 +268,27 @@ def _sentence(
     masked = empty.masked
     shown = to_sentence_case(text) if empty.follow_form and is_all_capitals(text) else text
     symbols = dict(zip(phrases, model.placeholders, strict=False))
-    strict = Sentence(text, [*encode(masked.spell(shown, phrases, symbols)), model.eos], phrases, symbols)
+    source = [*encode(masked.spell(shown, phrases, symbols)), model.eos]
+    strict = Sentence(text, source, phrases, symbols, _quotas(model, source, symbols))
     fewer = {number: symbol for number, symbol in symbols.items() if not masked.phrases[number].number}
     if len(fewer) == len(symbols):
         return strict
     source = [*encode(masked.spell(shown, phrases, fewer)), model.eos]
     if len(source) > model.limits.source:
         return strict
-    return Sentence(text, source, phrases, fewer, strict)
+    return Sentence(text, source, phrases, fewer, _quotas(model, source, fewer), strict)
+
+
+def _quotas(
+    model: TextModel, source: Sequence[int], symbols: Mapping[int, str]
+) -> tuple[tuple[int, int], ...]:
+    """The placeholders' tokens, and how often each may come in a target: once where the source was written
+    with it and has it. A borrowed one may also be the beginning of another word there, which counts not."""
+    if not symbols:
+        return ()
+    own = set(symbols.values()).intersection(model.keeping.pieces(source, target=False))
+    ranked = sorted(model.placeholders, key=lambda symbol: symbol not in own)[:QUOTAS]
+    return tuple((model.keeping.encode_target(symbol)[-1], int(symbol in own)) for symbol in ranked)
 
 
 def _whole(model: TextModel, options: TextOptions, empty: Plan) -> Plan:
@@ -296,7 +313,8 @@ def _whole(model: TextModel, options: TextOptions, empty: Plan) -> Plan:
         )
         raise TooLarge(f"the text has {len(ids)} tokens; this model reads at most {limit}: {remedy}")
     if truncated:
-        sentence = replace(sentence, source=[*ids[: limit - 1], model.eos])
+        source = [*ids[: limit - 1], model.eos]
+        sentence = replace(sentence, source=source, quotas=_quotas(model, source, sentence.symbols))
     return replace(empty, layout=layout, masked=masked, sentences=[sentence], truncated=truncated)
 
 
@@ -323,6 +341,7 @@ def _mask_text(model: TextModel, marked: MarkedText, options: TextOptions) -> Ma
         check_text(phrase)
     if not (explicit or options.protect) or not (symbols and translates):
         return MaskedText(marked.text)
+    local = partial(localise, source=model.source, target=options.numerals or model.target)
     return mask(
         marked,
         ignore=(*options.ignore, *(word.word for word in model.borrowed)),
@@ -331,7 +350,7 @@ def _mask_text(model: TextModel, marked: MarkedText, options: TextOptions) -> Ma
         symbols=symbols,
         spaced=not _spaceless(model.source),
         lacks=model.tokenizer.lacks,
-        local=partial(localise, source=model.source, target=model.target) if options.local_numbers else None,
+        local=local if options.local_numbers else None,
     )
 
 

@@ -34,7 +34,7 @@ from engine.search.beam import BeamSearch
 from engine.search.executor import Snapshot, StepInput, TopK
 from engine.search.kind import Kind
 from engine.search.state import SNAPSHOT
-from engine.types import Request
+from engine.types import QUOTAS, Request
 
 COLUMNS: Final = 64  # likewise of target columns
 ROOM: Final = 256  # positions and columns that blocks begin with; they grow when somebody needs more
@@ -44,6 +44,7 @@ MOST: Final = 256  # graphs that a lane holds; the least used are forgotten
 AHEAD: Final = 4  # a lane of so many slots encodes a source ahead of need, so that batches are not of a few
 LARGE: Final = 32  # slots of a lane that does so
 NGRAMS: Final = (4, 32)  # buckets of the largest size that may not repeat
+LIMITED: Final = (8, 16, QUOTAS)  # likewise of tokens that may come so often only
 
 
 class Encoding(StagedBatch):
@@ -306,9 +307,12 @@ class CapturedStepper:
     def _bucket(self, n: int, attention: bool) -> Bucket:
         executor, kind = self.executor, self.search.kind(n)
         steps = self.search.longest(n) + 2
+        if kind.histories:
+            kind = kind._replace(columns=_bucket(steps, COLUMNS, self.search.columns))
         if kind.ngram:
-            columns = _bucket(steps, COLUMNS, self.search.columns)
-            kind = kind._replace(columns=columns, ngram=next(size for size in NGRAMS if kind.ngram <= size))
+            kind = kind._replace(ngram=next(size for size in NGRAMS if kind.ngram <= size))
+        if kind.quotas:
+            kind = kind._replace(quotas=next(size for size in LIMITED if kind.quotas <= size))
         width = executor.width(max(executor.memory.lengths[:n]))
         return Bucket(_bucket(n, 1, executor.slots), width, executor.columns(steps), kind, attention)
 
@@ -360,6 +364,7 @@ def plain(columns: int) -> Kind:
     return Kind(
         columns=columns,
         ngram=0,
+        quotas=0,
         ranked=True,
         sampled=False,
         groups=1,

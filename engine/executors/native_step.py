@@ -224,7 +224,7 @@ class NativeStepper(PlainStepper):
 
 
 def _native(kind: Kind) -> bool:
-    return not (kind.ngram or kind.groups > 1 or kind.coverage or kind.stepwise)
+    return not (kind.histories or kind.groups > 1 or kind.coverage or kind.stepwise)
 
 
 def _blank(n: int, beams: int, candidates: int) -> dict[str, NDArray[Any]]:

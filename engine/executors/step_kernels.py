@@ -90,9 +90,8 @@ class StepKernels:
     def takes(self, kind: Kind) -> bool:
         """Whether this kind of step is one of beam search, greedy search or sampling."""
         k = min(max(2 * self.search.beams, CANDIDATES if kind.sampled else 0), self.executor.limits.vocab)
-        return (
-            self.kernels.takes(k) and kind.groups == 1 and not (kind.ngram or kind.coverage or kind.stepwise)
-        )
+        plain = kind.groups == 1 and not (kind.histories or kind.coverage or kind.stepwise)
+        return self.kernels.takes(k) and plain
 
     def step(self, count: Tensor, bucket: Bucket) -> TopK:
         """One step of model and search."""

@@ -89,6 +89,11 @@ class BeamSearch:
         state.kept_count[slot], state.step[slot], state.done[slot] = 0, 0, False
         state.width[slot], state.shortest[slot], state.longest[slot] = width, shortest, longest
         state.ngram[slot], state.groups[slot] = options.no_repeat_ngram_size, groups
+        state.counted[slot, :] = self.pad
+        if options.quotas:
+            tokens, most = zip(*options.quotas, strict=True)
+            state.counted[slot, : len(tokens)] = self._upload(tokens)
+            state.quotas[slot, : len(most)] = self._upload(most)
         state.strength[slot] = min(options.diverse_strength, HUGE)
         state.discount[slot], state.overlap[slot, :, :] = options.diverse_discount, 0.0
         state.temperature[slot] = min(max(options.temperature, 1 / HUGE), HUGE)
@@ -141,7 +146,7 @@ class BeamSearch:
             options = self._options[:n]
             self._kinds[n] = kind_of(options, self.beams, self.columns, readable=self._tight)
         kind = self._kinds[n]
-        if self._tight and kind.ngram:
+        if self._tight and kind.histories:
             return kind._replace(columns=min(self.columns, self.longest(n) + 2))
         return kind
 
@@ -161,11 +166,17 @@ class BeamSearch:
             banned = xp.where(step < state.shortest[:n], self._ends[:n], self._pads[:n])
             # pad is never an answer, whatever else is banned
             banned = xp.stack([self._padding[:n, :], nothing + banned[:, None]], axis=2)
+        if kind.quotas:
+            history = state.history[:n, :, : kind.columns]
+            tokens, most = state.counted[:n, : kind.quotas], state.quotas[:n, : kind.quotas]
+            exhausted = filters.exhausted(xp, history, step, tokens, most, pad=self.pad)
+            banned = xp.concat([banned, exhausted], axis=2)
         if kind.ngram:
             history, size = state.history[:n, :, : kind.columns], state.ngram[:n]
             repeated = filters.repeats(xp, history, step, size, largest=kind.ngram, pad=self.pad)
             banned = xp.concat([banned, repeated], axis=2)
-            banned = filters.tighten(xp, banned, self.pad) if self._tight else banned
+        if self._tight and kind.histories:
+            banned = filters.tighten(xp, banned, self.pad)
         k = 2 * self.beams
         return StepInput(
             tokens=state.current[:n, :],
@@ -205,7 +216,7 @@ class BeamSearch:
         xp, state = self.xp, self.state
         topk = self._zero_free_tokens(topk, n) if kind.free else topk
         if kind.greedy:
-            greedy(xp, self.state, topk, n, (self._slots[:n], self.eos), ngram=kind.ngram > 0)
+            greedy(xp, self.state, topk, n, (self._slots[:n], self.eos), histories=kind.histories)
             return state.done[:n]
         attended = self._attention_totals(topk, n) if kind.coverage else None
         missing = None if attended is None else penalties.log_coverage(xp, attended, state.words[:n])
@@ -368,7 +379,7 @@ class BeamSearch:
         state.tokens[slots, column] = survivors.tokens
         state.scores[slots, column] = survivors.scores
         state.trail[slots, column] = survivors.parents
-        if kind.ngram:
+        if kind.histories:
             state.history[:n, ...] = take(slots[:, None], state.history[:n, ...], survivors.parents)
             state.history[slots, :, column] = survivors.tokens
         state.total[:n, :], state.current[:n, :], state.parents[:n, :] = survivors

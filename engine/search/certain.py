@@ -31,6 +31,7 @@ BOUNDED: Final = frozenset(
         "max_length_a",
         "max_length_b",
         "no_repeat_ngram_size",
+        "quotas",
         "unk_penalty",
         "lm_weight",
         "temperature",

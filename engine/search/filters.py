@@ -36,6 +36,22 @@ def repeats(xp: Any, history: Any, step: Any, sizes: Any, *, largest: int, pad: 
     return xp.where(hit, history, xp.full_like(history, pad))
 
 
+def exhausted(xp: Any, history: Any, step: Any, tokens: Any, most: Any, *, pad: int) -> Any:
+    """Find the tokens that have come as often as they may.
+
+    history, step: as of `repeats`; the initial token counts as none.
+    tokens, most: int64 [n, P], tokens, filled up with pad, and how often each may come.
+
+    Returns int64 [n, B, P]: the token where it has come so often, pad elsewhere.
+    """
+    column = xp.arange(history.shape[2], dtype=xp.int64, device=history.device)[None, None, :, None]
+    inside = (column <= step[:, None, None, None]) & (column >= 1)
+    hits = (history[:, :, :, None] == tokens[:, None, None, :]) & inside
+    count = xp.sum(xp.astype(hits, xp.int64), axis=2)  # [n, B, P]
+    tokens = xp.broadcast_to(tokens[:, None, :], count.shape)
+    return xp.where(count < most[:, None, :], xp.full_like(tokens, pad), tokens)
+
+
 def tighten(xp: Any, banned: Any, pad: int) -> Any:
     """Keep the same bans [n, B, M], pad among them, in as few columns as the fullest row needs.
 

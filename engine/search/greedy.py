@@ -9,10 +9,10 @@ from engine.search.executor import TopK
 from engine.search.state import SearchState
 
 
-def greedy(xp: Any, state: SearchState, topk: TopK, n: int, at: tuple[Any, int], *, ngram: bool) -> None:
+def greedy(xp: Any, state: SearchState, topk: TopK, n: int, at: tuple[Any, int], *, histories: bool) -> None:
     """Go on with the best candidate of each of the first n slots, or end by it; for lanes of one beam.
 
-    at: the slots' numbers, int64 [n], and end-of-sentence. ngram: whether histories are looked at.
+    at: the slots' numbers, int64 [n], and end-of-sentence. histories: whether they are looked at.
     Reads values back from the device.
     """
     slots, eos = at
@@ -22,7 +22,7 @@ def greedy(xp: Any, state: SearchState, topk: TopK, n: int, at: tuple[Any, int],
     total = xp.where(total == total, total, -math.inf)  # not a number: never
     state.tokens[slots, column, 0], state.scores[slots, column, 0] = tokens, total
     state.current[:n, 0], state.total[:n, 0] = tokens, total
-    if ngram:
+    if histories:
         state.history[slots, 0, column] = tokens
     ends = (tokens == eos) & (total > -math.inf) & ~done
     if bool(xp.any(ends)):

@@ -15,6 +15,7 @@ class Kind(NamedTuple):
 
     columns: of the history that it is looked for in.
     ngram: the largest size that may not repeat, 0 for none.
+    quotas: the most tokens of which a slot may have so many only, 0 for none.
     ranked, sampled: whether any slot searches, and samples.
     groups: the most diverse ones of a slot.
     coverage, stepwise: whether such penalties count.
@@ -26,6 +27,7 @@ class Kind(NamedTuple):
 
     columns: int
     ngram: int
+    quotas: int
     ranked: bool
     sampled: bool
     groups: int
@@ -35,6 +37,11 @@ class Kind(NamedTuple):
     free: bool
     greedy: bool
     simple: bool
+
+    @property
+    def histories(self) -> bool:
+        """Whether a step looks at what hypotheses hold already."""
+        return self.ngram > 0 or self.quotas > 0
 
 
 def kind_of(options: Sequence[DecodeOptions], beams: int, columns: int, *, readable: bool) -> Kind:
@@ -50,6 +57,7 @@ def kind_of(options: Sequence[DecodeOptions], beams: int, columns: int, *, reada
     return Kind(
         columns=columns,
         ngram=max(o.no_repeat_ngram_size for o in options),
+        quotas=max(len(o.quotas) for o in options),
         ranked=not all(o.sampling for o in options),
         sampled=any(o.sampling for o in options),
         groups=max(o.diverse_groups for o in options),
@@ -65,9 +73,7 @@ def kind_of(options: Sequence[DecodeOptions], beams: int, columns: int, *, reada
 
 def common(options: DecodeOptions) -> bool:
     """Say whether a slot with these options asks nothing of a step but beam search."""
-    more = (
-        options.no_repeat_ngram_size or options.sampling or options.diverse_groups > 1 or options.free_prefix
-    )
-    return not (
-        more or options.coverage_penalty or options.stepwise_penalty or options.beam_rule == penalties.MARIAN
-    )
+    draws = options.sampling or options.diverse_groups > 1
+    bans = options.no_repeat_ngram_size or options.quotas
+    ranks = options.coverage_penalty or options.stepwise_penalty or options.beam_rule == penalties.MARIAN
+    return not (draws or bans or ranks or options.free_prefix)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -11,6 +12,7 @@ from array_api_compat import to_device
 from numpy.typing import NDArray
 
 from engine.search.executor import Executor
+from engine.types import QUOTAS
 
 
 @dataclass(slots=True)
@@ -26,7 +28,7 @@ class SearchState:
     tokens: Any
     scores: Any
     trail: Any
-    history: Any  # [slots, B, C]: the tokens of each row in order, kept up only where n-grams are banned
+    history: Any  # [slots, B, C]: the tokens of each row in order, kept up only where it is looked at
     kept_scores: Any  # cumulative, the end included
     kept_trail: Any
     kept_steps: Any
@@ -42,6 +44,8 @@ class SearchState:
     shortest: Any  # a test may change it between steps (REFERENCE.md 6.3)
     longest: Any
     ngram: Any
+    counted: Any  # [slots, QUOTAS]: tokens that may come so often only, filled up with pad,
+    quotas: Any  # and how often
     temperature: Any
     unk_penalty: Any
     lm_weight: Any
@@ -98,12 +102,10 @@ def blank(xp: Any, executor: Executor, columns: int) -> SearchState:
             return xp.zeros((slots, *shape), dtype=xp.int64, device=device)
         return xp.full((slots, *shape), fill, dtype=xp.int64, device=device)
 
-    def real(*shape: int) -> Any:
-        return xp.zeros((slots, *shape), dtype=xp.float32, device=device)
+    def real(*shape: int, dtype: Any = xp.float32) -> Any:
+        return xp.zeros((slots, *shape), dtype=dtype, device=device)
 
-    def exact(*shape: int) -> Any:
-        # sums of hundreds of log-probabilities, of which the differences must still be good to 1e-4
-        return xp.zeros((slots, *shape), dtype=xp.float64, device=device)
+    exact = partial(real, dtype=xp.float64)  # of sums of hundreds even differences are good to 1e-4
 
     def flag() -> Any:
         return xp.zeros(slots, dtype=xp.bool, device=device)
@@ -128,6 +130,8 @@ def blank(xp: Any, executor: Executor, columns: int) -> SearchState:
         shortest=whole(),
         longest=whole(),
         ngram=whole(),
+        counted=whole(QUOTAS, fill=executor.pad),
+        quotas=whole(QUOTAS),
         temperature=real() + 1.0,  # an idle slot is stepped with the others, and must not make NaN
         unk_penalty=real(),
         lm_weight=real(),

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
-from engine.text.patterns import CURRENCY, GAP
+from engine.text.patterns import CODES, CURRENCY, GAP
 
 NARROW, WIDE = "\u202f", "\u00a0"  # spaces that break no line
 SPACES: Final = GAP
 AMOUNT: Final = (
-    rf"(?P<sign>[+−–±≈~<>≤≥-]?+)(?:(?P<before>{CURRENCY}){GAP}?)?"
+    rf"(?P<sign>[+−–±≈~<>≤≥-]?+)(?P<code>(?:(?:{CODES}){GAP}?)?)(?:(?P<before>{CURRENCY}){GAP}?)?"
     r"(?P<whole>\d{{1,3}}(?:{group}\d{{3}})++|\d++)(?:{decimal}(?P<part>\d++))?+"
     rf"(?P<after>{GAP}?(?:%|{CURRENCY}))?(?P<unit>{GAP}?(?:‰|°[CFK]?|[^\W\d_][\w²³/]*+))?"
 )
@@ -77,7 +77,7 @@ def localise(number: str, source: str, target: str) -> str:
         written += WIDE + currency
     elif currency:
         written = currency + (WIDE if here.currency == "before with space" else "") + written
-    return match["sign"] + written + (match["unit"] or "")
+    return match["sign"] + match["code"] + written + (match["unit"] or "")
 
 
 @cache

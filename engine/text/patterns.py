@@ -12,10 +12,11 @@ from typing import Final
 # a run of digits with the marks in it, and what belongs to it: sign, currency, unit
 GAP: Final = "[ \u00a0\u202f]"
 CURRENCY: Final = "[$€£¥₹₽₩₺¢₿]"
+CODES: Final = "EUR|USD|GBP|CHF|JPY|CNY|PLN|CZK|SEK|NOK|DKK"  # likewise, before or after
 # one of letters needs its digits beside it, and is none of prose
 UNITS: Final = (
     "km/h|km²|m²|m³|cm²|cm³|km|cm|mm|µm|nm|kg|mg|µg|ml|cl|kWh|MWh|kW|MW|GW|mAh|kHz|MHz|GHz|Hz|kB|KB|MB|GB|TB|"
-    "KiB|MiB|GiB|Mbit/s|Gbit/s|EUR|USD|GBP|CHF|JPY|CNY|PLN|CZK|SEK|NOK|DKK"
+    "KiB|MiB|GiB|Mbit/s|Gbit/s|" + CODES
 )
 PLAIN: Final = r"\d++(?:[.,:/x×'’–−-]\d++)*+(?:,[-–—]{1,2}+)?+"  # 1.234,56  12:30  2024-05-12  3–5  1920x1080
 THOUSANDS: Final = rf"\d{{1,3}}(?:{GAP}\d{{3}})++(?!\d)(?:[.,]\d++)?+"  # 1 234 567,89
@@ -28,11 +29,14 @@ DIALLED: Final = (
 UNIT: Final = rf"(?:{GAP}?(?:%|‰|°[CFK]?|{CURRENCY}|(?:{UNITS})(?!\w)))?"
 NUMBER: Final = (
     rf"(?<![\w+])(?:{DIALLED})(?!\w)"
-    rf"|(?:(?<![\w.,+−–-])[+−–±≈~<>≤≥-]|(?<!\w))(?:{CURRENCY}{GAP}?)?"
+    rf"|(?:(?<![\w.,+−–-])[+−–±≈~<>≤≥-]|(?<!\w))(?:(?:{CURRENCY}|{CODES}){GAP}?)?"
     rf"(?:{THOUSANDS}|{GROUPS}|{PLAIN}){UNIT}(?!\w)"
 )
 IBAN: Final = r"(?<!\w)[A-Z]{2}\d{2}(?: ?[A-Z\d]{4})(?: ?\d{4}){2,6}(?: ?[A-Z\d]{1,4})?(?!\w)"
-VERSION: Final = r"(?<!\w)v\d++(?:\.\d++)*+(?:-[a-z]{1,8}+\.?\d*+)?+(?!\w)"
+VERSION: Final = (
+    r"(?<!\w)v\d++(?:\.\d++)*+(?:-[a-z]{1,8}+\.?\d*+)?+(?!\w)"
+    r"|(?<![\w.])\d++(?:\.\d++)++-(?:alpha|beta|rc|pre|dev)\.?\d*+(?!\w)"  # only these, without a v
+)
 # one picture: with its variant, skin and what is joined to it; a key; a flag
 PICTURE: Final = (
     "(?:[\U0001f1e6-\U0001f1ff]{2}|[0-9#*]\ufe0f?\u20e3|"

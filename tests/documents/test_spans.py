@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 
@@ -86,6 +87,23 @@ def test_any_text_can_be_read_as_html_and_written_again(source):
     assert page.join(page.segments) == source
     for segment in page.segments:
         assert "".join(v for _, v in weave(segment) if isinstance(v, str)) == segment.text
+
+
+@pytest.mark.parametrize("blank", ["&nbsp;", "&#160;", "&#xA0;", "&ensp;", "\u00a0", "\u3000", " "])
+def test_white_space_that_is_no_word_stays_outside_however_it_is_written(blank):
+    source = f"<td>{blank}</td><p>{blank}{blank}Guten Tag.{blank} </p><p><b>{blank}</b></p>Ja{blank}"
+    page = read_html(source)
+    assert [segment.text for segment in page.segments] == ["Guten Tag.", "Ja"]
+    again = [replace(segment, text=segment.text.upper()) for segment in page.segments]
+    assert page.join(again) == source.replace("Guten Tag.", "GUTEN TAG.").replace("Ja", "JA")
+    assert page.join(page.segments) == source
+
+
+def test_spaces_that_break_no_line_stay_within_prose():
+    page = read_html("<p>Es sind\n 100&nbsp;km.</p>")
+    (segment,) = page.segments
+    assert segment.text == "Es sind 100\u00a0km."
+    assert page.join([replace(segment, text="It's 100\u00a0km.")]) == "<p>It's 100\u00a0km.</p>"
 
 
 def test_a_hundred_thousand_tags_take_no_quadratic_time():

@@ -209,6 +209,7 @@ def decoded(text: str) -> object:
     return decode(text.encode("utf-8", "surrogatepass"))
 
 
+BLANKS = ("&nbsp;", "&nbsp; ", "&#xa0")
 MARKUP = ("<b>", "</b>", "<b></b>", "<p>", "<br>", "&amp;", "<a href='", "<!", "<b ", "<script>", "x<b>y</b>")
 MARKDOWN = (
     "> ",
@@ -250,7 +251,9 @@ LINES: dict[str, Line | str] = {
     "server.contracts.deepl.translate:preserve_form": Line(kept_marks, pumps=("。", "…")),
     "server.contracts.libretranslate.languages:detect": "a route",
     "server.contracts.kserve.tensors:read_tensors": "loops over lists that the JSON reader has bounded",
-    "engine.text.protect:NUMBERS": Line(pumps=("1,1", "+1", "1 11", "0 11", "€ 1", "(11)"), uses=("search",)),
+    "engine.text.protect:NUMBERS": Line(
+        pumps=("1,1", "+1", "1 11", "0 11", "€ 1", "EUR ", "(11)"), uses=("search",)
+    ),
     "engine.text.protect:PICTURES": Line(pumps=("😀", "😀 ", "😀\u200d"), uses=("fullmatch",)),
     "engine.text.protect:SOLID": Line(uses=("search",)),
     "engine.text.protect:_pattern": "what `mask` looks for",
@@ -306,8 +309,10 @@ LINES: dict[str, Line | str] = {
     "documents.html:STOP": Line(pumps=("= ", "=\t")),
     "documents.html:REFUSED": Line(pumps=(" class=", " class = '", " translate=")),
     "documents.html:SPACE": Line(),
+    "documents.html:LEADING": Line(pumps=BLANKS),
+    "documents.html:TRAILING": Line(pumps=BLANKS),
     "documents.html:_raw_end": Line(html, pumps=("<script>", "</scrip", "<style></"), length=1_000),
-    "documents.html:read_html": Line(html, pumps=MARKUP, length=1_000),
+    "documents.html:read_html": Line(html, pumps=(*MARKUP, *BLANKS), length=1_000),
     "documents.html:outline": Line(outlined, pumps=MARKUP, length=1_000),
     "documents.markdown:FRONT": Line(pumps=("---\n",)),
     "documents.markdown:SPECIAL": Line(pumps=("&a", "~~")),

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine.answers.pivot import join_results
+from engine.answers.pivot import join_results, options_of
 from engine.api import (
     DeadlineExceeded,
     InvalidRequest,
@@ -24,7 +24,7 @@ from engine.api import (
     UnknownModel,
 )
 from engine.bundle.bundle import Description, open_bundle, write_bundle
-from tests.served import LANES, TARGET, bundles, busy, until
+from tests.served import LANES, TARGET, bundles, busy, lending, until
 
 CHAIN = "toy-de-en+toy-en-fr"
 TEXT = " Das ist gut. Wer bist du?\n😀 Guten Abend!"
@@ -139,6 +139,51 @@ def test_phrases_that_stayed_through_both_models_have_the_callers_numbers():
         "c b a", kept=[KeptSpan(0, 1, 2), KeptSpan(2, 3, 1), KeptSpan(4, 5, 0), KeptSpan(4, 5, -1)]
     )
     assert [kept.span for kept in join_results(first, second).kept] == [0, -1, 1, -1]
+
+
+@pytest.fixture(scope="module")
+def keeping(folder, tmp_path_factory):
+    """The same chain of models that keep phrases."""
+    path = tmp_path_factory.mktemp("keeping")
+    for source in (bundles() / "toy-de-en", folder / "toy-en-fr"):
+        lending(source, path)
+    made = Service.open([path], ServiceSettings(Placement(lanes=LANES)))
+    made.start()
+    yield made
+    made.stop(drain=False, timeout=30)
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_amounts_in_a_pivot_are_written_as_the_last_language_does(keeping, many):
+    """What reads otherwise in the language between is not read again: "1,500" stays a decimal number."""
+    amounts = {
+        "1.234,56 €": "1\u202f234,56\u00a0€",
+        "3.500 kg": "3\u202f500 kg",
+        "1,500 l": "1,500 l",
+        "12:30": "12:30",
+        "5 %": "5\u202f%",
+    }
+    texts = [f"Das kostet {amount} am Montag." for amount in amounts]
+    for local in (False, True):
+        options = TextOptions(protect=True, local_numbers=local)
+        if many:
+            results = list(keeping.run_many(CHAIN, texts, options))
+        else:
+            results = asyncio.run(keeping.run(CHAIN, texts, options))
+        for result, (there, here) in zip(results, amounts.items(), strict=True):
+            number = (here if local else there).removesuffix(" l")
+            assert result.text.count(number) == 1, result.text
+            assert result.via.text.count(number) == 1
+    alone = ask(keeping, texts[0], TextOptions(protect=True, local_numbers=True), "toy-de-en")
+    assert alone.text.count("€1,234.56") == 1
+
+
+def test_amounts_are_read_in_the_language_between_where_the_first_model_keeps_nothing(keeping, service):
+    first, last = (
+        place.shelf.loaded[name].text for place, name in ((service, "toy-de-en"), (keeping, "toy-en-fr"))
+    )
+    early, late = options_of(TextOptions(protect=True, local_numbers=True), first, last)
+    assert (early.local_numbers, late.local_numbers) == (False, True)
 
 
 def test_a_prefix_is_of_the_answer_only(service):

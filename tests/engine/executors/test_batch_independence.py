@@ -42,6 +42,7 @@ def random_options(rng: np.random.Generator, width: int) -> DecodeOptions:
         max_length_a=float(rng.choice([0.0, 0.5])),
         max_length_b=int(rng.integers(8, 24)),
         no_repeat_ngram_size=int(rng.choice([0, 0, 2, 3])),
+        quotas=tuple((int(t), 1) for t in rng.integers(20, 8000, rng.choice([0, 0, 12]))),
         unk_penalty=float(rng.choice([0.0, 2.0, np.inf])),
         temperature=float(rng.choice([0.7, 1.0, 1.3])),
         prefix=tuple(rng.integers(20, 8000, rng.integers(0, 3)).tolist()),

@@ -57,7 +57,8 @@ def random_options(rng, beams, name):
         beam_rule="marian" if plain and not sampling and rng.random() < 0.3 else "fairseq",
         sampling=sampling,
         seed=int(rng.integers(99)),
-        no_repeat_ngram_size=0 if plain else 2,
+        no_repeat_ngram_size=0 if plain else int(rng.choice([0, 2])),
+        quotas=() if plain else ((int(rng.integers(4, 47)), 1), (5, 0)),
         coverage_penalty=0.0 if plain or sampling or not reads else 0.2,
         lm_weight=float(rng.choice([0.0, 0.4, 1.0])) if name == "fused" else 0.0,
     )

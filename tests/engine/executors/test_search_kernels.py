@@ -45,7 +45,7 @@ def started(beams: int, jobs: list[DecodeOptions]) -> tuple[BeamSearch, Rings]:
 def options_of(g: np.random.Generator, beams: int, kind: str) -> DecodeOptions:
     """Of the oracle's cases, what the kernels serve."""
     made = cases.options(g, VOCAB, beams, longest=TARGET)
-    made = replace(made, no_repeat_ngram_size=0, coverage_penalty=0.0, diverse_groups=1)
+    made = replace(made, no_repeat_ngram_size=0, quotas=(), coverage_penalty=0.0, diverse_groups=1)
     if g.random() < 0.2 and made.prefix:
         made = replace(made, free_prefix=int(g.integers(1, len(made.prefix) + 1)))
     if kind == "sampled" and g.random() < 0.6:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections import Counter
 
 import array_api_compat.numpy as xnp
 import numpy as np
@@ -147,7 +148,7 @@ def test_a_step_on_torch_never_reads_a_value_back():
     everything = [
         DecodeOptions(beam_size=4, no_repeat_ngram_size=3, prefix=(5, 6)),
         DecodeOptions(beam_size=2, sampling=True, top_p=0.5),
-        DecodeOptions(beam_size=4, diverse_groups=2),
+        DecodeOptions(beam_size=4, diverse_groups=2, quotas=((5, 1), (6, 0))),
         DecodeOptions(beam_size=4, coverage_penalty=0.5, stepwise_penalty=True, word_reward=0.1),
     ]
     for slot, options in enumerate(everything):
@@ -267,7 +268,16 @@ def test_extreme_options_give_finite_answers(extreme):
     assert all(math.isfinite(h.score) for h in outcome.hypotheses)
 
 
-@pytest.mark.parametrize("fault", [{"unk_penalty": -math.inf}, {"diverse_strength": -0.5}])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"unk_penalty": -math.inf},
+        {"diverse_strength": -0.5},
+        {"quotas": ((20, 1),)},
+        {"quotas": ((4, -1),)},
+        {"quotas": ((4, 1),) * 65},
+    ],
+)
 def test_options_that_search_can_not_keep_exact_are_refused(fault):
     with pytest.raises(InvalidRequest, match=next(iter(fault))):
         DecodeOptions(**fault).check(Limits(8, 10, 10, 20))
@@ -416,6 +426,45 @@ def test_banned_ngrams_equal_the_plain_rule(seed, sizes, columns):
             assert set(found[slot, beam].tolist()) - {PAD} == wanted
             assert set(tight[slot, beam].tolist()) - {PAD} == wanted
             assert EOS not in wanted
+
+
+@given(
+    st.integers(0, 2**32 - 1),
+    st.lists(st.dictionaries(st.integers(3, 7), st.integers(0, 3), max_size=4), min_size=1, max_size=5),
+    st.integers(1, 12),
+)
+def test_exhausted_tokens_equal_the_plain_rule(seed, limits, columns):
+    """Random histories of few tokens, the initial one among those that are limited."""
+    g = np.random.default_rng(seed)
+    history = g.integers(3, 8, size=(len(limits), 3, columns))
+    step = g.integers(0, columns, size=len(limits))
+    tokens, most = (np.full((len(limits), 4), fill) for fill in (PAD, 0))
+    for slot, own in enumerate(limits):
+        tokens[slot, : len(own)], most[slot, : len(own)] = list(own), list(own.values())
+    found = filters.exhausted(xnp, history, step, tokens, most, pad=PAD)
+    for slot, own in enumerate(limits):
+        for beam in range(3):
+            past = history[slot, beam, 1 : step[slot] + 1].tolist()
+            wanted = {token for token, count in own.items() if past.count(token) >= count}
+            assert set(found[slot, beam].tolist()) - {PAD} == wanted
+
+
+@pytest.mark.parametrize("kind", [{}, {"beam_size": 1}, {"sampling": True}, {"diverse_groups": 2}])
+def test_no_answer_holds_a_token_more_often_than_it_may_and_neighbours_stay_as_they_were(kind):
+    model, source = FakeModel(9, seed=2, eos_bias=-3.0), [4, 5, EOS]
+    free = DecodeOptions(**{"beam_size": 4, "n_best": kind.get("beam_size", 4), "max_length": 12} | kind)
+    frequent = Counter(decode(FakeExecutor(model), [(source, free)])[0].hypotheses[0].tokens)
+    (token, often), *_ = frequent.most_common()
+    assert often > 1
+    for most in range(often):
+        limited = dataclasses.replace(free, quotas=((token, most), (8, 1)))
+        jobs = [(source, limited), (source, free), ([6, EOS], free)]
+        outcomes = decode(FakeExecutor(model), jobs)
+        assert all(h.tokens.count(token) <= most for h in outcomes[0].hypotheses)
+        assert all(h.tokens.count(8) <= 1 for h in outcomes[0].hypotheses)
+        assert max(h.tokens.count(token) for h in outcomes[0].hypotheses) == most
+        alone = decode(FakeExecutor(model), jobs[1:])
+        assert [o.hypotheses for o in outcomes[1:]] == [o.hypotheses for o in alone]
 
 
 def test_no_answer_repeats_an_ngram_and_answers_without_the_rule_do():

@@ -1,5 +1,6 @@
 """Models without placeholder symbols: words of their own vocabulary do the same."""
 
+import asyncio
 import copy
 import hashlib
 import json
@@ -14,13 +15,15 @@ from cli.convert.flags import finish
 from cli.placeholders import copy_rate
 from cli.texts import ModelChoice
 from engine.answers.borrow import choose
-from engine.answers.plan import TextModel
+from engine.answers.plan import TextModel, plan
 from engine.answers.stream import stream
 from engine.api import InvalidRequest, Service, ServiceSettings, TextOptions
 from engine.bundle.bundle import open_bundle
 from engine.errors import BundleError
+from engine.schedule.aio import generate_group
 from engine.text.borrowed import BorrowedWord, BorrowingTokenizer, dump, read_borrowed
 from engine.text.tokenizer import open_tokenizer
+from engine.types import DecodeJob
 from tests.golden_fixtures import ROOT
 from tests.thorough import some
 
@@ -97,6 +100,39 @@ def test_phrases_are_kept_once_whatever_the_model_does(service, model):
     without = replace(model, borrowed=())
     with pytest.raises(InvalidRequest, match="no placeholder"):
         list(stream(engine, without, ["Der Park."], TextOptions(ignore=("Park",))))
+
+
+def test_the_search_brings_no_placeholder_twice_and_none_that_the_source_lacks(service, model):
+    """Of every hypothesis; without quotas some do."""
+    engine = service.shelf.loaded["tatoeba-de-en"].engine
+    lines = (ROOT / "everyday" / "de-en.tsv").read_text("utf-8").splitlines()
+    texts = [f"Tom, Maria und {{name}}: {line.partition('	')[0]}" for line in lines[:EACH]]
+    for own in (model, service.shelf.loaded["tatoeba-de-en"].text):
+        planned = [plan(own, text, TextOptions(protect=True)) for text in texts]
+        jobs = [job for one in planned for job in one.jobs if job.options.quotas]
+        tokens = {own.keeping.encode_target(symbol)[-1] for symbol in own.placeholders}
+        assert len(jobs) >= len(texts)
+        for source, options in jobs:
+            pieces = own.keeping.pieces(source, target=False)
+            assert {t for t, _ in options.quotas} == tokens
+            assert {m for _, m in options.quotas} <= {0, 1}
+            assert 0 < sum(m for _, m in options.quotas) == len(set(pieces).intersection(own.placeholders))
+        free = [DecodeJob(source, replace(options, quotas=())) for source, options in jobs]
+        excess = [excesses(engine, asked, jobs) for asked in (jobs, free)]
+        assert excess[0] == 0 < excess[1]
+    assert not any(
+        job.options.quotas for job in plan(model, "Wir haben 3 da.", TextOptions(protect=True)).jobs
+    )
+
+
+def excesses(engine, asked, jobs):
+    """How many hypotheses hold a placeholder more often than it may come."""
+    results = asyncio.run(generate_group(engine, asked))
+    return sum(
+        any(h.tokens.count(token) > most for token, most in options.quotas)
+        for result, (_, options) in zip(results, jobs, strict=True)
+        for h in result.hypotheses
+    )
 
 
 def test_the_words_that_a_model_copies_most_are_chosen(model, monkeypatch):

@@ -1,0 +1,80 @@
+"""What POST /translate_file is asked with besides: descriptions in attributes, local amounts."""
+
+import asyncio
+
+import pytest
+
+from engine.api import Service, TextOptions
+from tests.served import bundles, lending, server, settings_of
+
+PAGE = """<!DOCTYPE html><html lang="de"><head><meta name="description" content="Das ist gut."></head>
+<body><p title="Guten Abend!">Das kostet 1.234,56 €.</p>
+<img alt="Wo ist der Bahnhof?" src="a.png"></body></html>"""
+DESCRIPTIONS = ("Das ist gut.", "Guten Abend!", "Wo ist der Bahnhof?")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A server of a model that keeps phrases."""
+    folder = tmp_path_factory.mktemp("lending")
+    lending(bundles() / "toy-de-en", folder)
+
+    def opened(observe=None, **settings):
+        return Service.open([folder], settings_of(**settings), observe)
+
+    with server(opened=opened) as found:
+        yield found
+
+
+def send(place, name, content, **fields):
+    files, values = {"file": (name, content.encode())}, {"source": "de", "target": "en"} | fields
+    return place[0].post("/translate_file", files=files, data=values)
+
+
+def translated(place, name, content, **fields):
+    answer = send(place, name, content, **fields)
+    assert answer.status_code == 200, answer.text
+    return place[0].get(answer.json()["translatedFileUrl"]).text
+
+
+def direct(place, text):
+    options = TextOptions(protect=True, follow_form=True)
+    return asyncio.run(place[1].service.run("toy-de-en", [text], options))[0].text
+
+
+def test_descriptions_in_attributes_of_a_page_are_translated_when_asked(place):
+    plain = translated(place, "seite.html", PAGE)
+    assert all(f'="{text}"' in plain for text in DESCRIPTIONS)
+    assert translated(place, "seite.html", PAGE, attributes="false") == plain
+    found = translated(place, "seite.html", PAGE, attributes="true")
+    for text in DESCRIPTIONS:
+        assert f'="{direct(place, text)}"' in found
+        assert text not in found
+    assert found.count('src="a.png"') == 1
+    for text in DESCRIPTIONS:  # all else is the same
+        found = found.replace(f'="{direct(place, text)}"', f'="{text}"')
+    assert found == plain
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("seite.html", PAGE),
+        ("a.txt", "Das kostet 1.234,56 €.\n"),
+        ("a.md", "# Preise\n\n- Das kostet 1.234,56 €.\n"),
+        ("a.srt", "1\n00:00:01,000 --> 00:00:02,500\nDas kostet 1.234,56 €.\n"),
+    ],
+)
+def test_amounts_in_files_are_written_as_the_target_language_does_when_asked(place, name, content):
+    plain = translated(place, name, content)
+    assert plain.count("1.234,56 €") == 1
+    found = translated(place, name, content, local_numbers="true")
+    assert (found.count("€1,234.56"), found.count("1.234,56")) == (1, 0)
+    assert "--> 00:00:02,500" in found or "-->" not in content
+
+
+@pytest.mark.parametrize("name", ["attributes", "local_numbers"])
+def test_wishes_that_are_no_booleans_are_refused_by_name(place, name):
+    answer = send(place, "a.txt", "Gut.", **{name: "perhaps"})
+    assert answer.status_code == 400
+    assert name in answer.json()["error"]
