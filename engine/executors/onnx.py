@@ -169,6 +169,8 @@ def _options(threads: int | None, operators: Path | None) -> ort.SessionOptions:
         options.use_per_session_threads = False
     else:
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+        # a bundle has two sessions or more: threads of one that rests would turn on cores that another needs
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if operators is not None:
         options.register_custom_ops_library(str(operators))
     return options

@@ -229,7 +229,7 @@ def table(contenders: dict[str, Translate], options: argparse.Namespace) -> list
 def save(path: Path, size: str, rows: list[dict[str, Any]]) -> None:
     """Write a record that `--check` reads."""
     setup = {**processor(), "cores": os.cpu_count(), "size": size, "versions": _versions()}
-    setup["peer_isa"] = os.environ.get("CT2_FORCE_CPU_ISA", "")
+    setup["peer_isa"] = os.environ.get("ONEDNN_MAX_CPU_ISA", "")
     path.write_text(json.dumps({"setup": setup, "rows": rows}, indent=1) + "\n", encoding="utf-8")
 
 

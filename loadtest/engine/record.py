@@ -30,9 +30,13 @@ from loadtest.texts import sentences
 PAGE: Final = Path("docs/benchmarks.md")
 FOLDER: Final = Path("docs/benchmarks")
 BEGIN, END = "<!-- make bench-record: begin -->", "<!-- make bench-record: end -->"
-# instruction sets that a record is worth, by what this machine's best is, and what CTranslate2 is held to
+# instruction sets that a record is worth, by what this machine's best is
 OTHERS: Final = {"avx512vnni": ("avx512", "avx2"), "avx512": ("avx2",), "avxvnni": ("avx2",)}
-PEER: Final = {"avx2": "AVX2"}
+# what holds CTranslate2 to each: its products are oneDNN's (not on Intel), which looks at the machine itself
+PEER: Final = {
+    "avx512": {"CT2_FORCE_CPU_ISA": "AVX512", "ONEDNN_MAX_CPU_ISA": "AVX512_CORE"},
+    "avx2": {"CT2_FORCE_CPU_ISA": "AVX2", "ONEDNN_MAX_CPU_ISA": "AVX2"},
+}
 MODELS: Final = ("models/tatoeba-de-en", "models/tatoeba-en-de", "models/arxiv-title-en")
 ENGLISH: Final = Path("tests/everyday/en-de.tsv")
 LINES, PARAGRAPHS = 300, 20  # of the files that the field's protocol translates
@@ -83,10 +87,8 @@ def parts(record: str, own: str, runs: int, files: Mapping[str, Path]) -> list[R
         )
     ]
     for name in OTHERS.get(own, ()):
-        environment = {"CONVOY_KERNELS_ISA": name}
-        if name in PEER:
-            environment["CT2_FORCE_CPU_ISA"] = PEER[name]
-        heading = f"DynamicConv, {name}" + (", both held to it" if name in PEER else "")
+        environment = {"CONVOY_KERNELS_ISA": name, **PEER[name]}
+        heading = f"DynamicConv, {name}, both held to it"
         arguments = ["--threads", "1", *fixed, "--json", f"{record}-cpu-compare-iwslt-{name}.json"]
         entries.append(RecordPart(heading, compare, arguments, environment))
     overhead = ["--model", MODELS[0], "--concurrency", "1,32", "--requests", "200", "--runs", "3"]
