@@ -102,7 +102,8 @@ def main() -> None:
     parser.add_argument("--vocab", type=int, default=32_000)
     add_work(parser)
     options = parser.parse_args()
-    print(f"{OPTIONS}, {options.vocab} symbols; on", end=" ")
+    shape = "{dim-emb} wide, {transformer-dim-ffn} within, {enc-depth} + {dec-depth} layers".format(**OPTIONS)
+    print(f"Transformer, {shape}, {options.vocab} symbols; on", end=" ")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_model(folder, options.vocab)
