@@ -514,7 +514,7 @@ def test_a_row_does_not_depend_on_its_batch(place):
 
 def search(run, slots, beams, columns, device="cpu"):
     """The kernels of a search, over a state of slots that are idle."""
-    limits = SimpleNamespace(slots=slots, beams=beams, device=device, limits=SimpleNamespace(source=8))
+    limits = SimpleNamespace(slots=slots, beams=beams, device=device, pad=1, limits=SimpleNamespace(source=8))
     return SearchKernels(run, blank(xp, limits, columns), Tokens(pad=1, eos=2))
 
 
