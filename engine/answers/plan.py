@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any, Final
 
 from engine.errors import InvalidRequest, TooLarge
@@ -230,13 +230,7 @@ def plan(model: TextModel, text: str | MarkedText, options: TextOptions) -> Plan
 def _plan_sentences(model: TextModel, empty: Plan) -> Plan:
     """Sentence by sentence."""
     masked, symbols = empty.masked, model.placeholders
-    encodings: dict[str, list[int]] = {}
-    encoded = model.keeping.encode
-
-    def encode(spelled: str) -> list[int]:
-        if spelled not in encodings:
-            encodings[spelled] = encoded(spelled)
-        return encodings[spelled]
+    encode = cache(model.keeping.encode)  # a sentence that fits is read again as it is planned
 
     def fits(part: str) -> bool:
         count = masked.count(part)
@@ -286,9 +280,10 @@ def _quotas(
     with it and has it. A borrowed one may also be the beginning of another word there, which counts not."""
     if not symbols:
         return ()
-    own = set(symbols.values()).intersection(model.keeping.pieces(source, target=False))
+    keeping = model.keeping
+    own = set(symbols.values()).intersection(keeping.pieces(source, target=False))
     ranked = sorted(model.placeholders, key=lambda symbol: symbol not in own)[:QUOTAS]
-    return tuple((model.keeping.encode_target(symbol)[-1], int(symbol in own)) for symbol in ranked)
+    return tuple((keeping.encode_target(symbol)[-1], int(symbol in own)) for symbol in ranked)
 
 
 def _whole(model: TextModel, options: TextOptions, empty: Plan) -> Plan:
@@ -306,7 +301,7 @@ def _whole(model: TextModel, options: TextOptions, empty: Plan) -> Plan:
     ids, limit = sentence.source or [], model.limits.source
     truncated = len(ids) > limit
     if truncated and options.cuts and model.task != "translate":
-        return _parts(model, replace(empty, masked=masked))
+        return _parts(model, whole)
     if truncated and not (options.truncate or options.strategy == "truncate"):
         remedy = (
             "let it be split" if model.task == "translate" else "choose a strategy: parts, refine, truncate"
@@ -315,7 +310,7 @@ def _whole(model: TextModel, options: TextOptions, empty: Plan) -> Plan:
     if truncated:
         source = [*ids[: limit - 1], model.eos]
         sentence = replace(sentence, source=source, quotas=_quotas(model, source, sentence.symbols))
-    return replace(empty, layout=layout, masked=masked, sentences=[sentence], truncated=truncated)
+    return replace(whole, layout=layout, sentences=[sentence], truncated=truncated)
 
 
 def _parts(model: TextModel, empty: Plan) -> Plan:

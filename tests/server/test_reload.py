@@ -10,14 +10,10 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
-import uvicorn
 
 from engine.api import BundleError, ExecutorFailed, Placement, Service, ServiceSettings
 from engine.bundle.bundle import Description, open_bundle, write_bundle
-from server.app import DrainingServer, create_app
-from server.metrics import Metrics
-from server.settings import ServerSettings
-from tests.served import LANES, bundles, until
+from tests.served import LANES, bundles, server, until
 from tests.server.test_server_process import GERMAN, SLOW, process
 
 TOKEN = {"Authorization": "Bearer operator-operator"}
@@ -60,22 +56,12 @@ def place(folder, **settings):
     """A server of its own copies of the bundles: (client, house, their folder)."""
     models = Path(folder) / "models"
     shutil.copytree(bundles(), models)
-    metrics = Metrics()
-    service = Service.open([models], ServiceSettings(Placement(lanes=LANES)), metrics.observer)
-    app = create_app(service, ServerSettings(port=0, **settings), metrics)
-    instance = DrainingServer(uvicorn.Config(app, port=0, log_config=None), app.state.convoy)
-    thread = threading.Thread(target=instance.run)
-    thread.start()
-    until(lambda: instance.started)
-    port = instance.servers[0].sockets[0].getsockname()[1]
-    try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
-            until(lambda: client.get("/health/ready").status_code == 200)
-            yield client, app.state.convoy, models
-    finally:
-        instance.should_exit = True
-        thread.join(60)
-        service.stop(drain=False, timeout=30)
+
+    def opened(observe):
+        return Service.open([models], ServiceSettings(Placement(lanes=LANES)), observe)
+
+    with server(opened=opened, **settings) as (client, house, _):
+        yield client, house, models
 
 
 @pytest.fixture
