@@ -1,7 +1,8 @@
 """Served folders while they are served: bundles that were put into one, and those that were taken out.
 
 A look costs a listing. A bundle that can't be served yet, such as one half copied, is looked at again when
-something in it has changed; one that is missing twice in a row is gone (replacing one takes a moment).
+something in it has changed or another bundle has gone; one that is missing twice in a row is gone (replacing
+one takes a moment).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from engine.bundle.bundle import MANIFEST, open_bundle
-from engine.errors import ConvoyError
+from engine.errors import ConvoyError, Unavailable
 from engine.shelf.loading import bundles_in, within
 from engine.shelf.shelf import Shelf
 
@@ -39,6 +40,7 @@ class Folders:
         self._served = {path: name for path, name in served.items() if path.parent in self._folders}
         self._others: dict[Path, Files] = {}  # bundles that are not served, as they were
         self._missing: set[Path] = set()
+        self._emptied: set[Path] = set()  # folders whose bundles all went, as a volume does
 
     def look(self, shelf: Shelf) -> None:
         """Take in what has come and let go of what has gone. Blocks while models are loaded."""
@@ -48,10 +50,11 @@ class Folders:
             except OSError:
                 paths = []
             if paths:
+                self._emptied.discard(folder)
                 self._let_go(folder, set(paths), shelf)
-            elif any(path.parent == folder for path in self._served.keys() - self._missing):
+            elif folder not in self._emptied and any(path.parent == folder for path in self._served):
                 logger.warning(LEFT, folder)
-                self._missing |= {path for path in self._served if path.parent == folder}
+                self._emptied.add(folder)
             for path in paths:
                 if path not in self._served:
                     self._take_in(path, shelf)
@@ -62,6 +65,7 @@ class Folders:
             name = self._served.pop(path)
             shelf.remove(name)
             logger.info("%s is served no more: %s was taken out", name, path)
+            self._others.clear()  # one of them may have waited for its name
         self._missing = {path for path in self._missing if path.parent != folder} | lacking
         self._others = {p: s for p, s in self._others.items() if p.parent != folder or p in paths}
 
@@ -74,6 +78,9 @@ class Folders:
             if not within(open_bundle(path, verify=False), self._languages):
                 return
             info = shelf.add(path)
+        except Unavailable:  # the one before it is leaving: the next look may find it gone
+            del self._others[path]
+            return
         except (ConvoyError, OSError) as error:
             logger.warning("%s is not served: %s", path, error)
             return

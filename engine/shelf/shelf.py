@@ -192,11 +192,14 @@ class Shelf:
     def add(self, path: Path) -> ModelInfo:
         """Take in one more model. Where all are kept in memory it is loaded, and has answered, before.
 
-        Raises BundleError where there is one of its name, ConfigError, ExecutorFailed, and Stopping.
+        Raises BundleError where there is one of its name, Unavailable while one of its name that was removed
+        still answers, ConfigError, ExecutorFailed, and Stopping.
         """
         facts = self._source.facts(path)
         name = facts.info.name
         with self._change:
+            if name in self._budget and name not in self._facts:
+                raise Unavailable(f"{path}: the removed model {name!r} still answers those who use it")
             if name in self._budget:
                 raise BundleError(f"{path}: there is a model {name!r} already; give the bundle another name")
         self._check_facts(name, facts)

@@ -89,6 +89,19 @@ def test_who_uses_a_model_that_is_taken_out_is_answered_before_its_memory_is_fre
         until(lambda: not engine.healthy)
 
 
+def test_a_bundle_that_is_put_back_while_its_old_model_still_answers_is_served_after_that(folder):
+    shutil.copytree(bundles() / EN, folder / EN)
+    with served_from(folder) as (client, house, _):
+        with house.service.shelf.using([DE]):
+            shutil.rmtree(folder / DE)
+            until(lambda: names(client) == {EN})
+            shutil.copytree(bundles() / DE, folder / DE)
+            threading.Event().wait(0.2)  # several looks
+            assert names(client) == {EN}
+        until(lambda: names(client) == {DE, EN})
+        assert client.post("/translate", json=GERMAN).status_code == 200
+
+
 def test_what_can_not_be_served_is_said_once_and_disturbs_nobody(folder, caplog):
     caplog.set_level(logging.INFO)
     twin = folder / "twin"
@@ -102,9 +115,19 @@ def test_what_can_not_be_served_is_said_once_and_disturbs_nobody(folder, caplog)
         threading.Event().wait(0.2)
         assert names(client) == {DE}
         assert sum("there is a model" in record.message for record in caplog.records) == 1
-        for path in (folder / DE, twin, folder / "broken"):
-            shutil.rmtree(path)
+        folder.rename(folder.with_name("taken-off"))  # as a volume goes: all at once
         until(lambda: "holds no bundle any more" in caplog.text)
+        assert client.post("/translate", json=GERMAN).status_code == 200
+
+
+def test_a_bundle_that_had_to_wait_for_its_name_is_served_when_the_other_is_gone(folder, caplog):
+    caplog.set_level(logging.INFO)
+    with served_from(folder) as (client, *_):
+        shutil.copytree(bundles() / DE, folder / "twin")
+        until(lambda: "there is a model" in caplog.text)
+        shutil.rmtree(folder / DE)
+        until(lambda: f"{folder / 'twin'} was put in" in caplog.text)
+        assert names(client) == {DE}
         assert client.post("/translate", json=GERMAN).status_code == 200
 
 
