@@ -264,7 +264,7 @@ def _sentence(
     symbols = dict(zip(phrases, model.placeholders, strict=False))
     source = [*encode(masked.spell(shown, phrases, symbols)), model.eos]
     strict = Sentence(text, source, phrases, symbols, _quotas(model, source, symbols))
-    fewer = {number: symbol for number, symbol in symbols.items() if not masked.phrases[number].number}
+    fewer = {number: symbol for number, symbol in symbols.items() if not masked.phrases[number].trusted}
     if len(fewer) == len(symbols):
         return strict
     source = [*encode(masked.spell(shown, phrases, fewer)), model.eos]

@@ -37,6 +37,20 @@ VERSION: Final = (
     r"(?<!\w)v\d++(?:\.\d++)*+(?:-[a-z]{1,8}+\.?\d*+)?+(?!\w)"
     r"|(?<![\w.])\d++(?:\.\d++)++-(?:alpha|beta|rc|pre|dev)\.?\d*+(?!\w)"  # only these, without a v
 )
+# names of letters and digits: H2O, A4, MP3, COVID-19, GPT-4; not in a compound such as G7-Staaten
+CODE: Final = r"(?<![\w-])[A-Z]++(?:-?\d++[A-Z]*+)++(?![\w-])"
+SUFFIXES: Final = (  # of files, by length, as what is looked behind must have one
+    "7z|cs|gz|js|md|mo|po|py|rs|sh|so|ts",
+    "apk|avi|bat|bmp|bz2|cfg|cpp|css|csv|deb|dll|dmg|doc|eml|exe|gif|htm|ico|img|ini|iso|jar|jpg|log|m4a|mkv|"
+    "mov|mp3|mp4|msi|odp|ods|odt|ogg|pdf|php|png|pot|ppt|psd|rar|rpm|rtf|sql|srt|svg|tar|tex|tgz|tif|tsv|"
+    "txt|vtt|wav|xls|xml|xsl|xpi|yml|zip|zst",
+    "conf|docx|epub|flac|html|java|jpeg|json|mpeg|onnx|opus|orig|pptx|tiff|toml|webm|webp|woff|xlsx|yaml",
+)
+FILE: Final = r"(?<![\w.-])[\w-]++(?:\.[\w-]++)++(?:" + "|".join(rf"(?<=\.(?:{s}))" for s in SUFFIXES) + ")"
+PATH: Final = (
+    r"(?<![\w/.~<-])(?:~|\.{1,2})?(?:/(?!-)[\w.+-]*[\w+-])++/?"  # /etc/hosts  ~/.profile  ./run
+    r"|(?<!\w)[A-Za-z]:(?:\\[\w.+-]*[\w+-])++\\?"
+)
 # one picture: with its variant, skin and what is joined to it; a key; a flag
 PICTURE: Final = (
     "(?:[\U0001f1e6-\U0001f1ff]{2}|[0-9#*]\ufe0f?\u20e3|"
@@ -59,9 +73,12 @@ PATTERNS: Final = (
     r"(?<![\w.@/])@[^\W\d]\w*+(?:[.@-]\w++)*+",
     EMOJI,
     FACES,
+    PATH,
+    FILE,
     IBAN,
     VERSION,
     NUMBER,
+    CODE,
 )
 EMOJI_STAND_IN: Final = "\u263a"  # stands for pictures where sentences are split
 

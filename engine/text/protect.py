@@ -16,11 +16,12 @@ from functools import cache
 from typing import Final
 
 from engine.errors import InvalidRequest, TooLarge
-from engine.text.patterns import EMOJI, EMOJI_STAND_IN, NUMBER, PATTERNS
+from engine.text.patterns import CODE, EMOJI, EMOJI_STAND_IN, NUMBER, PATTERNS
 from engine.text.phrases import Phrases
 
 PRIVATE: Final = range(0xE000, 0xF700)
 NUMBERS: Final = re.compile(NUMBER)
+TRUSTED: Final = re.compile(f"{NUMBER}|{CODE}")
 PICTURES: Final = re.compile(EMOJI)
 SOLID: Final = re.compile(r"\S+")
 
@@ -36,18 +37,18 @@ class MarkedText:
 @dataclass(frozen=True, slots=True)
 class Phrase:
     """What stood in the source and what stands in the answer. asked: by the caller, not found by a pattern.
-    span: number of the caller's span, or -1. number: digits, which the model may be trusted with at first."""
+    span: number of the caller's span, or -1. trusted: digits and codes, which the model reads at first."""
 
     source: str
     target: str
     asked: bool
     span: int = -1
-    number: bool = False
+    trusted: bool = False
 
     @property
     def stand_in(self) -> str:
         """A character of the same kind."""
-        if self.number or self.source[-1].isdigit():
+        if self.source[-1].isdigit() or NUMBERS.fullmatch(self.source):
             return "1"
         return EMOJI_STAND_IN if not self.asked and PICTURES.fullmatch(self.source) else "X"
 
@@ -97,9 +98,9 @@ class MaskedText:
         return first + "".join(word + part for word, part in zip(spelled, rest, strict=True))
 
     def garbles(self, text: str, phrases: Sequence[int]) -> bool:
-        """Whether a text lacks one of the numbers among `phrases`, or has one more often than they do."""
+        """Whether a text lacks one of the numbers and codes among `phrases`, or has one more often."""
         expected = Counter(self.phrases[number].source for number in phrases)
-        present = Counter(match[0] for match in NUMBERS.finditer(text))
+        present = Counter(match[0] for match in TRUSTED.finditer(text))
         return any(present[number] != count for number, count in expected.items())
 
     def at_most(self, count: int) -> MaskedText:
@@ -196,11 +197,11 @@ def mask(
 
 
 def _phrase(phrase: str, target: str | None, own: bool, local: Callable[[str], str] | None) -> Phrase:
-    number = not own and NUMBERS.fullmatch(phrase) is not None
-    if number and local:
+    trusted = not own and TRUSTED.fullmatch(phrase) is not None
+    if trusted and local:
         target = local(phrase)
-        number = target == phrase  # others are not left to the model
-    return Phrase(phrase, phrase if target is None else target, own, number=number)
+        trusted = target == phrase  # others are not left to the model
+    return Phrase(phrase, phrase if target is None else target, own, trusted=trusted)
 
 
 @cache

@@ -254,6 +254,7 @@ LINES: dict[str, Line | str] = {
     "engine.text.protect:NUMBERS": Line(
         pumps=("1,1", "+1", "1 11", "0 11", "€ 1", "EUR ", "(11)"), uses=("search",)
     ),
+    "engine.text.protect:TRUSTED": Line(pumps=("1,1", "A1", "A-1", "EUR "), uses=("search", "fullmatch")),
     "engine.text.protect:PICTURES": Line(pumps=("😀", "😀 ", "😀\u200d"), uses=("fullmatch",)),
     "engine.text.protect:SOLID": Line(uses=("search",)),
     "engine.text.protect:_pattern": "what `mask` looks for",
@@ -268,7 +269,22 @@ LINES: dict[str, Line | str] = {
     "engine.text.borrowed:read_borrowed": TRUSTED,
     "engine.text.protect:mask": Line(
         masked,
-        pumps=("http://", "www.", "a@a.", "{{", "{a}", "%(", "1.1,", "%1$", "😀", "DE11 ", "+1", "@a."),
+        pumps=(
+            "http://",
+            "www.",
+            "a@a.",
+            "{{",
+            "{a}",
+            "%(",
+            "1.1,",
+            "%1$",
+            "😀",
+            "DE11 ",
+            "+1",
+            "@a.",
+            "/a",
+            "a.txt.",
+        ),
     ),
     "engine.text.split:split": Line(sentences, pumps=("Dr. ", "a. A", "1. ", '." ', "。")),
     "engine.text.split:CUTS": Line(),

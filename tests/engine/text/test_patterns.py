@@ -37,7 +37,9 @@ def phrases(text):
         "@tom.b",
         ":-)",
         "<3",
-    ],
+    ]
+    + ["H2O", "A4", "COVID-19", "GPT-4", "report.pdf", "backup-2.tar.gz", "/etc/hosts", "~/.profile"]
+    + ["./run.sh", "../a/b/", "C:\\Users\\tom\\x.docx", "/usr/local/lib/libc.so"],
 )
 def test_what_belongs_together_is_one_phrase(thing):
     assert phrases(f"Da ist {thing} zu sehen.") == [thing]
@@ -50,7 +52,11 @@ def test_what_belongs_together_is_one_phrase(thing):
         ("in 2020 100 Leute", ["2020", "100"]),
         ("am 3. Mai um 7 Uhr", ["3", "7"]),
         ("100%ig", ["100"]),
-        ("3D, K2 und C#", []),
+        ("3D, 90er und C#", []),
+        ("G7-Staaten, U-Bahn, x2", []),
+        ("und/oder, z.B. er/sie, Lehrer/-in", []),
+        ("/hilfe, A5.", ["/hilfe", "A5"]),
+        ("In a.txt. Dann b.pdf!", ["a.txt", "b.pdf"]),
         ("Seite 3-5.", ["3-5"]),
         ("a+5", ["5"]),
         ("PEUR 5, EURO 6", ["5", "6"]),
@@ -76,6 +82,8 @@ def test_a_number_that_the_answer_repeats_or_changes_is_noticed():
     assert masked.garbles("Call 0800 1000 330, 3 times.", [0, 1])
     assert masked.garbles("Call 0800 330 1000, 3 or 3 times.", [0, 1])
     assert masked.garbles("Call 0800 330 1000.", [0, 1])
+    code = mask(MarkedText("Trink H2O."), protect=True, symbols=SYMBOLS)
+    assert code.garbles("Drink H20.", [0]) and not code.garbles("Drink H2O.", [0])
 
 
 @pytest.mark.parametrize(
@@ -146,6 +154,7 @@ ATTACKS = [
     "www.",
     "http://.",
 ]
+ATTACKS += ["/", "/.", "/a", "./", "A1", "A-1", "C:\\", "a.txt."]
 ATTACKS += ["@a.", "#a", " ", "\t", "- ", "a. ", "☺a", "v1.", "€ ", "-", "0 11 ", "東", "東 "]
 
 
