@@ -323,14 +323,12 @@ def test_first_uses_at_once_load_once_and_hold_up_nobody_else(answers):
 
 
 def test_a_model_in_use_stays_and_who_waits_for_its_memory_has_a_deadline():
-    with shelf_for(1) as service, ThreadPoolExecutor(1) as pool:
-        long = pool.submit(asyncio.run, service.run(DE, [TEXTS[DE]] * 8, LONG))
-        until(lambda: sum(service.stats()[DE].active))
-        with pytest.raises(DeadlineExceeded, match=f"{EN} waited to be loaded"):
-            ask(service, EN, deadline=time.monotonic() + 0.05)
-        assert long.done() or service.shelf_entries()[DE].state is State.LOADED
+    with shelf_for(1) as service:
+        with service.shelf.using([DE]):
+            with pytest.raises(DeadlineExceeded, match=f"{EN} waited to be loaded"):
+                ask(service, EN, deadline=time.monotonic() + 0.05)
+            assert service.shelf_entries()[DE].state is State.LOADED
         assert ask(service, EN)
-        assert long.result()
         assert service.shelf_entries()[DE].state is State.UNLOADED
 
 
