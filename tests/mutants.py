@@ -176,9 +176,16 @@ MUTANTS = [
     Mutant(
         "attention logits are not scaled",
         "engine/models/layers.py",
+        "q = self.q_proj(x) * self.width**-0.5",
+        "q = self.q_proj(x)",
+        "tests/engine/models/test_golden_teacher_forced.py",
+    ),
+    Mutant(
+        "logits of attention to oneself are not scaled",
+        "engine/models/layers.py",
         " * self.width**-0.5)",
         ")",
-        "tests/engine/models/test_golden_teacher_forced.py",
+        "tests/export/importers/test_marian.py -k teacher_forced",
     ),
     Mutant(
         "a cancellation is lost",
