@@ -61,8 +61,9 @@ def test_twice_the_text_takes_about_twice_the_time(name):
 
 
 @pytest.mark.parametrize("reader", [read_html, read_with_attributes])
-def test_markup_without_prose_is_put_together_in_linear_time(reader):
-    assert_linear(lambda n: reader("<br>" * n), 5_000)
+@pytest.mark.parametrize(("markup", "size"), [("<br>", 5_000), (f'<b class="{"x" * 1_000}"></b><p>', 1_000)])
+def test_markup_without_prose_is_put_together_in_linear_time(reader, markup, size):
+    assert_linear(lambda n: reader(markup * n), size)
 
 
 def test_a_page_of_thousands_of_formats_goes_over_to_its_translation_in_linear_time():
