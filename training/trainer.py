@@ -129,6 +129,7 @@ class Trainer:
         self.update = self.batch = self.tokens = 0
         self.since = Since()
         self._stopping = False
+        self._saving = 0.0  # seconds that the last measurement and checkpoint took
         self._stream: Iterator[tuple[int, Batch]] | None = None
         self._resume()
 
@@ -146,8 +147,10 @@ class Trainer:
             began, before = time.monotonic(), self.update
             self.train_to(min(before + piece, self.recipe.train.updates))
             now = time.monotonic()
-            pace = (now - began) / (self.update - before)
-            self.recipe = plan_updates(whole, self.update, (end - now) / pace)
+            pace = (now - began - self._saving) / (self.update - before)
+            pieces = min(PIECES, (self.recipe.train.updates - self.update) // piece)
+            left = end - now - min(pieces * self._saving, (end - now) / 2)
+            self.recipe = plan_updates(whole, self.update, left / pace)
             piece = max(FIRST, self.recipe.train.updates // PIECES)
         return self.average()
 
@@ -176,8 +179,10 @@ class Trainer:
             if self.update % SHOWN == 0:
                 bar.set_postfix(epoch=chunks[-1][0], **self.since.progress())
             if self._stopping or self.update % train.save_every == 0 or self.update == last:
+                began = time.monotonic()
                 tqdm.write(f"update {self.update}: {self._measure()}")
                 self._save()
+                self._saving = time.monotonic() - began
             if self._stopping:
                 bar.close()
                 raise TrainingStopped(f"stopped at update {self.update}; run it again to go on from there")

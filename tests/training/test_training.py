@@ -27,7 +27,7 @@ from training.loss import adaptive_cross_entropy, linear_cross_entropy
 from training.package import FAMILIES, Example, Measurement, package, state_scores
 from training.recipe import Recipe, Train, load
 from training.scores import bleu, rouge
-from training.trainer import Trainer, TrainingStopped, plan_updates, rate
+from training.trainer import FIRST, Trainer, TrainingStopped, plan_updates, rate
 
 RECIPES = Path(__file__).parents[2] / "training" / "recipes"
 NAMES = sorted(path.stem for path in RECIPES.glob("*.toml"))
@@ -291,6 +291,15 @@ def test_a_plan_fits_the_time_that_is_left() -> None:
     assert (short.updates, short.warmup) == (1_000, 100)
     assert plan_updates(recipe, 100, -5.0).train.updates == 100
     assert short.save_every > short.updates  # pieces save at their ends
+
+
+def test_a_run_that_ends_at_a_time_has_planned_its_last_update(corpora: Path, tmp_path: Path) -> None:
+    trainer = Trainer(shorter(tmp_path, updates=10**6), corpora, tmp_path / "run", "cpu")
+    assert trainer.fit(seconds=2.0).is_file()
+    train = trainer.recipe.train
+    assert FIRST <= trainer.update == train.updates < 10**6
+    assert rate(train, train.updates) == pytest.approx(train.final_rate * train.learning_rate)
+    assert curve.read(tmp_path / "run")[-1].update == trainer.update
 
 
 def test_a_run_that_begins_with_a_bundle_knows_what_the_bundle_knew(
