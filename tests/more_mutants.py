@@ -109,7 +109,7 @@ MUTANTS = [
         "documents/worker.py",
         "[astuple(span) for span in segment.spans]",
         "[astuple(span)[:4] for span in segment.spans]",
-        "tests/documents/test_documents.py -k odt",
+        "tests/documents/test_worker.py",
     ),
     (
         "a process for files may write files",
