@@ -114,8 +114,8 @@ MUTANTS = [
     (
         "a process for files may write files",
         "documents/worker.py",
-        "    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n",
-        "",
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))",
+        "pass",
         f"{LIMITS} -k no_secrets",
     ),
     (
