@@ -183,8 +183,10 @@ def test_graphs_find_the_references_hypotheses(place: str, name: str) -> None:
 
 @NEEDS_COMPILER
 @pytest.mark.parametrize("name", some_of(["transformer", "light", "glu"]))
-def test_our_kernels_append_to_rings_and_read_prefixes_of_blocks_within_graphs(name, tmp_path) -> None:
-    work = Emulation(Host(tmp_path))
+def test_our_kernels_append_to_rings_and_read_prefixes_of_blocks_within_graphs(
+    name, compiled_kernels
+) -> None:
+    work = Emulation(Host(compiled_kernels))
     lane = lane_of(CapturedExecutor(model(name), (2, 2), work, Kernels(work)))
     plain = {"beam_size": 2, "max_length": 7}
     jobs = [([*range(4, 4 + n), 2], DecodeOptions(**plain, alignment=n == 9)) for n in (3, 9, 40)]

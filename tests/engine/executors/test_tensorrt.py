@@ -286,9 +286,9 @@ def plugin_cases() -> list[dict[str, Any]]:
     return cases
 
 
-def test_plugins_launch_what_torch_computes_through_the_real_bindings(bindings, tmp_path):
+def test_plugins_launch_what_torch_computes_through_the_real_bindings(bindings, compiled_kernels):
     """The plugin's own kernel, grid, block, shared memory and extra arguments, on the CPU, against torch."""
-    host, cases = Host(tmp_path), plugin_cases()
+    host, cases = Host(compiled_kernels), plugin_cases()
     for case, told in zip(cases, probe(bindings, "plugins", cases), strict=True):
         dtype = DTYPES[case["dtype"]]
         tensors = plugin_inputs(case, dtype)
