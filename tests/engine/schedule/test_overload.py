@@ -178,7 +178,13 @@ SCENARIOS = {
 
 
 @pytest.mark.parametrize("seed", some_of([1, 2], 2))
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize(  # one is traced for coverage: the others take the same lines, many times over
+    "name",
+    [
+        name if name == "hardly time to decode" else pytest.param(name, marks=pytest.mark.no_cover)
+        for name in SCENARIOS
+    ],
+)
 def test_what_is_accepted_is_in_time_and_nothing_is_left_idle(name, seed):
     scenario = SCENARIOS[name]
     found, endless = run(scenario, seed), run(scenario, seed, deadlines=False)
