@@ -4,6 +4,8 @@ examples property tests draw (`tests.thorough`); and which tests are traced for 
 
 from __future__ import annotations
 
+import gc
+import os
 from pathlib import Path
 from typing import Final
 
@@ -35,3 +37,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.relative_to(HERE).as_posix().startswith(UNTRACED):
             item.add_marker(pytest.mark.no_cover)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays to the end: the garbage collector need not look at it again."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="session")
+def compiled_kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where all processes of this run keep the CUDA kernels that they compile for the CPU."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "compiled-kernels"
+    folder.mkdir(exist_ok=True)
+    return folder

@@ -3,8 +3,10 @@
 // Each thread of a block is a fiber, and a warp runs as far as it can: to the next barrier of the block. Warps and
 // the threads in them take turns in ascending or in descending order, so a barrier that is missing shows as a wrong
 // result in one of the two, every time. Shared memory begins as NaN.
-#pragma once
+#ifndef CONVOY_TESTS_CUDA_SHIM_H
+#define CONVOY_TESTS_CUDA_SHIM_H
 
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <algorithm>
@@ -37,20 +39,30 @@ enum class State { ready, at_block, at_warp, done };
 
 struct Fiber {
   ucontext_t context;
+  jmp_buf here;  // where it waits
   std::vector<char> stack;
+  bool begun;
   State state;
   dim3 index;
 };
 
 inline std::vector<Fiber> fibers;
-inline ucontext_t scheduler;
+inline jmp_buf scheduler;
 inline size_t current;
 inline std::vector<unsigned> exchanged;
 inline std::vector<unsigned char> memory;
 
+// Only a fiber's beginning takes setcontext; turns are passed on by jumps, which make no call of the system.
 inline void wait(State state) {
-  fibers[current].state = state;
-  swapcontext(&fibers[current].context, &scheduler);
+  Fiber& fiber = fibers[current];
+  fiber.state = state;
+  if (!_setjmp(fiber.here)) _longjmp(scheduler, 1);
+}
+
+inline void resume(Fiber& fiber) {
+  if (_setjmp(scheduler)) return;
+  if (std::exchange(fiber.begun, true)) _longjmp(fiber.here, 1);
+  setcontext(&fiber.context);
 }
 
 inline unsigned exchange(unsigned value, int mask) {
@@ -82,7 +94,7 @@ template <typename Body>
 void entry(Body* body) {
   (*body)();
   fibers[current].state = State::done;
-  swapcontext(&fibers[current].context, &scheduler);
+  _longjmp(scheduler, 1);
 }
 
 template <typename Body>
@@ -91,6 +103,7 @@ void block(Body& body, bool descending) {
   for (size_t i = 0; i < threads; i++) {
     Fiber& fiber = fibers[i];
     fiber.state = State::ready;
+    fiber.begun = false;
     fiber.index = {static_cast<unsigned>(i % blockDim.x), static_cast<unsigned>(i / blockDim.x % blockDim.y),
                    static_cast<unsigned>(i / blockDim.x / blockDim.y)};
     fiber.stack.resize(1 << 16);
@@ -110,7 +123,7 @@ void block(Body& body, bool descending) {
           current = descending ? last - 1 - (lane - first) : lane;
           if (fibers[current].state != State::ready) continue;
           threadIdx = fibers[current].index;
-          swapcontext(&scheduler, &fibers[current].context);
+          resume(fibers[current]);
         }
       } while (release(first, last, State::at_warp));
     }
@@ -183,3 +196,5 @@ inline unsigned short convoy_to_half(float x) {  // to the nearest, ties to even
   }
   return static_cast<unsigned short>(sign | bits);
 }
+
+#endif

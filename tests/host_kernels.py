@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -13,11 +14,14 @@ from engine.kernels.launch import argument
 SHIM = Path(__file__).with_name("cuda_shim.h")
 SOURCES = Path(__file__).parents[1] / "engine" / "kernels"
 COMPILER = shutil.which("g++")
-FLAGS = ("-std=c++20", "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-fPIC", "-shared")
+FLAGS = ("-std=c++20", "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-fPIC")
 
 
 class Host:
-    """A `Run`. descending: the order in which the threads of a block take turns; both must give the same."""
+    """A `Run`. descending: the order in which the threads of a block take turns; both must give the same.
+
+    folder: where all tests of a run keep what is compiled (the fixture `compiled_kernels`).
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.descending = folder, False
@@ -31,17 +35,22 @@ class Host:
         library.run(three(*call.grid), three(*call.block), call.shared, addresses, self.descending)
 
     def _compile(self, kernel: Kernel) -> ctypes.CDLL:
+        shim = self.folder / SHIM.name
+        if not shim.exists():  # its headers are parsed once for all kernels
+            self._make(shim.with_suffix(".h.gch"), "-x", "c++-header", str(SHIM))
+            self._whole(shim, SHIM.read_bytes())
         name = f"{kernel.entry}-{kernel.element}-{kernel.vector}-{kernel.size}"
         source, library = self.folder / f"{name}.cpp", self.folder / f"{name}.so"
-        source.write_text(
-            f'#include "{SHIM}"\n#include "{SOURCES / kernel.file}"\n'
-            'extern "C" __global__ void run(const unsigned* grid, const unsigned* block, size_t shared,\n'
-            "                               void** arguments, bool descending) {\n"
-            f"  emulation::launch({kernel.entry}, grid, block, shared, arguments, descending);\n}}\n"
-        )
-        defines = [f"-D{key}={value}" for key, value in kernel.defines.items()]
-        assert COMPILER is not None
-        subprocess.run([COMPILER, *FLAGS, *defines, str(source), "-o", str(library)], check=True)
+        if not library.exists():
+            text = (
+                f'#include "{SHIM.name}"\n#include "{SOURCES / kernel.file}"\n'
+                'extern "C" __global__ void run(const unsigned* grid, const unsigned* block, size_t shared,\n'
+                "                               void** arguments, bool descending) {\n"
+                f"  emulation::launch({kernel.entry}, grid, block, shared, arguments, descending);\n}}\n"
+            )
+            self._whole(source, text.encode())
+            defines = [f"-D{key}={value}" for key, value in kernel.defines.items()]
+            self._make(library, "-shared", *defines, str(source))
         loaded = ctypes.CDLL(str(library))
         loaded.run.argtypes = [
             ctypes.c_void_p,
@@ -53,3 +62,15 @@ class Host:
         loaded.run.restype = None
         self.libraries[kernel] = loaded
         return loaded
+
+    def _make(self, target: Path, *arguments: str) -> None:
+        assert COMPILER is not None
+        made = target.with_name(f"{target.name}.{os.getpid()}")
+        subprocess.run([COMPILER, *FLAGS, *arguments, "-o", str(made)], check=True)
+        os.replace(made, target)
+
+    def _whole(self, target: Path, data: bytes) -> None:
+        """Whole or not at all: another process may read it."""
+        made = target.with_name(f"{target.name}.{os.getpid()}")
+        made.write_bytes(data)
+        os.replace(made, target)

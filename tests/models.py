@@ -22,6 +22,7 @@ from engine.native import library
 from engine.search.executor import Executor
 from export.graphs.onnx import graphs
 from tests.emulated import Emulation, Replayed
+from tests.thorough import some_of
 
 ENCODER = StackConfig(embed_dim=32, conv_dim=48, ffn_dim=40, heads=4, kernel_sizes=(3, 7))
 DECODER = StackConfig(embed_dim=32, conv_dim=48, ffn_dim=40, heads=4, kernel_sizes=(3, 6))
@@ -223,6 +224,13 @@ CONFIGS["lm ensemble"] = replace(
 CONFIGS["fused"] = replace(CONFIGS["glu"], language_model=CONFIGS["lm plain"])
 
 
+def some_models(part: int) -> list[str]:
+    """All models when thorough, else every `part`-th and the first of each architecture."""
+    first = {config.architecture: name for name, config in reversed(CONFIGS.items())}
+    chosen = {*some_of(list(CONFIGS), part), *first.values()}
+    return [name for name in CONFIGS if name in chosen]
+
+
 @cache
 def model(name: str) -> Model:
     made = build(CONFIGS[name])
@@ -281,4 +289,5 @@ def executor(backend: str, name: str, beams: int, slots: int) -> Executor:
 NEEDS_LIBRARY = pytest.mark.skipif(library() is None, reason="no native operators: make native")
 KERNELS = ["pure", pytest.param("native", marks=NEEDS_LIBRARY)]
 BACKENDS = ["onnx-pure", pytest.param("onnx-native", marks=NEEDS_LIBRARY), "torch"]
-EXECUTORS = [*BACKENDS, "onnx-bound", "cuda-emulated"]  # also what no backend is, but CUDA runs
+BESIDE = ["onnx-bound", "cuda-emulated"]  # what no backend is, but CUDA runs
+EXECUTORS = [*BACKENDS, *BESIDE]

@@ -521,7 +521,7 @@ def url(place, monkeypatch):
 def german(tmp_path_factory):
     path = tmp_path_factory.mktemp("text") / "german.txt"
     lines = ["Das ist gut.", "", "Wer bist du? Wo ist der Bahnhof?", "...", "  ", "\u2028Guten\u2028Tag"]
-    path.write_text("\n".join(lines * 20) + "\n", "utf-8")
+    path.write_text("\n".join(lines * 8) + "\n", "utf-8")
     return path
 
 
@@ -593,7 +593,7 @@ def test_a_server_gives_what_its_model_gives_here(url, german, capsys, flags):
     here = capsys.readouterr().out
     done(*flags, "--model", name, "--url", url, german, "--concurrency", 3)
     assert capsys.readouterr().out == here
-    assert len(here.splitlines()) >= 120
+    assert len(here.splitlines()) >= 48
 
 
 @pytest.mark.parametrize("flags", [[], ["--json"], ["--total"]])

@@ -19,15 +19,16 @@ from tests.thorough import THOROUGH, some
 MODEL = Path(__file__).parents[3] / "models" / "tatoeba-de-en"
 WIDTHS = (1, 5, 16)
 SIZES = [(width, threads) for width in WIDTHS for threads in (1, 2) if THOROUGH or width == 5 or threads == 1]
-EACH = some(50)  # sentences for each width and number of threads: when thorough 300 for each precision
+EACH = some(50, 6)  # sentences for each width and number of threads: when thorough 300 for each precision
 
 
 @cache
-def lane(backend: str, precision: str, threads: int, width: int) -> Lane:
-    lanes = ((width, 12),)
-    placement = Placement(backend=backend, precision=precision, threads=threads, lanes=lanes)
-    executor = open_executors(open_bundle(MODEL), placement)[0]
-    return Lane(executor, lambda request, outcome: request.reply(outcome))
+def lanes(backend: str, precision: str, threads: int) -> dict[int, Lane]:
+    """A lane of each width; they share their sessions."""
+    sizes = tuple((width, 12) for width in WIDTHS)
+    placement = Placement(backend=backend, precision=precision, threads=threads, lanes=sizes)
+    executors = open_executors(open_bundle(MODEL), placement)
+    return {e.beams: Lane(e, lambda request, outcome: request.reply(outcome)) for e in executors}
 
 
 def random_options(rng: np.random.Generator, width: int) -> DecodeOptions:
@@ -90,7 +91,7 @@ def test_alone_and_among_others_answers_are_equal_bit_for_bit(
     kernels: str, precision: str, width: int, threads: int
 ) -> None:
     rng = np.random.default_rng([WIDTHS.index(width), threads])
-    decoder = lane(f"onnx-{kernels}", precision, threads, width)
+    decoder = lanes(f"onnx-{kernels}", precision, threads)[width]
     jobs = [random_job(rng, width) for _ in range(EACH)]
     together = decode(decoder, jobs, rng)
     for job, among in zip(jobs, together, strict=True):
@@ -100,7 +101,7 @@ def test_alone_and_among_others_answers_are_equal_bit_for_bit(
 
 def test_on_torch_tokens_are_equal_and_scores_nearly() -> None:
     rng = np.random.default_rng(3)
-    decoder = lane("torch", "fp32", 1, 5)
+    decoder = lanes("torch", "fp32", 1)[5]
     jobs = [random_job(rng, 5) for _ in range(some(12, 2))]
     for job, among in zip(jobs, decode(decoder, jobs, rng), strict=True):
         (alone,) = decode(decoder, [job], rng)

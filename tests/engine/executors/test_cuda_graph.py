@@ -130,7 +130,7 @@ def assert_same(found, wanted, scores: float = 1e-4) -> None:
 @pytest.mark.parametrize("name", some_of(NAMES, 3))
 @pytest.mark.parametrize("place", PLACES)
 def test_requests_in_flight_through_graphs_are_answered_as_without_them(place: str, name: str) -> None:
-    jobs = random_jobs(name, 5, 24)
+    jobs = random_jobs(name, 5, some(24, 2))
     wanted = run(lane_of(TorchExecutor(model(name), BEAMS, SLOTS)), jobs, 1)
     lane = captured(place, name)
     assert_same(run(lane, jobs, 1), wanted)
@@ -183,8 +183,10 @@ def test_graphs_find_the_references_hypotheses(place: str, name: str) -> None:
 
 @NEEDS_COMPILER
 @pytest.mark.parametrize("name", some_of(["transformer", "light", "glu"]))
-def test_our_kernels_append_to_rings_and_read_prefixes_of_blocks_within_graphs(name, tmp_path) -> None:
-    work = Emulation(Host(tmp_path))
+def test_our_kernels_append_to_rings_and_read_prefixes_of_blocks_within_graphs(
+    name, compiled_kernels
+) -> None:
+    work = Emulation(Host(compiled_kernels))
     lane = lane_of(CapturedExecutor(model(name), (2, 2), work, Kernels(work)))
     plain = {"beam_size": 2, "max_length": 7}
     jobs = [([*range(4, 4 + n), 2], DecodeOptions(**plain, alignment=n == 9)) for n in (3, 9, 40)]
@@ -390,8 +392,8 @@ def test_narrow_models_score_nearly_as_in_fp32(name: str, dtype: torch.dtype) ->
     """Forced along one target, so that a near tie that falls otherwise does not end the comparison."""
     rng = np.random.default_rng(2)
     source = [*rng.integers(4, 47, 20).tolist(), 2] if CONFIGS[name].reads_source else [2]
-    target = tuple(rng.integers(4, 47, 24).tolist())
-    jobs = [(source, DecodeOptions(beam_size=2, prefix=target, max_length=24))]
+    target = tuple(rng.integers(4, 47, 12).tolist())
+    jobs = [(source, DecodeOptions(beam_size=2, prefix=target, max_length=12))]
     (wide,) = run(lane_of(TorchExecutor(model(name), 2, 1)), jobs, 0)
     narrow = deepcopy(model(name)).to(dtype)
     (found,) = run(lane_of(TorchExecutor(narrow, 2, 1)), jobs, 0)
@@ -403,7 +405,7 @@ def test_narrow_models_score_nearly_as_in_fp32(name: str, dtype: torch.dtype) ->
 
 @pytest.mark.parametrize("name", ["glu", "transformer", "aan", "lm plain"])
 def test_narrow_models_run_through_graphs(name: str) -> None:
-    narrow, jobs = deepcopy(model(name)).to(torch.bfloat16), random_jobs(name, 3, 8)
+    narrow, jobs = deepcopy(model(name)).to(torch.bfloat16), random_jobs(name, 3, some(8, 2))
     wanted = run(lane_of(TorchExecutor(narrow, BEAMS, SLOTS)), jobs, 1)
     work = Emulation()
     found = run(lane_of(CapturedExecutor(narrow, (BEAMS, SLOTS), work)), jobs, 1)

@@ -31,8 +31,8 @@ BEAMS, SLOTS = 3, 4
 
 
 @pytest.fixture(scope="module")
-def host(tmp_path_factory):
-    return Host(tmp_path_factory.mktemp("kernels"))
+def host(compiled_kernels):
+    return Host(compiled_kernels)
 
 
 class Counted(Emulation):

@@ -26,8 +26,8 @@ PAD, EOS, VOCAB, SLOTS, TARGET = 1, 2, 23, 4, 12
 
 
 @pytest.fixture(scope="module")
-def host(tmp_path_factory):
-    return Host(tmp_path_factory.mktemp("kernels"))
+def host(compiled_kernels):
+    return Host(compiled_kernels)
 
 
 def started(beams: int, jobs: list[DecodeOptions]) -> tuple[BeamSearch, Rings]:

@@ -42,7 +42,7 @@ from export.graphs.tensorrt import LaneShape, build
 from tests.engine.executors.test_executors import inputs, join, started
 from tests.engine.kernels.test_cuda_kernels import parameters
 from tests.host_kernels import COMPILER, Host
-from tests.models import CONFIGS, model, weights
+from tests.models import CONFIGS, model, some_models, weights
 
 MAKERS = {"encoder": encoder_graph, "step": step_graph}
 
@@ -77,7 +77,7 @@ def test_graphs_for_tensorrt_run_in_onnx_runtime_and_equal_torch(name):
             b.prefixes = [list(p) for p in a.prefixes]
 
 
-@pytest.mark.parametrize("name", list(CONFIGS))
+@pytest.mark.parametrize("name", some_models(4))
 def test_fp16_graphs_stay_close_to_torch_in_fp32(name):
     config = CONFIGS[name]
     made = {
@@ -255,9 +255,9 @@ def bindings(request, tmp_path_factory):
     return folder
 
 
-def probe(bindings: Path, task: str, given: object) -> Any:
-    """Run tests/trt_probe.py where `import tensorrt` works."""
-    found = in_bindings(bindings, ["-m", "tests.trt_probe", task, json.dumps(given)])
+def probe(bindings: Path, task: str, orders: list[Any]) -> list[Any]:
+    """Run tests/trt_probe.py where `import tensorrt` works: what it tells of each order."""
+    found = in_bindings(bindings, ["-m", "tests.trt_probe", task, json.dumps(orders)])
     assert found.returncode == 0, found.stderr[-3000:]
     return json.loads(found.stdout.rpartition("RESULT")[2])
 
@@ -286,10 +286,10 @@ def plugin_cases() -> list[dict[str, Any]]:
     return cases
 
 
-def test_plugins_launch_what_torch_computes_through_the_real_bindings(bindings, tmp_path):
+def test_plugins_launch_what_torch_computes_through_the_real_bindings(bindings, compiled_kernels):
     """The plugin's own kernel, grid, block, shared memory and extra arguments, on the CPU, against torch."""
-    host, cases = Host(tmp_path), plugin_cases()
-    for case, told in zip(cases, probe(bindings, "plugins", cases), strict=True):
+    host, cases = Host(compiled_kernels), plugin_cases()
+    for case, told in zip(cases, *probe(bindings, "plugins", [cases]), strict=True):
         dtype = DTYPES[case["dtype"]]
         tensors = plugin_inputs(case, dtype)
         y = torch.empty_like(tensors[0])
@@ -341,11 +341,36 @@ def order(bundle, **changes: object) -> dict[str, Any]:
     return base | {"timings": str(bundle.path.parent / "timings")} | changes
 
 
+ANSWERED = {"glu": ("fp16", 3, 9), "transformer": ("fp32", 3, 4), "aan": ("fp16", 3, 4)}
+
+
 @pytest.fixture(scope="session")
-def built(bindings, tmp_path_factory):
-    """A bundle with engines, as far as they go here, and what was told of building them."""
-    made = toy(tmp_path_factory.mktemp("built"))
-    return made.path, probe(bindings, "build", order(made))
+def exported(bindings, tmp_path_factory):
+    """Bundles with engines, as far as they go here, and what was told of building them, by model; and the
+    files that the one whose plugins are lost had before."""
+    made = {name: toy(tmp_path_factory.mktemp("built"), name) for name in (*ANSWERED, "plain")}
+    lanes = {n: {"precision": p, "beams": beams, "slots": slots} for n, (p, beams, slots) in ANSWERED.items()}
+    orders = [order(made[name], lane=lane) for name, lane in lanes.items()]
+    files = made["plain"].files()
+    told = probe(bindings, "build", [*orders, order(made["plain"], lose=True)])
+    return {name: (bundle.path, one) for (name, bundle), one in zip(made.items(), told, strict=True)}, files
+
+
+@pytest.fixture
+def built(exported):
+    return exported[0]["glu"]
+
+
+@pytest.fixture(scope="session")
+def answers(bindings, exported):
+    """What steps and requests found with faked engines, by model; and where no capture succeeds."""
+    about = {"gpu": GPU, "refuse": False}
+    orders = [
+        about | {"bundle": str(exported[0][name][0]), "target": target, "config": name}
+        for name, target in ANSWERED.items()
+    ]
+    *told, refused = probe(bindings, "run", [*orders, orders[0] | {"refuse": True}])
+    return dict(zip(ANSWERED, told, strict=True)), refused
 
 
 def test_a_whole_export_passes_the_names_types_and_order_of_the_real_builder(built):
@@ -366,16 +391,10 @@ def test_a_whole_export_passes_the_names_types_and_order_of_the_real_builder(bui
         find(made, Target(GPU, "12.0", "fp16", 3, 9))
 
 
-@pytest.mark.parametrize(("name", "precision"), [("glu", "fp16"), ("transformer", "fp32"), ("aan", "fp16")])
-def test_engines_run_within_captured_steps_and_answer_as_torch(bindings, built, tmp_path, name, precision):
+@pytest.mark.parametrize("name", ANSWERED)
+def test_engines_run_within_captured_steps_and_answer_as_torch(answers, name):
     """The engines are faked: ONNX Runtime computes, from the addresses and shapes that the executor sets."""
-    path = built[0] if name == "glu" else toy(tmp_path, name).path
-    if name != "glu":
-        lane = {"precision": precision, "beams": 3, "slots": 4}
-        probe(bindings, "build", order(open_bundle(path), lane=lane))
-    target = (precision, 3, 9 if name == "glu" else 4)
-    order_ = {"bundle": str(path), "gpu": GPU, "target": target, "config": name, "refuse": False}
-    told = probe(bindings, "run", order_)
+    told, (precision, _, _) = answers[0][name], ANSWERED[name]
     assert told["worst"] < (1e-4 if precision == "fp32" else 0.1)
     assert told["equal"] >= (1.0 if precision == "fp32" else 0.6)
     assert told["captured"] >= 4
@@ -385,9 +404,8 @@ def test_engines_run_within_captured_steps_and_answer_as_torch(bindings, built, 
     assert told["dtype"] == ("torch.float16" if narrow else "torch.float32")
 
 
-def test_where_a_capture_is_refused_steps_are_launched_and_that_is_said(bindings, built):
-    order_ = {"bundle": str(built[0]), "gpu": GPU, "target": ("fp16", 3, 9), "config": "glu", "refuse": True}
-    told = probe(bindings, "run", order_)
+def test_where_a_capture_is_refused_steps_are_launched_and_that_is_said(answers):
+    told = answers[1]
     assert told["worst"] < 0.1
     assert told["equal"] >= 0.6
     assert (told["captured"], told["replayed"]) == (0, 0)
@@ -432,11 +450,10 @@ def test_an_engine_of_other_weights_graphs_or_kernels_is_refused(built, tmp_path
         open_bundle(made.path)
 
 
-def test_an_engine_without_its_plugins_is_thrown_away_and_the_bundle_stays_as_it_was(bindings, bundle):
-    before = bundle.files()
-    told = probe(bindings, "build", order(bundle, lose=True))
+def test_an_engine_without_its_plugins_is_thrown_away_and_the_bundle_stays_as_it_was(exported):
+    (path, told), before = exported[0]["plain"], exported[1]
     assert "did not become a plugin" in told["error"]
-    assert open_bundle(bundle.path).files() == before
+    assert open_bundle(path).files() == before
 
 
 def test_without_tensorrt_or_a_gpu_the_export_says_what_is_missing(bindings, bundle):

@@ -44,8 +44,8 @@ NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA 
 
 
 @pytest.fixture(scope="module")
-def host(tmp_path_factory):
-    return Host(tmp_path_factory.mktemp("kernels"))
+def host(compiled_kernels):
+    return Host(compiled_kernels)
 
 
 class Place:
