@@ -99,11 +99,11 @@ class RequestMiddleware:
 
 
 class _Answer:
-    """What sends an answer: with the headers that all answers have, and no body for HEAD."""
+    """What sends an answer: with the headers that all answers have. Uvicorn sends no body for HEAD."""
 
     def __init__(self, scope: Scope, send: Send, state: AppState, context: RequestContext) -> None:
         self.status = 0  # once the head of the answer is sent
-        self._send, self._state, self._bodiless = send, state, scope["method"] == "HEAD"
+        self._send, self._state = send, state
         self._headers = [
             *cors_headers(scope, state.settings.cors_origins),
             (HEADER.encode(), context.id.encode()),
@@ -120,8 +120,6 @@ class _Answer:
             if self._state.draining:
                 headers.append((b"connection", b"close"))
             message = {**message, "headers": headers}
-        elif self._bodiless:
-            message = {**message, "body": b""}
         await self._send(message)
 
 

@@ -14,7 +14,16 @@ from engine.kernels.launch import argument
 SHIM = Path(__file__).with_name("cuda_shim.h")
 SOURCES = Path(__file__).parents[1] / "engine" / "kernels"
 COMPILER = shutil.which("g++")
-FLAGS = ("-std=c++20", "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-fPIC")
+FLAGS = (
+    "-std=c++20",
+    "-O1",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-Wno-unknown-pragmas",
+    "-fPIC",
+    "-U_FORTIFY_SOURCE",
+)
 
 
 class Host:

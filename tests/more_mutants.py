@@ -154,10 +154,10 @@ MUTANTS = [
         f"{LIMITS} -k not_the_servers",
     ),
     (
-        "HEAD has a body",
+        "HEAD is refused where GET is not",
         "server/middleware.py",
-        '        elif self._bodiless:\n            message = {**message, "body": b""}\n',
-        "",
+        'inner = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope',
+        "inner = scope",
         f"{LIMITS} -k head_is_without",
     ),
     (
