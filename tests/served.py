@@ -9,10 +9,12 @@ from contextlib import contextmanager
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
+from unittest.mock import patch
 
 import httpx
 import sentencepiece
 import torch
+import uvicorn
 
 from engine.api import Placement, Service, ServiceSettings
 from engine.bundle.bundle import Description, add_files, open_bundle, write_bundle
@@ -143,6 +145,17 @@ def server(service_settings=None, opened=open_service, **settings):
         thread.join(60)
         service.stop(drain=False, timeout=30)
         assert not thread.is_alive()
+
+
+@contextmanager
+def draining(state):
+    """A server that refuses new work as one that drains; it does not end, idle as it is."""
+    with patch.object(DrainingServer, "on_tick", uvicorn.Server.on_tick):
+        state.draining = True
+        try:
+            yield
+        finally:
+            state.draining = False
 
 
 def until(condition, seconds=30.0):

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from engine.api import ConfigError, ExecutorFailed
 from server.context import HEADER, context_of
 from server.tracing import Tracing
-from tests.served import server, until
+from tests.served import draining, server, until
 from tests.server.test_server_process import GERMAN, SLOW, process
 
+PATIENT = {"X-Request-Timeout": "300"}  # so that no slow machine refuses it as late
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
@@ -73,7 +74,7 @@ def test_each_way_a_request_can_end_is_an_outcome_of_its_own(place, monkeypatch)
     time.sleep(0.1)  # the turn that answered has ended: an engine without work refuses nothing as late
     client.post("/translate", json=SLOW, headers={"X-Request-Timeout": "0.05"})
     with pytest.raises(httpx.ReadTimeout):
-        client.post("/translate", json=SLOW, timeout=0.1)
+        client.post("/translate", json=SLOW, headers=PATIENT, timeout=0.1)
 
     async def fail(*_):
         raise ExecutorFailed("no device")
@@ -81,9 +82,8 @@ def test_each_way_a_request_can_end_is_an_outcome_of_its_own(place, monkeypatch)
     with monkeypatch.context() as patch:
         patch.setattr(house.service.__class__, "run", fail)
         client.post("/translate", json=GERMAN)
-    house.draining = True
-    client.post("/translate", json=GERMAN)
-    house.draining = False
+    with draining(house):
+        client.post("/translate", json=GERMAN)
     wanted = {
         ("toy-de-en", "ok"): 2,
         ("none", "invalid"): 1,
@@ -109,7 +109,8 @@ def test_a_client_that_leaves_a_stream_is_a_cancelled_one(place):
     client = place[0]
     gone = ("none", "cancelled")
     before = outcomes(client).get(gone, 0)
-    with client.stream("POST", "/translate", json=SLOW | {"stream": True}) as answer:
+    with client.stream("POST", "/translate", json=SLOW | {"stream": True}, headers=PATIENT) as answer:
+        assert answer.status_code == 200
         next(answer.iter_lines())
     until(lambda: outcomes(client).get(gone, 0) == before + 1)
 

@@ -27,7 +27,7 @@ from engine.api import (
 from engine.text.pieces import Pieces
 from tests.engine.text.test_text import real_tokenizer, toy
 from tests.golden_fixtures import ROOT, real_golden
-from tests.served import TARGET, busy, running, server, until
+from tests.served import TARGET, busy, draining, running, server, until
 from tests.thorough import some
 
 MODELS = ROOT.parent / "models"
@@ -407,11 +407,8 @@ def test_a_client_that_goes_frees_the_slots(place):
 
 def test_a_draining_server_takes_no_new_stream(place):
     client, house, _ = place
-    house.draining = True
-    try:
+    with draining(house):
         answers = [client.get(f"/{name}/stream", params=BODY) for name in ("translate", "summarize")]
-    finally:
-        house.draining = False
     assert [answer.status_code for answer in answers] == [503, 503]
 
 

@@ -51,8 +51,8 @@ def test_forms_change_only_when_asked_and_what_changes_is_no_number_for_the_mode
     plain, local = (
         mask(text, protect=True, local=local) for local in (None, lambda n: localise(n, "de", "en"))
     )
-    assert [(p.target, p.number) for p in plain.phrases] == [("19,99 €", True), ("12:30", True)]
-    assert [(p.target, p.number) for p in local.phrases] == [("€19.99", False), ("12:30", True)]
+    assert [(p.target, p.trusted) for p in plain.phrases] == [("19,99 €", True), ("12:30", True)]
+    assert [(p.target, p.trusted) for p in local.phrases] == [("€19.99", False), ("12:30", True)]
 
 
 @pytest.mark.parametrize(
