@@ -162,7 +162,8 @@ class _Feed:
     async def first(self) -> None:
         """Wait a moment for the first partial. Raises what has gone wrong by then."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self.changed.wait(), MOMENT)
+            async with asyncio.timeout(MOMENT):
+                await self.changed.wait()
         if self.task.done():
             self.task.result()
 
@@ -170,7 +171,8 @@ class _Feed:
         """Events on the wire. Raises what `work` raises."""
         while not self.task.done() or self._waiting:
             try:
-                await asyncio.wait_for(self.changed.wait(), ALIVE)
+                async with asyncio.timeout(ALIVE):  # Python 3.11's wait_for may swallow a cancellation
+                    await self.changed.wait()
             except TimeoutError:
                 yield b": still at work\n\n"
                 continue

@@ -156,7 +156,8 @@ class RemoteCounters(Counters):
 
     async def _ask(self, verb: str, *arguments: Any) -> Any:
         try:
-            return await asyncio.wait_for(self._count(verb, list(arguments)), PATIENCE)
+            async with asyncio.timeout(PATIENCE):
+                return await self._count(verb, list(arguments))
         except TimeoutError as error:
             raise StorageError(error) from error
 

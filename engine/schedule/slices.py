@@ -90,11 +90,12 @@ async def in_slices(slices: Slices[T], deadline: float = math.inf, *, small: boo
         return at_once(slices)
     work = _Work(slices)
     _THREAD.put(work)
-    seconds = None if deadline == math.inf else max(0.0, deadline - time.monotonic())
+    limit = asyncio.timeout(None if deadline == math.inf else max(0.0, deadline - time.monotonic()))
     try:
-        return await asyncio.wait_for(asyncio.wrap_future(work.future), seconds)
+        async with limit:
+            return await asyncio.wrap_future(work.future)
     except TimeoutError:
-        if work.future.done() and not work.future.cancelled():
+        if not limit.expired():
             raise  # the generator's own
         raise DeadlineExceeded("the deadline passed while the request was being prepared") from None
 

@@ -22,7 +22,7 @@ from tests.served import TARGET, bundles, busy, open_service, server, until
 ROOT = Path(__file__).parents[2]
 LONG = {"min_length": TARGET, "max_length": TARGET, "beam_size": 4}
 GERMAN = {"q": "Das ist gut.", "source": "de", "target": "en"}
-SLOW = GERMAN | LONG | {"q": ["Das ist gut."] * 24}  # many seconds
+SLOW = GERMAN | LONG | {"q": ["Das ist gut."] * 24}  # a second or more
 
 
 def raw_request(values):
