@@ -13,6 +13,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
+from tests.host_kernels import Host
 from tests.thorough import THOROUGH
 
 torch.set_num_threads(1)
@@ -52,3 +53,9 @@ def compiled_kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "compiled-kernels"
     folder.mkdir(exist_ok=True)
     return folder
+
+
+@pytest.fixture(scope="module")
+def host(compiled_kernels: Path) -> Host:
+    """Runs CUDA kernels on the CPU."""
+    return Host(compiled_kernels)

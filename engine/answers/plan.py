@@ -258,7 +258,7 @@ def _sentence(
     phrases: tuple[int, ...],
     encode: Callable[[str], list[int]],
 ) -> Sentence:
-    """With placeholders, but at first with its numbers as they are: models translate around them better."""
+    """With placeholders, but at first with numbers and codes as they are: models translate them better so."""
     masked = empty.masked
     shown = to_sentence_case(text) if empty.follow_form and is_all_capitals(text) else text
     symbols = dict(zip(phrases, model.placeholders, strict=False))

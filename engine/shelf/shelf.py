@@ -198,10 +198,10 @@ class Shelf:
         facts = self._source.facts(path)
         name = facts.info.name
         with self._change:
-            if name in self._budget and name not in self._facts:
-                raise Unavailable(f"{path}: the removed model {name!r} still answers those who use it")
-            if name in self._budget:
+            if name in self._facts:
                 raise BundleError(f"{path}: there is a model {name!r} already; give the bundle another name")
+            if name in self._budget:
+                raise Unavailable(f"{path}: the removed model {name!r} still answers those who use it")
         self._check_facts(name, facts)
         fresh = None if self._limit is not None else self._start_and_try(self._source.open(path))
         with self._change:

@@ -21,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.served import bundles, until
 from tests.server.test_reload import NAME, TOKEN, asked, damaged, rewritten
-from tests.server.test_server_process import GERMAN, ROOT, SLOW, free_port
+from tests.server.test_server_process import ENDLESS, GERMAN, ROOT, free_port
 
 pytestmark = [
     pytest.mark.ray,
@@ -129,7 +129,7 @@ def test_both_replicas_answer_with_the_same_application(cluster):
 def test_a_client_that_leaves_frees_its_slots(cluster):
     client, *_ = cluster
     with pytest.raises(httpx.ReadTimeout):
-        httpx.post(f"{client.base_url}/translate", json=SLOW | {"q": SLOW["q"] * 20}, timeout=0.5)
+        httpx.post(f"{client.base_url}/translate", json=ENDLESS, timeout=0.5)
     until(lambda: sum(by_replica(client, "convoy_slots_active").values()) == 0)
     assert sum(by_replica(client, "convoy_rejected_total", reason="cancelled").values()) == 1
 

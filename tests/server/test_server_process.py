@@ -23,6 +23,7 @@ ROOT = Path(__file__).parents[2]
 LONG = {"min_length": TARGET, "max_length": TARGET, "beam_size": 4}
 GERMAN = {"q": "Das ist gut.", "source": "de", "target": "en"}
 SLOW = GERMAN | LONG | {"q": ["Das ist gut."] * 24}  # a second or more
+ENDLESS = SLOW | {"q": SLOW["q"] * 20}
 
 
 def raw_request(values):

@@ -294,8 +294,8 @@ def crowded():
     size = len(open_tokenizer(open_bundle(bundles() / "toy-de-en")).encode(line)) + 1
     with running(queue_tokens=5 * size, lanes=((4, 1),)) as service:
 
-        async def stream(room, seconds_each):
-            slow = TextOptions({"min_length": seconds_each, "max_length": seconds_each})
+        async def stream(room):
+            slow = TextOptions({"min_length": TARGET, "max_length": TARGET})
             groups = [asyncio.create_task(service.run("toy-de-en", [line], slow))]
             while busy(service)[0] == 0 and not groups[0].done():  # on a busy machine it may be over by now
                 await asyncio.sleep(0.002)
@@ -313,11 +313,11 @@ def crowded():
 
 def test_a_stream_fails_when_others_fill_the_queue_and_it_has_nothing_in_flight(crowded):
     with pytest.raises(Overloaded, match="^line 1: the queue is full"):
-        asyncio.run(crowded(0, TARGET))
+        asyncio.run(crowded(0))
 
 
 def test_a_stream_waits_for_its_own_answers_when_others_fill_the_queue(service, crowded):
-    results = asyncio.run(crowded(2, TARGET))
+    results = asyncio.run(crowded(2))
     assert [r.text for r in results] == [ask(service, "Das ist gut.").text] * 12
 
 

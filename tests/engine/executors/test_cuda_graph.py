@@ -28,7 +28,7 @@ from tests.emulated import Emulation, Forbidden
 from tests.engine.models.test_golden_search import TORCH_KINDS, check, decode, options_of, settings_of
 from tests.fake import FakeExecutor, FakeModel
 from tests.golden_fixtures import fixture, parameters
-from tests.host_kernels import COMPILER, Host
+from tests.host_kernels import COMPILER
 from tests.models import CONFIGS, model
 from tests.rig import MODEL, PAST, Inbox, assert_right, exhaust, turn
 from tests.thorough import some, some_of
@@ -183,10 +183,8 @@ def test_graphs_find_the_references_hypotheses(place: str, name: str) -> None:
 
 @NEEDS_COMPILER
 @pytest.mark.parametrize("name", some_of(["transformer", "light", "glu"]))
-def test_our_kernels_append_to_rings_and_read_prefixes_of_blocks_within_graphs(
-    name, compiled_kernels
-) -> None:
-    work = Emulation(Host(compiled_kernels))
+def test_our_kernels_append_to_rings_and_read_prefixes_of_blocks_within_graphs(name, host) -> None:
+    work = Emulation(host)
     lane = lane_of(CapturedExecutor(model(name), (2, 2), work, Kernels(work)))
     plain = {"beam_size": 2, "max_length": 7}
     jobs = [([*range(4, 4 + n), 2], DecodeOptions(**plain, alignment=n == 9)) for n in (3, 9, 40)]

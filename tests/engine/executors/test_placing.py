@@ -23,16 +23,11 @@ from engine.types import DecodeOptions, Request
 from tests import cases
 from tests.emulated import Emulation
 from tests.engine.executors.test_cuda_graph import CONFIGS, assert_same, lane_of, random_jobs, run
-from tests.host_kernels import COMPILER, Host
+from tests.host_kernels import COMPILER
 from tests.models import model
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no g++ to compile the kernels for the CPU")
 BEAMS, SLOTS = 3, 4
-
-
-@pytest.fixture(scope="module")
-def host(compiled_kernels):
-    return Host(compiled_kernels)
 
 
 class Counted(Emulation):

@@ -19,15 +19,10 @@ from engine.search.executor import TopK
 from engine.search.state import FIELDS
 from engine.types import CANDIDATES, DecodeOptions, Limits
 from tests import cases
-from tests.host_kernels import COMPILER, Host
+from tests.host_kernels import COMPILER
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no g++ to compile the kernels for the CPU")
 PAD, EOS, VOCAB, SLOTS, TARGET = 1, 2, 23, 4, 12
-
-
-@pytest.fixture(scope="module")
-def host(compiled_kernels):
-    return Host(compiled_kernels)
 
 
 def started(beams: int, jobs: list[DecodeOptions]) -> tuple[BeamSearch, Rings]:

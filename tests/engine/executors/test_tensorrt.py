@@ -41,7 +41,7 @@ from export.graphs.standalone import with_weights
 from export.graphs.tensorrt import LaneShape, build
 from tests.engine.executors.test_executors import inputs, join, started
 from tests.engine.kernels.test_cuda_kernels import parameters
-from tests.host_kernels import COMPILER, Host
+from tests.host_kernels import COMPILER
 from tests.models import CONFIGS, model, some_models, weights
 
 MAKERS = {"encoder": encoder_graph, "step": step_graph}
@@ -286,10 +286,11 @@ def plugin_cases() -> list[dict[str, Any]]:
     return cases
 
 
-def test_plugins_launch_what_torch_computes_through_the_real_bindings(bindings, compiled_kernels):
+def test_plugins_launch_what_torch_computes_through_the_real_bindings(bindings, host):
     """The plugin's own kernel, grid, block, shared memory and extra arguments, on the CPU, against torch."""
-    host, cases = Host(compiled_kernels), plugin_cases()
-    for case, told in zip(cases, *probe(bindings, "plugins", [cases]), strict=True):
+    cases = plugin_cases()
+    (launches,) = probe(bindings, "plugins", [cases])
+    for case, told in zip(cases, launches, strict=True):
         dtype = DTYPES[case["dtype"]]
         tensors = plugin_inputs(case, dtype)
         y = torch.empty_like(tensors[0])
@@ -346,31 +347,32 @@ ANSWERED = {"glu": ("fp16", 3, 9), "transformer": ("fp32", 3, 4), "aan": ("fp16"
 
 @pytest.fixture(scope="session")
 def exported(bindings, tmp_path_factory):
-    """Bundles with engines, as far as they go here, and what was told of building them, by model; and the
-    files that the one whose plugins are lost had before."""
+    """By model a bundle with engines, as far as they go here, what was told of building them, and the files
+    that it had before. The plugins of "plain" are lost."""
     made = {name: toy(tmp_path_factory.mktemp("built"), name) for name in (*ANSWERED, "plain")}
     lanes = {n: {"precision": p, "beams": beams, "slots": slots} for n, (p, beams, slots) in ANSWERED.items()}
     orders = [order(made[name], lane=lane) for name, lane in lanes.items()]
-    files = made["plain"].files()
+    before = [bundle.files() for bundle in made.values()]
     told = probe(bindings, "build", [*orders, order(made["plain"], lose=True)])
-    return {name: (bundle.path, one) for (name, bundle), one in zip(made.items(), told, strict=True)}, files
+    paths = [bundle.path for bundle in made.values()]
+    return dict(zip(made, zip(paths, told, before, strict=True), strict=True))
 
 
 @pytest.fixture
 def built(exported):
-    return exported[0]["glu"]
+    return exported["glu"][:2]
 
 
 @pytest.fixture(scope="session")
 def answers(bindings, exported):
-    """What steps and requests found with faked engines, by model; and where no capture succeeds."""
+    """What steps and requests found with faked engines, by model; "refused": where no capture succeeds."""
     about = {"gpu": GPU, "refuse": False}
     orders = [
-        about | {"bundle": str(exported[0][name][0]), "target": target, "config": name}
+        about | {"bundle": str(exported[name][0]), "target": target, "config": name}
         for name, target in ANSWERED.items()
     ]
-    *told, refused = probe(bindings, "run", [*orders, orders[0] | {"refuse": True}])
-    return dict(zip(ANSWERED, told, strict=True)), refused
+    told = probe(bindings, "run", [*orders, orders[0] | {"refuse": True}])
+    return dict(zip((*ANSWERED, "refused"), told, strict=True))
 
 
 def test_a_whole_export_passes_the_names_types_and_order_of_the_real_builder(built):
@@ -394,7 +396,7 @@ def test_a_whole_export_passes_the_names_types_and_order_of_the_real_builder(bui
 @pytest.mark.parametrize("name", ANSWERED)
 def test_engines_run_within_captured_steps_and_answer_as_torch(answers, name):
     """The engines are faked: ONNX Runtime computes, from the addresses and shapes that the executor sets."""
-    told, (precision, _, _) = answers[0][name], ANSWERED[name]
+    told, (precision, _, _) = answers[name], ANSWERED[name]
     assert told["worst"] < (1e-4 if precision == "fp32" else 0.1)
     assert told["equal"] >= (1.0 if precision == "fp32" else 0.6)
     assert told["captured"] >= 4
@@ -405,7 +407,7 @@ def test_engines_run_within_captured_steps_and_answer_as_torch(answers, name):
 
 
 def test_where_a_capture_is_refused_steps_are_launched_and_that_is_said(answers):
-    told = answers[1]
+    told = answers["refused"]
     assert told["worst"] < 0.1
     assert told["equal"] >= 0.6
     assert (told["captured"], told["replayed"]) == (0, 0)
@@ -451,7 +453,7 @@ def test_an_engine_of_other_weights_graphs_or_kernels_is_refused(built, tmp_path
 
 
 def test_an_engine_without_its_plugins_is_thrown_away_and_the_bundle_stays_as_it_was(exported):
-    (path, told), before = exported[0]["plain"], exported[1]
+    path, told, before = exported["plain"]
     assert "did not become a plugin" in told["error"]
     assert open_bundle(path).files() == before
 

@@ -32,7 +32,7 @@ from engine.models.select import SelectionRules, select
 from engine.search.executor import StepInput, TopK
 from engine.search.state import blank
 from tests.engine.executors.test_executors import check, inputs, join, leave, random_source
-from tests.host_kernels import COMPILER, SOURCES, Host
+from tests.host_kernels import COMPILER, SOURCES
 from tests.models import model
 from tests.thorough import THOROUGH
 
@@ -41,11 +41,6 @@ TOLERANCE = {FLOAT: 2e-6, HALF: 2e-3, BRAIN: 1.6e-2}  # of values of about one: 
 
 NEEDS_COMPILER = pytest.mark.skipif(COMPILER is None, reason="no g++ to compile the kernels for the CPU")
 NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU, or a torch without CUDA")
-
-
-@pytest.fixture(scope="module")
-def host(compiled_kernels):
-    return Host(compiled_kernels)
 
 
 class Place:
