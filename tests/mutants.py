@@ -308,7 +308,7 @@ MUTANTS = [
     Mutant(
         "what is too long is cut silently",
         "engine/answers/plan.py",
-        'if truncated and not (options.truncate or options.strategy == "truncate"):',
+        'if truncated and not (options.truncate or options.strategy == "truncate" or model.truncates):',
         "if False:",
         "tests/engine/answers/test_api.py",
     ),

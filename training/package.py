@@ -101,6 +101,7 @@ def package(recipe: Recipe, run: Path, out: Path, device: str, *, overwrite: boo
         config=config,
         text={"kind": "sentencepiece", "model": "vocabulary.model"},
         generation=recipe.generation,
+        truncates=recipe.train.crop_source > 0,
     )
     card = _card(recipe, sum(weight.size for weight in floats.values()), device)
     files: dict[str, bytes | Path] = {"vocabulary.model": vocabulary}
@@ -163,7 +164,7 @@ def _card(recipe: Recipe, parameters: int, device: str) -> str:
         "language-model": f"Scores texts in {recipe.target}.",
     }[recipe.task]
     if train.crop_source:
-        summary += f" Trained on the first {train.crop_source} tokens of each source."
+        summary += f" It was trained on the first {train.crop_source} tokens of each source, and reads no more of one."
     if train.copy_updates:
         summary += f" A copying task faded out over the first {train.copy_updates} updates."
     if recipe.augment != Augment():

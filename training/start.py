@@ -45,14 +45,15 @@ def take_over(model: Model, start: Bundle, vocabulary: Path) -> None:
     """Fill a model with the weights of a bundle.
 
     model: of the recipe.
-    start: a bundle of the same architecture and sizes.
+    start: a bundle of the same architecture and sizes; longest source and target may differ.
     vocabulary: of the model, a SentencePiece model. A piece that both vocabularies hold keeps its rows of
         embeddings and output; a new one gets the mean of those by which the old vocabulary spells it.
 
-    Raises InvalidRequest when anything but the vocabulary differs.
+    Raises InvalidRequest when anything else differs.
     """
     config = model.config
-    if replace(start.config, source_vocab=config.source_vocab, target_vocab=config.target_vocab) != config:
+    sizes = ("source_vocab", "target_vocab", "max_source", "max_target")
+    if replace(start.config, **{size: getattr(config, size) for size in sizes}) != config:
         raise InvalidRequest(
             f"{start.path} describes another model than the recipe: train without --from, or make [model] of "
             "the recipe that of the bundle's config.json"

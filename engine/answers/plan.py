@@ -80,6 +80,7 @@ class TextModel:
 
     unk: the token that unknown words become, if there is one.
     replace_unk: whether unknown words are replaced unasked.
+    truncates: whether the beginning of a text that is too long is read, unasked.
     borrowed: words that are placeholders, where the vocabulary has no symbols of its own.
     """
 
@@ -93,6 +94,7 @@ class TextModel:
     name: str = ""
     unk: int | None = None
     replace_unk: bool = False
+    truncates: bool = False
     borrowed: tuple[BorrowedWord, ...] = ()
 
     @property
@@ -302,7 +304,7 @@ def _whole(model: TextModel, options: TextOptions, empty: Plan) -> Plan:
     truncated = len(ids) > limit
     if truncated and options.cuts and model.task != "translate":
         return _parts(model, whole)
-    if truncated and not (options.truncate or options.strategy == "truncate"):
+    if truncated and not (options.truncate or options.strategy == "truncate" or model.truncates):
         remedy = (
             "let it be split" if model.task == "translate" else "choose a strategy: parts, refine, truncate"
         )

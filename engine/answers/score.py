@@ -144,10 +144,11 @@ def _source(model: TextModel, source: str | None) -> list[int]:
         )
     check_text(source)
     ids = [*model.tokenizer.encode(" ".join(source.split())), model.eos]
-    if len(ids) > model.limits.source:
-        raise InvalidRequest(
-            f"the source has {len(ids)} tokens; this model reads at most {model.limits.source}: split it"
-        )
+    limit = model.limits.source
+    if len(ids) > limit and model.truncates:
+        return [*ids[: limit - 1], model.eos]
+    if len(ids) > limit:
+        raise InvalidRequest(f"the source has {len(ids)} tokens; this model reads at most {limit}: split it")
     return ids
 
 

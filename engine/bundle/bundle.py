@@ -47,6 +47,7 @@ PICKLES: Final = frozenset({".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt", "
 PRECISIONS: Final = ("fp32", "int8")  # of the graphs
 # the part of a step's graph that reads lists of tokens, and what a bundle says that uses it by default
 SHORTLISTED: Final = "shortlisted"
+FLAGS: Final = (SHORTLISTED, "truncates")  # of a `Description`, written where they are true
 AGAIN: Final = "copy or convert the bundle again"
 
 
@@ -70,6 +71,7 @@ class ConfigFile:
     model: dict[str, Any]
     text: dict[str, Any]
     shortlisted: bool = False
+    truncates: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,7 @@ class Description:
     text: tokenizer settings, at least {"kind": ...}.
     generation: overrides of the defaults of `DecodeOptions`, by field name.
     shortlisted: whether it answers with its shortlist unless told otherwise.
+    truncates: whether it reads the beginning of a text that is too long, unasked.
     """
 
     name: str
@@ -91,12 +94,13 @@ class Description:
     text: Mapping[str, Any]
     generation: Mapping[str, Any] = field(default_factory=dict)
     shortlisted: bool = False
+    truncates: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """An opened bundle. `options` are the decoding defaults of generation_config.json. shortlisted: see
-    `Description`."""
+    """An opened bundle. `options` are the decoding defaults of generation_config.json. shortlisted,
+    truncates: see `Description`."""
 
     path: Path
     name: str
@@ -108,6 +112,7 @@ class Bundle:
     text: dict[str, Any]
     manifest: dict[str, FileEntry]
     shortlisted: bool = False
+    truncates: bool = False
 
     def text_settings(self, cls: type[T]) -> T:
         """Make a dataclass of the tokenizer's settings. Raises BundleError that names every fault."""
@@ -194,6 +199,7 @@ def open_bundle(path: Path, *, verify: bool = True) -> Bundle:
         text=described.text,
         manifest=manifest,
         shortlisted=described.shortlisted,
+        truncates=described.truncates,
     )
 
 
@@ -224,7 +230,7 @@ def write_bundle(
         "model": description.config.to_dict(),
         "text": dict(description.text),
     }
-    config |= {SHORTLISTED: True} if description.shortlisted else {}
+    config |= {flag: True for flag in FLAGS if getattr(description, flag)}
     own: dict[str, Content] = {
         CONFIG: _dump(config),
         GENERATION: _dump(dict(description.generation)),

@@ -217,6 +217,7 @@ def open_model(bundle: Bundle, settings: ServiceSettings, observer: Observer | N
         name=bundle.name,
         unk=bundle.config.unk,
         replace_unk=bundle.text.get("replace_unknown") is True,
+        truncates=bundle.truncates,
     )
     return LoadedModel(replace(facts, info=info), toward(text, info.source, info.target), engine)
 

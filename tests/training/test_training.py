@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 
 from cli.train import perplexity
-from engine.api import Placement, Service, ServiceSettings
+from engine.api import Placement, Service, ServiceSettings, TextOptions
 from engine.bundle.bundle import Bundle, open_bundle
 from engine.bundle.stacks import Bands
 from engine.errors import InvalidRequest
@@ -317,6 +317,24 @@ def test_a_run_that_begins_with_a_bundle_knows_what_the_bundle_knew(
     narrow = replace(recipe, model={**recipe.model, "decoder": {**recipe.model["decoder"], "ffn_dim": 48}})
     with pytest.raises(InvalidRequest, match="describes another model"):
         Trainer(narrow, corpora, tmp_path / "narrow", "cpu", start)
+
+
+def test_a_model_reads_as_much_of_a_source_as_it_was_trained_on(
+    trained: Bundle, corpora: Path, tmp_path: Path
+) -> None:
+    cropped = shorter(tmp_path, crop_source=4, updates=2, save_every=2, average=1)
+    trainer = Trainer(cropped, corpora, tmp_path / "run", "cpu", trained)
+    assert max(map(len, trainer.train.sources)) == 5
+    trainer.fit()
+    bundle = package(cropped, tmp_path / "run", tmp_path / "bundle", "cpu")
+    assert bundle.truncates
+    assert not trained.truncates
+    service = Service.open([bundle.path], ServiceSettings(Placement(lanes=((3, 2),))))
+    service.start()
+    (answer,) = service.run_many("numbers", ["eins zwei drei vier fünf sechs"], TextOptions(split=False))
+    service.stop()
+    assert answer.truncated
+    assert answer.source_tokens == 5
 
 
 def run_until(trainer: Trainer, update: int) -> None:

@@ -12,6 +12,7 @@ from engine.answers.answer import answer, live
 from engine.answers.drafts import Partial
 from engine.answers.pivot import Stage
 from engine.answers.plan import TextOptions, plan
+from engine.answers.score import score_many
 from engine.api import InvalidRequest, Placement, Service, ServiceSettings, TooLarge
 from engine.bundle.bundle import Description, add_files, open_bundle, write_bundle
 from export.graphs.onnx import graphs
@@ -85,6 +86,18 @@ def test_truncating_reads_the_beginning_and_says_so(stage):
     (ours,) = summarized(stage, LONG, strategy="truncate")
     assert ours.truncated
     assert ours.text == summarized(stage, LONG, truncate=True)[0].text
+
+
+def test_a_model_made_for_beginnings_reads_them_unasked_and_parts_where_asked(stage):
+    unasked = Stage(stage.engine, replace(stage.text, truncates=True))
+    scored = [("A house", source) for source in (LONG, LONG + " It rains.", "It rains. " + LONG)]
+    (ours,), (usual,) = summarized(unasked, LONG), summarized(stage, LONG, truncate=True)
+    assert ours == replace(usual, timings=ours.timings)
+    assert ours.truncated
+    (parts,), (usual,) = (summarized(each, LONG, strategy="parts") for each in (unasked, stage))
+    assert parts == replace(usual, timings=parts.timings)
+    scores = [score.token_scores for score in score_many(unasked.engine, unasked.text, scored)]
+    assert scores[0] == scores[1] != scores[2]
 
 
 def test_without_a_strategy_a_long_text_is_refused_with_the_remedy(stage):

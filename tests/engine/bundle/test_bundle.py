@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -55,6 +56,15 @@ def test_what_was_written_is_read_again(tmp_path):
         assert weight.dtype == np.float32
     assert {name: bundle.file(name).read_bytes() for name in FILES} == FILES
     assert sorted({*FILES, "config.json", "generation_config.json", "model.safetensors"}) == bundle.files()
+
+
+def test_what_a_bundle_does_unasked_is_written_where_it_does_it(tmp_path, toy):
+    assert not {"shortlisted", "truncates"} & json.loads((toy / "config.json").read_bytes()).keys()
+    for flag in ("shortlisted", "truncates"):
+        written = write_bundle(
+            tmp_path / flag, replace(DESCRIBED, **{flag: True}), WEIGHTS, FILES, half=False
+        )
+        assert [written.shortlisted, written.truncates] == [flag == "shortlisted", flag == "truncates"]
 
 
 def test_half_precision_is_widened_to_fp32(tmp_path):
