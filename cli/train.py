@@ -34,6 +34,12 @@ def train(
             "--from", metavar="BUNDLE", help="Begin with the weights and vocabulary of this bundle."
         ),
     ] = None,
+    teacher: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="BUNDLE", help="Learn what this bundle makes of the sources, with its vocabulary."
+        ),
+    ] = None,
     minutes: Annotated[
         float | None, typer.Option(min=1.0, help="Train no longer; the schedule is planned for that time.")
     ] = None,
@@ -60,6 +66,8 @@ def train(
     from training.trainer import Trainer, TrainingStopped
 
     checkpoints = run or Path("runs") / f"{final_recipe.name}-{device.split(':')[0]}"
+    if teacher is not None:
+        _distill(final_recipe, corpora, checkpoints, teacher)
     trainer = Trainer(final_recipe, corpora, checkpoints, device, open_bundle(start) if start else None)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, trainer.stop)
@@ -72,6 +80,24 @@ def train(
     if scores:
         measure(final_recipe, corpora, out, tests or [])
     typer.echo(f"{out}: done; next: convoy inspect {out}")
+
+
+def _distill(recipe: Recipe, corpora: Path, folder: Path, teacher: Path) -> None:
+    """Write the vocabulary of a run, its teacher's, and the pairs: what that makes of the sources."""
+    from cli.texts import AnswerFlags, ModelChoice, answers, open_service
+    from engine.bundle.bundle import open_bundle
+    from training.prepare import VOCABULARY, write_pairs
+    from training.start import adopt_vocabulary
+
+    def teach(sources: list[str]) -> list[str]:
+        wish = AnswerFlags(truncate=True, protect=False, follow_form=False)
+        with open_service(ModelChoice(teacher, precision="int8"), wish) as service:
+            return [answer.text for answer in answers(service, recipe.task, sources, wish, len(sources))]
+
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / VOCABULARY).exists():
+        adopt_vocabulary(open_bundle(teacher), recipe.vocabulary.characters, folder / VOCABULARY)
+    write_pairs(recipe, corpora, folder, teach)
 
 
 def _check_arguments(

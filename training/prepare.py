@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from training import data
@@ -13,7 +14,9 @@ from training.cleaning import clean
 from training.recipe import Recipe
 
 Pair = tuple[str, str]
+Teacher = Callable[[list[str]], list[str]]  # sources to targets
 Counts = dict[str, int]
+PAIRS, VOCABULARY = "pairs.tsv.gz", "vocabulary.model"  # in the folder of a run
 REPORT = "pairs.json"  # in the folder of a run: how many pairs there are, and how many were left out
 
 
@@ -23,20 +26,30 @@ def prepare(recipe: Recipe, corpora: Path, folder: Path) -> list[data.Pairs]:
     corpora: the folder that holds the corpora.
     folder: of the run; gets `pairs.tsv.gz`, what is trained on, `pairs.json`, and `vocabulary.model`.
     """
-    stored, vocabulary = folder / "pairs.tsv.gz", folder / "vocabulary.model"
-    if not (stored.exists() and vocabulary.exists()):
-        pairs = _gather_pairs(recipe, corpora, folder)
-        if not vocabulary.exists():
-            data.train_vocabulary(recipe, pairs, vocabulary.with_suffix(""))
-        languages = recipe.source, recipe.target
-        _store(augment(pairs, recipe.augment, languages, recipe.train.seed), stored)
+    write_pairs(recipe, corpora, folder)
+    stored, vocabulary = folder / PAIRS, folder / VOCABULARY
     valid = [
         _read_pairs(recipe, corpora, name, "valid") for name in (recipe.corpus.folder, *recipe.corpus.beside)
     ]
     return [data.encode(vocabulary, pairs, recipe) for pairs in (data.read_pairs(stored, 0, 1), *valid)]
 
 
-def _gather_pairs(recipe: Recipe, corpora: Path, folder: Path) -> list[Pair]:
+def write_pairs(recipe: Recipe, corpora: Path, folder: Path, teacher: Teacher | None = None) -> None:
+    """Write the training pairs and the vocabulary of a run, those that its folder lacks; see `prepare`.
+
+    teacher: makes the targets that are learnt, in the place of the corpora's (Kim and Rush 2016,
+        "Sequence-Level Knowledge Distillation"); None: the corpora's are.
+    """
+    stored, vocabulary = folder / PAIRS, folder / VOCABULARY
+    if stored.exists() and vocabulary.exists():
+        return
+    pairs = _gather_pairs(recipe, corpora, folder, teacher)
+    if not vocabulary.exists():
+        data.train_vocabulary(recipe, pairs, vocabulary.with_suffix(""))
+    _store(augment(pairs, recipe.augment, (recipe.source, recipe.target), recipe.train.seed), stored)
+
+
+def _gather_pairs(recipe: Recipe, corpora: Path, folder: Path, teacher: Teacher | None) -> list[Pair]:
     """The training pairs of all corpora of a recipe, cleaned if it says so, with placeholders."""
     corpus = recipe.corpus
     weights = {corpus.folder: 1, **corpus.beside}
@@ -49,6 +62,9 @@ def _gather_pairs(recipe: Recipe, corpora: Path, folder: Path) -> list[Pair]:
     for name, times in weights.items():
         lines = _read_pairs(recipe, corpora, name, "train")
         report[name] = {"read": len(lines)}
+        if teacher is not None:
+            sources = list(dict.fromkeys(source for source, _ in lines))
+            lines = list(zip(sources, teacher(sources), strict=True))
         if corpus.clean:
             cleaned = clean(lines, held_out, (recipe.source, recipe.target))
             lines = cleaned.pairs

@@ -21,7 +21,7 @@ import pytest
 from cli.convert import ModelSources
 from cli.document import ENDINGS
 from cli.flags import LEFT_OUT
-from cli.lines import count, read
+from cli.lines import count, read, table
 from cli.main import COMMANDS, app
 from documents import READERS
 from engine.api import Service
@@ -485,6 +485,21 @@ def test_train_goes_from_a_recipe_to_a_bundle_whose_card_states_what_evaluate_me
     told = json.loads(run("inspect", out, "--json").stdout)
     assert any("BLEU" in line for line in told["scores"])
     assert told["licence"] == ["licence: CC0-1.0"]
+
+
+def test_a_student_learns_what_its_teacher_makes_of_the_sources(recipe, tmp_path):
+    corpora, teacher, run = (tmp_path / name for name in ("corpora", "teacher", "run"))
+    updates = ["--set", "updates=2", "--set", "save_every=2", "--no-scores", "--corpora", corpora]
+    done("train", recipe, "--out", teacher, "--run", tmp_path / "first", *updates)
+    done("train", recipe, "--out", tmp_path / "student", "--run", run, "--teacher", teacher, *updates)
+    assert (run / "vocabulary.model").read_bytes() == (teacher / "vocabulary.model").read_bytes()
+    train, taught = corpora / "numbers" / "train.tsv.gz", tmp_path / "taught.txt"
+    done("evaluate", "--model", teacher, "--input", train, "--precision", "int8", "--output", taught)
+    sources = [line.split("\t")[0] for line in table(train)]
+    known = dict(zip(sources, read(taught), strict=True))
+    pairs = [tuple(line.split("\t")) for line in table(run / "pairs.tsv.gz")]
+    assert sorted(pairs) == sorted(known.items())
+    assert len(set(known.values())) > 1
 
 
 def test_train_does_not_replace_another_model_unless_told(recipe, tmp_path, bundle, capsys):
