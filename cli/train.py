@@ -14,7 +14,9 @@ from cli import lines
 from engine.errors import BundleError, InvalidRequest
 
 if TYPE_CHECKING:
+    from engine.bundle.bundle import Bundle
     from training.package import Measurement
+    from training.prepare import Synthesis
     from training.recipe import Recipe
 
 EXAMPLES: Final = 20  # lines of the test split that a card shows
@@ -38,6 +40,12 @@ def train(
         Path | None,
         typer.Option(
             metavar="BUNDLE", help="Learn what this bundle makes of the sources, with its vocabulary."
+        ),
+    ] = None,
+    back: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option(
+            metavar="BUNDLE FILE", help="Learn the lines of FILE too; sources are what BUNDLE makes of them."
         ),
     ] = None,
     minutes: Annotated[
@@ -66,9 +74,14 @@ def train(
     from training.trainer import Trainer, TrainingStopped
 
     checkpoints = run or Path("runs") / f"{final_recipe.name}-{device.split(':')[0]}"
-    if teacher is not None:
-        _distill(final_recipe, corpora, checkpoints, teacher)
-    trainer = Trainer(final_recipe, corpora, checkpoints, device, open_bundle(start) if start else None)
+    trainer = Trainer(
+        final_recipe,
+        corpora,
+        checkpoints,
+        device,
+        open_bundle(start) if start else None,
+        _synthesis(final_recipe, teacher, back),
+    )
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, trainer.stop)
     try:
@@ -82,22 +95,27 @@ def train(
     typer.echo(f"{out}: done; next: convoy inspect {out}")
 
 
-def _distill(recipe: Recipe, corpora: Path, folder: Path, teacher: Path) -> None:
-    """Write the vocabulary of a run, its teacher's, and the pairs: what that makes of the sources."""
+def _synthesis(recipe: Recipe, teacher: Path | None, back: tuple[Path, Path] | None) -> Synthesis | None:
+    """What other models add to the corpora. Raises BundleError and InvalidRequest on files that are wrong."""
     from cli.texts import AnswerFlags, ModelChoice, answers, open_service
     from engine.bundle.bundle import open_bundle
-    from training.prepare import VOCABULARY, write_pairs
-    from training.start import adopt_vocabulary
+    from training.prepare import Synthesis
 
-    def teach(sources: list[str]) -> list[str]:
+    if teacher is None and back is None:
+        return None
+
+    def translate(bundle: Bundle, texts: list[str]) -> list[str]:
         wish = AnswerFlags(truncate=True, protect=False, follow_form=False)
-        with open_service(ModelChoice(teacher, precision="int8"), wish) as service:
-            return [answer.text for answer in answers(service, recipe.task, sources, wish, len(sources))]
+        with open_service(ModelChoice(bundle.path, precision="int8"), wish) as service:
+            return [answer.text for answer in answers(service, recipe.task, texts, wish, len(texts))]
 
-    folder.mkdir(parents=True, exist_ok=True)
-    if not (folder / VOCABULARY).exists():
-        adopt_vocabulary(open_bundle(teacher), recipe.vocabulary.characters, folder / VOCABULARY)
-    write_pairs(recipe, corpora, folder, teach)
+    bundle, file = back or (None, None)
+    return Synthesis(
+        translate,
+        open_bundle(teacher) if teacher else None,
+        open_bundle(bundle) if bundle else None,
+        [line for line in lines.table(file) if line.strip()] if file else [],
+    )
 
 
 def _check_arguments(

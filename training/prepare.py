@@ -5,51 +5,66 @@ from __future__ import annotations
 import gzip
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from engine.bundle.bundle import Bundle
 from training import data
 from training.augmentation import augment
-from training.cleaning import clean
+from training.cleaning import clean, normalise
 from training.recipe import Recipe
 
 Pair = tuple[str, str]
-Teacher = Callable[[list[str]], list[str]]  # sources to targets
 Counts = dict[str, int]
-PAIRS, VOCABULARY = "pairs.tsv.gz", "vocabulary.model"  # in the folder of a run
 REPORT = "pairs.json"  # in the folder of a run: how many pairs there are, and how many were left out
 
 
-def prepare(recipe: Recipe, corpora: Path, folder: Path) -> list[data.Pairs]:
+@dataclass(frozen=True, slots=True)
+class Synthesis:
+    """What other models add to the corpora of a recipe.
+
+    translate: answers texts by a bundle.
+    teacher: makes the targets, in the place of the corpora's (Kim and Rush 2016, "Sequence-Level Knowledge
+        Distillation"); its vocabulary is the student's.
+    back: makes sources of the texts of `monolingual`, which are further targets (Sennrich et al. 2016,
+        "Improving Neural Machine Translation Models with Monolingual Data").
+    monolingual: those that are targets of the corpora already, but for case and marks, add nothing.
+    """
+
+    translate: Callable[[Bundle, list[str]], list[str]]
+    teacher: Bundle | None = None
+    back: Bundle | None = None
+    monolingual: Sequence[str] = ()
+
+    def answers(self, model: Bundle, texts: Iterable[str]) -> list[Pair]:
+        """Each text, once, and what the model makes of it."""
+        distinct = list(dict.fromkeys(texts))
+        return list(zip(distinct, self.translate(model, distinct), strict=True))
+
+
+def prepare(
+    recipe: Recipe, corpora: Path, folder: Path, synthesis: Synthesis | None = None
+) -> list[data.Pairs]:
     """Return the training pairs, the validation pairs of the recipe's corpus and of those beside it.
 
     corpora: the folder that holds the corpora.
     folder: of the run; gets `pairs.tsv.gz`, what is trained on, `pairs.json`, and `vocabulary.model`.
     """
-    write_pairs(recipe, corpora, folder)
-    stored, vocabulary = folder / PAIRS, folder / VOCABULARY
+    stored, vocabulary = folder / "pairs.tsv.gz", folder / "vocabulary.model"
+    if not (stored.exists() and vocabulary.exists()):
+        pairs = _gather_pairs(recipe, corpora, folder, synthesis)
+        if not vocabulary.exists():
+            data.train_vocabulary(recipe, pairs, vocabulary.with_suffix(""))
+        languages = recipe.source, recipe.target
+        _store(augment(pairs, recipe.augment, languages, recipe.train.seed), stored)
     valid = [
         _read_pairs(recipe, corpora, name, "valid") for name in (recipe.corpus.folder, *recipe.corpus.beside)
     ]
     return [data.encode(vocabulary, pairs, recipe) for pairs in (data.read_pairs(stored, 0, 1), *valid)]
 
 
-def write_pairs(recipe: Recipe, corpora: Path, folder: Path, teacher: Teacher | None = None) -> None:
-    """Write the training pairs and the vocabulary of a run, those that its folder lacks; see `prepare`.
-
-    teacher: makes the targets that are learnt, in the place of the corpora's (Kim and Rush 2016,
-        "Sequence-Level Knowledge Distillation"); None: the corpora's are.
-    """
-    stored, vocabulary = folder / PAIRS, folder / VOCABULARY
-    if stored.exists() and vocabulary.exists():
-        return
-    pairs = _gather_pairs(recipe, corpora, folder, teacher)
-    if not vocabulary.exists():
-        data.train_vocabulary(recipe, pairs, vocabulary.with_suffix(""))
-    _store(augment(pairs, recipe.augment, (recipe.source, recipe.target), recipe.train.seed), stored)
-
-
-def _gather_pairs(recipe: Recipe, corpora: Path, folder: Path, teacher: Teacher | None) -> list[Pair]:
+def _gather_pairs(recipe: Recipe, corpora: Path, folder: Path, synthesis: Synthesis | None) -> list[Pair]:
     """The training pairs of all corpora of a recipe, cleaned if it says so, with placeholders."""
     corpus = recipe.corpus
     weights = {corpus.folder: 1, **corpus.beside}
@@ -59,18 +74,25 @@ def _gather_pairs(recipe: Recipe, corpora: Path, folder: Path, teacher: Teacher 
     ]
     pairs: list[Pair] = []
     report: dict[str, Counts] = {}
-    for name, times in weights.items():
-        lines = _read_pairs(recipe, corpora, name, "train")
+
+    def add(name: str, lines: list[Pair], times: int) -> None:
         report[name] = {"read": len(lines)}
-        if teacher is not None:
-            sources = list(dict.fromkeys(source for source, _ in lines))
-            lines = list(zip(sources, teacher(sources), strict=True))
         if corpus.clean:
             cleaned = clean(lines, held_out, (recipe.source, recipe.target))
             lines = cleaned.pairs
             report[name] |= cleaned.dropped
         report[name] |= {"left": len(lines), "times": times}
-        pairs += lines * times
+        pairs.extend(lines * times)
+
+    for name, times in weights.items():
+        lines = _read_pairs(recipe, corpora, name, "train")
+        if synthesis and synthesis.teacher:
+            lines = synthesis.answers(synthesis.teacher, [source for source, _ in lines])
+        add(name, lines, times)
+    if synthesis and synthesis.back:
+        known = {normalise(target) for _, target in pairs}
+        new = [text for text in synthesis.monolingual if normalise(text) not in known]
+        add("back-translated", [(s, t) for t, s in synthesis.answers(synthesis.back, new)], 1)
     (folder / REPORT).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     if recipe.config().reads_source:
         return data.with_placeholders(pairs, corpus.placeholder_share, recipe.train.seed)

@@ -25,7 +25,7 @@ from engine.models.lightconv_lm import LightConvLM
 from engine.models.model import Dropout, Model, ProjectionModel
 from training import curve, data
 from training.loss import adaptive_cross_entropy, linear_cross_entropy
-from training.prepare import prepare
+from training.prepare import Synthesis, prepare
 from training.recipe import Recipe, Train
 from training.start import adopt_vocabulary, take_over
 
@@ -105,14 +105,21 @@ class Trainer:
     """One run of one recipe. `folder` holds vocabulary and checkpoints; a killed run goes on from there."""
 
     def __init__(
-        self, recipe: Recipe, corpora: Path, folder: Path, device: str, start: Bundle | None = None
+        self,
+        recipe: Recipe,
+        corpora: Path,
+        folder: Path,
+        device: str,
+        start: Bundle | None = None,
+        synthesis: Synthesis | None = None,
     ) -> None:
         self.recipe, self.folder, self.device = recipe, folder, torch.device(device)
         folder.mkdir(parents=True, exist_ok=True)
         vocabulary = folder / "vocabulary.model"
-        if start is not None and not vocabulary.exists():
-            adopt_vocabulary(start, recipe.vocabulary.characters, vocabulary)
-        self.train, self.valid, *self.beside = prepare(recipe, corpora, folder)
+        known = start or (synthesis.teacher if synthesis else None)
+        if known is not None and not vocabulary.exists():
+            adopt_vocabulary(known, recipe.vocabulary.characters, vocabulary)
+        self.train, self.valid, *self.beside = prepare(recipe, corpora, folder, synthesis)
         self.model = build(recipe)
         self.model.initialise(recipe.train.seed)
         if start is not None:

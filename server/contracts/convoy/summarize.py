@@ -40,10 +40,10 @@ router = APIRouter()
 async def summarize(request: Request) -> Response:
     """Summarize a text, or each of an array (JSON only).
 
-    A text longer than the model reads is refused, unless the model was made for beginnings, or `truncate` or a
-    `strategy` is given: "truncate" uses its beginning (`truncated` is true), "parts" summarizes it in `parts`
-    that end with sentences and joins what they give, "refine" summarizes that again, `rounds` times, until
-    one summary is left. `stream` as in /translate.
+    A text longer than the model reads is refused, unless the model was made for beginnings, or `truncate` or
+    a `strategy` is given: "truncate" uses its beginning (`truncated` is true), "parts" summarizes it in
+    `parts` that end with sentences and joins what they give, "refine" summarizes that again, `rounds` times,
+    until one summary is left. `stream` as in /translate.
     """
     work, stream = await prepare(request)
     if stream:
