@@ -20,6 +20,20 @@ if TYPE_CHECKING:
     from training.recipe import Recipe
 
 EXAMPLES: Final = 20  # lines of the test split that a card shows
+Start = Annotated[
+    Path | None,
+    typer.Option("--from", metavar="BUNDLE", help="Begin with the weights and vocabulary of this bundle."),
+]
+Teacher = Annotated[
+    Path | None,
+    typer.Option(metavar="BUNDLE", help="Learn what this bundle makes of the sources, with its vocabulary."),
+]
+Back = Annotated[
+    tuple[Path, Path] | None,
+    typer.Option(
+        metavar="BUNDLE FILE", help="Learn the lines of FILE too; sources are what BUNDLE makes of them."
+    ),
+]
 
 
 def train(
@@ -30,24 +44,9 @@ def train(
         Path | None,
         typer.Option(help="Checkpoints, from which a killed run goes on; else runs/NAME-DEVICE."),
     ] = None,
-    start: Annotated[
-        Path | None,
-        typer.Option(
-            "--from", metavar="BUNDLE", help="Begin with the weights and vocabulary of this bundle."
-        ),
-    ] = None,
-    teacher: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="BUNDLE", help="Learn what this bundle makes of the sources, with its vocabulary."
-        ),
-    ] = None,
-    back: Annotated[
-        tuple[Path, Path] | None,
-        typer.Option(
-            metavar="BUNDLE FILE", help="Learn the lines of FILE too; sources are what BUNDLE makes of them."
-        ),
-    ] = None,
+    start: Start = None,
+    teacher: Teacher = None,
+    back: Back = None,
     minutes: Annotated[
         float | None, typer.Option(min=1.0, help="Train no longer; the schedule is planned for that time.")
     ] = None,
