@@ -10,14 +10,14 @@ from engine.bundle.shortlist import SHORTLIST
 from export.graphs.onnx import graphs, shortlisted_graphs
 
 MODELS = Path(__file__).parents[2] / "models"
-NAMES = ["arxiv-title-en", "tatoeba-de-en", "tatoeba-en-de", "tatoeba-fr-en"]
+NAMES = ["arxiv-title-en", "tatoeba-de-en", "tatoeba-en-de", "tatoeba-en-fr", "tatoeba-fr-en"]
 ABSTRACT = (
     "Recurrent neural networks are widely used for speech recognition. In this paper we propose a new "
     "training method for deep neural networks that improves speech recognition on noisy data."
 )
 
 
-def test_four_bundles_are_shipped():
+def test_five_bundles_are_shipped():
     assert sorted(p.parent.name for p in MODELS.glob("*/manifest.json")) == NAMES
 
 
@@ -51,12 +51,14 @@ async def test_shipped_models_answer_sensibly(precision):
     try:
         (english,) = await service.run("tatoeba-de-en", ["Wo ist der Bahnhof?"])
         (german,) = await service.run("tatoeba-en-de", ["Where is Tom?"])
-        (french,) = await service.run("tatoeba-fr-en", ["Où est la gare ?"])
+        (gare,) = await service.run("tatoeba-fr-en", ["Où est la gare ?"])
+        (french,) = await service.run("tatoeba-en-fr", ["Where is the station?"])
         (title,) = await service.run("arxiv-title-en", [ABSTRACT], TextOptions(decode={"max_length": 20}))
     finally:
         service.stop()
     assert "station" in english.text
     assert "Where" in english.text
-    assert french.text.startswith("Where") and "station" in french.text
+    assert gare.text.startswith("Where") and "station" in gare.text
+    assert french.text.startswith("Où est") and "gare" in french.text
     assert german.text.startswith("Wo ist Tom")
     assert {"neural", "speech", "recognition", "networks", "training"} & set(title.text.lower().split())
