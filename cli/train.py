@@ -103,10 +103,12 @@ def _synthesis(recipe: Recipe, teacher: Path | None, back: tuple[Path, Path] | N
     if teacher is None and back is None:
         return None
 
-    def translate(bundle: Bundle, texts: list[str]) -> list[str]:
+    def translate(bundle: Bundle, source: str, target: str, texts: list[str]) -> list[str]:
         wish = AnswerFlags(truncate=True, protect=False, follow_form=False)
         with open_service(ModelChoice(bundle.path, precision="int8"), wish) as service:
-            return [answer.text for answer in answers(service, recipe.task, texts, wish, len(texts))]
+            model = service.pick(recipe.task, source, target, bundle.name)
+            results = answers(service, recipe.task, texts, wish, len(texts), model=model)
+            return [result.text for result in results]
 
     bundle, file = back or (None, None)
     return Synthesis(

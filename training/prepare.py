@@ -24,7 +24,7 @@ REPORT = "pairs.json"  # in the folder of a run: how many pairs there are, and h
 class Synthesis:
     """What other models add to the corpora of a recipe.
 
-    translate: answers texts by a bundle.
+    translate: answers texts by a bundle, from one language to another; raises UnknownModel when it can not.
     teacher: makes the targets, in the place of the corpora's (Kim and Rush 2016, "Sequence-Level Knowledge
         Distillation"); its vocabulary is the student's.
     back: makes sources of the texts of `monolingual`, which are further targets (Sennrich et al. 2016,
@@ -32,15 +32,15 @@ class Synthesis:
     monolingual: those that are targets of the corpora already, but for case and marks, add nothing.
     """
 
-    translate: Callable[[Bundle, list[str]], list[str]]
+    translate: Callable[[Bundle, str, str, list[str]], list[str]]
     teacher: Bundle | None = None
     back: Bundle | None = None
     monolingual: Sequence[str] = ()
 
-    def answers(self, model: Bundle, texts: Iterable[str]) -> list[Pair]:
-        """Each text, once, and what the model makes of it."""
+    def answers(self, model: Bundle, source: str, target: str, texts: Iterable[str]) -> list[Pair]:
+        """Return each text, once, and what the model makes of it."""
         distinct = list(dict.fromkeys(texts))
-        return list(zip(distinct, self.translate(model, distinct), strict=True))
+        return list(zip(distinct, self.translate(model, source, target, distinct), strict=True))
 
 
 def prepare(
@@ -66,7 +66,7 @@ def prepare(
 
 def _gather_pairs(recipe: Recipe, corpora: Path, folder: Path, synthesis: Synthesis | None) -> list[Pair]:
     """The training pairs of all corpora of a recipe, cleaned if it says so, with placeholders."""
-    corpus = recipe.corpus
+    corpus, languages = recipe.corpus, (recipe.source, recipe.target)
     weights = {corpus.folder: 1, **corpus.beside}
     parts = [(name, part) for name in weights for part in ("valid", "test")]
     held_out = [
@@ -78,7 +78,7 @@ def _gather_pairs(recipe: Recipe, corpora: Path, folder: Path, synthesis: Synthe
     def add(name: str, lines: list[Pair], times: int) -> None:
         report[name] = {"read": len(lines)}
         if corpus.clean:
-            cleaned = clean(lines, held_out, (recipe.source, recipe.target))
+            cleaned = clean(lines, held_out, languages)
             lines = cleaned.pairs
             report[name] |= cleaned.dropped
         report[name] |= {"left": len(lines), "times": times}
@@ -87,12 +87,13 @@ def _gather_pairs(recipe: Recipe, corpora: Path, folder: Path, synthesis: Synthe
     for name, times in weights.items():
         lines = _read_pairs(recipe, corpora, name, "train")
         if synthesis and synthesis.teacher:
-            lines = synthesis.answers(synthesis.teacher, [source for source, _ in lines])
+            lines = synthesis.answers(synthesis.teacher, *languages, [source for source, _ in lines])
         add(name, lines, times)
     if synthesis and synthesis.back:
         known = {normalise(target) for _, target in pairs}
         new = [text for text in synthesis.monolingual if normalise(text) not in known]
-        add("back-translated", [(s, t) for t, s in synthesis.answers(synthesis.back, new)], 1)
+        made = synthesis.answers(synthesis.back, recipe.target, recipe.source, new)
+        add("back-translated", [(source, target) for target, source in made], 1)
     (folder / REPORT).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     if recipe.config().reads_source:
         return data.with_placeholders(pairs, corpus.placeholder_share, recipe.train.seed)

@@ -502,10 +502,14 @@ def test_a_student_learns_what_its_teacher_makes_of_the_sources(recipe, tmp_path
     assert len(set(known.values())) > 1
 
 
-def test_lines_of_the_target_language_are_learnt_with_sources_that_another_model_makes(recipe, tmp_path):
+def test_lines_of_the_target_language_are_learnt_with_sources_that_another_model_makes(
+    recipe, tmp_path, capsys
+):
     corpora, back, run = (tmp_path / name for name in ("corpora", "back", "run"))
     updates = ["--set", "updates=2", "--set", "save_every=2", "--no-scores", "--corpora", corpora]
-    done("train", recipe, "--out", back, "--run", tmp_path / "first", *updates)
+    opposite = tmp_path / "opposite.toml"
+    opposite.write_text(TINY.replace('source = "de"\ntarget = "en"', 'source = "en"\ntarget = "de"'), "utf-8")
+    done("train", opposite, "--out", back, "--run", tmp_path / "first", *updates)
     pairs = [tuple(line.split("\t")) for line in table(corpora / "numbers" / "train.tsv.gz")]
     english = tmp_path / "english.txt"
     english.write_text(f"zero point five\n\n{pairs[0][1].upper()}!\nzero point five\nminus one\n", "utf-8")
@@ -528,6 +532,12 @@ def test_lines_of_the_target_language_are_learnt_with_sources_that_another_model
     german = [*read(tmp_path / "german.txt")]
     assert learnt[: len(pairs)] == pairs
     assert learnt[len(pairs) :] == [(german[0], "zero point five"), (german[4], "minus one")]
+    capsys.readouterr()
+    code, message = failure(
+        capsys, "train", opposite, "--out", tmp_path / "other", "--run", tmp_path / "new", *made, *updates
+    )
+    assert code == 2
+    assert message == "convoy: error: model 'numbers' can't translate from de to en\n"
 
 
 def test_train_does_not_replace_another_model_unless_told(recipe, tmp_path, bundle, capsys):
