@@ -516,19 +516,8 @@ def test_lines_of_the_target_language_are_learnt_with_sources_that_another_model
     made = ["--back", back, english, "--from", back]
     done("train", recipe, "--out", tmp_path / "numbers", "--run", run, *made, *updates)
     learnt = [tuple(line.split("\t")) for line in table(run / "pairs.tsv.gz")]
-    done(
-        "translate",
-        "--model",
-        back,
-        "--no-protect",
-        "--no-follow-form",
-        "--precision",
-        "int8",
-        "--input",
-        english,
-        "--output",
-        tmp_path / "german.txt",
-    )
+    alone = ["--no-protect", "--no-follow-form", "--precision", "int8"]
+    done("translate", "--model", back, *alone, "--input", english, "--output", tmp_path / "german.txt")
     german = [*read(tmp_path / "german.txt")]
     assert learnt[: len(pairs)] == pairs
     assert learnt[len(pairs) :] == [(german[0], "zero point five"), (german[4], "minus one")]
