@@ -31,11 +31,12 @@ def evaluate(
     output: Annotated[Path | None, typer.Option(help="Also write the model's texts here.")] = None,
     truncate: Annotated[bool, typer.Option("--truncate", help="Shorten sources that are too long.")] = False,
     replace_unk: texts.ReplaceUnk = False,
-    precision: texts.Precision = "fp32",
+    precision: texts.Precision = None,
     backend: texts.Backend = "onnx",
     device: texts.Device = "cpu",
     threads: texts.Threads = None,
     shortlist: texts.Shortlist = None,
+    fast: texts.Fast = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     **decode: Any,
 ) -> None:
@@ -50,7 +51,7 @@ def evaluate(
     pairs = pairs[:limit]
     if not pairs:
         raise InvalidRequest(f"{source}: holds no line to evaluate")
-    place = texts.ModelChoice(model, precision, backend, device, threads, shortlist=shortlist)
+    place = texts.ModelChoice(model, precision, backend, device, threads, shortlist=shortlist, fast=fast)
     began = time.monotonic()
     scores, hypotheses = score(
         place, texts.AnswerFlags(explicit_flags(decode), truncate=truncate, replace_unk=replace_unk), pairs

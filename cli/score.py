@@ -70,7 +70,7 @@ def score(
         bool, typer.Option("--json", help="Print one JSON object a line, with every token's score.")
     ] = False,
     total: Annotated[bool, typer.Option("--total", help="Print the last line only.")] = False,
-    precision: texts.Precision = "fp32",
+    precision: texts.Precision = None,
     backend: texts.Backend = "onnx",
     device: texts.Device = "cpu",
     threads: texts.Threads = None,

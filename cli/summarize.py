@@ -28,18 +28,19 @@ def summarize(
     strategy: Annotated[
         str | None, typer.Option(help="Of documents that are too long: truncate, parts or refine.")
     ] = None,
-    precision: texts.Precision = "fp32",
+    precision: texts.Precision = None,
     backend: texts.Backend = "onnx",
     device: texts.Device = "cpu",
     threads: texts.Threads = None,
     shortlist: texts.Shortlist = None,
+    fast: texts.Fast = False,
     timeout: texts.Timeout = 300.0,
     concurrency: texts.Concurrency = 16,
     **decode: Any,
 ) -> None:
     """Summarize documents, one a line, in order; see --strategy for those that are too long."""
     server = remote.RemoteServer(url, api_key, timeout, concurrency) if url else None
-    place = texts.ModelChoice(model, precision, backend, device, threads, shortlist=shortlist)
+    place = texts.ModelChoice(model, precision, backend, device, threads, shortlist=shortlist, fast=fast)
     job = texts.job_of("summarize", place, server)
     wish = texts.AnswerFlags(explicit_flags(decode), prefix, truncate=truncate, strategy=strategy)
     form = texts.Form(output, scores, as_json)

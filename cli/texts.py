@@ -16,7 +16,7 @@ from tqdm import tqdm
 from cli import complete, remote
 from cli.lines import read, writing
 from cli.remote import RemoteServer
-from engine.backends import BACKEND_HELP, DEVICE_HELP, PRECISION_HELP
+from engine.backends import BACKEND_HELP, DEVICE_HELP, FAST_HELP, PRECISION_HELP, usual_precision
 from engine.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ LocalNumbers = Annotated[
     bool, typer.Option("--local-numbers", help="Write amounts as the target language does.")
 ]
 FollowForm = Annotated[bool, typer.Option(help="Capitals and final marks are those of the source.")]
-Precision = Annotated[str, typer.Option(help=PRECISION_HELP)]
+Precision = Annotated[str | None, typer.Option(help=f"{PRECISION_HELP} Default: fp32.")]
 Backend = Annotated[str, typer.Option(help=BACKEND_HELP)]
 Device = Annotated[str, typer.Option(help=DEVICE_HELP)]
 Threads = Annotated[int | None, typer.Option(min=1, help="Threads of the numeric library; else all cores.")]
@@ -73,20 +73,27 @@ Shortlist = Annotated[
         help="Only tokens that a source makes likely: faster. Else as the bundle says.",
     ),
 ]
+Fast = Annotated[bool, typer.Option("--fast", help=FAST_HELP)]
 
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
-    """Which model, and where it runs. source, target: languages that it must be for; None: any."""
+    """Which model, and where it runs.
+
+    precision: None: the usual one.
+    source, target: languages that it must be for; None: any.
+    fast: beam size, precision and shortlist are those for speed where nothing else is asked for.
+    """
 
     model: Path | None
-    precision: str = "fp32"
+    precision: str | None = None
     backend: str = "onnx"
     device: str = "cpu"
     threads: int | None = None
     source: str | None = None
     target: str | None = None
     shortlist: bool | None = None
+    fast: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +156,7 @@ def open_service(place: ModelChoice, wish: AnswerFlags) -> Iterator[Service]:
 
     if place.model is None:
         raise InvalidRequest("give --model, a bundle folder here, or --url, a server")
-    default = open_bundle(place.model, verify=False).options.beam_size
+    default = 1 if place.fast else open_bundle(place.model, verify=False).options.beam_size
     beam = wish.decode.get("beam_size") or max(default, wish.decode.get("n_best", 1))
     if beam > ROWS:
         raise InvalidRequest(f"beam_size must be between 1 and {ROWS}, the rows of the widest lane")
@@ -157,12 +164,13 @@ def open_service(place: ModelChoice, wish: AnswerFlags) -> Iterator[Service]:
     placement = Placement(
         place.backend,
         place.device,
-        place.precision,
+        place.precision or usual_precision(place.device, fast=place.fast),
         place.threads or processors(),
         tuple(LaneSize(width, max(1, min(SLOTS, ROWS // width))) for width in widths),
         place.shortlist,
+        place.fast,
     )
-    service = Service.open([place.model], ServiceSettings(placement))
+    service = Service.open([place.model], ServiceSettings(placement, beam_size=default))
     service.start()
     try:
         yield service
@@ -218,7 +226,7 @@ def job_of(task: str, place: ModelChoice, server: RemoteServer | None) -> Job:
     """Raises InvalidRequest on flags that mean nothing to a server."""
     here = ModelChoice(place.model, source=place.source, target=place.target)
     if server is not None and place != here:
-        mine = "--precision, --backend, --device, --threads and --shortlist"
+        mine = "--precision, --backend, --device, --threads, --shortlist and --fast"
         raise InvalidRequest(f"{mine} are the server's own with --url")
     return Job(task, place, server)
 

@@ -32,11 +32,12 @@ def translate(
     protect: texts.Protect = True,
     follow_form: texts.FollowForm = True,
     local_numbers: texts.LocalNumbers = False,
-    precision: texts.Precision = "fp32",
+    precision: texts.Precision = None,
     backend: texts.Backend = "onnx",
     device: texts.Device = "cpu",
     threads: texts.Threads = None,
     shortlist: texts.Shortlist = None,
+    fast: texts.Fast = False,
     timeout: texts.Timeout = 300.0,
     concurrency: texts.Concurrency = 16,
     **decode: Any,
@@ -46,7 +47,9 @@ def translate(
     With --n-best above 1: line number, score and text, separated by tabs, one line a hypothesis.
     """
     server = remote.RemoteServer(url, api_key, timeout, concurrency) if url else None
-    place = texts.ModelChoice(model, precision, backend, device, threads, source, target, shortlist)
+    place = texts.ModelChoice(
+        model, precision, backend, device, threads, source, target, shortlist=shortlist, fast=fast
+    )
     job = texts.job_of("translate", place, server)
     wish = texts.AnswerFlags(
         explicit_flags(decode),

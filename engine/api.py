@@ -24,11 +24,13 @@ from engine.backends import (
     BACKEND_HELP,
     BACKENDS,
     DEVICE_HELP,
+    FAST_HELP,
     PRECISION_HELP,
     PRECISIONS,
     LaneSize,
     Placement,
     processors,
+    usual_precision,
 )
 from engine.bundle.bundle import Bundle, open_bundle
 from engine.errors import (
@@ -65,6 +67,7 @@ __all__ = [
     "BACKEND_HELP",
     "BACKENDS",
     "DEVICE_HELP",
+    "FAST_HELP",
     "OPTION_HELP",
     "PRECISION_HELP",
     "PRECISIONS",
@@ -119,6 +122,7 @@ __all__ = [
     "short",
     "slowest",
     "trim_heap",
+    "usual_precision",
 ]
 
 SAMPLE: Final = 4_000  # characters that decide a text's language

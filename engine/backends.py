@@ -69,6 +69,7 @@ class Placement:
     lanes: narrowest first.
     shortlist: answer with the tokens that the source makes likely alone (`engine.bundle.shortlist`); None: as
         each bundle says, where the backend can.
+    fast: where `shortlist` is None, every bundle answers with the shortlist that it has.
     """
 
     backend: str = "onnx"
@@ -77,6 +78,7 @@ class Placement:
     threads: int | None = 1
     lanes: tuple[LaneSize, ...] = (LaneSize(1, 32), LaneSize(5, 32), LaneSize(16, 8))
     shortlist: bool | None = None
+    fast: bool = False
 
     def check(self) -> None:
         """Raise ConfigError, with what there is instead, for what no backend of that name can do."""
@@ -116,6 +118,17 @@ DEVICE_HELP: Final = (
     "cpu, or cuda (cuda:1 for the second; several with commas between) with any backend but onnx-native."
 )
 PRECISION_HELP: Final = f"{', '.join(PRECISIONS[:-1])} or int8: fp16 and bf16 are for GPUs, int8 for CPUs."
+FAST_HELP: Final = (
+    "Prefer speed: greedy search, int8 (on GPUs fp16), and shortlists where there are any. What else you set "
+    "wins."
+)
+
+
+def usual_precision(device: str, *, fast: bool) -> str:
+    """The precision that holds on a device where none is asked for."""
+    if not fast:
+        return "fp32"
+    return "int8" if device.startswith("cpu") else "fp16"
 
 
 def devices(names: str) -> list[str]:

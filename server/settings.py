@@ -18,11 +18,13 @@ from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource
 from engine.api import (
     BACKEND_HELP,
     DEVICE_HELP,
+    FAST_HELP,
     PRECISION_HELP,
     LaneSize,
     Placement,
     ServiceSettings,
     processors,
+    usual_precision,
 )
 from server.languages import inward
 
@@ -75,11 +77,12 @@ class ServerSettings(BaseSettings):
     port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0: any free one.")
     backend: str = Field("onnx", description=BACKEND_HELP)
     device: str = Field("cpu", description=DEVICE_HELP)
-    precision: str = Field("fp32", description=PRECISION_HELP)
+    precision: str | None = Field(None, description=f"{PRECISION_HELP} Default: fp32.")
     shortlist: bool | None = Field(
         None,
         description="Answer with tokens that a source makes likely alone: faster. Else as each bundle says.",
     )
+    fast: bool = Field(False, description=FAST_HELP)
     workers: int = Field(
         1, ge=1, description="Processes behind the port, with an engine for each model in each."
     )
@@ -306,11 +309,12 @@ class ServerSettings(BaseSettings):
 
     def service(self) -> ServiceSettings:
         """The engine's share. ONNX sessions take the pool of `share_threads`."""
+        precision = self.precision or usual_precision(self.device, fast=self.fast)
         return ServiceSettings(
-            Placement(self.backend, self.device, self.precision, None, self.lanes, self.shortlist),
+            Placement(self.backend, self.device, precision, None, self.lanes, self.shortlist, self.fast),
             queue_tokens=self.queue_tokens,
             encode_tokens=self.encode_tokens,
-            beam_size=self.beam_size,
+            beam_size=self.beam_size or (1 if self.fast else None),
             verify=self.verify,
             languages=self.load_only,
             budget=self.model_budget,

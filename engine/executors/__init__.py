@@ -80,7 +80,8 @@ def _open_onnx(bundle: Bundle, placement: Placement, kernels: str | None = None)
 def uses_shortlist(bundle: Bundle, placement: Placement) -> bool:
     """Whether a bundle answers with its shortlist where it is placed so."""
     if placement.shortlist is None:
-        enabled = bundle.shortlisted and BACKENDS[placement.backend].lists(placement.device)
+        wanted = bundle.shortlisted or placement.fast
+        enabled = wanted and BACKENDS[placement.backend].lists(placement.device)
     else:
         enabled = placement.shortlist
     return enabled and SHORTLIST in bundle.files()

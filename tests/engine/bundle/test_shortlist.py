@@ -17,8 +17,10 @@ from engine.errors import ConfigError
 from engine.executors import open_executors
 from engine.executors.shortlists import Among
 from engine.search.executor import StepInput
+from engine.shelf.loading import facts_of
 from engine.text.tokenizer import open_tokenizer
 from export.graphs.onnx import shortlisted_graphs
+from server.settings import ServerSettings
 from tests.served import VOCABULARY, bundles, server, settings_of
 from training.shortlist import learn
 
@@ -221,6 +223,45 @@ def test_a_server_with_a_shortlist_answers_and_refuses_to_score(listed):
 def test_a_bundle_without_a_shortlist_is_told_how_to_get_one():
     with pytest.raises(BundleError, match="convoy shortlist BUNDLE PAIRS"):
         Service.open([bundles()], ServiceSettings(Placement(shortlist=True)))
+
+
+@pytest.mark.parametrize(
+    ("flags", "alike"),
+    [
+        ([], ["--precision", "int8", "--beam-size", "1", "--shortlist"]),
+        (["--no-shortlist"], ["--precision", "int8", "--beam-size", "1", "--no-shortlist"]),
+        (["--n-best", "2"], ["--precision", "int8", "--beam-size", "2", "--n-best", "2", "--shortlist"]),
+        (["--precision", "fp32", "--beam-size", "4", "--no-shortlist"], ["--beam-size", "4"]),
+    ],
+)
+def test_fast_is_int8_greedy_and_the_shortlist_where_nothing_else_is_said(
+    listed, tmp_path, capsys, flags, alike
+):
+    text = tmp_path / "text"
+    text.write_text("ein Haus\nein See\n")
+
+    def printed(*more):
+        with pytest.raises(SystemExit) as done:
+            app(["translate", str(text), "--model", str(listed.path), "--json", *more])
+        assert done.value.code == 0
+        return capsys.readouterr().out
+
+    assert printed("--fast", *flags) == printed(*alike)
+
+
+def test_a_fast_server_is_greedy_in_int8_by_the_shortlists_there_are(listed):
+    def settled(bundle, **more):
+        info = facts_of(bundle, ServerSettings(fast=True, **more).service()).info
+        return info.precision, info.options.beam_size, info.limits.shortlisted
+
+    assert settled(listed) == ("int8", 1, True)
+    assert settled(open_bundle(bundles() / "toy-de-en")) == ("int8", 1, False)
+    assert settled(listed, precision="fp32", beam_size=4, shortlist=False) == ("fp32", 4, False)
+
+
+def test_on_a_gpu_fast_is_half_precision():
+    placement = ServerSettings(fast=True, device="cuda:1", backend="cuda").service().placement
+    assert (placement.device, placement.precision) == ("cuda:1", "fp16")
 
 
 def test_backends_without_lists_say_so(listed):
