@@ -16,8 +16,8 @@ from engine.answers.canary import canary
 from engine.answers.compose import TextResult, slowest
 from engine.answers.directions import Language, languages_of
 from engine.answers.drafts import Partial
+from engine.answers.options import TextOptions
 from engine.answers.pivot import Stage, stream_through
-from engine.answers.plan import TextOptions
 from engine.answers.quality import Coverage, Repetition
 from engine.answers.score import TextScore, perplexity, score, score_many
 from engine.backends import (
@@ -54,7 +54,7 @@ from engine.schedule.engine import Observer, Stats
 from engine.schedule.slices import Slices, at_once, each, in_slices, one_slice
 from engine.shelf.budget import State
 from engine.shelf.catalogue import Leg, choose_route, find_info, find_leg, parse_route, purpose
-from engine.shelf.figures import DeviceMemory, ShelfEntry
+from engine.shelf.figures import DeviceMemory, ShelfEntry, device_memory
 from engine.shelf.folders import Folders
 from engine.shelf.loading import LoadedModel, ModelInfo, ServiceSettings, facts_of, open_bundles, open_model
 from engine.shelf.shelf import ModelSource, Shelf, trim_heap
@@ -389,13 +389,7 @@ class Service:
 
     def memory(self) -> dict[str, DeviceMemory]:
         """Of each GPU that a model is on, by its name."""
-        devices = {device for info in self.models() for device in info.device.split(",")}
-        cuda = sorted(device for device in devices if device.startswith("cuda"))
-        if not cuda:
-            return {}
-        from engine.executors.torch import memory_of
-
-        return {device: DeviceMemory(*memory_of(device)) for device in cuda}
+        return device_memory(device for info in self.models() for device in info.device.split(","))
 
 
 def _stages(legs: Sequence[Leg], models: Mapping[str, LoadedModel]) -> list[Stage]:

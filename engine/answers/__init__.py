@@ -1,5 +1,7 @@
 """Texts in, answers out: what surrounds the engine on both sides.
 
+text_model  what the rest needs to know of a model
+options     how texts are answered
 plan        a text to sources: sentences, prefixes, placeholders
 compose     results back to a text: alternatives, alignment, what stays as it was
 alignment   attention from pieces of the source to pieces of the answer, through two models too

@@ -11,8 +11,9 @@ from typing import Final, TypeVar
 
 from engine.answers.compose import TextResult, compose, retry_of
 from engine.answers.drafts import Drafts, Partial
+from engine.answers.options import TextOptions
 from engine.answers.pivot import Stage, carry_over, join_results, options_of
-from engine.answers.plan import Plan, TextOptions, plan
+from engine.answers.plan import Plan, plan
 from engine.errors import TooLarge
 from engine.schedule.aio import generate_group
 from engine.schedule.slices import Slices, each, in_slices, one_slice

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from engine.answers.plan import TextModel
+from engine.answers.text_model import TextModel
 from engine.schedule.aio import generate_group
 from engine.schedule.engine import Engine
 from engine.text.borrowed import FILE, BorrowedWord, dump

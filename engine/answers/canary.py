@@ -6,9 +6,10 @@ import math
 from typing import Final
 
 from engine.answers.answer import answer
+from engine.answers.options import TextOptions
 from engine.answers.pivot import Stage
-from engine.answers.plan import TextModel, TextOptions
 from engine.answers.score import score
+from engine.answers.text_model import TextModel
 from engine.errors import ExecutorFailed
 from engine.schedule.engine import Engine
 

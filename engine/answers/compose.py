@@ -10,8 +10,9 @@ from typing import Any, Final
 import numpy as np
 
 from engine.answers.alignment import Alignment, make_alignments
-from engine.answers.plan import Plan, Sentence, TextModel
+from engine.answers.plan import Plan, Sentence
 from engine.answers.quality import Coverage, Repetition, coverage, repetition
+from engine.answers.text_model import TextModel
 from engine.text.form import follow
 from engine.text.mend import mend, whole
 from engine.text.protect import KeptSpan

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from engine.answers.plan import TextModel
+from engine.answers.text_model import TextModel
 from engine.bundle.bundle import Bundle
 from engine.errors import UnknownModel
 from engine.text.codes import by_short_code, short

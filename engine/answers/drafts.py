@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from engine.answers.compose import choices, is_garbled
-from engine.answers.plan import Plan, Sentence, TextModel
+from engine.answers.plan import Plan, Sentence
+from engine.answers.text_model import TextModel
 from engine.schedule.aio import Watch
 from engine.text.form import beginning
 from engine.types import Result

@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 
 from engine.answers.alignment import through
 from engine.answers.compose import TextResult
-from engine.answers.plan import TextModel, TextOptions, plan
+from engine.answers.options import TextOptions
+from engine.answers.plan import plan
 from engine.answers.stream import stream
+from engine.answers.text_model import TextModel
 from engine.schedule.engine import Engine
 from engine.text.protect import MarkedText
 

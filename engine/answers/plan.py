@@ -3,118 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from typing import Any, Final
 
+from engine.answers.options import STRATEGIES, TextOptions, check_text, decode_options
+from engine.answers.text_model import TextModel
 from engine.errors import InvalidRequest, TooLarge
-from engine.text.borrowed import BorrowedWord, BorrowingTokenizer, symbols_of
 from engine.text.form import is_all_capitals, to_sentence_case
 from engine.text.numerals import localise
 from engine.text.protect import MarkedText, MaskedText, mask
 from engine.text.split import Layout, pack, split
-from engine.text.tokenizer import Tokenizer
-from engine.types import QUOTAS, DecodeJob, DecodeOptions, Limits
-
-# languages written without spaces between sentences; their translations need one
-SPACELESS: Final = frozenset({"bo", "ja", "km", "lo", "my", "th", "zh", "zt"})
-OPTIONS: Final = frozenset(f.name for f in fields(DecodeOptions))
-# truncate: its beginning is read. parts: it is cut at sentence borders, and the summaries of the parts are
-# joined. refine: likewise, and what was joined is summarized again until one part is left
-STRATEGIES: Final = ("truncate", "parts", "refine")
-TEXTUAL: Final = frozenset({"prefix", "free_prefix", "quotas"})  # made of texts and of the model's languages
-
-
-@dataclass(frozen=True, slots=True)
-class TextOptions:
-    """How texts are answered.
-
-    decode: overrides of the model's DecodeOptions by field name.
-    prefix: what the first sentence's target begins with.
-    alternatives: further hypotheses wanted; the beam is widened for them unless `decode` names a beam_size.
-    split: translate sentence by sentence; off, each text is one source.
-    truncate: shorten a source that is too long (the result says so) instead of refusing it. Summaries never
-        split.
-    strategy: what becomes of a text that is too long for one (STRATEGIES); None: as `truncate` says.
-    coverage: say which source words nothing attended to.
-    replace_unk: an unknown target word becomes the source word that it attends to most, by the bundle's
-        dictionary of such words or as it stands.
-
-    What stays as it is in translations:
-
-    ignore: phrases, to the letter and as whole words.
-    glossary: source phrase to target phrase, likewise.
-    protect: also addresses, numbers with their signs and units, fields of formats (`%s`, `{name}`), emoji,
-        names in networks and words in characters that the model lacks, as far as it has placeholders; without
-        them the other two are refused.
-    local_numbers: with `protect`, amounts are written as the target language does, or that of `numerals`.
-    follow_form: capitals and final marks follow the source (`engine.text.form`), and a sentence in capitals
-        is read as if it were none.
-    """
-
-    decode: Mapping[str, Any] = field(default_factory=dict)
-    prefix: str = ""
-    alternatives: int = 0
-    alignment: bool = False
-    split: bool = True
-    truncate: bool = False
-    strategy: str | None = None
-    coverage: bool = False
-    replace_unk: bool = False
-    ignore: tuple[str, ...] = ()
-    glossary: Mapping[str, str] = field(default_factory=dict)
-    protect: bool = False
-    local_numbers: bool = False
-    numerals: str = ""
-    follow_form: bool = False
-
-    @property
-    def cuts(self) -> bool:
-        """Whether a text that is too long is cut into parts."""
-        return self.strategy in ("parts", "refine")
-
-
-@dataclass(frozen=True, slots=True)
-class TextModel:
-    """What turning text into sources and back needs to know of a bundle.
-
-    unk: the token that unknown words become, if there is one.
-    replace_unk: whether unknown words are replaced unasked.
-    truncates: whether the beginning of a text that is too long is read, unasked.
-    borrowed: words that are placeholders, where the vocabulary has no symbols of its own.
-    """
-
-    task: str
-    source: str
-    target: str
-    tokenizer: Tokenizer
-    defaults: DecodeOptions
-    limits: Limits
-    eos: int
-    name: str = ""
-    unk: int | None = None
-    replace_unk: bool = False
-    truncates: bool = False
-    borrowed: tuple[BorrowedWord, ...] = ()
-
-    @property
-    def placeholders(self) -> tuple[str, ...]:
-        return self.tokenizer.placeholders or symbols_of(self.borrowed)
-
-    @property
-    def keeping(self) -> Tokenizer:
-        """The tokenizer of sentences that hold placeholders."""
-        return BorrowingTokenizer(self.tokenizer, self.borrowed) if self.borrowed else self.tokenizer
-
-    @property
-    def languages(self) -> tuple[str, str]:
-        return self.source, self.target
-
-    @property
-    def between(self) -> str:
-        """What goes between translations of sentences that touched."""
-        spaceless = [_spaceless(code) for code in (self.source, self.target)]
-        return " " if spaceless == [True, False] else ""
+from engine.types import QUOTAS, DecodeJob, DecodeOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +107,7 @@ def plan(model: TextModel, text: str | MarkedText, options: TextOptions) -> Plan
         )
     marked = text if isinstance(text, MarkedText) else MarkedText(text)
     check_text(marked.text)
-    decode = _decode(model, options)
+    decode = decode_options(model, options)
     masked = _mask_text(model, marked, options)
     prefix = model.tokenizer.beginning + tuple(
         model.tokenizer.encode_target(options.prefix) if options.prefix else ()
@@ -310,7 +209,7 @@ def _whole(model: TextModel, options: TextOptions, empty: Plan) -> Plan:
         )
         raise TooLarge(f"the text has {len(ids)} tokens; this model reads at most {limit}: {remedy}")
     if truncated:
-        source = [*ids[: limit - 1], model.eos]
+        source = model.beginning(ids)
         sentence = replace(sentence, source=source, quotas=_quotas(model, source, sentence.symbols))
     return replace(whole, layout=layout, sentences=[sentence], truncated=truncated)
 
@@ -345,7 +244,7 @@ def _mask_text(model: TextModel, marked: MarkedText, options: TextOptions) -> Ma
         glossary=options.glossary,
         protect=options.protect,
         symbols=symbols,
-        spaced=not _spaceless(model.source),
+        spaced=model.spaced,
         lacks=model.tokenizer.lacks,
         local=local if options.local_numbers else None,
     )
@@ -361,37 +260,3 @@ def _frame(text: str) -> Layout:
 
 def _readable(text: str) -> bool:
     return any(character.isalnum() for character in text)
-
-
-def _spaceless(code: str) -> bool:
-    return code.partition("-")[0].lower() in SPACELESS
-
-
-def check_text(text: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise InvalidRequest("the text holds half of a surrogate pair: send valid Unicode") from None
-
-
-def _decode(model: TextModel, options: TextOptions) -> DecodeOptions:
-    unknown = sorted(set(options.decode) - OPTIONS)
-    if unknown:
-        raise InvalidRequest(f"unknown decoding options {unknown}; known are {sorted(OPTIONS - TEXTUAL)}")
-    if TEXTUAL & set(options.decode):
-        raise InvalidRequest("give the prefix as text, not among the decoding options")
-    if options.alternatives < 0:
-        raise InvalidRequest("alternatives must not be negative")
-    check_text(options.prefix)
-    values = {"n_best": 1} | dict(options.decode)
-    values["n_best"] = max(values["n_best"], options.alternatives + 1)
-    values["alignment"] = options.alignment or values.get("alignment", model.defaults.alignment)
-    if "beam_size" not in values:
-        values["beam_size"] = max(model.defaults.beam_size, values["n_best"])
-    if options.alternatives >= values["beam_size"]:
-        least = options.alternatives + 1
-        raise InvalidRequest(f"{options.alternatives} alternatives need a beam_size of at least {least}")
-    begin = model.tokenizer.beginning
-    decode = replace(model.defaults, **values, prefix=begin, free_prefix=len(begin))
-    decode.check(model.limits)  # here too, so that a text answered without the model is no way around it
-    return decode

@@ -12,8 +12,9 @@ from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 
-from engine.answers.plan import TextModel, check_text
+from engine.answers.options import check_text
 from engine.answers.stream import flow
+from engine.answers.text_model import TextModel
 from engine.errors import InvalidRequest
 from engine.schedule.aio import generate_group
 from engine.schedule.engine import Engine
@@ -146,7 +147,7 @@ def _source(model: TextModel, source: str | None) -> list[int]:
     ids = [*model.tokenizer.encode(" ".join(source.split())), model.eos]
     limit = model.limits.source
     if len(ids) > limit and model.truncates:
-        return [*ids[: limit - 1], model.eos]
+        return model.beginning(ids)
     if len(ids) > limit:
         raise InvalidRequest(f"the source has {len(ids)} tokens; this model reads at most {limit}: split it")
     return ids

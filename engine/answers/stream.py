@@ -10,7 +10,9 @@ from functools import partial
 from typing import Final, Generic, Protocol, TypeVar
 
 from engine.answers.compose import TextResult, compose, retry_of
-from engine.answers.plan import Plan, TextModel, TextOptions, plan
+from engine.answers.options import TextOptions
+from engine.answers.plan import Plan, plan
+from engine.answers.text_model import TextModel
 from engine.errors import ConvoyError, Overloaded, Stopping
 from engine.schedule.engine import Engine
 from engine.text.protect import MarkedText

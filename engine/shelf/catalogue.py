@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from engine.answers.directions import AT, Directions, name_of, parse_direction, toward
-from engine.answers.plan import TextModel
+from engine.answers.text_model import TextModel
 from engine.errors import UnknownModel
 from engine.shelf.loading import ModelInfo
 

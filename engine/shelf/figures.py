@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -46,6 +47,16 @@ class DeviceMemory:
 
     used: int
     total: int
+
+
+def device_memory(devices: Iterable[str]) -> dict[str, DeviceMemory]:
+    """Ask the GPUs among these devices, by name; a device may be named more than once."""
+    cuda = sorted({device for device in devices if device.startswith("cuda")})
+    if not cuda:
+        return {}
+    from engine.executors.torch import memory_of
+
+    return {device: DeviceMemory(*memory_of(device)) for device in cuda}
 
 
 def together(past: Stats, now: Stats) -> Stats:

@@ -15,7 +15,7 @@ from typing import Final
 from safetensors import SafetensorError, safe_open
 
 from engine.answers.directions import Directions, directions_of, toward
-from engine.answers.plan import TextModel
+from engine.answers.text_model import TextModel
 from engine.backends import BACKENDS, LaneSize, Placement
 from engine.bundle.bundle import AGAIN, MANIFEST, WEIGHTS, Bundle, open_bundle
 from engine.bundle.config import ModelConfig

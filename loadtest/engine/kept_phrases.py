@@ -20,7 +20,9 @@ from pathlib import Path
 import sacrebleu
 
 from engine.answers.compose import compose
-from engine.answers.plan import Plan, TextModel, TextOptions, plan
+from engine.answers.options import TextOptions
+from engine.answers.plan import Plan, plan
+from engine.answers.text_model import TextModel
 from engine.api import Placement, Service, ServiceSettings
 from engine.schedule.aio import generate_group
 from engine.schedule.engine import Engine

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.answers.plan import TextModel
+from engine.answers.text_model import TextModel
 from engine.api import (
     BundleError,
     ConfigError,

@@ -10,8 +10,9 @@ import pytest
 
 from engine.answers.answer import answer, live
 from engine.answers.drafts import Partial
+from engine.answers.options import TextOptions
 from engine.answers.pivot import Stage
-from engine.answers.plan import TextOptions, plan
+from engine.answers.plan import plan
 from engine.answers.score import score_many
 from engine.api import InvalidRequest, Placement, Service, ServiceSettings, TooLarge
 from engine.bundle.bundle import Description, add_files, open_bundle, write_bundle

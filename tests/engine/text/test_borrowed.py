@@ -15,8 +15,9 @@ from cli.convert.flags import finish
 from cli.placeholders import copy_rate
 from cli.texts import ModelChoice
 from engine.answers.borrow import choose
-from engine.answers.plan import TextModel, plan
+from engine.answers.plan import plan
 from engine.answers.stream import stream
+from engine.answers.text_model import TextModel
 from engine.api import InvalidRequest, Service, ServiceSettings, TextOptions
 from engine.bundle.bundle import open_bundle
 from engine.errors import BundleError

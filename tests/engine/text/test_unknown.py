@@ -12,7 +12,8 @@ import torch
 from typer.testing import CliRunner
 
 from cli.main import table
-from engine.answers.plan import TextModel, plan
+from engine.answers.plan import plan
+from engine.answers.text_model import TextModel
 from engine.api import Placement, Service, ServiceSettings, TextOptions
 from engine.bundle.bundle import Bundle, open_bundle
 from engine.errors import BundleError, CheckpointError, InvalidRequest
