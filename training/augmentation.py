@@ -25,6 +25,7 @@ TYPOGRAPHY: Final = {"'": "’", "...": "…", '"': "”", " - ": " – "}
 MARKS: Final = {"de": (".", ","), "en": (",", "."), "fr": ("\u202f", ",")}
 NUMBER: Final = re.compile(r"(?<![\w.,:])\d+(?![\w:]|[.,]\d)")
 NAME: Final = re.compile(r"\b[A-Z][a-z]{2,}\b")
+SHORT: Final = 2  # words of a greeting or a button
 SPELLED: Final = 2  # sentences in which a word must be seen inside a sentence to count as a name
 
 
@@ -124,14 +125,28 @@ def augment(pairs: Sequence[Pair], shares: Augment, languages: tuple[str, str], 
     forms = Forms(pairs, languages, seed)
     more: list[Pair] = []
     for name, share in asdict(shares).items():
-        if name == "words":
-            if share:
-                more += lexicon(pairs) * int(share)
+        if name in REPEATED:
+            more += REPEATED[name](forms) * share if share else []
             continue
         form: Callable[[Pair], Pair | None] = getattr(forms, name)
         sampled = (form(pair) for pair in pairs if forms.rng.random() < share)
         more += [pair for pair in sampled if pair is not None]
     return [*pairs, *more]
+
+
+def _words(forms: Forms) -> list[Pair]:
+    """The entries of a dictionary out of the pairs."""
+    return lexicon(forms.pairs)
+
+
+def _short(forms: Forms) -> list[Pair]:
+    """What people type first, and sentences hold little of: one or two words, without a final mark."""
+    short = (pair for pair in dict.fromkeys(forms.pairs) if len(pair[0].split()) <= SHORT)
+    return [forms.bare(pair) or pair for pair in short]
+
+
+# those of which not a share is drawn: each of them is seen so many times
+REPEATED: Final[dict[str, Callable[[Forms], list[Pair]]]] = {"words": _words, "short": _short}
 
 
 def names(pairs: Sequence[Pair]) -> Counter[str]:

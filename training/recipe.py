@@ -41,6 +41,7 @@ class Augment:
     numbers: float = 0.0  # other numbers
     named: float = 0.0  # other names
     words: int = 0  # how often each word of a dictionary out of the pairs is seen
+    short: int = 0  # how often each pair with a source of one or two words is seen again
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,6 +121,16 @@ def test_numbers_change_alike_and_are_spelled_as_each_language_does(number: int,
     assert values[0] == values[1]
 
 
+def test_greetings_and_buttons_are_seen_again_without_their_marks() -> None:
+    greeting, button, sentence = (
+        ("Guten Morgen!", "Good morning!"),
+        ("Weiter", "Next"),
+        ("Wo bist du?", "Where?"),
+    )
+    more = augment([greeting, button, sentence, button], Augment(short=2), ("de", "en"), 1)[4:]
+    assert more == [("Guten Morgen", "Good morning"), button] * 2
+
+
 def test_nothing_is_added_without_shares_and_the_same_seed_adds_the_same(
     pairs: list[tuple[str, str]],
 ) -> None:
