@@ -12,7 +12,7 @@ from pathlib import Path
 from engine.bundle.bundle import Bundle
 from training import data
 from training.augmentation import augment
-from training.cleaning import clean, normalise
+from training.cleaning import clean
 from training.recipe import Recipe
 
 Pair = tuple[str, str]
@@ -28,8 +28,8 @@ class Synthesis:
     teacher: makes the targets, in the place of the corpora's (Kim and Rush 2016, "Sequence-Level Knowledge
         Distillation"); its vocabulary is the student's.
     back: makes sources of the texts of `monolingual`, which are further targets (Sennrich et al. 2016,
-        "Improving Neural Machine Translation Models with Monolingual Data").
-    monolingual: those that are targets of the corpora already, but for case and marks, add nothing.
+        "Improving Neural Machine Translation Models with Monolingual Data"). Those that are targets of the
+        corpora get a second source (Nguyen et al. 2020, "Data Diversification").
     """
 
     translate: Callable[[Bundle, str, str, list[str]], list[str]]
@@ -90,9 +90,7 @@ def _gather_pairs(recipe: Recipe, corpora: Path, folder: Path, synthesis: Synthe
             lines = synthesis.answers(synthesis.teacher, *languages, [source for source, _ in lines])
         add(name, lines, times)
     if synthesis and synthesis.back:
-        known = {normalise(target) for _, target in pairs}
-        new = [text for text in synthesis.monolingual if normalise(text) not in known]
-        made = synthesis.answers(synthesis.back, recipe.target, recipe.source, new)
+        made = synthesis.answers(synthesis.back, recipe.target, recipe.source, synthesis.monolingual)
         add("back-translated", [(source, target) for target, source in made], 1)
     (folder / REPORT).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     if recipe.config().reads_source:
