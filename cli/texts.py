@@ -16,7 +16,14 @@ from tqdm import tqdm
 from cli import complete, remote
 from cli.lines import read, writing
 from cli.remote import RemoteServer
-from engine.backends import BACKEND_HELP, DEVICE_HELP, FAST_HELP, PRECISION_HELP, usual_precision
+from engine.backends import (
+    BACKEND_HELP,
+    DEVICE_HELP,
+    FAST_BEAM_SIZE,
+    FAST_HELP,
+    PRECISION_HELP,
+    usual_precision,
+)
 from engine.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -156,7 +163,9 @@ def open_service(place: ModelChoice, wish: AnswerFlags) -> Iterator[Service]:
 
     if place.model is None:
         raise InvalidRequest("give --model, a bundle folder here, or --url, a server")
-    default = 1 if place.fast else open_bundle(place.model, verify=False).options.beam_size
+    default = open_bundle(place.model, verify=False).options.beam_size
+    if place.fast:
+        default = min(default, FAST_BEAM_SIZE)
     beam = wish.decode.get("beam_size") or max(default, wish.decode.get("n_best", 1))
     if beam > ROWS:
         raise InvalidRequest(f"beam_size must be between 1 and {ROWS}, the rows of the widest lane")
@@ -170,7 +179,7 @@ def open_service(place: ModelChoice, wish: AnswerFlags) -> Iterator[Service]:
         place.shortlist,
         place.fast,
     )
-    service = Service.open([place.model], ServiceSettings(placement, beam_size=default))
+    service = Service.open([place.model], ServiceSettings(placement))
     service.start()
     try:
         yield service

@@ -19,6 +19,7 @@ from engine.api import (
     BACKEND_HELP,
     DEVICE_HELP,
     FAST_HELP,
+    FAST_LANES,
     PRECISION_HELP,
     LaneSize,
     Placement,
@@ -310,11 +311,12 @@ class ServerSettings(BaseSettings):
     def service(self) -> ServiceSettings:
         """The engine's share. ONNX sessions take the pool of `share_threads`."""
         precision = self.precision or usual_precision(self.device, fast=self.fast)
+        lanes = FAST_LANES if self.fast and "lanes" not in self.model_fields_set else self.lanes
         return ServiceSettings(
-            Placement(self.backend, self.device, precision, None, self.lanes, self.shortlist, self.fast),
+            Placement(self.backend, self.device, precision, None, lanes, self.shortlist, self.fast),
             queue_tokens=self.queue_tokens,
             encode_tokens=self.encode_tokens,
-            beam_size=self.beam_size or (1 if self.fast else None),
+            beam_size=self.beam_size,
             verify=self.verify,
             languages=self.load_only,
             budget=self.model_budget,

@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 
 from engine.answers.directions import Directions, directions_of, toward
 from engine.answers.text_model import TextModel
-from engine.backends import BACKENDS, LaneSize, Placement
+from engine.backends import BACKENDS, FAST_BEAM_SIZE, LaneSize, Placement
 from engine.bundle.bundle import AGAIN, MANIFEST, WEIGHTS, Bundle, open_bundle
 from engine.bundle.config import ModelConfig
 from engine.bundle.shortlist import SHORTLIST
@@ -164,6 +164,8 @@ def _facts(bundle: Bundle, settings: ServiceSettings, tokenizer: Tokenizer) -> M
     placement.check()
     if settings.beam_size is not None:
         options = replace(options, beam_size=settings.beam_size)
+    elif placement.fast:
+        options = replace(options, beam_size=min(options.beam_size, FAST_BEAM_SIZE))
     widest = max(beams for beams, _ in placement.lanes)
     limits = config.limits(widest, shortlisted=uses_shortlist(bundle, placement))
     try:

@@ -2,6 +2,7 @@
 
 import gzip
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from engine.executors.shortlists import Among
 from engine.search.executor import StepInput
 from engine.shelf.loading import facts_of
 from engine.text.tokenizer import open_tokenizer
+from engine.types import DecodeOptions
 from export.graphs.onnx import shortlisted_graphs
 from server.settings import ServerSettings
 from tests.served import VOCABULARY, bundles, server, settings_of
@@ -228,13 +230,13 @@ def test_a_bundle_without_a_shortlist_is_told_how_to_get_one():
 @pytest.mark.parametrize(
     ("flags", "alike"),
     [
-        ([], ["--precision", "int8", "--beam-size", "1", "--shortlist"]),
-        (["--no-shortlist"], ["--precision", "int8", "--beam-size", "1", "--no-shortlist"]),
-        (["--n-best", "2"], ["--precision", "int8", "--beam-size", "2", "--n-best", "2", "--shortlist"]),
+        ([], ["--precision", "int8", "--beam-size", "2", "--shortlist"]),
+        (["--no-shortlist"], ["--precision", "int8", "--beam-size", "2", "--no-shortlist"]),
+        (["--n-best", "3"], ["--precision", "int8", "--beam-size", "3", "--n-best", "3", "--shortlist"]),
         (["--precision", "fp32", "--beam-size", "4", "--no-shortlist"], ["--beam-size", "4"]),
     ],
 )
-def test_fast_is_int8_greedy_and_the_shortlist_where_nothing_else_is_said(
+def test_fast_is_int8_a_beam_of_2_and_the_shortlist_where_nothing_else_is_said(
     listed, tmp_path, capsys, flags, alike
 ):
     text = tmp_path / "text"
@@ -249,14 +251,17 @@ def test_fast_is_int8_greedy_and_the_shortlist_where_nothing_else_is_said(
     assert printed("--fast", *flags) == printed(*alike)
 
 
-def test_a_fast_server_is_greedy_in_int8_by_the_shortlists_there_are(listed):
+def test_a_fast_server_has_a_beam_of_2_and_the_shortlists_there_are(listed):
     def settled(bundle, **more):
-        info = facts_of(bundle, ServerSettings(fast=True, **more).service()).info
-        return info.precision, info.options.beam_size, info.limits.shortlisted
+        settings = ServerSettings(fast=True, **more).service()
+        info = facts_of(bundle, settings).info
+        return info.precision, info.options.beam_size, info.limits.shortlisted, len(settings.placement.lanes)
 
-    assert settled(listed) == ("int8", 1, True)
-    assert settled(open_bundle(bundles() / "toy-de-en")) == ("int8", 1, False)
-    assert settled(listed, precision="fp32", beam_size=4, shortlist=False) == ("fp32", 4, False)
+    assert settled(listed) == ("int8", 2, True, 4)
+    assert settled(open_bundle(bundles() / "toy-de-en")) == ("int8", 2, False, 4)
+    assert settled(replace(listed, options=DecodeOptions(beam_size=1))) == ("int8", 1, True, 4)
+    chosen = {"precision": "fp32", "beam_size": 4, "shortlist": False, "lanes": "4x8"}
+    assert settled(listed, **chosen) == ("fp32", 4, False, 1)
 
 
 def test_on_a_gpu_fast_is_half_precision():
