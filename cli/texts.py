@@ -19,9 +19,9 @@ from cli.remote import RemoteServer
 from engine.backends import (
     BACKEND_HELP,
     DEVICE_HELP,
-    FAST_BEAM_SIZE,
     FAST_HELP,
     PRECISION_HELP,
+    usual_beam_size,
     usual_precision,
 )
 from engine.errors import InvalidRequest
@@ -163,9 +163,7 @@ def open_service(place: ModelChoice, wish: AnswerFlags) -> Iterator[Service]:
 
     if place.model is None:
         raise InvalidRequest("give --model, a bundle folder here, or --url, a server")
-    default = open_bundle(place.model, verify=False).options.beam_size
-    if place.fast:
-        default = min(default, FAST_BEAM_SIZE)
+    default = usual_beam_size(open_bundle(place.model, verify=False).options.beam_size, fast=place.fast)
     beam = wish.decode.get("beam_size") or max(default, wish.decode.get("n_best", 1))
     if beam > ROWS:
         raise InvalidRequest(f"beam_size must be between 1 and {ROWS}, the rows of the widest lane")

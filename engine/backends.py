@@ -137,6 +137,11 @@ def usual_precision(device: str, *, fast: bool) -> str:
     return "int8" if device.startswith("cpu") else "fp16"
 
 
+def usual_beam_size(default: int, *, fast: bool) -> int:
+    """The beam size that holds where none is asked for. default: of the bundle."""
+    return min(default, FAST_BEAM_SIZE) if fast else default
+
+
 def devices(names: str) -> list[str]:
     """Split "cuda:0,cuda:1" into its devices. Raises ConfigError on one that is named twice or is empty."""
     each = [name.strip() for name in names.split(",")]

@@ -125,12 +125,12 @@ def augment(pairs: Sequence[Pair], shares: Augment, languages: tuple[str, str], 
     forms = Forms(pairs, languages, seed)
     more: list[Pair] = []
     for name, share in asdict(shares).items():
-        if name in REPEATED:
-            more += REPEATED[name](forms) * share if share else []
-            continue
-        form: Callable[[Pair], Pair | None] = getattr(forms, name)
-        sampled = (form(pair) for pair in pairs if forms.rng.random() < share)
-        more += [pair for pair in sampled if pair is not None]
+        if name not in REPEATED:
+            form: Callable[[Pair], Pair | None] = getattr(forms, name)
+            sampled = (form(pair) for pair in pairs if forms.rng.random() < share)
+            more += [pair for pair in sampled if pair is not None]
+        elif share:
+            more += REPEATED[name](forms) * share
     return [*pairs, *more]
 
 

@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 
 from engine.answers.directions import Directions, directions_of, toward
 from engine.answers.text_model import TextModel
-from engine.backends import BACKENDS, FAST_BEAM_SIZE, LaneSize, Placement
+from engine.backends import BACKENDS, LaneSize, Placement, usual_beam_size
 from engine.bundle.bundle import AGAIN, MANIFEST, WEIGHTS, Bundle, open_bundle
 from engine.bundle.config import ModelConfig
 from engine.bundle.shortlist import SHORTLIST
@@ -162,10 +162,10 @@ def facts_of(bundle: Bundle, settings: ServiceSettings) -> ModelFacts:
 def _facts(bundle: Bundle, settings: ServiceSettings, tokenizer: Tokenizer) -> ModelFacts:
     config, options, placement = bundle.config, bundle.options, settings.placement
     placement.check()
-    if settings.beam_size is not None:
-        options = replace(options, beam_size=settings.beam_size)
-    elif placement.fast:
-        options = replace(options, beam_size=min(options.beam_size, FAST_BEAM_SIZE))
+    beam_size = settings.beam_size
+    if beam_size is None:
+        beam_size = usual_beam_size(options.beam_size, fast=placement.fast)
+    options = replace(options, beam_size=beam_size)
     widest = max(beams for beams, _ in placement.lanes)
     limits = config.limits(widest, shortlisted=uses_shortlist(bundle, placement))
     try:
