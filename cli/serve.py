@@ -29,8 +29,8 @@ def serve(**flags: Any) -> None:
     """
     from pydantic import ValidationError
 
-    from server.app import serve as run
     from server.settings import ServerSettings, without_effect
+    from server.workers import serve as run
 
     for warning in unknown_variables(os.environ, list(ServerSettings.model_fields)):
         typer.echo(f"convoy: warning: {warning}", err=True)

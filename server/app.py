@@ -180,21 +180,14 @@ def _end_after(seconds: float, code: int) -> None:
     timer.start()
 
 
-def serve(settings: ServerSettings) -> int:
-    """Load the models and serve until SIGTERM or SIGINT.
+def run(settings: ServerSettings, worker: WorkerContext | None = None) -> int:
+    """Load the models and serve in this process until SIGTERM or SIGINT.
+
+    worker: of a worker among several.
 
     Returns 0, or 1 when accepted requests were cut short; ends the process with 70 when a device is lost.
     Raises BundleError or ConfigError when a model can't be loaded. Sets up logging; for a process of its own.
     """
-    if settings.workers == 1:
-        return run(settings)
-    from server.workers import supervise  # it starts processes that `run`
-
-    return supervise(settings)
-
-
-def run(settings: ServerSettings, worker: WorkerContext | None = None) -> int:
-    """As `serve`, in this process. worker: of a worker among several."""
     logs.set_up(settings)
     if worker:
         metrics.share(worker.metrics, worker.number)

@@ -1,7 +1,8 @@
-"""The supervisor of `convoy serve --workers N`: it opens the port, starts the workers and keeps them going.
+"""`convoy serve`: in this process, or in N workers under a supervisor.
 
-It answers no request itself. A worker that dies is started again, after a pause that grows when it dies soon;
-connections that nobody had accepted wait for the others. What must reach all workers goes through here.
+The supervisor opens the port, starts the workers and keeps them going; it answers no request itself. A worker
+that dies is started again, after a pause that grows when it dies soon; connections that nobody had accepted
+wait for the others. What must reach all workers goes through here.
 """
 
 from __future__ import annotations
@@ -62,8 +63,13 @@ class PendingOrder:
     faults: list[str] = field(default_factory=list)
 
 
+def serve(settings: ServerSettings) -> int:
+    """Serve in as many processes as the settings say until SIGTERM or SIGINT; see `server.app.run`."""
+    return run(settings) if settings.workers == 1 else supervise(settings)
+
+
 def supervise(settings: ServerSettings) -> int:
-    """Serve with `settings.workers` processes until SIGTERM or SIGINT; returns as `serve` does.
+    """Serve with `settings.workers` processes until SIGTERM or SIGINT; returns as `run` does.
 
     Raises BundleError or ConfigError when the port or a model can't be opened.
     """
