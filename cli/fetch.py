@@ -81,7 +81,7 @@ def _import(mirror: Mirror, model: MirrorModel, out: Path, *, keep: bool, overwr
     from cli.convert.flags import finish
     from export.importers.bergamot import convert
     from export.importers.imported import check_folders
-    from export.importers.marian import Settings
+    from export.importers.marian_model import Settings
     from export.importers.mirror import fetch as fetch_files
 
     folder = out / FETCHED / model.name

@@ -43,7 +43,7 @@ def bergamot(
 
     stand_in()
     from export.importers.bergamot import convert
-    from export.importers.marian import Settings
+    from export.importers.marian_model import Settings
 
     if not every:
         settings = Settings(name, source, target, checkpoint)

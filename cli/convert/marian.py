@@ -30,7 +30,8 @@ def marian(
     overwrite: Overwrite = False,
 ) -> None:
     """Import a model of Marian (OPUS-MT), in its own layout or Hugging Face's."""
-    from export.importers.marian import Settings, convert
+    from export.importers.marian import convert
+    from export.importers.marian_model import Settings
 
     settings = Settings(name, source, target, checkpoint, half)
     finish(convert(folder, out, settings, overwrite=overwrite), onnx=onnx, placeholders=placeholders)

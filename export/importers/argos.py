@@ -16,7 +16,7 @@ from typing import Any, Final
 from engine.bundle.bundle import Bundle
 from engine.errors import BundleError, CheckpointError
 from export.importers import ctranslate2
-from export.importers.marian import read_json
+from export.importers.json_object import read_json
 from export.importers.packages import unpack
 
 METADATA: Final = "metadata.json"

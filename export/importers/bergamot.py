@@ -20,8 +20,9 @@ from engine.bundle.shortlist import SHORTLIST, Shortlist
 from engine.errors import CheckpointError
 from export.importers.bergamot_shortlist import Pruning, Vocabularies, read_shortlist
 from export.importers.compressed import contents, plain_name
-from export.importers.marian import MarianModel, Settings, convert_by, read_json
+from export.importers.json_object import read_json
 from export.importers.marian_files import parse_yaml
+from export.importers.marian_model import MarianModel, Settings, convert_by
 from export.importers.marian_native import Files, read_files
 
 METADATA: Final = "metadata.json"

@@ -33,8 +33,8 @@ from export.importers.ctranslate2_weights import (
     scale_weight,
     unsupported_parts,
 )
-from export.importers.imported import ImportedModel, check_folders, misfitting, write
-from export.importers.marian import IMPOSSIBLE, read_json
+from export.importers.imported import IMPOSSIBLE, ImportedModel, check_folders, misfitting, write
+from export.importers.json_object import read_json
 
 CONFIG: Final = "config.json"
 SPECIFICATIONS: Final = ("", "TransformerBase", "TransformerBig", "TransformerSpec")

@@ -20,6 +20,7 @@ from export.importers.hf_files import ModelFolder, ProblemList, open_folder, rea
 from export.importers.hf_model import Overrides, TextPart, generation
 from export.importers.imported import ImportedModel, check_folders, write
 from export.importers.maps import fitted_later
+from export.importers.marian_model import Settings as MarianSettings
 
 TASKS: Final = ("translate", "summarize")
 # model_type: the class that is served
@@ -96,7 +97,7 @@ def _marian(folder: ModelFolder, out: Path, wish: Overrides, *, overwrite: bool)
         raise CheckpointError(f"{folder.path}: is a model of Marian, which translates without a prompt")
     if wish.int8:
         raise CheckpointError(f"{folder.path}: is a model of Marian, small enough for fp16: leave out --int8")
-    settings = marian.Settings(wish.name, wish.source, wish.target, None, wish.half)
+    settings = MarianSettings(wish.name, wish.source, wish.target, None, wish.half)
     return marian.convert(folder.path, out, settings, overwrite=overwrite)
 
 

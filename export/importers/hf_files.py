@@ -13,8 +13,8 @@ from torch import Tensor
 
 from engine.errors import CheckpointError
 from export.importers.checkpoint import read_state
+from export.importers.json_object import read_json
 from export.importers.maps import DEEPEST, LARGEST
-from export.importers.marian import read_json
 
 T = TypeVar("T")
 CONFIG: Final = "config.json"

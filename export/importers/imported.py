@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import torch
@@ -18,6 +19,8 @@ from engine.errors import BundleError, CheckpointError
 from engine.models import build, misfits, weight_shapes
 
 Array = NDArray[np.float32] | QuantizedWeight
+
+IMPOSSIBLE: Final = -1e4  # the logit of a token that is never chosen; fp16 holds it
 
 
 @dataclass(frozen=True, slots=True)

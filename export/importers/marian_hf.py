@@ -20,8 +20,9 @@ from engine.text.pieces import read_processor
 from export.importers.hf_bart import NAMES, SIZES, Variant, stack
 from export.importers.hf_files import CONFIG, WEIGHTS, open_folder, read_weights, size_problems
 from export.importers.hf_model import ACTIVATIONS, SIDES, generation, share, token_problems, transformer
+from export.importers.imported import IMPOSSIBLE
 from export.importers.maps import rename, tied_embeddings
-from export.importers.marian import IMPOSSIBLE, MarianModel, Settings
+from export.importers.marian_model import MarianModel, Settings
 
 SOURCE, TARGET = "source.spm", "target.spm"
 VOCABULARY, TARGET_VOCABULARY = "vocab.json", "target_vocab.json"

@@ -17,9 +17,10 @@ from engine.text.marian import END, UNKNOWN
 from engine.text.marian import Settings as TextSettings
 from engine.text.pieces import load_processor, read_processor
 from export.importers.compressed import contents, plain_name
+from export.importers.imported import IMPOSSIBLE
 from export.importers.maps import DEEPEST, LARGEST
-from export.importers.marian import IMPOSSIBLE, MarianModel, Settings
 from export.importers.marian_files import Arrays, options_of, parse_yaml, read_arrays, read_symbols
+from export.importers.marian_model import MarianModel, Settings
 from export.importers.marian_weights import fill, quantization_of
 
 DECODER: Final = "decoder.yml"

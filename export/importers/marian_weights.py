@@ -11,8 +11,7 @@ import numpy as np
 from engine.bundle.config import ModelConfig
 from engine.bundle.stacks import StackConfig
 from engine.bundle.weights import QuantizedWeight
-from export.importers.imported import Array
-from export.importers.marian import IMPOSSIBLE
+from export.importers.imported import IMPOSSIBLE, Array
 from export.importers.marian_files import Arrays
 
 ALPHA: Final = "_QuantMultA"  # of a matrix: what its activations are multiplied by in int8

@@ -15,7 +15,7 @@ from engine.errors import BundleError, CheckpointError
 from engine.text.subwords import read_subtokens
 from export.importers import slicenet
 from export.importers.imported import ImportedModel, check_folders, write
-from export.importers.marian import read_json
+from export.importers.json_object import read_json
 from export.importers.tensorflow import read_variables
 
 HPARAMS: Final = "hparams.json"

@@ -16,7 +16,7 @@ from engine.text.fairseq import read_bpe
 from engine.text.symbols import Settings as TextSettings
 from export.importers import aan
 from export.importers.imported import ImportedModel, check_folders, write
-from export.importers.marian import read_json
+from export.importers.json_object import read_json
 from export.importers.tensorflow import read_variables
 
 OPTIONS: Final = ("params.json", "transformer.json")

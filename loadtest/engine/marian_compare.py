@@ -77,7 +77,8 @@ def write_model(folder: Path, vocab: int) -> None:
 def convoy(folder: Path, vocab: int, kernels: str) -> Translate:
     """Our lane over the bundle of the folder."""
     from engine.bundle.bundle import open_bundle
-    from export.importers.marian import Settings, convert
+    from export.importers.marian import convert
+    from export.importers.marian_model import Settings
 
     if not (folder / "bundle").exists():
         convert(folder, folder / "bundle", Settings(source="en", target="nl"))

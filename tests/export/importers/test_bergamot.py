@@ -21,7 +21,7 @@ from engine.errors import CheckpointError
 from engine.text.tokenizer import open_tokenizer
 from export.graphs.onnx import add_graphs
 from export.importers import bergamot
-from export.importers.marian import Settings
+from export.importers.marian_model import Settings
 from tests.export.importers.test_marian_native import AAN, BASE, DECODING, PRE, SSRU, arrays_of, with_options
 from tests.marian_models import pieces, sentences
 from tests.marian_reference import Reference, write_binary

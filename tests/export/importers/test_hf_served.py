@@ -22,6 +22,7 @@ from export.graphs.onnx import add_graphs
 from export.importers import marian
 from export.importers.hf import convert
 from export.importers.hf_model import Overrides
+from export.importers.marian_model import Settings as MarianSettings
 from tests import marian_models
 from tests.export.importers.test_marian import decoded, executor
 from tests.hf_models import WISH, imported, make
@@ -176,7 +177,7 @@ def test_a_model_of_marian_comes_the_same_by_either_command(tmp_path):
     folder = marian_models.make(tmp_path / "hf", "relu")
     wish = Overrides(name="m", source="en", target="de")
     ours = convert(folder.path, tmp_path / "a", wish)
-    theirs = marian.convert(folder.path, tmp_path / "b", marian.Settings("m", "en", "de"))
+    theirs = marian.convert(folder.path, tmp_path / "b", MarianSettings("m", "en", "de"))
     assert ours.manifest == theirs.manifest
     with pytest.raises(CheckpointError, match="translates without a prompt"):
         convert(folder.path, tmp_path / "c", Overrides(task="summarize"))

@@ -19,7 +19,7 @@ from engine.bundle.shortlist import SHORTLIST, Shortlist, load_shortlist
 from engine.text.tokenizer import open_tokenizer
 from export.graphs.onnx import add_graphs
 from export.importers import bergamot, marian
-from export.importers.marian import Settings
+from export.importers.marian_model import Settings
 from tests.models import NEEDS_LIBRARY
 from tests.students import WHOLE, Agreement, agreement, alignment_agreement, answers
 from tests.thorough import THOROUGH

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from engine.errors import CheckpointError
 from engine.models import load
 from engine.text.tokenizer import open_tokenizer
-from export.importers.marian import Settings, convert
+from export.importers.marian import convert
 from export.importers.marian_files import read_symbols
+from export.importers.marian_model import Settings
 from tests.export.importers.test_marian import decoded, executor
 from tests.marian_models import pieces, sentences, vocabulary
 from tests.marian_reference import Reference, positions, write_binary

@@ -14,7 +14,8 @@ from safetensors.torch import load_file, save_file
 
 from engine.bundle.bundle import open_bundle
 from engine.errors import BundleError, CheckpointError
-from export.importers.marian import Settings, convert
+from export.importers.marian import convert
+from export.importers.marian_model import Settings
 from tests.export.importers.test_safety import traps
 from tests.marian_models import make
 

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from engine.bundle.bundle import open_bundle
 from engine.errors import BundleError
 from engine.text.tokenizer import open_tokenizer
-from export.importers.marian import Settings, convert
+from export.importers.marian import convert
+from export.importers.marian_model import Settings
 from tests.golden_fixtures import ROOT
 from tests.marian_models import make, sentences, train_pieces, transformers, vocabulary
 
