@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cli import remote, texts
+from cli.choices import AnswerFlags, ModelChoice
 from cli.lines import write
 from engine.errors import InvalidRequest, TooLarge
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 ENDINGS: Final = frozenset({".md", ".html", ".htm", ".srt", ".docx", ".odt"})  # a .txt goes line by line
 
 
-def translate(job: texts.Job, wish: texts.AnswerFlags, file: Path, form: texts.Form) -> None:
+def translate(job: texts.Job, wish: AnswerFlags, file: Path, form: texts.Form) -> None:
     """Write the translation of a file. Raises InvalidRequest on what means nothing for documents, TooLarge,
     OSError, and what the model or the server raises."""
     output = form.output
@@ -32,12 +33,12 @@ def translate(job: texts.Job, wish: texts.AnswerFlags, file: Path, form: texts.F
     if job.server is None:
         write(output, _here(job.place, wish, file))
         return
-    if wish != texts.AnswerFlags():
+    if wish != AnswerFlags():
         raise InvalidRequest("how a document is decoded is the server's own: leave out such flags with --url")
     write(output, remote.translate_document(job.server, job.place, file))
 
 
-def _here(place: texts.ModelChoice, wish: texts.AnswerFlags, file: Path) -> bytes:
+def _here(place: ModelChoice, wish: AnswerFlags, file: Path) -> bytes:
     """As the server does it: the same segments, protected alike, with their formats by attention."""
     from documents.projection import project
 

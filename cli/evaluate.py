@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from cli import lines, texts
+from cli.choices import AnswerFlags, ModelChoice
 from cli.flags import decode_flags, explicit_flags
 from engine.errors import InvalidRequest
 
@@ -51,10 +52,10 @@ def evaluate(
     pairs = pairs[:limit]
     if not pairs:
         raise InvalidRequest(f"{source}: holds no line to evaluate")
-    place = texts.ModelChoice(model, precision, backend, device, threads, shortlist=shortlist, fast=fast)
+    place = ModelChoice(model, precision, backend, device, threads, shortlist=shortlist, fast=fast)
     began = time.monotonic()
     scores, hypotheses = score(
-        place, texts.AnswerFlags(explicit_flags(decode), truncate=truncate, replace_unk=replace_unk), pairs
+        place, AnswerFlags(explicit_flags(decode), truncate=truncate, replace_unk=replace_unk), pairs
     )
     report = {name: round(value, 2) for name, value in scores.items()}
     report |= {"lines": len(pairs), "seconds": round(time.monotonic() - began, 1)}
@@ -69,7 +70,7 @@ def evaluate(
 
 
 def score(
-    place: texts.ModelChoice, wish: texts.AnswerFlags, pairs: Sequence[tuple[str, str]]
+    place: ModelChoice, wish: AnswerFlags, pairs: Sequence[tuple[str, str]]
 ) -> tuple[dict[str, float], list[str]]:
     """The measures of the model's task over (source, reference) pairs, and the texts it made by itself."""
     from training.scores import METRICS

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from cli import lines, texts
+from cli.choices import AnswerFlags, ModelChoice
 from engine.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def placeholders(
         for word, share in zip(choice.words, choice.shares, strict=True):
             typer.echo(f"{word.word}\t{share:.0%}")
     if sentences:
-        share = copy_rate(texts.ModelChoice(bundle), opened.name, sentences)
+        share = copy_rate(ModelChoice(bundle), opened.name, sentences)
         typer.echo(f"kept whole: {share:.1%} of the texts with such things")
 
 
@@ -58,8 +59,8 @@ def lend(bundle: Bundle, sentences: Sequence[str] = (), count: int = COUNT) -> B
     """
     from engine.bundle.bundle import add_files
 
-    greedy = texts.AnswerFlags({"beam_size": 1})
-    with texts.open_service(texts.ModelChoice(bundle.path), greedy) as service:
+    greedy = AnswerFlags({"beam_size": 1})
+    with texts.open_service(ModelChoice(bundle.path), greedy) as service:
         (info,) = service.models()
         if info.placeholders and FILE not in bundle.files():
             return None
@@ -69,7 +70,7 @@ def lend(bundle: Bundle, sentences: Sequence[str] = (), count: int = COUNT) -> B
     return choice
 
 
-def copy_rate(place: texts.ModelChoice, name: str, sentences: Sequence[str]) -> float:
+def copy_rate(place: ModelChoice, name: str, sentences: Sequence[str]) -> float:
     """The share of sentences whose answer holds what was put into them once."""
     draw = random.Random(2)
     pairs = []
@@ -77,8 +78,8 @@ def copy_rate(place: texts.ModelChoice, name: str, sentences: Sequence[str]) -> 
         thing, words = draw.choice(THINGS), sentence.split(" ")
         words.insert(draw.randint(1, len(words)), thing)
         pairs.append((" ".join(words), thing))
-    with texts.open_service(place, texts.AnswerFlags()) as service:
-        options = texts.AnswerFlags().options()
+    with texts.open_service(place, AnswerFlags()) as service:
+        options = AnswerFlags().options()
         results = service.run_many(name, (text for text, _ in pairs), options)
         hits = [result.text.count(thing) == 1 for result, (_, thing) in zip(results, pairs, strict=True)]
     return sum(hits) / max(1, len(hits))

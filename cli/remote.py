@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from cli.choices import AnswerFlags, ModelChoice
 from engine.errors import ConvoyError, InvalidRequest, TooLarge, UnknownModel
 
 if TYPE_CHECKING:
-    from cli.texts import AnswerFlags, ModelChoice
     from convoy_client import ApiError, Client, Model, Summary, Translation
     from engine.api import TextResult, TextScore
 

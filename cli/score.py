@@ -17,6 +17,7 @@ import typer
 from tqdm import tqdm
 
 from cli import remote, texts
+from cli.choices import AnswerFlags, ModelChoice
 from cli.lines import read, writing
 from engine.errors import InvalidRequest
 
@@ -84,7 +85,7 @@ def score(
     """
     server = remote.RemoteServer(url, api_key, timeout, concurrency) if url else None
     shortlist = None if url else False  # a list of likely tokens leaves no probabilities of the others
-    place = texts.ModelChoice(bundle, precision, backend, device, threads, shortlist=shortlist)
+    place = ModelChoice(bundle, precision, backend, device, threads, shortlist=shortlist)
     job = texts.job_of("score", place, server)
     totals, waiting = Sum(), deque[str]()
     with _scores(job, _pairs(file, source, waiting)) as results, writing(output) as out:
@@ -106,7 +107,7 @@ def _scores(job: texts.Job, pairs: Iterable[tuple[str, str | None]]) -> Iterator
         with closing(scores):  # gives up what is still asked for
             yield scores
         return
-    with texts.open_service(job.place, texts.AnswerFlags({"beam_size": 1})) as service:
+    with texts.open_service(job.place, AnswerFlags({"beam_size": 1})) as service:
         yield service.score_many(service.models()[0].name, pairs)
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from cli import remote, texts
+from cli.choices import AnswerFlags, ModelChoice
 from cli.flags import decode_flags, explicit_flags
 from cli.lines import count
 
@@ -40,8 +41,8 @@ def summarize(
 ) -> None:
     """Summarize documents, one a line, in order; see --strategy for those that are too long."""
     server = remote.RemoteServer(url, api_key, timeout, concurrency) if url else None
-    place = texts.ModelChoice(model, precision, backend, device, threads, shortlist=shortlist, fast=fast)
+    place = ModelChoice(model, precision, backend, device, threads, shortlist=shortlist, fast=fast)
     job = texts.job_of("summarize", place, server)
-    wish = texts.AnswerFlags(explicit_flags(decode), prefix, truncate=truncate, strategy=strategy)
+    wish = AnswerFlags(explicit_flags(decode), prefix, truncate=truncate, strategy=strategy)
     form = texts.Form(output, scores, as_json)
     texts.pipe(job, wish, texts.lines_of(file, lines), form, count(file or lines))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
 
@@ -14,6 +14,7 @@ import typer
 from tqdm import tqdm
 
 from cli import complete, remote
+from cli.choices import AnswerFlags, ModelChoice
 from cli.lines import read, writing
 from cli.remote import RemoteServer
 from engine.backends import (
@@ -27,7 +28,7 @@ from engine.backends import (
 from engine.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from engine.api import Service, TextOptions, TextResult
+    from engine.api import Service, TextResult
 
 SLOTS: Final = 32
 ROWS: Final = 2_048  # slots x beams that a lane may have, so that memory ends somewhere
@@ -84,65 +85,12 @@ Fast = Annotated[bool, typer.Option("--fast", help=FAST_HELP)]
 
 
 @dataclass(frozen=True, slots=True)
-class ModelChoice:
-    """Which model, and where it runs.
-
-    precision: None: the usual one.
-    source, target: languages that it must be for; None: any.
-    fast: beam size, precision and shortlist are those for speed where nothing else is asked for.
-    """
-
-    model: Path | None
-    precision: str | None = None
-    backend: str = "onnx"
-    device: str = "cpu"
-    threads: int | None = None
-    source: str | None = None
-    target: str | None = None
-    shortlist: bool | None = None
-    fast: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Job:
     """What is done where; with a server, `place` only names the model and the languages."""
 
     task: str
     place: ModelChoice
     server: RemoteServer | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerFlags:
-    """How texts are answered: `decode` by field of DecodeOptions; see TextOptions.
-
-    By default translations are protected and follow the form of their sources, as those of a server.
-    """
-
-    decode: Mapping[str, Any] = field(default_factory=dict)
-    prefix: str = ""
-    split: bool = True
-    truncate: bool = False
-    replace_unk: bool = False
-    strategy: str | None = None
-    protect: bool = True
-    follow_form: bool = True
-    local_numbers: bool = False
-
-    def options(self) -> TextOptions:
-        from engine.api import TextOptions
-
-        return TextOptions(
-            self.decode,
-            prefix=self.prefix,
-            split=self.split,
-            truncate=self.truncate,
-            strategy=self.strategy,
-            replace_unk=self.replace_unk,
-            protect=self.protect,
-            follow_form=self.follow_form,
-            local_numbers=self.local_numbers,
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,7 +96,8 @@ def train(
 
 def _synthesis(recipe: Recipe, teacher: Path | None, back: tuple[Path, Path] | None) -> Synthesis | None:
     """What other models add to the corpora. Raises BundleError and InvalidRequest on files that are wrong."""
-    from cli.texts import AnswerFlags, ModelChoice, answers, open_service
+    from cli.choices import AnswerFlags, ModelChoice
+    from cli.texts import answers, open_service
     from engine.bundle.bundle import open_bundle
     from training.prepare import Synthesis
 
@@ -178,8 +179,8 @@ def _score_file(
     out: Path, path: Path, columns: tuple[int, int]
 ) -> tuple[dict[str, float], list[tuple[str, str, str]]]:
     """The scores over a file, and its sources, references and outputs."""
+    from cli.choices import AnswerFlags, ModelChoice
     from cli.evaluate import score
-    from cli.texts import AnswerFlags, ModelChoice
 
     pairs = lines.columns(lines.table(path), path, *columns)
     scores, outputs = score(ModelChoice(out), AnswerFlags(truncate=True), pairs)
@@ -199,8 +200,9 @@ def _perplexity(recipe: Recipe, corpora: Path, out: Path) -> Measurement:
 
 def perplexity(out: Path, texts: Iterable[str]) -> dict[str, float]:
     """Return the perplexity of texts under a language model's bundle, a token and a word."""
+    from cli.choices import AnswerFlags, ModelChoice
     from cli.score import Sum
-    from cli.texts import AnswerFlags, ModelChoice, open_service
+    from cli.texts import open_service
 
     total = Sum()
     with open_service(ModelChoice(out), AnswerFlags({"beam_size": 1})) as service:

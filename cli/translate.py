@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from cli import document, remote, texts
+from cli.choices import AnswerFlags, ModelChoice
 from cli.flags import decode_flags, explicit_flags
 from cli.lines import count
 
@@ -47,11 +48,11 @@ def translate(
     With --n-best above 1: line number, score and text, separated by tabs, one line a hypothesis.
     """
     server = remote.RemoteServer(url, api_key, timeout, concurrency) if url else None
-    place = texts.ModelChoice(
+    place = ModelChoice(
         model, precision, backend, device, threads, source, target, shortlist=shortlist, fast=fast
     )
     job = texts.job_of("translate", place, server)
-    wish = texts.AnswerFlags(
+    wish = AnswerFlags(
         explicit_flags(decode),
         prefix,
         split,

@@ -11,9 +11,9 @@ from dataclasses import replace
 import pytest
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
+from cli.choices import ModelChoice
 from cli.convert.flags import finish
 from cli.placeholders import copy_rate
-from cli.texts import ModelChoice
 from engine.answers.borrow import choose
 from engine.answers.plan import plan
 from engine.answers.stream import stream
