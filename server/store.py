@@ -149,14 +149,15 @@ class Store:
 
 
 def safe(name: str) -> str:
-    """A file's own name without folders and odd characters, and not too long."""
+    """Return a file's own name without folders and odd characters, and not too long."""
     plain = unicodedata.normalize("NFKC", name).replace("\\", "/").rpartition("/")[2]
     plain = UNSAFE.sub("_", plain).strip("._") or "file"
     path = PurePosixPath(plain)
-    return path.stem[: LONGEST - len(path.suffix)] + path.suffix[:LONGEST]
+    suffix = path.suffix[: LONGEST // 2]
+    return path.stem[: LONGEST - len(suffix)] + suffix
 
 
 def translated_name(name: str, target: str) -> str:
-    """As LibreTranslate names a file: report.docx to report_en.docx."""
+    """Name a translated file as LibreTranslate does: report.docx to report_en.docx."""
     path = PurePosixPath(safe(name))
     return f"{path.stem}_{target}{path.suffix}"

@@ -443,6 +443,8 @@ def test_names_are_safe():
     assert safe("C:\\x\\bericht 1.docx") == "bericht_1.docx"
     assert safe("..") == "file"
     assert safe("\0\n") == "file"
+    assert safe(f"{'a' * 300}.docx") == f"{'a' * 95}.docx"
+    assert len(safe(f"a.{'b' * 300}")) <= 100
     assert len(safe("a" * 500 + ".docx")) == 100
     assert translated_name("x/Größe.docx", "en") == "Größe_en.docx"
 
