@@ -43,7 +43,7 @@ class Commands(TyperGroup):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """The first line of each command's docstring, without building any."""
+        """Write the first line of each command's docstring, without building any command."""
         with formatter.section("Commands"):
             formatter.write_dl(list(self._summaries()))
 

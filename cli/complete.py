@@ -15,7 +15,7 @@ PATIENCE: Final = 1.0  # seconds that a server gets: somebody waits for the key'
 
 
 def models(ctx: Context, incomplete: str) -> list[str]:
-    """With --url its models, else folders."""
+    """List the models of the server that --url names; without it, list folders."""
     if ctx.params.get("url"):
         return [m["name"] for m in _of_server(ctx) if m["name"].startswith(incomplete)]
     return sorted(glob(f"{escape(incomplete)}*/"))

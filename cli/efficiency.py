@@ -41,7 +41,7 @@ class Efficiency:
     memory: int
 
     def words_per_dollar(self, price: float) -> float:
-        """At a machine's price an hour."""
+        """Compute the words that a dollar buys at a machine's price an hour."""
         return self.all_cores * 3600 / price
 
 
@@ -103,7 +103,7 @@ HEAD: Final = (
 
 
 def row(name: str, precision: str, figures: Efficiency, price: float) -> str:
-    """The figures as a row of a table in Markdown, under `HEAD`."""
+    """Write the figures as a row of a table in Markdown, under `HEAD`."""
     cells = (
         name,
         precision,

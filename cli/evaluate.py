@@ -72,7 +72,10 @@ def evaluate(
 def score(
     place: ModelChoice, wish: AnswerFlags, pairs: Sequence[tuple[str, str]]
 ) -> tuple[dict[str, float], list[str]]:
-    """The measures of the model's task over (source, reference) pairs, and the texts it made by itself."""
+    """Score the model over (source, reference) pairs by the measures of its task.
+
+    Returns the measures, and the texts that the model made by itself.
+    """
     from training.scores import METRICS
 
     wish = replace(wish, protect=False, follow_form=False)

@@ -40,7 +40,7 @@ def decode_flags(command: Command) -> Command:
 
 
 def extend(command: Command, flags: Mapping[str, Any]) -> Command:
-    """`command` with keyword parameters in place of `**rest`: name to annotation, each None by default."""
+    """Give `command` keyword parameters in place of `**rest`: name to annotation, each None by default."""
     hints = get_type_hints(command, include_extras=True)
     own = [
         p.replace(annotation=hints[p.name])
@@ -61,5 +61,5 @@ def extend(command: Command, flags: Mapping[str, Any]) -> Command:
 
 
 def explicit_flags(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The flags that were given."""
+    """Return the flags that were given."""
     return {name: value for name, value in values.items() if value is not None}

@@ -52,7 +52,7 @@ class Foreign:
 def served_paths(
     paths: Iterable[Path], cache: Path | None, store: Path | None, languages: Collection[str]
 ) -> tuple[Path, ...]:
-    """The paths of bundles: those given, and bundles of all models of others among and in them.
+    """Return the paths of bundles: those given, and bundles of all models of others among and in them.
 
     cache: where converted models lie; None: beside what the server stores (`store`), else in the user's
     cache. languages: convert only models of these, where any are given. Raises InvalidRequest that names what
@@ -75,7 +75,10 @@ def served_paths(
 
 
 def models_at(path: Path) -> list[Foreign]:
-    """The models of others that a path is, or that lie in it; none for a bundle or a folder of bundles."""
+    """Find the models of others that a path is, or that lie in it.
+
+    There are none for a bundle or a folder of bundles.
+    """
     if not path.exists() or _is_bundle(path):
         return []
     path = next((path / below for below in PACKAGES if (path / below).is_dir()), path)
@@ -87,7 +90,7 @@ def models_at(path: Path) -> list[Foreign]:
 
 
 def newest(models: Sequence[Foreign]) -> list[Foreign]:
-    """Of several packages for the same languages the newest."""
+    """Keep the newest of several packages for the same languages."""
     best: dict[str, Foreign] = {}
     for model in models:
         previous = best.get(model.name)
@@ -241,7 +244,7 @@ def run_commands(commands: Sequence[Sequence[str]]) -> None:
 
 
 def digest(path: Path) -> str:
-    """Hexadecimal digits that stand for all files of a model and for how it is converted."""
+    """Compute hexadecimal digits that stand for all files of a model and for how it is converted."""
     whole = hashlib.sha256(f"{VERSION}".encode())
     files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
     for file in files:

@@ -21,7 +21,7 @@ BLOCK: Final = 1 << 20  # bytes of a file that are looked at together
 
 
 def read(path: Path | None) -> Iterator[str]:
-    """Lines of a file, or of standard input, without their ends. Only a line feed ends a line.
+    """Yield the lines of a file, or of standard input, without their ends. Only a line feed ends a line.
 
     Raises InvalidRequest that names the line when it is not UTF-8.
     """
@@ -45,8 +45,10 @@ def _decode(stream: IO[bytes], name: str) -> Iterator[str]:
 
 
 def table(path: Path) -> list[str]:
-    """All lines of a file, gzipped or not; only a line feed ends one. Raises InvalidRequest unless it is
-    UTF-8."""
+    """Read all lines of a file, gzipped or not; only a line feed ends one.
+
+    Raises InvalidRequest unless the file is UTF-8.
+    """
     data = path.read_bytes()
     if data.startswith(GZIP):
         data = gzip.decompress(data)
@@ -58,7 +60,10 @@ def table(path: Path) -> list[str]:
 
 
 def columns(rows: list[str], path: Path, source: int, target: int) -> list[tuple[str, str]]:
-    """Two columns of tab separated rows of a file. Raises InvalidRequest that names a row with too few."""
+    """Take two columns of tab separated rows of a file.
+
+    Raises InvalidRequest that names a row with too few.
+    """
     pairs = []
     for number, row in enumerate(rows, 1):
         cells = row.split("\t")
@@ -73,7 +78,7 @@ def columns(rows: list[str], path: Path, source: int, target: int) -> list[tuple
 
 @contextmanager
 def writing(path: Path | None) -> Iterator[TextIO]:
-    """A stream to a file that appears complete or not at all, or to standard output."""
+    """Open a stream to a file that appears complete or not at all, or to standard output."""
     if path is None:
         # a reader at the other end of a pipe gets each line when it is made
         sys.stdout.reconfigure(encoding="utf-8", newline="\n", line_buffering=True)  # type: ignore[union-attr]
@@ -85,13 +90,16 @@ def writing(path: Path | None) -> Iterator[TextIO]:
 
 
 def write(path: Path, content: bytes) -> None:
-    """The whole file or nothing."""
+    """Write the whole file or nothing."""
     with _replacing(path) as partial:
         partial.write_bytes(content)
 
 
 def count(path: Path | None) -> int | None:
-    """Lines of a file; None of standard input, and where nobody looks at a bar that needs them."""
+    """Count the lines of a file.
+
+    Returns None for standard input, and where nobody looks at a bar that needs the number.
+    """
     if path is None or not path.is_file() or not sys.stderr.isatty():
         return None
     lines, last = 0, b"\n"

@@ -71,7 +71,7 @@ def lend(bundle: Bundle, sentences: Sequence[str] = (), count: int = COUNT) -> B
 
 
 def copy_rate(place: ModelChoice, name: str, sentences: Sequence[str]) -> float:
-    """The share of sentences whose answer holds what was put into them once."""
+    """Measure the share of sentences whose answer holds exactly once what was put into them."""
     draw = random.Random(2)
     pairs = []
     for sentence in draw.sample(sentences, min(MEASURED, len(sentences))):

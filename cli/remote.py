@@ -38,7 +38,10 @@ class RemoteServer:
 
 @contextmanager
 def connect(server: RemoteServer) -> Iterator[tuple[Client, list[Model]]]:
-    """A patient client of a server that answers, and its models. Raises ConvoyError when none is there."""
+    """Open a patient client of a server that answers, and ask for its models.
+
+    Raises ConvoyError when no server is there.
+    """
     from convoy_client import Client
 
     with _map_errors(""), Client(server.url, server.api_key, timeout=server.timeout, retries=1) as first:
@@ -50,10 +53,12 @@ def connect(server: RemoteServer) -> Iterator[tuple[Client, list[Model]]]:
 def answers(
     server: RemoteServer, request: tuple[str, ModelChoice, AnswerFlags], lines: Iterable[str]
 ) -> Generator[TextResult, None, None]:
-    """Results in the order of the lines; request: the task, model and languages, and options. An error names
-    the number of its line, counted from 1.
+    """Yield results in the order of the lines.
 
-    Raises InvalidRequest, TooLarge, UnknownModel, or ConvoyError for what is not the caller's fault.
+    request: the task, model and languages, and options.
+
+    An error names the number of its line, counted from 1. Raises InvalidRequest, TooLarge, UnknownModel, or
+    ConvoyError for what is not the caller's fault.
     """
     with connect(server) as (client, models):
         ask = _question(client, models, request)
@@ -63,7 +68,7 @@ def answers(
 def scores(
     server: RemoteServer, model: str, pairs: Iterable[tuple[str, str | None]]
 ) -> Generator[TextScore, None, None]:
-    """Scores of (text, source) pairs in their order; errors are those of `answers`."""
+    """Yield scores of (text, source) pairs in their order; errors are those of `answers`."""
     from engine.api import TextScore, Timings
 
     with connect(server) as (client, _):
@@ -77,7 +82,7 @@ def scores(
 
 
 def translate_document(server: RemoteServer, place: ModelChoice, path: Path) -> bytes:
-    """A translated file in its own format. Raises what `answers` raises, and OSError."""
+    """Translate a file, and return it in its own format. Raises what `answers` raises, and OSError."""
     with connect(server) as (client, models), _map_errors(f"{path}: "):
         source, target = _pair(models, place)
         return client.translate_file(path, target, source)

@@ -41,7 +41,10 @@ class Sum:
         self.score += scored.total
 
     def facts(self) -> dict[str, Any]:
-        """loss: bits a token; perplexity is 2 ** loss, and word_perplexity counts words and ends of lines."""
+        """Compute the figures of all lines so far.
+
+        loss: bits a token; perplexity is 2 ** loss, and word_perplexity counts words and ends of lines.
+        """
         from engine.api import perplexity
 
         return {

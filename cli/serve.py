@@ -52,7 +52,10 @@ def serve(**flags: Any) -> None:
 
 
 def build() -> Callable[..., None]:
-    """`serve` with a flag and an environment variable for every setting, which parses and checks both."""
+    """Build `serve` with a flag and an environment variable for every setting.
+
+    The setting parses and checks both.
+    """
     from server.settings import ServerSettings
 
     flags = {}
@@ -68,7 +71,9 @@ def build() -> Callable[..., None]:
 
 
 def unknown_variables(names: Iterable[str], settings: Sequence[str]) -> list[str]:
-    """A warning for each variable that looks like one of ours and is none, with the nearest that is one.
+    """Make a warning for each variable that looks like one of ours and is none.
+
+    It names the nearest variable that is one, where any is near.
 
     names: of the environment.
     settings: names of fields.

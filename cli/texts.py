@@ -104,8 +104,10 @@ class Form:
 
 @contextmanager
 def open_service(place: ModelChoice, wish: AnswerFlags) -> Iterator[Service]:
-    """A running service with this one model, and a lane as wide as the wish needs. Raises BundleError, and
-    InvalidRequest when no model is named."""
+    """Start a service with this one model and a lane as wide as the wish needs, and stop it at the end.
+
+    Raises BundleError, and InvalidRequest when no model is named.
+    """
     from engine.api import LaneSize, Placement, Service, ServiceSettings, processors
     from engine.bundle.bundle import open_bundle
 
@@ -141,7 +143,7 @@ def answers(
     total: int | None = None,
     model: str | None = None,
 ) -> Iterator[TextResult]:
-    """Results in the order of the lines, with a bar on standard error when that is a terminal.
+    """Return results in the order of the lines, with a bar on standard error when that is a terminal.
 
     model: one of its directions, by default the usual one. Raises UnknownModel when it is for another task.
     """
@@ -150,7 +152,7 @@ def answers(
 
 
 def with_progress_bar(results: Iterable[TextResult], total: int | None = None) -> Iterator[TextResult]:
-    """Results, with a bar on standard error when that is a terminal."""
+    """Yield the results, with a bar on standard error when that is a terminal."""
     yield from tqdm(results, total=total, unit="line", disable=not sys.stderr.isatty())
 
 
@@ -178,7 +180,7 @@ def _results(
 
 
 def job_of(task: str, place: ModelChoice, server: RemoteServer | None) -> Job:
-    """Raises InvalidRequest on flags that mean nothing to a server."""
+    """Make a job. Raises InvalidRequest on flags that mean nothing to a server."""
     here = ModelChoice(place.model, source=place.source, target=place.target)
     if server is not None and place != here:
         mine = "--precision, --backend, --device, --threads, --shortlist and --fast"
@@ -187,7 +189,7 @@ def job_of(task: str, place: ModelChoice, server: RemoteServer | None) -> Job:
 
 
 def lines_of(file: Path | None, named_file: Path | None) -> Iterator[str]:
-    """Lines of the file that was named, in either way, or of standard input."""
+    """Read the lines of the file that was named, in either way, or of standard input."""
     if file is not None and named_file is not None:
         raise InvalidRequest("name the file once: as it is, or with --input")
     return read(file or named_file)

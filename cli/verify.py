@@ -81,7 +81,7 @@ def verify(
 
 
 def table(verdicts: Sequence[Verdict]) -> str:
-    """Markdown."""
+    """Write the verdicts as a table in Markdown."""
     rows = [
         "| against torch fp32 | same tokens | greatest difference | BLEU | torch's BLEU | p | |",
         "|---|---:|---:|---:|---:|---:|---|",
@@ -95,7 +95,7 @@ def table(verdicts: Sequence[Verdict]) -> str:
 
 
 def sentences(bundle: Bundle, path: Path | None) -> list[str]:
-    """Lines of a file, or the built-in ones of the bundle's source language."""
+    """Read the lines of a file, without empty ones, or take the built-in ones of the source language."""
     if path is not None:
         return [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     from cli.measure import TEXTS

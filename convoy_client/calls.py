@@ -70,7 +70,7 @@ def health() -> Call[bool]:
 
 
 def upload(name: str, content: bytes, target: str, source: str) -> Call[str]:
-    """Translates a file; answers the path to fetch it from."""
+    """Ask for the translation of a file; the answer is the path to fetch it from."""
     return Call(
         "POST", "/translate_file", _file_path, {"source": source, "target": target}, file=(name, content)
     )
@@ -81,7 +81,7 @@ def download(path: str) -> Call[bytes]:
 
 
 def parts(events: Iterable[Event]) -> list[Partial | Translation]:
-    """What events of a streamed translation say. Raises ApiError and BadAnswer."""
+    """Read what events of a streamed translation say. Raises ApiError and BadAnswer."""
     pieces = map(_part, events)
     return [part for part in pieces if part is not None]
 

@@ -76,13 +76,16 @@ class Client(_Base):
         timeout: float | None = None,
         **options: Any,
     ) -> list[Translation]:
-        """In one request: all are accepted or none."""
+        """Translate texts in one request: all are accepted or none."""
         return self._ask(calls.translate_all(texts, target, source, options), timeout) if texts else []
 
     def stream(
         self, text: str, target: str, source: str = "auto", *, timeout: float | None = None, **options: Any
     ) -> Iterator[Partial | Translation]:
-        """Beginnings of the translation while it is made, then itself. Left early, it is given up."""
+        """Yield beginnings of the translation while it is made, then the translation itself.
+
+        Left early, it is given up.
+        """
         call = calls.translate(text, target, source, {**options, "stream": True})
         with closing(self._send(call, timeout, stream=True)) as response:
             reader = EventReader()
@@ -102,13 +105,13 @@ class Client(_Base):
     def summarize_all(
         self, texts: Sequence[str], *, timeout: float | None = None, **options: Any
     ) -> list[Summary]:
-        """In one request: all are accepted or none."""
+        """Summarize texts in one request: all are accepted or none."""
         return self._ask(calls.summarize_all(texts, options), timeout) if texts else []
 
     def score(
         self, text: str, source_text: str | None = None, *, timeout: float | None = None, **options: Any
     ) -> Score:
-        """How probable a model finds a text, by itself or as the translation of source_text."""
+        """Tell how probable a model finds a text, by itself or as the translation of source_text."""
         return self._ask(calls.score(text, source_text, options), timeout)
 
     def score_all(
@@ -119,19 +122,19 @@ class Client(_Base):
         timeout: float | None = None,
         **options: Any,
     ) -> list[Score]:
-        """In one request: all are accepted or none."""
+        """Score texts in one request: all are accepted or none."""
         return self._ask(calls.score_all(texts, source_texts, options), timeout) if texts else []
 
     def translate_file(
         self, path: Path | str, target: str, source: str = "auto", *, timeout: float | None = None
     ) -> bytes:
-        """The translated document, in the format of the one at `path`. Raises OSError as well."""
+        """Translate the document at `path`, and return it in the same format. Raises OSError as well."""
         file = Path(path)
         where = self._ask(calls.upload(file.name, file.read_bytes(), target, source), timeout)
         return self._ask(calls.download(where), timeout)
 
     def detect(self, text: str, *, timeout: float | None = None) -> list[Detection]:
-        """Likely languages, best first."""
+        """List the likely languages of a text, best first."""
         return self._ask(calls.detect(text), timeout)
 
     def languages(self, *, timeout: float | None = None) -> list[Language]:
@@ -141,7 +144,7 @@ class Client(_Base):
         return self._ask(calls.models(), timeout)
 
     def health(self, *, timeout: float | None = None) -> bool:
-        """Whether every model answers, and the server is not stopping."""
+        """Tell whether every model answers, and the server is not stopping."""
         return self._ask(calls.health(), timeout)
 
     def _ask(self, call: Call[T], timeout: float | None) -> T:
@@ -205,13 +208,16 @@ class AsyncClient(_Base):
         timeout: float | None = None,
         **options: Any,
     ) -> list[Translation]:
-        """In one request: all are accepted or none."""
+        """Translate texts in one request: all are accepted or none."""
         return await self._ask(calls.translate_all(texts, target, source, options), timeout) if texts else []
 
     async def stream(
         self, text: str, target: str, source: str = "auto", *, timeout: float | None = None, **options: Any
     ) -> AsyncIterator[Partial | Translation]:
-        """Beginnings of the translation while it is made, then itself. Left early, it is given up."""
+        """Yield beginnings of the translation while it is made, then the translation itself.
+
+        Left early, it is given up.
+        """
         call = calls.translate(text, target, source, {**options, "stream": True})
         response = await self._send(call, timeout, stream=True)
         try:
@@ -233,13 +239,13 @@ class AsyncClient(_Base):
     async def summarize_all(
         self, texts: Sequence[str], *, timeout: float | None = None, **options: Any
     ) -> list[Summary]:
-        """In one request: all are accepted or none."""
+        """Summarize texts in one request: all are accepted or none."""
         return await self._ask(calls.summarize_all(texts, options), timeout) if texts else []
 
     async def score(
         self, text: str, source_text: str | None = None, *, timeout: float | None = None, **options: Any
     ) -> Score:
-        """How probable a model finds a text, by itself or as the translation of source_text."""
+        """Tell how probable a model finds a text, by itself or as the translation of source_text."""
         return await self._ask(calls.score(text, source_text, options), timeout)
 
     async def score_all(
@@ -250,20 +256,20 @@ class AsyncClient(_Base):
         timeout: float | None = None,
         **options: Any,
     ) -> list[Score]:
-        """In one request: all are accepted or none."""
+        """Score texts in one request: all are accepted or none."""
         return await self._ask(calls.score_all(texts, source_texts, options), timeout) if texts else []
 
     async def translate_file(
         self, path: Path | str, target: str, source: str = "auto", *, timeout: float | None = None
     ) -> bytes:
-        """The translated document, in the format of the one at `path`. Raises OSError as well."""
+        """Translate the document at `path`, and return it in the same format. Raises OSError as well."""
         file = Path(path)
         content = await asyncio.to_thread(file.read_bytes)
         where = await self._ask(calls.upload(file.name, content, target, source), timeout)
         return await self._ask(calls.download(where), timeout)
 
     async def detect(self, text: str, *, timeout: float | None = None) -> list[Detection]:
-        """Likely languages, best first."""
+        """List the likely languages of a text, best first."""
         return await self._ask(calls.detect(text), timeout)
 
     async def languages(self, *, timeout: float | None = None) -> list[Language]:
@@ -273,7 +279,7 @@ class AsyncClient(_Base):
         return await self._ask(calls.models(), timeout)
 
     async def health(self, *, timeout: float | None = None) -> bool:
-        """Whether every model answers, and the server is not stopping."""
+        """Tell whether every model answers, and the server is not stopping."""
         return await self._ask(calls.health(), timeout)
 
     async def _ask(self, call: Call[T], timeout: float | None) -> T:

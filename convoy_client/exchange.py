@@ -69,7 +69,7 @@ Outcome = httpx.Response | httpx.TransportError | None
 def exchange(
     patience: Patience, accepts: frozenset[int] = frozenset()
 ) -> Generator[Send | Pause, Outcome, httpx.Response]:
-    """Steps until there is a good answer, which is returned. Answer each Send with a response or the error.
+    """Yield steps until there is a good answer, and return it. Answer each Send with a response or the error.
 
     Overload and lost connections are tried again, not before the server's Retry-After, while the timeout and
     the number of tries allow. Raises ApiError and Unreachable.
@@ -89,7 +89,10 @@ def exchange(
 
 
 def request_of(client: httpx.Client | httpx.AsyncClient, call: Call[Any], send: Send) -> httpx.Request:
-    """The server is told how long it may take, so that nothing is computed in vain."""
+    """Make the request of a call.
+
+    The server is told how long a POST may take, so that nothing is computed in vain.
+    """
     seconds = max(send.seconds, 0.001)
     sent: dict[str, Any] = {}
     if call.file is not None:
@@ -104,7 +107,7 @@ def request_of(client: httpx.Client | httpx.AsyncClient, call: Call[Any], send: 
 
 
 def json_of(response: httpx.Response) -> Any:
-    """Raises BadAnswer."""
+    """Read the JSON of a response. Raises BadAnswer."""
     try:
         return json.loads(response.content)
     except ValueError:

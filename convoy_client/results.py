@@ -136,7 +136,7 @@ NAMES: Final = {
 
 
 def translations(data: Any, count: int | None) -> list[Translation]:
-    """Answers of /translate to `count` texts; None: to a single text that was no array."""
+    """Read the answers of /translate to `count` texts; None: to a single text that was no array."""
     return [
         Translation(
             text=_text(one["translatedText"]),
@@ -149,7 +149,7 @@ def translations(data: Any, count: int | None) -> list[Translation]:
 
 
 def summaries(data: Any, count: int | None) -> list[Summary]:
-    """Answers of /summarize, likewise."""
+    """Read the answers of /summarize, likewise."""
     return [
         Summary(
             text=_text(one["summaryText"]),
@@ -161,7 +161,7 @@ def summaries(data: Any, count: int | None) -> list[Summary]:
 
 
 def scores(data: Any, count: int | None) -> list[Score]:
-    """Answers of /score, likewise."""
+    """Read the answers of /score, likewise."""
     answer = data.get("scores") if isinstance(data, dict) else None
     parts: list[Any] = [answer] if count is None else answer if isinstance(answer, list) else []
     if len(parts) != (count or 1) or not all(isinstance(one, dict) for one in parts):
@@ -170,7 +170,7 @@ def scores(data: Any, count: int | None) -> list[Score]:
 
 
 def from_array(kind: type[T], data: Any) -> list[T]:
-    """A JSON array of objects."""
+    """Read a JSON array of objects as a list of `kind`."""
     if not isinstance(data, list):
         raise BadAnswer("the server's answer is no list: is this a Convoy server?")
     return [_from_object(kind, one) for one in data]

@@ -47,7 +47,9 @@ MEDIA: Final[Mapping[str, str]] = {
 
 
 def read_document(name: str, data: bytes, *, attributes: bool = False) -> Document:
-    """The document of a file; its name's ending says what it is. May take long: for a thread.
+    """Read the document of a file; its name's ending says what it is.
+
+    This may take long: call it in a thread.
 
     attributes: of a page, whether descriptions such as `alt` are prose too.
 

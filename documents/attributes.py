@@ -39,7 +39,7 @@ class AttributedPage:
         return [*self.page.segments, *(place.segment for place in self.places)]
 
     def join(self, segments: Sequence[Segment]) -> str:
-        """The page with a segment in the place of each; the very same ones give the page to the letter."""
+        """Return the page with a segment in the place of each; the very same ones give it to the letter."""
         count = len(self.page.prose)
         parts, position = list[str](), 0
         for place, segment in zip(self.places, segments[count:], strict=True):

@@ -37,7 +37,7 @@ class Document:
 
 
 def check_sizes(segments: Sequence[Segment]) -> None:
-    """Raises OversizedDocument on more prose, or a longer stretch of it, than anybody reads at once."""
+    """Raise OversizedDocument on more prose, or a longer stretch of it, than anybody reads at once."""
     if len(segments) > SEGMENTS:
         raise OversizedDocument(f"the file has more than {SEGMENTS} paragraphs or lines: split it")
     if any(len(segment.text) > LONGEST for segment in segments):

@@ -111,7 +111,7 @@ class Page:
         return [prose.segment for prose in self.prose]
 
     def join(self, segments: Sequence[Segment]) -> str:
-        """The page with a segment in the place of each; the very same ones give the page to the letter."""
+        """Return the page with a segment in the place of each; the very same ones give it to the letter."""
         parts = [self.markup[0]]
         for prose, segment, markup in zip(self.prose, segments, self.markup[1:], strict=True):
             parts += [prose.write(segment), markup]
@@ -129,7 +129,7 @@ def read_html(source: str, rules: MarkupRules = HTML) -> Page:
 
 
 def outline(source: str, rules: MarkupRules) -> frozenset[str]:
-    """Names of tags that are structure: none of them lies beside prose."""
+    """Find the names of tags that are structure: none of them lies beside prose."""
     names, inline = set[str](), set[str]()
     beside: list[set[str]] = [set()]  # names in each open element
     prose, opened = [False], [""]
@@ -255,7 +255,7 @@ class _Reader:
 
 
 def pieces(source: str, rules: MarkupRules) -> Iterator[Piece]:
-    """The source cut into prose and markup; an element whose content is kept is one piece."""
+    """Yield the source cut into prose and markup; an element whose content is kept is one piece."""
     position = 0
     while opening := OPENING.search(source, position):
         begin = opening.start()

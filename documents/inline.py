@@ -117,7 +117,7 @@ class _State:
 
 
 def lines_of(atoms: Sequence[Atom]) -> list[Line]:
-    """The segments of a paragraph: the format of most of its characters is none."""
+    """Build the segments of a paragraph; the format of most of its characters counts as none."""
     sizes, bare = Counter[str](), dict[str, Any]()
     for atom in atoms:
         if atom.kind == "text":
@@ -142,7 +142,10 @@ def lines_of(atoms: Sequence[Atom]) -> list[Line]:
 
 
 def outputs(line: Line, segment: Segment) -> Iterator[Output]:
-    """A line with another segment in its place; what has no text in it any more loses its format."""
+    """Yield what a line becomes with another segment in its place.
+
+    What has no text in it any more loses its format.
+    """
     looks, kept = [line.bare], False
     for kind, value in weave(segment):
         if isinstance(value, str):

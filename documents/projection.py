@@ -29,9 +29,9 @@ TAKEN: Final = -1e9
 
 
 def project(segment: Segment, result: TranslatedText) -> Segment:
-    """The translation of a segment with its spans, in their order. Kept text is put back as it was.
+    """Return the translation of a segment with its spans, in their order.
 
-    `result` needs its alignment when the segment has spans.
+    Kept text is put back as it was. `result` needs its alignment when the segment has spans.
     """
     if not segment.spans:
         return Segment(result.text)
@@ -44,12 +44,12 @@ def project(segment: Segment, result: TranslatedText) -> Segment:
 
 
 def marks_of(segment: Segment) -> list[int]:
-    """The spans that the model is asked to leave as they are."""
+    """List the numbers of the spans that the model is asked to leave as they are."""
     return [n for n, span in enumerate(segment.spans) if span.kept and span.begin < span.end]
 
 
 def protected_ranges(segment: Segment) -> tuple[Range, ...]:
-    """Their characters (begin, end)."""
+    """List the characters (begin, end) of the spans that the model is asked to leave as they are."""
     return tuple((segment.spans[n].begin, segment.spans[n].end) for n in marks_of(segment))
 
 

@@ -111,7 +111,7 @@ class Builder:
 
 
 def weave(segment: Segment) -> Iterator[tuple[str, int | str]]:
-    """A segment in order: ("text", characters), ("begin", span) and ("end", span)."""
+    """Yield the parts of a segment in order: ("text", characters), ("begin", span) and ("end", span)."""
     inner: list[list[int]] = [[] for _ in range(len(segment.spans) + 1)]  # the last: outermost
     for number, span in enumerate(segment.spans):
         inner[span.parent].append(number)

@@ -118,7 +118,7 @@ def _contents(body: str) -> Iterator[str]:
 
 
 def wrap(text: str, lines: int) -> str:
-    """The text with about equal lines: spaces become line breaks, so that its characters stay in place."""
+    """Wrap a text into about equal lines: spaces become line breaks, so that its characters stay in place."""
     characters = list(text)
     spaces = [place for place, character in enumerate(text) if character == " "]
     first = 0  # the spaces before it lie in earlier lines

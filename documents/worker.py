@@ -48,13 +48,13 @@ def main() -> None:
 
 
 def encode_message(head: dict[str, Any], body: bytes) -> bytes:
-    """A message as bytes; its head gets the size."""
+    """Encode a message as bytes; its head gets the size."""
     text = json.dumps(head | {"size": len(body)}).encode()
     return len(text).to_bytes(HEAD, "big") + text + body
 
 
 def read_message(stream: IO[bytes]) -> tuple[dict[str, Any], bytes] | None:
-    """The next message; None at the end."""
+    """Read the next message; return None at the end."""
     length = stream.read(HEAD)
     if len(length) < HEAD:
         return None
@@ -63,13 +63,16 @@ def read_message(stream: IO[bytes]) -> tuple[dict[str, Any], bytes] | None:
 
 
 def to_lines(segments: Iterable[Segment]) -> Iterator[bytes]:
-    """Each segment as a line of JSON, its formats as lists of a span's fields."""
+    """Yield each segment as a line of JSON, its formats as lists of a span's fields."""
     for segment in segments:
         yield json.dumps([segment.text, [astuple(span) for span in segment.spans]]).encode() + b"\n"
 
 
 def from_lines(text: bytes) -> Iterator[Segment]:
-    """The reverse. Raises ValueError, TypeError and the like on anything else."""
+    """Yield the segments of lines that `to_lines` made.
+
+    Raises ValueError, TypeError and the like on anything else.
+    """
     for line in io.BytesIO(text):
         words, spans = json.loads(line)
         yield Segment(words, tuple(Span(*span) for span in spans))

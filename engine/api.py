@@ -193,7 +193,7 @@ class Service:
         return self.shelf.infos()
 
     def languages(self) -> list[Language]:
-        """Every language of the translating models, in the order of loading."""
+        """List every language of the translating models, in the order of loading."""
         return languages_of([info.directions for info in self.models() if info.task == "translate"])
 
     def pick(
@@ -219,7 +219,7 @@ class Service:
         return choice.in_direction(source, target).name
 
     def behind(self, model: str) -> list[ModelInfo]:
-        """The models that a name asks for, as they are loaded: without the languages that it may choose.
+        """List the models that a name asks for, as they are loaded: without the languages that it may choose.
 
         Raises UnknownModel."""
         return [leg.info for leg in parse_route(self.models(), model).legs]
@@ -232,7 +232,7 @@ class Service:
         return asyncio.run(borrow(loaded.engine, loaded.text, vocabulary, texts, count))
 
     def detect(self, text: str, among: Sequence[str] | None = None) -> Detection:
-        """Languages of the translating models, most likely first; or which other one a text is in.
+        """Rank languages of the translating models, most likely first; or tell which other one a text is in.
 
         among: other languages to choose from.
         """
@@ -307,7 +307,7 @@ class Service:
         sources: Sequence[str] | None = None,
         deadline: float = math.inf,
     ) -> list[TextScore]:
-        """How probable each text is, as one group: all are accepted or none. deadline: a time.monotonic().
+        """Tell how probable texts are, as one group: all are accepted or none. deadline: a time.monotonic().
 
         A language model takes no sources; other models score each text as the whole target of its source.
         Raises the errors of `engine.answers.score.score`. Cancelling the awaiting task cancels the group.
@@ -323,7 +323,7 @@ class Service:
             yield from score_many(stage.engine, stage.text, pairs)
 
     async def canary(self, model: str, deadline: float = math.inf) -> None:
-        """Really answer a short text. Raises what `run` raises, and ExecutorFailed on a senseless score."""
+        """Answer a short text for real. Raises what `run` raises, and ExecutorFailed on a senseless score."""
         find_leg(self.models(), model)
         async with self._lend_async(model, deadline) as (stage,):
             await canary(stage.engine, stage.text, deadline)
@@ -332,15 +332,15 @@ class Service:
         return self.shelf.stats()
 
     def healthy(self) -> bool:
-        """Whether the engine's thread of every loaded model runs and takes requests."""
+        """Tell whether the engine's thread of every loaded model runs and takes requests."""
         return self.shelf.healthy
 
     def device_lost(self) -> bool:
-        """Whether a device is lost: this process can't use it again and should end."""
+        """Tell whether a device is lost: this process can't use it again and should end."""
         return self.shelf.device_lost
 
     def shelf_entries(self) -> dict[str, ShelfEntry]:
-        """How each model is kept."""
+        """Tell how each model is kept."""
         return self.shelf.entries()
 
     def load(self, name: str) -> ModelInfo:
@@ -390,7 +390,7 @@ class Service:
             yield _stages(legs, models)
 
     def memory(self) -> dict[str, DeviceMemory]:
-        """Of each GPU that a model is on, by its name."""
+        """Return the memory of each GPU that a model is on, by the GPU's name."""
         return device_memory(device for info in self.models() for device in info.device.split(","))
 
 

@@ -16,7 +16,7 @@ PRECISIONS: Final = ("fp32", "fp16", "bf16", "int8")  # all there are
 
 
 def processors() -> int:
-    """How many processors this process may run on; all of them where the system does not say."""
+    """Count the processors that this process may run on; all of them where the system does not say."""
     if sys.platform == "linux":
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -43,11 +43,11 @@ class Backend:
     weight_bytes: Mapping[str, int] = field(default_factory=dict)
 
     def bytes_of(self, precision: str) -> int:
-        """Memory that one number of the weights takes."""
+        """Return the bytes of memory that one number of the weights takes."""
         return self.weight_bytes.get(precision, 4 if precision == "fp32" else 2)
 
     def lists(self, device: str) -> bool:
-        """Whether it can answer with the tokens of a shortlist alone there."""
+        """Tell whether it can answer with the tokens of a shortlist alone on a device."""
         return self.runtime == "onnxruntime" and device == "cpu"
 
 
@@ -131,14 +131,14 @@ FAST_HELP: Final = (
 
 
 def usual_precision(device: str, *, fast: bool) -> str:
-    """The precision that holds on a device where none is asked for."""
+    """Return the precision that holds on a device where none is asked for."""
     if not fast:
         return "fp32"
     return "int8" if device.startswith("cpu") else "fp16"
 
 
 def usual_beam_size(default: int, *, fast: bool) -> int:
-    """The beam size that holds where none is asked for. default: of the bundle."""
+    """Return the beam size that holds where none is asked for. default: of the bundle."""
     return min(default, FAST_BEAM_SIZE) if fast else default
 
 

@@ -135,7 +135,7 @@ class DecodeOptions:
             raise InvalidRequest("; ".join(faults))
 
     def lengths(self, source: int, limits: Limits) -> tuple[int, int]:
-        """Shortest and longest target for a source of `source` tokens (end-of-sentence included)."""
+        """Find the shortest and longest target for a source of `source` tokens (end-of-sentence included)."""
         # capped before it is rounded: the products may be infinite
         longest = min(self.max_length_a * source + min(self.max_length_b, limits.target), limits.target)
         longest = math.ceil(longest) if self.beam_rule == "marian" else int(longest)

@@ -186,7 +186,7 @@ class RMSNorm(Module):
 
 
 def empty(*shape: int) -> Tensor:
-    """A shape; takes no memory."""
+    """Make a shape; it takes no memory."""
     return Tensor(np.broadcast_to(np.float32(0), shape))
 
 

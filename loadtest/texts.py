@@ -34,7 +34,7 @@ LONGEST: Final = 70
 
 
 def sentences(seed: int, path: Path | None = None) -> Iterator[str]:
-    """Without end. path: a file of one sentence a line to draw from instead."""
+    """Yield sentences without end. path: a file of one sentence a line to draw from instead."""
     chance = random.Random(seed)
     if path is not None:
         lines = [line for line in path.read_text("utf-8").splitlines() if line.strip()]
@@ -47,7 +47,7 @@ def sentences(seed: int, path: Path | None = None) -> Iterator[str]:
 
 
 def sentence(chance: random.Random, words: int) -> str:
-    """About as many words, and at least one clause."""
+    """Make a sentence of about as many words, and at least one clause."""
     text = chance.choice(CLAUSES)
     while len(text.split()) < words - 3:
         text += chance.choice(JOINTS) + chance.choice(CLAUSES)
@@ -55,5 +55,5 @@ def sentence(chance: random.Random, words: int) -> str:
 
 
 def document(chance: random.Random, count: int) -> str:
-    """A text of `count` sentences."""
+    """Make a text of `count` sentences."""
     return " ".join(sentence(chance, chance.randint(6, 30)) for _ in range(count))

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 
 def poisson(rate: float, seed: int) -> Iterator[float]:
-    """Moments of a Poisson process of `rate` a second, in seconds from now, without end."""
+    """Yield the moments of a Poisson process of `rate` a second, in seconds from now, without end."""
     chance, at = random.Random(seed), 0.0
     while True:
         at += chance.expovariate(rate)
@@ -16,7 +16,7 @@ def poisson(rate: float, seed: int) -> Iterator[float]:
 
 
 def percentile(values: Sequence[float], p: float) -> float:
-    """The smallest value that p per cent do not exceed (nearest rank); NaN of nothing."""
+    """Return the smallest value that p per cent do not exceed (nearest rank); NaN of nothing."""
     if not values:
         return float("nan")
     ordered = sorted(values)

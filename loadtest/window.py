@@ -32,7 +32,7 @@ class WindowBatcher(Generic[Item]):
             self._waiting.put(item)
 
     def stop(self) -> None:
-        """After what is waiting."""
+        """Stop after what is waiting."""
         self._waiting.put(None)
         self._thread.join(30.0)
 

@@ -83,13 +83,13 @@ class Access:
         return self._ring is not None
 
     def needs_key(self, origin: str) -> bool:
-        """Whether a request from a web page of this origin needs a key."""
+        """Return whether a request from a web page of this origin needs a key."""
         if self._ring is None or self.settings.anonymous:
             return False
         return self._free is None or not self._free.match(origin)
 
     def visitor(self, token: str | None, origin: str, address: str) -> Visitor:
-        """Raises Refusal: key_required, invalid_key."""
+        """Tell as whom a request counts. Raises Refusal: key_required, invalid_key."""
         if self._ring is not None and token:
             key = self._ring.find(token)
             if key is None:
@@ -104,11 +104,11 @@ class Access:
         return Visitor(name, self._rates, self.settings.char_quota)
 
     def knows(self, token: str | None) -> bool:
-        """Whether there is such a key."""
+        """Return whether there is such a key."""
         return self._ring is not None and token is not None and self._ring.find(token) is not None
 
     async def check_failures(self, address: str) -> None:
-        """Raises Refusal (slowdown) when too many requests from there have had no key, or a wrong one."""
+        """Raise Refusal (slowdown) when too many requests from there have had no key, or a wrong one."""
         seconds = await self._failures.wait(block_of(address), FAILURES)
         if seconds:
             message = "Slowdown: too many requests without a valid API key"
@@ -136,11 +136,11 @@ class Doors:
         ]
 
     def is_open(self, method: str, path: str) -> bool:
-        """Whether anybody may ask: it costs nothing and tells nothing."""
+        """Return whether anybody may send such a request: it costs nothing and tells nothing."""
         return method in ("GET", "HEAD") and longest_match(self._open, path) >= 0
 
     def token_setting(self, path: str) -> str | None:
-        """The setting that holds the token of a path, where it has one of its own."""
+        """Find the setting that holds the token of a path, where it has one of its own."""
         return next((setting for pattern, setting in self._tokens if pattern.fullmatch(path)), None)
 
 
@@ -217,19 +217,22 @@ async def charge(request: Request, texts: Iterable[str]) -> int:
 
 
 async def usage(request: Request) -> Usage:
-    """What the sender of a request has used."""
+    """Return what the sender of a request has used."""
     visitor, access = _visitor_of(request)
     limit = visitor.characters if visitor.characters != -1 else UNLIMITED
     return Usage(await access.quotas.count(visitor.name), limit)
 
 
 def owner_of(request: Request) -> str:
-    """Whose the things are that a request makes and names: a key's, else as requests are counted."""
+    """Tell whose the things are that a request makes and names: a key's, else as requests are counted."""
     return _visitor_of(request)[0].name
 
 
 def share_of(request: Request) -> str:
-    """Whose share of what is scarce a request takes: a key's, else its address's, whether counted or not."""
+    """Tell whose share of what is scarce a request takes.
+
+    The share is a key's, else its address's, whether counted or not.
+    """
     name = _visitor_of(request)[0].name
     if name != EVERYBODY:
         return name
@@ -237,7 +240,7 @@ def share_of(request: Request) -> str:
 
 
 def block_of(address: str) -> str:
-    """What counts as one visitor: an IPv4 address, or the /64 that one IPv6 subscriber has at least."""
+    """Name what counts as one visitor: an IPv4 address, or the /64 that one IPv6 subscriber has at least."""
     try:
         host = ip_address(address.partition("%")[0])
     except ValueError:  # a Unix socket, or a proxy that hides addresses

@@ -52,7 +52,7 @@ async def _trim(least: int) -> None:
 
 
 def resident() -> int:
-    """Bytes of this process that are in memory."""
+    """Count the bytes of this process that are in memory."""
     return int(STATM.read_text("ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 

@@ -49,7 +49,9 @@ TICKS: Final = 10  # of uvicorn's, a second together: between two copies of a wo
 def create_app(
     service: Service, settings: ServerSettings, metrics: Metrics, worker: WorkerContext | None = None
 ) -> FastAPI:
-    """The application around a service that is not yet started. `app.state.convoy` holds what routes share.
+    """Build the application around a service that is not yet started.
+
+    `app.state.convoy` holds what routes share.
     worker: of this process among several workers.
 
     Raises ConfigError when the keys can't be read.
@@ -214,7 +216,10 @@ def _sockets(server: DrainingServer, worker: WorkerContext) -> list[socket.socke
 
 
 def configure(app: FastAPI, settings: ServerSettings) -> uvicorn.Config:
-    """Uvicorn's share of the settings. Its access log gets no query strings: they may hold keys and texts."""
+    """Configure Uvicorn by its share of the settings.
+
+    Its access log gets no query strings: they may hold keys and texts.
+    """
     logging.getLogger("uvicorn.access").addFilter(without_query)
     return uvicorn.Config(
         app,
@@ -235,7 +240,10 @@ def configure(app: FastAPI, settings: ServerSettings) -> uvicorn.Config:
 
 
 def without_query(record: logging.LogRecord) -> bool:
-    """A filter that keeps every record. Uvicorn's arguments: client, method, path?query, version, status."""
+    """Keep every record, but its path without the query.
+
+    Uvicorn's arguments: client, method, path?query, version, status.
+    """
     if isinstance(record.args, tuple) and len(record.args) == 5:
         client, method, path, *rest = record.args
         plain_path = str(path).partition("?")[0]

@@ -60,12 +60,15 @@ class Cache:
             self._size = 0
 
     def size(self) -> int:
-        """Bytes, about."""
+        """Return how many bytes the answers take, about."""
         return self._size
 
 
 def repeatable(infos: Sequence[ModelInfo], options: TextOptions) -> bool:
-    """Whether models answer the same again: beam search does, and sampling with a seed of the request."""
+    """Tell whether models answer the same again.
+
+    Beam search does, and sampling with a seed of the request.
+    """
     sampling = [options.decode.get("sampling", info.options.sampling) for info in infos]
     return not any(sampling) or "seed" in options.decode
 
@@ -73,8 +76,10 @@ def repeatable(infos: Sequence[ModelInfo], options: TextOptions) -> bool:
 def keys_of(
     model: str, infos: Sequence[ModelInfo], texts: Sequence[str | MarkedText], options: TextOptions
 ) -> Slices[list[bytes]]:
-    """For each text, in slices, a digest of all that its answer depends on. model: as it was asked for, with
-    its languages."""
+    """Compute for each text, in slices, a digest of all that its answer depends on.
+
+    model: as it was asked for, with its languages.
+    """
     shared = hashlib.blake2b(digest_size=32)
     shared.update(repr((model, tuple(info.digest for info in infos), _plain(options))).encode(*STRICTLY))
     keys = []
@@ -87,7 +92,7 @@ def keys_of(
 
 
 def size_of(value: Any) -> int:
-    """Bytes of an answer in memory, about; what it shares with others counts again."""
+    """Count the bytes of an answer in memory, about; what it shares with others counts again."""
     if is_dataclass(value):
         return sys.getsizeof(value) + sum(size_of(getattr(value, f.name)) for f in fields(value))
     if isinstance(value, list | tuple):

@@ -13,7 +13,7 @@ BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 def steady(folder: Path | None) -> Callable[[], float]:
-    """A clock with seconds like time.time()'s, set once and then counted by the monotonic clock.
+    """Make a clock with seconds like time.time()'s, set once and then counted by the monotonic clock.
 
     folder: of processes that must agree; the first of them since the machine has started sets all clocks.
     """

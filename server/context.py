@@ -60,7 +60,7 @@ class RequestContext:
         return next(iter(models), NOBODY) if len(models) < 2 else SEVERAL
 
     def outcome_of(self, status: int) -> str:
-        """ok, invalid, rejected, late, cancelled or failed. status: 0 is none."""
+        """Name the outcome: ok, invalid, rejected, late, cancelled or failed. status: 0 is none."""
         if self.outcome:
             return self.outcome
         return OUTCOMES.get(status) or ("ok" if status < 400 else "invalid" if status < 500 else FAILED)
@@ -70,7 +70,7 @@ current: Final[ContextVar[RequestContext | None]] = ContextVar("current", defaul
 
 
 def context_of(scope: Scope) -> RequestContext:
-    """A context for a new request: with the client's X-Request-ID if that can stand in a log."""
+    """Make a context for a new request: with the client's X-Request-ID if that can stand in a log."""
     header = Headers(scope=scope).get(HEADER, "")
     return RequestContext(header if ID.fullmatch(header) else uuid.uuid4().hex)
 

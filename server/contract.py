@@ -33,12 +33,12 @@ class Contract:
 
 
 def longest_match(paths: Iterable[str], path: str) -> int:
-    """Characters of the longest of `paths` that stands for `path`; -1 when none does."""
+    """Count the characters of the longest of `paths` that stands for `path`; -1 when none does."""
     matches = (p for p in paths if path == p or (p.endswith("*") and path.startswith(p[:-1])))
     return max(map(len, matches), default=-1)
 
 
 def path_of(scope: Scope) -> str:
-    """The path without the prefix that the server is mounted under."""
+    """Return the path without the prefix that the server is mounted under."""
     path, prefix = str(scope["path"]), str(scope.get("root_path", ""))
     return path[len(prefix) :] if prefix and path.startswith(prefix + "/") else path

@@ -22,7 +22,10 @@ REST: Final = [
 
 
 def cors_headers(scope: Scope, origins: Sequence[str]) -> Pairs:
-    """LibreTranslate's headers for all; with a list of origins, an answer names the one that asks or none."""
+    """Return LibreTranslate's headers for all.
+
+    With a list of origins, an answer names the one that asks or none.
+    """
     if "*" in origins:
         return [(b"access-control-allow-origin", b"*"), *REST]
     asking = Headers(scope=scope).get("origin", "")

@@ -72,7 +72,7 @@ class DocumentProcesses:
     async def write(
         self, document: OpenDocument, segments: Sequence[Segment], owner: str, deadline: float
     ) -> bytes:
-        """The file with other segments in the places of its own. Raises what `read` raises."""
+        """Write the file with other segments in the places of its own. Raises what `read` raises."""
         head = {"verb": "write", "name": document.name, "file": len(document.data)}
         head["attributes"] = document.attributes
         lines = await in_slices(_collect(to_lines(segments)), deadline)

@@ -57,8 +57,10 @@ class Refusal(ConvoyError):
 
 
 def error_response(error: ConvoyError, contract: Contract) -> JSONResponse:
-    """The response for an error, as a contract's clients know it; Overloaded says in whole seconds when to
-    come back."""
+    """Make the response for an error, as a contract's clients know it.
+
+    Overloaded says in whole seconds when to come back.
+    """
     status = contract.statuses.get(error.code, STATUSES[error.code])
     headers = error.headers if isinstance(error, Refusal) else None
     if isinstance(error, Overloaded):
@@ -67,7 +69,7 @@ def error_response(error: ConvoyError, contract: Contract) -> JSONResponse:
 
 
 def http_response(error: HTTPException, request: str, contract: Contract) -> JSONResponse:
-    """The response for a path or method that there is not.
+    """Make the response for a path or method that there is not.
 
     request: its method and path, to be named.
     """

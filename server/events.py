@@ -70,7 +70,7 @@ class Dialect:
 
 
 async def answer_json(work: Answering) -> bytes:
-    """The plain answer, as JSON."""
+    """Return the plain answer, as JSON."""
     return await json_bytes(await work(None))
 
 
@@ -82,8 +82,10 @@ async def results_of(
     deadline: float,
     on_partial: OnPartial | None = None,
 ) -> list[TextResult]:
-    """`Service.run`, or with `tell` the same by `Service.stream`; what the cache has is not computed again,
-    and of it nothing is told before the end."""
+    """Do as `Service.run`, or with `on_partial` the same by `Service.stream`.
+
+    What the cache has is not computed again, and of it nothing is told before the end.
+    """
     cache, infos = state.cache, state.service.behind(model) if state.cache else []
     if cache is None or not repeatable(infos, options):
         return await _run_or_stream(state.service, model, texts, options, deadline, on_partial)
@@ -108,7 +110,7 @@ async def results_of(
 
 
 def renumber(on_partial: OnPartial, numbers: Sequence[int]) -> OnPartial:
-    """For texts that are some of others: tells of them by their numbers among those."""
+    """Make a listener for texts that are some of others: it tells of them by their numbers among those."""
     return lambda partial: on_partial(Partial(numbers[partial.index], partial.text))
 
 
@@ -133,7 +135,7 @@ async def _run_or_stream(
 
 
 async def events(request: Request, work: Answering, dialect: Dialect | None = None) -> Response:
-    """The response that streams `work`; it is cancelled when the client goes.
+    """Make the response that streams `work`; it is cancelled when the client goes.
 
     A request that says it has read the last event before gets no content. Raises what `work` raises within a
     moment, when it has told nothing yet.

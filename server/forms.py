@@ -20,7 +20,7 @@ PIECE: Final = 16_384  # bytes that are decoded at once: the interpreter is held
 
 
 async def form_of(request: Request, kind: str, raw: bytes) -> FormData:
-    """The form that a body is; an empty one where it is none. What is uploaded stays in memory.
+    """Read the form that a body is; an empty one where it is none. What is uploaded stays in memory.
 
     kind: the media type. Raises InvalidRequest.
     """
@@ -42,7 +42,7 @@ async def form_of(request: Request, kind: str, raw: bytes) -> FormData:
 
 
 def read_fields(raw: bytes) -> Slices[FormData]:
-    """Names and values of a form in a single line. Raises InvalidRequest on more than FIELDS."""
+    """Read names and values of a form in a single line. Raises InvalidRequest on more than FIELDS."""
     if raw.count(b"&") >= FIELDS:
         raise InvalidRequest(f"Invalid form: it has more than {FIELDS} fields")
     items: list[tuple[str, str | UploadFile]] = []

@@ -49,20 +49,23 @@ def digest_of(token: str) -> str:
 
 
 def make_key(name: str, requests: int | None = None, characters: int | None = None) -> tuple[Key, str]:
-    """A new key and its token, which exists nowhere else."""
+    """Make a new key and its token, which exists nowhere else."""
     token = PREFIX + secrets.token_urlsafe(32)
     created = datetime.now(UTC).isoformat(timespec="seconds")
     return Key(secrets.token_hex(6), name, digest_of(token), created, requests, characters), token
 
 
 def keys_from_tokens(tokens: Iterable[str]) -> tuple[Key, ...]:
-    """Keys that an operator gave as they are. Their ids are the beginnings of their digests."""
+    """Make keys of tokens that an operator gave as they are.
+
+    Their ids are the beginnings of their digests.
+    """
     digests = [digest_of(token) for token in tokens]
     return tuple(Key(digest[:8], "environment", digest) for digest in digests)
 
 
 def read_keys(path: Path) -> tuple[Key, ...]:
-    """Raises ConfigError that names the file when it can't be read or understood."""
+    """Read the keys of a file. Raises ConfigError that names the file when it can't be read or understood."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         if data["version"] != VERSION:
@@ -79,7 +82,7 @@ def read_keys(path: Path) -> tuple[Key, ...]:
 
 @contextmanager
 def editing(path: Path) -> Iterator[list[Key]]:
-    """The keys of a file, written back as a whole at the end; no other editor comes between.
+    """Open the keys of a file, and write them back as a whole at the end; no other editor comes between.
 
     A file that is not there is made, readable by its owner only. Raises ConfigError.
     """

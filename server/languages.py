@@ -77,15 +77,19 @@ NAMES: Final = {
 
 
 def inward(code: str) -> str:
-    """A client's code in the form that models are offered by: lower case, aliases resolved, of two letters
-    where there is such a code ("deu" is "de")."""
+    """Turn a client's code into the form that models are offered by.
+
+    It is lower case, aliases resolved, of two letters where there is such a code ("deu" is "de").
+    """
     plain = code.strip().casefold()
     return SHORT.get(plain, short(plain))
 
 
 def resolve_code(code: str, codes: Collection[str]) -> str:
-    """A client's code as one of those that are known, where it is one of them without its region: "en-US" and
-    "en_GB" are "en", "zh-TW" is "zt". Else as `inward` has it."""
+    """Resolve a client's code to one of those that are known, where it is one of them without its region.
+
+    "en-US" and "en_GB" are "en", "zh-TW" is "zt". Else it is as `inward` has it.
+    """
     plain = inward(code)
     if plain in codes:
         return plain
@@ -99,5 +103,5 @@ def outward(code: str) -> str:
 
 
 def name_of(code: str) -> str:
-    """English name, or the code itself."""
+    """Return the English name of a language, or the code itself."""
     return NAMES.get(code, code)

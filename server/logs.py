@@ -16,7 +16,7 @@ TEXT: Final = "%(asctime)s %(levelname)s %(name)s%(request)s: %(message)s"
 
 
 def set_up(settings: ServerSettings) -> None:
-    """For a process of its own: replaces the handlers of the root logger."""
+    """Set up the logs of a process of its own: this replaces the handlers of the root logger."""
     handler = logging.StreamHandler()
     handler.setFormatter(Json() if settings.log_format == "json" else Lines(TEXT))
     logging.basicConfig(level=settings.log_level.upper(), handlers=[handler], force=True)

@@ -125,7 +125,7 @@ class Metrics:
             context.work.append(ModelWork(model, timings, len(results), time.time_ns()))
 
     def text(self) -> bytes:
-        """The exposition format of Prometheus: of all workers together, where there are several."""
+        """Write the exposition format of Prometheus: of all workers together, where there are several."""
         self.refresh()
         if self._folder is None:
             return generate_latest(self.registry)

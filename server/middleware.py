@@ -124,15 +124,17 @@ class _Answer:
 
 
 async def on_http_exception(request: Request, error: Exception) -> JSONResponse:
-    """404, 405 and the like, in the shape of the contract."""
+    """Answer 404, 405 and the like in the shape of the contract."""
     assert isinstance(error, HTTPException)
     request_line = f"{request.method} {request.url.path[:200]}"
     return http_response(error, request_line, contract_of(path_of(request.scope)))
 
 
 def check_host(host: str, settings: ServerSettings) -> None:
-    """Raises Refusal when the name that a client asks by is none of this server's: a web page whose name
-    points here for a moment (DNS rebinding) would be served as this server's own."""
+    """Raise Refusal when the name that a client asks by is none of this server's.
+
+    Else a web page whose name points here for a moment (DNS rebinding) would be served as this server's own.
+    """
     names = settings.hosts
     if names is None or not host:
         return

@@ -129,14 +129,17 @@ class SummarizeAnswer(Extras):
 
 
 def errors(*statuses: int, model: type[BaseModel] = ErrorAnswer) -> dict[int | str, dict[str, Any]]:
-    """The errors a route may answer with."""
+    """Describe the errors a route may answer with."""
     return {status: {"model": model, "description": REASONS[status]} for status in statuses}
 
 
 def fields_of(
     model: type[BaseModel] | None = None, codes: tuple[str, ...] = ()
 ) -> tuple[dict[str, Any], list[str]]:
-    """OpenAPI of `q`, some `codes` and the fields of `model`, and which of them must be there."""
+    """Describe `q`, some `codes` and the fields of `model` for OpenAPI.
+
+    Returns also which of them must be there.
+    """
     properties: dict[str, Any] = {"q": TEXTS} | {name: CODES[name] for name in codes}
     required = ["q", *(name for name in codes if name != "format")]
     if model is not None:
@@ -146,13 +149,13 @@ def fields_of(
 
 
 def body_of(model: type[BaseModel] | None = None, codes: tuple[str, ...] = ()) -> dict[str, Any]:
-    """OpenAPI of a body with `q`, some `codes` and the fields of `model`; JSON and form alike."""
+    """Describe a body with `q`, some `codes` and the fields of `model` for OpenAPI; JSON and form alike."""
     example = {"q": "Wo ist der Bahnhof?"} | ({"source": "de", "target": "en"} if codes else {})
     return request_of(*fields_of(model, codes), example)
 
 
 def in_query(properties: Mapping[str, Any], required: Collection[str]) -> list[dict[str, Any]]:
-    """OpenAPI of the same fields as parameters of a query string."""
+    """Describe the same fields for OpenAPI as parameters of a query string."""
     return [
         {
             "name": name,
@@ -171,7 +174,7 @@ def request_of(
     example: Mapping[str, Any] | None,
     kinds: tuple[str, ...] = (JSON, FORM),
 ) -> dict[str, Any]:
-    """OpenAPI of a body of these kinds. example: a body that this server answers with 200."""
+    """Describe a body of these kinds for OpenAPI. example: a body that this server answers with 200."""
     schema = {"type": "object", "required": required, "properties": dict(properties)}
     shown = {"example": dict(example)} if example else {}
     content = {kind: {"schema": schema} | shown for kind in kinds}
@@ -217,14 +220,17 @@ Who = Callable[[str, str], str]  # of a method and path: "anybody", "key" or "op
 
 
 def operation_name(route: APIRoute) -> str:
-    """A short name for an operation: its function, after its contract where several have one of that name."""
+    """Make a short name for an operation.
+
+    The name is its function's, after its contract's where several have one of that name.
+    """
     tag = str(route.tags[0]).casefold() if route.tags else ""
     name = f"{tag}_{route.name}" if tag in ("deepl", "kserve") else route.name
     return f"{name}_version" if "/versions/" in route.path else name
 
 
 def complete_schema(schema: dict[str, Any], limits: Mapping[str, int], who: Who) -> dict[str, Any]:
-    """A description with what only a running server knows: its limits, and who may ask what.
+    """Complete a description with what only a running server knows: its limits, and who may ask what.
 
     limits: "texts", "characters", "phrases", "tags", "bytes" and "file bytes" of a request; -1 is none.
     """

@@ -27,7 +27,7 @@ PATIENCE: Final = 30.0  # seconds for a body, where no settings say how many
 async def parameters(
     request: Request, body_limit: int, repeated: Collection[str] = frozenset()
 ) -> dict[str, Any]:
-    """The JSON object of the body, or else query string and form together, the query string first.
+    """Read the JSON object of the body, or else query string and form together, the query string first.
 
     repeated: names that may come several times in a form; their values are lists. Raises InvalidRequest on a
     body that can't be read, TooLarge on one above the limit, Cancelled when the client goes before its end.
@@ -45,7 +45,7 @@ async def parameters(
 
 
 async def upload(request: Request, body_limit: int) -> tuple[dict[str, str], str, bytes | None]:
-    """Fields of a multipart form, and the name and the content of its `file`; None without one.
+    """Read the fields of a multipart form, and the name and the content of its `file`; None without one.
 
     Raises what `parameters` raises.
     """
@@ -58,12 +58,12 @@ async def upload(request: Request, body_limit: int) -> tuple[dict[str, str], str
 
 
 async def parse_body(raw: bytes) -> dict[str, Any]:
-    """A JSON object; a long one is read outside of the event loop. Raises InvalidRequest."""
+    """Parse a JSON object; a long one is read outside of the event loop. Raises InvalidRequest."""
     return await in_slices(one_slice(parse_json, raw)) if len(raw) > INLINE else parse_json(raw)
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """The result of `work`, which is cancelled when the client goes (then raises Cancelled).
+    """Await the result of `work`, which is cancelled when the client goes (then raises Cancelled).
 
     For requests whose body has been read.
     """
@@ -85,7 +85,7 @@ async def _wait_for_disconnect(request: Request) -> None:
 
 
 async def body_of(request: Request, limit: int) -> bytes:
-    """The whole body. Raises TooLarge, Cancelled, and Refusal when it takes too long to come."""
+    """Read the whole body. Raises TooLarge, Cancelled, and Refusal when it takes too long to come."""
     declared = request.headers.get("content-length", "0")
     if declared.isdecimal() and int(declared) > limit:
         raise _too_large(limit)
@@ -119,7 +119,7 @@ def _too_large(limit: int) -> TooLarge:
 
 
 def parse_json(raw: bytes) -> dict[str, Any]:
-    """The object that JSON text is. Raises InvalidRequest."""
+    """Parse the object that JSON text is. Raises InvalidRequest."""
     nested, values = raw.count(b"[") + raw.count(b"{"), raw.count(b",")
     if nested > NESTED or values > VALUES:
         raise InvalidRequest(

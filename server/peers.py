@@ -73,7 +73,10 @@ class Listener(socket.socket):
         self._board, self._number, self._count, self._left = worker.board.connections, worker.number, count, 0
 
     def listen(self, backlog: int = 0) -> None:
-        """It listens already: asyncio would shorten the queue to what one worker accepts at a time."""
+        """Do nothing, as it listens already.
+
+        Else asyncio would shorten the queue to what one worker accepts at a time.
+        """
 
     def accept(self) -> tuple[socket.socket, Any]:
         own = self._board[self._number] = self._count()
@@ -105,7 +108,7 @@ class Peers:
         asyncio.get_running_loop().remove_reader(self._worker.link.fileno())
 
     def ready(self) -> bool:
-        """Whether every worker is."""
+        """Return whether every worker is ready."""
         return all(self._worker.board.ready)
 
     def tell(self, *, ready: bool, connections: int) -> None:
@@ -161,7 +164,7 @@ class Peers:
 
 
 def send(link: Link, message: dict[str, Any]) -> None:
-    """As JSON: nothing is unpickled. A receiver that has gone is told nothing."""
+    """Send a message as JSON: nothing is unpickled. A receiver that has gone is told nothing."""
     try:
         link.send_bytes(json.dumps(message).encode())
     except (BrokenPipeError, ConnectionResetError):

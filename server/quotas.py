@@ -33,7 +33,7 @@ MONTH: Final = 30 * 24 * 3600  # seconds: the window of characters, from the fir
 
 
 def rates_of(minute: int, hour: int = -1, day: int = -1) -> tuple[RateLimitItem, ...]:
-    """Limits on requests; -1 is none."""
+    """Make the limits on requests; -1 is none."""
     kinds = (RateLimitItemPerMinute, RateLimitItemPerHour, RateLimitItemPerDay)
     return tuple(
         kind(amount) for kind, amount in zip(kinds, (minute, hour, day), strict=True) if amount != -1
@@ -63,7 +63,7 @@ class Quotas:
         return None
 
     async def wait(self, name: str, rates: Sequence[RateLimitItem]) -> int:
-        """Seconds until a request may come, without counting one; 0: now."""
+        """Tell in how many seconds a request may come, without counting one; 0: now."""
         for rate in rates:
             stats = await _await_storage(self._rates.get_window_stats(rate, name))
             if stats.remaining <= 0:

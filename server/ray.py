@@ -100,12 +100,18 @@ class Replica:
         await self._lifespan.__aexit__(None, None, None)
 
     def check_health(self) -> None:
-        """Asked by Ray, which puts another in the place of one that raises."""
+        """Raise RuntimeError when an engine has stopped.
+
+        Ray asks this, and puts another in the place of one that raises.
+        """
         if not self._state.service.healthy():
             raise RuntimeError("an engine has stopped")
 
     async def respond(self, scope: dict[str, Any], body: bytes) -> AsyncIterator[Head | bytes]:
-        """Status and headers, then the parts of the body. Leaving it is what a client does that goes."""
+        """Yield status and headers, then the parts of the body.
+
+        Leaving it is what a client does that goes.
+        """
         parts: asyncio.Queue[Message | None] = asyncio.Queue()
         rest: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
         gone = asyncio.Event()
@@ -132,7 +138,7 @@ class Replica:
                 one.cancel()
 
     async def whole(self, scope: dict[str, Any], body: bytes) -> tuple[str, Head, bytes]:
-        """This replica's name and its whole answer."""
+        """Return this replica's name and its whole answer."""
         head, parts = None, []
         async for part in self.respond(scope, body):
             if isinstance(part, bytes):
@@ -215,7 +221,7 @@ class _Together(Collector):
 
 
 def together(texts: Mapping[str, str]) -> bytes:
-    """Expositions of several replicas as one, each series with its replica as a label."""
+    """Join expositions of several replicas into one, each series with its replica as a label."""
     families: dict[str, Metric] = {}
     for replica, text in texts.items():
         for metric in text_string_to_metric_families(text):
@@ -228,7 +234,10 @@ def together(texts: Mapping[str, str]) -> bytes:
 
 
 def build(settings: ServerSettings, ray: RaySettings) -> serve.Application:
-    """What `serve run` deploys. A new version takes over replica by replica; each finishes what it has."""
+    """Build what `serve run` deploys.
+
+    A new version takes over replica by replica; each finishes what it has.
+    """
     replicas = serve.deployment(
         Replica,
         name="convoy",

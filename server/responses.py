@@ -21,7 +21,7 @@ DIGITS: Final = 6  # decimals of attention
 async def json_response(
     answer: Any, deadline: float = math.inf, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """A response of JSON values and arrays.
+    """Make a response of JSON values and arrays.
 
     deadline: a time.monotonic(), for a long one. Raises DeadlineExceeded.
     """
@@ -29,14 +29,14 @@ async def json_response(
 
 
 async def json_bytes(answer: Any, deadline: float = math.inf) -> bytes:
-    """JSON values and arrays as text. Raises DeadlineExceeded."""
+    """Write JSON values and arrays as text. Raises DeadlineExceeded."""
     if is_small(answer):
         return b"".join(part.encode() for part in _parts(answer))
     return await in_slices(_serialize(answer), deadline)
 
 
 def is_small(answer: Any) -> bool:
-    """Whether an answer is written in a moment. Looks at no more of it than that takes."""
+    """Tell whether an answer is written in a moment; look at no more of it than that takes."""
     budget, waiting = SMALL, [answer]
     while waiting and budget > 0:
         value = waiting.pop()

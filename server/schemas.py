@@ -117,7 +117,7 @@ Checked = TypeVar("Checked", bound=BaseModel)
 
 
 def validate(kind: type[Checked], values: dict[str, Any]) -> Checked:
-    """Raises InvalidRequest that names the parameters at fault."""
+    """Validate the values of a request. Raises InvalidRequest that names the parameters at fault."""
     try:
         return kind.model_validate(values)
     except ValidationError as error:
@@ -127,7 +127,7 @@ def validate(kind: type[Checked], values: dict[str, Any]) -> Checked:
 
 
 def text_options(request: TextRequest, alternatives: int) -> TextOptions:
-    """What was not given stays the model's default."""
+    """Make the options of a request. What was not given stays the model's default."""
     decode = {name: getattr(request, name) for name in OPTIONS if getattr(request, name) is not None}
     return TextOptions(
         decode=decode,
@@ -158,7 +158,7 @@ def _of_translations(request: TranslateFields) -> dict[str, Any]:
 
 
 def texts_of(values: dict[str, Any]) -> str | list[str]:
-    """`q`. Raises InvalidRequest in LibreTranslate's words when it is missing or empty."""
+    """Return `q`. Raises InvalidRequest in LibreTranslate's words when it is missing or empty."""
     q = values.get("q")
     if not q:
         raise InvalidRequest("Invalid request: missing q parameter")
@@ -168,7 +168,7 @@ def texts_of(values: dict[str, Any]) -> str | list[str]:
 
 
 def alternatives_of(values: dict[str, Any], limit: int) -> int:
-    """`alternatives`, 0 when missing or negative; `limit` is the most there can be."""
+    """Read `alternatives`, 0 when missing or negative; `limit` is the most there can be."""
     value = values.get("alternatives") or 0
     try:
         count = max(0, int(value))
@@ -180,7 +180,7 @@ def alternatives_of(values: dict[str, Any], limit: int) -> int:
 
 
 def check_sizes(texts: str | list[str], char_limit: int, batch_limit: int) -> list[str]:
-    """The texts as a list. Raises InvalidRequest in LibreTranslate's words when they exceed a limit."""
+    """Return texts as a list. Raises InvalidRequest in LibreTranslate's words when they exceed a limit."""
     batch = [texts] if isinstance(texts, str) else texts
     sizes = [(len(text), char_limit) for text in batch]
     if not isinstance(texts, str):
@@ -192,7 +192,7 @@ def check_sizes(texts: str | list[str], char_limit: int, batch_limit: int) -> li
 
 
 def phrases_of(values: dict[str, Any]) -> int:
-    """How many phrases to look for a request names, before they are read; in a form, about."""
+    """Count the phrases to look for that a request names, before they are read; in a form, about."""
     ignore, glossary = values.get("ignore"), values.get("glossary")
     lines = len(ignore) if isinstance(ignore, list) else 0
     if isinstance(ignore, str):
@@ -203,7 +203,7 @@ def phrases_of(values: dict[str, Any]) -> int:
 
 
 def check_phrases(count: int, limit: int) -> None:
-    """Raises InvalidRequest on more phrases to look for than a limit; -1 is none."""
+    """Raise InvalidRequest on more phrases to look for than a limit; -1 is none."""
     if limit != -1 and count > limit:
         raise InvalidRequest(
             f"Invalid request: {count} phrases of ignore and glossary; this server takes {limit} in a request"
@@ -211,7 +211,7 @@ def check_phrases(count: int, limit: int) -> None:
 
 
 def check_tags(texts: Iterable[str], limit: int) -> None:
-    """Raises InvalidRequest on more tags than a limit; -1 is none."""
+    """Raise InvalidRequest on more tags than a limit; -1 is none."""
     count = sum(text.count("<") for text in texts)
     if limit != -1 and count > limit:
         raise InvalidRequest(
@@ -220,8 +220,10 @@ def check_tags(texts: Iterable[str], limit: int) -> None:
 
 
 def extras(request: TextRequest, results: list[TextResult], *, batch: bool) -> Slices[dict[str, Any]]:
-    """The optional parts of an answer, in slices: lists for an array of texts. Raises TooLarge on an
-    alignment that nobody could read."""
+    """Collect the optional parts of an answer, in slices: lists for an array of texts.
+
+    Raises TooLarge on an alignment that nobody could read.
+    """
     lists: dict[str, list[Any]] = {}
     if request.alignment:
         check_cells(sum(a.matrix.size for result in results for a in result.alignment))
@@ -241,12 +243,12 @@ def extras(request: TextRequest, results: list[TextResult], *, batch: bool) -> S
 
 
 def is_short(results: Sequence[TextResult]) -> bool:
-    """Whether `extras` of results take no time to speak of."""
+    """Return whether `extras` of results take no time to speak of."""
     return sum(len(result.text) + 50 for result in results) <= SHORT
 
 
 def check_cells(count: int) -> None:
-    """Raises TooLarge on an alignment of so many numbers."""
+    """Raise TooLarge on an alignment of more numbers than this server answers."""
     if count > CELLS:
         raise TooLarge(
             f"the alignment has {count} numbers; this server answers {CELLS}: send fewer or shorter texts"
@@ -254,14 +256,14 @@ def check_cells(count: int) -> None:
 
 
 def describe(info: ModelInfo, entry: ShelfEntry) -> dict[str, Any]:
-    """A model as JSON."""
+    """Describe a model as JSON."""
     description = asdict(info) | {"state": entry.state, "memory": entry.cost}
     description["options"] = {name: finite(description["options"][name]) for name in OPTIONS}
     return description
 
 
 def finite(value: Any) -> Any:
-    """JSON knows no infinity: null instead."""
+    """Put null in the place of infinities and NaN, which JSON does not know."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

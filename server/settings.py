@@ -309,7 +309,7 @@ class ServerSettings(BaseSettings):
         return self.threads or max(1, processors() // self.workers)
 
     def service(self) -> ServiceSettings:
-        """The engine's share. ONNX sessions take the pool of `share_threads`."""
+        """Return the engine's share of the settings. ONNX sessions take the pool of `share_threads`."""
         precision = self.precision or usual_precision(self.device, fast=self.fast)
         lanes = FAST_LANES if self.fast and "lanes" not in self.model_fields_set else self.lanes
         return ServiceSettings(
@@ -331,7 +331,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def without_effect() -> list[str]:
-    """The variables of LibreTranslate that are set and have no twin here."""
+    """List the variables of LibreTranslate that are set and have no twin here."""
     return sorted(name for name in os.environ if name.startswith("LT_") and name not in {*TWINS, *FLAGS})
 
 

@@ -74,12 +74,12 @@ class Records:
 
 
 def storage_full(error: OSError) -> Refusal:
-    """What a client is told when something can't be written: it may come back."""
+    """Log that something can't be written, and return what a client is told: it may come back."""
     logger.error("nothing can be written: %s", error)
     message = "this server's disk takes nothing more: try again later"
     return Refusal("storage_full", message, {"Retry-After": "60"})
 
 
 def within(folder: Path | None, name: str) -> Path | None:
-    """A folder in the shared one, where there is one."""
+    """Return a folder in the shared one, where there is one."""
     return None if folder is None else folder / name

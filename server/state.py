@@ -88,7 +88,7 @@ class AppState:
         return info
 
     async def obey(self, order: str) -> None:
-        """What another process asks for: a verb and a model's name, or "" to reload all."""
+        """Do what another process asks for: a verb and a model's name, or "" to reload all."""
         verb, _, name = order.partition(" ")
         await (self._order_here(verb, name) if name else self._reload_all())
 
@@ -147,7 +147,9 @@ def state_of(request: Request) -> AppState:
 
 
 def refuse_while_draining(request: Request) -> None:
-    """New POST requests are refused while the server drains; for routes whose GET is as much work as those.
+    """Refuse a request while the server drains, as new POST requests are refused.
+
+    It is for routes whose GET is as much work as those.
 
     Raises Stopping.
     """
@@ -156,7 +158,7 @@ def refuse_while_draining(request: Request) -> None:
 
 
 def deadline_of(request: Request, state: AppState) -> float:
-    """When the request must be answered, as a time.monotonic().
+    """Compute when the request must be answered, as a time.monotonic().
 
     X-Request-Timeout, in seconds, shortens the server's own limit. Raises InvalidRequest on anything else.
     """

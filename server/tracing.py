@@ -51,7 +51,10 @@ class Tracing:
         return cls(provider)
 
     def write(self, scope: Scope, context: RequestContext, route: str, status: int) -> None:
-        """The spans of a request that has just ended; they go on with the trace of its `traceparent`."""
+        """Write the spans of a request that has just ended.
+
+        They go on with the trace of its `traceparent`.
+        """
         from opentelemetry.trace import SpanKind, Status, StatusCode, set_span_in_context
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 

@@ -45,7 +45,7 @@ async def run_each(
     deadline: float,
     on_partial: OnPartial | None = None,
 ) -> list[TextResult]:
-    """Each text by its own model; None echoes it. One group for each model: all are answered or none.
+    """Run each text by its own model; None echoes it. One group for each model: all are answered or none.
 
     on_partial: what is certain of the answers, by the numbers of the texts.
     """
@@ -88,7 +88,7 @@ async def run_segments(
     options: TextOptions,
     deadline: float,
 ) -> tuple[list[Segment], list[TextResult]]:
-    """Translated segments; one that is echoed is the very same object."""
+    """Translate segments; one that is echoed is the very same object."""
     if any(segment.spans for segment in segments):
         options = replace(options, alignment=True)
     texts = [
@@ -108,13 +108,13 @@ async def run_segments(
 async def read_pages(
     texts: Sequence[str], reader: Callable[[str], SomePage], deadline: float
 ) -> list[SomePage]:
-    """Texts with tags as pages, read outside of the event loop. Raises DeadlineExceeded."""
+    """Read texts with tags as pages, outside of the event loop. Raises DeadlineExceeded."""
     small = sum(map(len, texts)) <= INLINE
     return await in_slices(each(one_slice(reader, text) for text in texts), deadline, small=small)
 
 
 def keeps_phrases(service: Service, model: str) -> bool:
-    """Whether a model has symbols for what must stay as it is; of a pivot's two, both."""
+    """Tell whether a model has symbols for what must stay as it is; of a pivot's two, both."""
     return all(info.placeholders for info in service.behind(model))
 
 
@@ -125,7 +125,7 @@ def _mark_protected(service: Service, segment: Segment, model: str) -> str | Mar
 
 
 def model_for(state: AppState, source: str, target: str, name: str | None = None) -> str | None:
-    """The model for two languages; None when they are the same, so that a text stays as it is.
+    """Pick the model for two languages; None when they are the same, so that a text stays as it is.
 
     Raises InvalidRequest in LibreTranslate's words when there is none, UnknownModel when `name` is none.
     """
@@ -142,7 +142,7 @@ def model_for(state: AppState, source: str, target: str, name: str | None = None
 
 
 def candidates(service: Service, text: str) -> list[dict[str, Any]]:
-    """Languages of a text, most likely first, as LibreTranslate answers them. For a thread."""
+    """List languages of a text, most likely first, as LibreTranslate answers them. For a thread."""
     ranked = [
         {"confidence": round(share, 1), "language": outward(code)}
         for code, share in service.detect(text).ranked
@@ -165,7 +165,7 @@ def _source(service: Service, text: str) -> dict[str, Any]:
 async def detected_models(
     state: AppState, samples: Sequence[str], target: str, deadline: float, name: str | None = None
 ) -> tuple[list[dict[str, Any]], list[str | None]]:
-    """For each text its language and its model; none for text without letters.
+    """Find for each text its language and its model; none for text without letters.
 
     Raises InvalidRequest on a text in a language that no model reads, and DeadlineExceeded.
     """
@@ -195,8 +195,11 @@ class DocumentTask:
 
 
 async def translate_document(state: AppState, task: DocumentTask, deadline: float) -> bytes:
-    """The translated file. Its text goes through the queue in parts, so that others have their turn; where
-    the queue is full it waits. Raises the errors of `run_each`."""
+    """Translate a document, and return the translated file.
+
+    Its text goes through the queue in parts, so that others have their turn; where the queue is full it
+    waits. Raises the errors of `run_each`.
+    """
     document, model, options = task.document, task.model, task.options
     translations: list[Segment] = []
     for part in _parts(document.segments):

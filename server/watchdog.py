@@ -28,7 +28,7 @@ class LoopLag:
         self._longest: deque[tuple[float, float]] = deque(maxlen=SPANS)  # when a span began, its longest lag
 
     def longest(self) -> float:
-        """Seconds, of the last minute."""
+        """Return the longest lag of the last minute, in seconds."""
         since = time.monotonic() - SPAN * SPANS
         return max((lag for began, lag in self._longest if began >= since), default=0.0)
 

@@ -247,7 +247,7 @@ class Supervisor:
 
 
 def work(settings: ServerSettings, context: WorkerContext) -> None:
-    """A worker's whole life."""
+    """Run a worker for its whole life."""
     if sys.platform != "win32":
         os.setpgrp()  # Ctrl-C is for the supervisor, who passes it on once
     try:
@@ -260,7 +260,10 @@ def work(settings: ServerSettings, context: WorkerContext) -> None:
 
 
 def pause_after(deaths: int) -> float:
-    """Seconds until a worker starts again that has died soon after its start so many times before."""
+    """Return the seconds until a worker starts again.
+
+    deaths: how many times it has died soon after its start.
+    """
     return min(LONGEST, 2.0 ** (deaths - 1)) if deaths else 0.0
 
 

@@ -39,41 +39,44 @@ class Forms:
         self.names = names(pairs)
 
     def joined(self, pair: Pair) -> Pair:
-        """Two to four pairs in one line."""
+        """Join two to four pairs in one line."""
         others = [self.rng.choice(self.pairs) for _ in range(self.rng.randint(1, MOST_JOINED - 1))]
         sources, targets = zip(pair, *others, strict=True)
         return " ".join(sources), " ".join(targets)
 
     def bare(self, pair: Pair) -> Pair | None:
-        """Without the final mark, which menus, headings and chats leave out."""
+        """Remove the final mark, which menus, headings and chats leave out."""
         if not all(len(text) > 1 and text[-1] in ENDS and text[-2].isalnum() for text in pair):
             return None
         return pair[0][:-1], pair[1][:-1]
 
     def lower(self, pair: Pair) -> Pair:
-        """A source in lower case, with or without its final mark; the target is spelled as it should be."""
+        """Write the source in lower case, with or without its final mark.
+
+        The target is spelled as it should be.
+        """
         source, target = (self.rng.random() < 0.5 and self.bare(pair)) or pair
         return source.lower(), target
 
     def capitals(self, pair: Pair) -> Pair:
-        """ALL CAPS on both sides."""
+        """Write both sides in ALL CAPS."""
         return pair[0].upper(), pair[1].upper()
 
     def quoted(self, pair: Pair) -> Pair:
-        """In quotes of any style; those of the target are the plain ones."""
+        """Put both sides in quotes of any style; those of the target are the plain ones."""
         opening, closing = self.rng.choice(QUOTES)
         inner = "'" if opening == "'" else '"'
         return f"{opening}{pair[0]}{closing}", f"{inner}{pair[1]}{inner}"
 
     def typographic(self, pair: Pair) -> Pair | None:
-        """Apostrophes, dots and dashes of the source as word processors set them."""
+        """Write apostrophes, quotes, dots and dashes of the source as word processors and phones set them."""
         source = pair[0]
         for plain, typeset in TYPOGRAPHY.items():
             source = source.replace(plain, typeset)
         return None if source == pair[0] else (source, pair[1])
 
     def numbers(self, pair: Pair) -> Pair | None:
-        """Other numbers in the place of those that both sides share, in the spelling of each language."""
+        """Put other numbers in the place of those that both sides share, in the spelling of each language."""
         source, target = pair
         shared = sorted(set(NUMBER.findall(source)) & set(NUMBER.findall(target)))
         if not shared:
@@ -86,7 +89,10 @@ class Forms:
         return replace_numbers(source, 0), replace_numbers(target, 1)
 
     def named(self, pair: Pair) -> Pair | None:
-        """Another name, of the corpus or made of parts of two, in the place of one that both sides share."""
+        """Put another name in the place of one that both sides share.
+
+        The new one is a name of the corpus, or made of parts of two.
+        """
         shared = sorted(set(NAME.findall(pair[0])) & set(NAME.findall(pair[1])) & self.names.keys())
         if not shared:
             return None
@@ -150,8 +156,10 @@ REPEATED: Final[dict[str, Callable[[Forms], list[Pair]]]] = {"words": _words, "s
 
 
 def names(pairs: Sequence[Pair]) -> Counter[str]:
-    """Words that both sides of a pair spell alike with a capital, and never without, and not only at their
-    beginning."""
+    """Count the words that are names.
+
+    Both sides of a pair spell them alike with a capital, and never without, and not only at their beginning.
+    """
     inside: Counter[str] = Counter()
     lower: set[str] = set()
     for source, target in pairs:

@@ -53,7 +53,10 @@ def clean(pairs: Sequence[Pair], held_out: Iterable[Pair], languages: tuple[str,
 
 
 def normalise(text: str) -> str:
-    """Letters and digits alone, in lower case: equal for texts that differ in marks, spaces and case."""
+    """Reduce a text to its letters and digits, in lower case.
+
+    Texts that differ only in marks, spaces and case become equal.
+    """
     return "".join(filter(str.isalnum, text.casefold()))
 
 

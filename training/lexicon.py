@@ -23,7 +23,7 @@ RARER: Final = 10  # times as frequent that word may be at most; articles are mo
 
 
 def lexicon(pairs: Sequence[Pair]) -> list[Pair]:
-    """Word pairs as they are spelled inside sentences, most frequent first."""
+    """List word pairs as they are spelled inside sentences, most frequent first."""
     sentences = [(_words(source), _words(target)) for source, target in pairs]
     sentences = [(s, t) for s, t in sentences if 0 < len(s) <= LONGEST and 0 < len(t) <= LONGEST]
     sides = [sorted({word for sentence in sentences for word in sentence[side]}) for side in (0, 1)]

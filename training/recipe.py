@@ -100,8 +100,11 @@ class Recipe:
     stored: str = "fp16"  # see STORED
 
     def config(self) -> ModelConfig:
-        """What `model` says: a configuration, or changes of the `preset` that it names. It reads no more of a
-        source than it was trained on (`crop_source`). Raises ConfigError that names what is wrong with it."""
+        """Make the configuration that `model` gives, whole or as changes of the `preset` that it names.
+
+        It reads no more of a source than it was trained on (`crop_source`). Raises ConfigError that names
+        what is wrong with it.
+        """
         size = self.vocabulary.size
         read = {"max_source": self.train.crop_source + 1} if self.train.crop_source else {}
         values = {key: value for key, value in (self.model | read).items() if key != "preset"}

@@ -49,7 +49,7 @@ class Borrowing:
 async def borrow(
     engine: Engine, model: TextModel, vocabulary: int, texts: Sequence[str], count: int
 ) -> Borrowing:
-    """`choose`, with the model behind an engine."""
+    """Run `choose` with the model behind an engine."""
     loop = asyncio.get_running_loop()
 
     def decode(jobs: Sequence[DecodeJob]) -> list[list[int]]:

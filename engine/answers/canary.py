@@ -18,7 +18,7 @@ CANARY_TOKENS: Final = 16
 
 
 async def canary(engine: Engine, text: TextModel, deadline: float = math.inf) -> None:
-    """Really answer a short text. Raises what answering raises, and ExecutorFailed on a senseless score."""
+    """Answer a short text for real. Raises what answering raises, and ExecutorFailed on a senseless score."""
     if not text.limits.attention:  # a language model
         (scored,) = await score(engine, text, [CANARY], None, deadline)
         if not math.isfinite(scored.total):

@@ -158,7 +158,10 @@ class Retry:
         return [jobs[place] for place in self.places]
 
     def merge(self, results: Sequence[Result], again: Iterator[Result]) -> list[Result]:
-        """The first results, those of the jobs replaced by the next of `again`; their timings are of both."""
+        """Return the first results, those of the jobs replaced by the next of `again`.
+
+        The timings of the new ones are of both.
+        """
         merged = list(results)
         for place in self.places:
             result = next(again)

@@ -29,7 +29,7 @@ class Directions:
     targets: tuple[str, ...]
 
     def within(self, codes: Collection[str]) -> Directions:
-        """Those of the languages that are among `codes`."""
+        """Return those of the languages that are among `codes`."""
         languages = {short(code) for code in codes}
         sources = tuple(code for code in self.sources if code in languages)
         return Directions(sources, tuple(code for code in self.targets if code in languages))
@@ -39,7 +39,7 @@ class Directions:
         return not (self.sources and self.targets)
 
     def fit(self, source: str | None, target: str | None) -> bool:
-        """Whether there is a direction with these; None: any."""
+        """Tell whether there is a direction with these languages; None: any."""
         source, target = source and short(source), target and short(target)
         if source is not None and source == target and max(len(self.sources), len(self.targets)) > 1:
             return False

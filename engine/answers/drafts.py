@@ -30,7 +30,7 @@ class Drafts:
         self._changed: dict[int, None] = {}  # numbers of texts, the first changed first
 
     def begin(self, model: TextModel, plans: Sequence[Plan]) -> Watch:
-        """What is to be told the news of the plans' jobs, all in one row."""
+        """Begin with the plans; return what is to be told the news of their jobs, all in one row."""
         self._model, self._plans = model, plans
         self._jobs = [
             (text, place)
@@ -45,7 +45,7 @@ class Drafts:
         return self._watch
 
     def take(self) -> Iterator[Partial]:
-        """Of each text whose beginning has got longer since it was last taken, the newest."""
+        """Yield the newest beginning of each text where it has got longer since it was last taken."""
         self.changed.clear()
         while self._changed:
             number = next(iter(self._changed))

@@ -61,7 +61,7 @@ def join_results(first: TextResult, second: TextResult) -> TextResult:
 def stream_through(
     stages: Sequence[Stage], lines: Iterable[str | MarkedText], options: TextOptions
 ) -> Iterator[TextResult]:
-    """`stream` through one model or two; two work at the same time, on different texts."""
+    """Answer as `stream` does, through one model or two; two work at the same time, on different texts."""
     if len(stages) == 1:
         yield from stream(stages[0].engine, stages[0].text, lines, options)
         return

@@ -37,8 +37,11 @@ class Sentence:
     strict: Sentence | None = None
 
     def options(self, decode: DecodeOptions) -> DecodeOptions:
-        """Where phrases must come out, every hypothesis is looked at, and what placeholders attend to; of
-        placeholders none comes that the source lacks, and none once more."""
+        """Adapt the options to the sentence.
+
+        Where phrases must come out, every hypothesis is looked at, and what placeholders attend to; no
+        placeholder comes that the source lacks, and none more than once.
+        """
         if not self.phrases:
             return decode
         return replace(decode, n_best=decode.beam_size, alignment=True, quotas=self.quotas)
@@ -76,7 +79,7 @@ class Plan:
         return [self._job(place, self.decode if i else first) for i, place in enumerate(self.places)]
 
     def stricter(self, jobs: Sequence[int]) -> Plan:
-        """The same plan with placeholders for all phrases of some jobs, given by their numbers."""
+        """Return the same plan with placeholders for all phrases of some jobs, given by their numbers."""
         sentences, places = list(self.sentences), self.places
         for job in jobs:
             strict = sentences[places[job]].strict
@@ -85,7 +88,7 @@ class Plan:
         return replace(self, sentences=sentences)
 
     def with_attention(self) -> Plan:
-        """The same plan with attention, which costs something at each step, of all jobs."""
+        """Return the same plan with attention of all jobs, which costs something at each step."""
         return replace(self, decode=replace(self.decode, alignment=True))
 
     @property
@@ -99,8 +102,11 @@ class Plan:
 
 
 def plan(model: TextModel, text: str | MarkedText, options: TextOptions) -> Plan:
-    """Raises InvalidRequest on unknown options and text that is no Unicode, TooLarge on a text that must stay
-    whole and is longer than the model's limit. Option values are checked by the engine."""
+    """Make one text ready for the engine.
+
+    Raises InvalidRequest on unknown options and text that is no Unicode, TooLarge on a text that must stay
+    whole and is longer than the model's limit. Option values are checked by the engine.
+    """
     if not model.limits.attention:
         raise InvalidRequest(
             "a language model does not answer texts, it scores them: POST /score, convoy score"

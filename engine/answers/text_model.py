@@ -61,7 +61,7 @@ class TextModel:
         return not _spaceless(self.source)
 
     def beginning(self, ids: Sequence[int]) -> list[int]:
-        """The longest beginning of a source that the model reads; both end with end-of-sentence."""
+        """Return the longest beginning of a source that the model reads; both end with end-of-sentence."""
         return [*ids[: self.limits.source - 1], self.eos]
 
 

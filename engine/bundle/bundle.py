@@ -129,11 +129,11 @@ class Bundle:
         return hashlib.sha256("".join(lines).encode()).hexdigest()
 
     def files(self) -> list[str]:
-        """Names of all files of the manifest, sorted, with "/" between folders."""
+        """List the names of all files of the manifest, sorted, with "/" between folders."""
         return sorted(self.manifest)
 
     def file(self, relative: str) -> Path:
-        """Path of a file of the manifest. Raises BundleError when the manifest does not list it."""
+        """Find the path of a file of the manifest. Raises BundleError when it is not listed there."""
         if relative not in self.manifest:
             raise BundleError(f"{self.path.name}: there is no file {relative!r} in it, only {self.files()}")
         return self.path / relative

@@ -80,7 +80,7 @@ class ModelConfig:
         return self.eos if self.start is None else self.start
 
     def limits(self, beams: int, *, shortlisted: bool) -> Limits:
-        """Of a lane, or of lanes, whose widest beam this is."""
+        """Return the limits of a lane, or of lanes, whose widest beam this is."""
         beside = self.language_model
         longest = self.max_target if beside is None else min(self.max_target, beside.max_target)
         return Limits(
@@ -98,7 +98,10 @@ class ModelConfig:
 
     @classmethod
     def from_dict(cls, data: Any) -> ModelConfig:
-        """Raises ConfigError on unknown or missing keys, wrong types or impossible values."""
+        """Make the configuration that a dict describes.
+
+        Raises ConfigError on unknown or missing keys, wrong types or impossible values.
+        """
         if not isinstance(data, dict):
             return from_json(cls, data, "config")
         kind = STACKS.get(str(data.get("architecture")), StackConfig)

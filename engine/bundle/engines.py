@@ -52,7 +52,7 @@ class Target:
         return f"{FOLDER}/{gpu}-trt{self.tensorrt}/{self.precision}-{self.beams}x{self.slots}"
 
     def command(self, bundle: Bundle) -> str:
-        """What builds it."""
+        """Return the command that builds it."""
         size = f"--beams {self.beams} --slots {self.slots}"
         return f"convoy export {bundle.path} --to tensorrt --precision {self.precision} {size}"
 

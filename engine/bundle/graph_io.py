@@ -24,24 +24,24 @@ LM_WEIGHT: Final = "lm_weight"  # and one more where a language model is beside 
 
 
 def io_name(kind: str, of: str | int) -> str:
-    """The name of an input or output of this kind."""
+    """Return the name of an input or output of this kind."""
     return f"{kind}.{of}"
 
 
 def step_fields(config: ModelConfig) -> tuple[str, ...]:
-    """The fields of `StepInput` that the step graph of a model reads, beside `k`."""
+    """List the fields of `StepInput` that the step graph of a model reads, beside `k`."""
     return ASKED if config.language_model is None else (*ASKED, LM_WEIGHT)
 
 
 def kind_of(name: str) -> str:
-    """The kind of an input or output, or its whole name where it is the only one."""
+    """Return the kind of an input or output, or its whole name where it is the only one."""
     return name.partition(".")[0]
 
 
 def specs_of(
     shapes: Iterable[tuple[str, Sequence[Any]]], longest: int
 ) -> tuple[tuple[MemorySpec, ...], tuple[StateSpec, ...]]:
-    """What a step's inputs say that a lane holds.
+    """Read from a step's inputs what a lane holds.
 
     shapes: names and shapes of all inputs; a size known only at run time is no positive integer.
     longest: columns that a cache may need at most.
@@ -63,7 +63,7 @@ def specs_of(
 def lane_inputs(
     memory: Mapping[str, Any], mask: Any, rings: Mapping[str, Any], caches: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What a lane keeps between steps as inputs of its step. mask: of the memory, where there is any."""
+    """Collect what a lane keeps between steps as inputs of its step. mask: of the memory, if there is any."""
     inputs = {io_name(MEMORY, name): block for name, block in memory.items()}
     if inputs:
         inputs["mask"] = mask
@@ -72,13 +72,18 @@ def lane_inputs(
 
 
 def followed_inputs(rows: Mapping[int, Any], lineage: Any) -> dict[str, Any]:
-    """How a step finds each hypothesis's own among what is held. lineage: None where nothing is cached."""
+    """Collect the inputs by which a step finds each hypothesis's own among what is held.
+
+    lineage: None where nothing is cached.
+    """
     inputs = {io_name(INDEX, window): index for window, index in rows.items()}
     return inputs if lineage is None else inputs | {"lineage": lineage}
 
 
 def lane_dtype(types: Mapping[str, Any], wide: Any) -> Any:
-    """One type for all that a step of these inputs remembers: theirs where they agree, else `wide` (running
-    sums stay fp32 in a graph of a narrower type)."""
+    """Choose one type for all that a step of these inputs remembers.
+
+    It is theirs where they agree, else `wide` (running sums stay fp32 in a graph of a narrower type).
+    """
     dtypes = {dtype for name, dtype in types.items() if kind_of(name) in HELD}
     return dtypes.pop() if len(dtypes) == 1 else wide

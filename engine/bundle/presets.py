@@ -45,7 +45,7 @@ SLICE_DILATIONS: Final[dict[str, tuple[int, ...]]] = {
 def preset(
     name: str, source_vocab: int, target_vocab: int, changes: Mapping[str, Any] | None = None
 ) -> ModelConfig:
-    """The configuration of that name for these vocabularies.
+    """Make the configuration of that name for these vocabularies.
 
     changes: values of ModelConfig to set instead; `encoder` and `decoder` map to values of their stacks.
     Raises ConfigError on an unknown name and on impossible values.

@@ -222,7 +222,7 @@ class SliceStack:
         return self.embed_dim
 
     def separabilities(self, convolutions: int) -> tuple[int, ...]:
-        """Of each of so many convolutions in a row."""
+        """List the separability of each of so many convolutions in a row."""
         step = 1 if self.separability < 0 else 0
         return tuple(self.separability - step * i for i in reversed(range(convolutions)))
 
@@ -265,12 +265,12 @@ class Bands:
     factor: float = 4.0
 
     def begins(self, vocab: int) -> list[tuple[int, int]]:
-        """First id of each band, and the one after its last."""
+        """List the first id of each band, and the one after its last."""
         edges = (0, *self.cutoffs, vocab)
         return list(zip(edges, edges[1:], strict=False))
 
     def width(self, dim: int, band: int) -> int:
-        """Width of a band's rows, where those of the first are `dim` wide."""
+        """Compute the width of a band's rows, where those of the first are `dim` wide."""
         return int(dim // self.factor**band)
 
     def problems(self, vocab: int, dim: int) -> Iterator[str]:
@@ -297,7 +297,7 @@ class AdaptiveConfig:
     tie_projections: bool = False
 
     def problems(self, vocab: int, stack: StackConfig) -> Iterator[str]:
-        """vocab: of both sides. stack: the decoder."""
+        """Yield the faults of these settings. vocab: of both sides. stack: the decoder."""
         for name, bands, dim in (
             ("softmax", self.softmax, stack.feature_dim),
             ("input", self.input, stack.token_dim),

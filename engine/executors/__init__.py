@@ -38,8 +38,10 @@ from engine.search.executor import Executor
 
 
 def open_executors(bundle: Bundle, placement: Placement) -> list[Executor]:
-    """One executor per lane and device; those of a device share weights. Raises ConfigError for what this
-    backend can't do and BundleError for a bundle that lacks what it needs."""
+    """Open one executor per lane and device; those of a device share weights.
+
+    Raises ConfigError for what this backend can't do and BundleError for a bundle that lacks what it needs.
+    """
     placement.check()
     opener = OPENERS[placement.backend]
     return [e for d in devices(placement.device) for e in opener(bundle, replace(placement, device=d))]
@@ -78,7 +80,7 @@ def _open_onnx(bundle: Bundle, placement: Placement, kernels: str | None = None)
 
 
 def uses_shortlist(bundle: Bundle, placement: Placement) -> bool:
-    """Whether a bundle answers with its shortlist where it is placed so."""
+    """Tell whether a bundle answers with its shortlist where it is placed so."""
     if placement.shortlist is None:
         wanted = bundle.shortlisted or placement.fast
         enabled = wanted and BACKENDS[placement.backend].lists(placement.device)

@@ -74,7 +74,7 @@ class LaneArrays:
         return [*self.memory.blocks.values(), mask, *rings, *state, *self._caches()]
 
     def arrays_to_clear(self) -> list[Tensor]:
-        """Those of which a newcomer finds zeros."""
+        """List those of which a newcomer finds zeros."""
         rings = [*self.history.rings.rings.values(), self.history.rings.ancestors]
         return [*rings, *(getattr(self.state, name) for name in ZERO), *self._caches()]
 
@@ -84,7 +84,7 @@ class LaneArrays:
 
 
 def placement_plan(lane: LaneArrays, facts: Facts, masks: Tensor) -> Records:
-    """The plan of newcomers (`PlacementTerms`). masks: see `masks_of`."""
+    """Make the plan of newcomers (`PlacementTerms`). masks: see `masks_of`."""
     memory, state = lane.memory, lane.state
     blocks = [memory.blocks[spec.name] for spec in memory.specs]
     arrays = [*blocks, memory.mask, *lane.arrays_to_clear(), *(getattr(state, name) for name in FACTS)]
@@ -116,7 +116,7 @@ def placement_plan(lane: LaneArrays, facts: Facts, masks: Tensor) -> Records:
 
 
 def move_plan(lane: LaneArrays) -> Records:
-    """The plan of moves (`MoveTerms`)."""
+    """Make the plan of moves (`MoveTerms`)."""
     begins, strides = _layout(lane.arrays())
     plan = _plan(MoveTerms, len(begins))
     of = MoveTerms(*plan)
@@ -127,7 +127,10 @@ def move_plan(lane: LaneArrays) -> Records:
 
 
 def snapshot_dtype(state: SearchState, columns: int) -> np.dtype[Any]:
-    """The type of a row of what is told: the fields `SNAPSHOT`, of tables the first columns, or some more."""
+    """Make the type of a row of what is told.
+
+    It has the fields `SNAPSHOT`: of tables the first columns, or some more.
+    """
     columns = -(-columns // WHOLE) * WHOLE
     formats = []
     for name in SNAPSHOT:
@@ -142,7 +145,7 @@ def snapshot_dtype(state: SearchState, columns: int) -> np.dtype[Any]:
 
 
 def snapshot_plan(state: SearchState, row: np.dtype[Any]) -> Records:
-    """The plan of what is told (`SnapshotTerms`), in such rows."""
+    """Make the plan of what is told (`SnapshotTerms`), in such rows."""
     assert row.fields is not None
     plan = _plan(SnapshotTerms, len(SNAPSHOT))
     of = SnapshotTerms(*plan)
@@ -154,7 +157,7 @@ def snapshot_plan(state: SearchState, row: np.dtype[Any]) -> Records:
 
 
 def masks_of(positions: int, device: Any) -> Tensor:
-    """Float32 [2 * positions], zeros and then -inf: the mask of every length is a part of it."""
+    """Make float32 [2 * positions], zeros and then -inf: the mask of every length is a part of it."""
     masks = torch.zeros(2 * positions, device=device)
     masks[positions:] = -torch.inf
     return masks

@@ -31,7 +31,7 @@ NAMES: Final = frozenset(name.lower() for name, _ in STICKY.values())
 
 
 def is_device_lost(error: BaseException) -> bool:
-    """Whether an error, or one that it came from, is of a CUDA device that is lost to this process.
+    """Tell whether an error, or one that it came from, is of a CUDA device that is lost to this process.
 
     torch (AcceleratorError), ONNX Runtime ("CUDA failure 700: ...") and our own launcher ("CUDA error 700
     (CUDA_ERROR_ILLEGAL_ADDRESS)") tell by code, name or text. Out of memory and wrong calls are not sticky.

@@ -77,16 +77,16 @@ class CapturedSlots(SlotExecutor):
         work.mark().synchronize()  # whatever stream the first caller is on
 
     def width(self, source: int) -> int:
-        """The bucket of source positions that this many need."""
+        """Return the bucket of source positions that this many need."""
         return _bucket(source, WIDTH, ceil(self.limits.source, WIDTH))
 
     def columns(self, steps: int) -> int:
-        """The bucket of the caches' columns after so many steps; 0 where nothing is cached."""
+        """Return the bucket of the caches' columns after so many steps; 0 where nothing is cached."""
         cached = self.history.caches is not None
         return _bucket(steps, COLUMNS, ceil(self.limits.target + 1, 32)) if cached else 0
 
     def common(self) -> Iterable[tuple[int, int]]:
-        """Positions and columns of almost all steps."""
+        """List the positions and columns of almost all steps."""
         widths = _ladder(WIDTH, self.width(min(COMMON, self.limits.source)))
         columns = _ladder(self.columns(0), self.columns(min(COMMON, self.limits.target)))
         return product(widths, columns)
@@ -106,7 +106,7 @@ class CapturedSlots(SlotExecutor):
 
     @torch.no_grad()
     def place(self, encoded: StagedBatch, i: int, slot: int, prefix: Sequence[int] = ()) -> None:
-        """One source into a slot, by operators of torch: for executors without kernels."""
+        """Put one source into a slot, by operators of torch: for executors without kernels."""
         assert isinstance(encoded, Encoding)
         self.reserve(encoded.lengths[i], 0)
         parts: dict[str, Tensor] = {}
@@ -118,7 +118,7 @@ class CapturedSlots(SlotExecutor):
 
     @torch.no_grad()
     def step(self, n: int, inputs: StepInput, *, attention: bool = False) -> TopK:
-        """Uncaptured, for those who bring inputs of their own."""
+        """Run a step uncaptured, for those who bring inputs of their own."""
         steps = 0
         if self.history.caches is not None:
             self.history.caches.grow(n)
@@ -127,7 +127,7 @@ class CapturedSlots(SlotExecutor):
         return self.run(inputs, self.width(max(self.memory.lengths[:n])), self.columns(steps), attention)
 
     def place_on_host(self, slot: int, length: int) -> None:
-        """The host's part of `place`, which is left to the caller where one kernel places all."""
+        """Do the host's part of `place`, which is left to the caller where one kernel places all."""
         self.memory.lengths[slot] = length
         if self.history.caches is not None:
             self.history.caches.steps[slot] = 0
@@ -136,8 +136,10 @@ class CapturedSlots(SlotExecutor):
     def run(
         self, inputs: StepInput, width: int, columns: int, attention: bool, *, followed: bool = False
     ) -> TopK:
-        """One step in so much of the blocks: nothing but work of the device. followed: whether the rings have
-        followed the parents already."""
+        """Run one step in so much of the blocks: nothing but work of the device.
+
+        followed: whether the rings have followed the parents already.
+        """
 
     def stepper(self) -> CapturedStepper:
         stepper = CapturedStepper(self)
@@ -360,7 +362,7 @@ class CapturedStepper:
 
 @cache
 def plain(columns: int) -> Kind:
-    """Of steps in which everybody searches and nobody wants more."""
+    """Return the kind of steps in which everybody searches and nobody wants more."""
     return Kind(
         columns=columns,
         ngram=0,

@@ -28,35 +28,38 @@ class LaneStreams(Protocol):
     device: str
 
     def decoding(self) -> AbstractContextManager[Any]:
-        """The stream of steps, and of all that reads or writes slots."""
+        """Use the stream of steps, and of all that reads or writes slots."""
 
     def encoding(self) -> AbstractContextManager[Any]:
-        """The stream of encoders."""
+        """Use the stream of encoders."""
 
     def capture(self, step: Callable[[], None]) -> Replay:
-        """A graph, on the current stream, of what `step` does, which has run before; it is not run now.
-        Returns what launches it. Raises RuntimeError when it can't be captured; nothing is lost by that."""
+        """Capture a graph, on the current stream, of what `step` does, which has run before.
+
+        It is not run now. Returns what launches it. Raises RuntimeError when it can't be captured; nothing is
+        lost by that.
+        """
 
     def renew(self) -> None:
-        """All graphs of the current stream are gone: the next is given memory of its own."""
+        """Give the next graph of the current stream memory of its own, shared with none before it."""
 
     def mark(self) -> Mark:
-        """The end of what the current stream has been given."""
+        """Mark the end of what the current stream has been given."""
 
     def wait(self, mark: Mark, tensors: Sequence[Tensor]) -> None:
         """Let the current stream wait for a mark; it then uses these tensors of another stream."""
 
     def up(self, tensor: Tensor) -> Tensor:
-        """A copy of a host's tensor on the device."""
+        """Make a copy of a host's tensor on the device."""
 
     def upload(self, tensor: Tensor, target: Tensor) -> None:
         """Copy a host's tensor, which may be changed at once, into one of the device."""
 
     def clone(self, tensor: Tensor) -> Tensor:
-        """A copy on the device, of what the next graph overwrites."""
+        """Make a copy on the device, of what the next graph overwrites."""
 
     def down(self, tensor: Tensor) -> Tensor:
-        """A copy on the host, right once a later mark is reached."""
+        """Make a copy on the host, right once a later mark is reached."""
 
 
 class CudaWork:

@@ -82,8 +82,10 @@ class Encoders:
         return self.sizes[: bisect_right(self.sizes, POSITIONS // width)] or (1,)
 
     def width(self, length: int) -> int:
-        """Positions that a source of this length is padded to: a multiple of 8, and at most an eighth
-        more."""
+        """Count the positions that a source of this length is padded to.
+
+        They are a multiple of 8: fewer than 8 more than it, or less than a quarter more.
+        """
         step = ENCODER_MULTIPLE
         while step * ENCODER_MULTIPLE < length:
             step *= 2

@@ -62,13 +62,13 @@ class History:
         self.store(columns, positions)
 
     def store(self, columns: dict[str, Any], positions: Any) -> None:
-        """The same where there is room. A ring's column that is not given has been written already."""
+        """Do as `write`, where there is room. A ring's column that is not given has been written already."""
         self.rings.write({name: c for name, c in columns.items() if name in self.rings.rings})
         if self.caches is not None:
             self.caches.write(columns, positions)
 
     def clear(self, slot: int) -> None:
-        """Zeros: the padding before a first token, and no trace of who was here before."""
+        """Fill a slot with zeros: the padding before a first token, and no trace of who was here before."""
         self.rings.clear(slot)
         if self.caches is not None:
             self.caches.clear(slot)
@@ -125,7 +125,10 @@ class Rings:
         return views
 
     def view(self, n: int) -> tuple[dict[str, Any], dict[int, Any]]:
-        """Rings and rows of the first n slots: for each n the very same arrays, which may so stay bound."""
+        """Return the rings and rows of the first n slots.
+
+        For each n they are the very same arrays, which may so stay bound.
+        """
         if n not in self._views:
             rings = {name: ring[:n] for name, ring in self.rings.items()}
             self._views[n] = rings, {w: rows[:n] for w, rows in self.rows.items()}

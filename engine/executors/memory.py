@@ -100,8 +100,10 @@ class Memory:
         self.mask[slot, : max(length - self.unread, 1)] = 0.0
 
     def view(self, n: int) -> tuple[dict[str, Any], Any]:
-        """Blocks and mask of the first n slots, no wider than the longest of them needs, but for `spare`; the
-        very same arrays as long as that width stays."""
+        """Return blocks and mask of the first n slots, no wider than the longest needs, but for `spare`.
+
+        They are the very same arrays as long as that width stays.
+        """
         width = ceil(max(self.lengths[:n]), MEMORY_MULTIPLE)
         if self.spare * width < self.mask.shape[1]:  # the longest source has left: stop paying for it
             self._resize(width, n)  # nothing is in the later slots
@@ -110,7 +112,10 @@ class Memory:
         return self._views[n]
 
     def prefix(self, n: int, width: int) -> tuple[dict[str, Any], Any]:
-        """Blocks and mask of the first n slots and columns, where they lie: nothing is copied or resized."""
+        """Return blocks and mask of the first n slots and columns, where they lie.
+
+        Nothing is copied or resized.
+        """
         parts = {spec.name: self.blocks[spec.name][(slice(n), *_until(spec, width))] for spec in self.specs}
         return parts, self.mask[:n, :width]
 
@@ -129,7 +134,7 @@ class Memory:
             self.move_on_host(source, target)
 
     def move_on_host(self, source: int, target: int) -> None:
-        """The host's part of `move`, which is left to the caller where slots are named on the device."""
+        """Do the host's part of `move`, which is left to the caller where slots are named on the device."""
         self.lengths[target] = self.lengths[source]
 
     def _allocate(self, width: int) -> None:
@@ -158,7 +163,7 @@ class Memory:
 
 
 def ceil(value: int, multiple: int) -> int:
-    """The smallest multiple of `multiple` that is not below `value`."""
+    """Return the smallest multiple of `multiple` that is not below `value`."""
     return -(-value // multiple) * multiple
 
 

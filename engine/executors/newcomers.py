@@ -36,7 +36,7 @@ class EncodedRow(NamedTuple):
         return self.block.data_ptr() + self.at * self.block.stride(0) * self.block.element_size()
 
     def parts(self, specs: Sequence[MemorySpec]) -> dict[str, Tensor]:
-        """Views of it, [*shape] by the names of the specs."""
+        """Return views of it, [*shape] by the names of the specs."""
         views, begin, flat = {}, 0, self.block[self.at]
         for spec in specs:
             shape = [self.width if d == SOURCE else d for d in spec.shape]
@@ -87,7 +87,7 @@ class Facts:
             setattr(blank, name, np.zeros((slots, 1, 1)))  # the kernel clears them
 
     def write(self, row: int, options: DecodeOptions, length: int) -> None:
-        """What a search of these options begins with, into a row. Most are like one before."""
+        """Write into a row what a search of these options begins with. Most are like one before."""
         previous = self._known.get((options, length))
         if previous is not None:
             self.rows[row] = previous
@@ -98,6 +98,6 @@ class Facts:
         self._known[options, length] = self.rows[row].copy()
 
     def longest(self, count: int) -> list[int]:
-        """Tokens of the longest target of each row."""
+        """Count the tokens of the longest target of each row."""
         longest: list[int] = self._search.state.longest[:count].tolist()
         return longest

@@ -119,7 +119,10 @@ def _place(device: str | None) -> Any:
 
 
 def share_threads(threads: int) -> None:
-    """One pool of `threads` for every session made with threads=None. Call before the first such session."""
+    """Share one pool of `threads` among all sessions made with threads=None.
+
+    Call this before the first such session.
+    """
     ort.set_global_thread_pool_sizes(threads, 1)
 
 

@@ -48,7 +48,7 @@ class HeldSession:
         return self.session.get_inputs()
 
     def run(self, names: Sequence[str], feeds: Mapping[str, Array]) -> list[Array]:
-        """The named outputs; columns are overwritten by the next run, the others are the caller's.
+        """Compute the named outputs; columns are overwritten by the next run, the others are the caller's.
 
         What lanes hold must be C-contiguous, and is taken for the same memory while it is the same object.
         """
@@ -65,7 +65,7 @@ class HeldSession:
         return [outputs[name] if name.startswith("column.") else outputs[name].copy() for name in names]
 
     def bind(self, names: Sequence[str], feeds: Mapping[str, Array], direct: frozenset[str]) -> Binding:
-        """A binding of the caller's own, whose `arrays` it fills before each `run_binding`.
+        """Make a binding of the caller's own, whose `arrays` it fills before each `run_binding`.
 
         direct: inputs that are bound where they lie, like what lanes hold; others become copies.
         """

@@ -49,8 +49,11 @@ class BoundSession:
         return self.session.get_outputs()
 
     def run(self, names: list[str], feeds: Mapping[str, Any]) -> list[Tensor]:
-        """The named outputs. Feeds, tensors or numpy's arrays, are cast to what the graph takes; those on the
-        CPU that it wants elsewhere are copied."""
+        """Compute the named outputs.
+
+        Feeds, tensors or numpy's arrays, are cast to what the graph takes; those on the CPU that it wants
+        elsewhere are copied.
+        """
         tensors = {name: torch.as_tensor(feeds[name]) for name in self.shapes if name in feeds}
         inputs = {name: value.to(self.types[name]).contiguous() for name, value in tensors.items()}
         sizes = self._sizes(inputs)
@@ -120,6 +123,6 @@ class OrtDevice:
         current.wait_stream(self.stream)
 
     def arrays(self, step: BoundSession) -> Arrays:
-        """Where and in which type a lane of these sessions keeps what it remembers."""
+        """Tell where and in which type a lane of these sessions keeps what it remembers."""
         types = {node.name: step.types[node.name] for node in step.get_inputs()}
         return Arrays(xp, self.device, lane_dtype(types, torch.float32))

@@ -42,11 +42,11 @@ class SearchKernels:
         self._banned = torch.full_like(state.current, tokens.pad)[:, :, None].repeat(1, 1, 2)
 
     def takes(self, k: int) -> bool:
-        """Whether rows of so many candidates can be searched."""
+        """Tell whether rows of so many candidates can be searched."""
         return bool(2 * self.beams <= k <= max(2 * self.beams, SAMPLED) and self.beams <= MOST)
 
     def begin_step(self, count: Tensor, followed: RingArrays, n: int) -> tuple[Tensor, Tensor]:
-        """What `BeamSearch.rest`, `BeamSearch.inputs` and `Rings.advance` do to the first n slots.
+        """Do what `BeamSearch.rest`, `BeamSearch.inputs` and `Rings.advance` do to the first n slots.
 
         count: int64 [1], slots in use. Returns the tokens forced [n, beams] and banned [n, beams, 2].
         """
@@ -58,7 +58,7 @@ class SearchKernels:
         return self._forced[:n], self._banned[:n]
 
     def end_step(self, scores: Tensor, ids: Tensor) -> None:
-        """What `BeamSearch.absorb` does of candidates [n, beams, k], float32 and int64."""
+        """Do what `BeamSearch.absorb` does with candidates [n, beams, k], float32 and int64."""
         state, (n, beams, k) = self.state, scores.shape
         rules: tuple[Any, ...] = state.width, state.longest, state.free, state.narrowing
         rules += state.sampling, state.seed, state.top_k, state.top_p

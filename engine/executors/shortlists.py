@@ -35,8 +35,10 @@ class Among:
         self.counts[target] = self.counts[source]
 
     def view(self, n: int, forced: NDArray[Any] | None) -> Ids:
-        """Lists of the first n slots, no wider than the longest of them needs. A forced token [n, beams] that
-        its slot's list lacks counts as one more; None: none is lacking."""
+        """Return the lists of the first n slots, no wider than the longest of them needs.
+
+        A forced token [n, beams] that its slot's list lacks counts as one more; None: none is lacking.
+        """
         width = ceil(max(self.counts[:n]), AMONG_MULTIPLE)
         if width < self.lists.shape[1]:  # the longest list has left: stop paying for it
             self._resize(width)

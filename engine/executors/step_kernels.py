@@ -88,13 +88,13 @@ class StepKernels:
         self._buffer = torch.empty(0, dtype=torch.int64, device=device)
 
     def takes(self, kind: Kind) -> bool:
-        """Whether this kind of step is one of beam search, greedy search or sampling."""
+        """Tell whether this kind of step is one of beam search, greedy search or sampling."""
         k = min(max(2 * self.search.beams, CANDIDATES if kind.sampled else 0), self.executor.limits.vocab)
         plain = kind.groups == 1 and not (kind.histories or kind.coverage or kind.stepwise)
         return self.kernels.takes(k) and plain
 
     def step(self, count: Tensor, bucket: Bucket) -> TopK:
-        """One step of model and search."""
+        """Run one step of model and search."""
         n, state = bucket.slots, self.search.state
         forced, banned = self.kernels.begin_step(count, self._followed, n)
         k = 2 * self.search.beams
@@ -142,8 +142,10 @@ class StepKernels:
         self._scatter(self._plan(move_plan), [MoveTerms(1, *pair) for pair in moves], CHUNKS)
 
     def snapshot(self, slots: Sequence[int], columns: int) -> PackedRows:
-        """What the search knows of slots: one upload, one launch, one way back. columns: that somebody has
-        reached."""
+        """Fetch what the search knows of slots: one upload, one launch, one way back.
+
+        columns: that somebody has reached.
+        """
         row, plan = self._snapshot_plan(columns)
         sent, size = len(SnapshotTerms._fields) * len(slots), row.itemsize // 8
         begin = -(-sent // 2) * 2  # rows lie where 16 bytes are copied at once

@@ -42,7 +42,7 @@ class Engines:
 
 
 def open_engines(bundle: Bundle, target: tuple[str, int, int], device: str) -> Engines:
-    """The engines of a bundle for this GPU. target: precision, beams and slots.
+    """Open the engines of a bundle for this GPU. target: precision, beams and slots.
 
     Raises ConfigError without TensorRT, and BundleError, with the command that builds them, where there are
     none that fit or TensorRT refuses them.

@@ -115,6 +115,6 @@ class TorchExecutor(SlotExecutor):
 
 
 def memory_of(device: str) -> tuple[int, int]:
-    """Bytes of a CUDA device: in use by anybody, and all there are."""
+    """Count the bytes of a CUDA device: in use by anybody, and all there are."""
     free, total = torch.cuda.mem_get_info(device)
     return total - free, total

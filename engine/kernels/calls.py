@@ -103,7 +103,7 @@ class Kernels:
         self.run, self.processors = run, processors
 
     def fits(self, x: Tensor, weight: Tensor) -> bool:
-        """Whether `product` takes rows [..., dim] by weights [outputs, dim]."""
+        """Tell whether `product` takes rows [..., dim] by weights [outputs, dim]."""
         dim = weight.shape[1]
         rows = x.numel() // max(dim, 1)
         return 0 < rows <= ROWS[-1] and _rung(ROWS, rows) * dim * weight.element_size() <= STAGED
@@ -116,7 +116,7 @@ class Kernels:
         norm: Norm | None = None,
         heat: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """Linear map of few rows, what goes before and after it included.
+        """Compute a linear map of few rows, what goes before and after it included.
 
         x: [slots, beams, dim], in fp32 or as the weights. weights: [outputs, dim], and a bias [outputs] or
         none. norm: of x. heat: float32 [slots], what each slot's rows are divided by. Returns the result
@@ -152,8 +152,10 @@ class Kernels:
     def embed(
         self, tokens: Tensor, table: Tensor, scale: float, signals: tuple[Tensor, Tensor] | None
     ) -> Tensor:
-        """Rows of `table` [vocab, dim] for tokens int64 [slots, beams], scaled; and of a table of positions
-        for int64 [slots, 1], added."""
+        """Look up rows of `table` [vocab, dim] for tokens int64 [slots, beams], and scale them.
+
+        Rows of a table of positions, for int64 [slots, 1], are added.
+        """
         positions, signal = signals or (None, None)
         dim = table.shape[1]
         y = table.new_empty((*tokens.shape, dim))
@@ -182,7 +184,7 @@ class Kernels:
     def dynamic_conv_step_append(
         self, x: Tensor, taps: Tensor, past: tuple[Tensor, Tensor, Tensor], *, softmax: bool = False
     ) -> Tensor:
-        """The same with the newest input written into the ring.
+        """Do as `dynamic_conv_step`, and write the newest input into the ring.
 
         past: ring, index and clock (int64 [1], on the device); column clock % (K - 1) of the ring is
         replaced.
@@ -290,10 +292,12 @@ class Kernels:
         return scores, ids
 
     def scatter(self, plan: Tensor, items: Tensor, chunks: int) -> None:
-        """Copies of memory, the same for each item; both int64 on the device. plan: [terms, copies, 7], what
-        each term of an item [items, terms] adds to each copy's target, source (0: zeros), rows, bytes of a
-        row, bytes of it that are written, and from row to row in target and source. chunks: blocks that
-        share a copy."""
+        """Make copies of memory, the same for each item; plan and items are int64 on the device.
+
+        plan: [terms, copies, 7], what each term of an item [items, terms] adds to each copy's target, source
+        (0: zeros), rows, bytes of a row, bytes of it that are written, and from row to row in target and
+        source. chunks: blocks that share a copy.
+        """
         terms, copies, _ = plan.shape
         grid = copies * items.shape[0], chunks, 1
         self.run(Call(SCATTER, grid, (256, 1, 1), 0, (plan, items, terms, copies)))
@@ -301,8 +305,10 @@ class Kernels:
     def add_norm(
         self, x: Tensor, residual: Tensor | None, norm: tuple[Tensor, Tensor, float], *, total: bool
     ) -> tuple[Tensor | None, Tensor]:
-        """Layer norm of x + residual over the last axis. norm: gain, bias, epsilon. total: whether the sum
-        itself is wanted. Returns it and its norm."""
+        """Compute the layer norm of x + residual over the last axis.
+
+        norm: gain, bias, epsilon. total: whether the sum itself is wanted. Returns it and its norm.
+        """
         gain, bias, epsilon = norm
         dim = x.shape[-1]
         kernel = Kernel("add_norm.cu", "add_norm", *_form(dim, x, residual, gain, bias))
@@ -346,8 +352,10 @@ def _convolution(beams: int, channels: int, taps: Tensor) -> tuple[int, int, int
 def step_geometry(
     slots: Any, beams: int, channels: int, width: int, vector: int
 ) -> tuple[tuple[int, Any, int], tuple[int, int, int], int]:
-    """Grid, block and shared bytes of a step of the convolution, by the width of its kernels and of its
-    loads. slots may be an expression of TensorRT's."""
+    """Compute grid, block and shared bytes of a step of the convolution.
+
+    They follow from the width of its kernels and of its loads. slots may be an expression of TensorRT's.
+    """
     together = min(beams, 4)
     parts = 1
     while parts < width and 2 * parts * together * WARP <= THREADS:

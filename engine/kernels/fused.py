@@ -134,7 +134,7 @@ class FusedMode(_Mode):
         return func(*args, **kwargs)
 
     def value(self, x: Any) -> Any:
-        """A tensor itself, or what was deferred of it."""
+        """Return a tensor itself, or compute what was deferred of it."""
         if not isinstance(x, DeferredTensor):
             return x
         if x.value is None:
@@ -142,12 +142,12 @@ class FusedMode(_Mode):
         return x.value
 
     def settle(self, parts: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """All values of what leaves the mode."""
+        """Compute all values of what leaves the mode."""
         with torch._C.DisableTorchFunction():
             return {name: self.value(part) for name, part in parts.items()}
 
     def logits(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        """A linear map in float32, of inputs and weights of the model's type."""
+        """Compute a linear map in float32, of inputs and weights of the model's type."""
         with torch._C.DisableTorchFunction():  # another mode calls: this one must not see the deferred
             if self._few(x, weight):
                 return self._product(Product(x, weight, bias, Finish(wide=True)))
@@ -355,7 +355,10 @@ class LogitsMode(_Mode):
 
 
 def wide_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """x [..., dim] by weight [outputs, dim] in float32, of inputs of a narrower type where they have one."""
+    """Multiply x [..., dim] by weight [outputs, dim] in float32.
+
+    The inputs may be of a narrower type.
+    """
     if x.dtype == torch.float32:
         return F.linear(x, weight, bias)
     if x.is_cuda:  # the sums are float32 already: they are not rounded

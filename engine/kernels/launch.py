@@ -132,12 +132,12 @@ class Device:
 
 @once
 def device_of(name: str) -> Device:
-    """The `Device` of that name: all lanes and models of a process share its compiled kernels."""
+    """Return the `Device` of that name: all lanes and models of a process share its compiled kernels."""
     return Device(name)
 
 
 def argument(value: Tensor | float | None) -> ctypes.c_int32 | ctypes.c_float | ctypes.c_void_p:
-    """An argument as a kernel takes it: an address, a 32-bit integer or a 32-bit float."""
+    """Convert an argument to what a kernel takes: an address, a 32-bit integer or a 32-bit float."""
     if isinstance(value, int):
         return ctypes.c_int32(value)
     if isinstance(value, float):

@@ -40,8 +40,11 @@ class Compiler:
         self.architectures = tuple(sorted(numbers))  # such as 90
 
     def target(self, capability: tuple[int, int]) -> str:
-        """What to compile for a device of this compute capability: its own machine code, or the newest
-        portable code before it. Raises ConfigError for a device that is too old."""
+        """Choose what to compile for a device of this compute capability.
+
+        It is the device's own machine code, or the newest portable code before it. Raises ConfigError for a
+        device that is too old.
+        """
         own = capability[0] * 10 + capability[1]
         if own in self.architectures:
             return f"sm_{own}"
@@ -54,7 +57,7 @@ class Compiler:
         return f"compute_{older[-1]}"
 
     def compile(self, file: str, defines: Mapping[str, str], target: str) -> bytes:
-        """Machine code (target "sm_90") or PTX (target "compute_90") of a file of this folder.
+        """Compile a file of this folder to machine code (target "sm_90") or PTX (target "compute_90").
 
         Raises ConfigError with NVRTC's own words when it refuses.
         """
@@ -104,7 +107,7 @@ class Compiler:
 
 
 def default_cache() -> Path:
-    """Where compiled kernels are kept: $XDG_CACHE_HOME/convoy/kernels, ~/.cache without it."""
+    """Tell where compiled kernels are kept: $XDG_CACHE_HOME/convoy/kernels, ~/.cache without it."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "convoy" / "kernels"
 

@@ -15,7 +15,7 @@ from torch.overrides import handle_torch_function, has_torch_function
 
 
 def dynamic_conv(x: Tensor, taps: Tensor, left: int) -> Tensor:
-    """Full-sequence convolution y[t, c] = sum_k taps[t, head(c), k] * x[t - left + k, c], zeros outside.
+    """Convolve full sequences: y[t, c] = sum_k taps[t, head(c), k] * x[t - left + k, c], zeros outside.
 
     x: [batch, time, channels]. taps: [batch, time, heads, K], or [heads, K] when they are the same for every
     step (LightConv). `left` is K - 1 for a causal and K // 2 for a centred window. Returns the shape of x.
@@ -38,7 +38,7 @@ def dynamic_conv(x: Tensor, taps: Tensor, left: int) -> Tensor:
 
 
 def dynamic_conv_step(x: Tensor, taps: Tensor, ring: Tensor | None, index: Tensor | None) -> Tensor:
-    """One incremental step of the causal convolution: the newest input x and the K - 1 before it.
+    """Compute one incremental step of the causal convolution: the newest input x and the K - 1 before it.
 
     x: [slots, beams, channels], the current input (tap K - 1). taps: [slots, beams, heads, K] or [heads, K].
     ring: [slots, K - 1, beams, channels], earlier inputs. index: int [slots, beams, K - 1], row of
@@ -60,7 +60,7 @@ def dynamic_conv_step(x: Tensor, taps: Tensor, ring: Tensor | None, index: Tenso
 
 
 def ssru_step(candidate: Tensor, gate: Tensor, ring: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
-    """One step of a simpler simple recurrent unit: c = f * c' + (1 - f) * candidate, with f = sigmoid(gate).
+    """Take one step of a simpler simple recurrent unit: c = f * c' + (1 - f) * candidate, f = sigmoid(gate).
 
     candidate, gate: [slots, beams, dim], both of the step's input alone. ring: [slots, 1, beams, dim], the
     cells c' of the step before. index: int [slots, beams, 1], row of ring.flatten(0, 2) that each hypothesis
@@ -75,7 +75,7 @@ def ssru_step(candidate: Tensor, gate: Tensor, ring: Tensor, index: Tensor) -> t
 
 
 def ssru_step_plainly(candidate: Tensor, gate: Tensor, ring: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
-    """`ssru_step` of operators that a graph has, for those who export it without a kernel of its own."""
+    """Compute `ssru_step` by operators that a graph has, for those who export it without its own kernel."""
     before = F.embedding(index, ring.flatten(0, 2)).squeeze(2)
     forget = torch.sigmoid(gate)
     cell = forget * before + (1.0 - forget) * candidate
@@ -83,7 +83,7 @@ def ssru_step_plainly(candidate: Tensor, gate: Tensor, ring: Tensor, index: Tens
 
 
 def add_norm(x: Tensor, added: Tensor, gain: Tensor, bias: Tensor, epsilon: float) -> Tensor:
-    """Layer norm, over the last axis, of x + added (a residual connection)."""
+    """Compute the layer norm, over the last axis, of x + added (a residual connection)."""
     if has_torch_function((x, added)):
         exported: Tensor = handle_torch_function(add_norm, (x, added), x, added, gain, bias, epsilon)
         return exported
@@ -91,14 +91,14 @@ def add_norm(x: Tensor, added: Tensor, gain: Tensor, bias: Tensor, epsilon: floa
 
 
 def add_norm_plainly(x: Tensor, added: Tensor, gain: Tensor, bias: Tensor, epsilon: float) -> Tensor:
-    """`add_norm` of operators that a graph has, for those who export it without a kernel of its own."""
+    """Compute `add_norm` by operators that a graph has, for those who export it without its own kernel."""
     return F.layer_norm(x + added, gain.shape, gain, bias, epsilon)
 
 
 def attend(
     q: Tensor, keys: Tensor, values: Tensor, mask: Tensor, dropout: float = 0.0, shown: int = 0
 ) -> tuple[Tensor, Tensor]:
-    """Multi-head attention of some queries over a memory that they share.
+    """Compute multi-head attention of some queries over a memory that they share.
 
     q: [batch, queries, dim], scaled. keys: [batch, heads, dim / heads, source]. values: [batch, heads,
     source, dim / heads]. mask: [batch, source], 0 or -inf. dropout: of the weights, in training. shown: how
@@ -116,7 +116,7 @@ def attend(
 def attend_plainly(
     q: Tensor, keys: Tensor, values: Tensor, mask: Tensor, dropout: float = 0.0, shown: int = 0
 ) -> tuple[Tensor, Tensor]:
-    """`attend` of operators that a graph has, for those who export it without a kernel of its own."""
+    """Compute `attend` by operators that a graph has, for those who export it without its own kernel."""
     heads, width = keys.shape[1], keys.shape[2]
     logits = torch.matmul(q.unflatten(2, (heads, width)).transpose(1, 2), keys) + mask[:, None, None, :]
     weights = F.softmax(logits, dim=-1)  # [batch, heads, queries, source]
@@ -139,7 +139,7 @@ def attend_cached(
     lineage: Tensor,
     bias: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:
-    """Multi-head self-attention of one position of each hypothesis over itself and all that came before.
+    """Compute multi-head self-attention of one position of each hypothesis over itself and all before it.
 
     own: of the position. past: cached keys and values [slots, heads, columns, beams,
     dim / heads]. lineage: [slots, beams, columns * beams], 0 at a hypothesis's own entries and -inf at
@@ -158,7 +158,7 @@ def attend_cached_plainly(
     lineage: Tensor,
     bias: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:
-    """`attend_cached` of operators that a graph has: every query meets every beam's entries."""
+    """Compute `attend_cached` by operators that a graph has: every query meets every beam's entries."""
     heads, width = past[0].shape[1], past[0].shape[4]
     q, key, value = (y.unflatten(2, (heads, width)).transpose(1, 2) for y in own)
     keys, values = (y.flatten(2, 3) for y in past)
@@ -178,7 +178,7 @@ def attend_window(
     mask: Tensor,
     heads: int,
 ) -> Tensor:
-    """The same over a window of each hypothesis's last positions.
+    """Do as `attend_cached`, over a window of each hypothesis's last positions.
 
     past: rings of keys and values [slots, window, beams, dim]. index: int [slots, beams, window], row of
     ring.flatten(0, 2) that holds each of its positions, oldest first. mask: [slots, 1, window], -inf before
@@ -197,7 +197,7 @@ def attend_window_plainly(
     mask: Tensor,
     heads: int,
 ) -> Tensor:
-    """`attend_window` of operators that a graph has."""
+    """Compute `attend_window` by operators that a graph has."""
     q, key, value = own
     split = heads, q.shape[2] // heads
     before = (F.embedding(index, ring.flatten(0, 2)) for ring in past)

@@ -54,7 +54,7 @@ class AdaptiveInput(nn.Module):
         return self.embeddings[band][1].weight  # type: ignore[index]
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """tokens: int, any shape. Returns that shape + [width].
+        """Embed tokens, int of any shape; return that shape + [width].
 
         Every band looks every token up and the token's own band is kept: no shape depends on values.
         """
@@ -122,7 +122,7 @@ class AdaptiveSoftmax(nn.Module):
             self.tail.append(nn.Sequential(inner, nn.Identity(), outer))  # fairseq has a dropout between
 
     def forward(self, features: Tensor) -> Tensor:
-        """features: [..., dim]. Returns log-probabilities [..., vocab]."""
+        """Compute log-probabilities [..., vocab] of features [..., dim]."""
         head = F.log_softmax(self.head(features), dim=-1)
         parts = [head[..., : self.first]]
         for band, tail in enumerate(self.tail):

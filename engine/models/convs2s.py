@@ -43,7 +43,7 @@ class Convolution(nn.Module):
         self.bias = nn.Parameter(torch.empty(2 * width))
 
     def forward(self, columns: Tensor) -> Tensor:
-        """columns: [..., K * dim]. Returns [..., width]."""
+        """Convolve and gate columns [..., K * dim]; return [..., width]."""
         return F.glu(F.linear(columns, self.weight, self.bias), dim=-1)
 
 
@@ -58,8 +58,11 @@ class Attention(nn.Module):
     def forward(
         self, x: Tensor, embedded: Tensor, memory: Mapping[str, Tensor], mask: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """x: [batch, queries, width]; embedded: what the decoder read, [batch, queries, embed_dim];
-        mask: [batch, source], 0 or -inf. Returns the shape of x and the weights [batch, queries, source]."""
+        """Attend to the source from x [batch, queries, width].
+
+        embedded: what the decoder read, [batch, queries, embed_dim]; mask: [batch, source], 0 or -inf.
+        Returns the shape of x and the weights [batch, queries, source].
+        """
         query = (self.in_projection(x) + embedded) * HALF
         weights = F.softmax(torch.matmul(query, memory["keys"]) + mask[:, None], dim=-1)
         context = torch.matmul(weights, memory["values"])
@@ -101,7 +104,7 @@ class Side(nn.Module):
         return convolution
 
     def layers(self, embedded: Tensor, convolve: Callable[[int, Tensor], Tensor]) -> Tensor:
-        """[..., embed_dim] to [..., feature_dim]; `convolve` runs a layer by number, without residual."""
+        """Map [..., embed_dim] to [..., feature_dim]; `convolve` runs a layer by number, without residual."""
         before = [self.fc1(embedded)]
         for i, back in enumerate(self.residuals):
             y = convolve(i, self.drop(before[-1]))
@@ -123,7 +126,7 @@ class Encoder(Side):
         self.attentions = attentions
 
     def forward(self, tokens: Tensor, positions: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
-        """tokens: int [batch, source]; positions: int [source]; real: float [batch, source].
+        """Encode tokens, int [batch, source]. positions: int [source]; real: float [batch, source].
 
         Returns what is compared with queries (zero at padding) and what is averaged, both [batch, source,
         embed_dim]: the last layer, and the same with the embeddings (section 3.3).
@@ -163,9 +166,12 @@ class Decoder(Side):
         mask: Tensor,
         convolve: Callable[[int, Tensor], Tensor],
     ) -> tuple[Tensor, Tensor]:
-        """tokens: int [batch, queries]; positions: int, broadcastable to them; `convolve` runs a layer's
-        convolution. Returns features [batch, queries, dim], and the sum of the layers' attention by the
-        number of all layers [batch, queries, source], as the reference reports it."""
+        """Decode tokens, int [batch, queries]; `convolve` runs a layer's convolution.
+
+        positions: int, broadcastable to the tokens. Returns features [batch, queries, dim], and the sum of
+        the layers' attention divided by the number of all layers [batch, queries, source], as the reference
+        reports it.
+        """
         embedded = self.embed(tokens, positions)
         attentions: list[Tensor] = []
 
@@ -244,7 +250,10 @@ class ConvS2S(ProjectionModel):
         return self.decoder.fc3.weight, self.decoder.fc3.bias
 
     def initialise_module(self, module: nn.Module) -> None:
-        """Section 3.5: variances that keep activations at the scale of the inputs, dropout included."""
+        """Draw weights by section 3.5.
+
+        Their variances keep activations at the scale of the inputs, dropout included.
+        """
         if isinstance(module, Convolution):
             nn.init.normal_(module.weight, std=(4.0 * module.kept / module.weight.shape[1]) ** 0.5)
             nn.init.zeros_(module.bias)

@@ -33,7 +33,7 @@ class Conv(nn.Module):
             self.weight = nn.Parameter(torch.empty(stack.kernels, 1, self.width))
 
     def taps(self, x: Tensor) -> Tensor:
-        """x: [..., conv_dim]. Returns [..., kernels, K] (dynamic) or [kernels, K] (lightweight)."""
+        """Return the taps [..., kernels, K] (dynamic) or [kernels, K] (lightweight) of x [..., conv_dim]."""
         if self.dynamic:
             logits: Tensor = self.weight_linear(x).unflatten(-1, (self.kernels, self.width))
         else:

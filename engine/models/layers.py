@@ -69,7 +69,7 @@ class Positions(nn.Module):
         return {"sinusoids": list(self.table)}
 
     def forward(self, positions: Tensor) -> Tensor:
-        """positions: int, 0 for the first token; any shape. Returns that shape + [dim]."""
+        """Embed positions, int of any shape, 0 for the first token; return that shape + [dim]."""
         return F.embedding(positions + self.first if self.first else positions, self.weight)
 
 
@@ -88,7 +88,7 @@ class Timing(nn.Module):
         return {"timing": list(self.weight.shape)}
 
     def forward(self, positions: Tensor) -> Tensor:
-        """positions: int, 0 for the first token; any shape. Returns that shape + [dim]."""
+        """Embed positions, int of any shape, 0 for the first token; return that shape + [dim]."""
         return F.embedding(positions, self.weight)
 
 
@@ -105,7 +105,7 @@ class RelativeBias(nn.Module):
         self.weight = nn.Parameter(torch.empty(most - least + 1, heads))
 
     def forward(self, distances: Tensor) -> Tensor:
-        """distances: int, of the query after the key. Returns their shape + [heads]."""
+        """Look up the bias by distances, int, of the query after the key; return their shape + [heads]."""
         row = distances.clamp(min=self.least).clamp_max(self.most) - self.least
         return F.embedding(row, self.weight)
 
@@ -135,14 +135,17 @@ class Attention(nn.Module):
         self.out_proj = nn.Linear(inner, dim, bias=bias)
 
     def memory(self, encoded: Tensor) -> tuple[Tensor, Tensor]:
-        """encoded: [batch, source, dim]. Returns keys [batch, heads, width, source] and values
-        [batch, heads, source, width], laid out as the two products below want them."""
+        """Project what is attended to, encoded [batch, source, dim], to keys and values.
+
+        Keys are [batch, heads, width, source] and values [batch, heads, source, width], laid out as the two
+        products below want them.
+        """
         keys = self.k_proj(encoded).unflatten(2, (self.heads, self.width))
         values = self.v_proj(encoded).unflatten(2, (self.heads, self.width))
         return keys.permute(0, 2, 3, 1), values.transpose(1, 2)
 
     def forward(self, x: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """x: [batch, queries, dim]; mask: [batch, source], 0 or -inf, added to the logits.
+        """Attend from x [batch, queries, dim]; mask: [batch, source], 0 or -inf, added to the logits.
 
         Queries are target positions in training and beams in a decoding step: both read the same memory.
         Returns [batch, queries, dim] and the weights, mean over heads that are shown, [batch, queries,

@@ -75,9 +75,10 @@ class Model(nn.Module, ABC):
 
     @abstractmethod
     def encode(self, tokens: Tensor, positions: Tensor, real: Tensor) -> dict[str, Tensor]:
-        """tokens: int [batch, source], padded anywhere; positions: int [source], 0 for the first; real: float
-        [batch, source], 1 for tokens and 0 for padding. Returns memory by the names of `memory_spec`; nothing
-        for a language model.
+        """Encode tokens, int [batch, source], padded anywhere.
+
+        positions: int [source], 0 for the first; real: float [batch, source], 1 for tokens and 0 for padding.
+        Returns memory by the names of `memory_spec`; nothing for a language model.
         """
 
     @abstractmethod
@@ -156,8 +157,10 @@ class ProjectionModel(Model):
         return F.linear(features, *self.output)
 
     def log_probs_among(self, features: Tensor, temperature: Tensor, among: Tensor) -> Tensor:
-        """`log_probs` of a step over the tokens of each slot's list alone (see `project_among`): the others
-        have probability 0."""
+        """Compute `log_probs` of a step over the tokens of each slot's list alone (see `project_among`).
+
+        The others have probability 0.
+        """
         heat = temperature[:, None, None]
         cooled, logits_heat = self._apply_temperature(features, heat)
         logits = project_among(cooled, self.output, among, self.config.eos)

@@ -39,7 +39,7 @@ def project_among(features: Tensor, output: tuple[Tensor, Tensor | None], among:
 def project_among_plainly(
     features: Tensor, output: tuple[Tensor, Tensor | None], among: Tensor, eos: int
 ) -> Tensor:
-    """`project_among` of operators that a graph has: all logits are made, and most are hidden."""
+    """Compute `project_among` by operators that a graph has: all logits are made, and most are hidden."""
     weight, bias = output
     logits = F.linear(features, weight, bias)
     listed = torch.where(among < 0, torch.full_like(among, eos), among)[:, None]
@@ -62,7 +62,7 @@ def select(scores: Tensor, rules: SelectionRules, unk: int | None, eos: int, k: 
 def select_plainly(
     scores: Tensor, rules: SelectionRules, unk: int | None, eos: int, k: int
 ) -> tuple[Tensor, Tensor]:
-    """`select` of operators that a graph has, for those who export it without a kernel of its own."""
+    """Compute `select` by operators that a graph has, for those who export it without its own kernel."""
     forced, banned = rules.forced, rules.banned
     dear = [(eos, rules.eos_penalty), *([] if unk is None else [(unk, rules.unk_penalty)])]
     at = [torch.full_like(banned[..., :1], token) for token, _ in dear]

@@ -44,16 +44,20 @@ class SuperSeparable(nn.Module):
         self.pointwise = nn.ModuleList(nn.Linear(*parts, bias=False) for _ in range(groups))
 
     def whole(self, x: Tensor, left: int) -> Tensor:
-        """x: [batch, time, inputs], zeros outside; the first tap is `left` before a position: `reach`
-        (causal) or half of it (centred). Returns [batch, time, outputs]."""
+        """Convolve x [batch, time, inputs], zeros outside; return [batch, time, outputs].
+
+        The first tap is `left` before a position: `reach` (causal) or half of it (centred).
+        """
         k, taps = self.kernel, self.depthwise.transpose(0, 1).unsqueeze(1)
         y = F.conv1d(x.transpose(1, 2), taps, padding=left, dilation=k.dilation, groups=k.inputs)
         y = y.transpose(1, 2)
         return self._within_groups(y if 2 * left == k.reach else y[:, : x.shape[1]])
 
     def newest(self, x: Tensor, before: Tensor | None) -> Tensor:
-        """x: [slots, beams, inputs]; before: [slots, beams, K - 1, inputs], under the earlier taps, oldest
-        first; None when K is 1. Returns [slots, beams, outputs]."""
+        """Convolve at the newest position alone, x [slots, beams, inputs]; return [slots, beams, outputs].
+
+        before: [slots, beams, K - 1, inputs], under the earlier taps, oldest first; None when K is 1.
+        """
         last = self.kernel.width - 1
         y = x * self.depthwise[last:]
         return self._within_groups(y if before is None else (before * self.depthwise[:last]).sum(2) + y)
@@ -121,7 +125,7 @@ class Block(nn.Module):
         )
 
     def forward(self, x: Tensor, convolve: Callable[[ConvStep, Tensor], Tensor]) -> Tensor:
-        """x: [batch, time, inputs]; `convolve` runs a step with the ReLU before it."""
+        """Run the steps on x [batch, time, inputs]; `convolve` runs a step with the ReLU before it."""
         for step in self.steps:
             assert isinstance(step, ConvStep)
             x = convolve(step, x)

@@ -101,7 +101,7 @@ class InnerProduct(nn.Module):
     """
 
     def memory(self, encoded: Tensor) -> tuple[Tensor, Tensor]:
-        """encoded: [batch, source, dim]. Returns keys [batch, dim, source] and values, as encoded."""
+        """Turn encoded [batch, source, dim] into keys [batch, dim, source] and values, as encoded."""
         return encoded.transpose(1, 2), encoded
 
     def forward(self, x: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -131,8 +131,10 @@ class AttentionModule(nn.Module):
     def forward(
         self, x: Tensor, timing: Tensor, time: Time, memory: Mapping[str, Tensor], mask: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """x: [batch, queries, dim]; mask: [batch, source]. Returns the context, of the shape of x, and the
-        weights over the source."""
+        """Attend to the source from x [batch, queries, dim]; mask: [batch, source].
+
+        Returns the context, of the shape of x, and the weights over the source.
+        """
         x = self.targets_time(x + timing, time.convolve)
         if self.self_attn is not None:
             x = time.attend(self.self_attn, x)
@@ -205,8 +207,10 @@ class Decoder(nn.Module):
     def forward(
         self, tokens: Tensor, time: Time, memory: Mapping[str, Tensor], mask: Tensor
     ) -> tuple[Tensor, Tensor | None]:
-        """tokens: int [batch, queries]. Returns features [batch, queries, dim] and the last layer's
-        attention."""
+        """Decode tokens, int [batch, queries].
+
+        Returns features [batch, queries, dim] and the last layer's attention.
+        """
         x, timing = self.embed(tokens, time.positions), self.timing(time.positions)
         mixed, weights = torch.zeros_like(x), None
         if self.attentions:

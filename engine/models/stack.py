@@ -85,7 +85,7 @@ class EncoderLayer(Residual):
 
     @abstractmethod
     def mix(self, x: Tensor, real: Tensor) -> Tensor:
-        """x: [batch, source, dim]; real: [batch, source], 1 for tokens and 0 for padding."""
+        """Mix positions of x [batch, source, dim]; real: [batch, source], 1 for tokens and 0 for padding."""
 
     def mixer_sublayer(self, x: Tensor, mix: Callable[[Tensor], Tensor]) -> Tensor:
         """Run the mixer's whole sub-block: residual connection and norm around `mix`."""
@@ -144,8 +144,9 @@ class DecoderLayer(Residual):
         mask: Tensor | None,
         mix: Callable[[Tensor], Tensor],
     ) -> tuple[Tensor, Tensor | None]:
-        """x: [batch, queries, dim]. memory: keys and values of the source, with its mask [batch, source].
+        """Run the layer on x [batch, queries, dim].
 
+        memory: keys and values of the source, with its mask [batch, source].
         Returns the layer's output and the attention [batch, queries, source].
         """
         attention: Tensor | None = None
@@ -177,7 +178,7 @@ class Encoder(nn.Module):
         self.layer_norm = _final_norm(stack)
 
     def forward(self, tokens: Tensor, positions: Tensor, real: Tensor) -> Tensor:
-        """tokens: int [batch, source]; positions: int [source]; real: float [batch, source]."""
+        """Encode tokens, int [batch, source]. positions: int [source]; real: float [batch, source]."""
         x = F.embedding(tokens, self.embed_tokens.weight) * self.scale
         if self.bias is not None:
             x = x + self.bias
@@ -232,8 +233,9 @@ class Decoder(nn.Module):
         mask: Tensor | None,
         mix: Callable[[DecoderLayer, Tensor], Tensor],
     ) -> tuple[Tensor, Tensor | None]:
-        """tokens: int [batch, queries]; positions: int, broadcastable to them; `mix` runs a layer's mixer.
+        """Decode tokens, int [batch, queries]; `mix` runs a layer's mixer.
 
+        positions: int, broadcastable to the tokens.
         Returns features [batch, queries, dim] and the attention that alignments are made of.
         """
         x = self.embed(tokens, positions)

@@ -54,7 +54,10 @@ class SelfAttention(Attention):
         )
 
     def whole(self, x: Tensor, mask: Tensor) -> Tensor:
-        """x: [batch, time, dim]; mask: [batch or 1, time or 1, time], 0 or -inf. Returns the shape of x."""
+        """Attend within x [batch, time, dim]; mask: [batch or 1, time or 1, time], 0 or -inf.
+
+        Returns the shape of x.
+        """
         keys, values = self.memory(x)
         logits = torch.matmul(self.queries(x), keys) + mask[:, None]
         if self.relative is not None:

@@ -32,7 +32,7 @@ class InstructionSet(NamedTuple):
 
 
 def library() -> Path | None:
-    """The library of operators, if it was built and this machine runs it faster than standard operators do.
+    """Find the library of operators, if it was built and runs faster here than standard operators do.
 
     An instruction set that is forced by `SET` counts as fast.
     """
@@ -45,7 +45,7 @@ def library() -> Path | None:
 
 @cache
 def instruction_set(path: Path) -> InstructionSet | None:
-    """What a library runs with here; None where it is not for this machine."""
+    """Tell which instruction set a library runs with here; None where it is not for this machine."""
     try:
         loaded = ctypes.CDLL(str(path))
     except OSError:
@@ -55,7 +55,7 @@ def instruction_set(path: Path) -> InstructionSet | None:
 
 
 def pack(weights: NDArray[np.int8], *, gated: bool = False) -> NDArray[np.int8]:
-    """Int8 weights [K, N] in the order that the product reads them; same shape, same bytes.
+    """Pack int8 weights [K, N] in the order in which the product reads them; same shape, same bytes.
 
     Panels of 32 columns (fewer at the end), each K // 4 groups [columns, 4] and then [columns, K % 4].
     gated: the second half of the columns are the gates of the first; each panel is half values, half gates.
@@ -74,9 +74,10 @@ def pack(weights: NDArray[np.int8], *, gated: bool = False) -> NDArray[np.int8]:
 
 
 def pack32(weights: NDArray[np.float32], *, gated: bool = False) -> NDArray[np.float32]:
-    """Weights [K, N] in the order that the product of floats reads them, [K, N filled up to panels].
+    """Pack weights [K, N] in the order in which the product of floats reads them.
 
-    Panels [K, 32], filled up with zeros. gated: as in `pack`, 16 values and their gates.
+    Returns [K, N filled up to panels]: panels [K, 32], filled up with zeros.
+    gated: as in `pack`, 16 values and their gates.
     """
     rows, columns = weights.shape
     parts = (weights[:, : columns // 2], weights[:, columns // 2 :]) if gated else (weights,)

@@ -74,7 +74,7 @@ TARGETS = {
 
 
 def this_machine() -> Platform:
-    """What a library for here is built for, whatever the compiler."""
+    """Tell what a library for here is built for, whatever the compiler."""
     machine = MACHINES.get(platform.machine(), platform.machine())
     system = {"linux": "linux", "darwin": "macos"}.get(sys.platform, sys.platform)
     target = TARGETS.get(f"{machine}-{system}")
@@ -82,7 +82,7 @@ def this_machine() -> Platform:
 
 
 def compiler(target: Platform | None = None) -> list[str]:
-    """The command of a C++ compiler. target: of another machine; None is this one.
+    """Find the command of a C++ compiler. target: of another machine; None is this one.
 
     Raises FileNotFoundError where there is none.
     """

@@ -76,10 +76,10 @@ class Observer(Protocol):
     """Told from the engine's thread; must be quick. What it raises is logged and forgotten."""
 
     def on_step(self, seconds: float, slots: int) -> None:
-        """One lane has decoded one token for `slots` requests."""
+        """Note that one lane has decoded one token for `slots` requests."""
 
     def on_encode(self, seconds: float, requests: int, tokens: int) -> None:
-        """One batch of sources, `tokens` long together, has been encoded and placed."""
+        """Note that one batch of sources, `tokens` long together, has been encoded and placed."""
 
 
 class Engine:
@@ -208,7 +208,7 @@ class Engine:
         )
 
     def turn(self) -> bool:
-        """One round: take, drop, admit, step. Waits while there is nothing to do; False when it is over.
+        """Run one round: take, drop, admit, step. Waits while there is nothing to do; False when it is over.
 
         For the engine's thread only, or for a caller that has not started it.
         """

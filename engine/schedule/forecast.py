@@ -64,7 +64,7 @@ class LineFit:
         return min(max(0.0, (self._xy + ground * most) / (self._xx + ground)), most)
 
     def at(self, x: float) -> float:
-        """0 while there is no sample."""
+        """Return the line's y at an x; 0 while there is no sample."""
         return self._y + self.slope * (x - self._x)
 
     @property
@@ -104,16 +104,22 @@ class Tempo:
         self._worst, self._since = min(worst, WIDEST), now  # one long halt is no speed
 
     def usual(self, rows: int) -> float:
-        """As it was on the whole, or as it is now where that is less; more rows cost nothing."""
+        """Return the seconds that a turn took on the whole, or those that it takes now where they are fewer.
+
+        More rows than were seen of late cost nothing.
+        """
         return self._line.at(min(rows, self._widest)) * min(1.0, self._level)
 
     def seconds(self, rows: int, *, bold: bool = False) -> float:
-        """0 while no turn has been seen. bold: more rows than were seen of late are taken to cost nothing,
-        else to cost as much each as those before."""
+        """Return the seconds that a turn takes now; 0 while none has been seen.
+
+        bold: more rows than were seen of late are taken to cost nothing, else to cost as much each as those
+        before.
+        """
         return self._line.at(min(rows, self._widest) if bold else rows) * self._level
 
     def reserve(self, now: float) -> float:
-        """How much slower than now it may become, if it becomes as slow as it has been."""
+        """Estimate how much slower than now turns may become, if they become as slow as they have been."""
         return max(LEAST, _fading(self._worst, now - self._since) / self._level)
 
 
@@ -127,7 +133,10 @@ class Margin:
         return _fading(self._value, now - self._since)
 
     def widen(self, now: float, arrived: float) -> None:
-        """A request that arrived then was late. Those accepted before the last growth say nothing new."""
+        """Grow for a request that arrived then and was late.
+
+        Those accepted before the last growth say nothing new.
+        """
         if arrived >= self._since:
             self._value, self._since = min(self.at(now) * WIDER, WIDEST), now
 
@@ -178,12 +187,15 @@ class Forecast:
     # what happens
 
     def begins(self, now: float) -> None:
-        """A turn begins; it has begun already when the one before left work to do."""
+        """Note that a turn begins; it has begun already when the one before left work to do."""
         if self._began is None:
             self._began = now
 
     def ends(self, now: float, flights: Sequence[Sequence[tuple[Request, int]]]) -> None:
-        """A turn ends. flights: the requests in each lane's slots, with the steps that they have had."""
+        """Note that a turn ends.
+
+        flights: the requests in each lane's slots, with the steps that they have had.
+        """
         for load, there in zip(self.loads, flights, strict=True):
             load.active = len(there)
             load.left = sum(max(1.0, request.steps - steps) for request, steps in there)
@@ -200,17 +212,17 @@ class Forecast:
         self._taken = max(self._taken, steps)
 
     def note_encoding(self, seconds: float) -> None:
-        """Sources were encoded in this turn, which took so long."""
+        """Note that encoding sources took so many seconds of this turn."""
         self._encoded += seconds
 
     def took(self, lane: int, requests: Sequence[Request]) -> None:
-        """Requests have just left the queue for a lane."""
+        """Note that requests have just left the queue for a lane."""
         load = self.loads[lane]
         load.active += len(requests)
         load.left += sum(request.steps for request in requests)
 
     def note_answer(self, lane: int, request: Request, steps: int, now: float) -> None:
-        """A request was answered after so many steps."""
+        """Note that a request was answered after so many steps."""
         low, high = self._bounds(request)
         if low < high:  # else its options have decided
             self.loads[lane].steps.add(len(request.source), steps, 1 - 1 / SAMPLES)
@@ -218,7 +230,7 @@ class Forecast:
             self.note_miss(request, now)
 
     def note_miss(self, request: Request, now: float) -> None:
-        """A request was late."""
+        """Note that a request was late, or nearly."""
         if request.foreseen:
             self._margin.widen(now, request.arrived)
 
@@ -229,15 +241,15 @@ class Forecast:
         request.steps = self._steps(request, lane, 0.0)
 
     def hopeless(self, request: Request, lane: int, now: float) -> bool:
-        """Whether a request would be late even if it were short, started now, went as fast as usual and no
-        others were encoded. Never where nobody else is decoded: doing it shows how fast it goes now."""
+        """Tell whether a request would be late even if it were short, started now, went as fast as usual and
+        no others were encoded. Never where nobody else is decoded: doing it shows how fast it goes now."""
         if request.deadline == math.inf or not any(load.active for load in self.loads):
             return False
         seconds = self._steps(request, lane, -1.0) * self._stepping.usual(self._rows_then({}))
         return now + seconds > request.deadline
 
     def retry_after(self, now: float, tokens: int) -> float:
-        """Seconds, 1 to 60, until so many source tokens have left the queue."""
+        """Estimate the seconds, 1 to 60, until so many source tokens have left the queue."""
         share = tokens / max(1, self._queue.tokens)
         turns = max(self._wait(lane, 0, share * r.steps) for lane, r in enumerate(self._queue.rounds))
         return min(max(1.0, turns * self._seconds({})), LONGEST)

@@ -127,7 +127,7 @@ class Lane:
             self.staged.popleft()
 
     def step(self, patience: float = 0.0) -> int:
-        """One token for every active request; replies to those that are done and frees their slots.
+        """Decode one token for every active request; reply to those that are done and free their slots.
 
         patience: seconds for which the stepper may take further steps while nobody is done, where nobody
         listens to what is certain and nobody waits for a turn. Returns how many steps were launched.

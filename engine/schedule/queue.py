@@ -29,11 +29,14 @@ class Round:
     steps: float = 0.0
 
     def ahead(self, requests: int) -> int:
-        """How many requests leave before the last of a new group of so many: as many of each at most."""
+        """Count the requests that leave before the last of a new group of so many.
+
+        At most as many of each other group go first.
+        """
         return sum(groups * min(size, requests) for size, groups in self.sizes.items())
 
     def tightest(self) -> dict[int, float]:
-        """The nearest deadline of the groups of each size that are foreseen to be in time, as far as
+        """Find the nearest deadline of the groups of each size that are foreseen to be in time, as far as
         newcomers may delay them: one by one a group lets others pass, so its last request waits for them, and
         a single request does not."""
         nearest: dict[int, float] = {}
@@ -90,8 +93,8 @@ class FairQueue:
             line.resize(0, len(line.groups.get(ticket, ())))
 
     def take(self, lane: int, slots: int, budget: int, *, first: bool) -> list[Request]:
-        """At most `slots` requests for a lane, one of each group in turn, of at most `budget` source tokens
-        together. With `first` the very first may be longer, so that no source waits for ever."""
+        """Take at most `slots` requests for a lane, one of each group in turn, of at most `budget` source
+        tokens together. With `first` the very first may be longer, so that no source waits for ever."""
         groups, requests = self.rounds[lane].groups, list[Request]()
         while groups and len(requests) < slots:
             ticket, group = next(iter(groups.items()))

@@ -78,7 +78,7 @@ _THREAD: Final = _Thread()
 
 
 async def in_slices(slices: Slices[T], deadline: float = math.inf, *, small: bool = False) -> T:
-    """The value of a generator, driven outside of this event loop.
+    """Run a generator outside of this event loop, and return its value.
 
     deadline: a time.monotonic().
     small: it takes no longer than going elsewhere and back, and is done at once.
@@ -101,7 +101,7 @@ async def in_slices(slices: Slices[T], deadline: float = math.inf, *, small: boo
 
 
 def each(items: Iterable[Slices[T]]) -> Slices[list[T]]:
-    """The values of several pieces of work, one after the other."""
+    """Do several pieces of work, one after the other, and return their values."""
     values: list[T] = []
     for slices in items:
         values.append((yield from slices))
@@ -110,7 +110,7 @@ def each(items: Iterable[Slices[T]]) -> Slices[list[T]]:
 
 
 def at_once(slices: Slices[T]) -> T:
-    """The value of a generator, driven here and now."""
+    """Run a generator here and now, and return its value."""
     while True:
         try:
             next(slices)
@@ -120,6 +120,6 @@ def at_once(slices: Slices[T]) -> T:
 
 
 def one_slice(function: Callable[..., T], *arguments: Any) -> Slices[T]:
-    """A call as a slice of its own."""
+    """Call a function as a slice of its own."""
     yield
     return function(*arguments)

@@ -117,7 +117,7 @@ class BeamSearch:
         self.start_on_host(slot, options)
 
     def start_on_host(self, slot: int, options: DecodeOptions) -> None:
-        """The host's part of `start`."""
+        """Do the host's part of `start`."""
         self._options[slot], self.taken[slot] = options, 0
         self._note(slot)
 
@@ -127,7 +127,7 @@ class BeamSearch:
         self.move_on_host(source, target)
 
     def move_on_host(self, source: int, target: int) -> None:
-        """The host's part of `move`."""
+        """Do the host's part of `move`."""
         self._options[target], self.taken[target] = self._options[source], self.taken[source]
         self._shortest[target], self._priced[target] = self._shortest[source], self._priced[source]
         self._note(target)
@@ -141,7 +141,7 @@ class BeamSearch:
             self._kinds.clear()
 
     def kind(self, n: int) -> Kind:
-        """Of the next step of slots 0..n-1."""
+        """Return the kind of the next step of slots 0..n-1."""
         if n not in self._kinds:
             options = self._options[:n]
             self._kinds[n] = kind_of(options, self.beams, self.columns, readable=self._tight)
@@ -151,12 +151,12 @@ class BeamSearch:
         return kind
 
     def longest(self, n: int) -> int:
-        """Steps that the furthest of slots 0..n-1 has taken."""
+        """Count the steps that the furthest of slots 0..n-1 has taken."""
         return int(self.taken[:n].max())
 
     def inputs(self, n: int, kind: Kind | None = None) -> StepInput:
-        """What the next step needs for slots 0..n-1. Views of the state: use them before `advance`. kind: of
-        the step, by default what the slots ask for."""
+        """Return what the next step needs for slots 0..n-1. Views of the state: use them before `advance`.
+        kind: of the step, by default what the slots ask for."""
         xp, state, kind = self.xp, self.state, kind or self.kind(n)
         step, nothing = state.step[:n], self._nothing[:n, :]
         forced = state.plan[self._slots[:n], step]
@@ -201,7 +201,7 @@ class BeamSearch:
         return done
 
     def advance_on_host(self, n: int) -> None:
-        """Slots 0..n-1 have taken a step: the host's part of `advance`."""
+        """Do the host's part of `advance`: slots 0..n-1 have taken a step."""
         self.taken[:n] += 1
 
     def rest(self, count: Any, n: int) -> None:
@@ -212,7 +212,7 @@ class BeamSearch:
         state.step[:n] = state.step[:n] * self.xp.astype(busy, self.xp.int64)
 
     def absorb(self, topk: TopK, n: int, kind: Kind) -> Any:
-        """The device's part of `advance`: no value is read where `tight` is off."""
+        """Do the device's part of `advance`: no value is read where `tight` is off."""
         xp, state = self.xp, self.state
         topk = self._zero_free_tokens(topk, n) if kind.free else topk
         if kind.greedy:

@@ -57,7 +57,7 @@ class EncodedBatch(Protocol):
     def __len__(self) -> int: ...
 
     def ready(self) -> bool:
-        """Whether placing it would wait for the device no more. Never waits."""
+        """Tell whether placing it would wait for the device no more. Never waits."""
 
 
 class PendingStep(Protocol):
@@ -70,10 +70,10 @@ class PendingStep(Protocol):
     def steps(self) -> int: ...
 
     def done(self) -> list[bool]:
-        """Of each slot that it covered, whether it is done."""
+        """Tell of each slot that it covered whether it is done."""
 
     def attention(self) -> Any:
-        """As of TopK, on the host."""
+        """Return the attention as of TopK, on the host."""
 
 
 class Snapshot(Protocol):
@@ -104,7 +104,7 @@ class Stepper(Protocol):
         are."""
 
     def snapshot(self, slots: Sequence[int]) -> Snapshot:
-        """What is known of some slots now. Without lateness its rows are read before slots move."""
+        """Return what is known of some slots now. Without lateness its rows are read before slots move."""
 
     def move(self, moves: Sequence[tuple[int, int]]) -> None:
         """Copy slots over others, (source, target) each; no slot is both."""
@@ -136,4 +136,4 @@ class Executor(Protocol):
         """Copy one slot (memory, state, ancestors) over another, so that active slots stay a prefix."""
 
     def stepper(self) -> Stepper:
-        """Its slots with a search over them."""
+        """Make a stepper of its slots with a search over them."""

@@ -94,7 +94,7 @@ SNAPSHOT: Final = (
 
 
 def blank(xp: Any, executor: Executor, columns: int) -> SearchState:
-    """SearchState of idle slots, in the executor's namespace and on its device."""
+    """Make a SearchState of idle slots, in the executor's namespace and on its device."""
     slots, beams, device = executor.slots, executor.beams, executor.device
 
     def whole(*shape: int, fill: int = 0) -> Any:

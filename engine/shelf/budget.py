@@ -79,11 +79,11 @@ class Budget:
         return name in self._models
 
     def add(self, name: str, cost: int, *, loaded: bool) -> None:
-        """One more model."""
+        """Add one more model."""
         self._models[name] = _Model(cost, State.LOADED if loaded else State.UNLOADED)
 
     def remove(self, name: str) -> None:
-        """A model that is not loaded, and that nobody will ask for, is no more."""
+        """Forget a model that is not loaded, and that nobody will ask for."""
         assert self.state(name) is State.UNLOADED
         del self._models[name]
 
@@ -94,25 +94,25 @@ class Budget:
         return self._models[name].cost
 
     def used_bytes(self) -> int:
-        """Bytes of all models that are loaded, or partly."""
+        """Count the bytes of all models that are loaded, or partly."""
         return sum(model.cost for model in self._models.values() if model.state is not State.UNLOADED)
 
     def fits(self, names: Iterable[str]) -> bool:
-        """Whether these could ever be loaded at once."""
+        """Tell whether these could ever be loaded at once."""
         return sum(self._models[name].cost for name in set(names)) <= self.limit
 
     def recost(self, name: str, cost: int) -> Acts:
-        """The model takes so much from now on."""
+        """Set what the model takes from now on."""
         self._models[name].cost = cost
         return self._settle(Acts())
 
     def ask(self, ticket: Ticket) -> Acts:
-        """The ticket is granted at once, or waits. For models that `fits` is true of."""
+        """Grant the ticket at once, or let it wait; only for models that `fits` is true of."""
         self._queue.append(ticket)
         return self._settle(Acts())
 
     def leave(self, ticket: Ticket) -> Acts:
-        """A use ends, or nobody waits for the ticket any more. Once for each ticket."""
+        """End a use, or stop waiting for the ticket. Call this once for each ticket."""
         if ticket in self._queue:
             self._queue.remove(ticket)
         elif ticket.granted and not ticket.unload:
@@ -122,7 +122,10 @@ class Budget:
         return self._settle(Acts())
 
     def finish_load(self, name: str) -> Acts:
-        """A model is loaded. All who wait for it by now get it, or each load would serve one of them."""
+        """Note that a model is loaded.
+
+        All who wait for it by now get it, or each load would serve one of them.
+        """
         assert self._models[name].state is State.LOADING
         self._models[name].state = State.LOADED
         self._touch(name)
@@ -132,7 +135,7 @@ class Budget:
         return self._settle(acts)
 
     def fail_load(self, name: str) -> Acts:
-        """A model could not be loaded: those who wait for it are told, the next use tries again."""
+        """Note that a model could not be loaded: those who wait for it are told, the next use tries again."""
         assert self._models[name].state is State.LOADING
         self._models[name].state = State.UNLOADED
         waiting = [ticket for ticket in self._queue if name in ticket.names and not ticket.unload]
@@ -140,7 +143,7 @@ class Budget:
         return self._settle(Acts(failed=waiting))
 
     def finish_unload(self, name: str) -> Acts:
-        """A model's memory is free."""
+        """Note that a model's memory is free."""
         assert self._models[name].state is State.UNLOADING
         self._models[name].state = State.UNLOADED
         return self._settle(Acts())

@@ -41,11 +41,11 @@ class Leg:
         return name_of(self.info.name, self.info.directions, self.source, self.target)
 
     def in_direction(self, source: str | None, target: str | None) -> Leg:
-        """The same in one direction; None: the usual language."""
+        """Return the same in one direction; None: the usual language."""
         return Leg(self.info, Directions((source or self.source,), (target or self.target,)))
 
     def toward(self, text: TextModel) -> TextModel:
-        """The model's text side, for this direction."""
+        """Return the model's text side, for this direction."""
         usual = (self.source, self.target) == (text.source, text.target)
         return text if usual else toward(text, self.source, self.target)
 
@@ -61,13 +61,13 @@ class ModelRoute:
         return THEN.join(leg.name for leg in self.legs)
 
     def serves(self, task: str, source: str | None, target: str | None) -> bool:
-        """Whether it is for a task and languages; None: any."""
+        """Tell whether it is for a task and languages; None: any."""
         first, last = self.legs[0], self.legs[-1]
         begins = first.directions.fit(source, target if last is first else None)
         return first.info.task == last.info.task == task and begins and last.directions.fit(None, target)
 
     def in_direction(self, source: str | None, target: str | None) -> ModelRoute:
-        """A model alone in the direction of these languages; None: the usual one."""
+        """Return a model alone in the direction of these languages (None: the usual one), two as they are."""
         return ModelRoute((self.legs[0].in_direction(source, target),)) if len(self.legs) == 1 else self
 
 

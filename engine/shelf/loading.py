@@ -122,7 +122,7 @@ def bundles_in(folder: Path) -> list[Path]:
 
 
 def within(bundle: Bundle, languages: Collection[str]) -> bool:
-    """Whether a bundle has a direction among these languages; none given: any."""
+    """Tell whether a bundle has a direction among these languages; none given: any."""
     return not languages or not directions_of(bundle).within(set(languages)).empty
 
 

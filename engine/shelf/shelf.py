@@ -96,7 +96,7 @@ class Shelf:
         return ShelfEntry(state, cost, loads, failures, evictions, seconds, fault)
 
     def stats(self) -> dict[str, Stats]:
-        """Of every model; what only grows goes on growing when a model is loaded anew."""
+        """Return the stats of every model; what only grows goes on growing when a model is loaded anew."""
         with self._change:
             return {name: self._stats(name) for name in self._facts}
 
@@ -148,7 +148,7 @@ class Shelf:
 
     @contextmanager
     def using(self, names: Sequence[str], deadline: float = math.inf) -> Iterator[Models]:
-        """The models of these names, loaded and to stay so until the end. deadline: a time.monotonic().
+        """Have the models of these names loaded, and keep them so to the end. deadline: a time.monotonic().
 
         Raises DeadlineExceeded when that takes too long, Unavailable when it can't be, and Stopping.
         """
@@ -163,7 +163,7 @@ class Shelf:
 
     @asynccontextmanager
     async def awaiting(self, names: Sequence[str], deadline: float = math.inf) -> AsyncIterator[Models]:
-        """As `using`, in an event loop."""
+        """Do as `using`, in an event loop."""
         ticket = Ticket(tuple(names))
         future = self._ask(ticket)
         try:

@@ -43,7 +43,10 @@ class BorrowingTokenizer:
         return self.base.lacks(character)
 
     def encode(self, text: str) -> list[int]:
-        """As the words stand in the text where each is one token there, else with spaces around them."""
+        """Encode a text with the words that its symbols stand for.
+
+        They are put in as they are where each is one token there, else with spaces around them.
+        """
         symbols = SYMBOL.findall(text)
         if not symbols:
             return self.base.encode(text)
@@ -110,7 +113,7 @@ def symbols_of(borrowed: Sequence[BorrowedWord]) -> tuple[str, ...]:
 
 
 def read_borrowed(bundle: Bundle, tokenizer: Tokenizer) -> tuple[BorrowedWord, ...]:
-    """The words that a bundle lends as placeholders; none where its vocabulary has symbols of its own.
+    """Read the words that a bundle lends as placeholders; none where its vocabulary has symbols of its own.
 
     Raises BundleError on a file that is none, or of another vocabulary.
     """
@@ -134,6 +137,9 @@ def read_borrowed(bundle: Bundle, tokenizer: Tokenizer) -> tuple[BorrowedWord, .
 
 
 def dump(borrowed: Sequence[BorrowedWord], kept: float) -> bytes:
-    """The file's content. kept: the share of sentences in which the model itself kept them all."""
+    """Make the file's content.
+
+    kept: the share of sentences in which the model itself kept them all.
+    """
     rows = [[word.word, word.source, word.target] for word in borrowed]
     return json.dumps({"words": rows, "kept": round(kept, 4)}, ensure_ascii=False, indent=1).encode() + b"\n"

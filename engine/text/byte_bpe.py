@@ -89,7 +89,7 @@ class ByteBpe(LeftToRight):
         return bytes(code for code in codes if code is not None).decode("utf-8", "replace").strip()
 
     def decode_whole_words(self, tokens: Sequence[int]) -> str:
-        """Bytes of an unfinished character end no word."""
+        """Decode whole words; bytes of an unfinished character end no word."""
         return whole_words(self.decode(tokens).rstrip("\ufffd"))
 
     def words(self, tokens: Sequence[int], *, target: bool) -> list[int]:

@@ -25,12 +25,12 @@ SHORT: Final = dict(pair.split(":") for pair in PAIRS.split())
 
 
 def short(code: str) -> str:
-    """The code of two letters, where there is one; others as they are."""
+    """Return the code of two letters, where there is one; others as they are."""
     return SHORT.get(code, code)
 
 
 def by_short_code(codes: Iterable[str]) -> dict[str, str]:
-    """Codes as they are offered, each once and in order, with what the model calls it."""
+    """Map codes as they are offered, each once and in order, to what the model calls them."""
     names: dict[str, str] = {}
     for code in codes:
         names.setdefault(short(code), code)

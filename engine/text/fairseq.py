@@ -158,8 +158,11 @@ class Fairseq:
         )
 
     def decode_whole_words(self, tokens: Sequence[int]) -> str:
-        """The Moses rules look one word ahead, and a hyphen ("@-@") joins its neighbours; only the Czech ones
-        look at the end of the sentence, so there nothing is settled before it."""
+        """Decode whole words.
+
+        The Moses rules look one word ahead, and a hyphen ("@-@") joins its neighbours; only the Czech ones
+        look at the end of the sentence, so there nothing is settled before it.
+        """
         symbols = self.pieces(self._drop_silent(tokens), target=True)
         while symbols and symbols[-1].endswith(SEPARATOR):
             symbols.pop()
@@ -203,7 +206,10 @@ def _join_symbols(symbols: Sequence[str]) -> str:
 
 
 def open_fairseq(bundle: Bundle) -> Fairseq | DictionaryPieces:
-    """Settings: those of `Settings`. Raises BundleError on wrong ones and on dictionaries of another size."""
+    """Open the tokenizer of a bundle with fairseq's dictionaries.
+
+    Settings: those of `Settings`. Raises BundleError on wrong ones and on dictionaries of another size.
+    """
     settings = bundle.text_settings(Settings)
     source = read_dictionary(bundle.file(settings.source_dictionary))
     target = read_dictionary(bundle.file(settings.target_dictionary))

@@ -47,7 +47,7 @@ class DictionaryPieces:
         return _join_pieces(self.pieces(self._drop_silent(tokens), target=True)).strip()
 
     def replace_unknown(self, tokens: Sequence[int], attention: Any, source: str) -> str:
-        """Pieces of the source in the place of unknown ones, as CTranslate2 does."""
+        """Decode with pieces of the source in the place of unknown ones, as CTranslate2 does."""
         positions = [i for i, token in enumerate(tokens) if token not in self._target.silent]
         unknown = [i for i in positions if tokens[i] == self._target.unk]
         pieces = self.pieces(tokens, target=True)
@@ -57,7 +57,7 @@ class DictionaryPieces:
         return _join_pieces([pieces[i] for i in positions]).strip()
 
     def decode_whole_words(self, tokens: Sequence[int]) -> str:
-        """Pieces are joined from left to right, so only the last word may still grow."""
+        """Decode whole words: pieces are joined from left to right, so only the last word may still grow."""
         return whole_words(_join_pieces(self.pieces(self._drop_silent(tokens), target=True)).lstrip())
 
     def words(self, tokens: Sequence[int], *, target: bool) -> list[int]:

@@ -33,19 +33,19 @@ TITLE: Final = 3  # words that a title has at least
 
 
 def is_all_capitals(text: str) -> bool:
-    """Whether a sentence is all capitals, and more than an abbreviation."""
+    """Tell whether a sentence is all capitals, and more than an abbreviation."""
     return text.isupper() and sum(character.isupper() for character in text) >= LETTERS
 
 
 def to_sentence_case(text: str) -> str:
-    """A sentence in capitals as sentences are written."""
+    """Write a sentence in capitals as sentences are written."""
     lowered = text.lower()
     first = next((i for i, character in enumerate(lowered) if character.isalpha()), 0)
     return lowered[:first] + lowered[first : first + 1].upper() + lowered[first + 1 :]
 
 
 def follow(source: str, target: str, languages: tuple[str, str]) -> str:
-    """A translation with the capitals and the final marks of its source.
+    """Give a translation the capitals and the final marks of its source.
 
     source, target: one sentence. languages: codes of both.
     """
@@ -55,7 +55,10 @@ def follow(source: str, target: str, languages: tuple[str, str]) -> str:
 
 
 def beginning(source: str, settled: str, languages: tuple[str, str]) -> str:
-    """What `follow` is certain to begin with, when the translation begins with `settled`, of whole words."""
+    """Return what `follow` is certain to begin with.
+
+    settled: what the translation begins with, of whole words.
+    """
     if not source.strip():
         return settled
     body = settled.rstrip().rstrip(MARKS).rstrip()

@@ -21,7 +21,7 @@ class LeftToRight:
         return self.decode(tokens)
 
     def decode_whole_words(self, tokens: Sequence[int]) -> str:
-        """Whole words only: a word ends where the next begins."""
+        """Decode whole words only: a word ends where the next begins."""
         return whole_words(self.decode(tokens))
 
 
@@ -31,7 +31,10 @@ def whole_words(text: str) -> str:
 
 
 def last_word(text: str) -> int:
-    """Where the word that may still grow begins: after a space, or a character of a script without spaces."""
+    """Find where the word that may still grow begins.
+
+    That is after a space, or after a character of a script without spaces.
+    """
     for i in range(len(text), 0, -1):
         last = text[i - 1]
         wide = unicodedata.east_asian_width(last) in "WF" and not "\uac00" <= last <= "\ud7a3"  # no Hangul

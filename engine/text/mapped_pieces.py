@@ -76,7 +76,10 @@ class MappedPieces(LeftToRight):
         return {code: settings.special[symbol] for code, symbol in settings.languages.items()}
 
     def between(self, source: str, target: str) -> MappedPieces:
-        """The same tokenizer for other languages, by the codes of `languages`; unknown ones name nothing."""
+        """Return the same tokenizer for other languages, by the codes of `languages`.
+
+        Unknown ones name nothing.
+        """
         settings, ids = self.settings, self.languages
         whose = {"source": source, "target": target}.get(settings.source_symbol)
         named, opening = whose in ids, settings.prompt
@@ -104,7 +107,7 @@ class MappedPieces(LeftToRight):
         return text if self.settings.newline is None else text.replace(self.settings.newline, "\n")
 
     def words(self, tokens: Sequence[int], *, target: bool) -> list[int]:
-        """A language's symbol is no word."""
+        """List the indices of the tokens that begin a word; a language's symbol is no word."""
         inner = [i for i, token in enumerate(tokens) if int(token) in self.table.pieces]
         names = self.pieces(tokens, target=target)
         return [i for i in inner if i == inner[0] or names[i].startswith(SPACE)]

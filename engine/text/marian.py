@@ -52,12 +52,12 @@ class SideVocabulary:
     symbols: Mapping[int, str]
 
     def split(self, text: str) -> list[str]:
-        """Pieces of a text."""
+        """Split a text into pieces."""
         clean = text.encode("utf-8", "replace").decode("utf-8")  # lone surrogates may come out of JSON
         return clean.split() if self.model is None else list(self.model.encode(clean, out_type=str))
 
     def join(self, pieces: Sequence[str]) -> str:
-        """The text of pieces; those that the SentencePiece model lacks stand for themselves."""
+        """Join pieces to a text; those that the SentencePiece model lacks stand for themselves."""
         if self.model is None:
             return " ".join(pieces)
         text: str = self.model.decode_pieces(list(pieces))
@@ -78,7 +78,7 @@ class Marian(LeftToRight):
     unread: dict[str, bool] = field(default_factory=dict)  # of characters, whether it lacks them
 
     def into(self, code: str) -> Marian:
-        """The same for another of its target languages."""
+        """Return the same for another of its target languages."""
         return replace(self, language=self.languages[code])
 
     def encode(self, text: str) -> list[int]:
@@ -99,7 +99,7 @@ class Marian(LeftToRight):
         return self.target.join(self.pieces([t for t in tokens if t not in self.special], target=True))
 
     def words(self, tokens: Sequence[int], *, target: bool) -> list[int]:
-        """A language's token before the source is no word."""
+        """List indices of the tokens that begin a word; a language's token before the source is no word."""
         side = self.target if target else self.source
         language_first = not target and len(tokens) > 1 and tokens[0] in self.languages.values()
         pieces, first = self.pieces(tokens, target=target), int(language_first)
@@ -126,7 +126,7 @@ class Marian(LeftToRight):
 
 
 def read_vocabulary(path: Path) -> dict[str, int]:
-    """Symbols with their ids. Raises BundleError naming the file."""
+    """Read symbols with their ids. Raises BundleError naming the file."""
     vocabulary = read_ids(path)
     if len(set(vocabulary.values())) != len(vocabulary):
         raise BundleError(f"{path}: gives two symbols the same id; copy it again")
@@ -136,7 +136,7 @@ def read_vocabulary(path: Path) -> dict[str, int]:
 
 
 def read_side(model: Path | None, vocabulary: Path | None) -> SideVocabulary:
-    """One side of a model's files; one of the two at least. Raises BundleError naming the file."""
+    """Read one side of a model from one of its files or both. Raises BundleError naming the file."""
     processor = None if model is None else read_processor(model)
     if vocabulary is not None:
         ids = read_vocabulary(vocabulary)
@@ -147,13 +147,16 @@ def read_side(model: Path | None, vocabulary: Path | None) -> SideVocabulary:
 
 
 def language_codes(vocabulary: Mapping[str, int]) -> dict[str, str]:
-    """Codes of target languages, in lower case, with the symbols (">>deu<<") that ask for them."""
+    """Find the codes of target languages, in lower case, with the symbols (">>deu<<") that ask for them."""
     marked = (s for s in vocabulary if s.startswith(OPENING) and s.endswith(CLOSING) and len(s) > 4)
     return {symbol[len(OPENING) : -len(CLOSING)].lower(): symbol for symbol in marked}
 
 
 def open_marian(bundle: Bundle) -> Marian:
-    """Settings: those of `Settings`. Raises BundleError on wrong ones or vocabularies of another model."""
+    """Open the tokenizer of a bundle with a Marian model's files.
+
+    Settings: those of `Settings`. Raises BundleError on wrong ones or vocabularies of another model.
+    """
     settings = _settings(bundle)
     sides = []
     for model, vocabulary, size in (

@@ -19,7 +19,7 @@ class Edit:
 
 
 def whole(pieces: Sequence[str], expected_symbols: Sequence[str], symbols: frozenset[str]) -> bool:
-    """Whether each wanted symbol is there exactly once, and no other."""
+    """Tell whether each wanted symbol is there exactly once, and no other."""
     return sorted(p for p in pieces if p in symbols) == sorted(expected_symbols)
 
 
@@ -30,7 +30,7 @@ def mend(
     attention: Any,
     words: Sequence[int],
 ) -> list[Edit]:
-    """Edits, last position first, after which each wanted symbol is there exactly once and no other.
+    """List edits, last position first, after which each wanted symbol is there exactly once and no other.
 
     columns: each symbol's position in the source. attention: [target + 1, source]. words: where words begin.
     Of a symbol that came out twice the copy that attended to it most stays; what is too many becomes a

@@ -64,7 +64,10 @@ class Pieces(LeftToRight):
 
 
 def open_pieces(bundle: Bundle) -> Pieces:
-    """Settings: {"kind": "sentencepiece", "model": file name}."""
+    """Open the tokenizer of a bundle with one SentencePiece model.
+
+    Settings: {"kind": "sentencepiece", "model": file name}.
+    """
     unknown = sorted(set(bundle.text) - {"kind", "model"})
     if unknown:
         raise BundleError(f"{bundle.path}: unknown text settings {unknown}; known are 'kind' and 'model'")

@@ -16,7 +16,7 @@ Range = tuple[int, int]
 
 
 def locate(text: str, pieces: Sequence[str]) -> list[Range | None]:
-    """Where in a text its pieces are: ranges of characters; None for what is not found, such as "<unk>".
+    """Find a text's pieces in it: ranges of characters; None for what is not found, such as "<unk>".
 
     Tokenizers normalise: both sides are compared folded (NFKC, case), without white space.
     """

@@ -89,8 +89,8 @@ class MaskedText:
         return text.count(self.mark) if self.mark else 0
 
     def spell(self, text: str, phrases: Sequence[int], symbols: Mapping[int, str]) -> str:
-        """A part of the text in which the marks stand for `phrases`, each as its symbol or, without one, as
-        it was."""
+        """Spell a part of the text in which the marks stand for `phrases`, each as its symbol or, without
+        one, as it was."""
         if not self.mark:
             return text
         first, *rest = text.split(self.mark)
@@ -98,13 +98,13 @@ class MaskedText:
         return first + "".join(word + part for word, part in zip(spelled, rest, strict=True))
 
     def garbles(self, text: str, phrases: Sequence[int]) -> bool:
-        """Whether a text lacks one of the numbers and codes among `phrases`, or has one more often."""
+        """Tell whether a text lacks one of the numbers and codes among `phrases`, or has one more often."""
         expected = Counter(self.phrases[number].source for number in phrases)
         present = Counter(match[0] for match in TRUSTED.finditer(text))
         return any(present[number] != count for number, count in expected.items())
 
     def at_most(self, count: int) -> MaskedText:
-        """With no more phrases than that: those which nobody asked for are not masked, the last first.
+        """Mask no more phrases than `count`: those which nobody asked for are not masked, the last first.
         Raises TooLarge when too many were asked for."""
         many = len(self.phrases) - count
         if many <= 0:

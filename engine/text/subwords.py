@@ -40,7 +40,7 @@ class SubwordVocabulary:
         return [i for token in split(text) for i in self._cut(token)]
 
     def missing(self) -> list[str]:
-        """Characters of escapes that no subtoken is: without one of them some texts have no ids."""
+        """List the characters of escapes that no subtoken is: without one of them some texts have no ids."""
         return sorted(c for c in WRITTEN if c not in self._ids)
 
     def _cut_token(self, token: str) -> tuple[int, ...]:
@@ -80,7 +80,10 @@ class Subwords(LeftToRight):
         return join(_tokens(self.pieces([t for t in tokens if t >= RESERVED], target=True)))
 
     def decode_whole_words(self, tokens: Sequence[int]) -> str:
-        """A token is whole when its end mark is there; the one after it decides on a space."""
+        """Decode whole words.
+
+        A token is whole when its end mark is there; the one after it decides on a space.
+        """
         pieces = self.pieces([t for t in tokens if t >= RESERVED], target=True)
         whole = "".join(pieces).rpartition(END)[0]
         text = join(_tokens([whole + END])) if whole else ""
@@ -99,13 +102,13 @@ class Subwords(LeftToRight):
 
 
 def split(text: str) -> list[str]:
-    """Runs of letters and digits, and of all else; a single space between two runs is left out."""
+    """Split into runs of letters and digits, and of all else; a single space between two runs is left out."""
     runs = ["".join(run) for _, run in groupby(text, _is_word)]
     return [run for i, run in enumerate(runs) if run != " " or i in (0, len(runs) - 1)]
 
 
 def join(tokens: Sequence[str]) -> str:
-    """Tokens as a text: a space between two that both begin with a letter or digit."""
+    """Join tokens to a text, with a space between two that both begin with a letter or digit."""
     spaced = (
         f" {token}" if before and _is_word(before[0]) and _is_word(token[0]) else token
         for before, token in zip(["", *tokens], tokens, strict=False)
@@ -131,7 +134,7 @@ def _unescape(escape: re.Match[str]) -> str:
 
 
 def read_subtokens(path: Path) -> list[str]:
-    """Subtokens by id: one a line, most between quotes. Raises BundleError naming the file."""
+    """Read subtokens by id: one a line, most between quotes. Raises BundleError naming the file."""
     try:
         lines = path.read_bytes().decode("utf-8").removesuffix("\n").split("\n")
     except (OSError, UnicodeDecodeError) as error:
@@ -145,8 +148,10 @@ def read_subtokens(path: Path) -> list[str]:
 
 
 def read_subwords(path: Path, size: int) -> SubwordVocabulary:
-    """A vocabulary for a model of `size` tokens, which may have more rows. Raises BundleError naming the
-    file."""
+    """Read a vocabulary for a model of `size` tokens, which may have more rows.
+
+    Raises BundleError naming the file.
+    """
     vocabulary = SubwordVocabulary(read_subtokens(path))
     if not RESERVED < len(vocabulary.subtokens) <= size:
         raise BundleError(
@@ -159,7 +164,10 @@ def read_subwords(path: Path, size: int) -> SubwordVocabulary:
 
 
 def open_subwords(bundle: Bundle) -> Subwords:
-    """Settings: {"kind": "subwords", "source": file name, "target": file name}. Raises BundleError."""
+    """Open the tokenizer of a bundle with tensor2tensor's subword vocabularies.
+
+    Settings: {"kind": "subwords", "source": file name, "target": file name}. Raises BundleError.
+    """
     names = {side: bundle.text.get(side) for side in ("source", "target")}
     unknown = sorted(set(bundle.text) - {"kind", *names})
     if unknown or not all(isinstance(name, str) for name in names.values()):

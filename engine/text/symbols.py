@@ -51,7 +51,7 @@ class Settings:
 
 
 def read_list(path: Path) -> list[str]:
-    """Symbols by id, of a JSON file. Raises BundleError naming the file."""
+    """Read symbols by id from a JSON file. Raises BundleError naming the file."""
     try:
         symbols = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
@@ -62,8 +62,10 @@ def read_list(path: Path) -> list[str]:
 
 
 def dictionary(symbols: Sequence[str], silent: Collection[int], unk: int) -> Dictionary:
-    """A dictionary of these symbols. silent: ids that stand for nothing in a text. Of a symbol that is there
-    twice the first id counts."""
+    """Make a dictionary of these symbols.
+
+    silent: ids that stand for nothing in a text. Of a symbol that is there twice the first id counts.
+    """
     special = {*silent, unk}
     ids: dict[str, int] = {}
     for i, symbol in enumerate(symbols):
@@ -73,7 +75,10 @@ def dictionary(symbols: Sequence[str], silent: Collection[int], unk: int) -> Dic
 
 
 def open_symbols(bundle: Bundle) -> Fairseq | DictionaryPieces:
-    """Settings: those of `Settings`. Raises BundleError on wrong ones and vocabularies of another model."""
+    """Open the tokenizer of a bundle with vocabularies that are lists of symbols.
+
+    Settings: those of `Settings`. Raises BundleError on wrong ones and vocabularies of another model.
+    """
     settings = _settings(bundle)
     config = bundle.config
     if config.unk is None:

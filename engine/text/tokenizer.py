@@ -21,32 +21,35 @@ class Tokenizer(Protocol):
     beginning: tuple[int, ...]  # ids that each target begins with, such as its language's; they have no text
 
     def lacks(self, character: str) -> bool:
-        """Whether the source vocabulary has no way to write a character."""
+        """Tell whether the source vocabulary has no way to write a character."""
 
     def encode(self, text: str) -> list[int]:
-        """Source ids, without end-of-sentence."""
+        """Encode a text as source ids, without end-of-sentence."""
 
     def encode_target(self, text: str) -> list[int]:
-        """Target ids, without end-of-sentence: for prefixes."""
+        """Encode a text as target ids, without end-of-sentence: for prefixes."""
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Text of target ids; begin, padding and end are left out."""
+        """Decode target ids to a text; begin, padding and end are left out."""
 
     def replace_unknown(self, tokens: Sequence[int], attention: Any, source: str) -> str:
-        """`decode`, with source words in the place of unknown ones. attention: float array [at least the
-        tokens, source tokens with end-of-sentence]; source: the text that was encoded."""
+        """Do as `decode`, with source words in the place of unknown ones.
+
+        attention: float array [at least the tokens, source tokens with end-of-sentence].
+        source: the text that was encoded.
+        """
 
     def decode_whole_words(self, tokens: Sequence[int]) -> str:
-        """A text of whole words that `decode` of these tokens and any that may follow begins with."""
+        """Return a text of whole words that `decode` of these tokens and any that may follow begins with."""
 
     def words(self, tokens: Sequence[int], *, target: bool) -> list[int]:
-        """Indices of the tokens that begin a word, 0 the first; none without tokens."""
+        """List the indices of the tokens that begin a word, 0 the first; none without tokens."""
 
     def word(self, tokens: Sequence[int], *, target: bool) -> str:
-        """How the tokens of one word read."""
+        """Return how the tokens of one word read."""
 
     def pieces(self, tokens: Sequence[int], *, target: bool) -> list[str]:
-        """The vocabulary's symbol of each id, special ones included."""
+        """List the vocabulary's symbol of each id, special ones included."""
 
 
 def _open_fairseq(bundle: Bundle) -> Tokenizer:
@@ -74,8 +77,11 @@ KINDS: Final[dict[str, Callable[[Bundle], Tokenizer]]] = {
 
 
 def open_tokenizer(bundle: Bundle) -> Tokenizer:
-    """The tokenizer of a bundle. Raises BundleError on an unknown kind, wrong settings or a vocabulary whose
-    size or special ids are not those of the model."""
+    """Open the tokenizer of a bundle.
+
+    Raises BundleError on an unknown kind, wrong settings or a vocabulary whose size or special ids are not
+    those of the model.
+    """
     kind = bundle.text["kind"]
     if kind not in KINDS:
         raise BundleError(f"{bundle.path}: unknown text kind {kind!r}; this version knows {sorted(KINDS)}")

@@ -35,7 +35,7 @@ def read_table(path: Path) -> dict[str, str]:
 
 
 def word_of_each(symbols: Sequence[str], separator: str) -> list[str]:
-    """The whole word that each symbol is a part of; all but a word's last symbol end with `separator`."""
+    """List the whole word that each symbol belongs to; all but a word's last symbol end with `separator`."""
     words: list[str] = []
     parts: list[str] = []
     for i, symbol in enumerate(symbols):
@@ -54,7 +54,7 @@ def replace_unknown(
     attention: Any,
     table: Mapping[str, str],
 ) -> list[str]:
-    """`target` with other words at the indices `unknown`.
+    """Return `target` with other words at the indices `unknown`.
 
     source: the word that each source token belongs to, without end-of-sentence, which is never copied.
     attention: float array [at least len(target), at least the source's tokens]; a source that was cut has

@@ -168,7 +168,7 @@ def _select(scores: Symbol, rules: Any, unk: int | None, eos: int, k: Symbol) ->
 
 
 def fuse_norms(nodes: list[onnx.NodeProto]) -> list[onnx.NodeProto]:
-    """Norms of a sum become the epilogue of the product that is one of its terms, if nothing else reads it.
+    """Make norms of a sum the epilogue of the product that is one of its terms, if nothing else reads it.
     Outputs that nobody reads are not asked for, and those of the graph are made under their own names."""
     nodes = _drop_identities(nodes)
     readers = Counter(name for node in nodes for name in node.input)

@@ -32,7 +32,10 @@ OPERATORS: Final = KERNELS | {"tensorrt": plugins.OPS}
 
 
 def encoder_graph(config: ModelConfig, precision: str, kernels: str = "pure") -> bytes:
-    """The encoder: tokens [batch, time], positions [time] and real [batch, time] to each source's memory."""
+    """Make the encoder's graph.
+
+    It turns tokens [batch, time], positions [time] and real [batch, time] into each source's memory.
+    """
     graph = Graph(precision, OPERATORS[kernels], FUSED.get(kernels, list))
     model: Any = _symbolic(config, graph)
     memory = model.encode(
@@ -52,11 +55,12 @@ def encoder_graph(config: ModelConfig, precision: str, kernels: str = "pure") ->
 def step_graph(
     config: ModelConfig, precision: str, kernels: str = "pure", *, shortlisted: bool = False
 ) -> bytes:
-    """One decoding step with selection. Inputs are StepInput's (`step_fields`), `memory.*` with `mask`,
-    `state.*` with `index.*`, `cache.*` with `lineage`; outputs are TopK's and `column.*`, the new column of
-    each state.
+    """Make the graph of one decoding step with selection. Inputs are StepInput's (`step_fields`), `memory.*`
+    with `mask`, `state.*` with `index.*`, `cache.*` with `lineage`; outputs are TopK's and `column.*`, the
+    new column of each state.
 
-    shortlisted: one more input `among` [slots, listed], see `engine.executors.shortlists`."""
+    shortlisted: one more input `among` [slots, listed], see `engine.executors.shortlists`.
+    """
     g = Graph(precision, OPERATORS[kernels], FUSED.get(kernels, list))
     model: Any = _symbolic(config, g)
     rows: tuple[Dim, ...] = ("slots", "beams")
@@ -117,8 +121,8 @@ def graphs(
 
 
 def shortlisted_graphs(config: ModelConfig) -> dict[str, bytes]:
-    """The graphs that a bundle with a shortlist holds besides. Raises ConfigError for a model that can't have
-    one."""
+    """Make the graphs that a bundle with a shortlist holds besides. Raises ConfigError for a model that can't
+    have one."""
     with torch.device("meta"):
         if not config.reads_source or not isinstance(build(config), ProjectionModel):
             raise ConfigError("a shortlist is for models with a source and one output projection")

@@ -94,8 +94,8 @@ ROWS: Final = {
 
 @cache
 def function(name: str) -> onnx.FunctionProto:
-    """The body of a node: "DynamicConvStep" or "DynamicConv" (taps of every position), "LightConvStep" or
-    "LightConv" (taps [heads, K], the same at every position)."""
+    """Make the body of a node: "DynamicConvStep" or "DynamicConv" (taps of every position), "LightConvStep"
+    or "LightConv" (taps [heads, K], the same at every position)."""
     text = STEP.format(name=name) if name.endswith("Step") else WHOLE.format(name=name, rows=ROWS[name])
     return parse_function(f'<domain: "{DOMAIN}", opset_import: ["" : {OPSET}]>{text}')
 

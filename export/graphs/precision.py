@@ -64,7 +64,7 @@ RESULTS: Final = frozenset({"scores", "attention"})  # outputs in fp32
 
 
 def narrow_graph(graph: bytes, precision: str, config: ModelConfig) -> bytes:
-    """A graph of export.graphs.onnx (fp32, without weights) in "fp16" or "bf16", deterministically."""
+    """Return a graph of export.graphs.onnx (fp32, without weights) in "fp16" or "bf16", deterministically."""
     model = onnx.load_from_string(graph)
     recipes = json.loads(model.metadata_props[0].value)
     narrow_recipes = {label: recipe | {"type": precision} for label, recipe in recipes.items()}

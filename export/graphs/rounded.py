@@ -19,8 +19,8 @@ BF16: Final = TensorProto.BFLOAT16
 
 
 def round_graph(graph: bytes) -> bytes:
-    """A bf16 graph of `precision.narrow_graph`, without weights, as one in fp32 with a round trip through
-    bf16 behind each weight and each node whose result is bf16."""
+    """Rewrite a bf16 graph of `precision.narrow_graph`, without weights, as one in fp32 with a round trip
+    through bf16 behind each weight and each node whose result is bf16."""
     model = onnx.load_from_string(graph)
     inferred = shape_inference.infer_shapes(model, strict_mode=True).graph
     values = (*inferred.value_info, *inferred.output)

@@ -24,7 +24,7 @@ ALIGNMENT: Final = 4096  # of each weight in the file, so that it can be mapped 
 
 
 def graph_of(config: ModelConfig, part: str, precision: str) -> bytes:
-    """One graph ("encoder" or "step") in any precision, without weights, that also TensorRT can take."""
+    """Make one graph ("encoder" or "step") in any precision, without weights, that also TensorRT can take."""
     maker = {"encoder": encoder_graph, "step": step_graph}[part]
     graph = maker(config, "int8" if precision == "int8" else "fp32", "tensorrt")
     return narrow_graph(graph, precision, config) if precision in NARROW else graph
@@ -45,7 +45,7 @@ def write(bundle: Bundle, precision: str, folder: Path) -> list[Path]:
 
 
 def with_weights(graph: bytes, weights: Mapping[str, NDArray[np.float32]], name: str) -> dict[str, bytes]:
-    """The files of a graph that needs nothing else, by name; the same input gives the same bytes.
+    """Make the files of a graph that needs nothing else, by name; the same input gives the same bytes.
 
     Raises BundleError when the weights are not those of the graph.
     """
@@ -69,7 +69,7 @@ def with_weights(graph: bytes, weights: Mapping[str, NDArray[np.float32]], name:
 
 
 def fix_input(graph: bytes, name: str, value: int) -> bytes:
-    """The graph with an input int64 [1] made a constant, for runtimes that must know it (k, in TensorRT)."""
+    """Make an input int64 [1] of a graph a constant, for runtimes that must know it (k, in TensorRT)."""
     model = onnx.load_from_string(graph)
     inputs = [i for i in model.graph.input if i.name != name]
     assert len(inputs) == len(model.graph.input) - 1

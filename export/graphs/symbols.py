@@ -65,7 +65,7 @@ class Graph:
         return name
 
     def producer(self, name: str, op: str) -> onnx.NodeProto | None:
-        """The node whose first output has this name, if it is one of this operator."""
+        """Find the node whose first output has this name, if it is one of this operator."""
         number = name.rpartition("_")[2]
         node = self.nodes[int(number)] if name.startswith(f"{op}_") and number.isdecimal() else None
         return node if node is not None and node.op_type == op else None
@@ -82,7 +82,7 @@ class Graph:
         return self.constant(values, np.int64)
 
     def weight(self, weight: Weight, form: str) -> str:
-        """The initialiser of a weight in a form of `engine.bundle.recipes`."""
+        """Name the initialiser of a weight in a form of `engine.bundle.recipes`; add it where it is new."""
         shape = tuple(weight.size(axis) for axis in range(weight.dim()))
         if form in ("transposed", "quantized", "panels", "gated"):
             shape = shape[::-1]
@@ -151,7 +151,7 @@ class Symbol:
         return Symbol(self.graph, name, self.shape if shape is None else shape, kind or self.kind)
 
     def size(self, axis: int) -> int:
-        """A size that is known now."""
+        """Return a size that is known now."""
         size = self.shape[axis]
         assert isinstance(size, int), f"axis {axis} of {self.name} is only known at run time"
         return size
@@ -354,8 +354,8 @@ def broadcast(a: tuple[Dim, ...], b: tuple[Dim, ...]) -> tuple[Dim, ...]:
 
 
 def without_external(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy the checker accepts: it would look for the external file, which a bundle names model.safetensors
-    but feeds from memory. Weights become inputs."""
+    """Return a copy the checker accepts: it would look for the external file, which a bundle names
+    model.safetensors but feeds from memory. Weights become inputs."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     initializers = []

@@ -104,7 +104,7 @@ def _graph(bundle: Bundle, part: str, precision: str, k: int) -> bytes:
 
 
 def profiles(graph: bytes, lane: LaneShape, bundle: Bundle) -> list[dict[str, tuple[Shape, Shape, Shape]]]:
-    """Of each bucket of slots the least, usual and greatest shape of every input."""
+    """List, for each bucket of slots, the least, usual and greatest shape of every input."""
     longest = -(-bundle.config.max_source // MULTIPLE) * MULTIPLE
     columns = -(-bundle.config.max_target // MULTIPLE) * MULTIPLE
     usual = min(2 * MULTIPLE, longest)

@@ -34,9 +34,10 @@ ROOT: Final = "transformer/"
 
 
 def config(options: Mapping[str, Any], vocabularies: tuple[int, int], unk: int | None = 2) -> ModelConfig:
-    """The configuration of a model with these hyper-parameters; `pad_id` and `eos_id` are 0 and 1 if absent.
+    """Make the configuration of a model with these hyper-parameters.
 
-    vocabularies: sizes of source and target. Raises CheckpointError that names every option at fault.
+    `pad_id` and `eos_id` are 0 and 1 if absent. vocabularies: sizes of source and target. Raises
+    CheckpointError that names every option at fault.
     """
     problems = [
         f"{name} = {options.get(name)!r} is no size" for name in SIZES if not _is_size(options.get(name))
@@ -76,8 +77,8 @@ def config(options: Mapping[str, Any], vocabularies: tuple[int, int], unk: int |
 
 
 def weights(variables: Mapping[str, NDArray[Any]], config: ModelConfig) -> dict[str, NDArray[np.float32]]:
-    """The model's weights under our names. Raises CheckpointError that lists every variable that is missing,
-    left over, of another shape or not finite."""
+    """Return the model's weights under our names. Raises CheckpointError that lists every variable that is
+    missing, left over, of another shape or not finite."""
     with torch.device("meta"):
         shapes = weight_shapes(build(config))
     arrays, used = rename_weights(variables, config)
@@ -98,7 +99,8 @@ def weights(variables: Mapping[str, NDArray[Any]], config: ModelConfig) -> dict[
 def rename_weights(
     variables: Mapping[str, NDArray[Any]], config: ModelConfig
 ) -> tuple[dict[str, NDArray[np.float32]], set[str]]:
-    """Those of a model's weights that `variables` holds, and the names of all variables it is made of."""
+    """Return those of a model's weights that `variables` holds, and the names of all variables
+    that the model is made of."""
     arrays, used = {}, set()
     for ours, theirs, part, parts in _names(config):
         used.add(ROOT + theirs)

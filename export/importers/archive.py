@@ -44,7 +44,7 @@ class TextFiles:
 
 
 def find_checkpoints(folder: Path, names: Sequence[str]) -> list[Path]:
-    """The named checkpoints, else the one of the folder. Several are not guessed from."""
+    """Find the named checkpoints, else the one of the folder. Several are not guessed from."""
     if names:
         paths = [folder / name for name in names]
         for path, name in zip(paths, names, strict=True):
@@ -70,7 +70,7 @@ def find_checkpoints(folder: Path, names: Sequence[str]) -> list[Path]:
 
 
 def find_dictionaries(folder: Path, named_folder: Path | None) -> Path:
-    """The folder of the dictionaries: the chosen one, the model's own, or the only sub-folder with any."""
+    """Find the folder of the dictionaries: the chosen one, the model's, or the only sub-folder with any."""
     if named_folder is not None:
         if not named_folder.is_dir():
             raise CheckpointError(f"{named_folder}: there is no such folder of dictionaries")
@@ -87,7 +87,7 @@ def find_dictionaries(folder: Path, named_folder: Path | None) -> Path:
 
 
 def languages(folder: Path, options: Mapping[str, Any], source: str | None, target: str | None) -> Languages:
-    """Those chosen, else the checkpoint's: the dictionaries alone don't tell the direction."""
+    """Return the chosen languages, else the checkpoint's: the dictionaries alone don't tell the direction."""
     if is_language_model(options):
         language = target or source or "und"
         return Languages(language, language)
@@ -148,7 +148,7 @@ def read_text(folder: Path, dictionaries: Path, spoken: Languages, *, language_m
 
 
 def with_unknown(text_files: TextFiles, path: Path) -> TextFiles:
-    """With a dictionary of words that replace unknown ones."""
+    """Return the text files with a dictionary of words that replace unknown ones."""
     if text_files.settings.sentencepiece:
         raise CheckpointError(f"{path}: only dictionaries of words have words to replace: leave it out")
     try:
@@ -160,7 +160,7 @@ def with_unknown(text_files: TextFiles, path: Path) -> TextFiles:
 
 
 def infer_moses(settings: Settings, symbols: Iterable[str]) -> Settings:
-    """With the Moses options that made a dictionary's own symbols."""
+    """Return the settings with the Moses options that made a dictionary's own symbols."""
     own_symbols = set(symbols) - set(SPECIALS)
     return replace(
         settings,

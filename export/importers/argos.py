@@ -43,13 +43,13 @@ class Package:
 
 
 def is_package(path: Path) -> bool:
-    """Whether a path looks like a package, packed or not."""
+    """Tell whether a path looks like a package, packed or not."""
     packed = path.suffix == ENDING and path.is_file()
     return packed or ((path / METADATA).is_file() and (path / MODEL).is_dir())
 
 
 def packages_in(folder: Path) -> list[Path]:
-    """The packages of a folder, sorted by name."""
+    """List the packages of a folder, sorted by name."""
     return sorted(path for path in folder.iterdir() if is_package(path)) if folder.is_dir() else []
 
 
@@ -80,7 +80,7 @@ def convert(path: Path, out: Path, name: str | None = None, *, overwrite: bool =
 
 @contextmanager
 def open_package(path: Path) -> Iterator[Package]:
-    """A package with its folder, unpacked where it is packed. Raises CheckpointError."""
+    """Open a package with its folder, unpacked where it is packed. Raises CheckpointError."""
     if path.is_file():
         with unpack(path) as folder:
             yield read_package(folder)
@@ -89,7 +89,7 @@ def open_package(path: Path) -> Iterator[Package]:
 
 
 def read_package(folder: Path) -> Package:
-    """What metadata.json says. Raises CheckpointError for packages of other things than translation."""
+    """Read what metadata.json says. Raises CheckpointError for packages of other things than translation."""
     path = folder / METADATA
     metadata = read_json(path)
     if metadata.get("type", "translate") != "translate":

@@ -120,7 +120,7 @@ def _tensors(path: Path, content: Any, what: str) -> dict[str, Tensor]:
 
 
 def read_state(path: Path) -> dict[str, Tensor]:
-    """Tensors by name of a pickled state dictionary, such as Hugging Face's pytorch_model.bin.
+    """Read the tensors, by name, of a pickled state dictionary, such as Hugging Face's pytorch_model.bin.
 
     Raises CheckpointError like `read_checkpoint`.
     """
@@ -128,7 +128,7 @@ def read_state(path: Path) -> dict[str, Tensor]:
 
 
 def average(checkpoints: Sequence[tuple[Path, Checkpoint]]) -> Checkpoint:
-    """The mean of the weights, summed in fp32 as fairseq's average_checkpoints.py does; options of the first.
+    """Average the weights, summed in fp32 as fairseq's average_checkpoints.py does; keep the first's options.
 
     Raises CheckpointError when weights differ in name or shape.
     """

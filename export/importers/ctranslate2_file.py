@@ -50,16 +50,16 @@ class Variables:
         return self.origin(name) in self.arrays
 
     def origin(self, name: str) -> str:
-        """The name under which a variable is stored."""
+        """Return the name under which a variable is stored."""
         return self.aliases.get(name, name)
 
     def same(self, one: str, other: str) -> bool:
-        """Whether two variables are one, or equal: files before version 3 have no aliases."""
+        """Tell whether two variables are one, or equal: files before version 3 have no aliases."""
         a, b = (self.array(name) for name in (one, other))
         return a is b or (a.shape == b.shape and a.dtype == b.dtype and np.array_equal(a, b))
 
     def array(self, name: str) -> NDArray[Any]:
-        """A variable as it is stored. Raises CheckpointError when it is missing."""
+        """Return a variable as it is stored. Raises CheckpointError when it is missing."""
         origin = self.origin(name)
         if origin not in self.arrays:
             raise CheckpointError(f"{name} is missing")
@@ -67,7 +67,7 @@ class Variables:
         return self.arrays[origin]
 
     def number(self, name: str, usual: float) -> float:
-        """A scalar, or what it is where there is none."""
+        """Return a scalar, or `usual` where there is none."""
         if name not in self:
             return usual
         array = self.array(name)
@@ -76,7 +76,7 @@ class Variables:
         return float(array.reshape(()))
 
     def weight(self, name: str) -> QuantizedWeight | NDArray[np.float32]:
-        """A weight: int8 with its scales as it is, all else as floats."""
+        """Return a weight: int8 with its scales (inverted, -128 as -127), all else as floats."""
         array = self.array(name)
         if array.dtype == np.int8:
             scale = self.array(name + SCALE).astype(np.float32).reshape(-1)
@@ -94,7 +94,7 @@ class Variables:
         return array.astype(np.float32)
 
     def unused_names(self) -> list[str]:
-        """Variables that nothing asked for."""
+        """List variables that nothing asked for."""
         reached = {self.origin(name) for name in self.used}
         return sorted(name for name in self.arrays if name not in reached)
 

@@ -83,7 +83,10 @@ class Layers:
     weights: dict[str, Array] = field(default_factory=dict)
 
     def linear(self, theirs: str, *ours: str, factors: tuple[float, ...] = ()) -> None:
-        """A projection, or several whose rows are stored as one. factors: what each is multiplied with."""
+        """Add a projection, or several whose rows are stored as one.
+
+        factors: what each is multiplied with.
+        """
         name = f"{self.side}/{theirs}"
         weight = self.variables.weight(f"{name}/weight")
         if len(weight.shape) != 2 or weight.shape[0] % len(ours):
@@ -112,21 +115,21 @@ class Layers:
             self.weights[f"{ours}.{our}"] = self.variables.array(f"{name}/{part}").astype(np.float32)
 
     def query_factor(self, theirs: str, width: int) -> float:
-        """What queries are multiplied with besides the usual width ** -0.5."""
+        """Return what queries are multiplied with besides the usual width ** -0.5."""
         usual = float(np.float32(width) ** np.float32(-0.5))
         scale = self.variables.number(f"{self.side}/{theirs}/queries_scale", usual)
         return 1.0 if scale == usual else scale * width**0.5
 
 
 def rows_of(weight: Array, rows: Any) -> Array:
-    """Some rows of a weight."""
+    """Return some rows of a weight."""
     if isinstance(weight, QuantizedWeight):
         return QuantizedWeight(weight.values[rows], weight.scale[rows])
     return np.asarray(weight[rows])
 
 
 def scale_weight(weight: Array, factor: float) -> Array:
-    """A weight times a number."""
+    """Multiply a weight by a number."""
     if factor == 1:
         return weight
     if isinstance(weight, QuantizedWeight):
@@ -135,7 +138,7 @@ def scale_weight(weight: Array, factor: float) -> Array:
 
 
 def read_side(variables: Variables, side: str, settings: Mapping[str, Any]) -> ReadSide:
-    """The encoder or the decoder. Raises CheckpointError that names what is missing or not supported."""
+    """Read the encoder or the decoder. Raises CheckpointError that names what is missing or not supported."""
     layers = Layers(variables, side)
     count = depth(variables, side)
     table = _table(variables, side)
@@ -193,7 +196,7 @@ def read_side(variables: Variables, side: str, settings: Mapping[str, Any]) -> R
 
 
 def unsupported_parts(variables: Variables) -> Iterator[str]:
-    """What a model has that is not carried over."""
+    """Yield what a model has that is not carried over."""
     for name in sorted({*variables.arrays, *variables.aliases}):
         parts = name.split("/")
         for part in REFUSED:
@@ -208,7 +211,7 @@ def unsupported_parts(variables: Variables) -> Iterator[str]:
 
 
 def depth(variables: Variables, side: str) -> int:
-    """How many layers a side has."""
+    """Count the layers of a side."""
     names = {*variables.arrays, *variables.aliases}
     numbers = {
         name.split("/")[1][6:]

@@ -65,8 +65,9 @@ UNUSABLE: Final = 2  # rows of a table of positions that no token has: those up 
 
 
 def options(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """All options of the model, absent ones by its architecture's defaults, and what is wrong with them.
+    """Return all options of the model, and what is wrong with them.
 
+    Options that are absent take their architecture's defaults.
     Layers come as tuples (channels, kernel width, residual), `decoder_attention` as a truth value for each.
     """
     values, problems = read_options(positions(arguments), OPTIONS)
@@ -93,7 +94,7 @@ def options(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
 def model_config(
     arguments: Mapping[str, Any], source_vocab: int, target_vocab: int
 ) -> tuple[ModelConfig | None, list[str]]:
-    """Our configuration of a checkpoint's options, or None and all the reasons why there is none."""
+    """Return our configuration of a checkpoint's options, or None and all the reasons why there is none."""
 
     def make(values: Mapping[str, Any]) -> ModelConfig:
         return ModelConfig(
@@ -113,9 +114,10 @@ def model_config(
 
 
 def model_weights(state: Mapping[str, Tensor], config: ModelConfig) -> tuple[Weights, list[str]]:
-    """The state dictionary under our names, without weight normalisation, and every weight that does not fit.
+    """Return the state dictionary under our names, and every weight that does not fit.
 
-    Before version 2 of the decoder its convolutions were normalised along another axis.
+    It is without weight normalisation. Before version 2 of the decoder its convolutions were normalised along
+    another axis.
     """
     version = state.get("decoder.version")
     named, problems = rename(state, NAMES)

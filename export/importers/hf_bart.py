@@ -99,7 +99,7 @@ def _model_config(folder: ModelFolder, text: TextPart, *, output_bias: bool) -> 
 def model_weights(
     folder: ModelFolder, tensors: Mapping[str, Tensor], text: TextPart
 ) -> tuple[ModelConfig, dict[str, Tensor], list[str]]:
-    """The weights under our names with the configuration that they fit, and what is wrong with them."""
+    """Return the configuration that weights fit, these under our names, and what is wrong with them."""
     named, problems = rename(tensors, NAMES)
     share(named, problems)
     bias = named.pop("decoder.output_bias", None)
@@ -115,7 +115,7 @@ def model_weights(
 
 
 def stack(config: Mapping[str, Any], side: str, variant: Variant) -> StackConfig:
-    """Our configuration of a side. Raises ConfigError on impossible values."""
+    """Make our configuration of a side. Raises ConfigError on impossible values."""
     return StackConfig(
         embed_dim=config["d_model"],
         conv_dim=config["d_model"],

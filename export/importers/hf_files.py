@@ -44,14 +44,14 @@ class ModelFolder:
             raise CheckpointError(f"{self.path}: lacks {', '.join(lacking)}; download the whole folder")
 
     def file(self, *names: str) -> Path:
-        """The first of these files that is there. Raises CheckpointError when none is."""
+        """Find the first of these files that is there. Raises CheckpointError when none is."""
         for name in names:
             if self.has(name):
                 return self.path / name
         raise CheckpointError(f"{self.path}: lacks {' or '.join(names)}; download the whole folder")
 
     def for_task(self, name: str) -> Mapping[str, Any]:
-        """What config.json sets for one task, such as "summarization"."""
+        """Return what config.json sets for one task, such as "summarization"."""
         tasks = self.config.get("task_specific_params")
         values = tasks.get(name) if isinstance(tasks, dict) else None
         return values if isinstance(values, dict) else {}
@@ -64,7 +64,7 @@ class ProblemList:
         self._path, self._problems = path, list[str]()
 
     def of(self, look: Callable[[], T]) -> T | None:
-        """What `look` finds; None when it raises CheckpointError, which is kept."""
+        """Return what `look` finds, or None when it raises CheckpointError, which is kept."""
         try:
             return look()
         except CheckpointError as error:
@@ -99,7 +99,10 @@ def read_tensors(folder: ModelFolder) -> dict[str, Tensor]:
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """Tensors of a safetensors file or a pickle (`export.importers.checkpoint`). CheckpointError names it."""
+    """Read the tensors of a safetensors file or a pickle (`export.importers.checkpoint`).
+
+    Raises CheckpointError that names the file.
+    """
     if path.suffix != ".safetensors":
         return read_state(path)
     try:
@@ -133,7 +136,7 @@ def _plain_name(name: Any) -> bool:
 
 
 def added_tokens(folder: ModelFolder, first: int) -> dict[str, int]:
-    """Tokens beside the vocabulary with their ids, by whichever files tell.
+    """Return the tokens beside the vocabulary with their ids, by whichever files tell.
 
     first: the id after the vocabulary's last, for files that only list them in order. Raises CheckpointError
     when a file does not hold symbols and ids.
@@ -162,7 +165,7 @@ def added_tokens(folder: ModelFolder, first: int) -> dict[str, int]:
 
 
 def size_problems(config: Mapping[str, Any], names: tuple[str, ...]) -> list[str]:
-    """What is wrong with the named sizes of a model."""
+    """List what is wrong with the named sizes of a model."""
 
     def fits(name: str) -> bool:
         value = config.get(name)

@@ -64,7 +64,7 @@ class TextPart:
 
 
 def token_problems(config: Mapping[str, Any]) -> list[str]:
-    """What is wrong with the ids that every model has."""
+    """List what is wrong with the ids that every model has."""
     names = ("pad_token_id", "eos_token_id")
     return [
         f"{name} = {config.get(name)!r} is no token" for name in names if type(config.get(name)) is not int
@@ -72,7 +72,7 @@ def token_problems(config: Mapping[str, Any]) -> list[str]:
 
 
 def transformer(path: Path, config: Mapping[str, Any], own: Callable[[], Mapping[str, Any]]) -> ModelConfig:
-    """Our configuration of a checked config.json.
+    """Make our configuration of a checked config.json.
 
     own: makes the fields that a family sets by itself, the stacks among them; start: the first token.
 
@@ -111,7 +111,7 @@ def share(named: dict[str, Tensor], problems: list[str]) -> None:
 
 
 def generation(rules: Mapping[str, Any], longest: int) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Decoding defaults, and the settings that have no counterpart.
+    """Return the decoding defaults, and the settings that have no counterpart.
 
     Lengths of `transformers` count the first token and end-of-sentence; ours count neither.
     """

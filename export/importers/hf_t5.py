@@ -97,7 +97,7 @@ def _model_config(folder: ModelFolder, text: TextPart) -> ModelConfig:
 def model_weights(
     folder: ModelFolder, tensors: Mapping[str, Tensor], text: TextPart
 ) -> tuple[ModelConfig, dict[str, Tensor], list[str]]:
-    """The weights under our names with the configuration that they fit, and what is wrong with them."""
+    """Return the configuration that weights fit, these under our names, and what is wrong with them."""
     config = _model_config(folder, text)
     named, problems = rename(tensors, NAMES)
     for copy, original in tied_embeddings(config):

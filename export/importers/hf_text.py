@@ -25,7 +25,7 @@ EXTRA: Final = re.compile(r"^<extra_id_\d+>$")
 
 
 def bart_text(folder: ModelFolder) -> TextPart:
-    """Byte-level BPE. Raises CheckpointError naming what is missing or wrong."""
+    """Read the text side with byte-level BPE. Raises CheckpointError naming what is missing or wrong."""
     folder.need(VOCABULARY, MERGES)
     ids, merges = _ids(folder.path / VOCABULARY), folder.path / MERGES
     _readable(lambda: read_merges(merges))
@@ -42,7 +42,7 @@ def bart_text(folder: ModelFolder) -> TextPart:
 
 
 def mbart_text(folder: ModelFolder) -> TextPart:
-    """mBART-50: fairseq's ids, a language before the source and before the target."""
+    """Read the text side of mBART-50: fairseq's ids, a language before the source and before the target."""
     kind = folder.tokenizer.get("tokenizer_class")
     if kind not in (None, "MBart50Tokenizer", "MBart50TokenizerFast"):
         raise CheckpointError(
@@ -53,7 +53,7 @@ def mbart_text(folder: ModelFolder) -> TextPart:
 
 
 def nllb_text(folder: ModelFolder) -> TextPart:
-    """M2M-100, SMaLL-100 and NLLB-200, told apart by their vocabularies."""
+    """Read the text side of M2M-100, SMaLL-100 or NLLB-200, told apart by their vocabularies."""
     if not folder.has(VOCABULARY):
         return _fairseq_pieces(folder)
     ids = _ids(folder.file(VOCABULARY))
@@ -73,7 +73,7 @@ def nllb_text(folder: ModelFolder) -> TextPart:
 
 
 def pegasus_text(folder: ModelFolder) -> TextPart:
-    """SentencePiece's ids and 103 more in front; `<n>` is a line's end."""
+    """Read the text side with SentencePiece's ids and 103 more in front; `<n>` is a line's end."""
     model = folder.file("spiece.model")
     unk = _processor(model).unk_id() + PEGASUS_OFFSET
     special = {"<pad>": folder.config["pad_token_id"], "</s>": folder.config["eos_token_id"]}
@@ -81,7 +81,10 @@ def pegasus_text(folder: ModelFolder) -> TextPart:
 
 
 def t5_text(folder: ModelFolder, prompt: str) -> TextPart:
-    """SentencePiece's own ids, or bytes. MADLAD-400 names the target's language before the source."""
+    """Read the text side with SentencePiece's own ids, or bytes.
+
+    MADLAD-400 names the target's language before the source.
+    """
     if not folder.has("spiece.model") and "ByT5" in str(folder.tokenizer.get("tokenizer_class")):
         return TextPart({"kind": "bytes", "offset": 3, "prompt": prompt}, {}, unk=2)
     model = folder.file("spiece.model")

@@ -10,7 +10,7 @@ from engine.errors import CheckpointError
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """An object of a folder's file. Raises CheckpointError naming it."""
+    """Read an object of a folder's file. Raises CheckpointError naming it."""
     try:
         value = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:

@@ -33,7 +33,7 @@ FORMS: Final = re.compile(
 
 
 def language_symbols(symbols: Iterable[str]) -> dict[str, str]:
-    """The symbols that name a language (`__de__`, `deu_Latn`, `de_DE`, `<2de>`), by the code of each.
+    """Find the symbols that name a language (`__de__`, `deu_Latn`, `de_DE`, `<2de>`), by the code of each.
 
     A language in two scripts has its own code in the usual one, and code-script ("zh-Hant") in the other.
     """

@@ -43,7 +43,7 @@ def read(path: Path, target: Dictionary) -> Bundle:
 
 
 def add_language_model(model: tuple[ModelConfig, Weights], beside: Bundle) -> tuple[ModelConfig, Weights]:
-    """The model with the language model beside it. Raises ConfigError where they don't go together."""
+    """Put the language model beside the model. Raises ConfigError where they don't go together."""
     config, weights = model
     together = {f"translation.{name}": weight for name, weight in weights.items()}
     own = beside.weights().items()

@@ -75,7 +75,10 @@ NAMES: Final = Names(
 
 
 def options(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """All options of the model, absent ones by its architecture's defaults, and what is wrong with them."""
+    """Return all options of the model, and what is wrong with them.
+
+    Options that are absent take their architecture's defaults.
+    """
     values, problems = read_options(positions(arguments), OPTIONS)
     return values, problems + equal_kernels(values, SIDES)
 
@@ -83,7 +86,7 @@ def options(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
 def model_config(
     arguments: Mapping[str, Any], source_vocab: int, target_vocab: int
 ) -> tuple[ModelConfig | None, list[str]]:
-    """Our configuration of a checkpoint's options, or None and all the reasons why there is none."""
+    """Return our configuration of a checkpoint's options, or None and all the reasons why there is none."""
 
     def make(values: Mapping[str, Any]) -> ModelConfig:
         encoder, decoder = (
@@ -97,5 +100,5 @@ def model_config(
 
 
 def model_weights(state: Mapping[str, Tensor], config: ModelConfig) -> tuple[Weights, list[str]]:
-    """The state dictionary under our names, of either era, and every weight that does not fit."""
+    """Return the state dictionary of either era under our names, and every weight that does not fit."""
     return read_weights(state, config, NAMES, tied_embeddings(config))

@@ -77,9 +77,10 @@ NAMES: Final = Names(
 
 
 def options(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """All options of the model, absent ones by its architecture's defaults, and what is wrong with them.
+    """Return all options of the model, and what is wrong with them.
 
-    Beside fairseq's own there are `adaptive_softmax` and `adaptive_inputs`: their bands, or None.
+    Options that are absent take their architecture's defaults. Beside fairseq's own there are
+    `adaptive_softmax` and `adaptive_inputs`: their bands, or None.
     """
     if arguments.get("max_target_positions") is None:
         arguments = {**arguments, "max_target_positions": arguments.get("tokens_per_sample")}
@@ -97,7 +98,7 @@ def options(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
 def model_config(
     arguments: Mapping[str, Any], source_vocab: int, target_vocab: int
 ) -> tuple[ModelConfig | None, list[str]]:
-    """Our configuration of a checkpoint's options, or None and all the reasons why there is none.
+    """Return our configuration of a checkpoint's options, or None and all the reasons why there is none.
 
     The model reads no source: `max_source` is as long as its targets, and says nothing.
     """
@@ -123,7 +124,7 @@ def model_config(
 
 
 def model_weights(state: Mapping[str, Tensor], config: ModelConfig) -> tuple[Weights, list[str]]:
-    """The state dictionary under our names, of either era, and every weight that does not fit."""
+    """Return the state dictionary of either era under our names, and every weight that does not fit."""
     adaptive, ties = config.adaptive, tied_embeddings(config)
     if adaptive and adaptive.softmax and adaptive.tie_weights:
         ties.append((f"{SOFTMAX}.head.word_proj.weight", f"{EMBEDDINGS}.0.0.weight"))

@@ -84,15 +84,21 @@ class Family(Protocol):
         """Names of fairseq's architectures (`arch`) that this map reads."""
 
     def options(self, arguments: Mapping[str, Any], /) -> tuple[dict[str, Any], list[str]]:
-        """All options of the model, absent ones by its architecture's defaults, and what is wrong."""
+        """Return all options of the model, and what is wrong with them.
+
+        Options that are absent take their architecture's defaults.
+        """
 
     def model_config(
         self, arguments: Mapping[str, Any], source_vocab: int, target_vocab: int, /
     ) -> tuple[ModelConfig | None, list[str]]:
-        """Our configuration of a checkpoint's options, or None and all the reasons why there is none."""
+        """Return our configuration of a checkpoint's options.
+
+        Where there is none, return None and all the reasons why.
+        """
 
     def model_weights(self, state: Mapping[str, Tensor], config: ModelConfig, /) -> tuple[Weights, list[str]]:
-        """The state dictionary under our names, and every weight that does not fit."""
+        """Return the state dictionary under our names, and every weight that does not fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +125,10 @@ class Names:
 
 
 def read_options(arguments: Mapping[str, Any], options: Options) -> tuple[dict[str, Any], list[str]]:
-    """All options by their architecture's defaults, and what is wrong with them (None where a value is)."""
+    """Return all options by their architecture's defaults, and what is wrong with them.
+
+    The value of an option is None where it is not understood.
+    """
     defaults = {**options.base, **options.architectures[arguments["arch"]]}
     problems = [
         f"{name} = {arguments[name]!r} is not supported"
@@ -145,7 +154,10 @@ def read_options(arguments: Mapping[str, Any], options: Options) -> tuple[dict[s
 
 
 def defaults(name: str, fields: Mapping[str, str]) -> dict[str, Any]:
-    """The options of a preset (`engine.bundle.presets`). fields: where our configuration has each option."""
+    """Return the options of a preset (`engine.bundle.presets`).
+
+    fields: where our configuration has each option.
+    """
     config = preset(name, ANY, ANY)
     values = {option: attrgetter(path)(config) for option, path in fields.items()}
     return {option: list(v) if isinstance(v, tuple) else v for option, v in values.items()}
@@ -166,7 +178,7 @@ def equal_kernels(values: dict[str, Any], sides: Iterable[str]) -> list[str]:
 def make_config(
     options: tuple[dict[str, Any], list[str]], make: Callable[[dict[str, Any]], ModelConfig]
 ) -> tuple[ModelConfig | None, list[str]]:
-    """What `make` makes of a checkpoint's options, or None and all the reasons why there is none."""
+    """Return what `make` makes of a checkpoint's options, or None and all the reasons why there is none."""
     values, problems = options
     if problems:
         return None, problems
@@ -177,7 +189,7 @@ def make_config(
 
 
 def of_both_sides(values: Mapping[str, Any], source_vocab: int, target_vocab: int) -> dict[str, Any]:
-    """What the options of residual encoder-decoders say of a whole model."""
+    """Return what the options of residual encoder-decoders say of a whole model."""
     tied = bool(values["share_all_embeddings"])
     return {
         "source_vocab": source_vocab,
@@ -191,7 +203,7 @@ def of_both_sides(values: Mapping[str, Any], source_vocab: int, target_vocab: in
 
 
 def of_convolutions(values: Mapping[str, Any], side: str) -> dict[str, Any]:
-    """What the options say of a stack of light or dynamic convolutions."""
+    """Return what the options say of a stack of light or dynamic convolutions."""
     embed = values[f"{side}_embed_dim"]
     widths = [values[f"decoder_{part}_dim"] if side == "decoder" else embed for part in ("input", "output")]
     return {
@@ -210,7 +222,7 @@ def of_convolutions(values: Mapping[str, Any], side: str) -> dict[str, Any]:
 
 
 def positions(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """`arguments` with the two limits that files before fairseq 0.5 hold as one."""
+    """Return `arguments` with the two limits that files before fairseq 0.5 hold as one."""
     old = arguments.get("max_positions")
     return {"max_source_positions": old, "max_target_positions": old, **arguments} if old else dict(arguments)
 
@@ -221,8 +233,8 @@ def read_weights(
     names: Names,
     ties: Iterable[tuple[str, str]] = (),
 ) -> tuple[Weights, list[str]]:
-    """The state dictionary under our names, of any era, and every weight that is missing, left over, of
-    another shape, not finite, or said to be shared but different.
+    """Return the state dictionary of any era under our names, and every weight that is missing, left over,
+    of another shape, not finite, or said to be shared but different.
 
     ties: pairs (copy, original); a file may leave the copy out (release era) or keep both (main).
     """
@@ -240,7 +252,7 @@ def read_weights(
 def fit_weights(
     named: Mapping[str, Tensor], config: ModelConfig, problems: list[str]
 ) -> tuple[Weights, list[str]]:
-    """Weights under our names as arrays, and `problems` with every one that does not fit the model."""
+    """Return weights under our names as arrays, and `problems` with every one that does not fit the model."""
     problems = [*problems, *_shape_problems(named, config), *_value_problems(named)]
     return {name: weight.detach().to(torch.float32).numpy() for name, weight in named.items()}, problems
 
@@ -248,7 +260,10 @@ def fit_weights(
 def fitted_later(
     named: Mapping[str, Tensor], config: ModelConfig, problems: list[str]
 ) -> tuple[dict[str, Later], list[str]]:
-    """`fit_weights` of large models: arrays are made one by one, in int8 where the configuration says so."""
+    """Do as `fit_weights`, for large models.
+
+    Arrays are made one by one, in int8 where the configuration says so.
+    """
     problems = [*problems, *_shape_problems(named, config), *_value_problems(named)]
     return {name: _later(name, weight, config) for name, weight in named.items()}, problems
 
@@ -281,7 +296,7 @@ def _shape_problems(named: Mapping[str, Tensor], config: ModelConfig) -> list[st
 
 
 def rename(state: Mapping[str, Tensor], names: Names) -> tuple[dict[str, Tensor], list[str]]:
-    """The weights that matter under their newest names, and those that came under two."""
+    """Return the weights that matter under their newest names, and those that came under two."""
     named: dict[str, Tensor] = {}
     problems = []
     for old, weight in state.items():
@@ -298,7 +313,7 @@ def rename(state: Mapping[str, Tensor], names: Names) -> tuple[dict[str, Tensor]
 
 
 def tied_embeddings(config: ModelConfig) -> list[tuple[str, str]]:
-    """The pairs (copy, original) of a residual encoder-decoder's shared tables."""
+    """List the pairs (copy, original) of a residual encoder-decoder's shared tables."""
     table = "decoder.embed_tokens.weight"
     ties = [("decoder.output_projection.weight", table)] if config.share_output else []
     return [*ties, (table, "encoder.embed_tokens.weight")] if config.share_embeddings else ties

@@ -42,7 +42,7 @@ class PlainLoader(yaml.SafeLoader):  # type: ignore[misc] # untyped
 
 
 def read_arrays(path: Path) -> Arrays:
-    """All items of a model file. Raises CheckpointError naming it."""
+    """Read all items of a model file. Raises CheckpointError naming it."""
     try:
         data = contents(path)
         return _npz(data) if plain_name(path).endswith(".npz") else read_binary(data)
@@ -55,7 +55,7 @@ def read_arrays(path: Path) -> Arrays:
 
 
 def options_of(path: Path, arrays: Arrays) -> dict[str, Any]:
-    """The options that a model file holds."""
+    """Take the options that a model file holds out of its arrays."""
     stored = arrays.pop(OPTIONS, None)
     if not isinstance(stored, np.ndarray):
         raise CheckpointError(f"{path}: holds no {OPTIONS}, so it is not a Marian model")
@@ -75,7 +75,7 @@ def parse_yaml(path: Path, text: bytes) -> dict[str, Any]:
 
 
 def read_symbols(path: Path) -> dict[str, int]:
-    """A vocabulary of Marian, symbol to id: YAML or JSON. Raises CheckpointError naming the line."""
+    """Read a vocabulary of Marian, symbol to id: YAML or JSON. Raises CheckpointError naming the fault."""
     try:
         text = path.read_bytes().decode("utf-8")
         entries = json.loads(text).items() if path.suffix == ".json" else _entries(path, text)

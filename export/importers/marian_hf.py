@@ -33,7 +33,10 @@ TABLE_TOLERANCE: Final = 2e-3  # of a stored table of positions, which may have 
 
 
 def read(folder: Path, settings: Settings) -> MarianModel:
-    """The model of a folder. Raises CheckpointError that names all missing files, or all wrong options."""
+    """Read the model of a folder.
+
+    Raises CheckpointError that names all missing files, or all wrong options.
+    """
     opened = open_folder(folder)
     options, rules, tokenizer = opened.config, opened.rules, opened.tokenizer
     _check_kind(folder / CONFIG, options)

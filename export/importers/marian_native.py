@@ -58,7 +58,7 @@ SUFFIXES: Final = (".yml", ".yaml", ".json", ".spm")
 
 
 def models(folder: Path) -> list[Path]:
-    """The files that may hold a model."""
+    """List the files that may hold a model."""
     return sorted([*folder.glob("*.npz"), *folder.glob("*.bin")])
 
 

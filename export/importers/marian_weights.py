@@ -30,11 +30,11 @@ class MarianWeights:
     problems: list[str] = field(default_factory=list)
 
     def matrix(self, ours: str, theirs: str) -> None:
-        """A weight, stored [in, out]."""
+        """Add a weight that is stored [in, out]."""
         self._assign(ours, theirs, lambda a: a.T)
 
     def table(self, ours: str, theirs: str, *, multiplied: bool = True) -> None:
-        """A weight that is stored as we have it. multiplied: whether it is the output's, too."""
+        """Add a weight that is stored as we have it. multiplied: whether it is the output's, too."""
         self._assign(ours, theirs, lambda a: a, multiplied=multiplied)
 
     def vector(self, ours: str, theirs: str) -> None:

@@ -64,7 +64,10 @@ class Mirror(Protocol):
     """Where files come from."""
 
     def read(self, path: str, begin: int = 0) -> Any:
-        """A context that yields whether the bytes start at `begin` (else at 0), and the chunks of bytes."""
+        """Open a file of the mirror.
+
+        The context yields whether the bytes start at `begin` (else at 0), and the chunks of bytes.
+        """
 
 
 class Folder:

@@ -22,7 +22,7 @@ CHUNK: Final = 1 << 20
 
 @contextmanager
 def unpack(path: Path) -> Iterator[Path]:
-    """The one top folder of a zip, as long as the context is open.
+    """Unpack a zip and yield its one top folder, which lasts as long as the context is open.
 
     Raises CheckpointError for an archive that is damaged, or has paths outside of it, links, a member twice,
     several top folders, or more bytes than fit its size.

@@ -41,8 +41,8 @@ FIXED: Final[dict[str, Any]] = {"kernel_height": 3, "kernel_width": 1, "norm_typ
 
 
 def model_config(hyperparameters: Mapping[str, Any]) -> tuple[ModelConfig | None, list[str]]:
-    """Our configuration of t2t's hyperparameters, the sizes of the vocabularies (`vocab_in`, `vocab_out`) and
-    the `target_space_id`; or None and all the reasons why there is none.
+    """Return our configuration of t2t's hyperparameters, the sizes of the vocabularies (`vocab_in`,
+    `vocab_out`) and the `target_space_id`; or None and all the reasons why there is none.
 
     Vocabularies of different sizes unset the sharing of embeddings, as they do in t2t.
     """
@@ -100,8 +100,8 @@ def model_config(hyperparameters: Mapping[str, Any]) -> tuple[ModelConfig | None
 
 
 def scheme(hyperparameters: Mapping[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Kernel widths and dilations of a layer. The shorter scheme cuts the other off; unknown names mean
-    two kernels of width 3 and two of `large_kernel_size`, the last with dilation 4."""
+    """Return the kernel widths and dilations of a layer. The shorter scheme cuts the other off; unknown names
+    mean two kernels of width 3 and two of `large_kernel_size`, the last with dilation 4."""
     kernels = SLICE_KERNELS.get(hyperparameters.get("kernel_scheme", ""))
     dilations = SLICE_DILATIONS.get(hyperparameters.get("dilation_scheme", ""))
     if kernels is None or dilations is None:
@@ -112,8 +112,8 @@ def scheme(hyperparameters: Mapping[str, Any]) -> tuple[tuple[int, ...], tuple[i
 
 
 def weights(variables: Mapping[str, NDArray[Any]], config: ModelConfig) -> tuple[dict[str, Array], list[str]]:
-    """t2t's variables under our names, and every variable that is missing, left over or of another shape. A
-    decoder without attention has no use for the encoder's, which are dropped."""
+    """Return t2t's variables under our names, and every variable that is missing, left over or of another
+    shape. A decoder without attention has no use for the encoder's, which are dropped."""
     rest, problems = dict(variables), []
     tensors: dict[str, Array] = {}
     if config.encoder is None:

@@ -59,7 +59,7 @@ class Entry(NamedTuple):
 
 
 def read_variables(folder: Path, checkpoint: str | None) -> tuple[Path, Variables]:
-    """The floating-point variables of a folder's checkpoint, and the file that holds or indexes them.
+    """Read the floating-point variables of a folder's checkpoint; find the file that holds or indexes them.
 
     checkpoint: name of the checkpoint ("model.ckpt-250000", "weights.npz"); None: what the file `checkpoint`
     names, else the only one. What belongs to training alone is left out. Raises CheckpointError that names

@@ -84,14 +84,17 @@ NAMES: Final = Names(
 
 
 def options(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """All options of the model, absent ones by its architecture's defaults, and what is wrong with them."""
+    """Return all options of the model, and what is wrong with them.
+
+    Options that are absent take their architecture's defaults.
+    """
     return read_options(positions(arguments), OPTIONS)
 
 
 def model_config(
     arguments: Mapping[str, Any], source_vocab: int, target_vocab: int
 ) -> tuple[ModelConfig | None, list[str]]:
-    """Our configuration of a checkpoint's options, or None and all the reasons why there is none.
+    """Return our configuration of a checkpoint's options, or None and all the reasons why there is none.
 
     `encoder_version` and `decoder_version`: those of the state dictionary (`export.importers.checkpoint`).
     """
@@ -109,7 +112,7 @@ def model_config(
 
 
 def model_weights(state: Mapping[str, Tensor], config: ModelConfig) -> tuple[Weights, list[str]]:
-    """The state dictionary under our names, of any era, and every weight that does not fit."""
+    """Return the state dictionary of any era under our names, and every weight that does not fit."""
     return read_weights(state, config, NAMES, tied_embeddings(config))
 
 

@@ -68,7 +68,7 @@ Translate = Callable[[Workload], float]  # seconds of one run
 
 
 def convoy(size: Size, kernels: str) -> Translate:
-    """Our engine's lane over the graphs that a bundle of this size would hold."""
+    """Make our engine's lane over the graphs that a bundle of this size would hold."""
     from engine.bundle.config import ModelConfig
     from engine.bundle.stacks import StackConfig
     from engine.models import build
@@ -91,8 +91,8 @@ def convoy(size: Size, kernels: str) -> Translate:
 def lanes_of(
     config: ModelConfig, weights: Mapping[str, NDArray[Any]], options: DecodeOptions, kernels: str, vocab: int
 ) -> Translate:
-    """A lane of ours for each kind of work. options: of which beam and lengths are the work's. vocab: tokens
-    that sources are drawn from."""
+    """Make a lane of ours for each kind of work. options: of which beam and lengths are the work's. vocab:
+    tokens that sources are drawn from."""
     from engine.bundle.bundle import graph_name
     from engine.executors.onnx import OnnxExecutor, open_sessions
     from engine.native import library
@@ -126,7 +126,7 @@ def lanes_of(
 
 
 def ctranslate2(size: Size, folder: Path) -> Translate:
-    """The peer, as its own converter would write a Transformer of these widths."""
+    """Make the peer, as its own converter would write a Transformer of these widths."""
     from ctranslate2.specs import transformer_spec
 
     g = np.random.default_rng(0)
@@ -168,7 +168,7 @@ def ctranslate2(size: Size, folder: Path) -> Translate:
 
 
 def translators_of(folder: Path, vocab: int) -> Translate:
-    """A translator of CTranslate2 for each kind of work, over the model of the folder."""
+    """Make a translator of CTranslate2 for each kind of work, over the model of the folder."""
     import ctranslate2 as ct2
 
     translators: dict[tuple[str, int], Any] = {}
@@ -198,7 +198,7 @@ def sources(work: Workload, vocab: int) -> list[list[int]]:
 
 
 def add_work(parser: argparse.ArgumentParser) -> None:
-    """The options that say what is measured, and where its record goes."""
+    """Add the options that say what is measured, and where its record goes."""
     parser.add_argument("--threads", default="1,2", help="comma separated")
     parser.add_argument("--precisions", default="int8,fp32")
     parser.add_argument("--sentences", default="1,8,32")
@@ -234,7 +234,7 @@ def save(path: Path, size: str, rows: list[dict[str, Any]]) -> None:
 
 
 def compare(contenders: dict[str, Translate], work: Workload, runs: int) -> dict[str, list[float]]:
-    """Seconds of each contender, in alternating runs after one to warm up."""
+    """Measure the seconds of each contender, in alternating runs after one to warm up."""
     timings: dict[str, list[float]] = {name: [] for name in contenders}
     for run in range(runs + 1):
         for name, translate in contenders.items():

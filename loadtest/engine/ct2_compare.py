@@ -19,7 +19,7 @@ from loadtest.engine.cpu_compare import Size, Translate, add_work, ctranslate2, 
 
 
 def convoy(folder: Path, size: Size, kernels: str) -> Translate:
-    """Our lane over the bundle of the folder."""
+    """Make our lane over the bundle of the folder."""
     from engine.bundle.bundle import open_bundle
     from export.importers.ctranslate2 import Settings, convert
 

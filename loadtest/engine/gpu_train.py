@@ -20,10 +20,7 @@ import tarfile
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    pass
+from typing import Any, Final
 
 ROOT: Final = Path(__file__).parents[2]
 RECIPES: Final = ROOT / "training" / "recipes"
@@ -58,7 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def train(options: argparse.Namespace, name: str) -> TrainingRecord:
-    """One recipe, for `options.minutes`, from where its last run ended."""
+    """Train one recipe, for `options.minutes`, from where its last run ended."""
     from training.package import package
     from training.recipe import load
     from training.trainer import Trainer

@@ -106,14 +106,14 @@ class Traffic:
         self._random, self._options = np.random.default_rng(0), DecodeOptions(beam_size=beams)
 
     def request(self, length: int = 0) -> Request:
-        """Of that many tokens, or of a random length."""
+        """Make a request for that many tokens, or for a random length."""
         source, target = (int(n) for n in self._random.integers(*LENGTHS, 2))
         request = Request([5] * source + [2], self._options, print)
         self.work.lengths[request] = length or target
         return request
 
     def step(self, newcomers: list[Request]) -> tuple[float, bool]:
-        """Seconds of one step that some come to, and whether anybody came or went."""
+        """Take one step that some come to; return its seconds, and whether anybody came or went."""
         before = self.answered, len(self.lane.active)
         began, standing = time.thread_time(), self.work.seconds
         if newcomers:
@@ -127,7 +127,7 @@ class Traffic:
 
 
 def yardstick() -> float:
-    """Seconds of some Python, numpy and torch that never changes."""
+    """Measure the seconds of some Python, numpy and torch that never changes."""
     began = time.thread_time()
     table = {i: (i, [i] * 3) for i in range(24)}
     total = sum(i + len(more) for i, more in table.values())
@@ -140,7 +140,7 @@ def yardstick() -> float:
 
 
 def measure(slots: int, beams: int, steps: int) -> HostWork:
-    """The host's part of so many steps with all slots in use."""
+    """Measure the host's part of so many steps with all slots in use."""
     traffic = Traffic(slots, beams)
     traffic.step([traffic.request(PATIENT) for _ in range(slots)])
     quiet = [(traffic.step([])[0], yardstick()) for _ in range(PATIENT // 2)]

@@ -24,7 +24,7 @@ LONGEST = 100
 
 
 def convert_model(marian: Path, folder: Path) -> Path:
-    """CTranslate2's int8 model of a Marian one, with its SentencePiece model beside it."""
+    """Make CTranslate2's int8 model of a Marian one, with its SentencePiece model beside it."""
     import sentencepiece
     from ctranslate2.converters import MarianConverter
 
@@ -39,7 +39,7 @@ def convert_model(marian: Path, folder: Path) -> Path:
 
 
 def theirs(folder: Path, lines: Sequence[str], kind: str) -> list[str]:
-    """CTranslate2's answers."""
+    """Return CTranslate2's answers."""
     import ctranslate2
     import sentencepiece
 
@@ -51,7 +51,7 @@ def theirs(folder: Path, lines: Sequence[str], kind: str) -> list[str]:
 
 
 def ours(folder: Path, out: Path, lines: Sequence[str]) -> list[str]:
-    """Our answers in int8."""
+    """Return our answers in int8."""
     from engine.backends import LaneSize, Placement
     from engine.executors import open_executors
     from engine.schedule.lane import Lane
@@ -78,7 +78,8 @@ def ours(folder: Path, out: Path, lines: Sequence[str]) -> list[str]:
 
 
 def compare_bleu(marian: Path, lines: Sequence[str]) -> dict[str, float]:
-    """BLEU against float32 of both in int8, and of ours against theirs; how many answers are the same."""
+    """Measure BLEU against float32 of both in int8, of ours against theirs, and the share of answers that
+    are the same."""
     from sacrebleu import corpus_bleu
 
     with tempfile.TemporaryDirectory() as name:
@@ -91,7 +92,7 @@ def compare_bleu(marian: Path, lines: Sequence[str]) -> dict[str, float]:
 
 
 def read_lines(path: Path, count: int) -> list[str]:
-    """The first column of so many lines that hold something."""
+    """Read the first column of so many lines that hold something."""
     opened = gzip.open if path.suffix == ".gz" else open
     with opened(path, "rt", encoding="utf-8") as file:
         lines = (line.rstrip("\n").split("\t")[0] for line in file)

@@ -33,7 +33,7 @@ PHRASE = re.compile(r"(?<=[ „\"])(?:[^\W\d_a-zäöü][a-zäöüß]{2,}|\d{2,})
 
 
 def marked_pairs(path: Path) -> Iterator[tuple[MarkedText, str]]:
-    """Sources with what both sides have in common, and their translations."""
+    """Yield sources with what both sides have in common, and their translations."""
     with gzip.open(path, "rt", encoding="utf-8") as lines:
         for source, target in (line.rstrip("\n").split("\t") for line in lines):
             for match in PHRASE.finditer(source):
@@ -43,7 +43,7 @@ def marked_pairs(path: Path) -> Iterator[tuple[MarkedText, str]]:
 
 
 def fates(model: TextModel, plan: Plan, results: Sequence[Result]) -> Iterator[str]:
-    """What became of the placeholders of each sentence's best hypothesis, before it is mended."""
+    """Yield what became of the placeholders of each sentence's best hypothesis, before it is mended."""
     for place, result in zip(plan.places, results, strict=True):
         sentence = plan.sentences[place]
         pieces = Counter(model.keeping.pieces(result.hypotheses[0].tokens, target=True))

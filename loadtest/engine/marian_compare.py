@@ -44,7 +44,7 @@ OPTIONS = {
 
 
 def write_model(folder: Path, vocab: int) -> None:
-    """model.npz and vocab.yml, as Marian writes them."""
+    """Write model.npz and vocab.yml, as Marian writes them."""
     g = np.random.default_rng(0)
     arrays: dict[str, NDArray[Any]] = {}
 
@@ -75,7 +75,7 @@ def write_model(folder: Path, vocab: int) -> None:
 
 
 def convoy(folder: Path, vocab: int, kernels: str) -> Translate:
-    """Our lane over the bundle of the folder."""
+    """Make our lane over the bundle of the folder."""
     from engine.bundle.bundle import open_bundle
     from export.importers.marian import convert
     from export.importers.marian_model import Settings
@@ -88,7 +88,7 @@ def convoy(folder: Path, vocab: int, kernels: str) -> Translate:
 
 
 def ctranslate2(folder: Path, vocab: int) -> Translate:
-    """CTranslate2, after its own Marian converter."""
+    """Make CTranslate2's side, by its own Marian converter."""
     from ctranslate2.converters import MarianConverter
 
     converter = MarianConverter(str(folder / "model.npz"), [str(folder / "vocab.yml")] * 2)

@@ -34,7 +34,7 @@ class Nothing:
             self.step()
 
     def step(self) -> None:
-        """After each step, captured or not."""
+        """Do nothing after each step, captured or not."""
 
     def __init__(self) -> None:
         self._decoding = True

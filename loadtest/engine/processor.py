@@ -28,13 +28,19 @@ def processor() -> dict[str, str]:
 
 
 def distance(one: Facts, other: Facts) -> int:
-    """How far two processors are: 0 is the same model; the instruction set counts most, then the vendor."""
+    """Return how far two processors are.
+
+    0 is the same model; the instruction set counts most, then the vendor.
+    """
     weights = {"isa": 8, "vendor": 4, "family": 2, "model": 1}
     return sum(weight for key, weight in weights.items() if one.get(key) != other.get(key))
 
 
 def nearest(records: Sequence[Path], here: Facts) -> tuple[Path, dict[str, Any], int]:
-    """The record of the nearest processor, what it holds and how far it is. Raises SystemExit without any."""
+    """Find the record of the nearest processor, what it holds and how far it is.
+
+    Raises SystemExit without any.
+    """
     if not records:
         raise SystemExit("no record to compare with: write one with --json")
     contents = {path: json.loads(path.read_text(encoding="utf-8")) for path in records}

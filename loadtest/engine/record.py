@@ -56,13 +56,16 @@ class RecordPart:
     quoted: bool = False
 
     def command(self) -> str:
-        """As a reader types it."""
+        """Return the command as a reader types it."""
         given = [f"{name}={value}" for name, value in self.environment.items()]
         return " ".join([*given, "python -m", self.module, *self.arguments])
 
 
 def texts(folder: Path) -> dict[str, Path]:
-    """A file for each shipped model, by its folder: made-up news, everyday lines, and paragraphs of them."""
+    """Write a file for each shipped model: made-up news, everyday lines, and paragraphs of them.
+
+    Returns the files by the model's folder.
+    """
     english = [line.split("\t")[0] for line in ENGLISH.read_text(encoding="utf-8").splitlines()]
     lines = {
         "news.de": list(islice(sentences(7), LINES)),
@@ -75,8 +78,8 @@ def texts(folder: Path) -> dict[str, Path]:
 
 
 def parts(record: str, own: str, runs: int, files: Mapping[str, Path]) -> list[RecordPart]:
-    """What is measured. record: how files of it begin. own: this machine's best instruction set. runs: of
-    each comparison. files: see `texts`."""
+    """List what is measured. record: how files of it begin. own: this machine's best instruction set. runs:
+    of each comparison. files: see `texts`."""
     fixed = ["--beams", "4", "--runs", str(runs)]
     compare = "loadtest.engine.cpu_compare"
     entries = [
@@ -128,7 +131,7 @@ def parts(record: str, own: str, runs: int, files: Mapping[str, Path]) -> list[R
 
 
 def run_part(part: RecordPart) -> str:
-    """A section of the page. Raises SystemExit where the command fails."""
+    """Run a part, and return its section of the page. Raises SystemExit where the command fails."""
     began = time.monotonic()
     command = [sys.executable, "-m", part.module, *part.arguments]
     environment = os.environ | dict(part.environment)
@@ -141,7 +144,7 @@ def run_part(part: RecordPart) -> str:
 
 
 def replace_record(page: str, sections: Sequence[str], head: str) -> str:
-    """The page with a new record in the place of the last. Raises ValueError where it has no marks."""
+    """Return the page with a new record in the place of the last. Raises ValueError where it has no marks."""
     before, mark, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not (mark and end):

@@ -71,7 +71,10 @@ class Node:
     own: bool = True
 
     def seconds(self, device: Machine, *, early: bool = False) -> float:
-        """What the model says that it takes. early: its weights are fetched while the node before it ends."""
+        """Return what the model says that it takes.
+
+        early: its weights are fetched while the node before it ends.
+        """
         least = 1e-6 * (LATENCY.get(self.name, OTHERS) if self.own else OUTSIDE)
         work = max(self.bytes / device.bandwidth / REACHED, self.operations / device.rate / 0.7)
         return max(least, work) if early and self.name == "product" else least + work
@@ -123,7 +126,8 @@ def _bytes(tensors: Sequence[Tensor]) -> int:
 
 
 def nodes(config: ModelConfig, lane: tuple[int, int], width: int, dtype: torch.dtype) -> list[Node]:
-    """Of one plain step of all slots of a lane (beams, slots), with memory of `width` positions."""
+    """List the nodes of one plain step of all slots of a lane (beams, slots), with memory of `width`
+    positions."""
     counting = _Counting()
     with torch.no_grad():
         model = build(config).to(dtype)
@@ -141,12 +145,12 @@ def nodes(config: ModelConfig, lane: tuple[int, int], width: int, dtype: torch.d
 
 
 def kinds(listed: Sequence[Node]) -> Mapping[str, int]:
-    """How many nodes there are of each name."""
+    """Count the nodes of each name."""
     return Counter(node.name for node in listed)
 
 
 def predict(listed: Sequence[Node], device: Machine = H200, *, early: bool = False) -> float:
-    """Seconds of a step. early: see `Node.seconds`."""
+    """Predict the seconds of a step. early: see `Node.seconds`."""
     return sum(node.seconds(device, early=early) for node in listed)
 
 

@@ -161,7 +161,7 @@ def _pieces(lines: Sequence[str]) -> bytes:
 
 
 def corpus(count: int) -> list[str]:
-    """Lines of invented words, some far more frequent than others."""
+    """Make lines of invented words, some far more frequent than others."""
     g = np.random.default_rng(2)
     letters = np.array(list("aeioubdfgklmnprstvz"))
     words = ["".join(g.choice(letters, g.integers(2, 9))) for _ in range(6_000)]
@@ -170,7 +170,7 @@ def corpus(count: int) -> list[str]:
 
 
 def sentences(folder: Path, lines: Sequence[str], count: int) -> list[str]:
-    """Texts of exactly WORDS pieces, end-of-sentence apart."""
+    """Make texts of exactly WORDS pieces, end-of-sentence apart."""
     processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / "vocab.deen.spm"))
     texts = []
     for i in range(0, len(lines) - 4, 4):
@@ -183,7 +183,7 @@ def sentences(folder: Path, lines: Sequence[str], count: int) -> list[str]:
 
 
 def convoy(folder: Path, kernels: str, precision: str, slots: int, length: int | None) -> Translate:
-    """Our lane with its text side; `slots` in flight. length: of answers, else their limit."""
+    """Make our lane with its text side; `slots` in flight. length: of answers, else their limit."""
     from engine.backends import LaneSize, Placement
     from engine.bundle.bundle import open_bundle
     from engine.executors import open_executors
@@ -220,7 +220,7 @@ def convoy(folder: Path, kernels: str, precision: str, slots: int, length: int |
 
 
 def fxtranslate(folder: Path) -> tuple[Translate, str]:
-    """The peer, and the instructions that it found."""
+    """Make the peer; return it, and the instructions that it found."""
     from fxtranslate import Translator
 
     files = [(folder / name).read_bytes() for name in ("model.deen.intgemm.alphas.bin", "vocab.deen.spm")]
@@ -230,9 +230,9 @@ def fxtranslate(folder: Path) -> tuple[Translate, str]:
 
 
 def measure(translate: Translate, texts: Sequence[str], *, alone: bool) -> float:
-    """Seconds of the processor a sentence: the median of each on its own, or the mean of all together.
+    """Measure the processor's seconds a sentence: the median of each on its own, or the mean of all together.
 
-    Not of the clock: on a shared machine that also counts what others do.
+    Not the clock's: on a shared machine that also counts what others do.
     """
     if not alone:
         began = time.process_time()
@@ -271,7 +271,7 @@ def main() -> None:
 
 
 def compare(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """Milliseconds a sentence of both, and their ratios."""
+    """Measure the milliseconds a sentence of both, and their ratios."""
     from export.graphs.onnx import add_graphs
     from export.importers.bergamot import convert
 

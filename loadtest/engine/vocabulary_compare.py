@@ -63,7 +63,7 @@ def make_folder(folder: Path, layers: tuple[int, int]) -> None:
 
 
 def convoy(bundle: Path, listed: int) -> Translate:
-    """Our lane over a bundle. listed: tokens of the language's list; 0: no shortlist."""
+    """Make our lane over a bundle. listed: tokens of the language's list; 0: no shortlist."""
     from engine.backends import LaneSize, Placement
     from engine.bundle.bundle import open_bundle
     from engine.executors import open_executors
@@ -120,7 +120,7 @@ def add_shortlist(bundle: Path, listed: int) -> None:
 
 
 def ctranslate2(folder: Path, models: Path) -> Translate:
-    """The peer, by its own converter."""
+    """Make the peer, by its own converter."""
     import ctranslate2 as ct2
     import transformers
 
@@ -155,7 +155,7 @@ def ctranslate2(folder: Path, models: Path) -> Translate:
 
 
 def row(work: Workload, timings: dict[str, list[float]]) -> str:
-    """A line of the table: medians, what the shortlist is worth, and the peer's time by ours."""
+    """Return a line of the table: medians, what the shortlist is worth, and the peer's time by ours."""
     peer, whole, listed = (statistics.median(timings[name]) for name in ("ctranslate2", "whole", "listed"))
     each = [a / b for a, b in zip(timings["ctranslate2"], timings["listed"], strict=True)]
     cells = [work.precision, work.threads, work.beam, work.sentences]

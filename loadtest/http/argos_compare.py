@@ -44,7 +44,10 @@ ENDS = 25  # the position at which answers end
 
 
 def write_package(folder: Path, pieces: Path, spacy: Path, codes: tuple[str, str]) -> None:
-    """A package for two languages, as `ct2-opennmt-py-converter --quantization int8` would make its model."""
+    """Write a package for two languages.
+
+    Its model is as `ct2-opennmt-py-converter --quantization int8` would make it.
+    """
     rng = np.random.default_rng(0)
     spec = transformer_spec.TransformerSpec.from_config((LAYERS, LAYERS), HEADS)
 
@@ -105,14 +108,14 @@ class MeasuredServer:
     pid: int
 
     def processor_seconds(self) -> float:
-        """What the process has used up: of all its threads, in user's and system's time."""
+        """Read what the process has used up: of all its threads, in user's and system's time."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager
 def server(command: list[str], url: str, environment: dict[str, str]) -> Iterator[MeasuredServer]:
-    """A server that answers, stopped at the end."""
+    """Start a server that answers, and stop it at the end."""
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(command, env=os.environ | environment, stdout=log, stderr=log)
         try:
@@ -142,8 +145,8 @@ def _ask(client: httpx.Client, text: str) -> str:
 
 
 def rate(server: MeasuredServer, texts: list[str], clients: int, seconds: float) -> tuple[float, float]:
-    """Answers a second of so many clients, each of which asks again when it is answered; and the processor's
-    milliseconds that an answer takes, which say more on a machine that is shared."""
+    """Measure the answers a second of so many clients, each of which asks again when it is answered; and the
+    processor's milliseconds that an answer takes, which say more on a machine that is shared."""
     used = server.processor_seconds()
     ask = translate({"source": "de", "target": "en", "format": "text"}, stream=False)
     answered = busiest(str(server.client.base_url), ask, itertools.cycle(texts), clients, seconds)

@@ -17,7 +17,7 @@ from loadtest.http.openloop import Ask, TimedAnswer, session
 async def keep_busy(
     url: str, ask: Ask, texts: Iterator[str], under_way: int, goes_on: Callable[[int], bool]
 ) -> list[TimedAnswer]:
-    """So many requests under way at any time.
+    """Keep so many requests under way at any time.
 
     goes_on: of how many have been answered, whether to ask for more.
     """
@@ -39,7 +39,7 @@ async def keep_busy(
 
 
 def busiest(url: str, ask: Ask, texts: Iterator[str], under_way: int, seconds: float) -> float:
-    """Answers a second, for so long. Only those with 200 count."""
+    """Measure the answers a second, for so long. Only those with 200 count."""
     began = time.perf_counter()
     answers = asyncio.run(
         keep_busy(url, ask, texts, under_way, lambda _: time.perf_counter() - began < seconds)

@@ -60,12 +60,12 @@ class LoadSummary:
 
 
 def arrivals(rate: float, seconds: float, seed: int) -> list[float]:
-    """Moments of a Poisson process of `rate` a second."""
+    """Return the moments of a Poisson process of `rate` a second, up to `seconds`."""
     return list(itertools.takewhile(lambda at: at < seconds, poisson(rate, seed)))
 
 
 def summarise(answers: Sequence[TimedAnswer], rate: float) -> LoadSummary:
-    """Latencies are of the requests that were answered with 200."""
+    """Sum up the answers. Latencies are of the requests that were answered with 200."""
     good = [a for a in answers if a.status == 200]
     refused = sum(a.status in (429, 503) for a in answers)
     first = [a.first for a in good if a.first is not None]
@@ -103,14 +103,14 @@ async def run(url: str, ask: Ask, texts: Iterator[str], times: Sequence[float]) 
 
 
 def session(url: str) -> aiohttp.ClientSession:
-    """As many connections as it takes: what waits must wait in the server. (httpx spends time on each request
-    in proportion to the connections there are.)"""
+    """Open a session of as many connections as it takes: what waits must wait in the server. (httpx spends
+    time on each request in proportion to the connections there are.)"""
     timeout = aiohttp.ClientTimeout(total=120.0)
     return aiohttp.ClientSession(url, connector=aiohttp.TCPConnector(limit=0), timeout=timeout)
 
 
 def translate(values: dict[str, Any], *, stream: bool) -> Ask:
-    """POST /translate with further values of the body."""
+    """Return an `Ask` that posts to /translate, with further values of the body."""
     key = os.environ.get("CONVOY_KEY")
     headers = {"Authorization": f"Bearer {key}"} if key else {}
 

@@ -90,7 +90,7 @@ def time_sessions() -> Clock:
 
 @contextmanager
 def serving(settings: ServerSettings) -> Iterator[str]:
-    """The server in a thread of this process, ready; its address."""
+    """Run the server in a thread of this process; yield its address once it is ready."""
     metrics = Metrics()
     service = Service.open(settings.models, settings.service(), metrics.observer)
     server = uvicorn.Server(configure(create_app(service, settings, metrics), settings))
@@ -107,7 +107,10 @@ def serving(settings: ServerSettings) -> Iterator[str]:
 
 
 def latencies_of(url: str, count: int, under_way: int, values: dict[str, Any]) -> list[float]:
-    """Seconds of each of `count` requests, `under_way` at any time. Raises SystemExit on a refusal."""
+    """Measure the seconds of each of `count` requests, `under_way` at any time.
+
+    Raises SystemExit on a refusal.
+    """
     post = translate(values, stream=False)
     answers = asyncio.run(keep_busy(url, post, sentences(1, None), under_way, lambda done: done < count))
     if refused := {a.status for a in answers} - {200}:
@@ -116,7 +119,7 @@ def latencies_of(url: str, count: int, under_way: int, values: dict[str, Any]) -
 
 
 def measure(clock: Clock, url: str, options: argparse.Namespace, under_way: int) -> Overhead:
-    """One run of the client, in a process of its own, which waits for a line before it begins."""
+    """Measure one run of the client, in a process of its own, which waits for a line before it begins."""
     command = [sys.executable, "-m", "loadtest.http.overhead", "--client", url]
     command += [
         "--requests",

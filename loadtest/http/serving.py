@@ -25,8 +25,8 @@ def free_port() -> int:
 def serving(
     command: Sequence[str], port: int, variables: Mapping[str, str] | None = None
 ) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """A server that listens on this port of the loopback: its address and process, once it is ready. Raises
-    SystemExit when it does not get there."""
+    """Start a server that listens on this port of the loopback; yield its address and process, once it is
+    ready. Raises SystemExit when it does not get there."""
     url, began = f"http://127.0.0.1:{port}", time.monotonic()
     environment = os.environ | (variables or {})
     with subprocess.Popen(command, env=environment) as process, httpx.Client(base_url=url) as client:

@@ -71,7 +71,7 @@ def memory_of(process: int) -> ResidentMemory:
 
 
 def processor(process: int) -> float:
-    """Seconds of processor time that a process has taken."""
+    """Read the seconds of processor time that a process has taken."""
     fields = Path(f"/proc/{process}/stat").read_text("utf-8").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -79,7 +79,7 @@ def processor(process: int) -> float:
 def measure_startup(
     models: Sequence[Path], precision: str, threads: int, flags: Sequence[str] = ()
 ) -> Startup:
-    """One start of `convoy serve`. flags: more of its own."""
+    """Measure one start of `convoy serve`. flags: more of its own."""
     port = free_port()
     command = [sys.executable, "-m", "cli.main", "serve", "--port", str(port), "--log-level", "error"]
     command += ["--precision", precision, "--threads", str(threads), *flags]
@@ -101,7 +101,7 @@ def _ask(client: httpx.Client, name: str) -> None:
 
 
 def peer(model: Path, precision: str, threads: int) -> Startup:
-    """One start of CTranslate2 in a process of its own, without any server around it."""
+    """Measure one start of CTranslate2 in a process of its own, without any server around it."""
     command = [sys.executable, "-c", PEER, str(model), precision, str(threads), str(REQUESTS)]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     began = time.perf_counter()
@@ -121,7 +121,7 @@ def peer(model: Path, precision: str, threads: int) -> Startup:
 
 
 def case(name: str, precision: str, start: Callable[[], Startup], runs: int) -> dict[str, Any]:
-    """The figures of one case, of the fastest of its runs."""
+    """Measure one case; return the figures of the fastest of its runs, and the seconds of all."""
     results = [start() for _ in range(runs)]
     best = min(results, key=lambda run: run.seconds)
     seconds = [round(run.seconds, 3) for run in results]

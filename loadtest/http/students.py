@@ -33,7 +33,7 @@ BODY = {"source": "de", "target": "en", "format": "text"}
 
 
 def serve_peer(folder: Path, port: int, threads: int) -> None:
-    """The other server, until it is stopped."""
+    """Run the other server, until it is stopped."""
     import anyio.to_thread
     import uvicorn
     from fastapi import Body, FastAPI
@@ -67,7 +67,7 @@ def prepare(folder: Path, size: str) -> list[str]:
 
 
 def compare(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """Milliseconds of both at a share of the other's peak, and the ratios of each round."""
+    """Measure the milliseconds of both at a share of the other's peak, and the ratios of each round."""
     texts = prepare(folder, given.size)
     threads = ["--threads", str(given.threads)]
     ours = [sys.executable, "-m", "cli.main", "serve", "--models", str(folder / "bundle"), *threads]

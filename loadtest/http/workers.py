@@ -24,7 +24,7 @@ from loadtest.texts import sentences
 
 @contextmanager
 def server(model: Path, workers: int, threads: int) -> Iterator[str]:
-    """The URL of a server, once it is ready."""
+    """Start a server, and yield its URL once it is ready."""
     port = free_port()
     values = {"MODELS": model, "WORKERS": workers, "THREADS": threads, "PORT": port, "LOG_LEVEL": "error"}
     command = [sys.executable, "-c", "from cli.main import app; app()", "serve"]
@@ -33,7 +33,7 @@ def server(model: Path, workers: int, threads: int) -> Iterator[str]:
 
 
 def resident(url: str) -> float:
-    """MiB of all processes of a server together."""
+    """Read the MiB of all processes of a server together."""
     lines = httpx.get(f"{url}/metrics").text.splitlines()
     (sample,) = [line for line in lines if line.startswith("process_resident_memory_bytes ")]
     return float(sample.split()[1]) / 2**20

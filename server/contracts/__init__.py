@@ -14,5 +14,5 @@ CONTRACTS: Final = (libretranslate.CONTRACT, convoy.CONTRACT, deepl.CONTRACT, ks
 
 
 def contract_of(path: str) -> Contract:
-    """The contract that a path belongs to, so that its errors have that shape."""
+    """Find the contract that a path belongs to, so that its errors have that shape."""
     return max(CONTRACTS, key=lambda contract: longest_match(contract.paths, path))

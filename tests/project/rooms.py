@@ -53,7 +53,7 @@ def trees(part: str) -> Mapping[str, ast.Module]:
     """The modules of a folder, parsed, by their dotted names."""
     paths = sorted((ROOT / part).rglob("*.py"))
     assert paths
-    return {_name(path): ast.parse(path.read_text(encoding="utf-8")) for path in paths}
+    return {module_of(path): ast.parse(path.read_text(encoding="utf-8")) for path in paths}
 
 
 @cache
@@ -148,7 +148,8 @@ def picture() -> str:
     return "\n".join([*lines, "</svg>", ""])
 
 
-def _name(path: Path) -> str:
+def module_of(path: Path) -> str:
+    """The dotted name of a file of the tree."""
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 

@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import subprocess
 import sys
 from collections import defaultdict
+from pathlib import Path
 
 import pytest
 
 from cli.main import COMMANDS
-from tests.project.rooms import PARTS, PICTURE, ROOMS, ROOT, arrows, floors, imports, picture, trees, within
+from tests.project.rooms import (
+    PARTS,
+    PICTURE,
+    ROOMS,
+    ROOT,
+    arrows,
+    floors,
+    imports,
+    module_of,
+    picture,
+    trees,
+    within,
+)
 
 DOCS = sorted((ROOT / "docs").glob("*.md"))
 FUNCTION_LINES = 60
@@ -241,6 +255,24 @@ def test_no_two_rooms_have_a_class_of_the_same_name():
     assert not {name: where for name, where in shared.items() if name not in SHARED_NAMES}
     settled = sorted(set(SHARED_NAMES) - set(shared))
     assert not settled, f"{settled} are exceptions that nobody needs any more"
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_public_docstrings_begin_with_a_verb(part):
+    """As pydocstyle's words have it; what is private may say what it is."""
+    rule = [sys.executable, "-m", "ruff", "check", "--isolated", "--no-cache", "--select", "D401"]
+    done = subprocess.run([*rule, "--output-format", "json", part], cwd=ROOT, capture_output=True, text=True)
+    nouns = {(module_of(Path(each["filename"])), each["location"]["row"]) for each in json.loads(done.stdout)}
+    public = {
+        (module, node.body[0].lineno): f"{module}.{node.name}"
+        for module, tree in trees(part).items()
+        for owner in ast.walk(tree)
+        if isinstance(owner, ast.Module | ast.ClassDef) and not getattr(owner, "name", "").startswith("_")
+        for node in owner.body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_")
+    }
+    assert public
+    assert not [public[place] for place in sorted(nouns & set(public))]
 
 
 # --- docs

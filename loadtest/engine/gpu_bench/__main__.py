@@ -44,7 +44,7 @@ BROKEN: Final = 70  # exit code of the inner process when the device's context i
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0 when every part ran and everything checked was right."""
+    """Run the parts; return 0 when every part ran and everything checked was right."""
     options = _parser().parse_args(arguments)
     parts = options.parts.split(",")
     if unknown := [part for part in parts if part not in PARTS]:

@@ -51,7 +51,7 @@ class Load:
 
 
 def latencies(server: Server, load: Load, seed: int) -> list[float]:
-    """Seconds from when each request was due to its answer, in the order of asking."""
+    """Measure the seconds from when each request was due to its answer, in the order of asking."""
     due = [*itertools.islice(poisson(load.rate, seed), len(load.work))]
     requests, answers = make_requests(load.work, load.beam)
     began, next_one = time.monotonic(), 0
@@ -72,7 +72,7 @@ def latencies(server: Server, load: Load, seed: int) -> list[float]:
 
 
 def peak(server: Server, work: Sequence[SizedSentence], beam: int) -> float:
-    """Answers a second when all have arrived at once."""
+    """Measure the answers a second when all have arrived at once."""
     requests, answers = make_requests(work, beam)
     began = time.monotonic()
     server.submit(requests)
@@ -81,8 +81,8 @@ def peak(server: Server, work: Sequence[SizedSentence], beam: int) -> float:
 
 
 def arrivals(setting: Setting, floors: dict[str, Any], until: float, desk: Desk) -> dict[str, Any]:
-    """p99 and p50 of the engine and of the best window batcher, runs in turn, and their ratio: on the likely
-    fastest backend that does it."""
+    """Measure p99 and p50 of the engine and of the best window batcher, runs in turn, and their ratio: on the
+    likely fastest backend that does it."""
     scale = setting.scale
     bundle = models.bundle_of(setting.folder, models.SIX, tiny=scale.tiny)
     origin, pairs = lengths(setting.corpora, scale.requests)

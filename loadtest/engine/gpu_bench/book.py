@@ -40,6 +40,6 @@ class Desk:
         self.book.save()
 
     def enter(self, contender: str) -> None:
-        """contender: a backend and a precision, from now on."""
+        """Note who is at work from now on. contender: a backend and a precision."""
         self.book.values.setdefault("running", {})["contender"] = contender
         self.book.save()

@@ -25,10 +25,10 @@ SLOTS: Final = 32
 
 
 def checks(setting: Setting, floors: dict[str, Any], until: float, desk: Desk) -> dict[str, Any]:
-    """Rows: backend, share of answers equal to torch's in fp32 on the CPU, share of their tokens that
-    agree from the left, the largest difference of scores of equal answers, and the share of answers that
-    are the same alone as in a batch. ok: every fp32 row has enough that are equal, and no backend that
-    opens failed."""
+    """Check the answers of every backend that opens. Rows: backend, share of answers equal to torch's in fp32
+    on the CPU, share of their tokens that agree from the left, the largest difference of scores of equal
+    answers, and the share of answers that are the same alone as in a batch. ok: every fp32 row has enough
+    that are equal, and no backend that opens failed."""
     bundle = copy_bundle(setting.folder, setting.shipped)
     options = replace(bundle.options, max_length=min(LONGEST, bundle.config.max_target - 1))
     origin, sources = real_sources(setting, bundle, setting.scale.checked)
@@ -61,8 +61,8 @@ def checks(setting: Setting, floors: dict[str, Any], until: float, desk: Desk) -
 
 
 def agreement(baseline: Sequence[Result], answers: Sequence[Result]) -> dict[str, float]:
-    """Of the best answers: the share that is equal, the share of tokens before the first that differs, and
-    the largest difference of scores (natural log, by length) of those that are equal."""
+    """Compare the best answers: return the share that is equal, the share of tokens before the first that
+    differs, and the largest difference of scores (natural log, by length) of those that are equal."""
     equal, same, tokens, score = 0, 0, 0, 0.0
     for a, b in zip(baseline, answers, strict=True):
         one, other = a.hypotheses[0], b.hypotheses[0]

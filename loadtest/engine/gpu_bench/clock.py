@@ -18,7 +18,7 @@ class ContextLost(Exception):
 
 
 def seconds(device: str, call: Callable[[], object]) -> float:
-    """From an idle device to an idle device again."""
+    """Measure the seconds of a call, from an idle device to an idle device again."""
     wait(device)
     began = time.perf_counter()
     call()
@@ -32,7 +32,7 @@ def wait(device: str) -> None:
 
 
 def forgive(error: Exception) -> str:
-    """A contender's error as a line, when the others can go on. Raises ContextLost when they can't."""
+    """Return a contender's error as a line, when the others can go on. Raises ContextLost when they can't."""
     if torch.cuda.is_initialized():
         try:
             torch.cuda.synchronize()
@@ -42,7 +42,7 @@ def forgive(error: Exception) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """An error in a line."""
+    """Return an error in a line."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text[:400]}"
 
@@ -67,7 +67,7 @@ class TurnRules:
 
 
 def alternate(contenders: Mapping[str, Callable[[], float]], rules: TurnRules) -> Turns:
-    """Each contender once to warm up, then `turns` times in turn with all others, so that a noisy minute
+    """Run each contender once to warm up, then `turns` times in turn with all others, so that a noisy minute
     meets every one. Whoever comes after `until` is left out of that turn, and so is one that has a figure and
     has used up its share of the time; nobody is measured without having warmed up.
 
@@ -102,5 +102,5 @@ def alternate(contenders: Mapping[str, Callable[[], float]], rules: TurnRules) -
 
 
 def summary(values: list[float]) -> dict[str, Any]:
-    """Median and runs."""
+    """Return the median and the runs."""
     return {"median": statistics.median(values), "runs": values}

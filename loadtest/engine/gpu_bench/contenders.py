@@ -44,8 +44,8 @@ class Contender:
 
 
 def contenders(setting: Setting) -> list[Contender]:
-    """All that the table of backends has for this kind of device, in the precisions wanted; some will not
-    open."""
+    """List what the table of backends has for this kind of device, in the precisions wanted; some will not
+    open. Twins of others and precisions that a backend is not measured in stand in it when they are named."""
     kind = setting.device.partition(":")[0]
     names = setting.backends or tuple(name for name in BACKENDS if name not in TWINS)
     candidates = [
@@ -63,9 +63,10 @@ def contenders(setting: Setting) -> list[Contender]:
 def open_contender(
     setting: Setting, bundle: Bundle, contender: Contender, lanes: Sequence[LaneSize]
 ) -> list[Executor]:
-    """One executor for each (beams, slots). Raises ConvoyError, or whatever a library that is missing does.
+    """Open one executor for each (beams, slots).
 
-    What the backend needs and the bundle lacks is added to it: engines, graphs of another precision.
+    Raises ConvoyError, or whatever a library that is missing does. What the backend needs and the bundle
+    lacks is added to it: engines, graphs of another precision.
     """
     place = Placement(contender.backend, setting.device, contender.precision, 1, tuple(lanes))
     if contender.backend == COMPILED:
@@ -78,8 +79,8 @@ def open_contender(
 def open_all(
     setting: Setting, bundle: Bundle, lanes: Sequence[LaneSize], out: tuple[Desk, dict[str, str]]
 ) -> Iterator[tuple[Contender, list[Executor]]]:
-    """Those that open, one after the other; out: who is told of it, and where the others' reasons go. Raises
-    ContextLost."""
+    """Yield those that open, one after the other; out: who is told of it, and where the others' reasons go.
+    Raises ContextLost."""
     desk, not_run = out
     for contender in contenders(setting):
         if str(contender) in setting.skip:
@@ -94,7 +95,7 @@ def open_all(
 
 @contextmanager
 def record_failure(key: str, not_run: dict[str, str]) -> Iterator[None]:
-    """What a contender raises while it gets ready becomes its reason. Raises ContextLost."""
+    """Note what a contender raises while it gets ready as its reason. Raises ContextLost."""
     try:
         yield
     except Exception as error:
@@ -133,7 +134,7 @@ def _export_graphs(bundle: Bundle, precision: str) -> Bundle:
 
 
 def straight(request: Request, outcome: Outcome) -> None:
-    """The reply of a lane without an engine. Raises what went wrong."""
+    """Answer a request of a lane without an engine. Raises what went wrong."""
     if isinstance(outcome, ConvoyError):
         raise outcome
     request.reply(outcome)
@@ -195,7 +196,7 @@ class Answers:
 
 
 def make_requests(sentences: Sequence[SizedSentence], beam: int) -> tuple[list[Request], Answers]:
-    """Requests, and where their answers gather."""
+    """Make the requests, and the place where their answers gather."""
     answers = Answers.empty(len(sentences))
 
     def reply(i: int) -> Any:
@@ -205,7 +206,7 @@ def make_requests(sentences: Sequence[SizedSentence], beam: int) -> tuple[list[R
 
 
 def check_lengths(sentences: Sequence[SizedSentence], results: Sequence[Result]) -> None:
-    """Raises ValueError when an answer has not the length that was asked for: then figures would not
+    """Raise ValueError when an answer has not the length that was asked for: then figures would not
     compare."""
     for sentence, result in zip(sentences, results, strict=True):
         length = len(result.hypotheses[0].tokens)

@@ -35,11 +35,11 @@ class Cost:
     encoder: int
 
     def step_seconds(self, precision: str, bandwidth: float) -> float:
-        """The floor of a step of one row: its weights at the measured bandwidth (bytes a second)."""
+        """Return the floor of a step of one row: its weights at the measured bandwidth (bytes a second)."""
         return self.weights * BYTES[precision] / bandwidth
 
     def operations(self, sentences: Sequence[SizedSentence], beam: int) -> float:
-        """Of whole translations, by the source's length and the steps of each."""
+        """Count the operations of whole translations, by the source's length and the steps of each."""
         sources = sum(len(s.source) for s in sentences)
         steps = sum(s.target + 1 for s in sentences)
         return self.encoder / self.source * sources + self.step * beam * steps

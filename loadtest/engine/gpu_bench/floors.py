@@ -22,8 +22,9 @@ CACHES: Final = 512 << 20  # products take turns over weights of more bytes than
 
 
 def floors(setting: Setting) -> dict[str, Any]:
-    """bandwidth: bytes a second, read and written; matrix: operations a second by precision; shapes: of the
-    decoder's products, each with operations and bytes of weights a second. Random data: zeros run faster."""
+    """Measure what the device itself can do. bandwidth: bytes a second, read and written; matrix: operations
+    a second by precision; shapes: of the decoder's products, each with operations and bytes of weights a
+    second. Random data: zeros run faster."""
     device, scale = setting.device, setting.scale
     record: dict[str, Any] = {"bandwidth": _copy(device, scale.copy), "matrix": {}, "shapes": []}
     record["tf32_allowed"] = torch.backends.cuda.matmul.allow_tf32

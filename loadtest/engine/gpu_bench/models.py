@@ -36,7 +36,10 @@ SMALL_VOCABULARY: Final = 97
 
 
 def config_of(name: str, *, tiny: bool = False) -> ModelConfig:
-    """tiny: the same layers, few and small numbers: to try the measurement itself."""
+    """Return the configuration of a model.
+
+    tiny: the same layers, few and small numbers: to try the measurement itself.
+    """
     architecture, vocabularies = MODELS[name]
     if not tiny:
         return preset(architecture, *vocabularies)
@@ -45,7 +48,7 @@ def config_of(name: str, *, tiny: bool = False) -> ModelConfig:
 
 
 def bundle_of(folder: Path, name: str, *, tiny: bool = False, seed: int = 1) -> Bundle:
-    """The bundle of a model in the folder, written when it is not there: weights in fp32 as training's
+    """Open the bundle of a model in the folder, written when it is not there: weights in fp32 as training's
     initialiser draws them, and the graphs of ONNX Runtime. Speed depends on weights through the lengths of
     answers alone, and those are given (see `sentences`)."""
     path = folder / name
@@ -56,8 +59,8 @@ def bundle_of(folder: Path, name: str, *, tiny: bool = False, seed: int = 1) -> 
 
 @contextmanager
 def preparing(folder: Path, *, tiny: bool) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that writes the bundles of all models, ended when it is left. Who asks for one of them
-    meanwhile waits for it."""
+    """Start a process that writes the bundles of all models, and end it when the context is left. Who asks
+    for one of them meanwhile waits for it."""
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", __name__, str(folder), *(["--tiny"] if tiny else [])]
     process = subprocess.Popen(command, cwd=Path(__file__).parents[3])
@@ -103,7 +106,7 @@ def _write_model(path: Path, name: str, tiny: bool, seed: int) -> Bundle:  # noq
 
 
 def copy_bundle(folder: Path, path: Path) -> Bundle:
-    """A copy of a bundle, to which engines and graphs may be added."""
+    """Open a copy of a bundle, to which engines and graphs may be added."""
     copy = folder / path.name
     if not copy.exists():
         folder.mkdir(parents=True, exist_ok=True)

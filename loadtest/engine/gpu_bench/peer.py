@@ -45,7 +45,7 @@ class Peer:
             raise
 
     def seconds(self, batches: Sequence[Batch], beam: int) -> float:
-        """To translate all batches, one after the other."""
+        """Measure the seconds it takes to translate all batches, one after the other."""
         return float(self._ask({"batches": batches, "beam": beam})["seconds"])
 
     def close(self) -> None:
@@ -73,7 +73,10 @@ def peers(
     config: ModelConfig,
     out: tuple[Desk, dict[str, str]],
 ) -> dict[str, Peer]:
-    """By the names of contenders: fp32, and fp16 on a GPU. Those that do not run leave their reason."""
+    """Start the peers, by the names of contenders: fp32, and fp16 on a GPU.
+
+    Those that do not run leave their reason.
+    """
     (desk, not_run), key = out, f"{name}, {NAME}"
     if setting.fairseq is None:
         not_run[key] = "no checkout of fairseq was named (--fairseq PATH)"

@@ -22,7 +22,7 @@ _dataclass: Final = dataclasses.dataclass
 
 
 def build(setup: dict[str, Any]) -> tuple[Any, Any, dict[str, Any]]:
-    """The model with random weights, its dictionary, and what is worth knowing of both."""
+    """Build the model with random weights; return it, its dictionary, and what is worth knowing of both."""
     import fairseq
     import torch
     from fairseq.data import Dictionary
@@ -64,7 +64,7 @@ def build(setup: dict[str, Any]) -> tuple[Any, Any, dict[str, Any]]:
 
 
 def translate(model: Any, words: Any, batch: tuple[list[int], int], beam: int) -> None:
-    """One batch; raises ValueError when an answer has another length than it was given."""
+    """Translate one batch; raise ValueError when an answer has another length than it was given."""
     import torch
     from fairseq.sequence_generator import SequenceGenerator
 

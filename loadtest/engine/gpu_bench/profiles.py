@@ -21,9 +21,9 @@ TOP: Final = 15
 
 
 def profiles(setting: Setting, floors: dict[str, Any], until: float, desk: Desk) -> dict[str, Any]:
-    """On the likely fastest backend, for one sentence of beam 1 and a full lane: kernels by their time on
-    the device (operators on a CPU), with calls and microseconds a step, the whole of a step by the clock,
-    and how long the device was busy in it."""
+    """Measure a step on the likely fastest backend, for one sentence of beam 1 and a full lane: kernels by
+    their time on the device (operators on a CPU), with calls and microseconds a step, the whole of a step by
+    the clock, and how long the device was busy in it."""
     scale = setting.scale
     bundle = models.bundle_of(setting.folder, models.SIX, tiny=scale.tiny)
     _, pairs = lengths(setting.corpora, scale.slots)

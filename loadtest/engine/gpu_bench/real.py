@@ -25,7 +25,7 @@ MADE_UP: Final = 300  # lines where there is no newstest
 
 
 def real(setting: Setting, floors: dict[str, Any], until: float, desk: Desk) -> dict[str, Any]:
-    """Rows: backend, lines a second from token ids to token ids; text is not timed."""
+    """Measure real text. Rows: backend, lines a second from token ids to token ids; text is not timed."""
     scale, bundle = setting.scale, copy_bundle(setting.folder, setting.shipped)
     origin, sources = real_sources(setting, bundle, scale.sentences)
     beam = bundle.options.beam_size
@@ -85,8 +85,8 @@ def _runner(
 
 
 def real_sources(setting: Setting, bundle: Bundle, count: int) -> tuple[str, list[list[int]]]:
-    """Where the text is from, and the token ids of its lines with end-of-sentence, cut to what the model
-    takes."""
+    """Return where the text is from, and the token ids of its lines with end-of-sentence, cut to what the
+    model takes."""
     tokenizer, config = open_tokenizer(bundle), bundle.config
     origin, texts = f"newstest2013.{bundle.source}", lines(setting.corpora, bundle.source)
     if not texts:

@@ -25,7 +25,7 @@ SENTENCES: Final = ("newstest2013, 200M model", 62.6, 6_000.0)
 
 
 def markdown(records: Sequence[dict[str, Any]]) -> str:
-    """Tables of everything that was measured, and what was not, with the reasons."""
+    """Render tables of everything that was measured, and what was not, with the reasons."""
     parts: dict[str, Row] = {}
     for record in records:
         parts |= record["parts"]

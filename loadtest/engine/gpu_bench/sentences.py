@@ -38,7 +38,7 @@ class SizedSentence:
 
 
 def lines(corpora: Path, language: str) -> list[str]:
-    """newstest2013; nothing where it is not at hand."""
+    """Read the lines of newstest2013; return nothing where it is not at hand."""
     path = corpora / NEWSTEST.format(language)
     if not path.exists():
         return []
@@ -46,8 +46,8 @@ def lines(corpora: Path, language: str) -> list[str]:
 
 
 def lengths(corpora: Path, count: int) -> tuple[str, list[tuple[int, int]]]:
-    """Where they come from, and source and target tokens of `count` sentences, in a random order that is
-    always the same: the first of them are a fair sample of all."""
+    """Return where the lengths come from, and source and target tokens of `count` sentences, in a random
+    order that is always the same: the first of them are a fair sample of all."""
     chance = random.Random(2013)
     sides = [[_tokens(line) for line in lines(corpora, language)] for language in ("en", "de")]
     pairs = list(zip(*sides, strict=True))
@@ -61,7 +61,7 @@ def lengths(corpora: Path, count: int) -> tuple[str, list[tuple[int, int]]]:
 
 
 def sentences(config: ModelConfig, pairs: Sequence[tuple[int, int]], seed: int = 0) -> list[SizedSentence]:
-    """Random words of these lengths, cut to what the model takes."""
+    """Draw random words of these lengths, cut to what the model takes."""
     chance = np.random.default_rng(seed)
     most_source, most_target = config.max_source - 2, config.max_target - 1
     work = []

@@ -77,7 +77,7 @@ class Setting:
 
 
 def facts(setting: Setting) -> dict[str, Any]:
-    """Of which machine, code and versions the figures are."""
+    """Say of which machine, code and versions the figures are."""
     import torch
 
     record: dict[str, Any] = {

@@ -29,8 +29,9 @@ NAMES = (models.SIX, models.ONE, models.ATTENTION, models.GLU)
 
 
 def single(setting: Setting, floors: dict[str, Any], until: float, desk: Desk) -> dict[str, Any]:
-    """Rows: model, backend, tokens a second over the same sentences (median of alternating runs, encoder
-    included, end-of-sentence counted), seconds of a step, the floor of its weights and the share reached."""
+    """Measure one sentence at a time. Rows: model, backend, tokens a second over the same sentences (median
+    of alternating runs, encoder included, end-of-sentence counted), seconds of a step, the floor of its
+    weights and the share reached."""
     scale = setting.scale
     origin, pairs = lengths(setting.corpora, scale.singles)
     record: dict[str, Any] = {

@@ -33,9 +33,10 @@ OPTIONS: Final = (
 
 
 def suite(setting: Setting, floors: dict[str, Any], until: float, desk: Desk) -> dict[str, Any]:
-    """ok: pytest passed, and on a GPU did not skip everything. Of the files of tests/ that hold a test
-    with the mark, nothing else is even imported; one that can't be does not stop the others."""
-    options = [*OPTIONS, "-p", "no:cacheprovider", "--continue-on-collection-errors", "--durations=10"]
+    """Run the tests that need a GPU. ok: pytest passed, and on a GPU did not skip everything. Of the files of
+    tests/ that hold a test with the mark, nothing else is even imported; one that can't be does not stop the
+    others."""
+    options = [*OPTIONS, "--continue-on-collection-errors", "--durations=10"]
     if find_spec("xdist") is not None:
         options += ["-n", str(TOGETHER)]
     command = [sys.executable, "-m", "pytest", *options, *map(str, gpu_tests(ROOT / "tests"))]
@@ -59,5 +60,5 @@ def suite(setting: Setting, floors: dict[str, Any], until: float, desk: Desk) ->
 
 
 def gpu_tests(folder: Path) -> list[Path]:
-    """The files of tests that need a GPU."""
+    """List the files of tests that need a GPU."""
     return [path for path in sorted(folder.rglob("test_*.py")) if MARK in path.read_text("utf-8")]

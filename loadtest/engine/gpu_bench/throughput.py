@@ -46,9 +46,9 @@ class Field:
 
 
 def throughput(setting: Setting, floors: dict[str, Any], until: float, desk: Desk) -> dict[str, Any]:
-    """Rows: model, backend, sentences a second at `slots` in flight, while all are in use; the floor of the
-    operations of its matrix products and the share reached. A slow contender translates fewer of the
-    sentences, a fair sample of them, and its row says how many."""
+    """Measure many sentences at once. Rows: model, backend, sentences a second at `slots` in flight, while
+    all are in use; the floor of the operations of its matrix products and the share reached. A slow contender
+    translates fewer of the sentences, a fair sample of them, and its row says how many."""
     scale = setting.scale
     origin, pairs = lengths(setting.corpora, scale.sentences)
     record: dict[str, Any] = {"lengths": origin, "beam": scale.beam, "slots": scale.slots}
@@ -122,8 +122,9 @@ def _ours(flow: Flow, entered: Field, name: str, setup: tuple[str, int]) -> Call
 
 
 def steady(ended: Sequence[float], slots: int) -> float:
-    """Answers a second while all slots were in use: without the first answers, before which slots filled, and
-    the last, while they emptied. ended: seconds from the start. Of too few answers it is all of them."""
+    """Compute the answers a second while all slots were in use: without the first answers, before which slots
+    filled, and the last, while they emptied. ended: seconds from the start. Of too few answers it is all of
+    them."""
     ended = sorted(ended)
     if len(ended) < STEADY * slots:
         return len(ended) / ended[-1]
@@ -142,9 +143,9 @@ def _theirs(peer: Peer, entered: Field, name: str, setup: tuple[str, int, int]) 
 
 
 def in_batches(work: Sequence[SizedSentence], size: int) -> list[Batch]:
-    """As fairseq batches them: of like lengths, sorted. All answers of a batch get its mean length,
-    because its search has one limit for a batch; so there are as many tokens, and none waits for a longer
-    one."""
+    """Group sentences as fairseq batches them: of like lengths, sorted. All answers of a batch get its mean
+    length, because its search has one limit for a batch; so there are as many tokens, and none waits for a
+    longer one."""
     ordered = sorted(work, key=lambda s: (s.target, len(s.source)))
     batches = []
     for first in range(0, len(ordered), size):

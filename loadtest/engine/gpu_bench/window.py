@@ -20,7 +20,10 @@ class LaneBatcher(window.WindowBatcher[Request]):
         self.tune(window, batch)
 
     def tune(self, window: float, batch: int) -> None:
-        """Other settings from the next batch on. Raises ValueError for a batch that the lane can't hold."""
+        """Use other settings from the next batch on.
+
+        Raises ValueError for a batch that the lane can't hold.
+        """
         if not 1 <= batch <= self._lane.executor.slots or window < 0:
             raise ValueError(f"a batch of {batch} in a lane of {self._lane.executor.slots}, {window} seconds")
         self.window, self.batch = window, batch

@@ -70,7 +70,7 @@ def request_values(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def offer(options: argparse.Namespace, url: str, rate: float, seconds: float, seed: int) -> LoadSummary:
-    """The same sentences at the same moments for whoever is asked."""
+    """Offer the same sentences at the same moments to whoever is asked."""
     texts = sentences(seed, options.texts)
     times = arrivals(rate, seconds, seed)
     return summarise(
@@ -79,13 +79,16 @@ def offer(options: argparse.Namespace, url: str, rate: float, seconds: float, se
 
 
 def peak(options: argparse.Namespace, url: str, seconds: float, seed: int) -> float:
-    """Answers a second when ENOUGH requests are always under way."""
+    """Measure the answers a second when ENOUGH requests are always under way."""
     ask = translate(request_values(options), stream=False)
     return busiest(url, ask, sentences(seed, options.texts), ENOUGH, seconds)
 
 
 def tune_peer(options: argparse.Namespace, model: Path) -> tuple[float, int, list[dict[str, float]]]:
-    """The window and batch with the lowest p99 at 0.7 of the peak, and all that were tried."""
+    """Find the window and batch with the lowest p99 at 0.7 of the peak.
+
+    Returns them, and all that were tried.
+    """
     with peer(options, model, 0.005, 32) as (url, _):
         rate = 0.7 * peak(options, url, options.tune_seconds, TUNING)
     tried = []

@@ -22,7 +22,7 @@ VOCABULARY: Final = "vocabulary.model"
 
 
 def convert(bundle: Path, out: Path) -> None:
-    """Writes a model for CTranslate2 into `out`, replacing it. Raises ConfigError for a bundle that is no
+    """Write a model for CTranslate2 into `out`, replacing it. Raises ConfigError for a bundle that is no
     plain post-norm Transformer."""
     opened = open_bundle(bundle)
     config = opened.config
@@ -52,7 +52,7 @@ class TransformerWeights:
         self.tensors = tensors
 
     def linear(self, part: Any, *names: str) -> None:
-        """One projection, or several side by side."""
+        """Fill a part with one projection, or several side by side."""
         part.weight = np.concatenate([self.tensors[f"{name}.weight"] for name in names])
         part.bias = np.concatenate([self.tensors[f"{name}.bias"] for name in names])
 

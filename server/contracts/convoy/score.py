@@ -81,7 +81,9 @@ class ScoreAnswer(BaseModel):
     ),
 )
 async def score(request: Request) -> Response:
-    """Log-probability of a text, or of each of an array (JSON only), token by token, and the perplexity.
+    """Score a text, or each of an array (JSON only).
+
+    The answer is the log-probability of each, token by token, and the perplexity.
 
     A language model scores texts by themselves; with `source_text` a translating model scores them as
     translations. Texts are never split or shortened: one that is too long for the model is refused.

@@ -25,13 +25,13 @@ router = APIRouter()
 
 @router.get("/health", tags=["LibreTranslate"], response_model=dict[str, str])
 async def health() -> JSONResponse:
-    """Whether the process lives."""
+    """Tell whether the process lives."""
     return JSONResponse({"status": "ok"})
 
 
 @router.get("/health/ready", response_model=dict[str, str], responses=errors(503))
 async def ready(request: Request) -> JSONResponse:
-    """Whether every model has translated a canary, every engine runs, and the server is not stopping."""
+    """Tell whether every model has translated a canary, every engine runs, and the server is not stopping."""
     state = state_of(request)
     if state.ready:
         return JSONResponse({"status": "ready"})
@@ -51,7 +51,7 @@ def version_text() -> str:
 
 @router.get("/models", response_model=list[ModelAnswer])
 async def models(request: Request) -> JSONResponse:
-    """The models with their limits and decoding defaults, and whether each is loaded."""
+    """List the models with their limits and decoding defaults, and whether each is loaded."""
     service = state_of(request).service
     entries = service.shelf_entries()
     return JSONResponse([describe(info, entries[info.name]) for info in service.models()])
@@ -86,7 +86,7 @@ async def unload(request: Request, name: str) -> JSONResponse:
 
 
 async def order(request: Request, verb: str, name: str) -> JSONResponse:
-    """What the operator may alone."""
+    """Do with a model what the operator alone may."""
     state = state_of(request)
     if state.settings.admin_token is None:
         others = ", or send the process SIGHUP" if verb == "reload" else ""
@@ -101,25 +101,25 @@ async def order(request: Request, verb: str, name: str) -> JSONResponse:
 
 @router.get("/metrics", response_class=PlainTextResponse)
 async def metrics(request: Request) -> Response:
-    """Metrics for Prometheus. Where the operator has set a token: `Authorization: Bearer`."""
+    """Return metrics for Prometheus. Where the operator has set a token: `Authorization: Bearer`."""
     return Response(state_of(request).metrics.text(), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
 
 @router.get("/spec", tags=["LibreTranslate"], response_model=dict[str, Any])
 async def spec(request: Request) -> JSONResponse:
-    """This description, where LibreTranslate has its own."""
+    """Return this description, where LibreTranslate has its own."""
     return JSONResponse(request.app.openapi())
 
 
 @router.post("/suggest", tags=["LibreTranslate"], status_code=403, response_model=ErrorAnswer)
 async def suggest() -> JSONResponse:
-    """LibreTranslate's box for better translations; this server keeps none."""
+    """Refuse what LibreTranslate's box for better translations sends; this server keeps none."""
     raise Refusal("disabled", "Suggestions are disabled on this server.")
 
 
 @router.get("/frontend/settings", tags=["LibreTranslate"], response_model=dict[str, Any])
 async def frontend_settings(request: Request) -> JSONResponse:
-    """What LibreTranslate's web page asks for."""
+    """Tell LibreTranslate's web page what it asks for."""
     state, access = state_of(request), request.app.state.access
     settings = state.settings
     targets = [code for language in state.service.languages() for code in language.targets]

@@ -27,7 +27,7 @@ router = APIRouter()
     openapi_extra={"parameters": in_query(*fields_of(TranslateRequest, ("source", "target", "format")))},
 )
 async def translate_stream(request: Request) -> Response:
-    """Like POST /translate with `stream`: parameters in the query string, the answer as events."""
+    """Translate as POST /translate with `stream`: parameters in the query string, the answer as events."""
     refuse_while_draining(request)
     return await events(request, (await translate.prepare(request))[0])
 
@@ -40,6 +40,6 @@ async def translate_stream(request: Request) -> Response:
     openapi_extra={"parameters": in_query(*fields_of(SummarizeRequest))},
 )
 async def summarize_stream(request: Request) -> Response:
-    """Like POST /summarize with `stream`: parameters in the query string, the answer as events."""
+    """Summarize as POST /summarize with `stream`: parameters in the query string, the answer as events."""
     refuse_while_draining(request)
     return await events(request, (await summarize.prepare(request))[0])

@@ -56,7 +56,7 @@ class Site:
 
 @cache
 def site() -> Site:
-    """What the package holds; read once."""
+    """Read, once, what the package holds."""
     files = {path.name: path.read_bytes() for path in sorted(FOLDER.iterdir()) if path.suffix in MEDIA}
     digest = hashlib.sha256(b"".join(name.encode() + data for name, data in files.items()))
     return Site(files, digest.hexdigest()[:16])
@@ -64,7 +64,7 @@ def site() -> Site:
 
 @router.get("/")
 async def page(request: Request) -> Response:
-    """The page, with the limits that no other route tells."""
+    """Return the page, with the limits that no other route tells."""
     state = state_of(request)
     if not state.settings.web:
         raise Refusal("not_found", OFF)
@@ -78,7 +78,10 @@ async def page(request: Request) -> Response:
 
 @router.get("/static/{version}/{name}")
 async def static(request: Request, version: str, name: str) -> Response:
-    """A file of the page. Of another version, as while servers are being replaced: this one's, not kept."""
+    """Return a file of the page.
+
+    For another version, as while servers are being replaced, it is this one's, not kept.
+    """
     data = site().files.get(name) if state_of(request).settings.web else None
     if data is None:
         raise Refusal("not_found", f"no such file: {name[:200]}")
@@ -88,7 +91,7 @@ async def static(request: Request, version: str, name: str) -> Response:
 
 @router.get("/favicon.ico")
 async def icon(request: Request) -> Response:
-    """What browsers ask for beside any answer."""
+    """Return the icon, which browsers ask for beside any answer."""
     if not state_of(request).settings.web:
         raise Refusal("not_found", OFF)
     headers = {"Cache-Control": DAY, **GUARDS}

@@ -83,7 +83,7 @@ class DocumentJobs:
         task.add_done_callback(done)
 
     def new(self, characters: int, owner: str = "") -> tuple[DocumentJob, str]:
-        """A job and its key.
+        """Make a job and its key.
 
         owner: whose it is; each has a share of the places.
 
@@ -200,7 +200,7 @@ async def submit(request: Request) -> Response:
     openapi_extra=KEY,
 )
 async def status(request: Request, document_id: str) -> Response:
-    """How far a document is."""
+    """Tell how far a document is."""
     job = await _job(request, document_id)
     if job is None:
         raise Refusal("not_found", NOT_FOUND)
@@ -216,7 +216,7 @@ async def status(request: Request, document_id: str) -> Response:
 
 @router.post("/{document_id}/result", response_class=FileResponse, responses=ERRORS, openapi_extra=KEY)
 async def result(request: Request, document_id: str) -> Response:
-    """The translated document; 503 until it is done."""
+    """Return the translated document; 503 until it is done."""
     job = await _job(request, document_id)
     if job is None:
         raise Refusal("not_found", NOT_FOUND)

@@ -55,7 +55,10 @@ class Glossaries:
         self._kept: dict[str, Glossary] = {}
 
     def add(self, glossary: Glossary) -> None:
-        """Raises InvalidRequest when the owner has too many, TooLarge when there is no room."""
+        """Keep a glossary.
+
+        Raises InvalidRequest when the owner has too many, TooLarge when there is no room.
+        """
         if len(self.of(glossary.owner)) >= MOST:
             raise InvalidRequest(f"there are {MOST} glossaries, as many as this server keeps: delete one")
         if sum(other.size for other in self._kept.values()) + glossary.size > ROOM:
@@ -72,14 +75,17 @@ class Glossaries:
         return sorted(own, key=lambda glossary: glossary.created)
 
     def find(self, owner: str, id: str) -> Glossary:
-        """Raises Refusal when there is none of that id, or it is somebody else's."""
+        """Find an owner's glossary.
+
+        Raises Refusal when there is none of that id, or it is somebody else's.
+        """
         glossary = self._load(id)
         if glossary is None or glossary.owner != owner:
             raise Refusal("unknown_glossary", "Glossary not found.")
         return glossary
 
     def drop(self, owner: str, id: str) -> None:
-        """Raises what `find` raises."""
+        """Drop an owner's glossary. Raises what `find` raises."""
         self.find(owner, id)
         self._records.drop(id)
         del self._kept[id]
@@ -99,7 +105,7 @@ def _record(glossary: Glossary) -> dict[str, Any]:
 
 
 def read_entries(text: str, kind: str) -> dict[str, str]:
-    """Entries of a glossary, as "tsv" or "csv". Raises InvalidRequest that names the one at fault."""
+    """Read entries of a glossary, as "tsv" or "csv". Raises InvalidRequest that names the one at fault."""
     if kind not in ("tsv", "csv"):
         raise InvalidRequest("Value for 'entries_format' not supported: it is tsv or csv.")
     entries: dict[str, str] = {}
@@ -122,7 +128,10 @@ def read_entries(text: str, kind: str) -> dict[str, str]:
 
 
 def pairs_of(service: Service) -> list[tuple[str, str]]:
-    """The pairs of languages that glossaries may be for: those whose models have symbols to keep phrases."""
+    """List the pairs of languages that glossaries may be for.
+
+    They are those whose models have symbols to keep phrases.
+    """
     pairs: dict[tuple[str, str], None] = {}
     for language in service.languages():
         for target in language.targets:
@@ -132,7 +141,7 @@ def pairs_of(service: Service) -> list[tuple[str, str]]:
 
 
 def merge_entries(glossaries: Sequence[Glossary], source: str | None, target: str) -> dict[str, str]:
-    """Entries of glossaries for a request's languages; of one phrase in several the first counts.
+    """Merge entries of glossaries for a request's languages; of one phrase in several the first counts.
 
     Raises InvalidRequest when one of them is for other languages.
     """
@@ -148,8 +157,10 @@ def merge_entries(glossaries: Sequence[Glossary], source: str | None, target: st
 
 
 def present(entries: Mapping[str, str], texts: Iterable[str]) -> Slices[dict[str, str]]:
-    """The entries, in slices, whose source stands in a text at all, however its white space is: looking for
-    few is faster than for many."""
+    """Find the entries, in slices, whose source stands in a text at all, however its white space is.
+
+    Looking for few is faster than for many.
+    """
     whole = _fold_space("\n".join(texts)) if entries else ""
     yield
     beginnings: set[str] = set()

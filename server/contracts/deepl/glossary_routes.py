@@ -64,7 +64,7 @@ ERRORS: Final = errors(404, 429, 503, model=MessageAnswer)
     responses=errors(429, 503, model=MessageAnswer),
 )
 async def language_pairs(request: Request) -> JSONResponse:
-    """The pairs of languages whose models can keep phrases."""
+    """List the pairs of languages whose models can keep phrases."""
     pairs = pairs_of(state_of(request).service)
     return JSONResponse({"supported_languages": [{"source_lang": s, "target_lang": t} for s, t in pairs]})
 
@@ -96,7 +96,7 @@ async def create(request: Request) -> JSONResponse:
     responses=errors(429, 503, model=MessageAnswer),
 )
 async def listed(request: Request) -> JSONResponse:
-    """The caller's own."""
+    """List the caller's own glossaries."""
     own = glossaries_of(request).of(owner_of(request))
     return JSONResponse({"glossaries": [_glossary_values(glossary) for glossary in own]})
 
@@ -112,7 +112,7 @@ async def one(request: Request, glossary_id: str) -> JSONResponse:
     responses=ERRORS | {200: {"content": {TSV: {}}}},
 )
 async def entries(request: Request, glossary_id: str) -> Response:
-    """Tab-separated, an entry a line."""
+    """Return the entries of a glossary: tab-separated, an entry a line."""
     return Response(glossaries_of(request).find(owner_of(request), glossary_id).tsv(), media_type=TSV)
 
 
@@ -129,7 +129,7 @@ def glossaries_of(request: Request) -> Glossaries:
 
 
 def entries_of(request: Request, ids: Sequence[str], source: str | None, target: str) -> dict[str, str]:
-    """The entries of glossaries that a translation names.
+    """Merge the entries of glossaries that a translation names.
 
     Raises InvalidRequest on too many and on those for other languages, Refusal on unknown ones.
     """

@@ -23,7 +23,7 @@ OTHERS: Final = {"nb": "no", "no": "nb"}  # one stands for the other
 
 
 def codes_of(service: Service, values: dict[str, Any]) -> tuple[str | None, str]:
-    """Source (None: detect it) and target of a request. Raises InvalidRequest in DeepL's words."""
+    """Read source (None: detect it) and target of a request. Raises InvalidRequest in DeepL's words."""
     languages = service.languages()
     target = _language_parameter(
         values, "target_lang", {code for lang in languages for code in (lang.code, *lang.targets)}
@@ -34,18 +34,21 @@ def codes_of(service: Service, values: dict[str, Any]) -> tuple[str | None, str]
 
 
 def model_code(code: str, codes: Collection[str]) -> str | None:
-    """Our code for one of DeepL's, whatever its case: the language itself where there is no such variant."""
+    """Find our code for one of DeepL's, whatever its case.
+
+    It is the language itself where there is no such variant.
+    """
     plain, primary = inward(code), code.strip().lower().replace("_", "-").partition("-")[0]
     return next((c for c in (plain, OTHERS.get(plain, ""), primary) if c in codes), None)
 
 
 def base_of(code: str) -> str:
-    """DeepL's code of a language without its variant, in lower case; from ours or any of DeepL's."""
+    """Return DeepL's code of a language without its variant, in lower case; from ours or any of DeepL's."""
     return SOURCES.get(code.lower(), code).partition("-")[0].lower()
 
 
 def languages_of(service: Service, *, target: bool) -> list[dict[str, Any]]:
-    """The answer of /v2/languages, in the order of codes."""
+    """Make the answer of /v2/languages, in the order of codes."""
     names: dict[str, str] = {}
     for language in service.languages():
         if not target and language.targets:

@@ -151,7 +151,7 @@ async def translate(request: Request) -> Response:
     openapi_extra={"parameters": in_query(FIELDS, ["text", "target_lang"])},
 )
 async def translate_by_query(request: Request) -> Response:
-    """The same with all in the query string, as OmegaT asks."""
+    """Do the same as `POST /v2/translate` with all in the query string, as OmegaT asks."""
     refuse_while_draining(request)
     return await translate(request)
 
@@ -171,7 +171,10 @@ async def translate_by_query(request: Request) -> Response:
     },
 )
 async def languages(request: Request) -> JSONResponse:
-    """Languages of the models; the type may come as a form in the body, as DeepL's own client sends it."""
+    """List the languages of the models.
+
+    The type may come as a form in the body, as DeepL's own client sends it.
+    """
     state = state_of(request)
     kind = (await parameters(request, state.settings.body_limit)).get("type") or "source"
     if kind not in ("source", "target"):
@@ -181,7 +184,7 @@ async def languages(request: Request) -> JSONResponse:
 
 @router.get("/usage", response_model=UsageAnswer, responses=errors(429, 503, model=MessageAnswer))
 async def usage(request: Request) -> JSONResponse:
-    """Characters translated by this key or address in 30 days."""
+    """Count the characters translated by this key or address in 30 days."""
     used = await usage_of(request)
     return JSONResponse({"character_count": used.count, "character_limit": used.limit})
 
@@ -280,7 +283,7 @@ def _wish(values: dict[str, Any]) -> DeepLRequest:
 
 
 def preserve_form(source: str, target: str) -> str:
-    """A translation with its first letter's case and the mark at its end as in the source."""
+    """Return a translation with its first letter's case and the mark at its end as in the source."""
     begin, new = source.lstrip()[:1], target.lstrip()[:1]
     if begin.islower() and new.isupper() or begin.isupper() and new.islower():
         target = target.replace(new, new.swapcase(), 1)
@@ -294,7 +297,7 @@ def preserve_form(source: str, target: str) -> str:
 
 
 def on_one_line(text: str) -> str:
-    """A text with one space for each stretch of white space that holds a line break."""
+    """Return a text with one space for each stretch of white space that holds a line break."""
     first, *rest = text.split("\n")
     if not rest:
         return text

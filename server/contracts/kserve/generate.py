@@ -47,15 +47,17 @@ GENERATE: Final = request_of(
 
 @of_model(router.post, "/generate", response_model=GenerationAnswer, responses=ERRORS, openapi_extra=GENERATE)
 async def generate(request: Request, model: str, version: str = VERSION) -> Response:
-    """One text, as Triton's extension has it."""
+    """Answer one text, as Triton's extension has it."""
     work, _, _ = await _generation(request, info_of(request, model, version))
     return Response(await while_connected(request, answer_json(work)), media_type=MEDIA)
 
 
 @of_model(router.post, "/generate_stream", response_class=Response, responses=STREAM, openapi_extra=GENERATE)
 async def generate_stream(request: Request, model: str, version: str = VERSION) -> Response:
-    """The same by server-sent events: each `text_output` is what is new, so that all of them together are the
-    answer of `generate`. A failure after the first event is an event {"error": "..."}, with the status 200.
+    """Do the same as `generate` by server-sent events.
+
+    Each `text_output` is what is new, so that all of them together are the answer of `generate`. A failure
+    after the first event is an event {"error": "..."}, with the status 200.
 
     The parameter `stream`, false, asks for one event with all of it.
     """

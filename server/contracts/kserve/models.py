@@ -54,7 +54,10 @@ Handler = Callable[..., Awaitable[Response]]
 def of_model(
     verb: Callable[..., Callable[[Handler], Handler]], path: str, **options: Any
 ) -> Callable[[Handler], Handler]:
-    """A route of a model, with its version in the path and without. options: what `verb` is to say of it."""
+    """Add a route of a model, with its version in the path and without.
+
+    options: what `verb` is to say of it.
+    """
 
     def register(handler: Handler) -> Handler:
         for model in ("/models/{model}/versions/{version}", "/models/{model}"):
@@ -118,7 +121,7 @@ async def models(request: Request) -> JSONResponse:
 
 @router.post("/repository/index", response_model=list[dict[str, str]])
 async def index(request: Request) -> JSONResponse:
-    """The models, as Triton lists its repository. One that is not loaded is at its next use."""
+    """List the models, as Triton lists its repository. One that is not loaded is at its next use."""
     state = state_of(request)
     return JSONResponse(
         [
@@ -130,13 +133,13 @@ async def index(request: Request) -> JSONResponse:
 
 @router.post("/repository/models/{model}/load", response_model=dict[str, Any], responses=ORDER)
 async def load(request: Request, model: str) -> JSONResponse:
-    """As `POST /models/MODEL/load`, with the operator's `Authorization: Bearer`."""
+    """Load a model as `POST /models/MODEL/load` does, with the operator's `Authorization: Bearer`."""
     return await order(request, "load", model)
 
 
 @router.post("/repository/models/{model}/unload", response_model=dict[str, Any], responses=ORDER)
 async def unload(request: Request, model: str) -> JSONResponse:
-    """As `POST /models/MODEL/unload`, likewise."""
+    """Unload a model as `POST /models/MODEL/unload` does, with the operator's `Authorization: Bearer`."""
     return await order(request, "unload", model)
 
 
@@ -148,14 +151,14 @@ async def all_stats(request: Request) -> JSONResponse:
 
 @of_model(router.get, "/stats", response_model=dict[str, Any], responses=errors(404))
 async def stats(request: Request, model: str, version: str = VERSION) -> JSONResponse:
-    """Triton's figures, of sentences; times are sums in nanoseconds."""
+    """Return Triton's figures, of sentences; times are sums in nanoseconds."""
     info = info_of(request, model, version)
     return JSONResponse({"model_stats": [stats_of(state_of(request), info.name)]})
 
 
 @of_model(router.get, "/config", response_model=dict[str, Any], responses=errors(404))
 async def config(request: Request, model: str, version: str = VERSION) -> JSONResponse:
-    """Triton's configuration of a model, as far as there is something to say."""
+    """Return Triton's configuration of a model, as far as there is something to say."""
     info = info_of(request, model, version)
     kinds = {"BYTES": "TYPE_STRING", "FP32": "TYPE_FP32", "BOOL": "TYPE_BOOL"}
     return JSONResponse(
@@ -227,7 +230,7 @@ async def infer(request: Request, model: str, version: str = VERSION) -> Respons
 
 
 async def message_of(request: Request) -> tuple[dict[str, Any], bytes]:
-    """The JSON of a body and the tensors after it; Triton's client sends no Content-Type."""
+    """Read the JSON of a body and the tensors after it; Triton's client sends no Content-Type."""
     if request.headers.get("content-encoding", "identity") != "identity":
         raise InvalidRequest("compressed requests are not understood: send it as it is")
     raw = await body_of(request, state_of(request).settings.body_limit)
@@ -242,7 +245,7 @@ async def message_of(request: Request) -> tuple[dict[str, Any], bytes]:
 async def accept_request(
     request: Request, info: ModelInfo, texts: list[str], body: dict[str, Any]
 ) -> tuple[TextOptions, float]:
-    """Options and deadline of a request whose texts are within the limits, and charged."""
+    """Check that a request's texts are within the limits, and charge it; return its options and deadline."""
     state = state_of(request)
     deadline = deadline_of(request, state)
     parameters = body.get("parameters") or {}

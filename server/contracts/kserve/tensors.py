@@ -29,7 +29,10 @@ class Tensors:
 
 
 def read_tensors(body: dict[str, Any], raw: bytes, model: str) -> Tensors:
-    """raw: what follows the JSON header. Raises InvalidRequest, in Triton's words where it has some."""
+    """Read the tensors of a request.
+
+    raw: what follows the JSON header. Raises InvalidRequest, in Triton's words where it has some.
+    """
     inputs = body.get("inputs")
     if not isinstance(inputs, list) or len(inputs) != 1:
         count = len(inputs) if isinstance(inputs, list) else 0
@@ -58,7 +61,7 @@ def read_tensors(body: dict[str, Any], raw: bytes, model: str) -> Tensors:
 
 
 def write_tensors(tensors: Tensors, results: Sequence[TextResult]) -> tuple[list[dict[str, Any]], bytes]:
-    """The outputs of an answer, and what follows its JSON."""
+    """Make the outputs of an answer, and what follows its JSON."""
     values: dict[str, list[Any]] = {
         "text_output": [result.text for result in results],
         "score": [result.score for result in results],
@@ -143,7 +146,7 @@ def _pack(kind: str, value: Any) -> bytes:
 
 
 def stats_of(state: AppState, model: str) -> dict[str, Any]:
-    """A model's statistics as Triton has them: of sentences, with sums of nanoseconds."""
+    """Return a model's statistics as Triton has them: of sentences, with sums of nanoseconds."""
     stats = state.service.stats()[model]
 
     def times(name: str, count: int) -> dict[str, int]:

@@ -32,7 +32,7 @@ OFF: Final = "Files translation are disabled on this server."
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """The store lives as long as the server, if it is its own."""
+    """Open the store, which lives as long as the server, if it is its own."""
     settings = app.state.convoy.settings
     folder = within(settings.store_folder, "files")
     store = app.state.files = Store(settings.file_lifetime, settings.file_store, folder=folder)
@@ -110,7 +110,7 @@ async def translate_file(request: Request) -> Response:
 
 @router.get("/download_file/{name}", response_class=FileResponse, responses=errors(404))
 async def download_file(request: Request, name: str) -> Response:
-    """A translated file, for as long as it is kept."""
+    """Return a translated file, for as long as it is kept."""
     file = store_of(request).get(name)
     if file is None:
         raise Refusal("not_found", "no such file: it has expired, or never was")
@@ -126,7 +126,7 @@ def _url(request: Request, public: str) -> str:
 
 
 def download_response(file: StoredFile) -> FileResponse:
-    """A kept file, as one to be saved."""
+    """Answer with a kept file, as one to be saved."""
     media = MEDIA.get(PurePath(file.name).suffix.lower(), "application/octet-stream")
     return FileResponse(file.path, filename=file.name, media_type=media)
 
@@ -138,7 +138,10 @@ def store_of(request: Request) -> Store:
 
 
 async def open_file(request: Request, name: str, data: bytes, *, attributes: bool = False) -> OpenDocument:
-    """Raises InvalidRequest, in LibreTranslate's words where it has some, TooLarge and DeadlineExceeded."""
+    """Read a file that a client sent.
+
+    Raises InvalidRequest, in LibreTranslate's words where it has some, TooLarge and DeadlineExceeded.
+    """
     state = state_of(request)
     if len(data) > state.settings.file_limit:
         raise TooLarge(f"the file is longer than this server's limit of {state.settings.file_limit} bytes")
@@ -149,7 +152,10 @@ async def open_file(request: Request, name: str, data: bytes, *, attributes: boo
 async def model_of(
     state: AppState, document: OpenDocument, source: str | None, target: str, deadline: float
 ) -> str | None:
-    """The model for a document; None when nothing is to be translated. source: None asks for detection."""
+    """Pick the model for a document; None when nothing is to be translated.
+
+    source: None asks for detection.
+    """
     if source is not None:
         return model_for(state, source, target)
     sample = "\n".join(segment.text for segment in document.segments[:200])

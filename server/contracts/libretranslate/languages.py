@@ -23,7 +23,10 @@ router = APIRouter(tags=["LibreTranslate"])
     openapi_extra=body_of(),
 )
 async def detect(request: Request) -> JSONResponse:
-    """Likely languages of a text, or of an array of texts together, best first; confidence from 0 to 100."""
+    """Detect likely languages of a text, or of an array of texts together.
+
+    The best comes first; confidence is from 0 to 100.
+    """
     state = state_of(request)
     q = texts_of(await parameters(request, state.settings.body_limit))
     texts = check_sizes(q, state.settings.char_limit, state.settings.batch_limit)
@@ -34,7 +37,10 @@ async def detect(request: Request) -> JSONResponse:
 
 @router.get("/languages", response_model=list[LanguageAnswer])
 async def languages(request: Request) -> JSONResponse:
-    """Languages of the loaded models. Each is also a target of its own: such text is answered unchanged."""
+    """List the languages of the loaded models.
+
+    Each is also a target of its own: such text is answered unchanged.
+    """
     return JSONResponse(
         [
             {

@@ -75,7 +75,7 @@ async def translate(request: Request) -> Response:
 
 
 async def prepare(request: Request) -> tuple[Answering, bool]:
-    """What answers a checked request, and whether as a stream."""
+    """Check a request; return what answers it, and whether as a stream."""
     state = state_of(request)
     deadline = deadline_of(request, state)
     values = await parameters(request, state.settings.body_limit)
