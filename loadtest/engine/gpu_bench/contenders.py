@@ -45,7 +45,7 @@ class Contender:
 
 def contenders(setting: Setting) -> list[Contender]:
     """List what the table of backends has for this kind of device, in the precisions wanted; some will not
-    open. Twins of others and precisions that a backend is not measured in stand in it when they are named."""
+    open. TWINS stand in it only when they are named, TensorRT in other precisions only when one is wanted."""
     kind = setting.device.partition(":")[0]
     names = setting.backends or tuple(name for name in BACKENDS if name not in TWINS)
     candidates = [
