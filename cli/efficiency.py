@@ -46,7 +46,10 @@ class Efficiency:
 
 
 def efficiency(path: Path, place: Placement, lines: Sequence[str], beam: int, alone: int) -> Efficiency:
-    """Measure a bundle on lines of its source language. alone: how many of them for the latency."""
+    """Measure a bundle on lines of its source language.
+
+    alone: how many of them for the latency.
+    """
     words, cores = sum(len(line.split()) for line in lines), processors()
     with _BundleService(path, place, beam, 1) as one:
         one.seconds(lines[:SLOTS])  # first pages and caches

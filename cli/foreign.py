@@ -35,8 +35,11 @@ PACKAGES: Final = ("share/argos-translate/packages", ".local/share/argos-transla
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """A model that is not a bundle. kind: the command of `convoy convert` that reads it. version: of a
-    package, in parts."""
+    """A model that is not a bundle.
+
+    kind: the command of `convoy convert` that reads it.
+    version: of a package, in parts.
+    """
 
     path: Path
     kind: str
@@ -55,8 +58,10 @@ def served_paths(
     """Return the paths of bundles: those given, and bundles of all models of others among and in them.
 
     cache: where converted models lie; None: beside what the server stores (`store`), else in the user's
-    cache. languages: convert only models of these, where any are given. Raises InvalidRequest that names what
-    is missing, CheckpointError for a model that can't be converted.
+        cache.
+    languages: convert only models of these, where any are given.
+
+    Raises InvalidRequest that names what is missing, CheckpointError for a model that can't be converted.
     """
     served: list[Path] = []
     models: list[Foreign] = []

@@ -52,7 +52,10 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A row of the table. kind: "step", "mixed" (one long source among short ones) or "text" (end to end)."""
+    """A row of the table.
+
+    kind: "step", "mixed" (one long source among short ones) or "text" (end to end).
+    """
 
     kind: str
     precision: str
@@ -88,7 +91,9 @@ def measure(
 ) -> list[Row]:
     """Run every case once unmeasured, then `work.runs` times in turn with all others.
 
-    Alternating, so that a noisy minute of the machine meets every case. `lines`: source text, or built in.
+    Alternating, so that a noisy minute of the machine meets every case.
+
+    lines: source text, or built in.
     """
     bundle = open_bundle(path)
     lines = lines or TEXTS.get(bundle.source, TEXTS["en"])

@@ -28,7 +28,11 @@ REFUSED: Final[Mapping[int, type[ConvoyError]]] = {400: InvalidRequest, 404: Unk
 
 @dataclass(frozen=True, slots=True)
 class RemoteServer:
-    """Where texts go. timeout: seconds for each, all tries together. concurrency: requests at a time."""
+    """Where texts go.
+
+    timeout: seconds for each, all tries together.
+    concurrency: requests at a time.
+    """
 
     url: str
     api_key: str | None = None

@@ -27,7 +27,11 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Sum:
-    """Of all lines so far. score: natural log-probability; tokens: with one end-of-sentence a line."""
+    """Of all lines so far.
+
+    tokens: with one end-of-sentence a line.
+    score: natural log-probability.
+    """
 
     lines: int = 0
     tokens: int = 0

@@ -145,7 +145,9 @@ def answers(
 ) -> Iterator[TextResult]:
     """Return results in the order of the lines, with a bar on standard error when that is a terminal.
 
-    model: one of its directions, by default the usual one. Raises UnknownModel when it is for another task.
+    model: one of its directions, by default the usual one.
+
+    Raises UnknownModel when it is for another task.
     """
     model = service.pick(task, model=model or service.models()[0].name)
     return with_progress_bar(service.run_many(model, lines, wish.options()), total)
@@ -157,7 +159,10 @@ def with_progress_bar(results: Iterable[TextResult], total: int | None = None) -
 
 
 def pipe(job: Job, wish: AnswerFlags, lines: Iterable[str], form: Form, total: int | None = None) -> None:
-    """Answer a stream of lines, here or by a server. total: how many there are, where that is known."""
+    """Answer a stream of lines, here or by a server.
+
+    total: how many there are, where that is known.
+    """
     several = wish.decode.get("n_best", 1) > 1
     with _results(job, wish, lines, total) as results, writing(form.output) as out:
         for number, result in enumerate(results, 1):

@@ -39,10 +39,12 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """identical: share of sentences with the same tokens. difference: the greatest of log-probabilities of
-    tokens of those. bleu: of this and of torch, and chance: how probable such a difference is where neither
-    is better (approximate randomisation, Riezler and Maxwell 2005); None without references. passed: within
-    TOLERANCES."""
+    """identical: share of sentences with the same tokens.
+    difference: the greatest of log-probabilities of tokens of those.
+    bleu: of this and of torch, and chance: how probable such a difference is where neither is better
+        (approximate randomisation, Riezler and Maxwell 2005); None without references.
+    passed: within TOLERANCES.
+    """
 
     name: str
     identical: float

@@ -41,8 +41,10 @@ class _Base:
 class Client(_Base):
     """A client for threads: it may be used from several at once.
 
-    timeout: seconds for an answer, all tries together, which each method takes as well. retries: after
-    overload (429, 503; not before Retry-After) and lost connections. http: further arguments of httpx.Client.
+    timeout: seconds for an answer, all tries together, which each method takes as well.
+    retries: after overload (429, 503; not before Retry-After) and lost connections.
+    http: further arguments of httpx.Client.
+
     Options of methods are fields of the request, such as beam_size=1 or format="html"; docs/api.md has all.
     Methods raise ApiError, Unreachable and BadAnswer.
     """

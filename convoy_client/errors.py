@@ -16,7 +16,11 @@ class BadAnswer(ClientError):
 
 
 class ApiError(ClientError):
-    """The server refused or failed. status: of HTTP. retry_after: seconds, where the server gave them."""
+    """The server refused or failed.
+
+    status: of HTTP.
+    retry_after: seconds, where the server gave them.
+    """
 
     def __init__(self, message: str, status: int, retry_after: float | None = None) -> None:
         super().__init__(message)

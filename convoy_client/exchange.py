@@ -27,7 +27,8 @@ GRACE: Final = 2.0  # seconds beyond the deadline in which the server may still 
 class Call(Generic[T]):
     """A question: `body` goes as JSON, `file` (name, content) as a form with `body` as its fields.
 
-    read: what the answer means; may raise BadAnswer. accepts: statuses that are answers too.
+    read: what the answer means; may raise BadAnswer.
+    accepts: statuses that are answers too.
     """
 
     method: str
@@ -40,8 +41,10 @@ class Call(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """timeout: seconds for an answer, all tries together. retries: after the first. backoff: seconds before
-    the second try; doubles with each, up to `longest`."""
+    """timeout: seconds for an answer, all tries together.
+    retries: after the first.
+    backoff: seconds before the second try; doubles with each, up to `longest`.
+    """
 
     timeout: float = 60.0
     retries: int = 4

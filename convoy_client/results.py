@@ -21,8 +21,10 @@ class Detection:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """score, alternatives: natural log, of the text and of each alternative. tokens with their own scores,
-    the end of each sentence included. finish: "stop", or "length" where a limit ended it."""
+    """score, alternatives: natural log, of the text and of each alternative.
+    tokens, token_scores: the end of each sentence included.
+    finish: "stop", or "length" where a limit ended it.
+    """
 
     score: float | None
     alternatives: list[float | None]
@@ -54,8 +56,10 @@ class Timings:
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """detected: with source "auto". truncated: only the beginning was read. scores, alignment, timings: where
-    they were asked for."""
+    """detected: with source "auto".
+    truncated: only the beginning was read.
+    scores, alignment, timings: where they were asked for.
+    """
 
     text: str
     alternatives: list[str] = field(default_factory=list)
@@ -82,8 +86,12 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """How probable a text is. score: natural logarithm, of the text and its end; None for minus infinity.
-    tokens with their own scores, end-of-sentence last. model: whose score it is."""
+    """How probable a text is.
+
+    score: natural logarithm, of the text and its end; None for minus infinity.
+    tokens, token_scores: end-of-sentence last.
+    model: whose score it is.
+    """
 
     score: float | None
     perplexity: float | None
@@ -95,7 +103,10 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """The beginning of an answer that is still being made: it is never taken back. index: of the text."""
+    """The beginning of an answer that is still being made: it is never taken back.
+
+    index: of the text.
+    """
 
     index: int
     text: str
@@ -112,7 +123,11 @@ class Language:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A loaded model. limits: in tokens; options: its decoding defaults."""
+    """A loaded model.
+
+    limits: in tokens.
+    options: its decoding defaults.
+    """
 
     name: str
     task: str

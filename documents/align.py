@@ -21,8 +21,11 @@ Range = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class _Sentence:
-    """first: character that it begins with. begins, ends: int64 [pieces], characters of the source, or -1.
-    words: numbers of the words that stem from it. rows: float64 [words, pieces], each word's attention."""
+    """first: character that it begins with.
+    begins, ends: int64 [pieces], characters of the source, or -1.
+    words: numbers of the words that stem from it.
+    rows: float64 [words, pieces], each word's attention.
+    """
 
     first: int
     begins: Any

@@ -52,8 +52,10 @@ TRAILING: Final = re.compile(rf"{BLANK}$")
 class MarkupRules:
     """Which tags end a sentence and which content stays as it is.
 
-    xml: names have case, nothing is known of them and only `blocks` split. keep: further names whose content
-    stays. inline: names that never split. fold: white space becomes single spaces, as in HTML.
+    xml: names have case, nothing is known of them and only `blocks` split.
+    keep: further names whose content stays.
+    inline: names that never split.
+    fold: white space becomes single spaces, as in HTML.
     """
 
     xml: bool = False
@@ -68,8 +70,10 @@ HTML: Final = MarkupRules()
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Prose (no name), or markup: name of its element, "" for comments and the like. kept: a whole element
-    whose content stays; its text is for the model to read."""
+    """Prose (no name), or markup: name of its element, "" for comments and the like.
+
+    kept: a whole element whose content stays; its text is for the model to read.
+    """
 
     raw: str
     name: str | None = None
@@ -80,7 +84,10 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Prose:
-    """A segment and what it was in the page; marks: the markup (begin, end) of each span."""
+    """A segment and what it was in the page.
+
+    marks: the markup (begin, end) of each span.
+    """
 
     segment: Segment
     raw: str

@@ -12,11 +12,12 @@ from documents.spans import MOST, Builder, Segment, weave
 
 @dataclass(frozen=True, slots=True)
 class Atom:
-    """A part of a paragraph, in order.
+    """A part of a paragraph, in order. Its kind says what `element` is.
 
-    text: characters in the format `look` (comparable) that `element` stands for. node: a list of elements
-    that stay together; with text, it is read along and kept. open, close: what is inside lies in an element
-    like `element`. split: a list of elements where a sentence ends.
+    text: what stands for characters in the format `look` (comparable).
+    node: a list of elements that stay together; with text, it is read along and kept.
+    open, close: like the element that the parts between them lie in.
+    split: a list of elements where a sentence ends.
     """
 
     kind: Literal["text", "node", "open", "close", "split"]
@@ -27,8 +28,12 @@ class Atom:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A segment of a paragraph. bare: the element of the format that has no span. marks: the atom of each
-    span. broken: the split it ends with."""
+    """A segment of a paragraph.
+
+    bare: the element of the format that has no span.
+    marks: the atom of each span.
+    broken: the split it ends with.
+    """
 
     segment: Segment
     bare: Any
@@ -71,7 +76,10 @@ class Output:
 
 @dataclass(slots=True)
 class _State:
-    """A line under way. around: the atoms of the elements that are open, with their spans."""
+    """A line under way.
+
+    around: the atoms of the elements that are open, with their spans.
+    """
 
     base: str
     bare: Any
@@ -97,7 +105,10 @@ class _State:
             self.marks.append(atom)
 
     def line(self, broken: Any = None) -> Line:
-        """The line, with all that is open ended. broken: the split it ends with."""
+        """The line, with all that is open ended.
+
+        broken: the split it ends with.
+        """
         self._switch(None)
         while self.around:
             self.builder.end(self.around.pop()[1])

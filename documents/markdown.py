@@ -30,7 +30,10 @@ MATH: Final = {"math_inline", "math_inline_double"}
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """Inline content up to a hard break; marks: the markup of each span."""
+    """Inline content up to a hard break.
+
+    marks: the markup of each span.
+    """
 
     segment: Segment
     marks: list[list[str]]
@@ -52,7 +55,10 @@ class _Line:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Characters [begin, end) of the file. after: what follows a hard break, with the next line's prefix."""
+    """Characters [begin, end) of the file.
+
+    after: what follows a hard break, with the next line's prefix.
+    """
 
     begin: int
     end: int
@@ -120,8 +126,11 @@ def _block(
     before: tuple[str, str],
     environment: Mapping[str, Any],
 ) -> _Block | None:
-    """before: the kinds of the two tokens before. None when the content can't be found as it is, such as a
-    cell with an escaped "|", or has too many formats: it stays."""
+    """before: the kinds of the two tokens before.
+
+    None when the content can't be found as it is, such as a cell with an escaped "|", or has too many
+    formats: it stays.
+    """
     assert token.map
     places: list[tuple[int, int]] = []
     begins: list[int] = []

@@ -13,8 +13,9 @@ MOST: Final = 500  # formats of one segment: a reader begins another then, so th
 class Span:
     """Characters [begin, end) of a text with a format; none: a point.
 
-    parent: index of the span around it, or -1; parents come first. kept: what must not be translated; it has
-    no spans in it. spaced: of a point, whether white space was on both sides, of which the text has one.
+    parent: index of the span around it, or -1; parents come first.
+    kept: what must not be translated; it has no spans in it.
+    spaced: of a point, whether white space was on both sides, of which the text has one.
     """
 
     begin: int

@@ -7,7 +7,6 @@ import math
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Final
 
 from engine.answers.alignment import Alignment
 from engine.answers.answer import answer, live
@@ -127,15 +126,9 @@ __all__ = [
     "usual_precision",
 ]
 
-SAMPLE: Final = 4_000  # characters that decide a text's language
-
 
 def share_threads(backend: str, threads: int) -> None:
-    """Give all sessions of services with threads=None one pool; once per process, before the first.
-
-    backend: by its name; those that don't run in ONNX Runtime need no pool.
-    threads: of the pool.
-    """
+    """Give all sessions of services with threads=None one pool of so many; once, before any of them."""
     if BACKENDS[backend].runtime == "onnxruntime":
         from engine.executors.onnx import share_threads as share
 
@@ -157,8 +150,9 @@ class Service:
     ) -> Service:
         """Load bundles, or with a budget only learn what they are; a path is a bundle or a folder of bundles.
 
-        observe: makes the observer of a model. Raises BundleError or ConfigError that names the remedy; then
-        nothing was started.
+        observe: makes the observer of a model.
+
+        Raises BundleError or ConfigError that names the remedy; then nothing was started.
         """
         settings = settings or ServiceSettings()
         lazily = settings.budget is not None
@@ -182,10 +176,10 @@ class Service:
         self.shelf.start()
 
     def stop(self, *, drain: bool = True, timeout: float | None = None) -> bool:
-        """Take nothing more and wait for the engines' threads, at most `timeout` seconds in all.
+        """Take nothing more, wait for the engines' threads, and tell whether all that was accepted is done.
 
-        drain: finish what was accepted; what takes too long is answered with Stopping. Returns whether
-        everything accepted was finished.
+        drain: finish what was accepted; what takes too long is answered with Stopping.
+        timeout: seconds for all of it.
         """
         return self.shelf.stop(drain=drain, timeout=timeout)
 
@@ -205,11 +199,13 @@ class Service:
         *,
         characters: int = 0,
     ) -> str:
-        """Name of the first model for a task and languages (None: any), or `model` when it is for them.
+        """Name the first model for a task and languages (None: any), or `model` when it is for them.
 
-        Where no model translates between two given languages but two do, one after the other, their names
-        with "+" between; `model` may be such a name. characters: of the longest text, of summarizers the
-        first that reads so many is picked. Raises UnknownModel that says what there is.
+        Where it takes two models, one after the other, the name is both with "+" between, as `model` may be.
+
+        characters: of the longest text, of summarizers the first that reads so many is picked.
+
+        Raises UnknownModel that says what there is.
         """
         if model is None:
             return choose_route(self.models(), task, source, target, characters).name
@@ -219,15 +215,15 @@ class Service:
         return choice.in_direction(source, target).name
 
     def behind(self, model: str) -> list[ModelInfo]:
-        """List the models that a name asks for, as they are loaded: without the languages that it may choose.
-
-        Raises UnknownModel."""
+        """List the models that a name stands for, in the order of their work. Raises UnknownModel."""
         return [leg.info for leg in parse_route(self.models(), model).legs]
 
     def borrow(self, model: str, vocabulary: int, texts: Sequence[str], count: int) -> Borrowing:
-        """Choose words of a loaded model's source vocabulary, of so many tokens, as its placeholders.
+        """Choose words of a loaded model's source vocabulary as placeholders; decodes about 1,000 sentences.
 
-        texts: sentences of its source language, or none. Decodes about a thousand short sentences."""
+        vocabulary: its tokens.
+        texts: sentences of its source language, or none.
+        """
         loaded = self.shelf.loaded[model]
         return asyncio.run(borrow(loaded.engine, loaded.text, vocabulary, texts, count))
 
@@ -237,7 +233,7 @@ class Service:
         among: other languages to choose from.
         """
         codes = [language.code for language in self.languages()] if among is None else among
-        return detect(text[:SAMPLE], codes)
+        return detect(text, codes)
 
     async def run(
         self,
@@ -285,8 +281,9 @@ class Service:
     ) -> Iterator[TextResult]:
         """Answer texts in input order, in bounded memory and with the engine's queue kept full.
 
-        on_done: told how many more texts have been answered. An error names the number of its text, counted
-        from 1. Leaving the iterator cancels what is in flight.
+        on_done: told how many more texts have been answered.
+
+        An error names the number of its text, counted from 1. Leaving the iterator cancels what is in flight.
         """
         if options is not None and options.strategy == "refine":  # a text's rounds follow each other
             for text in texts:
@@ -307,9 +304,11 @@ class Service:
         sources: Sequence[str] | None = None,
         deadline: float = math.inf,
     ) -> list[TextScore]:
-        """Tell how probable texts are, as one group: all are accepted or none. deadline: a time.monotonic().
+        """Tell how probable texts are, as one group: all are accepted or none.
 
-        A language model takes no sources; other models score each text as the whole target of its source.
+        sources: None for a language model; other models score each text as the whole target of its source.
+        deadline: a time.monotonic().
+
         Raises the errors of `engine.answers.score.score`. Cancelling the awaiting task cancels the group.
         """
         find_leg(self.models(), model)

@@ -138,7 +138,10 @@ def usual_precision(device: str, *, fast: bool) -> str:
 
 
 def usual_beam_size(default: int, *, fast: bool) -> int:
-    """Return the beam size that holds where none is asked for. default: of the bundle."""
+    """Return the beam size that holds where none is asked for.
+
+    default: of the bundle.
+    """
     return min(default, FAST_BEAM_SIZE) if fast else default
 
 

@@ -34,7 +34,10 @@ LONGEST: Final = 70
 
 
 def sentences(seed: int, path: Path | None = None) -> Iterator[str]:
-    """Yield sentences without end. path: a file of one sentence a line to draw from instead."""
+    """Yield sentences without end.
+
+    path: a file of one sentence a line to draw from instead.
+    """
     chance = random.Random(seed)
     if path is not None:
         lines = [line for line in path.read_text("utf-8").splitlines() if line.strip()]

@@ -19,8 +19,10 @@ class WindowBatcher(Generic[Item]):
     """One thread, one batch at a time. `submit` may be called from any thread."""
 
     def __init__(self, run: Callable[[list[Item]], None], window: float, batch: int) -> None:
-        """run: answers all of a batch, and must not raise. window: seconds that the first of a batch waits
-        for others. batch: requests of one, at most."""
+        """run: answers all of a batch, and must not raise.
+        window: seconds that the first of a batch waits for others.
+        batch: requests of one, at most.
+        """
         self._batch = run
         self._waiting: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
         self.window, self.batch = window, batch

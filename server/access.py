@@ -42,7 +42,8 @@ UNLIMITED: Final = 1_000_000_000_000  # characters: DeepL's own number for no li
 class Visitor:
     """Who sends a request: by the id of a key or by an address, never by a key itself.
 
-    characters: in 30 days; -1 is no limit. charged: those of this request, given back if it fails.
+    characters: in 30 days; -1 is no limit.
+    charged: those of this request, given back if it fails.
     """
 
     name: str

@@ -52,6 +52,7 @@ def create_app(
     """Build the application around a service that is not yet started.
 
     `app.state.convoy` holds what routes share.
+
     worker: of this process among several workers.
 
     Raises ConfigError when the keys can't be read.

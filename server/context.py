@@ -37,7 +37,11 @@ OUTCOMES: Final[Mapping[int, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class ModelWork:
-    """What a model did for a request. ended: a time.time_ns(). timings: the longest of its sentences."""
+    """What a model did for a request.
+
+    timings: the longest of its sentences.
+    ended: a time.time_ns().
+    """
 
     model: str
     timings: Timings
@@ -60,7 +64,10 @@ class RequestContext:
         return next(iter(models), NOBODY) if len(models) < 2 else SEVERAL
 
     def outcome_of(self, status: int) -> str:
-        """Name the outcome: ok, invalid, rejected, late, cancelled or failed. status: 0 is none."""
+        """Name the outcome: ok, invalid, rejected, late, cancelled or failed.
+
+        status: 0 is none.
+        """
         if self.outcome:
             return self.outcome
         return OUTCOMES.get(status) or ("ok" if status < 400 else "invalid" if status < 500 else FAILED)

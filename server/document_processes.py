@@ -35,7 +35,11 @@ ENDED: Final = f"the file takes more than {SECONDS} s or too much memory to read
 
 @dataclass(frozen=True, slots=True)
 class OpenDocument:
-    """A file that was read. segments: its prose, in order. attributes: whether that of a page's is in it."""
+    """A file that was read.
+
+    segments: its prose, in order.
+    attributes: whether that of a page's is in it.
+    """
 
     name: str
     data: bytes

@@ -22,7 +22,9 @@ PIECE: Final = 16_384  # bytes that are decoded at once: the interpreter is held
 async def form_of(request: Request, kind: str, raw: bytes) -> FormData:
     """Read the form that a body is; an empty one where it is none. What is uploaded stays in memory.
 
-    kind: the media type. Raises InvalidRequest.
+    kind: the media type.
+
+    Raises InvalidRequest.
     """
     small = len(raw) <= INLINE
     if kind == ENCODED:

@@ -33,8 +33,11 @@ STALE: Final = 1.0  # seconds after which the file is looked at again
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key as it is kept. digest: SHA-256 in hex. requests a minute, characters in 30 days: -1 is no limit,
-    None the server's own. created: ISO 8601, UTC."""
+    """A key as it is kept.
+
+    digest: SHA-256 in hex. requests a minute, characters in 30 days: -1 is no limit, None the server's own.
+    created: ISO 8601, UTC.
+    """
 
     id: str
     name: str

@@ -68,8 +68,10 @@ class Sources:
 
 
 class Metrics:
-    """One registry of its own, so that several servers may live in one process. folder: where `share` keeps
-    the figures of several workers; None: there is one process."""
+    """One registry of its own, so that several servers may live in one process.
+
+    folder: where `share` keeps the figures of several workers; None: there is one process.
+    """
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder

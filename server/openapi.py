@@ -174,7 +174,10 @@ def request_of(
     example: Mapping[str, Any] | None,
     kinds: tuple[str, ...] = (JSON, FORM),
 ) -> dict[str, Any]:
-    """Describe a body of these kinds for OpenAPI. example: a body that this server answers with 200."""
+    """Describe a body of these kinds for OpenAPI.
+
+    example: a body that this server answers with 200.
+    """
     schema = {"type": "object", "required": required, "properties": dict(properties)}
     shown = {"example": dict(example)} if example else {}
     content = {kind: {"schema": schema} | shown for kind in kinds}

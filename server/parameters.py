@@ -29,8 +29,10 @@ async def parameters(
 ) -> dict[str, Any]:
     """Read the JSON object of the body, or else query string and form together, the query string first.
 
-    repeated: names that may come several times in a form; their values are lists. Raises InvalidRequest on a
-    body that can't be read, TooLarge on one above the limit, Cancelled when the client goes before its end.
+    repeated: names that may come several times in a form; their values are lists.
+
+    Raises InvalidRequest on a body that can't be read, TooLarge on one above the limit, Cancelled when the
+    client goes before its end.
     """
     raw = await body_of(request, body_limit)
     kind = _kind(request)

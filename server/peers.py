@@ -40,7 +40,11 @@ Obey = Callable[[str], Awaitable[object]]  # does what all workers are asked for
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """In shared memory, an entry for each worker. ready: 0 or 1. connections: ABSENT where there is none."""
+    """In shared memory, an entry for each worker.
+
+    ready: 0 or 1.
+    connections: ABSENT where there is none.
+    """
 
     ready: MutableSequence[int]
     connections: MutableSequence[int]
@@ -51,7 +55,10 @@ class Board:
 
 @dataclass(frozen=True, slots=True)
 class WorkerContext:
-    """What a worker is given. metrics: the folder of all workers' figures."""
+    """What a worker is given.
+
+    metrics: the folder of all workers' figures.
+    """
 
     number: int
     listener: socket.socket

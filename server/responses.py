@@ -23,7 +23,9 @@ async def json_response(
 ) -> Response:
     """Make a response of JSON values and arrays.
 
-    deadline: a time.monotonic(), for a long one. Raises DeadlineExceeded.
+    deadline: a time.monotonic(), for a long one.
+
+    Raises DeadlineExceeded.
     """
     return Response(await json_bytes(answer, deadline), headers=headers, media_type=MEDIA)
 

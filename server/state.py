@@ -36,9 +36,9 @@ class AppState:
     proven: those of them that have.
     tasks: reloads under way.
     worker: what this process is among several; None: it is the only one.
+    cache: answers that were given before; None: they are not kept.
     documents: what reads and writes files.
     lag: how late the event loop is.
-    cache: answers that were given before; None: they are not kept.
     """
 
     service: Service

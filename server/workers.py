@@ -55,7 +55,10 @@ class Worker:
 
 @dataclass(eq=False, slots=True)
 class PendingOrder:
-    """An order to all workers but `asker`. waiting: for how many answers."""
+    """An order to all workers but `asker`.
+
+    waiting: for how many answers.
+    """
 
     asker: Worker | None
     id: int

@@ -15,8 +15,12 @@ CURVE: Final = "curve.jsonl"  # in the folder of a run
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A checkpoint. tokens: of targets since the run began, without padding. train: the loss (nats a token,
-    with dropout) since the point before. valid: of each validation set, by the name of its corpus."""
+    """A checkpoint.
+
+    tokens: of targets since the run began, without padding.
+    train: the loss (nats a token, with dropout) since the point before.
+    valid: of each validation set, by the name of its corpus.
+    """
 
     update: int
     tokens: int

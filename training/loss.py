@@ -88,8 +88,10 @@ def linear_cross_entropy(
 def adaptive_cross_entropy(softmax: AdaptiveSoftmax, features: Tensor, target: Tensor) -> Tensor:
     """Sum of the negative log-likelihood (nats) under an adaptive softmax (Grave et al. 2017).
 
-    features: [rows, dim]; target: int [rows]. A tail sees only the rows whose target lies in its band, and
-    nothing is smoothed, as in the reference.
+    features: [rows, dim].
+    target: int [rows].
+
+    A tail sees only the rows whose target lies in its band, and nothing is smoothed, as in the reference.
     """
     (_, first), *rest = softmax.edges
     inside = [(target >= begin) & (target < end) for begin, end in rest]

@@ -79,8 +79,10 @@ class Example:
 def package(recipe: Recipe, run: Path, out: Path, device: str, *, overwrite: bool = False) -> Bundle:
     """Write the bundle of a run whose folder holds `averaged.pt` and `vocabulary.model`.
 
-    device: where it was trained, for the card. Raises InvalidRequest when the run has not finished, and
-    BundleError when `out` exists and `overwrite` is off.
+    device: where it was trained, for the card.
+
+    Raises InvalidRequest when the run has not finished, and BundleError when `out` exists and `overwrite` is
+    off.
     """
     averaged, vocabulary = run / "averaged.pt", run / "vocabulary.model"
     for path in (averaged, vocabulary):

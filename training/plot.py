@@ -19,7 +19,10 @@ Points = Sequence[tuple[float, float]]
 
 
 def svg(lines: Mapping[str, Points], x: str, y: str) -> str:
-    """Return a drawing of named lines with axes from 0; x, y: what the axes are."""
+    """Return a drawing of named lines with axes from 0.
+
+    x, y: what the axes are.
+    """
     points = [point for line in lines.values() for point in line]
     wide = max((p[0] for p in points), default=1.0) or 1.0
     high = max((p[1] for p in points), default=1.0) or 1.0

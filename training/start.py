@@ -46,8 +46,10 @@ def take_over(model: Model, start: Bundle, vocabulary: Path) -> None:
 
     model: of the recipe.
     start: a bundle of the same architecture and sizes; longest source and target may differ.
-    vocabulary: of the model, a SentencePiece model. A piece that both vocabularies hold keeps its rows of
-        embeddings and output; a new one gets the mean of those by which the old vocabulary spells it.
+    vocabulary: of the model, a SentencePiece model.
+
+    A piece that both vocabularies hold keeps its rows of embeddings and output; a new one gets the mean of
+    those by which the old vocabulary spells it.
 
     Raises InvalidRequest when anything else differs.
     """

@@ -32,7 +32,10 @@ PARAGRAPH: Final = 2_048  # source tokens whose first sentence is streamed befor
 
 @dataclass(frozen=True, slots=True)
 class GroupPlan:
-    """Texts of a group, planned. long: whether work on them would hold the event loop for too long."""
+    """Texts of a group, planned.
+
+    long: whether work on them would hold the event loop for too long.
+    """
 
     plans: list[Plan]
     long: bool
@@ -45,9 +48,12 @@ async def answer(
     deadline: float,
     drafts: Drafts | None = None,
 ) -> list[TextResult]:
-    """Answer texts, in their order. stages: one, or two of which the second reads the first's answers.
+    """Answer texts, in their order.
 
-    drafts: told how the last stage's answers grow. Raises the errors of `plan` and of the engine.
+    stages: one, or two of which the second reads the first's answers.
+    drafts: told how the last stage's answers grow.
+
+    Raises the errors of `plan` and of the engine.
     """
     if len(stages) == 1 and options.strategy == "refine":
         return await _summarize_parts(stages[0], texts, options, deadline, drafts)
@@ -119,7 +125,10 @@ async def _once(
     *,
     again: bool = False,
 ) -> list[TextResult]:
-    """Answer the texts by one model. again: see `_decode_plans`."""
+    """Answer the texts by one model.
+
+    again: see `_decode_plans`.
+    """
     planned = await _plan_group(stage, texts, options, deadline)
     return await _decode_plans(stage, planned, deadline, drafts, again=again)
 

@@ -35,7 +35,10 @@ Decode = Callable[[Sequence[DecodeJob]], Sequence[Sequence[int]]]  # the best ta
 
 @dataclass(frozen=True, slots=True)
 class Borrowing:
-    """Words, best first. shares: of the sentences that each was in, how many kept it."""
+    """Words, best first.
+
+    shares: of the sentences that each was in, how many kept it.
+    """
 
     words: tuple[BorrowedWord, ...]
     shares: tuple[float, ...]
@@ -64,8 +67,9 @@ def choose(
 ) -> Borrowing:
     """Try the words of a vocabulary of so many source tokens, and choose those that are copied most often.
 
-    texts: sentences of the source language; without them of words of the vocabulary. Fewer words than asked
-    for where fewer are copied in LEAST of the sentences.
+    texts: sentences of the source language; without them of words of the vocabulary.
+
+    Fewer words than asked for where fewer are copied in LEAST of the sentences.
     """
     words = list(_words(model, vocabulary))
     draw = random.Random(1)

@@ -40,7 +40,6 @@ class TextResult:
         exclude it. A text without letters or digits is echoed: score 0, no tokens.
     repetition: of the worst sentence.
     kept: where protected phrases stand in `text`.
-
     model: whose answer it is.
     via: of a pivot translation, the first model's result; all else is the second model's, which has read
         via.text, but for timings (the sum), truncated, source_tokens, alignment and kept (of the source).
@@ -278,7 +277,10 @@ def _rank_texts(
 def _alignments(
     model: TextModel, plan: Plan, pairs: Sequence[tuple[Sentence, Choice]], text: str
 ) -> list[Alignment]:
-    """Make alignments of what was read; placeholders are shown as what they stand for. text: the answer."""
+    """Make alignments of what was read; placeholders are shown as what they stand for.
+
+    text: the answer.
+    """
     sources, targets = list[list[str]](), list[list[str]]()
     for sentence, choice in pairs:
         assert sentence.source

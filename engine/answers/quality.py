@@ -18,8 +18,10 @@ UNIT: Final = 24  # tokens that a loop repeats at most
 @dataclass(frozen=True, slots=True)
 class Coverage:
     """Of one sentence: its source words, and how much attention each got, as the sum over all target tokens
-    (end-of-sentence included) and over the word's pieces. missed: the words with a letter or digit and a mass
-    below MISSED: the answer may lack what they say."""
+    (end-of-sentence included) and over the word's pieces.
+
+    missed: the words with a letter or digit and a mass below MISSED: the answer may lack what they say.
+    """
 
     words: list[str]
     mass: list[float]
@@ -30,8 +32,8 @@ class Coverage:
 class Repetition:
     """How much of an answer is said again.
 
-    share: of a sentence's 4-grams of target tokens, those seen in it before, from 0 to 1. loop: whether
-    up to 24 tokens are repeated three times or more in a row, six tokens or more in all.
+    share: of a sentence's 4-grams of target tokens, those seen in it before, from 0 to 1.
+    loop: whether up to 24 tokens are repeated three times or more in a row, six tokens or more in all.
     """
 
     share: float = 0.0

@@ -25,7 +25,8 @@ from engine.types import DecodeJob, DecodeOptions, Result, Timings
 class TextScore:
     """How probable a text is.
 
-    tokens: pieces of the text, end-of-sentence last; token_scores: log-probability (natural) of each.
+    tokens: pieces of the text, end-of-sentence last.
+    token_scores: log-probability (natural) of each.
     words: of the text.
     """
 
@@ -52,8 +53,10 @@ class TextScore:
 
 @dataclass(frozen=True, slots=True)
 class ForcedText:
-    """One text, ready for the engine. source and target end with end-of-sentence. free: so many tokens of the
-    target are no text, and cost nothing."""
+    """One text, ready for the engine. source and target end with end-of-sentence.
+
+    free: so many tokens of the target are no text, and cost nothing.
+    """
 
     source: list[int]
     target: list[int]
@@ -89,7 +92,9 @@ async def score(
     sources: Sequence[str] | None,
     deadline: float = math.inf,
 ) -> list[TextScore]:
-    """Score texts as one group: all are accepted or none. sources: one for each text; None: a language model.
+    """Score texts as one group: all are accepted or none.
+
+    sources: one for each text; None: a language model.
 
     Raises InvalidRequest on a text or source that is too long for the model, and on sources that are missing,
     too many or not read at all; else what `generate_group` raises.

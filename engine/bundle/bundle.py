@@ -61,7 +61,10 @@ class FileEntry:
 
 @dataclass(frozen=True, slots=True)
 class ConfigFile:
-    """config.json as it lies there. format: of bundles."""
+    """config.json as it lies there.
+
+    format: of bundles.
+    """
 
     format: int
     name: str
@@ -99,8 +102,10 @@ class Description:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """An opened bundle. `options` are the decoding defaults of generation_config.json. shortlisted,
-    truncates: see `Description`."""
+    """An opened bundle. `options` are the decoding defaults of generation_config.json.
+
+    shortlisted, truncates: see `Description`.
+    """
 
     path: Path
     name: str
@@ -157,8 +162,10 @@ def graph_parts(config: ModelConfig) -> tuple[str, ...]:
 
 
 def graph_name(part: str, precision: str, kernels: str = "pure") -> str:
-    """Name a graph as a bundle keeps it; part: "encoder", "step" or SHORTLISTED. kernels: of standard
-    operators only ("pure") or with our own ("native", see `engine.native`).
+    """Name a graph as a bundle keeps it.
+
+    part: "encoder", "step" or SHORTLISTED.
+    kernels: of standard operators only ("pure") or with our own ("native", see `engine.native`).
     """
     return f"onnx/{part}.{precision}{'' if kernels == 'pure' else f'.{kernels}'}.onnx"
 
@@ -215,8 +222,10 @@ def write_bundle(
     """Write a bundle and open it. The same input gives the same bytes.
 
     weights: by name, of any float type, stored as fp16 when `half`, else as fp32; int8 stays int8.
-    files: further files by their name in the bundle. An existing `path` is refused unless `overwrite`; then
-        the old bundle stays in place until the new one is complete.
+    files: further files by their name in the bundle.
+
+    An existing `path` is refused unless `overwrite`; then the old bundle stays in place until the new one is
+    complete.
 
     Raises BundleError on weights that are not finite in the stored precision.
     """
@@ -268,7 +277,10 @@ def _dump(value: Any) -> bytes:
 
 
 def _write_weights(out: Path, *, path: Path, weights: Mapping[str, Stored], half: bool) -> None:
-    """Write a file of weights, one at a time. path: of the bundle, for errors."""
+    """Write a file of weights, one at a time.
+
+    path: of the bundle, for errors.
+    """
     floats, names = np.dtype(np.float16 if half else np.float32), sorted(weights)
     specs = {n: spec for name in names for n, spec in specs_of(name, weights[name], floats).items()}
 

@@ -63,7 +63,10 @@ def specs_of(
 def lane_inputs(
     memory: Mapping[str, Any], mask: Any, rings: Mapping[str, Any], caches: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Collect what a lane keeps between steps as inputs of its step. mask: of the memory, if there is any."""
+    """Collect what a lane keeps between steps as inputs of its step.
+
+    mask: of the memory, if there is any.
+    """
     inputs = {io_name(MEMORY, name): block for name, block in memory.items()}
     if inputs:
         inputs["mask"] = mask

@@ -48,6 +48,7 @@ def preset(
     """Make the configuration of that name for these vocabularies.
 
     changes: values of ModelConfig to set instead; `encoder` and `decoder` map to values of their stacks.
+
     Raises ConfigError on an unknown name and on impossible values.
     """
     if name not in PRESETS:
@@ -71,7 +72,10 @@ def _convolution(mixer: str, size: Mapping[str, Any], *, glu: bool, **rest: Any)
 
 
 def _attention(size: Mapping[str, Any], kernels: tuple[int, ...] = (0,) * 6, **rest: Any) -> dict[str, Any]:
-    """The Transformer, of 6 and 6 layers; kernels: how far each layer sees, 0 everywhere."""
+    """The Transformer, of 6 and 6 layers.
+
+    kernels: how far each layer sees, 0 everywhere.
+    """
     side = {**size, "mixer": "attention", "glu": False, "kernel_sizes": kernels}
     return {"architecture": "transformer", "encoder": side, "decoder": side, **rest}
 
@@ -106,8 +110,13 @@ def _convs2s(
     *,
     output: int,
 ) -> dict[str, Any]:
-    """ConvS2S; encoder and decoder: (channels, kernel width) of each layer, the decoder's by default those of
-    the encoder. Each decoder layer attends. Two rows of fairseq's 1,024 positions are never used."""
+    """ConvS2S.
+
+    encoder, decoder: (channels, kernel width) of each layer, the decoder's by default those of the
+        encoder.
+
+    Each decoder layer attends. Two rows of fairseq's 1,024 positions are never used.
+    """
     sides = []
     for layers in (encoder, decoder or encoder):
         widths, kernels = zip(*layers, strict=True)

@@ -48,7 +48,10 @@ class Shortlist:
     target_vocab: int = 0
 
     def of(self, source: Sequence[int], prefix: Sequence[int] = ()) -> Ids:
-        """List the target tokens of a source, ascending. prefix: what its targets begin with."""
+        """List the target tokens of a source, ascending.
+
+        prefix: what its targets begin with.
+        """
         tokens = np.asarray(source, np.int64)
         own: list[NDArray[Any]] = [self.always, self.likely[tokens].ravel()]
         if self.languages:
@@ -86,8 +89,12 @@ class Shortlist:
 
 
 def load_shortlist(data: bytes, vocabularies: tuple[int, int], eos: int) -> Shortlist:
-    """Read the bytes of a bundle's file. vocabularies: source and target. Raises BundleError on what does not
-    fit the model."""
+    """Read the bytes of a bundle's file.
+
+    vocabularies: source and target.
+
+    Raises BundleError on what does not fit the model.
+    """
     try:
         tensors = load(data)
         likely, always = tensors["likely"], tensors["always"]

@@ -16,9 +16,10 @@ class StateSpec:
     heads 0: a ring [slots, window, beams, dim], read through an index of ancestors; zero before the first
     token. heads > 0: a cache of everything since the first token, [slots, heads, columns, beams, dim /
     heads], with a column at least for each token of the longest hypothesis in flight; the lineage says which
-    entries are a hypothesis's own (`engine.executors.history`). Neither is ever permuted with the beams.
-    A model's step returns the new column [slots, beams, dim] of each. exact: a sum, which stays float32
-    whatever the model computes in.
+    entries are a hypothesis's own (`engine.executors.history`). Neither is ever permuted with the beams. A
+    model's step returns the new column [slots, beams, dim] of each.
+
+    exact: a sum, which stays float32 whatever the model computes in.
     """
 
     name: str

@@ -18,7 +18,7 @@ class StackConfig:
     """One side (encoder or decoder) of a residual model: each layer mixes positions, attends, feeds forward.
 
     kernel_sizes: how many positions each layer's mixer sees, 0 for all of them (self-attention, average,
-    SSRU).
+        SSRU).
     """
 
     embed_dim: int
@@ -297,7 +297,11 @@ class AdaptiveConfig:
     tie_projections: bool = False
 
     def problems(self, vocab: int, stack: StackConfig) -> Iterator[str]:
-        """Yield the faults of these settings. vocab: of both sides. stack: the decoder."""
+        """Yield the faults of these settings.
+
+        vocab: of both sides.
+        stack: the decoder.
+        """
         for name, bands, dim in (
             ("softmax", self.softmax, stack.feature_dim),
             ("input", self.input, stack.token_dim),

@@ -12,8 +12,10 @@ def sinusoids(rows: int, dim: int, zero_row: int | None, paper: bool = False) ->
     `zero_row` is zero.
 
     Row number is the position index (REFERENCE.md 1). Computed in fp32 like the reference, whose rounding of
-    large angles is part of the result. paper: frequencies 10000 ** (-2i / dim) (Vaswani et al. 2017, 3.5) in
-    double precision, as `transformers` computes them for Marian's models; else fairseq's and Marian's own.
+    large angles is part of the result.
+
+    paper: frequencies 10000 ** (-2i / dim) (Vaswani et al. 2017, 3.5) in double precision, as `transformers`
+        computes them for Marian's models; else fairseq's and Marian's own.
     """
     half = dim // 2
     if paper:

@@ -39,7 +39,10 @@ class Spec(NamedTuple):
 
 
 class TensorPart(NamedTuple):
-    """A tensor, or a piece of one. first: number of its first element."""
+    """A tensor, or a piece of one.
+
+    first: number of its first element.
+    """
 
     name: str
     values: NDArray[Any]

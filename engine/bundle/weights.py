@@ -87,6 +87,7 @@ class Weights(Mapping[str, Floats]):
     """All weights by name, as floats, each widened when it is asked for.
 
     quantized: those that came as int8.
+
     packed: int8 weights in the order that native products read them, made beforehand.
     """
 
@@ -95,7 +96,8 @@ class Weights(Mapping[str, Floats]):
         stored: Mapping[str, NDArray[Any]],
         packed: Mapping[str, NDArray[Any]] | None = None,
     ) -> None:
-        """stored: the tensors of a file. packed: int8 weights as products read them, by `packed_name`.
+        """stored: the tensors of a file.
+        packed: int8 weights as products read them, by `packed_name`.
 
         Raises ValueError that names one that does not fit.
         """
@@ -138,8 +140,10 @@ def packed_name(name: str, form: str) -> str:
 
 
 def specs_of(name: str, weight: Stored, floats: np.dtype[Any]) -> dict[str, Spec]:
-    """Name the tensors of model.safetensors that a weight is, with their types and shapes. floats: the type
-    of those that are not int8."""
+    """Name the tensors of model.safetensors that a weight is, with their types and shapes.
+
+    floats: the type of those that are not int8.
+    """
     scale, whole = np.dtype(np.float32), np.dtype(np.int8)
     if isinstance(weight, QuantizedWeight):
         specs = {name: Spec(whole, weight.shape), name + SCALE: Spec(scale, weight.scale.shape)}

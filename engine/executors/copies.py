@@ -31,8 +31,13 @@ Records = NDArray[np.int64]
 
 
 class PlacementTerms(NamedTuple):
-    """The terms of a newcomer. address, width: of its encoded row. read: positions that are not masked.
-    facts: the address of its row of facts. longest: of its target."""
+    """The terms of a newcomer.
+
+    address, width: of its encoded row.
+    read: positions that are not masked.
+    facts: the address of its row of facts.
+    longest: of its target.
+    """
 
     one: Any
     slot: Any
@@ -84,7 +89,10 @@ class LaneArrays:
 
 
 def placement_plan(lane: LaneArrays, facts: Facts, masks: Tensor) -> Records:
-    """Make the plan of newcomers (`PlacementTerms`). masks: see `masks_of`."""
+    """Make the plan of newcomers (`PlacementTerms`).
+
+    masks: see `masks_of`.
+    """
     memory, state = lane.memory, lane.state
     blocks = [memory.blocks[spec.name] for spec in memory.specs]
     arrays = [*blocks, memory.mask, *lane.arrays_to_clear(), *(getattr(state, name) for name in FACTS)]

@@ -48,8 +48,7 @@ LIMITED: Final = (8, 16, QUOTAS)  # likewise of tokens that may come so often on
 
 
 class Encoding(StagedBatch):
-    """Sources under way on the encoders' stream, up to a mark. rows: where their memory will be; None of a
-    language model."""
+    """Sources under way on the encoders' stream, up to a mark; a language model's have no rows of memory."""
 
     def __init__(self, lengths: list[int], rows: Sequence[EncodedRow] | None, mark: Mark) -> None:
         super().__init__(lengths, [])
@@ -60,15 +59,22 @@ class Encoding(StagedBatch):
 
 
 class CapturedSlots(SlotExecutor):
-    """One lane whose blocks only grow, so that graphs of its steps may be captured. generation: how often
-    they have moved. kernels: that search, place and move; None: the array code does. A backend adds `run`,
-    and calls `_begin` when it is made."""
+    """One lane whose blocks only grow, so that graphs of its steps may be captured. A backend adds `run`, and
+    calls `_begin` when it is made.
+
+    generation: how often the blocks have moved.
+    kernels: that search, place and move; None: the array code does.
+    """
 
     kernels: Kernels | None
 
     def _begin(self, work: LaneStreams, encode: Encode, dtype: torch.dtype, room: int, *, warm: bool) -> None:
-        """On the stream of steps. encode: see `Encoders`. dtype: of memory. room: positions and columns that
-        blocks begin with. warm: capture common steps before the first request."""
+        """On the stream of steps.
+
+        encode, dtype: see `Encoders`.
+        room: positions and columns that blocks begin with.
+        warm: capture common steps before the first request.
+        """
         self.work, self.generation, self.warm = work, 0, warm
         self.history.rings.clock = torch.zeros(1, dtype=torch.int64, device=self.device)
         ends = Ends(self.pad, self.limits.source, self.unread)
@@ -163,8 +169,10 @@ class CapturedExecutor(CapturedSlots, TorchExecutor):
         *,
         warm: bool = False,
     ) -> None:
-        """lane: beams and slots. The model lies on the device already, in the type that it computes in. warm:
-        capture common steps before the first request."""
+        """Take a model that lies on the device already, in the type that it computes in.
+
+        warm: capture common steps before the first request.
+        """
         with work.decoding():
             TorchExecutor.__init__(self, model, *lane, work.device, kernels)
             self._begin(work, self._run_encoder, self.dtype, ROOM, warm=warm)

@@ -31,8 +31,12 @@ AHEAD: Final = 64  # widths up to this are captured for one source at the start
 
 
 class Place(NamedTuple):
-    """Of batches of one size and width. inputs: int64 [size, width + 1], tokens and how many are read.
-    memory: [size, elements], which all batches share. encode: of the one into the other."""
+    """Of batches of one size and width.
+
+    inputs: int64 [size, width + 1], tokens and how many are read.
+    memory: [size, elements], which all batches share.
+    encode: of the one into the other.
+    """
 
     inputs: Tensor
     memory: Tensor
@@ -46,8 +50,11 @@ class Encoders:
     def __init__(
         self, encode: Encode, specs: Sequence[MemorySpec], work: LaneStreams, limits: Ends, dtype: torch.dtype
     ) -> None:
-        """encode: on the current stream, of tokens, positions and real, as `Model.encode`. dtype: of memory.
-        `sizes` may be cut, where batches are to be smaller."""
+        """encode: on the current stream, of tokens, positions and real, as `Model.encode`.
+        dtype: of memory.
+
+        `sizes` may be cut, where batches are to be smaller.
+        """
         self.encode, self.specs, self.work, self.limits = encode, specs, work, limits
         self.sizes: Sequence[int] = EXACT if dtype == torch.float32 else SIZES
         each = sum(int(np.prod([1 if d == SOURCE else d for d in s.shape])) for s in specs)

@@ -43,7 +43,8 @@ class History:
         """Follow `parents` (int64 [n, beams]) to the step at `positions` (int64 [n, 1]).
 
         columns: of the caches, where the caller has made room (`Caches.reserve`); by default what the longest
-        hypothesis needs. followed: the rings have followed already (by a kernel).
+            hypothesis needs.
+        followed: the rings have followed already (by a kernel).
         """
         n = parents.shape[0]
         rings, rows = self.rings.view(n)
@@ -244,7 +245,8 @@ class Caches:
 
     def _resize(self, columns: int, slots: int) -> None:
         """slots: how many of the first are in use. The others need not be kept, and while nothing is written
-        into them the system gives them no memory."""
+        into them the system gives them no memory.
+        """
         writers, blocks = self.writers, self.blocks
         shared = min(columns, writers.shape[2])
         self._allocate(columns)

@@ -15,8 +15,10 @@ MEMORY_MULTIPLE: Final = 32  # sums over the source are bit-equal for any paddin
 
 
 class StagedBatch:
-    """Encoded sources waiting for their slots: of each its length and memory, [*shape] by name. sources:
-    their tokens, where a shortlist asks for them."""
+    """Encoded sources waiting for their slots: of each its length and memory, [*shape] by name.
+
+    sources: their tokens, where a shortlist asks for them.
+    """
 
     def __init__(
         self, lengths: list[int], memory: list[dict[str, Any]], sources: Sequence[Sequence[int]] = ()
@@ -31,8 +33,10 @@ class StagedBatch:
 
 
 class Ends(NamedTuple):
-    """pad: the token that fills up a batch. source: how many positions there are. unread: how many tokens at
-    a source's end the model does not read."""
+    """pad: the token that fills up a batch.
+    source: how many positions there are.
+    unread: how many tokens at a source's end the model does not read.
+    """
 
     pad: int
     source: int
@@ -41,7 +45,10 @@ class Ends(NamedTuple):
 
 class EncoderBatch:
     """Sources of equal padded length. tokens: int64 [batch, width]; positions: int64 [width]; real: float32
-    [batch, width], 1 for tokens; members: their places in the list they came from."""
+    [batch, width], 1 for tokens.
+
+    members: their places in the list they came from.
+    """
 
     def __init__(
         self, sources: Sequence[Sequence[int]], members: list[int], width: int, limits: Ends
@@ -59,8 +66,10 @@ class EncoderBatch:
 def encoder_batches(
     sources: Sequence[Sequence[int]], limits: Ends, *, tight: bool = False
 ) -> Iterator[EncoderBatch]:
-    """Group sources so that each batch needs no padding but its members' own. tight: no more than to its
-    longest member, for an encoder whose results are bit-equal for any padding."""
+    """Group sources so that each batch needs no padding but its members' own.
+
+    tight: no more than to its longest member, for an encoder whose results are bit-equal for any padding.
+    """
     by_width: dict[int, list[int]] = {}
     for i, source in enumerate(sources):
         by_width.setdefault(ceil(len(source), ENCODER_MULTIPLE), []).append(i)
@@ -152,7 +161,8 @@ class Memory:
 
     def _resize(self, width: int, slots: int) -> None:
         """slots: how many of the first are in use. The others need not be kept, and while nothing is written
-        into them the system gives them no memory."""
+        into them the system gives them no memory.
+        """
         blocks, mask = self.blocks, self.mask
         shared = min(width, mask.shape[1])
         self._allocate(width)

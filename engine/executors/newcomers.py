@@ -47,7 +47,10 @@ class EncodedRow(NamedTuple):
 
 
 class Newcomer(NamedTuple):
-    """A request on its way into a slot. row: None of a language model."""
+    """A request on its way into a slot.
+
+    row: None of a language model.
+    """
 
     row: EncodedRow | None
     length: int

@@ -58,8 +58,12 @@ class Session(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Sessions:
-    """The graphs of one bundle, shared by all lanes of its engine. encoder: None of a language model. arrays:
-    where the lanes' own are. operators: the library that the graphs need, where they need one."""
+    """The graphs of one bundle, shared by all lanes of its engine.
+
+    encoder: None of a language model.
+    arrays: where the lanes' own are.
+    operators: the library that the graphs need, where they need one.
+    """
 
     config: ModelConfig
     encoder: Session | None
@@ -82,8 +86,10 @@ def open_sessions(
 ) -> Sessions:
     """Make sessions from graphs (by the names of `engine.bundle.bundle.graph_parts`) and weights.
 
-    threads: of each session; None takes the process-wide pool (`share_threads`). operators: the library that
-    native graphs need. device: "cpu", "cuda", ... bind torch's tensors there; None is numpy on the CPU.
+    threads: of each session; None takes the process-wide pool (`share_threads`).
+    operators: the library that native graphs need.
+    device: "cpu", "cuda", ... bind torch's tensors there; None is numpy on the CPU.
+
     Raises BundleError when the graphs and the weights do not belong together, and ConfigError for a device
     that is not at hand.
     """
@@ -131,8 +137,10 @@ class Initializers(dict[str, ort.OrtValue]):
     them here, and these must live as long."""
 
     def __init__(self, weights: Mapping[str, Array], graphs: Sequence[Recipes], *, tables: bool) -> None:
-        """graphs: what those of each graph are made of, by label. tables: whether those that several graphs
-        look up are only read, which those of narrow graphs are not: they are folded with what widens them."""
+        """graphs: what those of each graph are made of, by label.
+        tables: whether those that several graphs look up are only read, which those of narrow graphs are not:
+            they are folded with what widens them.
+        """
         super().__init__()
         self._weights = weights
         several = tables and len(graphs) > 1

@@ -23,7 +23,10 @@ TYPES: Final = {"tensor(float)": np.float32, "tensor(int64)": np.int64}
 
 @dataclass(eq=False, slots=True)
 class Binding:
-    """arrays: what each input is bound to. outputs: likewise. sizes: that decide the outputs' shapes."""
+    """arrays: what each input is bound to.
+    outputs: likewise.
+    sizes: that decide the outputs' shapes.
+    """
 
     ort: ort.IOBinding
     arrays: dict[str, Array] = field(default_factory=dict)

@@ -16,15 +16,19 @@ BLOCK: Final = (128, 1, 1)
 
 
 class Tokens(NamedTuple):
-    """pad: always banned. eos: banned while a hypothesis is too short."""
+    """pad: always banned.
+    eos: banned while a hypothesis is too short.
+    """
 
     pad: int
     eos: int
 
 
 class RingArrays(NamedTuple):
-    """What `begin_step` follows beams by, of all slots: see `engine.executors.history.Rings`. windows: int64
-    [kinds, 2], each window and the address of its rows."""
+    """What `begin_step` follows beams by, of all slots: see `engine.executors.history.Rings`.
+
+    windows: int64 [kinds, 2], each window and the address of its rows.
+    """
 
     ancestors: Tensor
     clock: Tensor
@@ -48,7 +52,9 @@ class SearchKernels:
     def begin_step(self, count: Tensor, followed: RingArrays, n: int) -> tuple[Tensor, Tensor]:
         """Do what `BeamSearch.rest`, `BeamSearch.inputs` and `Rings.advance` do to the first n slots.
 
-        count: int64 [1], slots in use. Returns the tokens forced [n, beams] and banned [n, beams, 2].
+        count: int64 [1], slots in use.
+
+        Returns the tokens forced [n, beams] and banned [n, beams, 2].
         """
         state, longest = self.state, followed.ancestors.shape[2]
         sizes = self.beams, self.columns, longest, followed.windows.shape[0], *self.tokens

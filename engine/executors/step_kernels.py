@@ -44,8 +44,10 @@ EMPTY: Final = np.zeros(0, np.int64)
 
 
 class Bucket(NamedTuple):
-    """What one graph is for: so many slots, source positions and target columns, of one kind of search;
-    attention: whether its weights are wanted."""
+    """What one graph is for: so many slots, source positions and target columns, of one kind of search.
+
+    attention: whether its weights are wanted.
+    """
 
     slots: int
     width: int
@@ -56,7 +58,9 @@ class Bucket(NamedTuple):
 
 class PackedRows(NamedTuple):
     """What the search knew of some slots, on its way to the host: see `engine.search.executor.Snapshot`.
-    packed: int64 words of rows of the type `row`, right once the mark is reached."""
+
+    packed: int64 words of rows of the type `row`, right once the mark is reached.
+    """
 
     packed: Tensor
     row: np.dtype[Any]

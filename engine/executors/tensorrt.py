@@ -32,7 +32,10 @@ ROOM: Final = 64  # positions and columns that blocks begin with: engines read a
 
 @dataclass(frozen=True, slots=True)
 class Engines:
-    """The engines of one lane. encoder: None of a language model."""
+    """The engines of one lane.
+
+    encoder: None of a language model.
+    """
 
     config: ModelConfig
     about: About
@@ -42,7 +45,9 @@ class Engines:
 
 
 def open_engines(bundle: Bundle, target: tuple[str, int, int], device: str) -> Engines:
-    """Open the engines of a bundle for this GPU. target: precision, beams and slots.
+    """Open the engines of a bundle for this GPU.
+
+    target: precision, beams and slots.
 
     Raises ConfigError without TensorRT, and BundleError, with the command that builds them, where there are
     none that fit or TensorRT refuses them.

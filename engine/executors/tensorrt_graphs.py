@@ -12,8 +12,10 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False, slots=True)
 class EngineRun:
-    """An engine's run in fixed shapes on fixed places, as a CUDA graph needs it. inputs: places that are
-    filled before each run; it reads the lane's blocks besides, where its key says."""
+    """An engine's run in fixed shapes on fixed places, as a CUDA graph needs it.
+
+    inputs: places that are filled before each run; it reads the lane's blocks besides, where its key says.
+    """
 
     context: Any
     inputs: dict[str, Tensor]
@@ -53,8 +55,9 @@ class EngineRuns:
     def __call__(self, rows: int, held: Mapping[str, Tensor], fed: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Outputs, overwritten by the next run of the same shapes. Raises RuntimeError when TensorRT refuses.
 
-        rows: of the batch, or slots. held: blocks that stay where they are, read there if they have the
-        engine's type. fed: copied, and cast to what the engine takes.
+        rows: of the batch, or slots.
+        held: blocks that stay where they are, read there if they have the engine's type.
+        fed: copied, and cast to what the engine takes.
         """
         placed = {n: t for n, t in held.items() if t.dtype == self.types[n] and t.is_contiguous()}
         copied = {n: t for n, t in (*held.items(), *fed.items()) if n in self.inputs and n not in placed}

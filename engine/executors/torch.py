@@ -27,8 +27,10 @@ DTYPES: Final = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfl
 
 class TorchExecutor(SlotExecutor):
     """One lane. The model is shared by the lanes of an engine; it lies on their device, and its parameters'
-    type is what it computes in. kernels: take the place of the reference's convolutions, attention and
-    selection."""
+    type is what it computes in.
+
+    kernels: take the place of the reference's convolutions, attention and selection.
+    """
 
     def __init__(
         self, model: Model, beams: int, slots: int, device: str = "cpu", kernels: Kernels | None = None
@@ -44,8 +46,11 @@ class TorchExecutor(SlotExecutor):
         self.unnormalised = kernels is not None and isinstance(model, ProjectionModel) and not adaptive
 
     def _modes(self, stack: ExitStack, clock: Any = 0, *, weights: bool = False) -> FusedMode | None:
-        """Enter the modes that the model runs under. clock: of rings, where it lies on the device; weights:
-        whether those of attention are wanted."""
+        """Enter the modes that the model runs under.
+
+        clock: of rings, where it lies on the device.
+        weights: whether those of attention are wanted.
+        """
         if self.dtype != torch.float32:
             stack.enter_context(NarrowMode(self.dtype))
         if self.kernels is None:

@@ -30,7 +30,10 @@ class Int8Product:
         self.alpha = float(weight.alpha[0]) if alphas and weight.alpha is not None else None
 
     def __call__(self, x: Tensor, bias: Tensor | None) -> Tensor:
-        """x: [..., in]. Returns [..., out]."""
+        """x: [..., in].
+
+        Returns [..., out].
+        """
         if self.alpha is not None:
             whole = torch.round(x * self.alpha).clamp(-LARGEST, LARGEST)
             sums = torch.matmul(whole.double(), self.matrix).float()
@@ -69,7 +72,10 @@ class Int8(TorchFunctionMode):
 
 
 class Int8Executor(TorchExecutor):
-    """One lane on the CPU. int8: shared by the lanes of a model."""
+    """One lane on the CPU.
+
+    int8: shared by the lanes of a model.
+    """
 
     def __init__(self, model: Model, int8: Int8, beams: int, slots: int) -> None:
         super().__init__(model, beams, slots)

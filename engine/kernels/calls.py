@@ -32,8 +32,6 @@ ROWS: Final = (1, 2, 4, 8)  # of our own products; cuBLAS has those of more
 STAGED: Final = 96 * 1024  # bytes of rows that such a product may hold
 PRODUCERS: Final = 8  # warps of its block
 SPLIT: Final = 256  # a warp's share of a sum, at least, where a pair of outputs has several
-
-
 SIZES: Final = {"product": "CONVOY_ROWS", "attend": "CONVOY_BEAMS"}
 
 
@@ -58,8 +56,12 @@ SCATTER: Final = Kernel("scatter.cu", "scatter", "float", 1)
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One launch. shared: bytes of dynamic shared memory. arguments: in the kernel's order; a tensor stands
-    for its address and None for a null one, int is a 32-bit integer and float a 32-bit float."""
+    """One launch.
+
+    shared: bytes of dynamic shared memory.
+    arguments: in the kernel's order; a tensor stands for its address and None for a null one, int is a 32-bit
+        integer and float a 32-bit float.
+    """
 
     kernel: Kernel
     grid: tuple[int, int, int]
@@ -82,9 +84,13 @@ class Norm:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """What becomes of a product's sums, in this order. factor: multiplies them. activation: "relu", "glu"
-    (the first half of the outputs is gated by the second) or none. residual: added, in fp32 or as the
-    weights. wide: the result is fp32."""
+    """What becomes of a product's sums, in this order.
+
+    factor: multiplies them.
+    activation: "relu", "glu" (the first half of the outputs is gated by the second) or none.
+    residual: added, in fp32 or as the weights.
+    wide: the result is fp32.
+    """
 
     factor: float = 1.0
     activation: str | None = None
@@ -118,10 +124,13 @@ class Kernels:
     ) -> tuple[Tensor, Tensor | None]:
         """Compute a linear map of few rows, what goes before and after it included.
 
-        x: [slots, beams, dim], in fp32 or as the weights. weights: [outputs, dim], and a bias [outputs] or
-        none. norm: of x. heat: float32 [slots], what each slot's rows are divided by. Returns the result
-        [slots, beams, outputs] (half as many after a GLU) and, where there is a norm and no heat, the
-        normalised x.
+        x: [slots, beams, dim], in fp32 or as the weights.
+        weights: [outputs, dim], and a bias [outputs] or none.
+        norm: of x.
+        heat: float32 [slots], what each slot's rows are divided by.
+
+        Returns the result [slots, beams, outputs] (half as many after a GLU) and, where there is a norm and
+        no heat, the normalised x.
         """
         weight, bias = weights
         outputs, dim = weight.shape
@@ -169,7 +178,10 @@ class Kernels:
     def dynamic_conv_step(
         self, x: Tensor, taps: Tensor, ring: Tensor | None, index: Tensor | None, *, softmax: bool = False
     ) -> Tensor:
-        """See `reference.dynamic_conv_step`; softmax: over each kernel's taps, before they are applied."""
+        """See `reference.dynamic_conv_step`.
+
+        softmax: over each kernel's taps, before they are applied.
+        """
         y = torch.empty_like(x)
         kernel = Kernel(
             "dynamic_conv_step.cu", "dynamic_conv_step", *_form(_per_head(x, taps), x, taps, ring)
@@ -187,7 +199,7 @@ class Kernels:
         """Do as `dynamic_conv_step`, and write the newest input into the ring.
 
         past: ring, index and clock (int64 [1], on the device); column clock % (K - 1) of the ring is
-        replaced.
+            replaced.
         """
         ring, index, clock = past
         y = torch.empty_like(x)
@@ -203,7 +215,10 @@ class Kernels:
     def ssru_step(
         self, candidate: Tensor, gate: Tensor, ring: Tensor, index: Tensor, *, append: bool
     ) -> tuple[Tensor, Tensor]:
-        """See `reference.ssru_step`; ring and cells are float32. append: write the cells into the ring."""
+        """See `reference.ssru_step`; ring and cells are float32.
+
+        append: write the cells into the ring.
+        """
         slots, beams, dim = candidate.shape
         assert ring.dtype == torch.float32 and ring.is_contiguous() and index.is_contiguous()
         kernel = Kernel("ssru_step.cu", "ssru_step", ELEMENTS[candidate.dtype], 1)
@@ -214,7 +229,7 @@ class Kernels:
         return cells, y
 
     def dynamic_conv(self, x: Tensor, taps: Tensor, left: int, *, softmax: bool = False) -> Tensor:
-        """See `reference.dynamic_conv`; softmax: over each kernel's taps, before they are applied."""
+        """See `reference.dynamic_conv`; softmax as for `dynamic_conv_step`."""
         batch, time, channels = x.shape
         y = torch.empty_like(x)
         kernel = Kernel("dynamic_conv.cu", "dynamic_conv", *_form(_per_head(x, taps), x, taps, most=4))
@@ -229,7 +244,9 @@ class Kernels:
     def attend(
         self, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor, *, weights: bool, shown: int = 0
     ) -> tuple[Tensor, Tensor | None]:
-        """See `reference.attend`; mask is float32. weights: whether their mean, float32, is wanted.
+        """See `reference.attend`; mask is float32.
+
+        weights: whether their mean, float32, is wanted.
 
         Memory may be the first columns of blocks that have room for more: keys, values and mask alike.
         """
@@ -262,8 +279,12 @@ class Kernels:
     def select(
         self, logits: Tensor, rules: Sequence[Tensor], unk: int | None, eos: int, k: int
     ) -> tuple[Tensor, Tensor]:
-        """See `engine.models.select`, of logits [slots, beams, vocab] instead of their log-softmax; rules:
-        its `Rules`, penalties float32. Returns scores float32; ids are 0 where a score is -inf."""
+        """See `engine.models.select`, of logits [slots, beams, vocab] instead of their log-softmax.
+
+        rules: its `Rules`, penalties float32.
+
+        Returns scores float32; ids are 0 where a score is -inf.
+        """
         forced, banned, unk_penalty, eos_penalty = rules
         slots, beams, vocab = logits.shape
         threads = max(COLUMNS, ceil_div(k, WARP) * WARP)
@@ -295,8 +316,9 @@ class Kernels:
         """Make copies of memory, the same for each item; plan and items are int64 on the device.
 
         plan: [terms, copies, 7], what each term of an item [items, terms] adds to each copy's target, source
-        (0: zeros), rows, bytes of a row, bytes of it that are written, and from row to row in target and
-        source. chunks: blocks that share a copy.
+            (0: zeros), rows, bytes of a row, bytes of it that are written, and from row to row in target and
+            source.
+        chunks: blocks that share a copy.
         """
         terms, copies, _ = plan.shape
         grid = copies * items.shape[0], chunks, 1
@@ -305,9 +327,10 @@ class Kernels:
     def add_norm(
         self, x: Tensor, residual: Tensor | None, norm: tuple[Tensor, Tensor, float], *, total: bool
     ) -> tuple[Tensor | None, Tensor]:
-        """Compute the layer norm of x + residual over the last axis.
+        """Compute x + residual and its layer norm over the last axis.
 
-        norm: gain, bias, epsilon. total: whether the sum itself is wanted. Returns it and its norm.
+        norm: gain, bias, epsilon.
+        total: whether the sum itself is wanted.
         """
         gain, bias, epsilon = norm
         dim = x.shape[-1]
@@ -330,7 +353,7 @@ def _has_strides(tensor: Tensor, *strides: int) -> bool:
 
 
 def _form(axis: int, *tensors: Tensor | None, most: int = WIDEST, contiguous: bool = True) -> tuple[str, int]:
-    """Element type and vector of a kernel that loads along an axis of this size. most: elements at once."""
+    """Element type and vector of a kernel that loads along an axis of this size, `most` at once."""
     there = [t for t in tensors if t is not None]
     size = there[0].element_size()
     assert all((not contiguous or t.is_contiguous()) and t.dtype == there[0].dtype for t in there)

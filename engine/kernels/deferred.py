@@ -29,7 +29,10 @@ class Product:
 
 @dataclass(frozen=True, slots=True)
 class Normalisation:
-    """Layer norm of x; heat: float32 [slots], by which each slot's rows are divided then."""
+    """Layer norm of x.
+
+    heat: float32 [slots], by which each slot's rows are divided then.
+    """
 
     x: Tensor
     norm: Norm
@@ -38,8 +41,10 @@ class Normalisation:
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """Rows of a table for tokens int64 [slots, beams], scaled; signals: positions [slots, 1] and the table
-    whose rows for them are added."""
+    """Rows of a table for tokens int64 [slots, beams], scaled.
+
+    signals: positions [slots, 1] and the table whose rows for them are added.
+    """
 
     tokens: Tensor
     table: Tensor

@@ -93,8 +93,9 @@ class FusedMode(_Mode):
     A result that a later operator may take in is deferred (`engine.kernels.deferred`); `value` computes it.
     For a new mixer add its operator to `reference.py`, a kernel, and a line to `table`.
 
-    weights: whether those of attention are wanted. clock: int64 [1], of rings that the step's convolutions
-    append to themselves; they note those in `appended`, by their addresses.
+    clock: int64 [1], of rings that the step's convolutions append to themselves; they note those in
+        `appended`, by their addresses.
+    weights: whether those of attention are wanted.
     """
 
     def __init__(
@@ -342,8 +343,10 @@ class FusedMode(_Mode):
 
 class LogitsMode(_Mode):
     """Within it linear maps come out in float32: what is selected from must not be rounded to the model's
-    type (of bf16's logits 0.7 % have another best token). fused: the mode that the model runs under, if
-    any."""
+    type (of bf16's logits 0.7 % have another best token).
+
+    fused: the mode that the model runs under, if any.
+    """
 
     def __init__(self, dtype: torch.dtype, fused: FusedMode | None) -> None:
         super().__init__()

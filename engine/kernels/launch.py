@@ -47,7 +47,11 @@ class Configuration(ctypes.Structure):
 
 
 class LoadedFunction:
-    """A function of a loaded module. static: its bytes of static shared memory; allowed: of dynamic."""
+    """A function of a loaded module.
+
+    static: its bytes of static shared memory.
+    allowed: of dynamic.
+    """
 
     def __init__(self, function: ctypes.c_void_p, static: int) -> None:
         self.function, self.static, self.allowed = function, static, UNASKED - static

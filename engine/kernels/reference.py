@@ -17,8 +17,11 @@ from torch.overrides import handle_torch_function, has_torch_function
 def dynamic_conv(x: Tensor, taps: Tensor, left: int) -> Tensor:
     """Convolve full sequences: y[t, c] = sum_k taps[t, head(c), k] * x[t - left + k, c], zeros outside.
 
-    x: [batch, time, channels]. taps: [batch, time, heads, K], or [heads, K] when they are the same for every
-    step (LightConv). `left` is K - 1 for a causal and K // 2 for a centred window. Returns the shape of x.
+    x: [batch, time, channels].
+    taps: [batch, time, heads, K], or [heads, K] when they are the same for every step (LightConv). `left` is
+        K - 1 for a causal and K // 2 for a centred window.
+
+    Returns the shape of x.
 
     The taps become a band matrix [time, time], so that one batched product replaces K shifted copies of x
     (paper, section 3, "Implementation").
@@ -40,9 +43,12 @@ def dynamic_conv(x: Tensor, taps: Tensor, left: int) -> Tensor:
 def dynamic_conv_step(x: Tensor, taps: Tensor, ring: Tensor | None, index: Tensor | None) -> Tensor:
     """Compute one incremental step of the causal convolution: the newest input x and the K - 1 before it.
 
-    x: [slots, beams, channels], the current input (tap K - 1). taps: [slots, beams, heads, K] or [heads, K].
-    ring: [slots, K - 1, beams, channels], earlier inputs. index: int [slots, beams, K - 1], row of
-    ring.flatten(0, 2) that holds each hypothesis's input, oldest first. Both None when K is 1.
+    x: [slots, beams, channels], the current input (tap K - 1).
+    taps: [slots, beams, heads, K] or [heads, K].
+    ring: [slots, K - 1, beams, channels], earlier inputs.
+    index: int [slots, beams, K - 1], row of ring.flatten(0, 2) that holds each hypothesis's input, oldest
+        first. Both None when K is 1.
+
     Returns [slots, beams, channels]. Nothing is reordered: beams are followed through `index`.
     """
     if has_torch_function((x, taps)):
@@ -62,9 +68,11 @@ def dynamic_conv_step(x: Tensor, taps: Tensor, ring: Tensor | None, index: Tenso
 def ssru_step(candidate: Tensor, gate: Tensor, ring: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
     """Take one step of a simpler simple recurrent unit: c = f * c' + (1 - f) * candidate, f = sigmoid(gate).
 
-    candidate, gate: [slots, beams, dim], both of the step's input alone. ring: [slots, 1, beams, dim], the
-    cells c' of the step before. index: int [slots, beams, 1], row of ring.flatten(0, 2) that each hypothesis
-    continues. Returns the cells c, in the type of the ring, and relu(c), both [slots, beams, dim].
+    candidate, gate: [slots, beams, dim], both of the step's input alone.
+    ring: [slots, 1, beams, dim], the cells c' of the step before.
+    index: int [slots, beams, 1], row of ring.flatten(0, 2) that each hypothesis continues.
+
+    Returns the cells c, in the type of the ring, and relu(c), both [slots, beams, dim].
     """
     if has_torch_function((candidate, gate)):
         exported: tuple[Tensor, Tensor] = handle_torch_function(
@@ -100,10 +108,14 @@ def attend(
 ) -> tuple[Tensor, Tensor]:
     """Compute multi-head attention of some queries over a memory that they share.
 
-    q: [batch, queries, dim], scaled. keys: [batch, heads, dim / heads, source]. values: [batch, heads,
-    source, dim / heads]. mask: [batch, source], 0 or -inf. dropout: of the weights, in training. shown: how
-    many heads, the first ones, the weights are the mean of; 0: all. Returns the context [batch, queries, dim]
-    and the weights [batch, queries, source].
+    q: [batch, queries, dim], scaled.
+    keys: [batch, heads, dim / heads, source].
+    values: [batch, heads, source, dim / heads].
+    mask: [batch, source], 0 or -inf.
+    dropout: of the weights, in training.
+    shown: how many heads, the first ones, the weights are the mean of; 0: all.
+
+    Returns the context [batch, queries, dim] and the weights [batch, queries, source].
     """
     if has_torch_function((q, keys, values, mask)):
         exported: tuple[Tensor, Tensor] = handle_torch_function(
@@ -141,10 +153,14 @@ def attend_cached(
 ) -> Tensor:
     """Compute multi-head self-attention of one position of each hypothesis over itself and all before it.
 
-    own: of the position. past: cached keys and values [slots, heads, columns, beams,
-    dim / heads]. lineage: [slots, beams, columns * beams], 0 at a hypothesis's own entries and -inf at
-    others' and at those to come. bias: added to the logits of cached entries [slots, heads, 1, columns *
-    beams], and of the position's own [slots, heads, 1, 1]. Returns [slots, beams, dim]. Nothing is gathered.
+    own: of the position.
+    past: cached keys and values [slots, heads, columns, beams, dim / heads].
+    lineage: [slots, beams, columns * beams], 0 at a hypothesis's own entries and -inf at others' and at those
+        to come.
+    bias: added to the logits of cached entries [slots, heads, 1, columns * beams], and of the position's own
+        [slots, heads, 1, 1].
+
+    Returns [slots, beams, dim]. Nothing is gathered.
     """
     if not isinstance(own.q, Tensor):  # export to ONNX sees one node
         exported: Tensor = handle_torch_function(attend_cached, (own.q,), own, past, lineage, bias)
@@ -180,9 +196,12 @@ def attend_window(
 ) -> Tensor:
     """Do as `attend_cached`, over a window of each hypothesis's last positions.
 
-    past: rings of keys and values [slots, window, beams, dim]. index: int [slots, beams, window], row of
-    ring.flatten(0, 2) that holds each of its positions, oldest first. mask: [slots, 1, window], -inf before
-    its first token. Returns [slots, beams, dim].
+    past: rings of keys and values [slots, window, beams, dim].
+    index: int [slots, beams, window], row of ring.flatten(0, 2) that holds each of its positions, oldest
+        first.
+    mask: [slots, 1, window], -inf before its first token.
+
+    Returns [slots, beams, dim].
     """
     if not isinstance(own.q, Tensor):
         exported: Tensor = handle_torch_function(attend_window, (own.q,), own, past, index, mask, heads)

@@ -56,7 +56,10 @@ ARCHITECTURES: Final[dict[str, type[Model]]] = {
 
 
 def build(config: ModelConfig, dropout: Dropout | None = None) -> Model:
-    """Build a model with uninitialised weights, in evaluation mode. dropout: rates for training."""
+    """Build a model with uninitialised weights, in evaluation mode.
+
+    dropout: rates for training.
+    """
     if config.language_model is not None:
         translation = build(replace(config, language_model=None), dropout)
         return Fusion(config, translation, build(config.language_model, dropout)).eval()

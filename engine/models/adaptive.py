@@ -16,7 +16,10 @@ from engine.bundle.stacks import Bands
 
 
 class Rows(nn.Module):
-    """The table [size, width] of one band. pad: the row that is zero at the start, if any."""
+    """The table [size, width] of one band.
+
+    pad: the row that is zero at the start, if any.
+    """
 
     def __init__(self, size: int, width: int, pad: int | None) -> None:
         super().__init__()

@@ -60,7 +60,9 @@ class Attention(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Attend to the source from x [batch, queries, width].
 
-        embedded: what the decoder read, [batch, queries, embed_dim]; mask: [batch, source], 0 or -inf.
+        embedded: what the decoder read, [batch, queries, embed_dim].
+        mask: [batch, source], 0 or -inf.
+
         Returns the shape of x and the weights [batch, queries, source].
         """
         query = (self.in_projection(x) + embedded) * HALF
@@ -126,7 +128,10 @@ class Encoder(Side):
         self.attentions = attentions
 
     def forward(self, tokens: Tensor, positions: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
-        """Encode tokens, int [batch, source]. positions: int [source]; real: float [batch, source].
+        """Encode tokens, int [batch, source].
+
+        positions: int [source].
+        real: float [batch, source].
 
         Returns what is compared with queries (zero at padding) and what is averaged, both [batch, source,
         embed_dim]: the last layer, and the same with the embeddings (section 3.3).
@@ -168,9 +173,10 @@ class Decoder(Side):
     ) -> tuple[Tensor, Tensor]:
         """Decode tokens, int [batch, queries]; `convolve` runs a layer's convolution.
 
-        positions: int, broadcastable to the tokens. Returns features [batch, queries, dim], and the sum of
-        the layers' attention divided by the number of all layers [batch, queries, source], as the reference
-        reports it.
+        positions: int, broadcastable to the tokens.
+
+        Returns features [batch, queries, dim], and the sum of the layers' attention divided by the number of
+        all layers [batch, queries, source], as the reference reports it.
         """
         embedded = self.embed(tokens, positions)
         attentions: list[Tensor] = []

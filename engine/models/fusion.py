@@ -55,7 +55,9 @@ class Fusion(Model):
     ) -> Tensor:
         """Return the translation model's log-probabilities and, weighed, the language model's.
 
-        lm_weight: [slots]; None is 0. The sums are of no distribution: nobody may normalise them.
+        lm_weight: [slots]; None is 0.
+
+        The sums are of no distribution: nobody may normalise them.
         """
         own, beside = features.split([self.translation.feature_dim, self.language_model.feature_dim], -1)
         scores = self.translation.log_probs(own, temperature)

@@ -123,8 +123,11 @@ class Attention(nn.Module):
         bias: bool = True,
         inner: int | None = None,
     ) -> None:
-        """source_dim: width of what is attended to, where it differs. dropout: of the weights, in training.
-        bias: of the projections. inner: width of all heads together, where it differs."""
+        """source_dim: width of what is attended to, where it differs.
+        dropout: of the weights, in training.
+        bias: of the projections.
+        inner: width of all heads together, where it differs.
+        """
         super().__init__()
         inner = inner or dim
         self.heads, self.width, self.dropout = heads, inner // heads, dropout
@@ -145,7 +148,9 @@ class Attention(nn.Module):
         return keys.permute(0, 2, 3, 1), values.transpose(1, 2)
 
     def forward(self, x: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Attend from x [batch, queries, dim]; mask: [batch, source], 0 or -inf, added to the logits.
+        """Attend from x [batch, queries, dim].
+
+        mask: [batch, source], 0 or -inf, added to the logits.
 
         Queries are target positions in training and beams in a decoding step: both read the same memory.
         Returns [batch, queries, dim] and the weights, mean over heads that are shown, [batch, queries,

@@ -37,10 +37,12 @@ class Dropout:
 class Past(NamedTuple):
     """What hypotheses remember before a step.
 
-    rings: by name of a state without heads, [slots, window, beams, dim]. rows: by window, int [slots, beams,
-    window], row of ring.flatten(0, 2) that holds each hypothesis's column, oldest first. caches: by name of a
-    state with heads, [slots, heads, columns, beams, width]. lineage: float [slots, beams, columns * beams], 0
-    where a cached entry is the hypothesis's own and -inf elsewhere; None when no state has heads.
+    rings: by name of a state without heads, [slots, window, beams, dim].
+    rows: by window, int [slots, beams, window], row of ring.flatten(0, 2) that holds each hypothesis's
+        column, oldest first.
+    caches: by name of a state with heads, [slots, heads, columns, beams, width].
+    lineage: float [slots, beams, columns * beams], 0 where a cached entry is the hypothesis's own and -inf
+        elsewhere; None when no state has heads.
     """
 
     rings: Mapping[str, Tensor]
@@ -51,7 +53,9 @@ class Past(NamedTuple):
     def window(self, spec: StateSpec, stride: int = 1) -> Tensor:
         """Return the columns of a ring that each hypothesis continues, oldest first.
 
-        They are [slots, beams, window / stride, dim]; stride: only every so many of them.
+        They are [slots, beams, window / stride, dim].
+
+        stride: only every so many of them.
         """
         rows = self.rows[spec.window] if stride == 1 else self.rows[spec.window][..., ::stride]
         return F.embedding(rows, self.rings[spec.name].flatten(0, 2))
@@ -77,7 +81,9 @@ class Model(nn.Module, ABC):
     def encode(self, tokens: Tensor, positions: Tensor, real: Tensor) -> dict[str, Tensor]:
         """Encode tokens, int [batch, source], padded anywhere.
 
-        positions: int [source], 0 for the first; real: float [batch, source], 1 for tokens and 0 for padding.
+        positions: int [source], 0 for the first.
+        real: float [batch, source], 1 for tokens and 0 for padding.
+
         Returns memory by the names of `memory_spec`; nothing for a language model.
         """
 
@@ -87,15 +93,18 @@ class Model(nn.Module, ABC):
     ) -> Step:
         """Feed one token to every hypothesis.
 
-        tokens: int [slots, beams]; positions: int [slots, 1], 0 at the first step; mask: float [slots,
-        source], 0 or -inf.
+        tokens: int [slots, beams].
+        positions: int [slots, 1], 0 at the first step.
+        mask: float [slots, source], 0 or -inf.
         """
 
     @abstractmethod
     def decode(
         self, tokens: Tensor, memory: Mapping[str, Tensor], mask: Tensor
     ) -> tuple[Tensor, Tensor | None]:
-        """Feed whole targets at once. tokens: int [batch, target], the first one end-of-sentence.
+        """Feed whole targets at once.
+
+        tokens: int [batch, target], the first one end-of-sentence.
 
         Returns features [batch, target, dim] and attention [batch, target, source].
         """
@@ -107,7 +116,10 @@ class Model(nn.Module, ABC):
 
     @abstractmethod
     def log_probs(self, features: Tensor, temperature: Tensor | None = None) -> Tensor:
-        """Return log-probabilities [..., target_vocab] of features [..., dim]; temperature: [slots]."""
+        """Return log-probabilities [..., target_vocab] of features [..., dim].
+
+        temperature: [slots].
+        """
 
     def forward(self, source: Tensor, previous: Tensor) -> Tensor:
         """Return teacher-forced log-probabilities [batch, target, vocab]; both inputs int, padded right."""

@@ -26,8 +26,10 @@ class RelativeAttention(Attention):
     def whole(self, x: Tensor, mask: Tensor, places: Tensor) -> Tensor:
         """Attend from every position of x [batch, time, dim].
 
-        mask: [batch or 1, time or 1, time], 0 or -inf. places: float [batch or 1, time], the number of each
-        token. Returns the shape of x.
+        mask: [batch or 1, time or 1, time], 0 or -inf.
+        places: float [batch or 1, time], the number of each token.
+
+        Returns the shape of x.
         """
         far = (places[:, None] - places[:, :, None]).to(torch.int64)
         row = far.clamp(min=-self.reach).clamp_max(self.reach) + self.reach  # [batch, time, time]
@@ -48,7 +50,7 @@ class RelativeAttention(Attention):
         """Attend from one position x [slots, beams, dim] with its own key and value.
 
         past, index, mask: as for `engine.models.transformer.SelfAttention.attend_window`; entries are oldest
-        first, so the distance of each is known.
+            first, so the distance of each is known.
         """
         heads, window = (self.heads, self.width), index.shape[2]
         before = (F.embedding(index, ring.flatten(0, 2)) for ring in past)

@@ -11,9 +11,12 @@ from torch.overrides import handle_torch_function, has_torch_function
 
 
 class SelectionRules(NamedTuple):
-    """What the search asks of a selection. forced: int [slots, beams], the only token allowed or -1. banned:
-    int [slots, beams, M]. unk_penalty, eos_penalty: float [slots], subtracted from the log-probability of
-    those tokens."""
+    """What the search asks of a selection.
+
+    forced: int [slots, beams], the only token allowed or -1.
+    banned: int [slots, beams, M].
+    unk_penalty, eos_penalty: float [slots], subtracted from the log-probability of those tokens.
+    """
 
     forced: Tensor
     banned: Tensor
@@ -24,8 +27,9 @@ class SelectionRules(NamedTuple):
 def project_among(features: Tensor, output: tuple[Tensor, Tensor | None], among: Tensor, eos: int) -> Tensor:
     """Return logits [slots, beams, vocab] of the listed tokens, -inf elsewhere.
 
-    features: [slots, beams, dim]. output: weight [vocab, dim] and bias [vocab], if any. among: int [slots,
-    W], distinct tokens, `eos` too, filled up with -1.
+    features: [slots, beams, dim].
+    output: weight [vocab, dim] and bias [vocab], if any.
+    among: int [slots, W], distinct tokens, `eos` too, filled up with -1.
     """
     weight, bias = output
     if has_torch_function((features,)):
@@ -49,7 +53,9 @@ def project_among_plainly(
 def select(scores: Tensor, rules: SelectionRules, unk: int | None, eos: int, k: int) -> tuple[Tensor, Tensor]:
     """Select the k best tokens of each row (REFERENCE.md 6, steps 1 to 4).
 
-    scores: log-probabilities [slots, beams, vocab]. unk None: the vocabulary has no such token.
+    scores: log-probabilities [slots, beams, vocab].
+    unk: None where the vocabulary has no such token.
+
     Returns log-probabilities, descending, and token ids, both [slots, beams, k]. Bans and forced tokens never
     renormalise; NaN counts as impossible.
     """

@@ -18,7 +18,10 @@ from engine.models.layers import neighbours
 
 
 class ConvolutionShape(NamedTuple):
-    """One convolution: channels in and out, taps, how far they are apart. separability: see `SliceStack`."""
+    """One convolution: channels in and out, taps, how far they are apart.
+
+    separability: see `SliceStack`.
+    """
 
     inputs: int
     outputs: int
@@ -116,7 +119,10 @@ class ConvStep(nn.Module):
 
 
 class Block(nn.Module):
-    """Steps one after the other. name: of the decoder's state; None on the encoder's side."""
+    """Steps one after the other.
+
+    name: of the decoder's state; None on the encoder's side.
+    """
 
     def __init__(self, kernels: Iterable[ConvolutionShape], eps: float, name: str | None) -> None:
         super().__init__()

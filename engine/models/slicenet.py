@@ -33,15 +33,20 @@ class Time(Protocol):
     def positions(self) -> Tensor: ...
 
     def convolve(self, step: ConvStep, x: Tensor) -> Tensor:
-        """Apply ReLU, convolution and norm (section 3.1, ConvStep). x: [batch, time, channels]."""
+        """Apply ReLU, convolution and norm (section 3.1, ConvStep).
+
+        x: [batch, time, channels].
+        """
 
     def attend(self, own: OwnAttention, x: Tensor) -> Tensor:
         """Attend causally to the layer's own past; x and what is returned: [batch, time, dim]."""
 
 
 class Whole(NamedTuple):
-    """Whole sequences. real: [batch, time], 1 for tokens, where both sides of a position are seen; None: only
-    what is before it."""
+    """Whole sequences.
+
+    real: [batch, time], 1 for tokens, where both sides of a position are seen; None: only what is before it.
+    """
 
     positions: Tensor
     real: Tensor | None = None
@@ -113,7 +118,10 @@ class InnerProduct(nn.Module):
 
 class AttentionModule(nn.Module):
     """Section 3.2, attention(source, target): timing, two convolution steps, self-attention where the type
-    has it, attention over the source. number: among the decoder's."""
+    has it, attention over the source.
+
+    number: among the decoder's.
+    """
 
     def __init__(self, config: ModelConfig, stack: SliceStack, number: int, rate: float) -> None:
         super().__init__()
@@ -131,7 +139,9 @@ class AttentionModule(nn.Module):
     def forward(
         self, x: Tensor, timing: Tensor, time: Time, memory: Mapping[str, Tensor], mask: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Attend to the source from x [batch, queries, dim]; mask: [batch, source].
+        """Attend to the source from x [batch, queries, dim].
+
+        mask: [batch, source].
 
         Returns the context, of the shape of x, and the weights over the source.
         """

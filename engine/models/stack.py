@@ -85,7 +85,10 @@ class EncoderLayer(Residual):
 
     @abstractmethod
     def mix(self, x: Tensor, real: Tensor) -> Tensor:
-        """Mix positions of x [batch, source, dim]; real: [batch, source], 1 for tokens and 0 for padding."""
+        """Mix positions of x [batch, source, dim].
+
+        real: [batch, source], 1 for tokens and 0 for padding.
+        """
 
     def mixer_sublayer(self, x: Tensor, mix: Callable[[Tensor], Tensor]) -> Tensor:
         """Run the mixer's whole sub-block: residual connection and norm around `mix`."""
@@ -147,6 +150,7 @@ class DecoderLayer(Residual):
         """Run the layer on x [batch, queries, dim].
 
         memory: keys and values of the source, with its mask [batch, source].
+
         Returns the layer's output and the attention [batch, queries, source].
         """
         attention: Tensor | None = None
@@ -178,7 +182,11 @@ class Encoder(nn.Module):
         self.layer_norm = _final_norm(stack)
 
     def forward(self, tokens: Tensor, positions: Tensor, real: Tensor) -> Tensor:
-        """Encode tokens, int [batch, source]. positions: int [source]; real: float [batch, source]."""
+        """Encode tokens, int [batch, source].
+
+        positions: int [source].
+        real: float [batch, source].
+        """
         x = F.embedding(tokens, self.embed_tokens.weight) * self.scale
         if self.bias is not None:
             x = x + self.bias
@@ -202,8 +210,9 @@ class Decoder(nn.Module):
         embedding: nn.Module | None = None,
         softmax: nn.Module | None = None,
     ) -> None:
-        """embedding: of tokens, where it is shared or has another form than a table. softmax: from features
-        to log-probabilities, in place of an output projection."""
+        """embedding: of tokens, where it is shared or has another form than a table.
+        softmax: from features to log-probabilities, in place of an output projection.
+        """
         super().__init__()
         stack = config.decoder
         assert isinstance(stack, StackConfig)
@@ -236,6 +245,7 @@ class Decoder(nn.Module):
         """Decode tokens, int [batch, queries]; `mix` runs a layer's mixer.
 
         positions: int, broadcastable to the tokens.
+
         Returns features [batch, queries, dim] and the attention that alignments are made of.
         """
         x = self.embed(tokens, positions)

@@ -54,7 +54,9 @@ class SelfAttention(Attention):
         )
 
     def whole(self, x: Tensor, mask: Tensor) -> Tensor:
-        """Attend within x [batch, time, dim]; mask: [batch or 1, time or 1, time], 0 or -inf.
+        """Attend within x [batch, time, dim].
+
+        mask: [batch or 1, time or 1, time], 0 or -inf.
 
         Returns the shape of x.
         """
@@ -78,8 +80,10 @@ class SelfAttention(Attention):
     ) -> Tensor:
         """Attend from one position x [slots, beams, dim] with its own key and value (same shape).
 
-        past: cached keys and values [slots, heads, columns, beams, width]. Every beam's query meets every
-        beam's entries and `lineage` [slots, beams, columns * beams] leaves it its own: nothing is gathered.
+        past: cached keys and values [slots, heads, columns, beams, width].
+
+        Every beam's query meets every beam's entries and `lineage` [slots, beams, columns * beams] leaves it
+        its own: nothing is gathered.
         """
         q = self.q_proj(x) * self.width**-0.5
         y: Tensor = self.out_proj(attend_cached(QKV(q, k, v), past, lineage, bias))
@@ -89,7 +93,8 @@ class SelfAttention(Attention):
         """Find what is added to the logits of cached entries [slots, heads, 1, columns * beams], and of the
         position's own [slots, heads, 1, 1].
 
-        positions: int [slots, 1]; cached: the keys, as in `attend_cached`.
+        positions: int [slots, 1].
+        cached: the keys, as in `attend_cached`.
         """
         if self.relative is None:
             return None
@@ -103,8 +108,9 @@ class SelfAttention(Attention):
     ) -> Tensor:
         """Attend from one position x [slots, beams, dim] with its own key and value.
 
-        past: rings of keys and values [slots, window, beams, dim]; index: where in them each hypothesis's
-        last positions lie; mask: [slots, 1, window], -inf before its first token.
+        past: rings of keys and values [slots, window, beams, dim].
+        index: where in them each hypothesis's last positions lie.
+        mask: [slots, 1, window], -inf before its first token.
         """
         q = self.q_proj(x) * self.width**-0.5
         y: Tensor = self.out_proj(attend_window(QKV(q, k, v), past, index, mask, self.heads))

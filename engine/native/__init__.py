@@ -24,8 +24,10 @@ PANEL: Final = 32  # columns that the products compute together
 
 
 class InstructionSet(NamedTuple):
-    """Which of the library's instruction sets runs here. fast: whether its operators are worth more than the
-    standard ones."""
+    """Which of the library's instruction sets runs here.
+
+    fast: whether its operators are worth more than the standard ones.
+    """
 
     name: str
     fast: bool
@@ -58,6 +60,7 @@ def pack(weights: NDArray[np.int8], *, gated: bool = False) -> NDArray[np.int8]:
     """Pack int8 weights [K, N] in the order in which the product reads them; same shape, same bytes.
 
     Panels of 32 columns (fewer at the end), each K // 4 groups [columns, 4] and then [columns, K % 4].
+
     gated: the second half of the columns are the gates of the first; each panel is half values, half gates.
     """
     rows, columns = weights.shape
@@ -77,6 +80,7 @@ def pack32(weights: NDArray[np.float32], *, gated: bool = False) -> NDArray[np.f
     """Pack weights [K, N] in the order in which the product of floats reads them.
 
     Returns [K, N filled up to panels]: panels [K, 32], filled up with zeros.
+
     gated: as in `pack`, 16 values and their gates.
     """
     rows, columns = weights.shape

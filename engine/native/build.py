@@ -53,7 +53,11 @@ ZIG = "ziglang"
 
 
 class Platform(NamedTuple):
-    """What a library is built for. tag: of wheels that hold it. triple: as zig names it."""
+    """What a library is built for.
+
+    tag: of wheels that hold it.
+    triple: as zig names it.
+    """
 
     machine: str
     library: str
@@ -82,7 +86,9 @@ def this_machine() -> Platform:
 
 
 def compiler(target: Platform | None = None) -> list[str]:
-    """Find the command of a C++ compiler. target: of another machine; None is this one.
+    """Find the command of a C++ compiler.
+
+    target: of another machine; None is this one.
 
     Raises FileNotFoundError where there is none.
     """
@@ -101,7 +107,9 @@ def compiler(target: Platform | None = None) -> list[str]:
 
 
 def build(target: Platform | None = None, out: Path | None = None) -> Path:
-    """Compile and link; returns where the library is. target: another machine; None is this one.
+    """Compile and link; returns where the library is.
+
+    target: another machine; None is this one.
 
     Raises FileNotFoundError without a compiler, CalledProcessError when it refuses.
     """

@@ -21,7 +21,11 @@ Watch = Callable[[int, list[int] | Result], None]
 async def generate(
     engine: Engine, source: list[int], options: DecodeOptions, deadline: float = math.inf
 ) -> Result:
-    """Decode one source. deadline: a time.monotonic(). Raises what `submit` raises and any ConvoyError.
+    """Decode one source.
+
+    deadline: a time.monotonic().
+
+    Raises what `submit` raises and any ConvoyError.
 
     Cancelling the awaiting task cancels the request.
     """
@@ -38,9 +42,10 @@ async def generate_group(
 ) -> list[Result]:
     """Decode several sources as one group, all accepted or none; results in the order of the jobs.
 
-    The first failure is raised and cancels the others, and so does cancelling the awaiting task. watch: when
-    the event loop is slower than the engine, it is told the newest tokens only. It must not raise, and may be
-    told something after the end.
+    The first failure is raised and cancels the others, and so does cancelling the awaiting task.
+
+    watch: when the event loop is slower than the engine, it is told the newest tokens only. It must not
+        raise, and may be told something after the end.
     """
     if not jobs:
         return []

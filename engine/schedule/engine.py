@@ -93,7 +93,7 @@ class Engine:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """One lane per executor; a request takes the narrowest that has its beam size, and among lanes of one
-        width (one per device) that with the most room. clock: monotonic."""
+        width (one per device) that with the most room. The clock is a monotonic one."""
         self.settings = settings or EngineSettings()
         ordered = sorted(executors, key=lambda e: e.beams)
         if not ordered:
@@ -132,9 +132,11 @@ class Engine:
         """Accept all requests of a group or none; never waits.
 
         again: more work for what was accepted before. It has had its turn, so it goes first, and is never
-        refused for what others want. Raises InvalidRequest or TooLarge for what can never be served,
-        Overloaded when the queue has no room now, WouldBeLate when the answer would come after its deadline,
-        Stopping or DeviceLost when the engine takes nothing any more.
+            refused for what others want.
+
+        Raises InvalidRequest or TooLarge for what can never be served, Overloaded when the queue has no room
+        now, WouldBeLate when the answer would come after its deadline, Stopping or DeviceLost when the engine
+        takes nothing any more.
         """
         for request in group:
             self._check(request)
@@ -179,7 +181,7 @@ class Engine:
         """Take nothing more and wait for the thread to end, at most `timeout` seconds.
 
         drain: finish what was accepted; otherwise answer it with Stopping after the current step. A drain
-        that takes too long may be followed by stop(drain=False).
+            that takes too long may be followed by stop(drain=False).
         """
         with self._wake:
             self._stopping = True

@@ -114,7 +114,7 @@ class Tempo:
         """Return the seconds that a turn takes now; 0 while none has been seen.
 
         bold: more rows than were seen of late are taken to cost nothing, else to cost as much each as those
-        before.
+            before.
         """
         return self._line.at(min(rows, self._widest) if bold else rows) * self._level
 
@@ -309,9 +309,12 @@ class Forecast:
                 raise WouldBeLate("others who wait would be late: try again later", min(after, LONGEST))
 
     def _wait(self, lane: int, count: int, own: float) -> float:
-        """Turns until the last of a new group of `count` has its slot; own: steps of the others of them.
+        """Turns until the last of a new group of `count` has its slot.
 
-        The slots share the steps before it, and when it begins the others are half through theirs."""
+        own: steps of the others of them.
+
+        The slots share the steps before it, and when it begins the others are half through theirs.
+        """
         load, line = self.loads[lane], self._queue.rounds[lane]
         if line.requests + load.active + count <= load.slots:
             return 0.0

@@ -41,8 +41,11 @@ class InFlight:
 
 
 class StagedRequests(NamedTuple):
-    """Requests whose sources are being encoded, or wait encoded for slots. began: time.monotonic(). first:
-    the place of the first of them in the encoded batch, whose others have been placed."""
+    """Requests whose sources are being encoded, or wait encoded for slots.
+
+    began: time.monotonic().
+    first: the place of the first of them in the encoded batch, whose others have been placed.
+    """
 
     requests: list[Request]
     encoded: EncodedBatch
@@ -130,7 +133,9 @@ class Lane:
         """Decode one token for every active request; reply to those that are done and free their slots.
 
         patience: seconds for which the stepper may take further steps while nobody is done, where nobody
-        listens to what is certain and nobody waits for a turn. Returns how many steps were launched.
+            listens to what is certain and nobody waits for a turn.
+
+        Returns how many steps were launched.
         """
         self.settle()
         if self._attended is None:

@@ -74,7 +74,10 @@ class FairQueue:
         return len(self._where)
 
     def add(self, group: Iterable[tuple[Request, int]], *, first: bool = False) -> None:
-        """Append a group of requests, each with the number of its lane. first: it has the next turn."""
+        """Append a group of requests, each with the number of its lane.
+
+        first: it has the next turn.
+        """
         ticket = next(self._tickets)
         for request, lane in group:
             assert request not in self._where

@@ -156,7 +156,9 @@ class BeamSearch:
 
     def inputs(self, n: int, kind: Kind | None = None) -> StepInput:
         """Return what the next step needs for slots 0..n-1. Views of the state: use them before `advance`.
-        kind: of the step, by default what the slots ask for."""
+
+        kind: of the step, by default what the slots ask for.
+        """
         xp, state, kind = self.xp, self.state, kind or self.kind(n)
         step, nothing = state.step[:n], self._nothing[:n, :]
         forced = state.plan[self._slots[:n], step]

@@ -55,8 +55,9 @@ def certain(state: SearchState, slot: int, options: DecodeOptions, known: int = 
     does.
 
     state: the search's, or a copy of some of its slots (`engine.search.state.SNAPSHOT`).
-    known: how many were certain before; they are not compared again. Later calls never retract a token. Reads
-        values back from the device.
+    known: how many were certain before; they are not compared again.
+
+    Later calls never retract a token. Reads values back from the device.
     """
     step, count, width = (int(x[slot]) for x in (state.step, state.kept_count, state.width))
     total = host(state.total[slot, :width])

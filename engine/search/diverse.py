@@ -53,9 +53,10 @@ def diverse(
     total: [n, B] cumulative scores.
     scores, ids: [n, B, k], each row's best; k = 2B is provably enough, since earlier groups hold fewer than
         2B tokens.
-    largest: the most groups of any slot. Each use of a token by an earlier group costs strength * (1 +
-        overlap of the two groups). Overlap counts, rank by rank, the tokens that two groups chose alike in
-        earlier steps, discounted at each step.
+    largest: the most groups of any slot.
+
+    Each use of a token by an earlier group costs strength * (1 + overlap of the two groups). Overlap counts,
+    rank by rank, the tokens that two groups chose alike in earlier steps, discounted at each step.
     """
     n, beams, k = scores.shape
     ranks = xp.arange(2 * beams, dtype=xp.int64, device=scores.device)[None, :]

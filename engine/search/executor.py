@@ -43,7 +43,9 @@ class TopK(NamedTuple):
     scores: float32 [n, B, K] log-probabilities, descending; -inf where nothing is allowed.
     ids: int64 [n, B, K].
     attention: float32 [n, B, S] (the first columns are the source's tokens, in order), or None when it was
-        not asked for. K may be below the k asked for when the vocabulary is smaller.
+        not asked for.
+
+    K may be below the k asked for when the vocabulary is smaller.
     """
 
     scores: Any
@@ -86,9 +88,10 @@ class Snapshot(Protocol):
 class Stepper(Protocol):
     """Executor and search together: what a lane does with its slots.
 
-    late: how many steps are launched before the flags of the first are read. ahead: how many sources may be
-    encoded before there are slots for them. patience: seconds for which a launch may go on with further steps
-    while no slot is done; a stepper that takes one at a time need not look at it.
+    late: how many steps are launched before the flags of the first are read.
+    ahead: how many sources may be encoded before there are slots for them.
+    patience: seconds for which a launch may go on with further steps while no slot is done; a stepper that
+        takes one at a time need not look at it.
     """
 
     late: int

@@ -18,7 +18,8 @@ def repeats(xp: Any, history: Any, step: Any, sizes: Any, *, largest: int, pad: 
 
     history: int64 [n, B, C], column 0 the initial end-of-sentence (it counts as history), columns up to
         `step` [n] the tokens so far, anything beyond.
-    sizes: [n], 0 for off; largest: the biggest of them.
+    sizes: [n], 0 for off.
+    largest: the biggest of them.
 
     Returns int64 [n, B, C]: the token at each column that ended an earlier n-gram of the same beginning, pad
     elsewhere. Of size 1 every token generated so far is banned, end-of-sentence never.
@@ -80,9 +81,11 @@ def _scramble(word: Any) -> Any:
 def draw(xp: Any, scores: Any, top_k: Any, top_p: Any, uniforms: Any) -> Any:
     """Find the index of the candidate that each row takes, by inverse CDF. Returns int64 [n, B].
 
-    scores: [n, B, K] log-probabilities, descending. Eligible are the top_k [n] best, and of those the
-        smallest set whose own probability reaches top_p [n] (the crossing token included), renormalised.
+    scores: [n, B, K] log-probabilities, descending.
     uniforms: [n, B]. A row without any finite score takes index 0.
+
+    Eligible are the top_k [n] best, and of those the smallest set whose own probability reaches top_p [n]
+    (the crossing token included), renormalised.
     """
     scores = xp.astype(scores, xp.float64)
     rank = xp.arange(scores.shape[2], dtype=xp.int64, device=scores.device)[None, None, :]

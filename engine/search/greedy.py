@@ -12,7 +12,9 @@ from engine.search.state import SearchState
 def greedy(xp: Any, state: SearchState, topk: TopK, n: int, at: tuple[Any, int], *, histories: bool) -> None:
     """Go on with the best candidate of each of the first n slots, or end by it; for lanes of one beam.
 
-    at: the slots' numbers, int64 [n], and end-of-sentence. histories: whether they are looked at.
+    at: the slots' numbers, int64 [n], and end-of-sentence.
+    histories: whether they are looked at.
+
     Reads values back from the device.
     """
     slots, eos = at

@@ -156,9 +156,12 @@ def blank(xp: Any, executor: Executor, columns: int) -> SearchState:
 
 
 def take(slots: Any, table: Any, index: Any) -> Any:
-    """Take what index [n, k] names in each slot of a table [n, C, ...]: [n, k, ...]. slots: 0..n-1 as [n, 1].
+    """Take what index [n, k] names in each slot of a table [n, C, ...]: [n, k, ...].
 
-    Several times faster on numpy than take_along_axis, which a step calls a dozen times."""
+    slots: 0..n-1 as [n, 1].
+
+    Several times faster on numpy than take_along_axis, which a step calls a dozen times.
+    """
     return table[slots, index]
 
 
@@ -169,7 +172,9 @@ def host(array: Any) -> NDArray[Any]:
 
 def trace(trail: Sequence[Sequence[int]], row: int, column: int, stop: int = 0) -> list[int]:
     """Follow the rows that the hypothesis in a row of a column has been in, on the host: of each column from
-    `stop` to `column`. trail: [C, B] of one slot.
+    `stop` to `column`.
+
+    trail: [C, B] of one slot.
     """
     rows = [row]
     for at in range(column, stop, -1):

@@ -24,8 +24,10 @@ class State(StrEnum):
 
 @dataclass(eq=False, slots=True)
 class Ticket:
-    """A wish: to use models, all at once, or with `unload` that one goes. granted: they may be used, or it is
-    gone."""
+    """A wish: to use models, all at once, or with `unload` that one goes.
+
+    granted: they may be used, or it is gone.
+    """
 
     names: tuple[str, ...]
     unload: bool = False

@@ -106,8 +106,10 @@ def choose_route(
 ) -> ModelRoute:
     """Choose the first model for a task and languages (None: any), else the first two by way of a third.
 
-    characters: of the longest text. Where a text is read as a whole, the first model that is likely to read
-        so many goes before it, and where none is the one that reads most.
+    characters: of the longest text.
+
+    Where a text is read as a whole, the first model that is likely to read so many goes before it, and where
+    none is the one that reads most.
 
     Raises UnknownModel that says what there is.
     """

@@ -85,7 +85,10 @@ class ModelInfo:
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """What is known of a model without its weights. cost: bytes that it takes when loaded, estimated."""
+    """What is known of a model without its weights.
+
+    cost: bytes that it takes when loaded, estimated.
+    """
 
     path: Path
     info: ModelInfo

@@ -43,7 +43,12 @@ Models = dict[str, LoadedModel]
 
 @dataclass(frozen=True, slots=True)
 class ModelSource:
-    """Where models come from, by paths of bundles. open: reads the weights. Both raise BundleError."""
+    """Where models come from, by paths of bundles.
+
+    open: reads the weights.
+
+    Both raise BundleError.
+    """
 
     facts: Callable[[Path], ModelFacts]
     open: Callable[[Path], LoadedModel]
@@ -148,7 +153,9 @@ class Shelf:
 
     @contextmanager
     def using(self, names: Sequence[str], deadline: float = math.inf) -> Iterator[Models]:
-        """Have the models of these names loaded, and keep them so to the end. deadline: a time.monotonic().
+        """Have the models of these names loaded, and keep them so to the end.
+
+        deadline: a time.monotonic().
 
         Raises DeadlineExceeded when that takes too long, Unavailable when it can't be, and Stopping.
         """

@@ -41,8 +41,10 @@ SPACE: Final = CHARACTERS[32]
 class Settings:
     """`text` of config.json for the kind "byte-bpe".
 
-    vocabulary: name of a JSON file, symbol to id. merges: name of the file of rules. first: ids that a source
-    begins with. beginning: ids that a target begins with.
+    vocabulary: name of a JSON file, symbol to id.
+    merges: name of the file of rules.
+    first: ids that a source begins with.
+    beginning: ids that a target begins with.
     """
 
     vocabulary: str
@@ -52,7 +54,10 @@ class Settings:
 
 
 class ByteBpe(LeftToRight):
-    """A tokenizer. first: ids that each source begins with."""
+    """A tokenizer.
+
+    first: ids that each source begins with.
+    """
 
     def __init__(
         self,

@@ -23,7 +23,7 @@ TEMPERATURE: Final = 3.0  # of a text of UNIT bytes; it grows with the root of t
 UNIT: Final = 20
 WIDESPREAD: Final = 5.0  # log-odds of a language that is written much
 ASKED: Final = 2.0  # and of one that is asked for
-ENOUGH: Final = 20_000  # characters that say what there is to say
+ENOUGH: Final = 4_000  # characters that say what there is to say
 LIKELY: Final = 50.0  # confidence from which a language that nobody asked for is believed,
 UNLIKELY: Final = 10.0  # when none that was asked for has as much
 MANY: Final = """
@@ -40,7 +40,8 @@ class Detection:
     """The language of a text.
 
     ranked: languages that were asked for, best first, each with a confidence from 0 to 100; all languages
-    together have 100. other: the language it is in, where none of these fits.
+        together have 100.
+    other: the language it is in, where none of these fits.
     """
 
     ranked: list[tuple[str, float]]

@@ -18,7 +18,8 @@ OVERWRITE: Final = "#fairseq:overwrite"
 class Dictionary:
     """Symbols by id, and ids by symbol. Special symbols are never found by `ids`.
 
-    silent: ids that stand for nothing in a text: begin, padding and end. unk: of a symbol that is unknown.
+    silent: ids that stand for nothing in a text: begin, padding and end.
+    unk: of a symbol that is unknown.
     """
 
     symbols: tuple[str, ...]

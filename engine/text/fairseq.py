@@ -33,11 +33,14 @@ class Settings:
     """`text` of config.json for the kind "fairseq".
 
     source_dictionary, target_dictionary, bpe, sentencepiece: names of files in the bundle; at most one of the
-    last two, and with sentencepiece the Moses options don't count. normalize: the language whose rules
-    normalise punctuation, or null. aggressive: split at hyphens ("@-@"). escape: write &amp; and so on.
-    lowercase: after tokenisation. pretokenized: text comes and goes as tokens between spaces, cut for the
-    dictionary; only "@@ " is removed from the output. unk_dictionary: name of a file of words that replace
-    unknown ones (`engine.text.unknown`).
+        last two, and with sentencepiece the Moses options don't count.
+    normalize: the language whose rules normalise punctuation, or null.
+    aggressive: split at hyphens ("@-@").
+    escape: write &amp; and so on.
+    lowercase: after tokenisation.
+    pretokenized: text comes and goes as tokens between spaces, cut for the dictionary; only "@@ " is removed
+        from the output.
+    unk_dictionary: name of a file of words that replace unknown ones (`engine.text.unknown`).
     """
 
     source_dictionary: str
@@ -122,8 +125,9 @@ class Fairseq:
         first: tuple[int, ...] = (),
         beginning: tuple[int, ...] = (),
     ) -> None:
-        """table: what replaces unknown words, by the source word they attend to. first, beginning: ids that
-        every source and every target begins with."""
+        """table: what replaces unknown words, by the source word they attend to.
+        first, beginning: ids that every source and every target begins with.
+        """
         self._first, self.beginning = first, beginning
         self._source, self._target, self._table = source, target, table or {}
         plain = settings.pretokenized

@@ -26,8 +26,9 @@ class DictionaryPieces:
         first: tuple[int, ...] = (),
         beginning: tuple[int, ...] = (),
     ) -> None:
-        """processors: of the source and of the target. first, beginning: ids that every source and every
-        target begins with."""
+        """processors: of the source and of the target.
+        first, beginning: ids that every source and every target begins with.
+        """
         self._first, self.beginning = first, beginning
         self._processors, self._source, self._target = processors, source, target
         self._lacks: dict[str, bool] = {}

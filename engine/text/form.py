@@ -47,7 +47,8 @@ def to_sentence_case(text: str) -> str:
 def follow(source: str, target: str, languages: tuple[str, str]) -> str:
     """Give a translation the capitals and the final marks of its source.
 
-    source, target: one sentence. languages: codes of both.
+    source, target: one sentence.
+    languages: codes of both.
     """
     if not source.strip() or not target.strip():
         return target

@@ -25,12 +25,16 @@ WHOSE: Final = ("none", "source", "target")
 class PieceSettings:
     """`text` of config.json for the kind "mapped-pieces".
 
-    model: name of the SentencePiece model. vocabulary: name of a JSON file, symbol to id; null: an id is the
-    SentencePiece model's plus `offset`. special: ids of symbols beside those. languages: code to the symbol
-    of a target language. sources: codes of the source languages, where there are several. source_symbol:
-    whose symbol a source begins with, none | source | target. written: whether that symbol is part of the
-    text that is split, not an id before it. target_symbol: whether a target begins with its own.
-    prompt: what is written before each source. newline: the symbol that stands for a line's end.
+    model: name of the SentencePiece model.
+    vocabulary: name of a JSON file, symbol to id; null: an id is the SentencePiece model's plus `offset`.
+    special: ids of symbols beside those.
+    languages: code to the symbol of a target language.
+    sources: codes of the source languages, where there are several.
+    source_symbol: whose symbol a source begins with, none | source | target.
+    written: whether that symbol is part of the text that is split, not an id before it.
+    target_symbol: whether a target begins with its own.
+    prompt: what is written before each source.
+    newline: the symbol that stands for a line's end.
     """
 
     model: str
@@ -57,8 +61,12 @@ class Table:
 
 @dataclass(slots=True)
 class MappedPieces(LeftToRight):
-    """A tokenizer. beginning: ids that name the target's language. first: those that a source begins with.
-    opening: what is written before a source."""
+    """A tokenizer.
+
+    beginning: ids that name the target's language.
+    first: those that a source begins with.
+    opening: what is written before a source.
+    """
 
     processor: Any
     table: Table
@@ -148,7 +156,10 @@ def open_mapped_pieces(bundle: Bundle) -> MappedPieces:
 
 
 def table_of(processor: Any, settings: PieceSettings, listed: Mapping[str, int] | None, unk: int) -> Table:
-    """Map pieces to ids. listed: the vocabulary, where it is a list; what it lacks becomes `unk`."""
+    """Map pieces to ids.
+
+    listed: the vocabulary, where it is a list; what it lacks becomes `unk`.
+    """
     count = range(processor.get_piece_size())
     silent = {
         i for i in count if processor.is_control(i) or processor.is_unknown(i) or processor.is_unused(i)

@@ -30,9 +30,11 @@ class Settings:
     """`text` of config.json for the kind "marian".
 
     source_model, target_model: names of SentencePiece models in the bundle; null: text comes and goes as
-    symbols between spaces. source_vocabulary, target_vocabulary: names of JSON files, symbol to id; null: the
-    ids are those of the SentencePiece model. languages: code of a target language to the symbol that asks for
-    it. sources: codes of the source languages, where there are several.
+        symbols between spaces.
+    source_vocabulary, target_vocabulary: names of JSON files, symbol to id; null: the ids are those of the
+        SentencePiece model.
+    languages: code of a target language to the symbol that asks for it.
+    sources: codes of the source languages, where there are several.
     """
 
     source_model: str | None

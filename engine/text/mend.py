@@ -32,7 +32,10 @@ def mend(
 ) -> list[Edit]:
     """List edits, last position first, after which each wanted symbol is there exactly once and no other.
 
-    columns: each symbol's position in the source. attention: [target + 1, source]. words: where words begin.
+    columns: each symbol's position in the source.
+    attention: [target + 1, source].
+    words: where words begin.
+
     Of a symbol that came out twice the copy that attended to it most stays; what is too many becomes a
     missing symbol, as far as there are any; else a missing one goes where it was attended to most.
     """

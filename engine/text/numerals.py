@@ -27,8 +27,10 @@ AMOUNT: Final = (
 class Numerals:
     """How a language writes amounts.
 
-    decimal, group: the marks. least: digits that a whole number must have to be grouped. currency: where it
-    stands: "before", "before with space" or "after". percent: what stands before the sign.
+    decimal, group: the marks.
+    least: digits that a whole number must have to be grouped.
+    currency: where it stands: "before", "before with space" or "after".
+    percent: what stands before the sign.
     """
 
     decimal: str

@@ -97,7 +97,12 @@ def read_processor(path: Path) -> Any:
 
 
 def load_processor(data: bytes, path: Path) -> Any:
-    """Load a SentencePiece model from its bytes. path: whose they are. Raises BundleError naming it."""
+    """Load a SentencePiece model from its bytes.
+
+    path: whose they are.
+
+    Raises BundleError naming it.
+    """
     if not data:  # which the library takes for nothing to load
         raise BundleError(f"{path}: not a SentencePiece model, it is empty; copy it again")
     try:

@@ -36,8 +36,12 @@ class MarkedText:
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """What stood in the source and what stands in the answer. asked: by the caller, not found by a pattern.
-    span: number of the caller's span, or -1. trusted: digits and codes, which the model reads at first."""
+    """What stood in the source and what stands in the answer.
+
+    asked: by the caller, not found by a pattern.
+    span: number of the caller's span, or -1.
+    trusted: digits and codes, which the model reads at first.
+    """
 
     source: str
     target: str
@@ -55,7 +59,10 @@ class Phrase:
 
 @dataclass(frozen=True, slots=True)
 class KeptSpan:
-    """Where a protected phrase stands in the answer. span: number of the caller's span, or -1."""
+    """Where a protected phrase stands in the answer.
+
+    span: number of the caller's span, or -1.
+    """
 
     begin: int
     end: int

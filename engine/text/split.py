@@ -56,8 +56,9 @@ def split(
 ) -> Layout:
     """Split a text into sentences; a line break always ends one. Joining the sentences gives the text again.
 
-    language: a code like "de" or "de-AT"; unknown ones are split by the library's general rules. fits: when
-    given, sentences for which it is false are split further by `break_long` (which may raise TooLarge).
+    language: a code like "de" or "de-AT"; unknown ones are split by the library's general rules.
+    fits: when given, sentences for which it is false are split further by `break_long` (which may raise
+        TooLarge).
     seen: a text of the same length and lines in which the ends of sentences are looked for instead.
     """
     sentences, gaps, fixed = list[str](), [""], set[int]()
@@ -162,7 +163,10 @@ def _words(line: str, begin: int, end: int) -> bool:
 def _sentences(
     text: str, begin: int, end: int, language: str, numbers: Set[int]
 ) -> Iterator[tuple[int, int, bool]]:
-    """Those of one cell, with what stays before, between and after them. numbers: that lines begin with."""
+    """Those of one cell, with what stays before, between and after them.
+
+    numbers: that lines begin with.
+    """
     space = begin
     while space < end and text[space].isspace():
         space += 1

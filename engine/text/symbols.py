@@ -26,13 +26,16 @@ LONGEST: Final = 4096  # characters of a symbol
 class Settings:
     """`text` of config.json for the kind "symbols".
 
-    source_vocabulary, target_vocabulary: names of JSON files, lists of symbols by id. source_pieces,
-    target_pieces: names of SentencePiece models, both or none. bpe: name of a file of codes of subword-nmt,
-    applied after Moses with the two languages' rules. With neither, text comes and goes as symbols between
-    spaces. normalize, escape: of Moses, as for `engine.text.fairseq.Settings`. begin: what every source
-    begins with. prefix: what every target begins with, such as its language's symbol; it has no text.
-    unknown: the symbol of what a vocabulary lacks. replace_unknown: unknown target symbols become those of
-    the source, unasked.
+    source_vocabulary, target_vocabulary: names of JSON files, lists of symbols by id.
+    source_pieces, target_pieces: names of SentencePiece models, both or none.
+    bpe: name of a file of codes of subword-nmt, applied after Moses with the two languages' rules.
+    normalize, escape: of Moses, as for `engine.text.fairseq.Settings`.
+    prefix: what every target begins with, such as its language's symbol; it has no text.
+    begin: what every source begins with.
+    unknown: the symbol of what a vocabulary lacks.
+    replace_unknown: unknown target symbols become those of the source, unasked.
+
+    With neither pieces nor codes, text comes and goes as symbols between spaces.
     """
 
     source_vocabulary: str
@@ -64,7 +67,9 @@ def read_list(path: Path) -> list[str]:
 def dictionary(symbols: Sequence[str], silent: Collection[int], unk: int) -> Dictionary:
     """Make a dictionary of these symbols.
 
-    silent: ids that stand for nothing in a text. Of a symbol that is there twice the first id counts.
+    silent: ids that stand for nothing in a text.
+
+    Of a symbol that is there twice the first id counts.
     """
     special = {*silent, unk}
     ids: dict[str, int] = {}

@@ -58,7 +58,9 @@ def replace_unknown(
 
     source: the word that each source token belongs to, without end-of-sentence, which is never copied.
     attention: float array [at least len(target), at least the source's tokens]; a source that was cut has
-    fewer columns than words. Of equal weights the first counts.
+        fewer columns than words.
+
+    Of equal weights the first counts.
     """
     words = list(target)
     width = min(len(source), attention.shape[1] - 1)

@@ -12,8 +12,11 @@ from engine.text.left_to_right import LeftToRight
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`text` of config.json for the kind "bytes". offset: the id of byte 0. prompt: what is written before
-    each source."""
+    """`text` of config.json for the kind "bytes".
+
+    offset: the id of byte 0.
+    prompt: what is written before each source.
+    """
 
     offset: int
     prompt: str = ""

@@ -38,7 +38,10 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class LaneShape:
-    """What an engine is built for. k: candidates of a row; None: enough for search and sampling."""
+    """What an engine is built for.
+
+    k: candidates of a row; None: enough for search and sampling.
+    """
 
     precision: str = "fp16"
     beams: int = 5
@@ -61,9 +64,10 @@ class LaneShape:
 def build(bundle: Bundle, lane: LaneShape, timings: Path | None = None, device: str = "cuda") -> Bundle:
     """Build the engines of one lane and write them into the bundle, all or nothing.
 
-    timings: a folder for TensorRT's timing cache; by default beside the compiled kernels. device: the GPU
-    that they are for. Raises ConfigError without TensorRT, a GPU or NVRTC, and BundleError for what TensorRT
-    refuses.
+    timings: a folder for TensorRT's timing cache; by default beside the compiled kernels.
+    device: the GPU that they are for.
+
+    Raises ConfigError without TensorRT, a GPU or NVRTC, and BundleError for what TensorRT refuses.
     """
     version = _check()
     register(Compiler(default_cache()))

@@ -36,8 +36,11 @@ ROOT: Final = "transformer/"
 def config(options: Mapping[str, Any], vocabularies: tuple[int, int], unk: int | None = 2) -> ModelConfig:
     """Make the configuration of a model with these hyper-parameters.
 
-    `pad_id` and `eos_id` are 0 and 1 if absent. vocabularies: sizes of source and target. Raises
-    CheckpointError that names every option at fault.
+    `pad_id` and `eos_id` are 0 and 1 if absent.
+
+    vocabularies: sizes of source and target.
+
+    Raises CheckpointError that names every option at fault.
     """
     problems = [
         f"{name} = {options.get(name)!r} is no size" for name in SIZES if not _is_size(options.get(name))

@@ -29,7 +29,10 @@ GENERATION: Final[dict[str, Any]] = {"beam_size": 4, "length_penalty": 0.2, "max
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """A package of a translation model. prefix: what every target begins with."""
+    """A package of a translation model.
+
+    prefix: what every target begins with.
+    """
 
     folder: Path
     source: str

@@ -44,7 +44,11 @@ FOLDER: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Student:
-    """The files of one student. shortlist: None where there is none. settings: of its YAML, or Firefox's."""
+    """The files of one student.
+
+    shortlist: None where there is none.
+    settings: of its YAML, or Firefox's.
+    """
 
     model: Path
     vocabularies: tuple[Path, Path]
@@ -63,9 +67,10 @@ def convert(
 ) -> Bundle:
     """Import the student of `folder` as the bundle `out`.
 
-    alphas: whether int8 follows the file's scales of activations, where it has them. Raises CheckpointError
-    that names what is missing, unsupported, damaged or does not fit; BundleError when `out` exists. Nothing
-    is written before everything was checked.
+    alphas: whether int8 follows the file's scales of activations, where it has them.
+
+    Raises CheckpointError that names what is missing, unsupported, damaged or does not fit; BundleError when
+    `out` exists. Nothing is written before everything was checked.
     """
 
     def read(folder: Path, settings: Settings) -> MarianModel:
@@ -95,7 +100,12 @@ def names_of(folders: list[Path], tree: Path) -> dict[str, Path]:
 
 
 def find_student(folder: Path, weights: str | None = None) -> Student:
-    """Find out which file of a folder is what. weights: the name of the model's. Raises CheckpointError."""
+    """Find out which file of a folder is what.
+
+    weights: the name of the model's.
+
+    Raises CheckpointError.
+    """
     files = {plain_name(path): path for path in sorted(folder.iterdir()) if path.is_file()}
     config = _config(folder, files, weights)
     model = _model(folder, files, weights, config)

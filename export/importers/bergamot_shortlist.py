@@ -26,8 +26,11 @@ LONGEST: Final = 1000  # targets of one source; published lists have 50 or 100
 
 @dataclass(frozen=True, slots=True)
 class Vocabularies:
-    """Symbols to ids of both sides. size: rows of the model's tables. shared: whether both are one file, so
-    that every source token may be copied."""
+    """Symbols to ids of both sides.
+
+    size: rows of the model's tables.
+    shared: whether both are one file, so that every source token may be copied.
+    """
 
     source: Mapping[str, int]
     target: Mapping[str, int]
@@ -46,7 +49,9 @@ class Pruning:
 
 
 def read_shortlist(path: Path, vocabularies: Vocabularies, choice: Pruning, *, check: bool) -> Shortlist:
-    """Read either form. check: of a binary file, whether its checksum must be right.
+    """Read either form.
+
+    check: of a binary file, whether its checksum must be right.
 
     Raises CheckpointError naming the file, also where it was made for other vocabularies.
     """

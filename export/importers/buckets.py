@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 def buckets(count: int, span: int, *, causal: bool) -> NDArray[np.int64]:
     """Return the bucket of each distance, of the query after the key, from the least to the most that counts.
 
-    count: of buckets. span: the distance from which on all are one. causal: keys after the query don't count.
+    count: of buckets.
+    span: the distance from which on all are one.
+    causal: keys after the query don't count.
     """
     distances = np.arange(0 if causal else -span, span + 1)
     half = count if causal else count // 2

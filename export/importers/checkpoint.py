@@ -223,7 +223,10 @@ def _arguments(path: Path, content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _unwrap(value: Any, cache: dict[int, Any]) -> Any:
-    """A configuration without OmegaConf's nodes. cache: by id, so that what is shared is visited once."""
+    """A configuration without OmegaConf's nodes.
+
+    cache: by id, so that what is shared is visited once.
+    """
     if id(value) in cache:
         return cache[id(value)]
     if isinstance(value, OmegaNode):

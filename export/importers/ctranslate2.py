@@ -49,11 +49,15 @@ GENERATION: Final[dict[str, Any]] = {"beam_size": 2, "length_penalty": 1.0, "max
 class Settings:
     """What a folder does not say. None: find out from it, or refuse.
 
-    source, target: language codes. pieces: SentencePiece models, one for both sides or the source's and the
-    target's. codes: of subword-nmt. moses: text is normalised and escaped by its rules before codes are
-    applied, as Argos does. prefix: a symbol that every target begins with and that is not shown.
-    replace_unknown: unknown symbols become the source's. generation: defaults of DecodeOptions. notes: lines
-    of the card. command: how the card calls this import.
+    source, target: language codes.
+    pieces: SentencePiece models, one for both sides or the source's and the target's.
+    codes: of subword-nmt.
+    moses: text is normalised and escaped by its rules before codes are applied, as Argos does.
+    prefix: a symbol that every target begins with and that is not shown.
+    replace_unknown: unknown symbols become the source's.
+    generation: defaults of DecodeOptions.
+    notes: lines of the card.
+    command: how the card calls this import.
     """
 
     source: str
@@ -194,7 +198,10 @@ def _model(
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """Embeddings and output projection, by our names. scale: embeddings times the root of the width."""
+    """Embeddings and output projection, by our names.
+
+    scale: embeddings times the root of the width.
+    """
 
     weights: dict[str, Array]
     share_embeddings: bool

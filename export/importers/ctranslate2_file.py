@@ -34,9 +34,11 @@ SCALE: Final = "_scale"
 
 @dataclass(frozen=True, slots=True)
 class Variables:
-    """The variables of a model. specification: of the layers, such as "TransformerSpec"; empty in old files.
+    """The variables of a model.
 
-    aliases: names that stand for others. used: names that were asked for.
+    specification: of the layers, such as "TransformerSpec"; empty in old files.
+    aliases: names that stand for others.
+    used: names that were asked for.
     """
 
     version: int

@@ -25,7 +25,9 @@ MOST: Final = 100_000_000  # places of the table, for all symbols
 def read_map(folder: Path, vocabularies: Vocabularies) -> Shortlist | None:
     """Read the map of a folder, where it has one.
 
-    vocabularies: of the folder, as a bundle has them. Raises CheckpointError on a file that is none.
+    vocabularies: of the folder, as a bundle has them.
+
+    Raises CheckpointError on a file that is none.
     """
     path = folder / NAME
     if not path.is_file():

@@ -20,8 +20,10 @@ class Vocabularies:
     """Symbols by id, and special ones. Our models have one id of a special symbol for both sides, so the
     source's may be in another order than the file's.
 
-    orders: of source and target, which row of the file's tables each symbol has; rows: how many rows those
-    tables have: symbols beyond are ours. shared: both are one. begin: what every source begins with.
+    orders: of source and target, which row of the file's tables each symbol has.
+    rows: how many rows those tables have: symbols beyond are ours.
+    shared: both are one.
+    begin: what every source begins with.
     """
 
     source: list[str]
@@ -38,7 +40,12 @@ class Vocabularies:
 
 
 def read_vocabularies(folder: Path, options: Mapping[str, Any]) -> Vocabularies:
-    """Read the vocabularies of a folder. options: its config.json. Raises CheckpointError."""
+    """Read the vocabularies of a folder.
+
+    options: its config.json.
+
+    Raises CheckpointError.
+    """
     source, target = _files(folder)
     shared = source == target
     eos, unknown, start = options["eos_token"], options["unk_token"], options["decoder_start_token"]

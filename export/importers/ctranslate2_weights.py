@@ -61,9 +61,11 @@ ATTRIBUTES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ReadSide:
-    """One side of a model. stack: its description; its weights are named without "encoder." or "decoder.".
+    """One side of a model.
 
-    table: the variable of the embeddings. scale: what they are multiplied with.
+    stack: its description; its weights are named without "encoder." or "decoder.".
+    table: the variable of the embeddings.
+    scale: what they are multiplied with.
     """
 
     stack: StackConfig

@@ -34,12 +34,16 @@ LICENCE: Final = "Licence and training data: those of the checkpoint, which does
 class Settings:
     """What a checkpoint does not say. None: find out from the folder, or refuse.
 
-    checkpoints: file names, several for an ensemble. average: their mean instead. dictionaries: their folder.
-    source, target: languages of the dictionaries dict.LANGUAGE.txt. normalize: the language of punctuation
-    rules, or "" for none. aggressive (dash splitting), escape, lowercase: Moses options, by default as the
-    source dictionary shows. pretokenized: by default when there is nothing to segment words with.
-    unk_dictionary: words in the place of unknown ones (`engine.text.unknown`). half: store fp16, by default
-    as the checkpoints do. language_model: a bundle of one for beside the model, and its weight by default.
+    checkpoints: file names, several for an ensemble.
+    average: their mean instead.
+    dictionaries: their folder.
+    source, target: languages of the dictionaries dict.LANGUAGE.txt.
+    normalize: the language of punctuation rules, or "" for none. aggressive (dash splitting).
+    escape, lowercase: Moses options, by default as the source dictionary shows.
+    pretokenized: by default when there is nothing to segment words with.
+    unk_dictionary: words in the place of unknown ones (`engine.text.unknown`).
+    half: store fp16, by default as the checkpoints do.
+    language_model: a bundle of one for beside the model, and its weight by default.
     """
 
     name: str | None = None

@@ -40,8 +40,12 @@ NAMES: Final = Names(
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """What tells a relative from BART. learned: positions. first: the row of the first position; None: after
-    padding's. paper: frequencies of the sines as in Vaswani et al."""
+    """What tells a relative from BART.
+
+    learned: positions.
+    first: the row of the first position; None: after padding's.
+    paper: frequencies of the sines as in Vaswani et al.
+    """
 
     pre_norm: bool
     embedding_norm: bool

@@ -27,7 +27,10 @@ TOKENS: Final = 1 << 24  # more than any vocabulary has
 
 @dataclass(frozen=True, slots=True)
 class ModelFolder:
-    """A folder with its settings read. rules: of generation; older models keep them in config.json."""
+    """A folder with its settings read.
+
+    rules: of generation; older models keep them in config.json.
+    """
 
     path: Path
     config: Mapping[str, Any]
@@ -138,8 +141,9 @@ def _plain_name(name: Any) -> bool:
 def added_tokens(folder: ModelFolder, first: int) -> dict[str, int]:
     """Return the tokens beside the vocabulary with their ids, by whichever files tell.
 
-    first: the id after the vocabulary's last, for files that only list them in order. Raises CheckpointError
-    when a file does not hold symbols and ids.
+    first: the id after the vocabulary's last, for files that only list them in order.
+
+    Raises CheckpointError when a file does not hold symbols and ids.
     """
     config, listed = folder.tokenizer, folder.tokenizer
     if folder.has("special_tokens_map.json"):

@@ -37,8 +37,12 @@ HARMLESS: Final[dict[str, tuple[Any, ...]]] = {
 class Overrides:
     """What a user asks of a conversion beyond the files. None: as the files say.
 
-    name: of the model. source, target: language codes. task: translate | summarize. prompt: what is written
-    before each source. half: store fp16. int8: store matrices and tables of tokens in int8.
+    name: of the model.
+    source, target: language codes.
+    task: translate | summarize.
+    prompt: what is written before each source.
+    half: store fp16.
+    int8: store matrices and tables of tokens in int8.
     """
 
     name: str | None = None

@@ -27,8 +27,10 @@ IMPOSSIBLE: Final = -1e4  # the logit of a token that is never chosen; fp16 hold
 class ImportedModel:
     """A foreign model, read and checked.
 
-    origin: what the card says of where the model comes from. files: of the text pipeline, by their names in
-    the bundle. half: store fp16. notes: further lines of the card.
+    origin: what the card says of where the model comes from.
+    files: of the text pipeline, by their names in the bundle.
+    half: store fp16.
+    notes: further lines of the card.
     """
 
     origin: str

@@ -105,9 +105,10 @@ class Family(Protocol):
 class Options:
     """What a family's checkpoints may say.
 
-    base: defaults of the options that matter, each of the option's type. inherited: an option that is absent
-    takes the value of another. architectures: what differs from `base` under each name. neutral: options that
-    change the arithmetic and are not carried over, with their harmless values.
+    base: defaults of the options that matter, each of the option's type.
+    inherited: an option that is absent takes the value of another.
+    architectures: what differs from `base` under each name.
+    neutral: options that change the arithmetic and are not carried over, with their harmless values.
     """
 
     base: Mapping[str, Any]
@@ -118,7 +119,10 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """How a family's weights are called in files of all eras. dropped: weights without a use."""
+    """How a family's weights are called in files of all eras.
+
+    dropped: weights without a use.
+    """
 
     renamed: tuple[tuple[re.Pattern[str], str], ...]
     dropped: re.Pattern[str]

@@ -20,7 +20,8 @@ from export.importers.imported import Array, ImportedModel, check_folders, misfi
 class Settings:
     """What a folder does not say. None: find out from it, or refuse.
 
-    source, target: language codes; of several sources all, with "," between. weights: name of the file.
+    source, target: language codes; of several sources all, with "," between.
+    weights: name of the file.
     half: store fp16, by default as the file does.
     """
 
@@ -35,10 +36,13 @@ class Settings:
 class MarianModel:
     """A model as a folder holds it.
 
-    weights: by our names. vocabulary, target_vocabulary: symbol to id, of the source and the target.
-    generation: fields of DecodeOptions. left: settings of the search that are not carried over. spoken:
-    source and target as the folder names them. command: of `convoy convert` that read it. shortlisted:
-    whether it answers with its shortlist by default.
+    weights: by our names.
+    vocabulary, target_vocabulary: symbol to id, of the source and the target.
+    generation: fields of DecodeOptions.
+    left: settings of the search that are not carried over.
+    spoken: source and target as the folder names them.
+    command: of `convoy convert` that read it.
+    shortlisted: whether it answers with its shortlist by default.
     """
 
     layout: str

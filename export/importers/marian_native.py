@@ -64,7 +64,11 @@ def models(folder: Path) -> list[Path]:
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """The files of a model. vocabularies: of the source and the target. decoding: settings of the search."""
+    """The files of a model.
+
+    vocabularies: of the source and the target.
+    decoding: settings of the search.
+    """
 
     model: Path
     vocabularies: tuple[Path, Path]
@@ -81,7 +85,12 @@ def read(folder: Path, settings: Settings) -> MarianModel:
 
 
 def read_files(from_files: Files, *, alphas: bool = True) -> MarianModel:
-    """Read a model. alphas: whether int8 weights keep theirs. Raises CheckpointError as `read` does."""
+    """Read a model.
+
+    alphas: whether int8 weights keep theirs.
+
+    Raises CheckpointError as `read` does.
+    """
     path, decoding = from_files.model, from_files.decoding
     arrays = read_arrays(path)
     options = options_of(path, arrays)

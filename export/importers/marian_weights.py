@@ -20,8 +20,10 @@ ANY_ALPHA: Final = f"none{ALPHA}"  # of the embeddings, in files of earlier vers
 
 @dataclass(slots=True)
 class MarianWeights:
-    """Marian's arrays, turned into ours by name; what is never asked for is left over. alphas: whether int8
-    weights keep their alphas, which all that are multiplied must have then."""
+    """Marian's arrays, turned into ours by name; what is never asked for is left over.
+
+    alphas: whether int8 weights keep their alphas, which all that are multiplied must have then.
+    """
 
     stored: Arrays
     alphas: bool = False
@@ -34,7 +36,10 @@ class MarianWeights:
         self._assign(ours, theirs, lambda a: a.T)
 
     def table(self, ours: str, theirs: str, *, multiplied: bool = True) -> None:
-        """Add a weight that is stored as we have it. multiplied: whether it is the output's, too."""
+        """Add a weight that is stored as we have it.
+
+        multiplied: whether it is the output's, too.
+        """
         self._assign(ours, theirs, lambda a: a, multiplied=multiplied)
 
     def vector(self, ours: str, theirs: str) -> None:
@@ -98,7 +103,11 @@ def quantization_of(arrays: Arrays, *, alphas: bool) -> str:
 
 
 def fill(arrays: Arrays, config: ModelConfig, *, target_vocab: int, biased: bool) -> MarianWeights:
-    """Turn every weight of the model. target_vocab: Marian's own; biased: whether the output has a bias."""
+    """Turn every weight of the model.
+
+    target_vocab: Marian's own.
+    biased: whether the output has a bias.
+    """
     weights = MarianWeights(arrays, config.quantization == "alphas")
     for side, stack in (("encoder", config.encoder), ("decoder", config.decoder)):
         assert isinstance(stack, StackConfig)

@@ -38,7 +38,10 @@ DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class MirrorFile:
-    """A file of a mirror. path: relative to the index, with "/" between folders."""
+    """A file of a mirror.
+
+    path: relative to the index, with "/" between folders.
+    """
 
     path: str
     size: int
@@ -167,8 +170,9 @@ def make_index(tree: Path) -> list[MirrorModel]:
 def fetch(mirror: Mirror, model: MirrorModel, folder: Path, tell: Callable[[int], None]) -> None:
     """Fetch a model's files into a folder, each verified; what lies there already is not fetched again.
 
-    tell: is told how many bytes more there are. A file that was interrupted is gone on with. Raises
-    CheckpointError.
+    tell: is told how many bytes more there are.
+
+    A file that was interrupted is gone on with. Raises CheckpointError.
     """
     for file in model.files:
         _fetch(mirror, file, folder / PurePosixPath(file.path).name, tell)

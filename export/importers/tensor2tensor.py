@@ -25,9 +25,10 @@ HPARAMS: Final = "hparams.json"
 class Settings:
     """What a folder does not say. None: find out from it, or refuse.
 
-    source, target: language codes. checkpoint: its name, such as "model.ckpt-250000". vocabularies: names of
-    the source's and the target's files. target_space: the problem's number of the target space, which
-    hparams.json seldom holds.
+    source, target: language codes.
+    checkpoint: its name, such as "model.ckpt-250000".
+    vocabularies: names of the source's and the target's files.
+    target_space: the problem's number of the target space, which hparams.json seldom holds.
     """
 
     source: str

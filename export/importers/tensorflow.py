@@ -47,7 +47,10 @@ class DamagedFile(Exception):
 
 
 class Entry(NamedTuple):
-    """Where a variable's numbers are. dtype: TensorFlow's number of the type."""
+    """Where a variable's numbers are.
+
+    dtype: TensorFlow's number of the type.
+    """
 
     dtype: int
     shape: tuple[int, ...]
@@ -62,8 +65,9 @@ def read_variables(folder: Path, checkpoint: str | None) -> tuple[Path, Variable
     """Read the floating-point variables of a folder's checkpoint; find the file that holds or indexes them.
 
     checkpoint: name of the checkpoint ("model.ckpt-250000", "weights.npz"); None: what the file `checkpoint`
-    names, else the only one. What belongs to training alone is left out. Raises CheckpointError that names
-    the file at fault.
+        names, else the only one.
+
+    What belongs to training alone is left out. Raises CheckpointError that names the file at fault.
     """
     path = _find(folder, checkpoint)
     try:

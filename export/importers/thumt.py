@@ -27,9 +27,10 @@ SPECIAL: Final = {"pad": "<pad>", "eos": "<eos>", "unk": "<unk>"}  # unless the 
 class Settings:
     """What a folder does not say. None: find out from it, or refuse.
 
-    source, target: language codes. checkpoint: its name, such as "model.ckpt-250000". vocabularies: names of
-    the source's and the target's files. codes: name of the file of BPE codes; without, text comes and goes as
-    symbols between spaces.
+    source, target: language codes.
+    checkpoint: its name, such as "model.ckpt-250000".
+    vocabularies: names of the source's and the target's files.
+    codes: name of the file of BPE codes; without, text comes and goes as symbols between spaces.
     """
 
     source: str

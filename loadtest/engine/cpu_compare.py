@@ -91,8 +91,11 @@ def convoy(size: Size, kernels: str) -> Translate:
 def lanes_of(
     config: ModelConfig, weights: Mapping[str, NDArray[Any]], options: DecodeOptions, kernels: str, vocab: int
 ) -> Translate:
-    """Make a lane of ours for each kind of work. options: of which beam and lengths are the work's. vocab:
-    tokens that sources are drawn from."""
+    """Make a lane of ours for each kind of work.
+
+    options: of which beam and lengths are the work's.
+    vocab: tokens that sources are drawn from.
+    """
     from engine.bundle.bundle import graph_name
     from engine.executors.onnx import OnnxExecutor, open_sessions
     from engine.native import library

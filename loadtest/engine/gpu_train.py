@@ -29,7 +29,9 @@ RESERVE: Final = 30.0  # seconds to average, pack and end
 
 @dataclass(frozen=True, slots=True)
 class TrainingRecord:
-    """updates: trained, of `wanted` by the recipe. nll: nats a token of the validation pairs."""
+    """updates: trained, of `wanted` by the recipe.
+    nll: nats a token of the validation pairs.
+    """
 
     name: str
     updates: int

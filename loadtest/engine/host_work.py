@@ -49,8 +49,10 @@ TRIES: Final = 3  # before a limit is taken to be broken
 @dataclass(frozen=True, slots=True)
 class HostWork:
     """Milliseconds of one processor, scaled: of a step in which nobody comes or goes, and of each request
-    beside that, from its admission to its answer, as they come and go by a few at every step. slowness: of
-    this machine at that time, beside the usual one."""
+    beside that, from its admission to its answer, as they come and go by a few at every step.
+
+    slowness: of this machine at that time, beside the usual one.
+    """
 
     slots: int
     beams: int

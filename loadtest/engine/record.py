@@ -78,8 +78,13 @@ def texts(folder: Path) -> dict[str, Path]:
 
 
 def parts(record: str, own: str, runs: int, files: Mapping[str, Path]) -> list[RecordPart]:
-    """List what is measured. record: how files of it begin. own: this machine's best instruction set. runs:
-    of each comparison. files: see `texts`."""
+    """List what is measured.
+
+    record: how files of it begin.
+    own: this machine's best instruction set.
+    runs: of each comparison.
+    files: see `texts`.
+    """
     fixed = ["--beams", "4", "--runs", str(runs)]
     compare = "loadtest.engine.cpu_compare"
     entries = [

@@ -52,7 +52,9 @@ LOOKUPS: Final = ("embed", "aten::embedding")  # read rows of a table
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """bandwidth: bytes a second. rate: floating-point operations a second of matrix products."""
+    """bandwidth: bytes a second.
+    rate: floating-point operations a second of matrix products.
+    """
 
     bandwidth: float
     rate: float
@@ -63,7 +65,9 @@ H200: Final = Machine(4.3e12, 6.5e14)
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """bytes: that it reads and writes, once each. operations: of a matrix product."""
+    """bytes: that it reads and writes, once each.
+    operations: of a matrix product.
+    """
 
     name: str
     bytes: int
@@ -150,7 +154,10 @@ def kinds(listed: Sequence[Node]) -> Mapping[str, int]:
 
 
 def predict(listed: Sequence[Node], device: Machine = H200, *, early: bool = False) -> float:
-    """Predict the seconds of a step. early: see `Node.seconds`."""
+    """Predict the seconds of a step.
+
+    early: see `Node.seconds`.
+    """
     return sum(node.seconds(device, early=early) for node in listed)
 
 

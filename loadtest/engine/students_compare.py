@@ -183,7 +183,10 @@ def sentences(folder: Path, lines: Sequence[str], count: int) -> list[str]:
 
 
 def convoy(folder: Path, kernels: str, precision: str, slots: int, length: int | None) -> Translate:
-    """Make our lane with its text side; `slots` in flight. length: of answers, else their limit."""
+    """Make our lane with its text side; `slots` in flight.
+
+    length: of answers, else their limit.
+    """
     from engine.backends import LaneSize, Placement
     from engine.bundle.bundle import open_bundle
     from engine.executors import open_executors

@@ -63,7 +63,10 @@ def make_folder(folder: Path, layers: tuple[int, int]) -> None:
 
 
 def convoy(bundle: Path, listed: int) -> Translate:
-    """Make our lane over a bundle. listed: tokens of the language's list; 0: no shortlist."""
+    """Make our lane over a bundle.
+
+    listed: tokens of the language's list; 0: no shortlist.
+    """
     from engine.backends import LaneSize, Placement
     from engine.bundle.bundle import open_bundle
     from engine.executors import open_executors

@@ -33,7 +33,12 @@ Ask = Callable[
 
 @dataclass(frozen=True, slots=True)
 class TimedAnswer:
-    """Seconds: due and done since the run began; first: from due to the first words. status 0: no answer."""
+    """How one request went, in seconds.
+
+    due, done: since the run began.
+    status: of HTTP; 0: no answer.
+    first: from due to the first words.
+    """
 
     due: float
     done: float
@@ -47,7 +52,11 @@ class TimedAnswer:
 
 @dataclass(frozen=True, slots=True)
 class LoadSummary:
-    """Seconds and requests a second. refused: 429 and 503; failed: every other answer but 200, and none."""
+    """Seconds and requests a second.
+
+    refused: 429 and 503.
+    failed: every other answer but 200, and none.
+    """
 
     offered: float
     sent: int

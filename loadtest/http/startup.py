@@ -54,8 +54,11 @@ class ResidentMemory:
 
 @dataclass(frozen=True, slots=True)
 class Startup:
-    """One process. seconds: from its start until it was ready, and of the processor until then. ready, after:
-    its memory then, and after REQUESTS texts."""
+    """One process.
+
+    seconds: from its start until it was ready, and of the processor until then.
+    ready, after: its memory then, and after REQUESTS texts.
+    """
 
     seconds: float
     processor: float
@@ -79,7 +82,10 @@ def processor(process: int) -> float:
 def measure_startup(
     models: Sequence[Path], precision: str, threads: int, flags: Sequence[str] = ()
 ) -> Startup:
-    """Measure one start of `convoy serve`. flags: more of its own."""
+    """Measure one start of `convoy serve`.
+
+    flags: more of its own.
+    """
     port = free_port()
     command = [sys.executable, "-m", "cli.main", "serve", "--port", str(port), "--log-level", "error"]
     command += ["--precision", precision, "--threads", str(threads), *flags]

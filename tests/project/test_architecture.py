@@ -275,6 +275,38 @@ def test_public_docstrings_begin_with_a_verb(part):
     assert not [public[place] for place in sorted(nouns & set(public))]
 
 
+def parameters(node: ast.AST) -> list[str]:
+    """Names that a function takes; of a class the fields that it is made of, else what `__init__` takes."""
+    if isinstance(node, ast.ClassDef):
+        fields = [each.target.id for each in node.body if isinstance(each, ast.AnnAssign)]
+        inits = [each for each in node.body if getattr(each, "name", "") == "__init__"]
+        return fields + [name for each in inits for name in parameters(each)]
+    assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    arguments = node.args
+    return [each.arg for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_docstrings_have_parameters_one_a_line_in_the_order_of_the_signature(part):
+    described, wrong = 0, []
+    for module, tree in trees(part).items():
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            names, docstring = parameters(node), ast.get_docstring(node)
+            if not names or docstring is None:
+                continue
+            marked = rf"`?({'|'.join(names)})`?(?:, \w+)*: "
+            if re.search(f"[.;] {marked}", docstring):
+                wrong.append(f"{module}.{node.name}: several in a line")
+            lines = re.findall(f"^{marked}", docstring, re.MULTILINE)
+            if lines != sorted(lines, key=names.index):
+                wrong.append(f"{module}.{node.name}: in another order")
+            described += len(lines)
+    assert described
+    assert not wrong
+
+
 # --- docs
 
 

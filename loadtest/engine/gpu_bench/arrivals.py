@@ -158,8 +158,10 @@ def _tune(batcher: LaneBatcher, load: Load, scale: Scale) -> dict[str, Any]:
 
 
 def _compare(servers: dict[str, Server], load: Load, rules: TurnRules, record: dict[str, Any]) -> None:
-    """In turn; in each turn both meet the same moments. Ratio: the batcher's p99 to the engine's. servers: by
-    kind of batching and contender."""
+    """In turn; in each turn both meet the same moments. Ratio: the batcher's p99 to the engine's.
+
+    servers: by kind of batching and contender.
+    """
     medians: dict[str, list[float]] = {name: [] for name in servers}
     turn = dict.fromkeys(servers, 0)
 

@@ -40,6 +40,9 @@ class Desk:
         self.book.save()
 
     def enter(self, contender: str) -> None:
-        """Note who is at work from now on. contender: a backend and a precision."""
+        """Note who is at work from now on.
+
+        contender: a backend and a precision.
+        """
         self.book.values.setdefault("running", {})["contender"] = contender
         self.book.save()

@@ -57,8 +57,11 @@ class Turns:
 
 @dataclass(frozen=True, slots=True)
 class TurnRules:
-    """turns: measured runs of each, at most. until: a time.monotonic(). desk: told who is at work. report:
-    called after every turn."""
+    """turns: measured runs of each, at most.
+    until: a time.monotonic().
+    desk: told who is at work.
+    report: called after every turn.
+    """
 
     turns: int
     until: float

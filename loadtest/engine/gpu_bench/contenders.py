@@ -79,8 +79,12 @@ def open_contender(
 def open_all(
     setting: Setting, bundle: Bundle, lanes: Sequence[LaneSize], out: tuple[Desk, dict[str, str]]
 ) -> Iterator[tuple[Contender, list[Executor]]]:
-    """Yield those that open, one after the other; out: who is told of it, and where the others' reasons go.
-    Raises ContextLost."""
+    """Yield those that open, one after the other.
+
+    out: who is told of it, and where the others' reasons go.
+
+    Raises ContextLost.
+    """
     desk, not_run = out
     for contender in contenders(setting):
         if str(contender) in setting.skip:

@@ -31,7 +31,9 @@ FIRST_WORD: Final = 4  # ids below are begin, padding, end and unknown
 
 @dataclass(frozen=True, slots=True)
 class SizedSentence:
-    """source: token ids with end-of-sentence; target: tokens of its answer, end-of-sentence apart."""
+    """source: token ids with end-of-sentence.
+    target: tokens of its answer, end-of-sentence apart.
+    """
 
     source: tuple[int, ...]
     target: int

@@ -19,9 +19,16 @@ BYTES: Final = {"fp32": 4, "fp16": 2, "bf16": 2, "int8": 1}
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How much there is to do. slots: sentences in flight at the highest throughput; open: in flight where
-    requests arrive at random. requests: of one such run. turns: measured runs of each contender, at most.
-    windows: seconds. copy: bytes of the copied tensor; square: side of the largest matrix product."""
+    """How much there is to do.
+
+    slots: sentences in flight at the highest throughput.
+    open: in flight where requests arrive at random.
+    requests: of one such run.
+    turns: measured runs of each contender, at most.
+    windows: seconds.
+    copy: bytes of the copied tensor.
+    square: side of the largest matrix product.
+    """
 
     tiny: bool = False
     beam: int = 4
@@ -60,9 +67,13 @@ TINY: Final = Scale(
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """folder: where random bundles are kept for all backends. corpora: holds newstest/. shipped: a bundle for
-    real text. fairseq: a checkout, run by `fairseq_python`. backends, precisions: only these; none: all.
-    skip: contenders that ended a process of this call."""
+    """folder: where random bundles are kept for all backends.
+    corpora: holds newstest/.
+    shipped: a bundle for real text.
+    backends, precisions: only these; none: all.
+    fairseq: a checkout, run by `fairseq_python`.
+    skip: contenders that ended a process of this call.
+    """
 
     device: str
     folder: Path

@@ -123,8 +123,10 @@ def _ours(flow: Flow, entered: Field, name: str, setup: tuple[str, int]) -> Call
 
 def steady(ended: Sequence[float], slots: int) -> float:
     """Compute the answers a second while all slots were in use: without the first answers, before which slots
-    filled, and the last, while they emptied. ended: seconds from the start. Of too few answers it is all of
-    them."""
+    filled, and the last, while they emptied.
+
+    ended: seconds from the start. Of too few answers it is all of them.
+    """
     ended = sorted(ended)
     if len(ended) < STEADY * slots:
         return len(ended) / ended[-1]

@@ -13,7 +13,9 @@ class LaneBatcher(window.WindowBatcher[Request]):
     """With a lane of its own."""
 
     def __init__(self, executor: Executor, window: float, batch: int) -> None:
-        """window: seconds that the first of a batch waits for others. batch: requests of one, at most."""
+        """window: seconds that the first of a batch waits for others.
+        batch: requests of one, at most.
+        """
         self._done: list[tuple[Request, Outcome]] = []
         self._lane = Lane(executor, lambda request, outcome: self._done.append((request, outcome)))
         super().__init__(self._translate, window, batch)

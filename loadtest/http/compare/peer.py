@@ -27,7 +27,9 @@ class Body(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class PeerSetting:
-    """window: seconds the first of a batch waits for others. tokens: of each answer; 0: no limit."""
+    """window: seconds the first of a batch waits for others.
+    tokens: of each answer; 0: no limit.
+    """
 
     model: Path
     window: float

@@ -46,8 +46,12 @@ JobState = Literal["queued", "translating", "done", "error"]
 
 @dataclass(frozen=True, slots=True)
 class DocumentJob:
-    """A document on its way. key: a digest of what its owner shows. public: the result's name in the store.
-    until, seen: by `steady`, after which it is forgotten, and when its process was last known to live."""
+    """A document on its way.
+
+    key: a digest of what its owner shows.
+    until, seen: by `steady`, after which it is forgotten, and when its process was last known to live.
+    public: the result's name in the store.
+    """
 
     id: str
     key: str

@@ -27,7 +27,9 @@ OVERHEAD: Final = 250  # bytes that Python takes for an entry or a glossary, bes
 
 @dataclass(frozen=True, slots=True)
 class Glossary:
-    """source, target: DeepL's codes without variants, in lower case. size: bytes, about."""
+    """source, target: DeepL's codes without variants, in lower case.
+    size: bytes, about.
+    """
 
     owner: str
     name: str

@@ -73,7 +73,10 @@ class DeepLRequest(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class DeepLCall:
-    """A checked request. source: None asks for detection."""
+    """A checked request.
+
+    source: None asks for detection.
+    """
 
     texts: list[str]
     source: str | None

@@ -31,7 +31,9 @@ class Tensors:
 def read_tensors(body: dict[str, Any], raw: bytes, model: str) -> Tensors:
     """Read the tensors of a request.
 
-    raw: what follows the JSON header. Raises InvalidRequest, in Triton's words where it has some.
+    raw: what follows the JSON header.
+
+    Raises InvalidRequest, in Triton's words where it has some.
     """
     inputs = body.get("inputs")
     if not isinstance(inputs, list) or len(inputs) != 1:

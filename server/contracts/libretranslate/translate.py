@@ -44,7 +44,10 @@ router = APIRouter()
 
 @dataclass(frozen=True, slots=True)
 class TranslateCall:
-    """A checked request. source: None asks for detection. options hold what is no text or language."""
+    """A checked request.
+
+    source: None asks for detection. options hold what is no text or language.
+    """
 
     texts: list[str]
     batch: bool
