@@ -37,7 +37,8 @@ class _Sentence:
 class WordAttention:
     """How much each word of a translation stems from a stretch of the source.
 
-    words: ranges [begin, end) of the translation. known: bool [words], those that the model wrote.
+    words: ranges [begin, end) of the translation.
+    known: bool [words], those that the model wrote.
     """
 
     def __init__(self, source: str, result: TranslatedText) -> None:

@@ -176,8 +176,10 @@ def _lines(children: Sequence[Token], environment: Mapping[str, Any]) -> Iterato
 class _Inline:
     """A line under way.
 
-    opened: spans of Markdown's own marks. tags: open spans of HTML, by name. parts: how many the builder had
-    when a tag began whose content stays. auto: inside of an address, whose text has been taken.
+    parts: how many the builder had when a tag began whose content stays.
+    opened: spans of Markdown's own marks.
+    tags: open spans of HTML, by name.
+    auto: inside of an address, whose text has been taken.
     """
 
     def __init__(self, environment: Mapping[str, Any]) -> None:

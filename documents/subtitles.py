@@ -24,7 +24,10 @@ DIALOGUE: Final = re.compile(r"\s*(?:<[^<>]*>\s*)*[-–—]")
 
 
 class _Part:
-    """Lines of a cue that are translated as one; marks: the tags of each span."""
+    """Lines of a cue that are translated as one.
+
+    marks: the tags of each span.
+    """
 
     def __init__(self, text: str) -> None:
         builder, self.marks = Builder(), list[list[str]]()

@@ -112,8 +112,7 @@ def _convs2s(
 ) -> dict[str, Any]:
     """ConvS2S.
 
-    encoder, decoder: (channels, kernel width) of each layer, the decoder's by default those of the
-        encoder.
+    encoder, decoder: (channels, kernel width) of each layer, the decoder's by default those of the encoder.
 
     Each decoder layer attends. Two rows of fairseq's 1,024 positions are never used.
     """

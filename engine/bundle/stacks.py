@@ -285,8 +285,7 @@ class Bands:
 class AdaptiveConfig:
     """Adaptive softmax (Grave et al. 2017) and adaptive input (Baevski and Auli 2019); REFERENCE.md 3.
 
-    None: an ordinary table.
-
+    softmax, input: None is an ordinary table.
     tie_weights: the rows of a token are the same on both sides.
     tie_projections: so are the projections of the bands after the first.
     """

@@ -17,7 +17,6 @@ def from_json(cls: type[T], data: Any, where: str, **made: Any) -> T:
     """Make a dataclass of an object of JSON, and those that its fields are of.
 
     cls: its fields are of str, int, float, bool, None, dataclasses, tuples and mappings of these, or Any.
-
     data: as it was read, from JSON or TOML.
     where: what errors call it.
     made: values of fields that `data` need not have, or that are made already.

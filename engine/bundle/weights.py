@@ -87,7 +87,6 @@ class Weights(Mapping[str, Floats]):
     """All weights by name, as floats, each widened when it is asked for.
 
     quantized: those that came as int8.
-
     packed: int8 weights in the order that native products read them, made beforehand.
     """
 

@@ -84,11 +84,14 @@ class Rings:
     """The last columns of each state, for states of a fixed window.
 
     All slots of a lane share one clock. At clock c each layer writes its column c mod window, whatever a
-    slot's own step; a slot placed later reads zeros for the time before. clock: an int, or int64 [1] on the
-    device for steps that a graph holds. rings: by name, [slots, window, beams, dim]. ancestors: int64 [slots,
-    beams, longest window]; the last entry is the slot-local beam that held this hypothesis one step ago, the
-    entry before it two steps ago, and so on. rows: by window, int64 [slots, beams, window], the rows of
-    ring.flatten(0, 2) to read, oldest first; always the same arrays.
+    slot's own step; a slot placed later reads zeros for the time before.
+
+    clock: an int, or int64 [1] on the device for steps that a graph holds.
+    rings: by name, [slots, window, beams, dim].
+    ancestors: int64 [slots, beams, longest window]; the last entry is the slot-local beam that held this
+        hypothesis one step ago, the entry before it two steps ago, and so on.
+    rows: by window, int64 [slots, beams, window], the rows of ring.flatten(0, 2) to read, oldest first;
+        always the same arrays.
     """
 
     def __init__(
@@ -157,8 +160,10 @@ class Rings:
 class Caches:
     """Every column since the first token, for states that never forget.
 
-    Column p of a slot is its own position p, so an answer does not depend on when its request joined. blocks:
-    by name, [slots, heads, columns, beams, dim / heads], no longer than the longest active hypothesis needs.
+    Column p of a slot is its own position p, so an answer does not depend on when its request joined.
+
+    blocks: by name, [slots, heads, columns, beams, dim / heads], no longer than the longest active hypothesis
+        needs.
     writers: int64 [slots, beams, columns]; which beam wrote each column of a hypothesis.
     """
 

@@ -44,10 +44,12 @@ class Ends(NamedTuple):
 
 
 class EncoderBatch:
-    """Sources of equal padded length. tokens: int64 [batch, width]; positions: int64 [width]; real: float32
-    [batch, width], 1 for tokens.
+    """Sources of equal padded length.
 
     members: their places in the list they came from.
+    tokens: int64 [batch, width].
+    real: float32 [batch, width], 1 for tokens.
+    positions: int64 [width].
     """
 
     def __init__(
@@ -81,8 +83,9 @@ def encoder_batches(
 class Memory:
     """Cross-attention memory of one lane in the array namespace `xp`.
 
-    blocks: by name, [slots, *shape], as wide as the longest active source needs. mask: float32 [slots,
-    width], 0 for tokens and -inf for padding. Columns past a source are zero, never another request's.
+    blocks: by name, [slots, *shape], as wide as the longest active source needs.
+    mask: float32 [slots, width], 0 for tokens and -inf for padding. Columns past a source are zero, never
+        another request's.
     """
 
     spare = 1  # how many times as wide as needed the blocks may stay, where padding costs nothing

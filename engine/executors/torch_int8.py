@@ -20,8 +20,12 @@ from engine.models.model import Model
 
 
 class Int8Product:
-    """A linear map by an int8 weight. matrix: its values, float64 [in, out], in which sums of bytes are
-    exact; scales: float32 [out]; alpha: the fixed multiplier of what it multiplies, or None."""
+    """A linear map by an int8 weight.
+
+    matrix: its values, float64 [in, out], in which sums of bytes are exact.
+    scales: float32 [out].
+    alpha: the fixed multiplier of what it multiplies, or None.
+    """
 
     def __init__(self, name: str, weights: Weights, *, alphas: bool) -> None:
         weight = quantize_weight(name, weights)

@@ -25,7 +25,10 @@ HALF: Final = 0.5**0.5  # keeps the variance of a sum of two (section 3.4)
 
 
 class Projection(nn.Linear):
-    """A linear layer with bias; `kept`: the share of its inputs that training's dropout keeps."""
+    """A linear layer with bias.
+
+    `kept`: the share of its inputs that training's dropout keeps.
+    """
 
     def __init__(self, dim: int, width: int, rate: float = 0.0, *, bias: bool = True) -> None:
         super().__init__(dim, width, bias=bias)

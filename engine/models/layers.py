@@ -93,8 +93,10 @@ class Timing(nn.Module):
 
 
 class RelativeBias(nn.Module):
-    """What attention adds to a logit by head and distance (Raffel et al. 2020). weight: [distances, heads], a
-    row for each distance from `least` to `most`; those beyond count as the nearest.
+    """What attention adds to a logit by head and distance (Raffel et al. 2020).
+
+    weight: [distances, heads], a row for each distance from `least` to `most`; those beyond count as the
+        nearest.
 
     T5 shares a number among neighbouring distances, its buckets; here each distance has a row of its own.
     """

@@ -62,8 +62,11 @@ class HostWork:
 
 
 class Ending(Nothing):
-    """A device that ends hypotheses which are long enough. lengths: of the answers. seconds: what that took
-    of the host."""
+    """A device that ends hypotheses which are long enough.
+
+    lengths: of the answers.
+    seconds: what that took of the host.
+    """
 
     def __init__(self) -> None:
         super().__init__()
