@@ -12,6 +12,7 @@ tensors     files of tensors, written piece by piece and mapped
 tables      constant tables: positions, timing
 shortlist   the target tokens that a source, and a target language, makes likely
 engines     TensorRT's engines: where they lie, and whether one fits
+json_file   JSON in files from outside
 strict      dataclasses from objects of JSON
 folder      replace a folder as a whole
 """

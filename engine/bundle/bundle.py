@@ -27,6 +27,7 @@ from safetensors import SafetensorError
 
 from engine.bundle.config import ModelConfig
 from engine.bundle.folder import replacing, write_file
+from engine.bundle.json_file import read_json
 from engine.bundle.strict import from_json
 from engine.bundle.tensors import MappedTensors, TensorPart, write_tensors
 from engine.bundle.weights import Stored, Weights, parts_of, specs_of
@@ -202,7 +203,9 @@ def open_bundle(path: Path, *, verify: bool = True) -> Bundle:
         source=described.source,
         target=described.target,
         config=config,
-        options=_from_json(DecodeOptions, _json(path / GENERATION), path / GENERATION, "options"),
+        options=_from_json(
+            DecodeOptions, read_json(path / GENERATION, dict, AGAIN), path / GENERATION, "options"
+        ),
         text=described.text,
         manifest=manifest,
         shortlisted=described.shortlisted,
@@ -335,20 +338,8 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_bytes())
-    except FileNotFoundError as error:
-        raise BundleError(f"{path}: the file is missing; {AGAIN}") from error
-    except (OSError, ValueError, RecursionError) as error:
-        raise BundleError(f"{path}: not readable as JSON ({error}); {AGAIN}") from error
-    if not isinstance(value, dict):
-        raise BundleError(f"{path}: must be a JSON object, not {type(value).__name__}; {AGAIN}")
-    return value
-
-
 def _read_versioned(path: Path) -> dict[str, Any]:
-    values = _json(path)
+    values = read_json(path, dict, AGAIN)
     if values.get("format") != FORMAT or isinstance(values["format"], bool):
         version = values.get("format")
         raise BundleError(

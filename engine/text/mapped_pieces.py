@@ -7,13 +7,13 @@ with the symbol of a language.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from engine.bundle.bundle import Bundle
+from engine.bundle.json_file import read_json
 from engine.errors import BundleError
 from engine.text.left_to_right import LeftToRight
 from engine.text.pieces import SPACE, read_processor
@@ -176,11 +176,8 @@ def table_of(processor: Any, settings: PieceSettings, listed: Mapping[str, int] 
 
 def read_ids(path: Path) -> dict[str, int]:
     """Read symbols with their ids. Raises BundleError naming the file."""
-    try:
-        ids = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise BundleError(f"{path}: not readable as JSON ({error}); copy it again") from error
-    if not isinstance(ids, dict) or not all(type(i) is int and i >= 0 for i in ids.values()):
+    ids = read_json(path, dict, "copy it again")
+    if not all(type(i) is int and i >= 0 for i in ids.values()):
         raise BundleError(f"{path}: must be an object of symbols with their ids; copy it again")
     return ids
 

@@ -5,13 +5,13 @@ Text is cut by SentencePiece, by Moses and codes of subword-nmt, or comes as sym
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from engine.bundle.bundle import Bundle
+from engine.bundle.json_file import read_json
 from engine.errors import BundleError
 from engine.text.dictionary import Dictionary
 from engine.text.fairseq import Fairseq, read_bpe
@@ -55,11 +55,8 @@ class Settings:
 
 def read_list(path: Path) -> list[str]:
     """Read symbols by id from a JSON file. Raises BundleError naming the file."""
-    try:
-        symbols = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise BundleError(f"{path}: not readable as JSON ({error}); copy it again") from error
-    if not isinstance(symbols, list) or not all(isinstance(s, str) and len(s) <= LONGEST for s in symbols):
+    symbols = read_json(path, list, "copy it again")
+    if not all(isinstance(s, str) and len(s) <= LONGEST for s in symbols):
         raise BundleError(f"{path}: must be a list of symbols; copy it again")
     return symbols
 

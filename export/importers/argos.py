@@ -16,7 +16,7 @@ from typing import Any, Final
 from engine.bundle.bundle import Bundle
 from engine.errors import BundleError, CheckpointError
 from export.importers import ctranslate2
-from export.importers.json_object import read_json
+from export.importers.json_object import read_object
 from export.importers.packages import unpack
 
 METADATA: Final = "metadata.json"
@@ -94,7 +94,7 @@ def open_package(path: Path) -> Iterator[Package]:
 def read_package(folder: Path) -> Package:
     """Read what metadata.json says. Raises CheckpointError for packages of other things than translation."""
     path = folder / METADATA
-    metadata = read_json(path)
+    metadata = read_object(path)
     if metadata.get("type", "translate") != "translate":
         raise CheckpointError(f"{path}: is a package of the type {metadata['type']!r}, not of translation")
     codes = metadata.get("from_code"), metadata.get("to_code")

@@ -20,7 +20,7 @@ from engine.bundle.shortlist import SHORTLIST, Shortlist
 from engine.errors import CheckpointError
 from export.importers.bergamot_shortlist import Pruning, Vocabularies, read_shortlist
 from export.importers.compressed import contents, plain_name
-from export.importers.json_object import read_json
+from export.importers.json_object import read_object
 from export.importers.marian_files import parse_yaml
 from export.importers.marian_model import MarianModel, Settings, convert_by
 from export.importers.marian_native import Files, read_files
@@ -255,7 +255,7 @@ def _verify(folder: Path, model: Path) -> None:
     path = folder / METADATA
     if not path.is_file():
         return
-    digest = read_json(path).get("hash")
+    digest = read_object(path).get("hash")
     if not isinstance(digest, str) or not re.fullmatch("[0-9a-f]{64}", digest):
         return
     if digest not in (hashlib.sha256(data).hexdigest() for data in (contents(model), model.read_bytes())):

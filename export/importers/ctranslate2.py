@@ -34,7 +34,7 @@ from export.importers.ctranslate2_weights import (
     unsupported_parts,
 )
 from export.importers.imported import IMPOSSIBLE, ImportedModel, check_folders, misfitting, write
-from export.importers.json_object import read_json
+from export.importers.json_object import read_object
 
 CONFIG: Final = "config.json"
 SPECIFICATIONS: Final = ("", "TransformerBase", "TransformerBig", "TransformerSpec")
@@ -129,7 +129,7 @@ def _check_specification(path: Path, variables: Variables) -> None:
 
 def _read_options(folder: Path, variables: Variables) -> dict[str, Any]:
     """config.json; files before version 6 hold its content as variables."""
-    options: dict[str, Any] = read_json(folder / CONFIG) if (folder / CONFIG).is_file() else {}
+    options: dict[str, Any] = read_object(folder / CONFIG) if (folder / CONFIG).is_file() else {}
     for name in ("unk_token", "bos_token", "eos_token"):
         if name in variables and name not in options:
             options[name] = variables.array(name).tobytes().decode("utf-8", "replace")

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from engine.errors import CheckpointError
 from export.importers.checkpoint import read_state
-from export.importers.json_object import read_json
+from export.importers.json_object import read_object
 from export.importers.maps import DEEPEST, LARGEST
 
 T = TypeVar("T")
@@ -84,10 +84,10 @@ def open_folder(path: Path) -> ModelFolder:
     """Read the settings of a folder. Raises CheckpointError that says what is missing or unreadable."""
     if not (path / CONFIG).is_file():
         raise CheckpointError(f"{path}: holds no {CONFIG}, so it is no model folder of Hugging Face")
-    config = read_json(path / CONFIG)
-    own = read_json(path / GENERATION) if (path / GENERATION).is_file() else {}
+    config = read_object(path / CONFIG)
+    own = read_object(path / GENERATION) if (path / GENERATION).is_file() else {}
     rules = {**config, **{name: value for name, value in own.items() if value is not None}}
-    tokenizer = read_json(path / TOKENIZER) if (path / TOKENIZER).is_file() else {}
+    tokenizer = read_object(path / TOKENIZER) if (path / TOKENIZER).is_file() else {}
     return ModelFolder(path, config, rules, tokenizer)
 
 
@@ -117,7 +117,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 
 def _read_shards(folder: ModelFolder, index: str) -> dict[str, Tensor]:
-    places = read_json(folder.path / index).get("weight_map")
+    places = read_object(folder.path / index).get("weight_map")
     if not isinstance(places, dict) or not all(_plain_name(place) for place in places.values()):
         raise CheckpointError(
             f"{folder.path / index}: weight_map must give each weight the name of a file here"
@@ -147,7 +147,7 @@ def added_tokens(folder: ModelFolder, first: int) -> dict[str, int]:
     """
     config, listed = folder.tokenizer, folder.tokenizer
     if folder.has("special_tokens_map.json"):
-        listed = read_json(folder.path / "special_tokens_map.json")
+        listed = read_object(folder.path / "special_tokens_map.json")
     more = listed.get("additional_special_tokens")
     names = [t.get("content") if isinstance(t, dict) else t for t in (more if isinstance(more, list) else [])]
     ids: dict[Any, Any] = {name: first + i for i, name in enumerate(names)}
@@ -158,9 +158,9 @@ def added_tokens(folder: ModelFolder, first: int) -> dict[str, int]:
         )
         ids |= {symbol: int(i) for symbol, i in numbered}
     if folder.has("added_tokens.json"):
-        ids |= read_json(folder.path / "added_tokens.json")
+        ids |= read_object(folder.path / "added_tokens.json")
     if folder.has("tokenizer.json"):
-        tokens = read_json(folder.path / "tokenizer.json").get("added_tokens")
+        tokens = read_object(folder.path / "tokenizer.json").get("added_tokens")
         entries = [t for t in tokens if isinstance(t, dict)] if isinstance(tokens, list) else []
         ids |= {t.get("content"): t.get("id") for t in entries}
     if not all(isinstance(s, str) and type(i) is int and 0 <= i < TOKENS for s, i in ids.items()):

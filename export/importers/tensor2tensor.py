@@ -15,7 +15,7 @@ from engine.errors import BundleError, CheckpointError
 from engine.text.subwords import read_subtokens
 from export.importers import slicenet
 from export.importers.imported import ImportedModel, check_folders, write
-from export.importers.json_object import read_json
+from export.importers.json_object import read_object
 from export.importers.tensorflow import read_variables
 
 HPARAMS: Final = "hparams.json"
@@ -93,7 +93,7 @@ def _vocabularies(folder: Path, file_names: tuple[str, ...]) -> list[Path]:
 
 
 def _hyperparameters(folder: Path, settings: Settings, sizes: list[int]) -> Mapping[str, Any]:
-    values = read_json(folder / HPARAMS)
+    values = read_object(folder / HPARAMS)
     step = values.get("vocab_divisor", 1)
     if type(step) is not int or not 0 < step <= 65536:
         raise CheckpointError(f"{folder / HPARAMS}: vocab_divisor = {step!r} is no whole number")

@@ -16,7 +16,7 @@ from engine.text.fairseq import read_bpe
 from engine.text.symbols import Settings as TextSettings
 from export.importers import aan
 from export.importers.imported import ImportedModel, check_folders, write
-from export.importers.json_object import read_json
+from export.importers.json_object import read_object
 from export.importers.tensorflow import read_variables
 
 OPTIONS: Final = ("params.json", "transformer.json")
@@ -93,7 +93,7 @@ def _options(folder: Path) -> dict[str, Any]:
     paths = [folder / name for name in OPTIONS if (folder / name).is_file()]
     if not paths:
         raise CheckpointError(f"{folder}: holds neither {' nor '.join(OPTIONS)}, the model's options")
-    return {name: value for path in paths for name, value in read_json(path).items()}
+    return {name: value for path in paths for name, value in read_object(path).items()}
 
 
 def _paths(folder: Path, options: dict[str, Any], vocabularies: tuple[str, ...]) -> list[Path]:
