@@ -78,7 +78,7 @@ def read_keys(path: Path) -> tuple[Key, ...]:
         raise ConfigError(
             f"{path}: {error.strerror}; make a key file with: convoy keys new --file {path}"
         ) from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         # the content is not repeated: a token put there by mistake would be told
         raise ConfigError(f"{path}: no key file of `convoy keys` ({type(error).__name__})") from None
 

@@ -125,6 +125,7 @@ def test_a_key_is_revoked_by_its_id_or_its_only_name():
         '{"version": 1, "keys": [{"id": "a"}]}',
         '{"version": 1, "keys": ["secret-token-secret"]}',
         "secret-token-secret",
+        "[" * 100_000,
         '{"version":1,"keys":[{"id":"a","name":"b","digest":"zz","created":"","requests":1,"characters":1}]}',
         '{"version":1,"keys":[{"id":"a","name":"b","digest":"%s","created":"","requests":-2,"characters":1}]}'
         % ("00" * 32),
