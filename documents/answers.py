@@ -38,8 +38,11 @@ class KeptPhrase(Protocol):
 
 
 class TranslatedText(Protocol):
-    """A translation. alignment: of its sentences, in order. kept: where phrases stand that stayed as they
-    are."""
+    """A translation.
+
+    alignment: of its sentences, in order.
+    kept: where phrases stand that stayed as they are, or that a glossary gave.
+    """
 
     @property
     def text(self) -> str: ...

@@ -60,7 +60,9 @@ class _Projection:
         self.segment, self.target, self.known = segment, result.text, known
         self.attention = WordAttention(segment.text, result)
         self.words = self.attention.words
-        self.marks = np.array([bool(MARKS.match(self.target, begin)) for begin, _ in self.words], bool)
+        kept = {at for phrase in result.kept for at in range(phrase.begin, phrase.end)}  # marks and all
+        marks = [bool(MARKS.match(self.target, at)) and at not in kept for at, _ in self.words]
+        self.marks = np.array(marks, bool)
         self.begins, self.ends = [begin for begin, _ in self.words], [end for _, end in self.words]
         self.ranges: list[tuple[int, int]] = [(0, 0)] * len(segment.spans)
         self.exact: dict[int, Range] = {}  # characters of spans that were copied

@@ -17,6 +17,7 @@ from documents.spans import Segment, Span, weave
 from engine.answers.alignment import make_alignments
 from engine.answers.pivot import join_results
 from engine.api import Placement, Service, ServiceSettings, TextOptions, TextResult
+from engine.text.protect import KeptSpan
 from server.metrics import Metrics
 from server.settings import ServerSettings
 from server.state import AppState
@@ -190,6 +191,13 @@ def test_what_must_stay_is_put_back_where_the_model_garbled_it():
     result = aligned(["call", "foo()", "now"], ["rufe", "fuh", "jetzt"], matrix)
     assert project(segment, result).text == "rufe foo() jetzt"
     assert project(segment, TextResult("")).text == "foo()"
+
+
+def test_a_format_is_around_the_whole_phrase_of_a_glossary_marks_included():
+    segment = Segment("unser Kunde wartet", (Span(6, 11),))
+    result = aligned(["unser", "Kunde", "wartet"], ["our", "*client*", "waits"], np.eye(3))
+    (span,) = project(segment, replace(result, kept=(KeptSpan(4, 12, -1),))).spans
+    assert result.text[span.begin : span.end] == "*client*"
 
 
 @pytest.mark.parametrize(
