@@ -38,8 +38,9 @@ class Settings:
     average: their mean instead.
     dictionaries: their folder.
     source, target: languages of the dictionaries dict.LANGUAGE.txt.
-    normalize: the language of punctuation rules, or "" for none. aggressive (dash splitting).
-    escape, lowercase: Moses options, by default as the source dictionary shows.
+    normalize: the language of punctuation rules, or "" for none.
+    aggressive, escape, lowercase: Moses options (the first splits dashes), by default as the source
+        dictionary shows.
     pretokenized: by default when there is nothing to segment words with.
     unk_dictionary: words in the place of unknown ones (`engine.text.unknown`).
     half: store fp16, by default as the checkpoints do.
