@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 from engine.errors import BundleError, ConvoyError
 
 K = TypeVar("K")
+LARGEST: Final = 1 << 27  # bytes; the vocabularies of the largest tokenizers have a quarter of it
 KINDS: Final[dict[type, str]] = {dict: "object", list: "list"}
 
 
@@ -21,11 +22,15 @@ def read_json(path: Path, kind: type[K], remedy: str, error: type[ConvoyError] =
     Raises an `error` that names the file.
     """
     try:
-        value = json.loads(path.read_bytes())
+        with path.open("rb") as file:
+            data = file.read(LARGEST + 1)
+        value = json.loads(data) if len(data) <= LARGEST else None
     except FileNotFoundError as cause:
         raise error(f"{path}: the file is missing; {remedy}") from cause
     except (OSError, ValueError, RecursionError) as cause:
         raise error(f"{path}: not readable as JSON ({cause}); {remedy}") from cause
+    if len(data) > LARGEST:
+        raise error(f"{path}: has more than {LARGEST:,} bytes; {remedy}")
     if not isinstance(value, kind):
         raise error(f"{path}: must be a JSON {KINDS[kind]}, not {type(value).__name__}; {remedy}")
     return value
