@@ -13,6 +13,7 @@ from documents.html import Page
 from documents.projection import project, protected_ranges
 from documents.spans import Segment
 from engine.api import (
+    Detection,
     InvalidRequest,
     Language,
     MarkedText,
@@ -143,9 +144,13 @@ def model_for(state: AppState, source: str, target: str, name: str | None = None
 
 def candidates(service: Service, text: str) -> list[dict[str, Any]]:
     """List languages of a text, most likely first, as LibreTranslate answers them. For a thread."""
+    return _likely(service.detect(text))
+
+
+def _likely(detection: Detection) -> list[dict[str, Any]]:
     ranked = [
         {"confidence": round(share, 1), "language": outward(code)}
-        for code, share in service.detect(text).ranked
+        for code, share in detection.ranked
         if share >= 0.05
     ]
     return ranked or [dict(NOTHING)]
@@ -153,13 +158,14 @@ def candidates(service: Service, text: str) -> list[dict[str, Any]]:
 
 def _source(service: Service, text: str) -> dict[str, Any]:
     """The most likely language of a text. Raises InvalidRequest on one that no model reads."""
-    other = service.detect(text).other
+    detection = service.detect(text)
+    other = detection.other
     if other is not None:
         raise InvalidRequest(
             f"{name_of(other)} ({outward(other)}) is not available as a source language, and the text seems "
             "to be in it: else name its language"
         )
-    return candidates(service, text)[0]
+    return _likely(detection)[0]
 
 
 async def detected_models(
