@@ -103,8 +103,10 @@ def test_deepl_knows_languages_and_usage(translator):
     assert [language.code for language in translator.get_source_languages()] == ["DE", "EN"]
     targets = translator.get_target_languages()  # a GET with a form in its body
     assert [language.code for language in targets] == ["DE", "EN-GB", "EN-US"]
+    before = translator.get_usage().character.count
+    translator.translate_text("Hallo!", target_lang="EN-GB")
     usage = translator.get_usage()
-    assert usage.character.count > 0
+    assert usage.character.count == before + len("Hallo!")
     assert not usage.any_limit_reached
 
 
