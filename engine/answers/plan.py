@@ -167,7 +167,9 @@ def _sentence(
 ) -> Sentence:
     """With placeholders, but at first with numbers and codes as they are: models translate them better so."""
     masked = empty.masked
-    shown = to_sentence_case(text) if empty.follow_form and is_all_capitals(text) else text
+    shown = text
+    if empty.follow_form and is_all_capitals(text):
+        shown = to_sentence_case(text, model.source, lambda word: len(encode(word)))
     symbols = dict(zip(phrases, model.placeholders, strict=False))
     source = [*encode(masked.spell(shown, phrases, symbols)), model.eos]
     strict = Sentence(text, source, phrases, symbols, _quotas(model, source, symbols))

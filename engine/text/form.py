@@ -7,7 +7,7 @@ write nouns with capitals, "I" stays, and a mark is written as the target's scri
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 # each mark that may end a sentence, with its kind
@@ -37,11 +37,23 @@ def is_all_capitals(text: str) -> bool:
     return text.isupper() and sum(character.isupper() for character in text) >= LETTERS
 
 
-def to_sentence_case(text: str) -> str:
-    """Write a sentence in capitals as sentences are written."""
-    lowered = text.lower()
-    first = next((i for i, character in enumerate(lowered) if character.isalpha()), 0)
-    return lowered[:first] + lowered[first : first + 1].upper() + lowered[first + 1 :]
+def to_sentence_case(text: str, language: str, count: Callable[[str], int]) -> str:
+    """Write a sentence in capitals as sentences are written, names and German nouns with theirs.
+
+    language: its code.
+    count: how many tokens a word takes. Vocabularies hold words as they are written: one that takes fewer
+        with a capital has it.
+    """
+    english = _base(language) == "en"
+
+    def recase(match: re.Match[str]) -> str:
+        lowered = match[0].lower()
+        capital = lowered[:1].upper() + lowered[1:]
+        return capital if (english and capital == "I") or count(capital) < count(lowered) else lowered
+
+    cased = WORD.sub(recase, text)
+    first = next((i for i, character in enumerate(cased) if character.isalpha()), 0)
+    return cased[:first] + cased[first : first + 1].upper() + cased[first + 1 :]
 
 
 def follow(source: str, target: str, languages: tuple[str, str]) -> str:

@@ -43,7 +43,15 @@ def test_a_translation_has_the_form_of_its_source(source, target, languages, ans
 def test_a_sentence_in_capitals_is_read_as_one_that_is_not():
     assert is_all_capitals("ACHTUNG, STUFE!")
     assert not any(map(is_all_capitals, ("USA", "Achtung!", "EU-US", "123")))
-    assert to_sentence_case("ACHTUNG, STUFE!") == "Achtung, stufe!"
+    assert to_sentence_case("ACHTUNG, STUFE!", "de", len) == "Achtung, stufe!"
+
+
+def test_a_word_in_capitals_is_written_as_the_vocabulary_spells_it_best():
+    pieces = {"Hund": 1, "Tom": 1, "hund": 2, "tom": 3}
+    written = to_sentence_case("DER HUND VON TOM SCHLÄFT.", "de", lambda word: pieces.get(word, 1))
+    assert written == "Der Hund von Tom schläft."
+    assert to_sentence_case("WHAT DO I DO? I'M LATE.", "en-GB", len) == "What do I do? I'm late."
+    assert to_sentence_case("IL Y A \ue000!", "fr", len) == "Il y a \ue000!"
 
 
 MARKED = st.lists(
