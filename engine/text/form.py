@@ -28,13 +28,15 @@ OWN: Final[Mapping[str, Mapping[str, str]]] = {
 NOUNS: Final = frozenset({"de", "lb", "nds", "bar", "gsw", "pdc"})  # they begin with capitals
 INITIAL: Final = re.compile(r"(?<![\w'’])\w")
 WORD: Final = re.compile(r"\w+")
+CLITIC: Final = re.compile(r"(?<=\w['’])\w{1,2}\b")  # as in "we'll"
 LETTERS: Final = 6  # that a sentence in capitals has at least: "USA" is none
 TITLE: Final = 3  # words that a title has at least
 
 
 def is_all_capitals(text: str) -> bool:
     """Tell whether a sentence is all capitals, and more than an abbreviation."""
-    return text.isupper() and sum(character.isupper() for character in text) >= LETTERS
+    written = text.replace("ß", "")  # which keyboards have no capital of
+    return written.isupper() and sum(character.isupper() for character in written) >= LETTERS
 
 
 def to_sentence_case(text: str, language: str, count: Callable[[str], int]) -> str:
@@ -49,9 +51,11 @@ def to_sentence_case(text: str, language: str, count: Callable[[str], int]) -> s
     def recase(match: re.Match[str]) -> str:
         lowered = match[0].lower()
         capital = lowered[:1].upper() + lowered[1:]
-        return capital if (english and capital == "I") or count(capital) < count(lowered) else lowered
+        if len(lowered) == 1:
+            return capital if english and capital == "I" else lowered
+        return capital if count(capital) < count(lowered) else lowered
 
-    cased = WORD.sub(recase, text)
+    cased = CLITIC.sub(lambda match: match[0].lower(), WORD.sub(recase, text))
     first = next((i for i, character in enumerate(cased) if character.isalpha()), 0)
     return cased[:first] + cased[first : first + 1].upper() + cased[first + 1 :]
 
