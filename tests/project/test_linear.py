@@ -267,7 +267,8 @@ LINES: dict[str, Line | str] = {
     "engine.text.patterns:EDGE": Line(pumps=("😀", "😀 ", "♪"), uses=("search",)),
     "engine.text.patterns:COLUMNS": Line(uses=("search",)),
     "engine.text.form:INITIAL": Line(pumps=("a'",), uses=("sub",)),
-    "engine.text.form:WORD": Line(uses=("match",)),
+    "engine.text.form:CLITIC": Line(pumps=("a'", "a'a"), uses=("sub",)),
+    "engine.text.form:WORD": Line(uses=("match", "sub")),
     "engine.text.borrowed:SYMBOL": Line(),
     "engine.text.borrowed:read_borrowed": TRUSTED,
     "engine.text.protect:mask": Line(

@@ -3,6 +3,7 @@
 import asyncio
 import math
 import shutil
+import threading
 import time
 from dataclasses import replace
 
@@ -287,24 +288,43 @@ def test_leaving_the_stream_early_frees_every_slot(service):
     assert service.stats()["toy-de-en"].answered == answered
 
 
+class Gate:
+    """An observer that holds the engine's thread when it has placed sources, until it is opened."""
+
+    def __init__(self):
+        self.opened = threading.Event()
+
+    def on_encode(self, seconds, requests, tokens):
+        self.opened.wait(30)
+
+    def on_step(self, seconds, slots):
+        pass
+
+
 @pytest.fixture
 def crowded():
     """A service of one slot, which is taken, and whose queue has room for as many more lines as asked."""
     line = "Das ist gut."
     size = len(open_tokenizer(open_bundle(bundles() / "toy-de-en")).encode(line)) + 1
-    with running(queue_tokens=5 * size, lanes=((4, 1),)) as service:
+    gate = Gate()
+    with running(observe=lambda _: gate, queue_tokens=5 * size, lanes=((4, 1),)) as service:
+
+        def lines(room):
+            yield from [line] * room
+            gate.opened.set()  # the rest is asked for when the queue is full
+            yield from [line] * (12 - room)
 
         async def stream(room):
-            slow = TextOptions({"min_length": TARGET, "max_length": TARGET})
-            groups = [asyncio.create_task(service.run("toy-de-en", [line], slow))]
-            while busy(service)[0] == 0 and not groups[0].done():  # on a busy machine it may be over by now
+            groups = [asyncio.create_task(service.run("toy-de-en", [line]))]
+            while busy(service)[0] == 0:
                 await asyncio.sleep(0.002)
-            groups.append(asyncio.create_task(service.run("toy-de-en", [line] * (5 - room), slow)))
+            groups.append(asyncio.create_task(service.run("toy-de-en", [line] * (5 - room))))
             await asyncio.sleep(0)
+            texts = lines(room) if room else [line] * 12
             try:
-                lines = [line] * 12
-                return await asyncio.to_thread(lambda: list(service.run_many("toy-de-en", lines)))
+                return await asyncio.to_thread(lambda: list(service.run_many("toy-de-en", texts)))
             finally:
+                gate.opened.set()
                 for group in groups:
                     group.cancel()
 
