@@ -35,8 +35,9 @@ STALE: Final = 1.0  # seconds after which the file is looked at again
 class Key:
     """A key as it is kept.
 
-    digest: SHA-256 in hex. requests a minute, characters in 30 days: -1 is no limit, None the server's own.
+    digest: SHA-256 in hex.
     created: ISO 8601, UTC.
+    requests, characters: a minute and in 30 days; -1 is no limit, None the server's own.
     """
 
     id: str

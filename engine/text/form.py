@@ -50,9 +50,9 @@ def to_sentence_case(text: str, language: str, count: Callable[[str], int]) -> s
 
     def recase(match: re.Match[str]) -> str:
         lowered = match[0].lower()
-        capital = lowered[:1].upper() + lowered[1:]
         if len(lowered) == 1:
-            return capital if english and capital == "I" else lowered
+            return "I" if english and lowered == "i" else lowered
+        capital = lowered[:1].upper() + lowered[1:]
         return capital if count(capital) < count(lowered) else lowered
 
     cased = CLITIC.sub(lambda match: match[0].lower(), WORD.sub(recase, text))

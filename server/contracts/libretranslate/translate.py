@@ -46,7 +46,8 @@ router = APIRouter()
 class TranslateCall:
     """A checked request.
 
-    source: None asks for detection. options hold what is no text or language.
+    source: None asks for detection.
+    options: what is no text or language.
     """
 
     texts: list[str]

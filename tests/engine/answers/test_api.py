@@ -320,7 +320,7 @@ def crowded():
                 await asyncio.sleep(0.002)
             groups.append(asyncio.create_task(service.run("toy-de-en", [line] * (5 - room))))
             await asyncio.sleep(0)
-            texts = lines(room) if room else [line] * 12
+            texts = lines(room) if room else [line] * 12  # the first of which is refused
             try:
                 return await asyncio.to_thread(lambda: list(service.run_many("toy-de-en", texts)))
             finally:
