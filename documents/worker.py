@@ -7,10 +7,13 @@ with the length before it in four bytes, and as many bytes as the head's `size` 
     {"verb": "write", "name": "a.docx", "size": 30, "file": 10}        the file, then segments, a line each
     {"size": 20}                                                       segments, or the new file
     {"size": 0, "error": "unreadable", "message": "..."}               or "swollen"
+
+It ends with the code errno.ENOMEM where a message itself does not fit into its memory.
 """
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -39,7 +42,13 @@ def main() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         os.nice(POLITE)
-    requests, answers = sys.stdin.buffer, sys.stdout.buffer
+    try:
+        _serve(sys.stdin.buffer, sys.stdout.buffer)
+    except MemoryError:
+        sys.exit(errno.ENOMEM)
+
+
+def _serve(requests: IO[bytes], answers: IO[bytes]) -> None:
     while (message := read_message(requests)) is not None:
         _allow(SECONDS)
         head, body = _answer(*message)

@@ -6,6 +6,7 @@ They start when the first file comes, and end when there has been none for a whi
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import logging
 import math
@@ -95,24 +96,26 @@ class DocumentProcesses:
         self._owners[owner] += 1
         try:
             async with asyncio.timeout_at(_loop_time(deadline)), self._places, self._process() as process:
-                return await _exchange(process, encode_message(head, body))
+                answer, content = await _exchange(process, encode_message(head, body))
         except TimeoutError:
             raise DeadlineExceeded("the deadline passed while a file was read or written") from None
         finally:
             self._owners[owner] -= 1
             if not self._owners[owner]:
                 del self._owners[owner]
+        if answer.get("error") == "swollen":
+            raise TooLarge(answer["message"])
+        if answer.get("error"):
+            raise InvalidRequest(f"Invalid request: {answer['message']}")
+        return content
 
     @asynccontextmanager
     async def _process(self) -> AsyncIterator[Process]:
         """A process, which is ended when anything goes wrong."""
+        self._idle = [idle for idle in self._idle if idle[0].returncode is None]  # one may have been killed
         process = self._idle.pop()[0] if self._idle else await _start()
         try:
             yield process
-        except (InvalidRequest, TooLarge):
-            if process.returncode is None:
-                self._keep(process)
-            raise
         except BaseException:
             await asyncio.shield(_end(process))
             raise
@@ -157,8 +160,8 @@ async def _start() -> Process:
     )
 
 
-async def _exchange(process: Process, message: bytes) -> bytes:
-    """What a process answers. Raises InvalidRequest, TooLarge, and RuntimeError on a fault of ours."""
+async def _exchange(process: Process, message: bytes) -> tuple[dict[str, Any], bytes]:
+    """What a process answers. Raises TooLarge, and RuntimeError on a fault of ours."""
     assert process.stdin
     assert process.stdout
     try:
@@ -168,17 +171,12 @@ async def _exchange(process: Process, message: bytes) -> bytes:
         head = json.loads(await process.stdout.readexactly(length))
         if head["size"] > LARGEST:
             raise TooLarge(ENDED)
-        body = await process.stdout.readexactly(head["size"])
+        return head, await process.stdout.readexactly(head["size"])
     except (asyncio.IncompleteReadError, ConnectionError):  # it was ended by a limit, or has failed
         code = await process.wait()
-        if code > 0:
+        if code > 0 and code != errno.ENOMEM:
             raise RuntimeError(f"the process that reads files failed with {code}") from None
         raise TooLarge(ENDED) from None
-    if head.get("error") == "swollen":
-        raise TooLarge(head["message"])
-    if head.get("error"):
-        raise InvalidRequest(f"Invalid request: {head['message']}")
-    return body
 
 
 async def _end(process: Process) -> None:

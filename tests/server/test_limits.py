@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from documents.spans import Segment, Span
-from documents.worker import encode_message, from_lines, to_lines
+from documents.worker import HEAD, encode_message, from_lines, to_lines
 from engine.api import (
     DeadlineExceeded,
     InvalidRequest,
@@ -272,6 +272,44 @@ async def test_a_process_that_does_not_answer_is_ended_at_the_deadline(monkeypat
     with pytest.raises(DeadlineExceeded):
         await DocumentProcesses().read("a.txt", b"one", "me", time.monotonic() + 0.2)
     assert started[0].returncode is not None
+
+
+@pytest.mark.parametrize(("code", "error"), [(errno.ENOMEM, TooLarge), (1, RuntimeError)])
+async def test_a_process_that_ends_for_want_of_memory_blames_the_file(monkeypatch, code, error):
+    start = asyncio.create_subprocess_exec
+
+    async def ending(program, *arguments, **options):
+        return await start("sh", "-c", f"exit {code}", **options)
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", ending)
+    with pytest.raises(error):
+        await DocumentProcesses().read("a.txt", b"one", "me", time.monotonic() + 60)
+
+
+def test_a_message_that_does_not_fit_into_memory_ends_the_process_with_a_code_that_says_so():
+    head = b'{"verb": "read", "size": %d}' % (2 << 30)
+    message = len(head).to_bytes(HEAD, "big") + head
+    done = subprocess.run([sys.executable, "-m", "documents.worker"], input=message, check=False)
+    assert done.returncode == errno.ENOMEM
+
+
+async def test_an_answer_that_is_too_long_is_not_left_for_the_next_file(monkeypatch):
+    monkeypatch.setattr("server.document_processes.LARGEST", 10)
+    processes = DocumentProcesses()
+    with pytest.raises(TooLarge):
+        await processes.read("a.txt", b"a long line", "me", time.monotonic() + 60)
+    assert not (await processes.read("a.txt", b"", "me", time.monotonic() + 60)).segments
+    await processes.close()
+
+
+async def test_a_process_that_was_killed_while_idle_costs_no_file():
+    processes = DocumentProcesses()
+    await processes.read("a.txt", b"one", "me", time.monotonic() + 60)
+    killed = processes._idle[0][0]
+    killed.kill()
+    await killed.wait()
+    assert (await processes.read("a.txt", b"one", "me", time.monotonic() + 60)).segments
+    await processes.close()
 
 
 async def test_one_owner_has_a_share_of_the_processes():
