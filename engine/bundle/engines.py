@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from engine.bundle.bundle import WEIGHTS, Bundle, graph_name, graph_parts
+from engine.bundle.json_file import read_json
 from engine.bundle.strict import from_json
 from engine.errors import BundleError, ConfigError
 
@@ -130,7 +131,8 @@ def find(bundle: Bundle, target: Target) -> tuple[About, dict[str, Path]]:
 
 
 def _about(path: Path, command: str) -> About:
+    description = read_json(path, dict, f"run: {command}")
     try:
-        return from_json(About, json.loads(path.read_bytes()), "the description")
-    except (ValueError, ConfigError) as error:
-        raise BundleError(f"{path}: not readable ({error}); run: {command}") from None
+        return from_json(About, description, "the description")
+    except ConfigError as error:
+        raise BundleError(f"{path}: {error}; run: {command}") from None

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from engine.bundle.bundle import Bundle
+from engine.bundle.json_file import read_json
 from engine.errors import BundleError
 from engine.text.tokenizer import Tokenizer
 
@@ -119,20 +120,20 @@ def read_borrowed(bundle: Bundle, tokenizer: Tokenizer) -> tuple[BorrowedWord, .
     """
     if tokenizer.placeholders or FILE not in bundle.files():
         return ()
-    path = bundle.file(FILE)
+    path, remedy = bundle.file(FILE), f"run: convoy placeholders {bundle.path}"
+    description = read_json(path, dict, remedy)
     try:
-        rows = json.loads(path.read_bytes())["words"]
-        borrowed = tuple(BorrowedWord(str(word), int(source), int(target)) for word, source, target in rows)
-    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-        raise BundleError(
-            f"{path}: names no words ({error}); run: convoy placeholders {bundle.path}"
-        ) from error
+        borrowed = tuple(
+            BorrowedWord(str(word), int(source), int(target)) for word, source, target in description["words"]
+        )
+    except (ValueError, TypeError, KeyError, OverflowError) as error:
+        raise BundleError(f"{path}: names no words ({error}); {remedy}") from error
     config = bundle.config
     sizes = (config.source_vocab, config.target_vocab)
     inside = all(0 <= w.source < sizes[0] and 0 <= w.target < sizes[1] and w.word for w in borrowed)
     apart = len({w.source for w in borrowed}) == len({w.target for w in borrowed}) == len(borrowed) <= MOST
     if not (inside and apart):
-        raise BundleError(f"{path}: is of another vocabulary; run: convoy placeholders {bundle.path}")
+        raise BundleError(f"{path}: is of another vocabulary; {remedy}")
     return borrowed
 
 

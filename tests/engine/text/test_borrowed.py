@@ -230,8 +230,9 @@ def test_a_file_of_words_of_another_vocabulary_is_refused(tmp_path):
     path.write_bytes(dump(words, 0.9))
     assert read_borrowed(Bundled, tokenizer) == words
     assert read_borrowed(Bundled, open_tokenizer(bundle)) == ()
-    size = bundle.config.source_vocab
-    for rows in ([["a", size, 5]], [["a", -1, 5]], [["a", 5, 5], ["b", 5, 6]], [["", 5, 5]], [["a", 5]], 3):
-        path.write_text(json.dumps({"words": rows}))
+    size, endless = bundle.config.source_vocab, float("inf")
+    several = [[["a", size, 5]], [["a", -1, 5]], [["a", 5, 5], ["b", 5, 6]], [["", 5, 5]], [["a", 5]], 3]
+    for value in (*({"words": rows} for rows in [*several, [["a", endless, 5]]]), {}, []):
+        path.write_text(json.dumps(value))
         with pytest.raises(BundleError, match="convoy placeholders"):
             read_borrowed(Bundled, tokenizer)
