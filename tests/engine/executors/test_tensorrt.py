@@ -444,8 +444,10 @@ def test_an_engine_of_other_weights_graphs_or_kernels_is_refused(built, tmp_path
     foreign = add_files(made.path, {name: json.dumps(values | {"gpu": "NVIDIA H200"}).encode()})
     with pytest.raises(BundleError, match="built for NVIDIA H200"):
         find(foreign, target)
-    with pytest.raises(BundleError, match="not readable"):
-        find(add_files(made.path, {name: b"{}"}), target)
+    damages = {b"{": "not readable", b"[]": "must be a JSON object", b"{}": "description"}
+    for content, message in damages.items():
+        with pytest.raises(BundleError, match=f"{message}.*run: convoy export"):
+            find(add_files(made.path, {name: content}), target)
     damaged = made.file(f"{target.folder}/step.engine")
     damaged.write_bytes(b"x" * damaged.stat().st_size)
     with pytest.raises(BundleError, match="SHA-256"):
