@@ -72,20 +72,20 @@ class Store:
         if len(data) > share:
             raise TooLarge(f"the translated file has {len(data)} bytes; this server keeps {share}")
         token, whose = str(uuid.uuid4()), digest_of(owner)
-        with self._lock():
-            self.sweep()
-            self._check_room(len(data), self._all(), self._limit)
-            self._check_room(len(data), [file for file in self._all() if file.owner == whose], share)
-            record = {"name": safe(name), "until": self._clock() + self._lifetime, "owner": whose}
-            try:
+        try:
+            with self._lock():
+                self.sweep()
+                self._check_room(len(data), self._all(), self._limit)
+                self._check_room(len(data), [file for file in self._all() if file.owner == whose], share)
+                record = {"name": safe(name), "until": self._clock() + self._lifetime, "owner": whose}
                 self._path(token).write_bytes(data)
                 self._records.put(token, record)
-            except OSError as error:
-                self._path(token).unlink(missing_ok=True)
-                raise storage_full(error) from error
-            except Refusal:
-                self._path(token).unlink(missing_ok=True)
-                raise
+        except OSError as error:
+            self._path(token).unlink(missing_ok=True)
+            raise storage_full(error) from error
+        except Refusal:
+            self._path(token).unlink(missing_ok=True)
+            raise
         return f"{token}.{safe(name)}"
 
     def _check_room(self, size: int, files: Sequence[StoredFile], limit: int) -> None:

@@ -21,9 +21,13 @@ class OwnFolder:
     def __init__(self, prefix: str) -> None:
         """Make a folder, and remove those of the same prefix whose processes have ended."""
         _sweep(prefix)
-        self.path = Path(tempfile.mkdtemp(prefix=prefix))
-        self._held = (self.path / HELD).open("w")
-        locks.lock(self._held.fileno())
+        while True:
+            self.path = Path(tempfile.mkdtemp(prefix=prefix))
+            self._held = (self.path / HELD).open("w")
+            locks.lock(self._held.fileno())
+            if self.path.exists():
+                break
+            self._held.close()  # another process swept it before it was locked
 
     def close(self) -> None:
         """Remove the folder."""

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import json
+import shutil
 import socket
 import subprocess
 import sys
@@ -31,6 +32,7 @@ from engine.api import (
     trim_heap,
 )
 from engine.schedule.slices import TURN
+from server import locks
 from server.access import Doors
 from server.allocator import MUCH, STATM, resident, trimming
 from server.contract import Contract, longest_match
@@ -353,6 +355,14 @@ def test_a_full_disk_leaves_nothing_half_written_and_is_a_507(tmp_path, monkeypa
     assert not list(tmp_path.glob("*.data"))
 
 
+def test_a_folder_that_somebody_removed_is_a_507(tmp_path):
+    store = Store(60, 1_000_000, folder=tmp_path / "files")
+    shutil.rmtree(store.folder)
+    with pytest.raises(Refusal, match="disk") as refused:
+        store.put("a.txt", b"content")
+    assert refused.value.code == "storage_full"
+
+
 def test_a_document_whose_state_cant_be_kept_counts_no_longer_as_under_way(monkeypatch):
     with server() as (client, state, _):
         sent = {"data": {"target_lang": "EN", "source_lang": "DE"}, "files": {"file": ("a.txt", b"Gut.")}}
@@ -393,6 +403,24 @@ def test_the_folder_of_a_killed_process_goes_at_the_next_start(tmp_path, monkeyp
     assert not stale.exists()
     assert own.path.exists()
     for folder in (own, third):
+        folder.close()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_another_start_sweeps_before_it_is_locked_is_made_anew(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    lock, others = locks.lock, []
+
+    def start_another_first(descriptor):
+        monkeypatch.setattr(locks, "lock", lock)
+        others.append(OwnFolder("convoy-files-"))
+        lock(descriptor)
+
+    monkeypatch.setattr(locks, "lock", start_another_first)
+    folders = [OwnFolder("convoy-files-"), *others]
+    assert len(folders) == 2
+    assert all(folder.path.exists() for folder in folders)
+    for folder in folders:
         folder.close()
     assert not list(tmp_path.iterdir())
 
