@@ -121,8 +121,8 @@ MUTANTS = [
     (
         "a full disk leaves half a file",
         "server/store.py",
-        "            except OSError as error:\n                self._path(token).unlink(missing_ok=True)\n",
-        "            except OSError as error:\n",
+        "        except OSError as error:\n            self._path(token).unlink(missing_ok=True)\n",
+        "        except OSError as error:\n",
         f"{LIMITS} -k full_disk",
     ),
     (
@@ -135,9 +135,16 @@ MUTANTS = [
     (
         "a folder goes while its process lives",
         "server/temporary.py",
-        "        locks.lock(self._held.fileno())\n",
+        "            locks.lock(self._held.fileno())\n",
         "",
         f"{LIMITS} -k killed_process",
+    ),
+    (
+        "a folder that another start swept is used",
+        "server/temporary.py",
+        "            if self.path.exists():\n",
+        "            if True:\n",
+        f"{LIMITS} -k another_start_sweeps",
     ),
     (
         "a document whose state can't be kept is under way for ever",
