@@ -126,7 +126,7 @@ def read_borrowed(bundle: Bundle, tokenizer: Tokenizer) -> tuple[BorrowedWord, .
         borrowed = tuple(
             BorrowedWord(str(word), int(source), int(target)) for word, source, target in description["words"]
         )
-    except (ValueError, TypeError, KeyError, OverflowError) as error:
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         raise BundleError(f"{path}: names no words ({error}); {remedy}") from error
     config = bundle.config
     sizes = (config.source_vocab, config.target_vocab)
