@@ -52,12 +52,12 @@ def to_sentence_case(text: str, language: str, count: Callable[[str], int]) -> s
         lowered = match[0].lower()
         if len(lowered) == 1:
             return "I" if english and lowered == "i" else lowered
-        capital = lowered[:1].upper() + lowered[1:]
+        capital = _with_capital(lowered, 0)
         return capital if count(capital) < count(lowered) else lowered
 
     cased = CLITIC.sub(lambda match: match[0].lower(), WORD.sub(recase, text))
     first = next((i for i, character in enumerate(cased) if character.isalpha()), 0)
-    return cased[:first] + cased[first : first + 1].upper() + cased[first + 1 :]
+    return _with_capital(cased, first)
 
 
 def follow(source: str, target: str, languages: tuple[str, str]) -> str:
@@ -116,12 +116,16 @@ def _follow_case(source: str, target: str, languages: tuple[str, str]) -> str:
         return INITIAL.sub(lambda match: match[0].upper(), target)
     first = target[begin : begin + 1]
     if source[0].isupper() and first.islower():
-        return target[:begin] + first.upper() + target[begin + 1 :]
+        return _with_capital(target, begin)
     word = WORD.match(target, begin)
     lowers = word and word[0][1:].islower() and _base(languages[1]) not in NOUNS
     if source[0].islower() and first.isupper() and lowers:
         return target[:begin] + first.lower() + target[begin + 1 :]
     return target
+
+
+def _with_capital(text: str, at: int) -> str:
+    return text[:at] + text[at : at + 1].upper() + text[at + 1 :]
 
 
 def _title(text: str) -> bool:
