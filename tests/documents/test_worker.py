@@ -1,10 +1,14 @@
 """What passes between the server and the processes that read files."""
 
+import errno
+import subprocess
+import sys
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from documents.spans import Segment, Span
-from documents.worker import from_lines, to_lines
+from documents.worker import HEAD, encode_message, from_lines, to_lines
 
 SPANS = st.builds(Span, st.integers(0), st.integers(0), st.integers(-1), st.booleans(), st.booleans())
 SEGMENTS = st.builds(Segment, st.text(), st.lists(SPANS).map(tuple))
@@ -13,3 +17,11 @@ SEGMENTS = st.builds(Segment, st.text(), st.lists(SPANS).map(tuple))
 @given(st.lists(SEGMENTS))
 def test_segments_reach_another_process_as_they_were(segments):
     assert list(from_lines(b"".join(to_lines(segments)))) == segments
+    assert encode_message({"verb": "read"}, b"abc").endswith(b"abc")
+
+
+def test_a_message_that_does_not_fit_into_memory_ends_the_process_with_a_code_that_says_so():
+    head = b'{"verb": "read", "size": %d}' % (2 << 30)
+    message = len(head).to_bytes(HEAD, "big") + head
+    done = subprocess.run([sys.executable, "-m", "documents.worker"], input=message, check=False)
+    assert done.returncode == errno.ENOMEM

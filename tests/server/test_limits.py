@@ -18,8 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from documents.spans import Segment, Span
-from documents.worker import HEAD, encode_message, from_lines, to_lines
+from documents.spans import Segment
 from engine.api import (
     DeadlineExceeded,
     InvalidRequest,
@@ -262,37 +261,32 @@ async def test_a_file_is_read_and_written_by_another_process():
         await processes.close()
 
 
-async def test_a_process_that_does_not_answer_is_ended_at_the_deadline(monkeypatch):
-    start = asyncio.create_subprocess_exec
-    started = []
+def start_instead(monkeypatch, *command):
+    """Have a command started in the place of each process for files. Returns those that were, in order."""
+    start, started = asyncio.create_subprocess_exec, []
 
-    async def sleepy(program, *arguments, **options):
-        started.append(await start("sleep", "60", **options))
+    async def other(*_, **options):
+        started.append(await start(*command, **options))
         return started[-1]
 
-    monkeypatch.setattr(asyncio, "create_subprocess_exec", sleepy)
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", other)
+    return started
+
+
+async def test_a_process_that_does_not_answer_is_ended_at_the_deadline(monkeypatch):
+    started = start_instead(monkeypatch, "sleep", "60")
     with pytest.raises(DeadlineExceeded):
         await DocumentProcesses().read("a.txt", b"one", "me", time.monotonic() + 0.2)
     assert started[0].returncode is not None
 
 
 @pytest.mark.parametrize(("code", "error"), [(errno.ENOMEM, TooLarge), (1, RuntimeError)])
-async def test_a_process_that_ends_for_want_of_memory_blames_the_file(monkeypatch, code, error):
-    start = asyncio.create_subprocess_exec
-
-    async def ending(program, *arguments, **options):
-        return await start("sh", "-c", f"exit {code}", **options)
-
-    monkeypatch.setattr(asyncio, "create_subprocess_exec", ending)
+async def test_a_process_that_ends_by_itself_blames_the_file_only_for_want_of_memory(
+    monkeypatch, code, error
+):
+    start_instead(monkeypatch, "sh", "-c", f"exit {code}")
     with pytest.raises(error):
         await DocumentProcesses().read("a.txt", b"one", "me", time.monotonic() + 60)
-
-
-def test_a_message_that_does_not_fit_into_memory_ends_the_process_with_a_code_that_says_so():
-    head = b'{"verb": "read", "size": %d}' % (2 << 30)
-    message = len(head).to_bytes(HEAD, "big") + head
-    done = subprocess.run([sys.executable, "-m", "documents.worker"], input=message, check=False)
-    assert done.returncode == errno.ENOMEM
 
 
 async def test_an_answer_that_is_too_long_is_not_left_for_the_next_file(monkeypatch):
@@ -329,12 +323,6 @@ def test_a_process_for_files_has_limits_and_no_secrets():
     code += "print(resource.getrlimit(resource.RLIMIT_AS)[0], resource.getrlimit(resource.RLIMIT_FSIZE)[0])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == [str(1 << 30), "0"]
-
-
-@given(st.lists(st.builds(Segment, st.text(), st.tuples(st.builds(Span, st.integers(), st.integers())))))
-def test_segments_come_back_from_another_process(segments):
-    assert list(from_lines(b"".join(to_lines(segments)))) == segments
-    assert encode_message({"verb": "read"}, b"abc").endswith(b"abc")
 
 
 # room
