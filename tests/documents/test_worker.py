@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from documents.spans import Segment, Span
 from documents.worker import HEAD, encode_message, from_lines, to_lines
 
-SPANS = st.builds(Span, st.integers(0), st.integers(0), st.integers(-1), st.booleans(), st.booleans())
+SPANS = st.builds(Span, st.integers(), st.integers(), st.integers(), st.booleans(), st.booleans())
 SEGMENTS = st.builds(Segment, st.text(), st.lists(SPANS).map(tuple))
 
 
