@@ -1,7 +1,7 @@
 """Files as segments of prose in a structure that stays: one module for each format.
 
-Knows nothing of models or servers: `read_document` gives segments, whoever translates them joins formats to
-the answers by `projection.project`, and `Document.write` makes the file anew.
+Nothing here knows of models or servers: `read_document` gives segments, the translator joins formats to the
+answers by `projection.project`, and `Document.write` makes the file anew.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ MEDIA: Final[Mapping[str, str]] = {
 
 
 def read_document(name: str, data: bytes, *, attributes: bool = False) -> Document:
-    """Read the document of a file; its name's ending says what it is.
+    """Read the document of a file. This may take long: call it in a thread.
 
-    This may take long: call it in a thread.
-
-    attributes: of a page, whether descriptions such as `alt` are prose too.
+    name: name of the file; its ending says the format.
+    data: the file.
+    attributes: whether descriptions in a page's attributes (`alt` and the like) are prose too.
 
     Raises Unreadable, on an unknown ending as well, and OversizedDocument.
     """

@@ -14,17 +14,19 @@ import numpy as np
 from documents.answers import SentenceAlignment, TranslatedText
 
 # scripts without spaces have a word for each character
-WORD: Final = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]|[\w'’]+|[^\w\s]")
+WORD_OR_MARK: Final = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]|[\w'’]+|[^\w\s]")
 
 Range = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class _Sentence:
-    """first: character that it begins with.
-    begins, ends: int64 [pieces], characters of the source, or -1.
-    words: numbers of the words that stem from it.
-    rows: float64 [words, pieces], each word's attention.
+    """The attention of one sentence.
+
+    first: position of its first character in the source.
+    begins, ends: int64 [pieces], range of characters of each piece in the source, or -1.
+    words: int64 [words], numbers of the words of the translation that stem from it.
+    rows: float64 [words, pieces], attention of each word.
     """
 
     first: int
@@ -37,12 +39,12 @@ class _Sentence:
 class WordAttention:
     """How much each word of a translation stems from a stretch of the source.
 
-    words: ranges [begin, end) of the translation.
-    known: bool [words], those that the model wrote.
+    words: range of characters [begin, end) of each word in the translation.
+    known: bool [words], whether the model wrote the word.
     """
 
     def __init__(self, source: str, result: TranslatedText) -> None:
-        self.words: list[Range] = [match.span() for match in WORD.finditer(result.text)]
+        self.words: list[Range] = [match.span() for match in WORD_OR_MARK.finditer(result.text)]
         self.known: Any = np.zeros(len(self.words), bool)
         self._sentences: list[_Sentence] = []
         word = 0
@@ -56,6 +58,19 @@ class WordAttention:
                 first = int(begins[begins >= 0].min())
                 self._sentences.append(_Sentence(first, begins, ends, np.array(numbers, np.int64), rows))
         self._reach = list(accumulate((int(s.ends.max()) for s in self._sentences), max))
+
+    def extent(self, begin: int, end: int) -> Range | None:
+        """Find the words of the sentences that hold source characters [begin, end).
+
+        Returns a range of numbers of words; None where there is only one sentence, or none holds them.
+        """
+        words = list[int]()
+        for number in range(bisect_right(self._reach, begin), len(self._sentences)):
+            sentence = self._sentences[number]
+            if words and end <= sentence.first:
+                break
+            words += (int(sentence.words.min()), int(sentence.words.max()) + 1)
+        return (min(words), max(words)) if words and len(self._sentences) > 1 else None
 
     def mass(self, begin: int, end: int) -> Any:
         """Share of each word's attention on source characters [begin, end): float64 [words]."""

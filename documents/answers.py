@@ -1,4 +1,4 @@
-"""What formats need to know of a translation, whoever made it; the engine's results have it."""
+"""The side of a translation that formats need; the engine's results have it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any, Protocol
 
 
 class SentenceAlignment(Protocol):
-    """One sentence.
+    """The alignment of one sentence.
 
-    source, target: its pieces, ending with end-of-sentence.
-    matrix: the share of attention [target, source] that each piece of the target paid to those of the source.
-    source_places, target_places: of each piece the characters [begin, end) of the texts, if it has some.
+    source, target: pieces of the sentence, ending with end-of-sentence.
+    matrix: float array [target, source], the attention of each target piece; rows sum to 1.
+    source_places, target_places: characters [begin, end) of each piece in its text, where there are some.
     """
 
     @property
@@ -27,7 +27,10 @@ class SentenceAlignment(Protocol):
 
 
 class KeptPhrase(Protocol):
-    """Characters [begin, end) of a translation that hold the source's phrase number `span`; -1: another."""
+    """Characters [begin, end) of a translation that hold a phrase of the source.
+
+    span: number of the source's kept span, or -1 for any other phrase.
+    """
 
     @property
     def begin(self) -> int: ...
@@ -40,8 +43,9 @@ class KeptPhrase(Protocol):
 class TranslatedText(Protocol):
     """A translation.
 
-    alignment: of its sentences, in order.
-    kept: where phrases stand that stayed as they are, or that a glossary gave.
+    text: its text.
+    alignment: alignments of its sentences, in order.
+    kept: places of phrases that stayed as they were, or that a glossary gave.
     """
 
     @property

@@ -1,4 +1,4 @@
-"""Prose in attributes of HTML, which readers see or hear: `alt`, `title`, `placeholder` and descriptions."""
+"""Prose in attributes of HTML that people see or hear: `alt`, `title`, `placeholder` and descriptions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class AttributeValue:
 
 @dataclass(frozen=True, slots=True)
 class AttributedPage:
-    """A page whose segments are its prose and then what stands in attributes."""
+    """A page whose segments are its prose, followed by the prose in its attributes."""
 
     source: str
     page: Page

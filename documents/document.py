@@ -1,4 +1,4 @@
-"""What every format's reader gives, and what they share."""
+"""The document that every format's reader gives, and checks that readers share."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from lxml import etree
 from documents.errors import OversizedDocument, Unreadable
 from documents.spans import Segment
 
-UNPACKED: Final = 33_554_432  # bytes of all that an archive holds
-RATIO: Final = 100  # bytes that one packed byte may become, above SMALL
-SMALL: Final = 1_048_576
-PACKED: Final = 4_096  # entries of an archive
-NODES: Final = 400_000  # elements and attributes of all its XML: a tree takes some 300 bytes for each
-BLOCK: Final = 65_536
-SEGMENTS: Final = 100_000
-LONGEST: Final = 100_000  # characters of a segment
+MAX_UNPACKED_BYTES: Final = 33_554_432  # bytes of all that an archive holds
+MAX_RATIO: Final = 100  # bytes that one packed byte may become, above MIN_RATIO_BYTES
+MIN_RATIO_BYTES: Final = 1_048_576
+MAX_ENTRIES: Final = 4_096  # entries of an archive
+MAX_NODES: Final = 400_000  # elements and attributes of all its XML: a tree takes some 300 bytes for each
+BLOCK_BYTES: Final = 65_536
+MAX_SEGMENTS: Final = 100_000
+MAX_SEGMENT_CHARACTERS: Final = 100_000  # characters of a segment
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Document:
     """A file as prose in a structure that stays.
 
     segments: the prose, in order.
-    write: makes the file with a segment in the place of each; for one call.
+    write: makes the file with a new segment in the place of each old one; may be called once.
     """
 
     segments: list[Segment]
@@ -38,11 +38,11 @@ class Document:
 
 def check_sizes(segments: Sequence[Segment]) -> None:
     """Raise OversizedDocument on more prose, or a longer stretch of it, than anybody reads at once."""
-    if len(segments) > SEGMENTS:
-        raise OversizedDocument(f"the file has more than {SEGMENTS} paragraphs or lines: split it")
-    if any(len(segment.text) > LONGEST for segment in segments):
+    if len(segments) > MAX_SEGMENTS:
+        raise OversizedDocument(f"the file has more than {MAX_SEGMENTS} paragraphs or lines: split it")
+    if any(len(segment.text) > MAX_SEGMENT_CHARACTERS for segment in segments):
         raise OversizedDocument(
-            f"a paragraph or line of the file has more than {LONGEST} characters: break it"
+            f"a paragraph or line of the file has more than {MAX_SEGMENT_CHARACTERS} characters: break it"
         )
 
 
@@ -53,9 +53,9 @@ def unreadable(kind: str) -> Unreadable:
 def open_archive(data: bytes, kind: str) -> zipfile.ZipFile:
     """Open the archive of an office document.
 
-    Its sizes are checked before anything is unpacked, and the XML in it is read once as a stream, which
-    counts its nodes, before anybody makes a tree of it. Raises Unreadable, and OversizedDocument
-    on one that grows too large.
+    The sizes of entries are checked before anything is unpacked; the nodes of all XML are counted in a stream
+    before anybody makes a tree of it. Raises Unreadable, and OversizedDocument on an archive that grows too
+    large.
     """
     try:
         archive = zipfile.ZipFile(io.BytesIO(data))
@@ -63,10 +63,10 @@ def open_archive(data: bytes, kind: str) -> zipfile.ZipFile:
         raise unreadable(kind) from None
     entries = archive.infolist()
     size = sum(entry.file_size for entry in entries)
-    if len(entries) > PACKED or size > UNPACKED:
-        raise OversizedDocument(f"unpacked, the file is larger than the limit of {UNPACKED} bytes")
-    if size > max(SMALL, RATIO * len(data)):
-        raise OversizedDocument(f"unpacked, the file is more than {RATIO} times as large: save it again")
+    if len(entries) > MAX_ENTRIES or size > MAX_UNPACKED_BYTES:
+        raise OversizedDocument(f"unpacked, the file is larger than the limit of {MAX_UNPACKED_BYTES} bytes")
+    if size > max(MIN_RATIO_BYTES, MAX_RATIO * len(data)):
+        raise OversizedDocument(f"unpacked, the file is more than {MAX_RATIO} times as large: save it again")
     counter = _Counter()
     try:
         for entry in entries:
@@ -78,16 +78,16 @@ def open_archive(data: bytes, kind: str) -> zipfile.ZipFile:
 
 
 class _Counter:
-    """Counts the elements and attributes of XML as it goes by: a parser's target, which keeps no tree."""
+    """Counts the elements and attributes of XML: the target of a parser that keeps no tree."""
 
     def __init__(self) -> None:
         self.nodes = 0
 
     def read(self, stream: IO[bytes]) -> None:
-        """Count an entry's nodes; what is no XML has none. Raises OversizedDocument."""
+        """Count the nodes of an entry; an entry that is no XML has none. Raises OversizedDocument."""
         parser = etree.XMLParser(target=self, resolve_entities=False, no_network=True)
         try:
-            while block := stream.read(BLOCK):
+            while block := stream.read(BLOCK_BYTES):
                 parser.feed(block)
             parser.close()
         except etree.XMLSyntaxError:
@@ -95,8 +95,8 @@ class _Counter:
 
     def start(self, tag: str, attributes: Mapping[str, str]) -> None:
         self.nodes += 1 + len(attributes)
-        if self.nodes > NODES:
-            raise OversizedDocument(f"the document has more than {NODES} elements: split it")
+        if self.nodes > MAX_NODES:
+            raise OversizedDocument(f"the document has more than {MAX_NODES} elements: split it")
 
     def close(self) -> None:
         pass

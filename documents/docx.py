@@ -26,16 +26,16 @@ AROUND: Final = frozenset(map(qn, ("w:hyperlink", "w:ins", "w:smartTag", "w:move
 BREAKS: Final = frozenset(map(qn, ("w:br", "w:cr", "w:tab", "w:ptab")))
 SIGNS: Final = {qn("w:noBreakHyphen"): "\u2011", qn("w:softHyphen"): "\u00ad"}
 DROPPED: Final = frozenset(map(qn, ("w:lastRenderedPageBreak", "w:proofErr", "w:rPr")))
-WHOLE: Final = object()  # in the place of a run's format: the element is no part of a run
+NO_RUN: Final = object()  # in the place of a run's format: the element is no part of a run
 PARAGRAPH, RUN, TEXT = qn("w:p"), qn("w:r"), qn("w:t")
 PSTYLE, RSTYLE = qn("w:pStyle"), qn("w:rStyle")
 # what stays, by the name of its style
-CODE: Final = re.compile(
+CODE_STYLE: Final = re.compile(
     r"\b(?:source|html) ?(?:code|text|preformatted|keyboard|sample|variable)\b|\bcode\b|verbatim|\bmacro\b"
     r"|preformatted|teletype|monospace|quelltext|listing",
     re.IGNORECASE,
 )
-DEEPEST: Final = 8  # styles that are based on one another
+MAX_STYLE_DEPTH: Final = 8  # styles that are based on one another
 
 
 def read_docx(data: bytes) -> Document:
@@ -89,14 +89,14 @@ def _code_styles(styles: Any) -> frozenset[str]:
         if number is not None and name is not None:
             names[number] = name.get(qn("w:val")) or ""
             parents[number] = "" if based is None else based.get(qn("w:val")) or ""
-    code = {number for number, name in names.items() if CODE.search(name)}
-    for _ in range(DEEPEST):
+    code = {number for number, name in names.items() if CODE_STYLE.search(name)}
+    for _ in range(MAX_STYLE_DEPTH):
         code |= {number for number, parent in parents.items() if parent in code}
     return frozenset(code)
 
 
-def _has_style(form: Any, tag: str, styles: frozenset[str]) -> bool:
-    style = None if form is None else form.find(tag)
+def _has_style(properties: Any, tag: str, styles: frozenset[str]) -> bool:
+    style = None if properties is None else properties.find(tag)
     return style is not None and style.get(qn("w:val")) in styles
 
 
@@ -127,23 +127,23 @@ def _content(parent: Any, code: frozenset[str]) -> Iterator[Atom]:
             yield from _content(child, code)
             yield Atom("close", child)
         elif child.tag not in DROPPED and child.tag != qn("w:pPr"):
-            yield Atom("node", [(WHOLE, child)])
+            yield Atom("node", [(NO_RUN, child)])
 
 
 def _run_atoms(run: Any, code: frozenset[str]) -> Iterator[Atom]:
-    form = run.find(qn("w:rPr"))
-    look, stays = _look(form), _has_style(form, RSTYLE, code)
+    properties = run.find(qn("w:rPr"))
+    look, stays = _look(properties), _has_style(properties, RSTYLE, code)
     for child in run:
         if child.tag == TEXT and stays and child.text:
-            yield Atom("node", [(form, child)], child.text)
+            yield Atom("node", [(properties, child)], child.text)
         elif child.tag == TEXT:
-            yield Atom("text", form, child.text or "", look)
+            yield Atom("text", properties, child.text or "", look)
         elif child.tag in SIGNS:
-            yield Atom("text", form, SIGNS[child.tag], look)
+            yield Atom("text", properties, SIGNS[child.tag], look)
         elif child.tag in BREAKS:
-            yield Atom("split", [(form, child)])
+            yield Atom("split", [(properties, child)])
         elif child.tag not in DROPPED:
-            yield Atom("node", [(form, child)])
+            yield Atom("node", [(properties, child)])
 
 
 def _fields(atoms: Sequence[Atom]) -> Iterator[Atom]:
@@ -199,15 +199,15 @@ def _text(text: str) -> Any:
     return element
 
 
-def _look(form: Any) -> str:
+def _look(properties: Any) -> str:
     """A format to compare: the language of a text is no format, and its translation has another."""
-    if form is None:
+    if properties is None:
         return ""
-    form = deepcopy(form)
-    for child in list(form):
+    properties = deepcopy(properties)
+    for child in list(properties):
         if child.tag in (qn("w:lang"), qn("w:noProof")):
-            form.remove(child)
-    return "".join(etree.tostring(child, encoding="unicode") for child in form)
+            properties.remove(child)
+    return "".join(etree.tostring(child, encoding="unicode") for child in properties)
 
 
 def _fill(paragraph: Any, lines: Sequence[Line], segments: Sequence[Segment]) -> None:
@@ -226,16 +226,16 @@ def _fill(paragraph: Any, lines: Sequence[Line], segments: Sequence[Segment]) ->
             elif output.kind == "close":
                 places.pop()
             else:
-                for form, child in output.element:
-                    places[-1].append(child if form is WHOLE else _run_of(form, child))
+                for properties, child in output.element:
+                    places[-1].append(child if properties is NO_RUN else _run_of(properties, child))
 
 
-def _run_of(form: Any, child: Any) -> Any:
+def _run_of(properties: Any, child: Any) -> Any:
     run = OxmlElement("w:r")
-    if form is not None:
-        form = deepcopy(form)
-        for tongue in form.findall(qn("w:lang")):
-            form.remove(tongue)
-        run.append(form)
+    if properties is not None:
+        properties = deepcopy(properties)
+        for tongue in properties.findall(qn("w:lang")):
+            properties.remove(tongue)
+        run.append(properties)
     run.append(child)
     return run

@@ -1,4 +1,4 @@
-"""HTML and XML as segments of prose and the markup between them, which is kept to the letter.
+"""HTML and XML as segments of prose with markup between; the markup is kept to the letter.
 
 A segment goes across inline tags, up to the next tag of a block. The standard library's parser is no help
 here: in 3.11 it raises on "<![<" and takes quadratic time for unclosed tags. This takes linear time, by the
@@ -14,17 +14,17 @@ from dataclasses import dataclass, field
 from html import escape, unescape
 from typing import Final
 
-from documents.spans import MOST, Builder, Segment, weave
+from documents.spans import MAX_SPANS, Builder, Segment, weave
 
 # their content is no prose, or must stay as it is
-VERBATIM: Final = frozenset({"code", "pre", "svg", "math", "kbd", "samp", "var"})
-RAW: Final = frozenset({"script", "style", "textarea"})  # and holds no tags
-VOID: Final = frozenset(
+VERBATIM_ELEMENTS: Final = frozenset({"code", "pre", "svg", "math", "kbd", "samp", "var"})
+RAW_ELEMENTS: Final = frozenset({"script", "style", "textarea"})  # and holds no tags
+VOID_ELEMENTS: Final = frozenset(
     {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
 )
 # a tag of any other name, known or not, is inline: a sentence goes across it
 # fmt: off
-BLOCKS: Final = frozenset(
+BLOCK_ELEMENTS: Final = frozenset(
     {
         "address", "article", "aside", "base", "blockquote", "body", "br", "button", "caption", "center",
         "col", "colgroup", "dd", "details", "dialog", "dir", "div", "dl", "dt", "fieldset", "figcaption",
@@ -37,30 +37,31 @@ BLOCKS: Final = frozenset(
 # fmt: on
 OPENING: Final = re.compile(r"<(?:!--|[!?]|/?[a-zA-Z])")
 NAME: Final = re.compile(r"</?([a-zA-Z][^\s/>]*)")
-STOP: Final = re.compile(r">|=\s*([\"'])")  # the end of a tag, or the beginning of a quoted value
-REFUSED: Final = re.compile(
+TAG_END: Final = re.compile(r">|=\s*([\"'])")  # the end of a tag, or the beginning of a quoted value
+NOT_TRANSLATED: Final = re.compile(
     r"\stranslate\s*=\s*[\"']?no\b|\sclass\s*=\s*(?:[\"'][^\"']*|)\bnotranslate\b", re.IGNORECASE
 )
-SPACE: Final = re.compile("[ \t\n\r\f]+")  # what is shown as one space; others are shown as they are
-BLANK: Final = "&(?:nbsp|ensp|emsp|thinsp|#160|#8239|#[xX](?:[aA]0|202[fF]));"
-LONGEST: Final = len("&thinsp;")
-LEADING: Final = re.compile(rf"(?:\s|{BLANK})*+")
-TRAILING: Final = re.compile(rf"{BLANK}$")
+WHITE_SPACE: Final = re.compile("[ \t\n\r\f]+")  # what is shown as one space; others are shown as they are
+BLANK_ENTITY: Final = "&(?:nbsp|ensp|emsp|thinsp|#160|#8239|#[xX](?:[aA]0|202[fF]));"
+LONGEST_BLANK: Final = len("&thinsp;")
+LEADING: Final = re.compile(rf"(?:\s|{BLANK_ENTITY})*+")
+TRAILING: Final = re.compile(rf"{BLANK_ENTITY}$")
 
 
 @dataclass(frozen=True, slots=True)
 class MarkupRules:
-    """Which tags end a sentence and which content stays as it is.
+    """Rules of tags that end a sentence, and of content that stays as it is.
 
-    xml: names have case, nothing is known of them and only `blocks` split.
-    keep: further names whose content stays.
-    inline: names that never split.
-    fold: white space becomes single spaces, as in HTML.
+    xml: whether names have case, have no known meaning, and split only where `blocks` has them.
+    blocks: names of elements that end a sentence.
+    keep: names of elements whose content stays.
+    inline: names of elements that never end a sentence.
+    fold: whether white space becomes single spaces, as in HTML.
     """
 
     xml: bool = False
-    blocks: frozenset[str] = BLOCKS
-    keep: frozenset[str] = VERBATIM
+    blocks: frozenset[str] = BLOCK_ELEMENTS
+    keep: frozenset[str] = VERBATIM_ELEMENTS
     inline: frozenset[str] = frozenset()
     fold: bool = True
 
@@ -70,9 +71,13 @@ HTML: Final = MarkupRules()
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Prose (no name), or markup: name of its element, "" for comments and the like.
+    """A piece of prose, or of markup.
 
-    kept: a whole element whose content stays; its text is for the model to read.
+    raw: the piece as it stands in the page.
+    name: name of the markup's element, "" for comments and the like; None: prose.
+    closing: whether it is a closing tag.
+    void: whether no closing tag belongs to it.
+    kept: whether it is a whole element whose content stays; its text is for the model to read.
     """
 
     raw: str
@@ -84,8 +89,9 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Prose:
-    """A segment and what it was in the page.
+    """A segment, and its text in the page.
 
+    raw: the text in the page, with markup.
     marks: the markup (begin, end) of each span.
     """
 
@@ -126,10 +132,11 @@ class Page:
 
 
 def read_html(source: str, rules: MarkupRules = HTML) -> Page:
-    """Read the prose of a page or fragment; that of code and of `translate="no"` is only read along.
+    """Read the prose of a page or fragment; the text of code and of `translate="no"` stays as it is.
 
-    Never raises."""
-    reader = _Reader(rules)
+    Never raises.
+    """
+    reader = _SegmentReader(rules)
     for piece in pieces(source, rules):
         reader.take(piece)
     return reader.page()
@@ -160,19 +167,21 @@ def outline(source: str, rules: MarkupRules) -> frozenset[str]:
 
 
 def _end_of_prose(raw: str) -> int:
-    """Where the white space begins that a text ends with, that of entities too."""
+    """Where the white space at the end of a text begins; entities of white space count."""
     end = len(raw)
     while end:
         if raw[end - 1].isspace():
             end -= 1
-        elif entity := TRAILING.search(raw, max(0, end - LONGEST), end):
+        elif entity := TRAILING.search(raw, max(0, end - LONGEST_BLANK), end):
             end = entity.start()
         else:
             break
     return end
 
 
-class _Reader:
+class _SegmentReader:
+    """Makes segments of the pieces of a page."""
+
     def __init__(self, rules: MarkupRules) -> None:
         self.rules, self.prose = rules, list[Prose]()
         self.markup: list[list[str]] = [[]]  # of each gap the pieces: joined in the end, in linear time
@@ -200,7 +209,7 @@ class _Reader:
         else:
             self.raw.append(piece.raw)
             self._inline(piece)
-            if len(self.marks) >= MOST:
+            if len(self.marks) >= MAX_SPANS:
                 self.flush()
 
     def flush(self) -> None:
@@ -236,7 +245,7 @@ class _Reader:
     def _fold_space(self, text: str) -> str:
         if not self.rules.fold:
             return text
-        text = SPACE.sub(" ", text)
+        text = WHITE_SPACE.sub(" ", text)
         if self.space and text.startswith(" "):
             text = text[1:]
             if self.builder.length:
@@ -247,7 +256,8 @@ class _Reader:
     def _inline(self, piece: Piece) -> None:
         name = piece.name or ""
         if piece.kept:
-            text = "" if name in ("svg", "math", *RAW) else self._fold_space(_content(piece.raw).strip())
+            shown = name not in ("svg", "math", *RAW_ELEMENTS)
+            text = self._fold_space(_content(piece.raw).strip()) if shown else ""
             self.builder.keep(text) if text else self.builder.point()
             self.marks.append([piece.raw, ""])
         elif not piece.closing and not piece.void and name:
@@ -268,19 +278,28 @@ def pieces(source: str, rules: MarkupRules) -> Iterator[Piece]:
         begin = opening.start()
         if begin > position:
             yield Piece(source[position:begin])
-        position = _end(source, begin)
-        markup = source[begin:position]
-        name = _name(markup, rules)
-        closing = markup.startswith("</")
-        void = not name or markup.endswith("/>") or (not rules.xml and name in VOID)
-        kept = not closing and not void and (name in rules.keep or bool(REFUSED.search(markup)))
-        if not rules.xml and name in RAW and not closing and not void:
-            position, kept = _raw_end(source, position, name), True
-        elif kept:
-            position = _element_end(source, position, name, rules)
-        yield Piece(source[begin:position], name, closing, void or kept, kept)
+        piece = _markup(source, begin, rules)
+        yield piece
+        position = begin + len(piece.raw)
     if position < len(source):
         yield Piece(source[position:])
+
+
+def _markup(source: str, begin: int, rules: MarkupRules) -> Piece:
+    """The tag, comment or kept element that begins at `begin`."""
+    end = _end(source, begin)
+    markup = source[begin:end]
+    name, closing = _name(markup, rules), markup.startswith("</")
+    void = not name or markup.endswith("/>") or (not rules.xml and name in VOID_ELEMENTS)
+    if closing or void:
+        return Piece(markup, name, closing, void)
+    if not rules.xml and name in RAW_ELEMENTS:
+        end = _raw_end(source, end, name)
+    elif name in rules.keep or NOT_TRANSLATED.search(markup):
+        end = _element_end(source, end, name, rules)
+    else:
+        return Piece(markup, name)
+    return Piece(source[begin:end], name, void=True, kept=True)
 
 
 def _content(element: str) -> str:
@@ -304,7 +323,7 @@ def _element_end(source: str, position: int, name: str, rules: MarkupRules) -> i
         position = _end(source, opening.start())
         markup = source[opening.start() : position]
         tag, closing = _name(markup, rules), markup.startswith("</")
-        if not rules.xml and tag in RAW and not closing and not markup.endswith("/>"):
+        if not rules.xml and tag in RAW_ELEMENTS and not closing and not markup.endswith("/>"):
             position = _raw_end(source, position, tag)
         elif tag == name and not markup.endswith("/>"):
             depth += -1 if closing else 1
@@ -325,7 +344,7 @@ def _end(source: str, begin: int) -> int:
     if source[begin + 1] in "!?":
         return _after(source, "]]>" if source.startswith("<![CDATA[", begin) else ">", begin)
     position = begin
-    while stop := STOP.search(source, position):
+    while stop := TAG_END.search(source, position):
         if stop[1] is None:
             return stop.end()
         position = _after(source, stop[1], stop.end())

@@ -7,17 +7,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from documents.spans import MOST, Builder, Segment, weave
+from documents.spans import MAX_SPANS, Builder, Segment, weave
 
 
 @dataclass(frozen=True, slots=True)
 class Atom:
-    """A part of a paragraph, in order. Its kind says what `element` is.
+    """A part of a paragraph.
 
-    text: what stands for characters in the format `look` (comparable).
-    node: a list of elements that stay together; with text, it is read along and kept.
-    open, close: like the element that the parts between them lie in.
-    split: a list of elements where a sentence ends.
+    kind: "text" in one format; "node", elements that stay together; "open" and "close" of an element around
+        other parts; "split", elements where a sentence ends.
+    element: the text's format, a list of elements, or the element around, as the kind says.
+    text: characters of a text; of a node, characters that are read along and kept.
+    look: the text's format as a string to compare.
     """
 
     kind: Literal["text", "node", "open", "close", "split"]
@@ -30,9 +31,10 @@ class Atom:
 class Line:
     """A segment of a paragraph.
 
-    bare: the element of the format that has no span.
-    marks: the atom of each span.
-    broken: the split it ends with.
+    segment: its text and spans.
+    bare: element of the format that has no span.
+    marks: atom of each span.
+    broken: elements of the split that ends the line, or None.
     """
 
     segment: Segment
@@ -49,7 +51,7 @@ class Paragraphs:
 
     @property
     def segments(self) -> list[Segment]:
-        """Those of the lines that hold text."""
+        """The segments of the lines that hold text."""
         return [line.segment for _, lines in self.contents for line in lines if line.segment.text.strip()]
 
     def fill(
@@ -57,7 +59,11 @@ class Paragraphs:
         segments: Sequence[Segment],
         write: Callable[[Any, Sequence[Line], Sequence[Segment]], None],
     ) -> None:
-        """Write new content into each paragraph in which one of the segments is another."""
+        """Write new content into each paragraph with a new segment.
+
+        segments: one for each line that holds text; an old one leaves its line alone.
+        write: puts new segments into an element.
+        """
         rest = iter(segments)
         for element, lines in self.contents:
             new = [next(rest) if line.segment.text.strip() else line.segment for line in lines]
@@ -67,7 +73,7 @@ class Paragraphs:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What a paragraph becomes: text in a format, nodes, and "open" and "close" of elements around them."""
+    """A part of a new paragraph: text in a format, nodes, and "open" and "close" of elements around them."""
 
     kind: Literal["text", "node", "open", "close"]
     element: Any = None
@@ -140,7 +146,7 @@ def lines_of(atoms: Sequence[Atom]) -> list[Line]:
         if atom.kind == "split" and not state.around:
             lines.append(state.line(atom.element))
             state = _State(base, bare.get(base))
-        elif len(state.marks) >= MOST + len(state.around):
+        elif len(state.marks) >= MAX_SPANS + len(state.around):
             around = [shell for shell, _ in state.around]
             lines.append(state.line())
             state = _State(base, bare.get(base))
@@ -153,10 +159,7 @@ def lines_of(atoms: Sequence[Atom]) -> list[Line]:
 
 
 def outputs(line: Line, segment: Segment) -> Iterator[Output]:
-    """Yield what a line becomes with another segment in its place.
-
-    What has no text in it any more loses its format.
-    """
+    """Yield the parts of a line with another segment in its place; a format without text is left out."""
     looks, kept = [line.bare], False
     for kind, value in weave(segment):
         if isinstance(value, str):

@@ -18,12 +18,14 @@ from mdit_py_plugins.footnote import footnote_plugin
 from documents.document import Document
 from documents.html import HTML, pieces
 from documents.plain import NEWLINE, decode
-from documents.spans import MOST, Builder, Segment, weave
+from documents.spans import MAX_SPANS, Builder, Segment, weave
 
-FRONT: Final = re.compile(r"\A---(?:\r\n?|\n)(?:.*?(?:\r\n?|\n))??(?:---|\.\.\.)(?:\r\n?|\n)", re.DOTALL)
+FRONT_MATTER: Final = re.compile(
+    r"\A---(?:\r\n?|\n)(?:.*?(?:\r\n?|\n))??(?:---|\.\.\.)(?:\r\n?|\n)", re.DOTALL
+)
 SPECIAL: Final = re.compile(r"[\\`*\[\]<]|\$(?=[^\s\d$][^$]*\$)|(?<!\w)_|_(?!\w)|&(?=#?\w+;)|~(?=~)")
-BLOCK: Final = re.compile(r"(?:([-+>#=:~])|(\d{1,9})([.)]))(?=\s|$)|(>)")  # would begin a block
-TASK: Final = re.compile(r"\[[ xX]\]\s+")
+BLOCK_MARK: Final = re.compile(r"(?:([-+>#=:~])|(\d{1,9})([.)]))(?=\s|$)|(>)")  # would begin a block
+TASK_BOX: Final = re.compile(r"\[[ xX]\]\s+")
 CLOSED: Final = {"link_close", "em_close", "strong_close", "s_close"}
 MATH: Final = {"math_inline", "math_inline_double"}
 
@@ -46,9 +48,9 @@ class _Line:
                 kept = kind == "begin" and segment.spans[value].kept
             elif not kept:
                 text = SPECIAL.sub(r"\\\g<0>", value)
-                parts.append(
-                    text if parts else BLOCK.sub(_escape_match, text, count=1) if BLOCK.match(text) else text
-                )
+                if not parts and BLOCK_MARK.match(text):
+                    text = BLOCK_MARK.sub(_escape_match, text, count=1)
+                parts.append(text)
         line = " ".join("".join(parts).split("\n"))
         return line.replace("|", "\\|") if cell else line
 
@@ -104,7 +106,7 @@ def _parser() -> MarkdownIt:
 
 
 def _blocks(text: str) -> Iterator[_Block]:
-    front = FRONT.match(text)
+    front = FRONT_MATTER.match(text)
     skipped = front.end() if front else 0
     starts = [skipped, *(match.end() for match in NEWLINE.finditer(text, skipped)), len(text) + 1]
     environment: dict[str, Any] = {}
@@ -126,10 +128,12 @@ def _block(
     before: tuple[str, str],
     environment: Mapping[str, Any],
 ) -> _Block | None:
-    """before: the kinds of the two tokens before.
+    """The block of an inline token; None when it must stay.
 
-    None when the content can't be found as it is, such as a cell with an escaped "|", or has too many
-    formats: it stays.
+    A block stays when its content can't be found as it is, such as a cell with an escaped "|", or has too
+    many formats.
+
+    before: the kinds of the two tokens before.
     """
     assert token.map
     places: list[tuple[int, int]] = []
@@ -144,12 +148,12 @@ def _block(
         begins.append(starts[number])
     children = list(token.children or [])
     begin = places[0][0]
-    task = TASK.match(token.content) if before == ("list_item_open", "paragraph_open") else None
+    task = TASK_BOX.match(token.content) if before == ("list_item_open", "paragraph_open") else None
     if task and children and children[0].type == "text" and children[0].content.startswith(task[0]):
         children[0].content = children[0].content[task.end() :]
         begin += task.end()
     lines = list(_lines(children, environment))
-    if any(len(line.marks) > MOST for line in lines):
+    if any(len(line.marks) > MAX_SPANS for line in lines):
         return None
     after = ""
     if len(places) > 1:
@@ -176,10 +180,10 @@ def _lines(children: Sequence[Token], environment: Mapping[str, Any]) -> Iterato
 class _Inline:
     """A line under way.
 
-    parts: how many the builder had when a tag began whose content stays.
-    opened: spans of Markdown's own marks.
+    parts: number of the builder's parts when a tag with kept content began, by span.
+    opened: open spans of Markdown's own marks.
     tags: open spans of HTML, by name.
-    auto: inside of an address, whose text has been taken.
+    auto: whether the address that is open has been written already.
     """
 
     def __init__(self, environment: Mapping[str, Any]) -> None:

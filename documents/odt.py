@@ -14,13 +14,13 @@ from documents.document import Document, open_archive, unreadable
 from documents.inline import Atom, Line, Paragraphs, lines_of, outputs
 from documents.spans import Segment
 
-SPACE_OF: Final = "urn:oasis:names:tc:opendocument:xmlns:text:1.0"
-KIND: Final = "an OpenDocument text"
+TEXT_NAMESPACE: Final = "urn:oasis:names:tc:opendocument:xmlns:text:1.0"
+KIND_NAME: Final = "an OpenDocument text"
 PARTS: Final = ("content.xml", "styles.xml")
 
 
 def _qualified_name(name: str) -> str:
-    return f"{{{SPACE_OF}}}{name}"
+    return f"{{{TEXT_NAMESPACE}}}{name}"
 
 
 PARAGRAPHS: Final = (_qualified_name("p"), _qualified_name("h"))
@@ -32,14 +32,16 @@ STYLES, NAME, PARENT = (
     for name in ("style", "name", "parent-style-name")
 )
 # what stays, by the name of its style
-CODE: Final = re.compile(r"source text|preformatted|teletype|user entry|example|variable", re.IGNORECASE)
-DEEPEST: Final = 8  # styles that are made from one another
+CODE_STYLE: Final = re.compile(
+    r"source text|preformatted|teletype|user entry|example|variable", re.IGNORECASE
+)
+MAX_STYLE_DEPTH: Final = 8  # styles that are made from one another
 SPACES: Final = _qualified_name("s")
-COUNT: Final = _qualified_name("c")
+SPACE_COUNT: Final = _qualified_name("c")
 DROPPED: Final = frozenset({_qualified_name("soft-page-break")})
-SPACE: Final = re.compile(r"\s+")
-SEVERAL: Final = re.compile(r"(?<= ) +")
-FIRST: Final = re.compile(r"(?<= ) +|^ +")
+WHITE_SPACE: Final = re.compile(r"\s+")
+FURTHER_SPACES: Final = re.compile(r"(?<= ) +")
+LEADING_SPACES: Final = re.compile(r"(?<= ) +|^ +")
 
 
 def read_odt(data: bytes) -> Document:
@@ -48,18 +50,18 @@ def read_odt(data: bytes) -> Document:
     Raises Unreadable on a file that is no .odt, OversizedDocument on one that grows too large.
     """
     try:
-        with open_archive(data, KIND) as archive:
+        with open_archive(data, KIND_NAME) as archive:
             entries = [(entry, archive.read(entry)) for entry in archive.infolist()]
         roots = {entry.filename: _parse(raw) for entry, raw in entries if entry.filename in PARTS}
         if "content.xml" not in roots:
-            raise unreadable(KIND)
+            raise unreadable(KIND_NAME)
         code = _code_styles(roots.values())
         elements = (paragraph for root in roots.values() for paragraph in root.iter(*PARAGRAPHS))
         paragraphs = Paragraphs(
             [(p, lines_of(_atoms(p, code))) for p in elements if not _is_code(p.get(STYLE), code)]
         )
     except (ValueError, zipfile.BadZipFile, etree.XMLSyntaxError, RuntimeError, OSError, NotImplementedError):
-        raise unreadable(KIND) from None
+        raise unreadable(KIND_NAME) from None
 
     def write(segments: Sequence[Segment]) -> bytes:
         paragraphs.fill(segments, _fill)
@@ -88,13 +90,13 @@ def _code_styles(roots: Iterable[Any]) -> frozenset[str]:
             parents[style.get(NAME) or ""] = style.get(PARENT) or ""
     names = {*parents, *parents.values()}
     code = {name for name in names if _is_code(name, frozenset())}
-    for _ in range(DEEPEST):
+    for _ in range(MAX_STYLE_DEPTH):
         code |= {name for name, parent in parents.items() if parent in code}
     return frozenset(code)
 
 
 def _is_code(name: str | None, code: frozenset[str]) -> bool:
-    return name is not None and (name in code or bool(CODE.search(name.replace("_20_", " "))))
+    return name is not None and (name in code or bool(CODE_STYLE.search(name.replace("_20_", " "))))
 
 
 def _atoms(paragraph: Any, code: frozenset[str]) -> list[Atom]:
@@ -102,7 +104,7 @@ def _atoms(paragraph: Any, code: frozenset[str]) -> list[Atom]:
     space = True  # white space was last; several are one, as ODF has it
     for atom in _content(paragraph, code):
         if atom.kind == "text" and atom.look == "":
-            text = SPACE.sub(" ", atom.text)
+            text = WHITE_SPACE.sub(" ", atom.text)
             text = text[1:] if space and text.startswith(" ") else text
             space = text.endswith(" ") if text else space
             atoms.append(Atom("text", None, text))
@@ -122,7 +124,7 @@ def _content(parent: Any, code: frozenset[str]) -> Iterator[Atom]:
             yield from _content(child, code)
             yield Atom("close", child)
         elif child.tag == SPACES:
-            yield Atom("text", None, " " * min(int(child.get(COUNT, "1")), 1_000), "spaces")
+            yield Atom("text", None, " " * min(int(child.get(SPACE_COUNT, "1")), 1_000), "spaces")
         elif child.tag in BREAKS:
             yield Atom("split", [child])
         elif child.tag not in DROPPED:
@@ -140,7 +142,7 @@ def _fill(paragraph: Any, lines: Sequence[Line], segments: Sequence[Segment]) ->
     for line, segment in zip(lines, segments, strict=True):
         for output in outputs(line, segment):
             if output.kind == "text":
-                _append(places[-1], output.text, FIRST if space else SEVERAL)
+                _append(places[-1], output.text, LEADING_SPACES if space else FURTHER_SPACES)
                 space = output.text.endswith(" ")
             elif output.kind == "open":
                 element = output.element
@@ -158,7 +160,7 @@ def _append(place: Any, text: str, spaces: re.Pattern[str]) -> None:
     position = 0
     for match in spaces.finditer(text):
         _characters(place, text[position : match.start()])
-        etree.SubElement(place, SPACES, {COUNT: str(len(match[0]))})
+        etree.SubElement(place, SPACES, {SPACE_COUNT: str(len(match[0]))})
         position = match.end()
     _characters(place, text[position:])
 

@@ -14,13 +14,13 @@ from documents.errors import Unreadable
 from documents.html import read_html
 from documents.spans import Segment
 
-MARKS: Final = (
+BYTE_ORDER_MARKS: Final = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-# what the Encoding standard lets pages be in; any other name of a codec is refused, and not even looked up
-NAMES: Final = """
+# encodings that the Encoding standard lets pages be in; any other name is refused, and not even looked up
+ENCODING_NAMES: Final = """
     ascii big5 big5-hkscs cp866 cp932 cp949 cp1250 cp1251 cp1252 cp1253 cp1254 cp1255 cp1256 cp1257 cp1258
     euc-jp euc-kr gb18030 gb2312 gbk iso-2022-jp iso-8859-1 iso-8859-2 iso-8859-3 iso-8859-4 iso-8859-5
     iso-8859-6 iso-8859-7 iso-8859-8 iso-8859-9 iso-8859-10 iso-8859-13 iso-8859-14 iso-8859-15 iso-8859-16
@@ -28,12 +28,12 @@ NAMES: Final = """
     utf-16 utf-16be utf-16le utf-8 utf-8-sig utf8 windows-874 windows-1250 windows-1251 windows-1252
     windows-1253 windows-1254 windows-1255 windows-1256 windows-1257 windows-1258 x-sjis
 """
-ENCODINGS: Final = frozenset(NAMES.split())
-RENAMED: Final = {"windows-874": "cp874", "x-sjis": "shift_jis"}  # names that Python lacks
+ENCODINGS: Final = frozenset(ENCODING_NAMES.split())
+PYTHON_ENCODINGS: Final = {"windows-874": "cp874", "x-sjis": "shift_jis"}  # names that Python lacks
 CHARSET: Final = re.compile(
     rb"<meta\b[^<>]{0,200}?\bcharset[ \t\r\n]{0,9}=[ \t\r\n]{0,9}[\"']?([\w.:-]{1,40})", re.IGNORECASE
 )
-HEAD: Final = 1_024  # bytes of a page that may say its encoding
+MAX_HEAD_BYTES: Final = 1_024  # bytes of a page that may say its encoding
 NEWLINE: Final = re.compile(r"\r\n?|\n")
 
 
@@ -48,10 +48,10 @@ class DecodedText:
 
 def decode(data: bytes, encoding: str = "utf-8") -> DecodedText:
     """Decode text by its byte order mark, or else in the encoding, one of ENCODINGS. Raises Unreadable."""
-    name = next((name for mark, name in MARKS if data.startswith(mark)), encoding).lower()
+    name = next((name for mark, name in BYTE_ORDER_MARKS if data.startswith(mark)), encoding).lower()
     if name not in ENCODINGS:
         raise Unreadable(f"the file says that it is in {name!r}, which is not read; save it as UTF-8")
-    name = RENAMED.get(name, name)
+    name = PYTHON_ENCODINGS.get(name, name)
     try:
         return DecodedText(data.decode(name), name)
     except UnicodeDecodeError:
@@ -76,9 +76,10 @@ def read_text(data: bytes) -> Document:
 def read_page(data: bytes, *, attributes: bool = False) -> Document:
     """Read a page in the encoding that it names, by default UTF-8. Raises Unreadable.
 
-    attributes: whether descriptions in attributes, such as `alt`, are prose too.
+    data: the file.
+    attributes: whether descriptions in attributes (`alt` and the like) are prose too.
     """
-    charset = CHARSET.search(data[:HEAD])
+    charset = CHARSET.search(data[:MAX_HEAD_BYTES])
     file = decode(data, charset[1].decode("ascii") if charset else "utf-8")
     page = read_with_attributes(file.text) if attributes else read_html(file.text)
 

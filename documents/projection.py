@@ -1,9 +1,9 @@
 """How the formats of a text go over to its translation.
 
 The way is the cross-attention: each word of the translation has a mass on each stretch of the source. A
-stretch goes, as a whole and once, to where the sum of (mass - FLOOR) is largest; a point goes to where what
-is before it and what is after it are told apart best. So every format of the source is in the answer once
-and properly nested, whatever the attention says.
+stretch goes, as a whole and once, to where the sum of (mass - MIN_MASS) is largest; a point goes to where
+what is before it and what is after it are told apart best. So every format of the source is in the answer
+once and properly nested, whatever the attention says.
 """
 
 from __future__ import annotations
@@ -20,18 +20,21 @@ from documents.align import Range, WordAttention
 from documents.answers import TranslatedText
 from documents.spans import Segment, Span, weave
 
-FLOOR: Final = 0.4  # mass that makes a word belong to a stretch
-SOLID: Final = re.compile(r"\S*[^\w\s]\S*|\S*\d\S*|\w{5,}")  # such a token means the same where it is copied
-MARKS: Final = re.compile(r"[^\w\s]")
+MIN_MASS: Final = 0.4  # mass that makes a word belong to a stretch
+# such a token means the same where it is copied
+COPIED_TOKEN: Final = re.compile(r"\S*[^\w\s]\S*|\S*\d\S*|\w{5,}")
+PUNCTUATION: Final = re.compile(r"[^\w\s]")
 CLINGING: Final = " ,.;:!?)]"  # what needs no white space before it
 WRITTEN: Final = re.compile(r"\S")
-TAKEN: Final = -1e9
+TAKEN_SCORE: Final = -1e9
 
 
-def project(segment: Segment, result: TranslatedText) -> Segment:
+def project(segment: Segment, result: TranslatedText, kept_texts: Mapping[int, str] | None = None) -> Segment:
     """Return the translation of a segment with its spans, in their order.
 
-    Kept text is put back as it was. `result` needs its alignment when the segment has spans.
+    segment: text with spans.
+    result: the translation of the text, with its alignment where the segment has spans.
+    kept_texts: text of each kept span in the translation, by its number; by default as it was.
     """
     if not segment.spans:
         return Segment(result.text)
@@ -40,7 +43,7 @@ def project(segment: Segment, result: TranslatedText) -> Segment:
     numbers = marks_of(segment)
     ranges = {numbers[k.span]: (k.begin, k.end) for k in result.kept if 0 <= k.span < len(numbers)}
     spans = tuple(_Projection(segment, result, ranges).spans())
-    return _restore_protected(segment, Segment(result.text, spans))
+    return _Restorer(segment, Segment(result.text, spans), kept_texts or {}).restored()
 
 
 def marks_of(segment: Segment) -> list[int]:
@@ -61,7 +64,7 @@ class _Projection:
         self.attention = WordAttention(segment.text, result)
         self.words = self.attention.words
         kept = {at for phrase in result.kept for at in range(phrase.begin, phrase.end)}  # marks and all
-        marks = [bool(MARKS.match(self.target, at)) and at not in kept for at, _ in self.words]
+        marks = [bool(PUNCTUATION.match(self.target, at)) and at not in kept for at, _ in self.words]
         self.marks = np.array(marks, bool)
         self.begins, self.ends = [begin for begin, _ in self.words], [end for _, end in self.words]
         self.ranges: list[tuple[int, int]] = [(0, 0)] * len(segment.spans)
@@ -84,7 +87,7 @@ class _Projection:
         return [self._characters(number) for number in range(len(self.segment.spans))]
 
     def _place(self, parent: int, numbers: list[int]) -> None:
-        """Ranges for the spans in one span: they don't overlap; the surest is placed first."""
+        """Find ranges for the spans in one span: ranges don't overlap; the surest span is placed first."""
         low, high = self.ranges[parent] if parent >= 0 else (0, len(self.words))
         free = np.zeros(len(self.words), np.float64)
         cuts = np.ones(len(self.words) + 1, bool)
@@ -99,16 +102,24 @@ class _Projection:
             elif span.begin < span.end:
                 sure.append((_best(self._gain(span)[low:high])[2], number))
         for _, number in sorted(sure, key=lambda one: -one[0]):  # gains again: all at once would be too much
-            begin, end, score = _best((self._gain(self.segment.spans[number]) + free)[low:high])
-            if score > TAKEN / 2:
-                self.ranges[number] = (low + begin, low + end)
+            span = self.segment.spans[number]
+            first, last = self._sentence(span, low, high)
+            begin, end, score = _best((self._gain(span) + free)[first:last])
+            if score > TAKEN_SCORE / 2:
+                self.ranges[number] = (first + begin, first + end)
                 self._take(number, free, cuts)
             else:
-                self.ranges[number] = self._point(self.segment.spans[number].begin, low, high, cuts)
+                self.ranges[number] = self._point(span.begin, first, last, cuts)
         for number in numbers:
             span = self.segment.spans[number]
             if span.begin == span.end and number not in self.exact:
-                self.ranges[number] = self._point(span.begin, low, high, cuts)
+                self.ranges[number] = self._point(span.begin, *self._sentence(span, low, high), cuts)
+
+    def _sentence(self, span: Span, low: int, high: int) -> tuple[int, int]:
+        """The words from `low` to `high` that belong to the sentences of a span."""
+        extent = self.attention.extent(span.begin, span.end)
+        first, last = (max(low, extent[0]), min(high, extent[1])) if extent else (low, high)
+        return (first, last) if first < last else (low, high)
 
     def _pin_words(self) -> dict[int, int]:
         """Words that stem from a known place of the source, with a character of it."""
@@ -126,14 +137,14 @@ class _Projection:
         return mass
 
     def _gain(self, span: Span) -> Any:
-        gain = self._mass(span.begin, span.end) - FLOOR
-        if not MARKS.search(self.segment.text, span.begin, span.end):  # then it has none there either
-            gain = np.where(self.marks, -FLOOR, gain)
+        gain = self._mass(span.begin, span.end) - MIN_MASS
+        if not PUNCTUATION.search(self.segment.text, span.begin, span.end):  # then it has none there either
+            gain = np.where(self.marks, -MIN_MASS, gain)
         return gain
 
     def _take(self, number: int, free: Any, cuts: Any) -> None:
         begin, end = self.ranges[number]
-        free[begin:end] = TAKEN
+        free[begin:end] = TAKEN_SCORE
         cuts[begin + 1 : end] = False
 
     def _same(self, span: Span, parent: int) -> bool:
@@ -178,7 +189,7 @@ class _Projection:
             score[0] += len(score)
         elif at >= self.last:
             score[-1] += len(score)
-        score = np.where(cuts[low : high + 1], score, TAKEN)
+        score = np.where(cuts[low : high + 1], score, TAKEN_SCORE)
         boundary = low + int(np.argmax(score))
         return boundary, boundary
 
@@ -211,7 +222,7 @@ class _Projection:
 def _best(gain: Any) -> tuple[int, int, float]:
     """Begin, end and sum of the range with the largest sum, of one word at least."""
     if not len(gain):
-        return 0, 0, TAKEN
+        return 0, 0, TAKEN_SCORE
     sums = np.concatenate([[0.0], np.cumsum(gain)])
     lowest = np.minimum.accumulate(sums[:-1])
     end = int(np.argmax(sums[1:] - lowest)) + 1
@@ -222,10 +233,10 @@ def _best(gain: Any) -> tuple[int, int, float]:
 def _copied_positions(source: str, target: str) -> Iterator[tuple[int, int]]:
     """For each character of the tokens that are once in both texts: its place there and here."""
     places: dict[str, int] = {}
-    for match in SOLID.finditer(target):
+    for match in COPIED_TOKEN.finditer(target):
         places[match[0]] = -1 if match[0] in places else match.start()
     own: dict[str, int] = {}
-    for match in SOLID.finditer(source):
+    for match in COPIED_TOKEN.finditer(source):
         own[match[0]] = -1 if match[0] in own else match.start()
     for token, begin in own.items():
         there = places.get(token, -1)
@@ -233,43 +244,59 @@ def _copied_positions(source: str, target: str) -> Iterator[tuple[int, int]]:
             yield from ((begin + i, there + i) for i in range(len(token)))
 
 
-def _restore_protected(source: Segment, target: Segment) -> Segment:
-    """Kept spans with their own text again, set off by white space as they were."""
-    parts, length, last, spans = list[str](), 0, " ", list(target.spans)
-    inside, glue = False, False  # inside a kept span; white space is due before what follows
+class _Restorer:
+    """Writes a translation anew from left to right, with the own text of kept spans again; white space sets
+    it off as in the source.
 
-    def append_text(text: str) -> None:
-        nonlocal length, last, glue
-        if text and glue and text[0] not in CLINGING:
+    parts, length, last: the text so far, its length and its last character.
+    inside: whether a kept span is open.
+    glue: whether white space is due before the next text.
+    """
+
+    def __init__(self, source: Segment, target: Segment, kept_texts: Mapping[int, str]) -> None:
+        self.source, self.target, self.spans = source, target, list(target.spans)
+        self.kept_texts = kept_texts
+        self.parts, self.length, self.last = list[str](), 0, " "
+        self.inside, self.glue = False, False
+
+    def restored(self) -> Segment:
+        for kind, value in weave(self.target):
+            if isinstance(value, str):
+                self._append("" if self.inside else value)
+            elif kind == "begin":
+                self._begin(value)
+            else:
+                self.inside = False
+                self.spans[value] = replace(self.spans[value], end=self.length)
+        return Segment("".join(self.parts), tuple(self.spans))
+
+    def _append(self, text: str) -> None:
+        if text and self.glue and text[0] not in CLINGING:
             text = " " + text
-        glue = glue and not text
-        parts.append(text)
-        length, last = length + len(text), text[-1:] or last
+        self.glue = self.glue and not text
+        self.parts.append(text)
+        self.length, self.last = self.length + len(text), text[-1:] or self.last
 
-    for kind, value in weave(target):
-        if isinstance(value, str):
-            append_text("" if inside else value)
-            continue
-        span = spans[value]
-        if kind == "end":
-            inside = False
-            spans[value] = replace(span, end=length)
-            continue
-        old = source.spans[value]
+    def _begin(self, number: int) -> None:
+        old, span = self.source.spans[number], self.spans[number]
         if old.spaced and old.begin == old.end and span.begin == span.end:
-            append_text(" " if glue or not last.isspace() else "")
-            glue = True
-            spans[value] = replace(span, begin=length)
+            self._append(" " if self.glue or not self.last.isspace() else "")
+            self.glue = True
+            self.spans[number] = replace(span, begin=self.length)
         elif old.kept:
-            lost = span.begin == span.end  # it comes between words that stand as if it were not there
-            if glue or (lost and source.text[: old.begin][-1:].isspace() and not last.isspace()):
-                append_text(" ")
-            glue = False
-            spans[value] = replace(span, begin=length)
-            append_text(source.text[old.begin : old.end])
-            inside, glue = True, lost and source.text[old.end :][:1].isspace()
+            self._keep(number)
         else:
-            if glue and span.begin < span.end and target.text[span.begin] not in CLINGING:
-                append_text(" ")
-            spans[value] = replace(span, begin=length)
-    return Segment("".join(parts), tuple(spans))
+            if self.glue and span.begin < span.end and self.target.text[span.begin] not in CLINGING:
+                self._append(" ")
+            self.spans[number] = replace(span, begin=self.length)
+
+    def _keep(self, number: int) -> None:
+        """Write the own text of a kept span."""
+        text, old, span = self.source.text, self.source.spans[number], self.spans[number]
+        lost = span.begin == span.end  # it comes between words that stand as if it were not there
+        if self.glue or (lost and text[: old.begin][-1:].isspace() and not self.last.isspace()):
+            self._append(" ")
+        self.glue = False
+        self.spans[number] = replace(span, begin=self.length)
+        self._append(self.kept_texts.get(number, text[old.begin : old.end]))
+        self.inside, self.glue = True, lost and text[old.end :][:1].isspace()

@@ -6,16 +6,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-MOST: Final = 500  # formats of one segment: a reader begins another then, so that projecting stays linear
+# of one segment: a reader begins another one after so many, so that projecting stays linear
+MAX_SPANS: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Characters [begin, end) of a text with a format; none: a point.
+    """Characters [begin, end) of a text with a format; a span without characters is a point.
 
     parent: index of the span around it, or -1; parents come first.
-    kept: what must not be translated; it has no spans in it.
-    spaced: of a point, whether white space was on both sides, of which the text has one.
+    kept: whether its text must not be translated; a kept span has no spans in it.
+    spaced: whether a point had white space on both sides; the text has only one of the two.
     """
 
     begin: int
@@ -27,7 +28,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """What is translated as one text."""
+    """A stretch of prose that is translated as one text, with its formats."""
 
     text: str
     spans: tuple[Span, ...] = ()
@@ -46,7 +47,8 @@ class Builder:
         self._edge = 0  # the last place where a span begins or ends
 
     def text(self, text: str) -> None:
-        """Add characters. A space between which and another only points lie is left out, and noted there."""
+        """Add characters. Of two spaces with nothing but points between them the second is left out, and the
+        points are marked as spaced."""
         if not text:
             return
         if self._fresh < len(self.spans) and text[0] == " " and self.parts and self.parts[-1].endswith(" "):
@@ -72,14 +74,14 @@ class Builder:
         return self.open[-1]
 
     def end(self, number: int) -> None:
-        """Close an open span; those opened in it and still open stay points."""
+        """Close an open span; spans that were opened in it and never closed become points."""
         while (popped := self.open.pop()) != number:
             self.dead.add(popped)
         self.spans[number] = replace(self.spans[number], end=self.length)
         self._edge = self.length
 
     def innermost(self, numbers: list[int]) -> int | None:
-        """Take the last of `numbers` that is still open, and those after it, off that list."""
+        """Take the last number of a span that is still open off the list, with all numbers after it."""
         while numbers:
             number = numbers.pop()
             if number not in self.dead:

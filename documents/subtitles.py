@@ -14,7 +14,7 @@ from typing import Final
 
 from documents.document import Document, unreadable
 from documents.plain import NEWLINE, decode
-from documents.spans import MOST, Builder, Segment, weave
+from documents.spans import MAX_SPANS, Builder, Segment, weave
 
 CLOCK: Final = r"\d{1,9}:\d{1,2}:\d{1,2}(?:[.,:]\d{1,9})?"
 TIMES: Final = re.compile(rf"[ \t]*{CLOCK}[ \t]*-[- ]?>[ \t]*{CLOCK}(?![\d:])")
@@ -47,7 +47,7 @@ class _Part:
             else:
                 builder.point()
             self.marks.append([piece, ""])
-        if len(self.marks) > MOST:
+        if len(self.marks) > MAX_SPANS:
             raise unreadable("SubRip subtitles")
         self.source = text
         self.segment = builder.segment()
@@ -93,21 +93,22 @@ def _parse_subtitles(text: str) -> _Subtitles:
     before = lines[: heads[0]] if heads else lines
     if any(line.strip("\ufeff \t\r\n") for line in before):
         raise unreadable("SubRip subtitles")
-    markup, parts = ["".join(before)], list[_Part]()
+    markup, parts = list[str](), list[_Part]()
+    between = [*before]  # lines before the next part
     for head, time, end in zip(heads, times, [*heads, len(lines)][1:], strict=True):
-        markup[-1] += "".join(lines[head : time + 1])
+        between += lines[head : time + 1]
         body = "".join(lines[time + 1 : end])
         for content in _contents(body):
             bare = content.strip()
             part = _Part(bare)
             if not part.segment.text.strip():
-                markup[-1] += content
+                between.append(content)
                 continue
             begin = content.index(bare)
-            markup[-1] += content[:begin]
+            markup.append("".join([*between, content[:begin]]))
             parts.append(part)
-            markup.append(content[begin + len(bare) :])
-    return _Subtitles(markup, parts)
+            between = [content[begin + len(bare) :]]
+    return _Subtitles([*markup, "".join(between)], parts)
 
 
 def _contents(body: str) -> Iterator[str]:

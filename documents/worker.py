@@ -1,14 +1,14 @@
 """Reads and writes files in a process of its own, within limits: `python -m documents.worker`.
 
-Whoever started it asks by its standard input and hears by its standard output. A message is its head, JSON
-with the length before it in four bytes, and as many bytes as the head's `size` says:
+Its parent asks by its standard input and hears by its standard output. A message is a head, JSON with the
+length before it in four bytes, and as many bytes as the head's `size` says:
 
     {"verb": "read", "name": "a.docx", "size": 10}                     the file
     {"verb": "write", "name": "a.docx", "size": 30, "file": 10}        the file, then segments, a line each
     {"size": 20}                                                       segments, or the new file
     {"size": 0, "error": "unreadable", "message": "..."}               or "swollen"
 
-It ends with the code errno.ENOMEM where a message itself does not fit into its memory.
+The process ends with the code errno.ENOMEM where a message itself does not fit into its memory.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from documents.spans import Segment, Span
 if sys.platform != "win32":  # which has no such limits: the parent's patience alone ends a reader there
     import resource
 
-MEMORY: Final = 1 << 30  # bytes of address space
-SECONDS: Final = 30  # of processor time for a file
-POLITE: Final = 5  # others' sentences go first
-HEAD: Final = 4  # bytes that hold the length of a head
-OUT_OF_MEMORY: Final = f"the file takes more than {MEMORY >> 20} MiB of memory: split it"
+MAX_MEMORY_BYTES: Final = 1 << 30  # bytes of address space
+MAX_PROCESSOR_SECONDS: Final = 30  # of processor time for a file
+NICENESS: Final = 5  # others' sentences go first
+LENGTH_BYTES: Final = 4  # bytes that hold the length of a head
+OUT_OF_MEMORY: Final = f"the file takes more than {MAX_MEMORY_BYTES >> 20} MiB of memory: split it"
 
 
 def main() -> None:
     """Answer until the input ends."""
     if sys.platform != "win32":
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        os.nice(POLITE)
+        os.nice(NICENESS)
     try:
         _serve(sys.stdin.buffer, sys.stdout.buffer)
     except MemoryError:
@@ -50,7 +50,7 @@ def main() -> None:
 
 def _serve(requests: IO[bytes], answers: IO[bytes]) -> None:
     while (message := read_message(requests)) is not None:
-        _allow(SECONDS)
+        _allow(MAX_PROCESSOR_SECONDS)
         head, body = _answer(*message)
         answers.write(encode_message(head, body))
         answers.flush()
@@ -59,13 +59,13 @@ def _serve(requests: IO[bytes], answers: IO[bytes]) -> None:
 def encode_message(head: dict[str, Any], body: bytes) -> bytes:
     """Encode a message as bytes; its head gets the size."""
     text = json.dumps(head | {"size": len(body)}).encode()
-    return len(text).to_bytes(HEAD, "big") + text + body
+    return len(text).to_bytes(LENGTH_BYTES, "big") + text + body
 
 
 def read_message(stream: IO[bytes]) -> tuple[dict[str, Any], bytes] | None:
     """Read the next message; return None at the end."""
-    length = stream.read(HEAD)
-    if len(length) < HEAD:
+    length = stream.read(LENGTH_BYTES)
+    if len(length) < LENGTH_BYTES:
         return None
     head = json.loads(stream.read(int.from_bytes(length, "big")))
     return head, stream.read(head["size"])

@@ -32,7 +32,7 @@ class Backend:
     """What a backend is.
 
     about: a line of help.
-    precisions: those it computes in, by kind of device: "cpu" or "cuda".
+    precisions: in which the backend computes, by kind of device: "cpu" or "cuda".
     runtime: the library that runs its steps, by the name it is imported by.
     weight_bytes: of memory that one number of the weights takes, by precision; 4 or 2 where it says nothing.
     """

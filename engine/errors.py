@@ -75,7 +75,8 @@ class ExecutorFailed(ConvoyError):
 
 
 class DeviceLost(ConvoyError):
-    """The device can't be used by this process any more: it ends, and a supervisor starts another."""
+    """The device can't be used by this process any more: the process ends, and a supervisor starts
+    another."""
 
     code = "device_lost"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Final, NamedTuple
 
 from engine.errors import ConvoyError, InvalidRequest
@@ -41,35 +41,9 @@ class Limits:
     language_model: bool = False
 
 
-# what each means, in a line
-OPTION_HELP: Final[Mapping[str, str]] = {
-    "beam_size": "Hypotheses kept at each step.",
-    "n_best": "Hypotheses returned for each text.",
-    "length_penalty": "Scores divide by length ** penalty.",
-    "normalize_scores": "Divide scores by the length at all.",
-    "length_normalization": "power: length ** penalty; wu: ((5 + length) / 6) ** penalty.",
-    "beam_rule": "fairseq: 2 x beam_size candidates a step; marian: each answer found narrows the beam.",
-    "word_reward": "Added to the score for each target token: longer targets; negative: shorter ones.",
-    "coverage_penalty": "Weight of source words that got little attention (Wu et al. 2016); 0: off.",
-    "stepwise_penalty": "Candidates of each step compete by coverage too, not at the end only.",
-    "min_length": "Shortest target: this plus min_length_a x source tokens.",
-    "min_length_a": "Shortest target: see min_length.",
-    "max_length": "Longest target in tokens.",
-    "max_length_a": "Longest target also: this x source tokens + max_length_b.",
-    "max_length_b": "Longest target: see max_length_a.",
-    "no_repeat_ngram_size": "Never repeat n tokens in a row; 0: off.",
-    "unk_penalty": "Subtracted from the log-probability of the unknown token.",
-    "lm_weight": "Weight of the language model beside the model, where the bundle has one; 0: off.",
-    "temperature": "Divides the logits.",
-    "sampling": "Draw independent samples instead of beam search.",
-    "top_k": "Sampling: only the k best tokens; 0: off.",
-    "top_p": "Sampling: the smallest set of best tokens with this much probability.",
-    "seed": "Sampling: same seed, same answer.",
-    "diverse_groups": "Diverse beam search: number of groups; 1: off.",
-    "diverse_strength": "Diverse beam search: penalty on tokens that an earlier group chose.",
-    "diverse_discount": "Diverse beam search: weight of what groups shared in earlier steps.",
-    "alignment": "The cross-attention of each hypothesis, in JSON.",
-}
+def _option(default: Any, sentence: str) -> Any:
+    """A field with the sentence that the flags and the HTTP schema show of it."""
+    return field(default=default, metadata={"help": sentence})
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,41 +57,54 @@ class DecodeOptions:
     end-of-sentence, unless `normalize_scores` is off. All that makes a score: `engine.search.penalties`.
     """
 
-    beam_size: int = 5
-    n_best: int = 1
-    length_penalty: float = 1.0
-    normalize_scores: bool = True
-    length_normalization: str = "power"  # power: length ** penalty | wu: ((5 + length) / 6) ** penalty
-    word_reward: float = (
-        0.0  # added to the score for each token but end-of-sentence; Marian's word penalty, negated
+    beam_size: int = _option(5, "Hypotheses kept at each step.")
+    n_best: int = _option(1, "Hypotheses returned for each text.")
+    length_penalty: float = _option(1.0, "Scores divide by length ** penalty.")
+    normalize_scores: bool = _option(True, "Divide scores by the length at all.")
+    length_normalization: str = _option(
+        "power", "power: length ** penalty; wu: ((5 + length) / 6) ** penalty."
     )
-    coverage_penalty: float = 0.0  # weight of the source words that got little attention (Wu et al. 2016)
-    beam_rule: str = (
-        "fairseq"  # fairseq: 2 * beam_size candidates a step | marian: each answer found narrows the beam
+    word_reward: float = _option(
+        0.0, "Added to the score for each target token: longer targets; negative: shorter ones."
     )
-    stepwise_penalty: bool = (
-        False  # candidates of each step compete by length and coverage too, not at the end only
+    coverage_penalty: float = _option(
+        0.0, "Weight of source words that got little attention (Wu et al. 2016); 0: off."
     )
-    min_length: int = 1
-    min_length_a: float = 0.0
-    max_length: int | None = None
-    max_length_a: float = 0.0
-    max_length_b: int = 200
-    no_repeat_ngram_size: int = 0  # 0: off
-    unk_penalty: float = 0.0  # subtracted from the log-probability of unk; may be inf
-    lm_weight: float = 0.0  # of the language model beside the model (shallow fusion); its scores are added
-    temperature: float = 1.0
-    prefix: tuple[int, ...] = ()  # token ids every hypothesis begins with
-    free_prefix: int = 0  # so many tokens of the prefix cost nothing: those that only name a language
-    quotas: tuple[tuple[int, int], ...] = ()  # tokens, and how often at most each comes; a prefix counts
-    sampling: bool = False  # beam_size independent samples instead of beam search
-    top_k: int = 0  # sampling: only the k best tokens; 0: all of the CANDIDATES best
-    top_p: float = 1.0  # sampling: the smallest set of best tokens with this much probability
-    seed: int = 0  # sampling: same seed, same answer, whatever else is in flight
-    diverse_groups: int = 1  # diverse beam search (Vijayakumar et al. 2016); 1: off
-    diverse_strength: float = 0.5
-    diverse_discount: float = 1.0  # of what groups shared in earlier steps; 0: the paper's Hamming diversity
-    alignment: bool = False  # return the cross-attention of each hypothesis
+    beam_rule: str = _option(
+        "fairseq", "fairseq: 2 x beam_size candidates a step; marian: each answer found narrows the beam."
+    )
+    stepwise_penalty: bool = _option(
+        False, "Candidates of each step compete by coverage too, not at the end only."
+    )
+    min_length: int = _option(1, "Shortest target: this plus min_length_a x source tokens.")
+    min_length_a: float = _option(0.0, "Shortest target: see min_length.")
+    max_length: int | None = _option(None, "Longest target in tokens.")
+    max_length_a: float = _option(0.0, "Longest target also: this x source tokens + max_length_b.")
+    max_length_b: int = _option(200, "Longest target: see max_length_a.")
+    no_repeat_ngram_size: int = _option(0, "Never repeat n tokens in a row; 0: off.")
+    unk_penalty: float = _option(0.0, "Subtracted from the log-probability of the unknown token.")
+    lm_weight: float = _option(
+        0.0, "Weight of the language model beside the model, where the bundle has one; 0: off."
+    )
+    temperature: float = _option(1.0, "Divides the logits.")
+    # tokens that every hypothesis begins with
+    prefix: tuple[int, ...] = ()
+    # so many tokens of the prefix cost nothing: those that only name a language
+    free_prefix: int = 0
+    # tokens, and how many times at most each comes; those of a prefix count
+    quotas: tuple[tuple[int, int], ...] = ()
+    sampling: bool = _option(False, "Draw independent samples instead of beam search.")
+    top_k: int = _option(0, "Sampling: only the k best tokens; 0: off.")
+    top_p: float = _option(1.0, "Sampling: the smallest set of best tokens with this much probability.")
+    seed: int = _option(0, "Sampling: same seed, same answer, whatever else is in flight.")
+    diverse_groups: int = _option(1, "Diverse beam search: number of groups; 1: off.")
+    diverse_strength: float = _option(
+        0.5, "Diverse beam search: penalty on tokens that an earlier group chose."
+    )
+    diverse_discount: float = _option(
+        1.0, "Diverse beam search: weight of what groups shared in earlier steps."
+    )
+    alignment: bool = _option(False, "The cross-attention of each hypothesis, in JSON.")
 
     @property
     def attends(self) -> bool:
@@ -236,6 +223,12 @@ class DecodeOptions:
         ]
 
 
+# the sentence of each option that flags and the HTTP schema have
+OPTION_HELP: Final[Mapping[str, str]] = {
+    option.name: option.metadata["help"] for option in fields(DecodeOptions) if "help" in option.metadata
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
     """One finished target. `tokens` excludes end-of-sentence; `token_scores` (natural log) includes it.
@@ -291,12 +284,24 @@ class DecodeJob(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class Request:
-    """One source in flight. `source` ends with end-of-sentence; a language model's is end-of-sentence alone,
-    and the text that it goes on with is the options' `prefix`. `reply` is called once, from the engine's
-    thread, unless the request was cancelled; it must not raise or block. `deadline` is a time.monotonic().
-    `progress` is called likewise, after a step, with the target tokens that the best hypothesis is now
-    certain to begin with, each time there are more of them; without it nothing is computed. `steps` and
-    `foreseen` are the engine's: the decoding steps it expects, and whether it expects to be in time."""
+    """One source in flight.
+
+    source: tokens, the last of which is end-of-sentence. A language model's source is end-of-sentence alone;
+        the text that it continues is the `prefix` of the options.
+    options: how it is decoded.
+    reply: is called once, from the engine's thread, unless the request was cancelled; must not raise or
+        block.
+    deadline: a time.monotonic().
+    progress: is called from the engine's thread too, after a step, with the target tokens that the best
+        hypothesis is certain to begin with, each time there are more of them. None: nothing is computed.
+    arrived: when it was made, a time.monotonic().
+    admitted: when its encoding began, likewise.
+    encode_seconds: of its batch.
+    cancelled: set by the caller, from any thread.
+    expected_steps: set by the engine: decoding steps.
+    promised: set by the engine: whether it was accepted because it would be in time.
+    ticket: set by the engine: the number of its group in the queue.
+    """
 
     source: list[int]
     options: DecodeOptions
@@ -306,6 +311,7 @@ class Request:
     arrived: float = field(default_factory=time.monotonic)
     admitted: float = 0.0
     encode_seconds: float = 0.0
-    cancelled: bool = False  # set by the caller, from any thread
-    steps: float = 0.0
-    foreseen: bool = False
+    cancelled: bool = False
+    expected_steps: float = 0.0
+    promised: bool = False
+    ticket: int = -1

@@ -20,8 +20,8 @@ class Alignment:
     source, target: vocabulary pieces, ending with end-of-sentence; a protected phrase is one piece. Where two
         sentences of a source became one by way of a pivot, each ends with end-of-sentence.
     matrix: float32 [len(target), len(source)]; rows sum to 1.
-    source_places, target_places: of each piece its characters of the text; None of ends of sentences, and of
-        what is not found there.
+    source_places, target_places: range of characters of each piece in its text; None for an end of sentence,
+        and for a piece that is not found there.
     """
 
     source: list[str]
@@ -41,8 +41,8 @@ def make_alignments(
     """Make the alignments of sentences, with the places of their pieces.
 
     source, target: the texts.
-    sources, targets: of each sentence its pieces.
-    matrices: of each sentence its attention.
+    sources, targets: pieces of each sentence.
+    matrices: attention of each sentence, float32 [target, source].
     """
     source_places, target_places = _by_sentence(source, sources), _by_sentence(target, targets)
     rows = zip(sources, targets, matrices, source_places, target_places, strict=True)
@@ -57,12 +57,13 @@ def _by_sentence(text: str, sentences: Sequence[Sequence[str]]) -> Iterator[list
 
 
 def through(first: Sequence[Alignment], second: Sequence[Alignment]) -> list[Alignment]:
-    """Compose alignments of source to pivot and of pivot to target: of each of the second's sentences its
-    attention to the source, the product of both matrices, summed over the pieces of the pivot.
+    """Compose alignments of source to pivot and of pivot to target.
 
-    The two models may cut the pivot into other pieces, and into other sentences. A piece of the second's is
-    those of the first's that share characters with it, by their number, or the nearest one; its end of
-    sentence is that of the last sentence of the first's that it reads.
+    Each target sentence attends to the source by the product of both matrices, summed over the pieces of the
+    pivot. The two models may cut the pivot into other pieces, and into other sentences: a piece that the
+    second model reads stands for the pieces of the first model's target that share characters with it, by
+    their number, or else for the nearest one; an end of sentence stands for the end of the last sentence
+    read.
     """
     if not first:
         return []

@@ -1,4 +1,4 @@
-"""Texts through one model, or two of a pivot translation, as one group: at once, or told as it grows."""
+"""Texts through one model, or two of a pivot translation, as one group: at once, or as the answers grow."""
 
 from __future__ import annotations
 
@@ -11,23 +11,25 @@ from typing import Final, TypeVar
 
 from engine.answers.compose import TextResult, compose, retry_of
 from engine.answers.drafts import Drafts, Partial
-from engine.answers.options import TextOptions
+from engine.answers.options import TextOptions, resolve
 from engine.answers.pivot import Stage, carry_over, join_results, options_of
 from engine.answers.plan import Plan, plan
 from engine.errors import TooLarge
 from engine.schedule.aio import generate_group
 from engine.schedule.slices import Slices, each, in_slices, one_slice
-from engine.text.protect import MarkedText
+from engine.text.placeables.masking import MarkedText
 from engine.types import Result
 
 Item = TypeVar("Item")
 Done = TypeVar("Done")
 
-INLINE: Final = 2_000  # characters that are split and tokenized in the event loop itself
-PER_TEXT: Final = 50  # of these are as much work as a text beside its characters
-PER_PHRASE: Final = 20  # and as a phrase that is looked for
-SENTENCES: Final = 4_096  # of one request: the event loop hands them over at once
-PARAGRAPH: Final = 2_048  # source tokens whose first sentence is streamed before the others are decoded
+MAX_INLINE_CHARACTERS: Final = 2_000  # that are split and tokenized in the event loop itself
+# characters that are as much work as a text beside its own, and as a phrase that is looked for
+CHARACTERS_PER_TEXT: Final = 50
+CHARACTERS_PER_PHRASE: Final = 20
+MAX_SENTENCES: Final = 4_096  # of one request: the event loop hands them over at once
+# of a text whose first sentence is streamed before the others are decoded
+MAX_PARAGRAPH_TOKENS: Final = 2_048
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +52,11 @@ async def answer(
 ) -> list[TextResult]:
     """Answer texts, in their order.
 
-    stages: one, or two of which the second reads the first's answers.
-    drafts: told how the last stage's answers grow.
+    stages: the model, or two models of which the second reads the answers of the first.
+    texts: the texts, perhaps with spans that stay as they are.
+    options: how they are answered.
+    deadline: time of `time.monotonic` after which the answers are of no use.
+    drafts: hears how the last stage's answers grow.
 
     Raises the errors of `plan` and of the engine.
     """
@@ -71,7 +76,12 @@ async def answer(
 async def live(
     stages: Sequence[Stage], texts: Sequence[str | MarkedText], options: TextOptions, deadline: float
 ) -> AsyncGenerator[Partial | list[TextResult]]:
-    """Tell what is certain as soon as it is, and in the end the answers. Closing the iterator cancels all."""
+    """Yield the certain beginnings of answers as they grow, and in the end the answers.
+
+    stages, texts, options, deadline: see `answer`.
+
+    Closing the iterator cancels all.
+    """
     drafts = Drafts()
     task = asyncio.create_task(answer(stages, texts, options, deadline, drafts))
     task.add_done_callback(lambda _: drafts.changed.set())
@@ -94,7 +104,7 @@ async def _summarize_parts(
     deadline: float,
     drafts: Drafts | None,
 ) -> list[TextResult]:
-    """Summarize what is too long part by part, and what that gives again, until one summary is left.
+    """Summarize long texts part by part, and the joined summaries again, until one summary is left.
 
     A text whose summaries do not get shorter is cut to its beginning in the end.
     """
@@ -137,7 +147,7 @@ async def _plan_group(
     stage: Stage, texts: Sequence[str | MarkedText], options: TextOptions, deadline: float
 ) -> GroupPlan:
     """Plan texts for one model."""
-    long = _work(texts, options) > INLINE
+    long = _work(texts, options) > MAX_INLINE_CHARACTERS
     plans = await in_slices(_plans(stage, texts, options), deadline, small=not long)
     return GroupPlan(plans, long)
 
@@ -170,12 +180,14 @@ async def _decode_plans(
 def _plans(stage: Stage, texts: Sequence[str | MarkedText], options: TextOptions) -> Slices[list[Plan]]:
     """A plan for each text. Raises what `plan` raises, and TooLarge as soon as they are too much together."""
     plans, sentences, tokens = list[Plan](), 0, 0
+    resolved = resolve(stage.text, options) if texts and stage.text.limits.attention else None
+    yield
     for text in texts:
-        plans.append(plan(stage.text, text, options))
+        plans.append(plan(stage.text, text, options, resolved))
         sentences += len(plans[-1].places)
         tokens += plans[-1].tokens
-        if sentences > SENTENCES:
-            raise TooLarge(f"more than {SENTENCES} sentences in one request: send fewer or shorter texts")
+        if sentences > MAX_SENTENCES:
+            raise TooLarge(f"more than {MAX_SENTENCES} sentences in one request: send fewer or shorter texts")
         stage.engine.check_size(tokens)
         yield
     return plans
@@ -186,15 +198,15 @@ async def _in_reading_order(
 ) -> list[Result]:
     """Results of all jobs, the first sentence of each text decoded before the others.
 
-    So its words are there as soon as if it were alone. Of a page all are decoded at once: it may not go
-    before what others want.
+    So the first words are there as soon as if their sentence were alone. All sentences of a page are decoded
+    at once: a page may not go before other requests.
     """
     watch = drafts.begin(stage.text, plans)
     jobs = [job for p in plans for job in p.jobs]
     starts = list(accumulate((len(p.places) for p in plans), initial=0))
     first = [start for start, p in zip(starts, plans, strict=False) if p.places]
     rest = sorted(set(range(len(jobs))) - set(first))
-    if not rest or sum(len(jobs[i][0]) for i in rest) > PARAGRAPH:
+    if not rest or sum(len(jobs[i][0]) for i in rest) > MAX_PARAGRAPH_TOKENS:
         return await generate_group(stage.engine, jobs, deadline, watch, again=again)
     results: dict[int, Result] = {}
     for numbers in (first, rest):
@@ -210,10 +222,12 @@ async def _in_reading_order(
 
 
 def _work(texts: Sequence[str | MarkedText], options: TextOptions) -> int:
-    """What planning texts costs, in characters: short ones and phrases to look for cost something too."""
+    """The cost of planning texts, in characters: each text and each phrase to look for costs some too."""
     characters = sum(len(t.text if isinstance(t, MarkedText) else t) for t in texts)
     phrases = len(options.ignore) + len(options.glossary)
-    return characters + PER_TEXT * len(texts) + PER_PHRASE * phrases
+    return (
+        characters + len(options.prefix) + CHARACTERS_PER_TEXT * len(texts) + CHARACTERS_PER_PHRASE * phrases
+    )
 
 
 async def _each(

@@ -1,4 +1,4 @@
-"""A model's first answer, which shows that it works."""
+"""The first answer of a model, to show that the model works."""
 
 from __future__ import annotations
 
@@ -18,7 +18,14 @@ CANARY_TOKENS: Final = 16
 
 
 async def canary(engine: Engine, text: TextModel, deadline: float = math.inf) -> None:
-    """Answer a short text for real. Raises what answering raises, and ExecutorFailed on a senseless score."""
+    """Answer a short text for real.
+
+    engine: the engine of the model.
+    text: its texts.
+    deadline: time of `time.monotonic` after which the answer is of no use.
+
+    Raises what answering raises, and ExecutorFailed on a senseless score.
+    """
     if not text.limits.attention:  # a language model
         (scored,) = await score(engine, text, [CANARY], None, deadline)
         if not math.isfinite(scored.total):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -10,12 +11,13 @@ from typing import Any, Final
 import numpy as np
 
 from engine.answers.alignment import Alignment, make_alignments
+from engine.answers.formats import apply
 from engine.answers.plan import Plan, Sentence
 from engine.answers.quality import Coverage, Repetition, coverage, repetition
 from engine.answers.text_model import TextModel
 from engine.text.form import follow
-from engine.text.mend import mend, whole
-from engine.text.protect import KeptSpan
+from engine.text.placeables.masking import KeptSpan
+from engine.text.placeables.mend import mend, whole
 from engine.types import DecodeJob, Hypothesis, Result, Timings
 
 NO_TIME: Final = Timings(0.0, 0.0, 0.0, 0)
@@ -23,26 +25,30 @@ NO_TIME: Final = Timings(0.0, 0.0, 0.0, 0)
 
 @dataclass(frozen=True, slots=True)
 class TextResult:
-    """The answer to one text.
+    """The answer to one text. A text without letters or digits is echoed: score 0, no tokens.
 
-    alternatives: rank by rank, sentence r-th bests joined (a sentence with fewer gives its best); texts seen
-        before are left out.
-    score: of a single sentence the hypothesis's own; of several their mean, weighted by target length with
+    alternatives: further texts, best first: text r joins the r-th best answer to each sentence (a sentence
+        with fewer gives its best); texts seen before are left out.
+    score: score of the single sentence's hypothesis; else the mean of several, weighted by target length with
         end-of-sentence.
-    alternative_scores: likewise.
+    alternative_scores: scores of the alternatives, likewise.
     tokens, token_scores: the model's own pieces and natural-log probabilities, end-of-sentence of each
         sentence included.
     finish: "length" when any sentence was ended by its limit, else "stop".
-    alignment, coverage: one per sentence that the model read.
-    parts, rounds: of a summary, into how many parts the text was cut, and how often what they gave was
-        summarized again.
-    timings: of the slowest sentence, field by field. source_tokens include end-of-sentence, target_tokens
-        exclude it. A text without letters or digits is echoed: score 0, no tokens.
-    repetition: of the worst sentence.
-    kept: where protected phrases stand in `text`.
-    model: whose answer it is.
-    via: of a pivot translation, the first model's result; all else is the second model's, which has read
-        via.text, but for timings (the sum), truncated, source_tokens, alignment and kept (of the source).
+    alignment: attention of each sentence that the model read, where it was asked for.
+    truncated: whether only the beginning of the text was read.
+    parts: number of parts that a text was cut into for its summary.
+    rounds: number of times that the joined summaries of parts were summarized again.
+    timings: times of the slowest sentence, field by field.
+    source_tokens: number of tokens that the model read, with end-of-sentence.
+    target_tokens: number of tokens that the model wrote, without end-of-sentence.
+    coverage: attention on the words of each sentence that the model read, where it was asked for.
+    repetition: repetition of the worst sentence.
+    kept: places of protected phrases in `text`.
+    forced: number of phrases in `text` that the model had lost or repeated, put back by force.
+    model: name of the model.
+    via: result of the first model of a pivot translation. All else is the second model's, but for timings
+        (the sum), truncated, source_tokens, alignment and kept: they are about the source.
     """
 
     text: str
@@ -62,6 +68,7 @@ class TextResult:
     coverage: list[Coverage] = field(default_factory=list)
     repetition: Repetition = Repetition()
     kept: list[KeptSpan] = field(default_factory=list)
+    forced: int = 0
     model: str = ""
     via: TextResult | None = None
 
@@ -70,8 +77,11 @@ class TextResult:
 class Choice:
     """One answer to a sentence.
 
-    text: with marks, which stand for the plan's phrases in `order`.
-    pieces, attention: of the target as it is written, end-of-sentence included.
+    text: the answer, with marks for phrases of the plan.
+    order: numbers of the phrases that the marks stand for.
+    pieces: pieces of the target as it is written, end-of-sentence included.
+    attention: float array [pieces, source], or None.
+    forced: number of phrases that were put back by force.
     """
 
     hypothesis: Hypothesis
@@ -79,36 +89,49 @@ class Choice:
     order: tuple[int, ...]
     pieces: list[str]
     attention: Any
+    forced: int = 0
 
 
 def compose(model: TextModel, plan: Plan, results: Sequence[Result]) -> TextResult:
-    """Compose a text of results, one of each job."""
-    waiting = iter(results)
+    """Compose the answer to a text.
+
+    model: the model that answered.
+    plan: the text's plan.
+    results: one of each job of the plan.
+    """
+    waiting, options = iter(results), plan.options
     ranking = [choices(model, plan, s, next(waiting).hypotheses) if s.source else [] for s in plan.sentences]
     pairs = [(s, c[0]) for s, c in zip(plan.sentences, ranking, strict=True) if c]
-    ranked = _rank_texts(model, plan, ranking)
-    text, phrases, score = ranked[0]
+    first, *others = _rank_texts(model, plan, ranking)
     if not pairs:
-        return TextResult(text, kept=phrases, model=model.name)
-    best = [choice.hypothesis for _, choice in pairs]
-    return TextResult(
-        text=text,
-        alternatives=[text for text, _, _ in ranked[1:]],
-        score=score,
-        alternative_scores=[score for _, _, score in ranked[1:]],
-        tokens=[p for h in best for p in model.tokenizer.pieces([*h.tokens, model.eos], target=True)],
-        token_scores=[score for h in best for score in h.token_scores],
-        finish="length" if any(h.finish == "length" for h in best) else "stop",
-        alignment=_alignments(model, plan, pairs, text) if plan.alignment else [],
+        return TextResult(first.text, kept=first.kept, model=model.name)
+    answer = TextResult(
+        text=first.text,
+        alternatives=[other.text for other in others],
+        score=first.score,
+        alternative_scores=[other.score for other in others],
+        alignment=_alignments(model, plan, pairs, (plan.source, first.text)) if options.alignment else [],
         truncated=plan.truncated,
         parts=1 if model.task == "translate" else len(plan.sentences),
         timings=slowest([result.timings for result in results]),
         source_tokens=plan.tokens,
-        target_tokens=sum(len(h.tokens) for h in best),
-        coverage=[_coverage(model, plan, s, c) for s, c in pairs] if plan.coverage else [],
-        repetition=repetition([h.tokens for h in best]),
-        kept=phrases,
+        coverage=[_coverage(model, plan, s, c) for s, c in pairs] if options.coverage else [],
+        kept=first.kept,
+        forced=first.forced,
         model=model.name,
+    )
+    return _with_targets(answer, model, [choice.hypothesis for _, choice in pairs])
+
+
+def _with_targets(answer: TextResult, model: TextModel, best: Sequence[Hypothesis]) -> TextResult:
+    """The answer with tokens, scores and ends of the best hypothesis of each sentence."""
+    return replace(
+        answer,
+        tokens=[p for h in best for p in model.tokenizer.pieces([*h.tokens, model.eos], target=True)],
+        token_scores=[score for h in best for score in h.token_scores],
+        finish="length" if any(h.finish == "length" for h in best) else "stop",
+        target_tokens=sum(len(h.tokens) for h in best),
+        repetition=repetition([h.tokens for h in best]),
     )
 
 
@@ -125,26 +148,36 @@ def slowest(timings: Sequence[Timings]) -> Timings:
 def choices(
     model: TextModel, plan: Plan, sentence: Sentence, hypotheses: Sequence[Hypothesis]
 ) -> list[Choice]:
-    """List the answers to a sentence, best first: those that hold each phrase once, then those mended."""
+    """List the answers to a sentence: right ones (each phrase is there once), then mended ones, best first.
+
+    model: the model that answered.
+    plan: the plan of the text.
+    sentence: one of its sentences.
+    hypotheses: the search's answers to the sentence, best first.
+    """
     if not sentence.phrases:
         return [_choice(model, plan, sentence, h) for h in hypotheses]
     right, wrong = list[Choice](), list[Choice]()
     every, symbols = frozenset(model.placeholders), _required_placeholders(model, sentence)
     for h in hypotheses:
-        good = whole(model.keeping.pieces(h.tokens, target=True), list(symbols), every)
+        good = whole(model.placeholder_tokenizer.pieces(h.tokens, target=True), list(symbols), every)
         mended = (h.tokens, h.attention) if good else _mend_placeholders(model, h, symbols, every)
-        choice = _choice(model, plan, sentence, h, *mended)
+        pieces = Counter(model.placeholder_tokenizer.pieces(h.tokens, target=True))
+        forced = sum(pieces[symbol] != 1 for symbol in symbols)
+        choice = replace(_choice(model, plan, sentence, h, *mended), forced=forced)
         (right if good and not is_garbled(plan, sentence, choice) else wrong).append(choice)
-    return [*right, *wrong][: plan.decode.n_best]
+    return [*right, *wrong][: plan.options.decode.n_best]
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Sentences of one text that are decoded again: those that lost a number, or repeat it, with
-    placeholders; those whose unknown words are to be replaced, with attention, which all would pay for else.
+    """Sentences of one text that are decoded again.
 
-    plan: the text's, with placeholders for all phrases of the first, and attention where it is needed.
-    places: of the sentences among the plan's jobs.
+    A sentence that lost or repeated a number gets placeholders; a sentence whose unknown words are to be
+    replaced gets attention, so that not every sentence has to pay for it.
+
+    plan: the plan of the text, with placeholders and attention where they are needed.
+    places: positions of the sentences among the plan's jobs.
     """
 
     plan: Plan
@@ -152,14 +185,18 @@ class Retry:
 
     @property
     def jobs(self) -> list[DecodeJob]:
-        """The jobs to be done again. They have had their turn: they go first and are never refused."""
+        """The jobs to be done again. Their texts have had their turn: such jobs go first and are never
+        refused."""
         jobs = self.plan.jobs
         return [jobs[place] for place in self.places]
 
     def merge(self, results: Sequence[Result], again: Iterator[Result]) -> list[Result]:
-        """Return the first results, those of the jobs replaced by the next of `again`.
+        """Return the first results, with new ones for the jobs that were done again.
 
-        The timings of the new ones are of both.
+        results: one of each job of the plan.
+        again: the new results, in the order of `jobs`.
+
+        The timings of a new result are the sum of both.
         """
         merged = list(results)
         for place in self.places:
@@ -169,7 +206,12 @@ class Retry:
 
 
 def retry_of(model: TextModel, plan: Plan, results: Sequence[Result]) -> Retry | None:
-    """Find the sentences that must be decoded again; None where all is well."""
+    """Find the sentences that must be decoded again; None where all is well.
+
+    model: the model that answered.
+    plan: the plan of the text.
+    results: one of each job of the plan.
+    """
     garbles, unknown = list[int](), list[int]()
     for job, (place, result) in enumerate(zip(plan.places, results, strict=True)):
         sentence = plan.sentences[place]
@@ -177,7 +219,7 @@ def retry_of(model: TextModel, plan: Plan, results: Sequence[Result]) -> Retry |
             plan, sentence, choices(model, plan, sentence, result.hypotheses)[0]
         ):
             garbles.append(job)
-        elif plan.replace_unk and any(
+        elif plan.options.replace_unk and any(
             h.attention is None and model.unk in h.tokens for h in result.hypotheses
         ):
             unknown.append(job)
@@ -188,7 +230,12 @@ def retry_of(model: TextModel, plan: Plan, results: Sequence[Result]) -> Retry |
 
 
 def is_garbled(plan: Plan, sentence: Sentence, choice: Choice) -> bool:
-    """Say whether an answer lacks a number that the model has read as it is, or repeats it."""
+    """Tell whether an answer lacks a number that the model has read as it is, or repeats it.
+
+    plan: the plan of the text.
+    sentence: one of its sentences.
+    choice: an answer to the sentence.
+    """
     spelled = [number for number in sentence.phrases if number not in sentence.symbols]
     return bool(sentence.strict) and plan.masked.garbles(choice.text, spelled)
 
@@ -196,7 +243,7 @@ def is_garbled(plan: Plan, sentence: Sentence, choice: Choice) -> bool:
 def _required_placeholders(model: TextModel, sentence: Sentence) -> dict[str, int]:
     """The placeholders that a sentence must have, each with its position in the source; not those cut off."""
     assert sentence.source
-    pieces = model.keeping.pieces(sentence.source, target=False)
+    pieces = model.placeholder_tokenizer.pieces(sentence.source, target=False)
     columns = {piece: i for i, piece in enumerate(pieces)}
     return {symbol: columns[symbol] for symbol in sentence.symbols.values() if symbol in columns}
 
@@ -216,8 +263,8 @@ def _choice(
     if tokens is None:
         tokens, attention = hypothesis.tokens, hypothesis.attention
     order = list[int]()
-    tokenizer = model.keeping if sentence.symbols else model.tokenizer
-    if plan.replace_unk and attention is not None:
+    tokenizer = model.placeholder_tokenizer if sentence.symbols else model.tokenizer
+    if plan.options.replace_unk and attention is not None:
         text = tokenizer.replace_unknown(tokens, attention, sentence.text)
     else:
         text = tokenizer.decode(tokens)
@@ -231,7 +278,7 @@ def _choice(
 
     if numbers:
         text = re.sub("|".join(map(re.escape, numbers)), hide, text)
-    if plan.follow_form:
+    if plan.options.follow_form:
         text = follow(sentence.text, text, model.languages)
     pieces = tokenizer.pieces([*tokens, model.eos], target=True)
     return Choice(hypothesis, text, tuple(order), pieces, attention)
@@ -241,7 +288,7 @@ def _mend_placeholders(
     model: TextModel, hypothesis: Hypothesis, columns: dict[str, int], symbols: frozenset[str]
 ) -> tuple[list[int], Any]:
     """Tokens and attention of a target in which each symbol of `columns` is there once."""
-    tokenizer, tokens, rows = model.keeping, list(hypothesis.tokens), list(hypothesis.attention)
+    tokenizer, tokens, rows = model.placeholder_tokenizer, list(hypothesis.tokens), list(hypothesis.attention)
     pieces = tokenizer.pieces(tokens, target=True)
     words = tokenizer.words(tokens, target=True)
     for edit in mend(pieces, columns, symbols, hypothesis.attention, words):
@@ -255,43 +302,67 @@ def _mend_placeholders(
     return tokens, np.stack(rows)
 
 
-def _rank_texts(
-    model: TextModel, plan: Plan, ranking: list[list[Choice]]
-) -> list[tuple[str, list[KeptSpan], float]]:
-    """Distinct texts, each with where its phrases stand and its score, best first."""
-    ranked: dict[str, tuple[str, list[KeptSpan], float]] = {}
+@dataclass(frozen=True, slots=True)
+class _RankedText:
+    """A whole text made of one answer to each sentence.
+
+    kept: places of its phrases.
+    forced: number of phrases that were put back by force.
+    """
+
+    text: str
+    kept: list[KeptSpan]
+    score: float
+    forced: int = 0
+
+
+def _rank_texts(model: TextModel, plan: Plan, ranking: list[list[Choice]]) -> list[_RankedText]:
+    """Distinct texts, best first: text r joins the r-th best answer to each sentence."""
+    ranked: dict[str, _RankedText] = {}
     for rank in range(max((len(choices) for choices in ranking), default=0) or 1):
         row = [c[rank if rank < len(c) else 0] if c else None for c in ranking]
         texts, order = list[str](), list[int]()
         for choice, sentence in zip(row, plan.sentences, strict=True):
             texts.append(choice.text if choice else sentence.text)
             order += choice.order if choice else sentence.phrases
-        scored = [(c.hypothesis.score, len(c.hypothesis.token_scores)) for c in row if c]
-        total = sum(length for _, length in scored) or 1
-        mean = scored[0][0] if len(scored) == 1 else sum(s * n for s, n in scored) / total
-        text, phrases = plan.masked.restore(plan.layout.join(texts, model.between), order)
-        ranked.setdefault(text, (text, phrases, mean))
+        text, kept = plan.masked.restore(plan.layout.join(texts, model.between), order)
+        pairs = [(s, c) for s, c in zip(plan.sentences, row, strict=True) if c]
+        score, forced = _mean_score([c for _, c in pairs]), sum(c.forced for _, c in pairs)
+        if plan.formats:
+            alignment = _alignments(model, plan, pairs, (plan.formats.segment.text, text))
+            formatted = apply(plan.formats, text, alignment, kept)
+            text, kept, forced = formatted.text, formatted.kept, forced + formatted.forced
+        else:
+            kept = [replace(place, span=plan.masked.phrases[place.span].span) for place in kept]
+        ranked.setdefault(text, _RankedText(text, kept, score, forced))
     return list(ranked.values())
 
 
-def _alignments(
-    model: TextModel, plan: Plan, pairs: Sequence[tuple[Sentence, Choice]], text: str
-) -> list[Alignment]:
-    """Make alignments of what was read; placeholders are shown as what they stand for.
+def _mean_score(row: Sequence[Choice]) -> float:
+    """The mean of the scores, weighted by the length of the targets with end-of-sentence."""
+    hypotheses = [choice.hypothesis for choice in row]
+    if len(hypotheses) == 1:
+        return hypotheses[0].score
+    lengths = [len(h.token_scores) for h in hypotheses]
+    return sum(h.score * n for h, n in zip(hypotheses, lengths, strict=True)) / (sum(lengths) or 1)
 
-    text: the answer.
+
+def _alignments(
+    model: TextModel, plan: Plan, pairs: Sequence[tuple[Sentence, Choice]], texts: tuple[str, str]
+) -> list[Alignment]:
+    """Make alignments of the sentences that were read; phrases stand in the place of placeholders.
+
+    texts: source and answer, where the places of pieces are looked for.
     """
     sources, targets = list[list[str]](), list[list[str]]()
     for sentence, choice in pairs:
         assert sentence.source
         shown = _symbol_texts(plan, sentence)
-        tokenizer = model.keeping if sentence.symbols else model.tokenizer
+        tokenizer = model.placeholder_tokenizer if sentence.symbols else model.tokenizer
         pieces = tokenizer.pieces(sentence.source, target=False)
         sources.append([shown[piece][0] if piece in shown else piece for piece in pieces])
         targets.append([shown[piece][1] if piece in shown else piece for piece in choice.pieces])
-    return make_alignments(
-        plan.masked.original, text, sources, targets, [choice.attention for _, choice in pairs]
-    )
+    return make_alignments(*texts, sources, targets, [choice.attention for _, choice in pairs])
 
 
 def _coverage(model: TextModel, plan: Plan, sentence: Sentence, choice: Choice) -> Coverage:

@@ -1,4 +1,4 @@
-"""Models of several languages: which they translate between, and the name of one direction of theirs.
+"""Directions of models of several languages: source and target, and the name of one direction.
 
 A direction other than the usual one is asked for as "NAME@SOURCE:TARGET", wherever a model may be named.
 Languages are offered by codes of two letters where there are such, and asked for by either.
@@ -14,8 +14,8 @@ from engine.answers.text_model import TextModel
 from engine.bundle.bundle import Bundle
 from engine.errors import UnknownModel
 from engine.text.codes import by_short_code, short
-from engine.text.mapped_pieces import MappedPieces
-from engine.text.marian import Marian
+from engine.text.tokenizers.mapped_pieces import MappedPieces
+from engine.text.tokenizers.marian import Marian
 
 AT: Final = "@"  # between a model's name and a direction
 TO: Final = ":"  # between its two languages
@@ -50,7 +50,8 @@ class Directions:
 class Language:
     """A language that texts may be translated from or, with no targets, only into.
 
-    targets: those of one model first.
+    code: its code.
+    targets: languages that texts are translated into; the targets of one model first, then those of two.
     pivots: the targets that take two models, each with the language between.
     """
 
@@ -87,14 +88,28 @@ def languages_of(models: Sequence[Directions]) -> list[Language]:
 
 
 def name_of(model: str, directions: Directions, source: str | None, target: str | None) -> str:
-    """Name a model's direction: its own where that is the usual one."""
+    """Name a direction of a model.
+
+    model: name of the model.
+    directions: languages of the model.
+    source, target: languages of the direction; None: the usual one.
+
+    Returns the name of the model for its usual direction.
+    """
     usual = directions.sources[0], directions.targets[0]
     direction = short(source or usual[0]), short(target or usual[1])
     return model if direction == usual else f"{model}{AT}{direction[0]}{TO}{direction[1]}"
 
 
 def parse_direction(model: str, directions: Directions, languages: str) -> tuple[str, str]:
-    """Read source and target of the "SOURCE:TARGET" in a name. Raises UnknownModel."""
+    """Read the direction in a name.
+
+    model: name of the model.
+    directions: languages of the model.
+    languages: "SOURCE:TARGET".
+
+    Returns short codes of source and target. Raises UnknownModel.
+    """
     source, to, target = languages.partition(TO)
     if not to or not directions.fit(source, target):
         raise UnknownModel(
@@ -105,7 +120,11 @@ def parse_direction(model: str, directions: Directions, languages: str) -> tuple
 
 
 def toward(model: TextModel, source: str, target: str) -> TextModel:
-    """Turn a model to another of its directions, by the codes that `Directions` has."""
+    """Turn a model to another of its directions.
+
+    model: the model in any direction.
+    source, target: codes as `Directions` has them.
+    """
     tokenizer = model.tokenizer
     if isinstance(tokenizer, Marian):
         own = by_short_code(tokenizer.languages)

@@ -16,7 +16,7 @@ from engine.types import Result
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """What the answer to text `index` is certain to begin with, up to the last complete word."""
+    """The certain beginning of the answer to text `index`, up to the last complete word."""
 
     index: int
     text: str
@@ -30,7 +30,7 @@ class Drafts:
         self._changed: dict[int, None] = {}  # numbers of texts, the first changed first
 
     def begin(self, model: TextModel, plans: Sequence[Plan]) -> Watch:
-        """Begin with the plans; return what is to be told the news of their jobs, all in one row."""
+        """Begin with the plans; return the function that hears the news of their jobs, all in one row."""
         self._model, self._plans = model, plans
         self._jobs = [
             (text, place)
@@ -62,32 +62,46 @@ class Drafts:
         self.changed.set()
 
     def _beginning(self, number: int) -> str:
-        """Whole sentences and the white space between them, then what is settled of the next."""
+        """Whole sentences and the white space between them, then the certain beginning of the next."""
         plan, news, ready = self._plans[number], self._news[number], self._ready[number]
-        settled = ""
-        while len(ready) < len(plan.sentences) and not settled:
-            sentence, progress = plan.sentences[len(ready)], news.get(len(ready))
-            if sentence.source is None:
-                ready.append((sentence.text, sentence.phrases))
-            elif isinstance(progress, Result):
-                choice = choices(self._model, plan, sentence, progress.hypotheses)[0]
-                if is_garbled(plan, sentence, choice):  # it is decoded again
-                    break
-                ready.append((choice.text, choice.order))
-            elif progress is None or sentence.phrases or plan.replace_unk:  # which words is known in the end
+        # only the finished answer shows where formats stand
+        count = len(plan.sentences) if plan.formatted is None else plan.formatted
+        while len(ready) < count:
+            finished = self._finished(plan, plan.sentences[len(ready)], news.get(len(ready)))
+            if finished is None:
                 break
-            else:
-                settled = self._certain_text(plan, sentence, progress)
-                break
+            ready.append(finished)
         texts, gaps = [text for text, _ in ready], plan.layout.gaps
-        if settled:
-            texts.append(settled)
+        if len(ready) < count:
+            texts += self._certain_text(plan, plan.sentences[len(ready)], news.get(len(ready)))
         parts = [gaps[0]] if texts else []
         for i, text in enumerate(texts):
             parts += [text] if not i else [gaps[i] or self._model.between, text]
         return plan.masked.restore("".join(parts), [number for _, order in ready for number in order])[0]
 
-    def _certain_text(self, plan: Plan, sentence: Sentence, tokens: list[int]) -> str:
-        text = self._model.tokenizer.decode_whole_words(tokens)
+    def _finished(
+        self, plan: Plan, sentence: Sentence, progress: list[int] | Result | None
+    ) -> tuple[str, tuple[int, ...]] | None:
+        """The answer to a sentence with the phrases of its marks; None as long as it may change."""
+        if sentence.source is None:
+            return sentence.text, sentence.phrases
+        if not isinstance(progress, Result):
+            return None
+        choice = choices(self._model, plan, sentence, progress.hypotheses)[0]
+        if is_garbled(plan, sentence, choice):  # the sentence is decoded again
+            return None
+        return choice.text, choice.order
+
+    def _certain_text(
+        self, plan: Plan, sentence: Sentence, progress: list[int] | Result | None
+    ) -> Iterator[str]:
+        """The certain beginning of a sentence under way, if there is some."""
+        # only the finished sentence shows where phrases stand, and which words replace unknown ones
+        if isinstance(progress, Result) or not progress or sentence.phrases or plan.options.replace_unk:
+            return
+        text = self._model.tokenizer.decode_whole_words(progress)
         text = text.replace(plan.masked.mark, "") if plan.masked.mark else text
-        return beginning(sentence.text, text, self._model.languages) if plan.follow_form else text
+        if plan.options.follow_form:
+            text = beginning(sentence.text, text, self._model.languages)
+        if text:
+            yield text

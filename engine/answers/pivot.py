@@ -10,10 +10,11 @@ from engine.answers.alignment import through
 from engine.answers.compose import TextResult
 from engine.answers.options import TextOptions
 from engine.answers.plan import plan
-from engine.answers.stream import stream
+from engine.answers.stream import Outcomes, stream
 from engine.answers.text_model import TextModel
+from engine.errors import ConvoyError
 from engine.schedule.engine import Engine
-from engine.text.protect import MarkedText
+from engine.text.placeables.masking import MarkedText
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +26,15 @@ class Stage:
 
 
 def options_of(options: TextOptions, first: TextModel, last: TextModel) -> tuple[TextOptions, TextOptions]:
-    """Choose what of a request goes to each model. The first gets no prefix and no alternatives, which are of
-    the answer. Amounts are read in the source's language only, so the first writes them as the last language
-    does, and the last keeps them; where one of them keeps nothing, the last reads those that the first wrote.
+    """Choose the options of each of two models.
+
+    options: the caller's options, for both together.
+    first, last: the models.
+
+    The first model gets no prefix and no alternatives: prefix and alternatives belong to the final answer.
+    Amounts can be read in the source language only, so the first model writes amounts as the final language
+    does, and the last model keeps them. Where one of the models keeps nothing, the last model localises the
+    amounts that the first one wrote.
     """
     through = bool(options.local_numbers and first.placeholders and last.placeholders)
     numerals = last.target if through else ""
@@ -36,7 +43,7 @@ def options_of(options: TextOptions, first: TextModel, last: TextModel) -> tuple
 
 
 def carry_over(result: TextResult, second: TextModel) -> str | MarkedText:
-    """Carry the first model's answer over as the second's text; what stayed as it was stays so."""
+    """Make the first model's answer the second model's text; phrases that stayed as they were stay so."""
     if not (result.kept and second.placeholders):
         return result.text
     spans = tuple((phrase.begin, phrase.end) for phrase in result.kept if phrase.begin < phrase.end)
@@ -59,27 +66,54 @@ def join_results(first: TextResult, second: TextResult) -> TextResult:
 
 
 def stream_through(
-    stages: Sequence[Stage], lines: Iterable[str | MarkedText], options: TextOptions
-) -> Iterator[TextResult]:
-    """Answer as `stream` does, through one model or two; two work at the same time, on different texts."""
-    if len(stages) == 1:
-        yield from stream(stages[0].engine, stages[0].text, lines, options)
-        return
-    first, last = stages
-    plan(last.text, "", options)  # what the last model can't do is refused before the first has worked
-    between: deque[TextResult] = deque()
-    early, options = options_of(options, first.text, last.text)
-    answers = stream(first.engine, first.text, lines, early)
+    stages: Sequence[Stage], texts: Iterable[tuple[str | MarkedText, TextOptions]]
+) -> Outcomes:
+    """Answer texts as `stream` does, through one model or two; two work at the same time, on different texts.
 
-    def pass_on() -> Iterator[str | MarkedText]:
+    stages: the model, or two models of which the second reads the answers of the first.
+    texts: each with how it is answered.
+    """
+    if len(stages) == 1:
+        return (yield from stream(stages[0].engine, stages[0].text, texts))
+    first, last = stages
+    waiting: deque[TextOptions] = deque()  # of the texts that the first has not answered yet
+    between: deque[TextResult | ConvoyError] = deque()  # answers of the first, until the last's come
+
+    def before() -> Iterator[tuple[str | MarkedText, TextOptions]]:
+        known = None
+        for text, options in texts:
+            early, late = options_of(options, first.text, last.text)
+            if options is not known:  # what the last model can't do is refused before the first has worked
+                plan(last.text, "", late)
+                known = options
+            waiting.append(late)
+            yield text, early
+
+    answers = stream(first.engine, first.text, before())
+
+    def pass_on() -> Iterator[tuple[str | MarkedText, TextOptions]]:
         for answer in answers:
             between.append(answer)
-            yield carry_over(answer, last.text)
+            options = waiting.popleft()
+            if not isinstance(answer, ConvoyError):
+                yield carry_over(answer, last.text), options
 
-    final = stream(last.engine, last.text, pass_on(), options)
+    final = stream(last.engine, last.text, pass_on())
     try:
-        for answer in final:
-            yield join_results(between.popleft(), answer)
+        for outcome in final:
+            yield from _errors(between)
+            answer = between.popleft()
+            assert isinstance(answer, TextResult)
+            yield outcome if isinstance(outcome, ConvoyError) else join_results(answer, outcome)
+        yield from _errors(between)
     finally:
         final.close()
         answers.close()
+
+
+def _errors(between: deque[TextResult | ConvoyError]) -> Iterator[ConvoyError]:
+    """Take the errors from the front of a queue."""
+    while between and isinstance(between[0], ConvoyError):
+        error = between.popleft()
+        assert isinstance(error, ConvoyError)
+        yield error

@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
+from typing import Final
 
-from engine.answers.options import STRATEGIES, TextOptions, check_text, decode_options
+from engine.answers.formats import Formats, formats_of
+from engine.answers.options import ResolvedOptions, TextOptions, check_text, resolve
 from engine.answers.text_model import TextModel
 from engine.errors import InvalidRequest, TooLarge
 from engine.text.form import is_all_capitals, to_sentence_case
-from engine.text.numerals import localise
-from engine.text.protect import MarkedText, MaskedText, mask
+from engine.text.placeables.markup import PlainText, read_capitals, read_markup
+from engine.text.placeables.masking import MarkedText, MaskedText, MaskRules, find_phrases, mask
+from engine.text.placeables.numerals import localise
 from engine.text.split import Layout, pack, split
 from engine.types import QUOTAS, DecodeJob, DecodeOptions
+
+MAX_SENTENCE_TOKENS: Final = 256  # of a source; a longer sentence is cut, or it would hold a slot for long
 
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
     """A sentence of a text, as the model reads it.
 
-    text: with marks.
-    source: what the model reads; None: echo it.
-    phrases: which of the plan's phrases its marks stand for, in order.
-    symbols: the placeholders of those that `source` does not spell.
-    quotas: where `source` has placeholders, the token of each, and whether it has this one.
-    strict: the same with placeholders for all, where `source` spells numbers and the model may get them
-        wrong.
+    text: the sentence, with marks for phrases that stay as they are.
+    source: token ids that the model reads; None: the sentence is echoed.
+    phrases: numbers of the plan's phrases that its marks stand for, in order.
+    symbols: placeholder of each phrase that `source` does not spell.
+    quotas: token of each placeholder, and whether `source` has it; none where there are no placeholders.
+    strict: the same sentence with placeholders for all phrases, where `source` spells numbers that the model
+        may get wrong.
     """
 
     text: str
@@ -37,10 +42,10 @@ class Sentence:
     strict: Sentence | None = None
 
     def options(self, decode: DecodeOptions) -> DecodeOptions:
-        """Adapt the options to the sentence.
+        """Adapt decoding options to the sentence.
 
-        Where phrases must come out, every hypothesis is looked at, and what placeholders attend to; no
-        placeholder comes that the source lacks, and none more than once.
+        Where phrases must come out, every hypothesis is looked at with its attention; no placeholder comes
+        that the source lacks, and none more than once.
         """
         if not self.phrases:
             return decode
@@ -51,32 +56,32 @@ class Sentence:
 class Plan:
     """One text, ready for the engine; sentences[i] is layout.sentences[i].
 
-    decode: of sentences without phrases.
-    alignment: whether the caller wants it, whatever `decode` asks.
-    follow_form: see TextOptions.
+    options: how the text is answered; `options.decode` is that of sentences without phrases.
+    masked: the text that the model reads, with its phrases masked.
+    truncated: whether only the beginning of the text is read.
+    formats: formats and phrases that are put back into the answer by attention, if there are any.
+    formatted: number of the first sentence with one of them.
     """
 
     layout: Layout
     sentences: list[Sentence]
-    decode: DecodeOptions
+    options: ResolvedOptions
     masked: MaskedText
-    prefix: tuple[int, ...] = ()
-    alignment: bool = False
-    coverage: bool = False
     truncated: bool = False
-    replace_unk: bool = False
-    follow_form: bool = False
+    formats: Formats | None = None
+    formatted: int | None = None
 
     @property
     def places(self) -> list[int]:
-        """The sentences that the model reads: one for each job."""
+        """The numbers of the sentences that the model reads: one for each job."""
         return [i for i, sentence in enumerate(self.sentences) if sentence.source is not None]
 
     @property
     def jobs(self) -> list[DecodeJob]:
         """Sources with their options; only the first gets the prefix."""
-        first = replace(self.decode, prefix=self.prefix)
-        return [self._job(place, self.decode if i else first) for i, place in enumerate(self.places)]
+        decode = self.options.decode
+        first = replace(decode, prefix=self.options.prefix)
+        return [self._job(place, decode if i else first) for i, place in enumerate(self.places)]
 
     def stricter(self, jobs: Sequence[int]) -> Plan:
         """Return the same plan with placeholders for all phrases of some jobs, given by their numbers."""
@@ -88,11 +93,18 @@ class Plan:
         return replace(self, sentences=sentences)
 
     def with_attention(self) -> Plan:
-        """Return the same plan with attention of all jobs, which costs something at each step."""
-        return replace(self, decode=replace(self.decode, alignment=True))
+        """Return the same plan with attention of all jobs; attention costs something at each step."""
+        decode = replace(self.options.decode, alignment=True)
+        return replace(self, options=replace(self.options, decode=decode))
+
+    @property
+    def source(self) -> str:
+        """The caller's text."""
+        return self.formats.source if self.formats else self.masked.original
 
     @property
     def tokens(self) -> int:
+        """Number of source tokens of all sentences."""
         return sum(len(s.source) for s in self.sentences if s.source is not None)
 
     def _job(self, place: int, decode: DecodeOptions) -> DecodeJob:
@@ -101,8 +113,18 @@ class Plan:
         return DecodeJob(sentence.source, sentence.options(decode))
 
 
-def plan(model: TextModel, text: str | MarkedText, options: TextOptions) -> Plan:
+def plan(
+    model: TextModel,
+    text: str | MarkedText,
+    options: TextOptions,
+    resolved: ResolvedOptions | None = None,
+) -> Plan:
     """Make one text ready for the engine.
+
+    model: the model that answers.
+    text: the text, perhaps with spans that stay as they are.
+    options: what the caller asks for.
+    resolved: what `resolve` has made of the options, for several texts; None: it is done here.
 
     Raises InvalidRequest on unknown options and text that is no Unicode, TooLarge on a text that must stay
     whole and is longer than the model's limit. Option values are checked by the engine.
@@ -113,129 +135,134 @@ def plan(model: TextModel, text: str | MarkedText, options: TextOptions) -> Plan
         )
     marked = text if isinstance(text, MarkedText) else MarkedText(text)
     check_text(marked.text)
-    decode = decode_options(model, options)
-    masked = _mask_text(model, marked, options)
-    prefix = model.tokenizer.beginning + tuple(
-        model.tokenizer.encode_target(options.prefix) if options.prefix else ()
-    )
-    alignment = decode.alignment
-    if options.strategy not in (None, *STRATEGIES):
-        raise InvalidRequest(f"strategy {options.strategy!r} is none of {', '.join(STRATEGIES)}")
-    replaces = options.replace_unk or model.replace_unk
-    if replaces and not model.tokenizer.replaces_unk:
-        raise InvalidRequest("only models with dictionaries of words can replace_unk: leave it out")
-    decode = replace(decode, alignment=alignment or options.coverage)
-    empty = Plan(
-        Layout([], []), [], decode, masked, prefix, alignment, options.coverage, replace_unk=replaces
-    )
-    empty = replace(empty, follow_form=options.follow_form and model.task == "translate")
-    if model.task != "translate" or not options.split:
-        return _whole(model, options, empty)
-    return _plan_sentences(model, empty)
+    resolved = resolved or resolve(model, options)
+    plain = _without_markup(model, marked, resolved)
+    shown = MarkedText(plain.text, tuple((plain.position(b), plain.position(e)) for b, e in marked.spans))
+    rules = _mask_rules(model, shown, options, protect=resolved.protect)
+    masked = mask(shown, rules) if model.placeholders else MaskedText(shown.text)
+    planner = _Planner(model, resolved, masked)
+    planned = planner.sentence_by_sentence() if resolved.split else planner.whole(options)
+    phrases = planned.masked.places if model.placeholders else find_phrases(shown, rules)
+    if plain.text == marked.text and (model.placeholders or not phrases):
+        return planned
+    formats = formats_of(marked.text, plain, phrases)
+    first = min((span.begin for span in formats.segment.spans), default=0)
+    return replace(planned, formats=formats, formatted=_sentence_at(planned, first)).with_attention()
 
 
-def _plan_sentences(model: TextModel, empty: Plan) -> Plan:
-    """Sentence by sentence."""
-    masked, symbols = empty.masked, model.placeholders
-    encode = cache(model.keeping.encode)  # a sentence that fits is read again as it is planned
+def _sentence_at(planned: Plan, position: int) -> int:
+    """The number of the sentence that holds a position of the text that the model reads, or of the next."""
+    end = 0
+    for number, (gap, sentence) in enumerate(zip(planned.layout.gaps, planned.sentences, strict=False)):
+        end += len(gap) + len(planned.masked.spell(sentence.text, sentence.phrases, {}))
+        if position < end:
+            return number
+    return max(0, len(planned.sentences) - 1)
 
-    def fits(part: str) -> bool:
-        count = masked.count(part)
+
+def _without_markup(model: TextModel, marked: MarkedText, options: ResolvedOptions) -> PlainText:
+    plain = read_markup(marked.text, marked.spans) if options.protect else PlainText(marked.text)
+    if not options.follow_form:
+        return plain
+    opening = len(model.tokenizer.encode(""))
+    return read_capitals(plain, model.source, lambda word: len(model.tokenizer.encode(word)) - opening)
+
+
+class _Planner:
+    """Plans one masked text for a model."""
+
+    def __init__(self, model: TextModel, options: ResolvedOptions, masked: MaskedText) -> None:
+        self.model, self.options, self.masked = model, options, masked
+        # a sentence that fits is read again as it is planned
+        self.encode = cache(model.placeholder_tokenizer.encode)
+
+    def sentence_by_sentence(self) -> Plan:
+        """Plan each sentence as one source."""
+        masked, model = self.masked, self.model
+        layout = split(masked.text, model.source, self._fits, masked.stand_in)
+        sentences, first = list[Sentence](), 0
+        for number, text in enumerate(layout.sentences):
+            phrases = tuple(range(first, first + masked.count(text)))
+            first += len(phrases)
+            if _readable(text) and number not in layout.fixed:
+                sentences.append(self._sentence(text, phrases))
+            else:
+                sentences.append(Sentence(text, None, phrases))
+        return Plan(layout, sentences, self.options, masked)
+
+    def whole(self, options: TextOptions) -> Plan:
+        """Plan the whole text as one source, or what of it the caller's strategy says."""
+        model = self.model
+        self.masked = self.masked.at_most(len(model.placeholders))
+        text, phrases = self.masked.text, tuple(range(len(self.masked.phrases)))
+        layout = _frame(text)
+        if not _readable(text):
+            echoes = [Sentence(sentence, None, phrases) for sentence in layout.sentences]
+            return Plan(layout, echoes, self.options, self.masked)
+        sentence = self._sentence(" ".join(text.split()), phrases)
+        ids, limit = sentence.source or [], model.limits.source
+        truncated = len(ids) > limit
+        if truncated and options.cuts and model.task != "translate":
+            return self._parts()
+        if truncated and not (options.truncate or options.strategy == "truncate" or model.truncates):
+            splits = "let it be split" if model.task == "translate" else ""
+            remedy = splits or "choose a strategy: parts, refine, truncate"
+            raise TooLarge(f"the text has {len(ids)} tokens; this model reads at most {limit}: {remedy}")
+        if truncated:
+            source = model.beginning(ids)
+            sentence = replace(sentence, source=source, quotas=self._quotas(source, sentence.symbols))
+        return Plan(layout, [sentence], self.options, self.masked, truncated)
+
+    def _parts(self) -> Plan:
+        """Plan a text that is too long for one summary as parts that end with sentences, each as long as may
+        be."""
+        encode, limit = self.model.tokenizer.encode, self.model.limits.source
+
+        def fits(part: str) -> bool:
+            return len(encode(" ".join(part.split()))) < limit
+
+        parts = pack(split(self.masked.text, self.model.source, fits).sentences, fits)
+        sentences = [self._sentence(" ".join(part.split()), ()) for part in parts]
+        layout = Layout(parts, ["", *[" "] * (len(parts) - 1), ""])
+        return Plan(layout, sentences, self.options, self.masked)
+
+    def _fits(self, part: str) -> bool:
+        symbols, count = self.model.placeholders, self.masked.count(part)
         if count > len(symbols):
             return False
-        spelled = masked.spell(part.strip(), range(count), dict(enumerate(symbols)))
-        return len(encode(spelled)) < model.limits.source
+        spelled = self.masked.spell(part.strip(), range(count), dict(enumerate(symbols)))
+        return len(self.encode(spelled)) < min(self.model.limits.source, MAX_SENTENCE_TOKENS)
 
-    layout = split(masked.text, model.source, fits, masked.stand_in)
-    sentences, first = list[Sentence](), 0
-    for number, text in enumerate(layout.sentences):
-        phrases = tuple(range(first, first + masked.count(text)))
-        first += len(phrases)
-        if _readable(text) and number not in layout.fixed:
-            sentences.append(_sentence(model, empty, text, phrases, encode))
-        else:
-            sentences.append(Sentence(text, None, phrases))
-    return replace(empty, layout=layout, sentences=sentences)
+    def _sentence(self, text: str, phrases: tuple[int, ...]) -> Sentence:
+        """With placeholders, but at first with numbers and codes as they are: models translate them better
+        so."""
+        model, masked, shown = self.model, self.masked, text
+        if self.options.follow_form and is_all_capitals(text):
+            shown = to_sentence_case(text, model.source, lambda word: len(self.encode(word)))
+        symbols = dict(zip(phrases, model.placeholders, strict=False))
+        source = [*self.encode(masked.spell(shown, phrases, symbols)), model.eos]
+        strict = Sentence(text, source, phrases, symbols, self._quotas(source, symbols))
+        fewer = {number: symbol for number, symbol in symbols.items() if not masked.phrases[number].trusted}
+        if len(fewer) == len(symbols):
+            return strict
+        source = [*self.encode(masked.spell(shown, phrases, fewer)), model.eos]
+        if len(source) > model.limits.source:
+            return strict
+        return Sentence(text, source, phrases, fewer, self._quotas(source, fewer), strict)
 
-
-def _sentence(
-    model: TextModel,
-    empty: Plan,
-    text: str,
-    phrases: tuple[int, ...],
-    encode: Callable[[str], list[int]],
-) -> Sentence:
-    """With placeholders, but at first with numbers and codes as they are: models translate them better so."""
-    masked = empty.masked
-    shown = text
-    if empty.follow_form and is_all_capitals(text):
-        shown = to_sentence_case(text, model.source, lambda word: len(encode(word)))
-    symbols = dict(zip(phrases, model.placeholders, strict=False))
-    source = [*encode(masked.spell(shown, phrases, symbols)), model.eos]
-    strict = Sentence(text, source, phrases, symbols, _quotas(model, source, symbols))
-    fewer = {number: symbol for number, symbol in symbols.items() if not masked.phrases[number].trusted}
-    if len(fewer) == len(symbols):
-        return strict
-    source = [*encode(masked.spell(shown, phrases, fewer)), model.eos]
-    if len(source) > model.limits.source:
-        return strict
-    return Sentence(text, source, phrases, fewer, _quotas(model, source, fewer), strict)
+    def _quotas(self, source: Sequence[int], symbols: Mapping[int, str]) -> tuple[tuple[int, int], ...]:
+        """The token of each placeholder, and how often a target may hold it: once where the source was
+        written with it and has it. A word of the source that only begins with a placeholder word does not
+        count."""
+        if not symbols:
+            return ()
+        tokenizer = self.model.placeholder_tokenizer
+        own = set(symbols.values()).intersection(tokenizer.pieces(source, target=False))
+        ranked = sorted(self.model.placeholders, key=lambda symbol: symbol not in own)[:QUOTAS]
+        return tuple((tokenizer.encode_target(symbol)[-1], int(symbol in own)) for symbol in ranked)
 
 
-def _quotas(
-    model: TextModel, source: Sequence[int], symbols: Mapping[int, str]
-) -> tuple[tuple[int, int], ...]:
-    """The placeholders' tokens, and how often each may come in a target: once where the source was written
-    with it and has it. A borrowed one may also be the beginning of another word there, which counts not."""
-    if not symbols:
-        return ()
-    keeping = model.keeping
-    own = set(symbols.values()).intersection(keeping.pieces(source, target=False))
-    ranked = sorted(model.placeholders, key=lambda symbol: symbol not in own)[:QUOTAS]
-    return tuple((keeping.encode_target(symbol)[-1], int(symbol in own)) for symbol in ranked)
-
-
-def _whole(model: TextModel, options: TextOptions, empty: Plan) -> Plan:
-    """The whole text as one source."""
-    symbols = model.placeholders
-    masked = empty.masked.at_most(len(symbols))
-    text = masked.text
-    layout = _frame(text)
-    phrases = tuple(range(len(masked.phrases)))
-    if not _readable(text):
-        echoes = [Sentence(sentence, None, phrases) for sentence in layout.sentences]
-        return replace(empty, layout=layout, masked=masked, sentences=echoes)
-    whole = replace(empty, masked=masked)
-    sentence = _sentence(model, whole, " ".join(text.split()), phrases, model.keeping.encode)
-    ids, limit = sentence.source or [], model.limits.source
-    truncated = len(ids) > limit
-    if truncated and options.cuts and model.task != "translate":
-        return _parts(model, whole)
-    if truncated and not (options.truncate or options.strategy == "truncate" or model.truncates):
-        remedy = (
-            "let it be split" if model.task == "translate" else "choose a strategy: parts, refine, truncate"
-        )
-        raise TooLarge(f"the text has {len(ids)} tokens; this model reads at most {limit}: {remedy}")
-    if truncated:
-        source = model.beginning(ids)
-        sentence = replace(sentence, source=source, quotas=_quotas(model, source, sentence.symbols))
-    return replace(whole, layout=layout, sentences=[sentence], truncated=truncated)
-
-
-def _parts(model: TextModel, empty: Plan) -> Plan:
-    """A text that is too long for one summary as parts that end with sentences, each as long as may be."""
-    encode, limit = model.tokenizer.encode, model.limits.source
-
-    def fits(part: str) -> bool:
-        return len(encode(" ".join(part.split()))) < limit
-
-    parts = pack(split(empty.masked.text, model.source, fits).sentences, fits)
-    sentences = [_sentence(model, empty, " ".join(part.split()), (), encode) for part in parts]
-    layout = Layout(parts, ["", *[" "] * (len(parts) - 1), ""])
-    return replace(empty, layout=layout, sentences=sentences)
-
-
-def _mask_text(model: TextModel, marked: MarkedText, options: TextOptions) -> MaskedText:
+def _mask_rules(model: TextModel, marked: MarkedText, options: TextOptions, *, protect: bool) -> MaskRules:
     explicit = bool(options.ignore or options.glossary or marked.spans)
     symbols, translates = model.placeholders, model.task == "translate"
     if explicit and not (symbols and translates):
@@ -243,18 +270,17 @@ def _mask_text(model: TextModel, marked: MarkedText, options: TextOptions) -> Ma
         raise InvalidRequest(f"{why}: leave out ignore, glossary and marked spans")
     for phrase in (*options.ignore, *options.glossary, *options.glossary.values()):
         check_text(phrase)
-    if not (explicit or options.protect) or not (symbols and translates):
-        return MaskedText(marked.text)
+    if not (explicit or protect):
+        return MaskRules()
     local = partial(localise, source=model.source, target=options.numerals or model.target)
-    return mask(
-        marked,
-        ignore=(*options.ignore, *(word.word for word in model.borrowed)),
+    return MaskRules(
+        ignore=(*options.ignore, *(word.word for word in model.placeholder_words)),
         glossary=options.glossary,
-        protect=options.protect,
+        protect=protect,
         symbols=symbols,
         spaced=model.spaced,
         lacks=model.tokenizer.lacks,
-        local=local if options.local_numbers else None,
+        local=local if options.local_numbers and protect else None,
     )
 
 

@@ -6,21 +6,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-# attention mass, in target tokens, below which a source word counts as missed: of the Tatoeba test sets 4 %
-# of the words do, most of them "of", "to" and "zu", and 20 % when only half of the answer is decoded
+# attention mass, in target tokens, below which a source word counts as missed: 4 % of the words of the
+# Tatoeba test sets do, most of them "of", "to" and "zu", and 20 % when only half of the answer is decoded
 MISSED: Final = 0.2
-NGRAM: Final = 4  # tokens
-ROUNDS: Final = 3  # repeats that make a loop
-LOOP: Final = 6  # tokens that a loop has at least
-UNIT: Final = 24  # tokens that a loop repeats at most
+NGRAM_TOKENS: Final = 4
+LOOP_REPEATS: Final = 3
+MIN_LOOP_TOKENS: Final = 6
+MAX_REPEATED_TOKENS: Final = 24
 
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """Of one sentence: its source words, and how much attention each got, as the sum over all target tokens
-    (end-of-sentence included) and over the word's pieces.
+    """The attention that the words of one sentence got.
 
-    missed: the words with a letter or digit and a mass below MISSED: the answer may lack what they say.
+    words: words of the source.
+    mass: attention on each word, summed over all target tokens (end-of-sentence included) and the word's
+        pieces.
+    missed: numbers of the words with a letter or digit and a mass below MISSED: the answer may lack their
+        sense.
     """
 
     words: list[str]
@@ -32,7 +35,7 @@ class Coverage:
 class Repetition:
     """How much of an answer is said again.
 
-    share: of a sentence's 4-grams of target tokens, those seen in it before, from 0 to 1.
+    share: share of a sentence's 4-grams of target tokens that stood in it before, from 0 to 1.
     loop: whether up to 24 tokens are repeated three times or more in a row, six tokens or more in all.
     """
 
@@ -41,10 +44,11 @@ class Repetition:
 
 
 def coverage(attention: Any, words: Sequence[str], starts: Sequence[int]) -> Coverage:
-    """Sum up what each word of a source received.
+    """Sum up the attention on each word of a source.
 
-    attention: [target, source], rows sum to 1; its last column is end-of-sentence.
-    starts: where each word begins in the source.
+    attention: float array [target, source], rows sum to 1; its last column is end-of-sentence.
+    words: words of the source.
+    starts: position in the source where each word begins.
     """
     columns = attention[:, :-1].sum(0)
     ends = [*starts[1:], len(columns)]
@@ -60,13 +64,14 @@ def repetition(sentences: Sequence[Sequence[int]]) -> Repetition:
 
 
 def _repetition(tokens: Sequence[int]) -> float:
-    grams = [tuple(tokens[i : i + NGRAM]) for i in range(len(tokens) - NGRAM + 1)]
+    grams = [tuple(tokens[i : i + NGRAM_TOKENS]) for i in range(len(tokens) - NGRAM_TOKENS + 1)]
     return 1 - len(set(grams)) / len(grams) if grams else 0.0
 
 
 def _loops(tokens: Sequence[int]) -> bool:
-    for unit in range(1, min(UNIT, len(tokens) // ROUNDS) + 1):
-        enough, run = max(ROUNDS * unit, LOOP) - unit, 0  # tokens equal to the one a unit before
+    for unit in range(1, min(MAX_REPEATED_TOKENS, len(tokens) // LOOP_REPEATS) + 1):
+        # tokens equal to the one a unit before
+        enough, run = max(LOOP_REPEATS * unit, MIN_LOOP_TOKENS) - unit, 0
         for i in range(unit, len(tokens)):
             run = run + 1 if tokens[i] == tokens[i - unit] else 0
             if run >= enough:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import repeat
 
 from engine.answers.options import check_text
-from engine.answers.stream import flow
+from engine.answers.stream import answers_of, flow
 from engine.answers.text_model import TextModel
 from engine.errors import InvalidRequest
 from engine.schedule.aio import generate_group
@@ -26,8 +26,9 @@ class TextScore:
     """How probable a text is.
 
     tokens: pieces of the text, end-of-sentence last.
-    token_scores: log-probability (natural) of each.
-    words: of the text.
+    token_scores: log-probability (natural) of each token.
+    words: number of words of the text.
+    timings: times of the scoring.
     """
 
     tokens: list[str]
@@ -53,9 +54,10 @@ class TextScore:
 
 @dataclass(frozen=True, slots=True)
 class ForcedText:
-    """One text, ready for the engine. source and target end with end-of-sentence.
+    """One text, ready for the engine.
 
-    free: so many tokens of the target are no text, and cost nothing.
+    source, target: token ids, ending with end-of-sentence.
+    free: number of first target tokens that are no text, and cost nothing.
     """
 
     source: list[int]
@@ -76,8 +78,10 @@ class ForcedText:
 
 
 def perplexity(total: float, count: int) -> float:
-    """Compute one over the geometric mean probability of `count` events that have this natural
-    log-probability in all; infinite where that is beyond all numbers.
+    """Compute one over the geometric mean probability of events; infinite where that is beyond all numbers.
+
+    total: log-probability (natural) of all events together.
+    count: number of events.
     """
     try:
         return math.exp(-total / count)
@@ -94,7 +98,11 @@ async def score(
 ) -> list[TextScore]:
     """Score texts as one group: all are accepted or none.
 
-    sources: one for each text; None: a language model.
+    engine: the engine of the model.
+    model: its texts.
+    texts: the texts.
+    sources: source of each text; None for a language model.
+    deadline: time of `time.monotonic` after which the scores are of no use.
 
     Raises InvalidRequest on a text or source that is too long for the model, and on sources that are missing,
     too many or not read at all; else what `generate_group` raises.
@@ -114,13 +122,19 @@ async def score(
 def score_many(
     engine: Engine, model: TextModel, pairs: Iterable[tuple[str, str | None]]
 ) -> Generator[TextScore]:
-    """Score (text, source) pairs in input order and in bounded memory; see `engine.answers.stream.flow`."""
-    return flow(
+    """Score texts in input order and in bounded memory; see `engine.answers.stream.flow`.
+
+    engine: the engine of the model.
+    model: its texts.
+    pairs: text and source; the source is None for a language model.
+    """
+    scores = flow(
         engine,
         pairs,
         lambda pair: _forced_text(model, *pair),
         lambda plan, results: _text_score(model, plan, results),
     )
+    return answers_of(scores)
 
 
 def _forced_text(model: TextModel, text: str, source: str | None) -> ForcedText:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
 from engine.answers.compose import TextResult, compose, retry_of
 from engine.answers.options import TextOptions
@@ -15,16 +15,16 @@ from engine.answers.plan import Plan, plan
 from engine.answers.text_model import TextModel
 from engine.errors import ConvoyError, Overloaded, Stopping
 from engine.schedule.engine import Engine
-from engine.text.protect import MarkedText
+from engine.text.placeables.masking import MarkedText
 from engine.types import DecodeJob, Outcome, Request, Result
 
 
 class Jobs(Protocol):
-    """Something for the engine."""
+    """Work for the engine."""
 
     @property
     def jobs(self) -> Sequence[DecodeJob]:
-        """Its sources, each with the options to decode it."""
+        """Sources, each with the options to decode it."""
 
 
 class SizedJobs(Jobs, Protocol):
@@ -32,21 +32,21 @@ class SizedJobs(Jobs, Protocol):
 
     @property
     def tokens(self) -> int:
-        """Of all its sources."""
+        """Number of tokens of all sources."""
 
 
 T = TypeVar("T")
 Item = TypeVar("Item")
 J = TypeVar("J", bound=Jobs)
 P = TypeVar("P", bound=SizedJobs)
-BUFFERED: Final = 4_096  # texts between the one read last and the one yielded next
+Outcomes: TypeAlias = Generator[TextResult | ConvoyError]
+MAX_BUFFERED_TEXTS: Final = 4_096  # between the text read last and the one yielded next
 
 
 @dataclass(eq=False, slots=True)
 class _Entry(Generic[J]):
     """A text in flight; `answers` is filled by the engine's thread."""
 
-    number: int
     plan: J
     requests: list[Request] = field(default_factory=list)
     answers: dict[int, Outcome] = field(default_factory=dict)
@@ -68,13 +68,18 @@ class _Entry(Generic[J]):
 
 
 def stream(
-    engine: Engine, model: TextModel, lines: Iterable[str | MarkedText], options: TextOptions
-) -> Generator[TextResult]:
-    """Answer texts in input order; see `flow`."""
+    engine: Engine, model: TextModel, texts: Iterable[tuple[str | MarkedText, TextOptions]]
+) -> Outcomes:
+    """Answer texts in input order; see `flow`.
+
+    engine: the engine of the model.
+    model: its texts.
+    texts: each with how it is answered.
+    """
     return flow(
         engine,
-        lines,
-        lambda line: plan(model, line, options),
+        texts,
+        lambda text: plan(model, *text),
         lambda planned, results: _compose_or_retry(engine, model, planned, results),
     )
 
@@ -84,38 +89,75 @@ def flow(
     items: Iterable[Item],
     prepare: Callable[[Item], P],
     finish: Callable[[P, list[Result]], T],
-) -> Generator[T]:
-    """Yield `finish` of each item's plan and results, one result of each job, in the order of the items.
+) -> Generator[T | ConvoyError]:
+    """Yield an answer to each item, in the order of the items; an item that has none yields its error.
 
-    Reads ahead as far as the engine's queue and BUFFERED allow.
+    engine: the engine that answers.
+    items: texts, or whatever `prepare` understands; read ahead as far as the queue and MAX_BUFFERED_TEXTS
+        allow.
+    prepare: makes the jobs of an item.
+    finish: makes the answer of the jobs and their results.
 
-    An error carries the number of its text, counted from 1. Leaving the iterator early cancels what is in
-    flight. Raises Stopping when the engine does not run.
+    Leaving the iterator early cancels the requests in flight. Raises Stopping when the engine does not run.
     """
     if not engine.healthy:
         raise Stopping("the engine does not run: start the service first")
-    pending: deque[_Entry[P]] = deque()
+    pending: deque[_Entry[P] | ConvoyError] = deque()
     ahead = 0  # source tokens of `pending`
+
+    def leave() -> T | ConvoyError:
+        """The oldest outcome, for which this waits."""
+        nonlocal ahead
+        entry = pending.popleft()
+        if isinstance(entry, ConvoyError):
+            return entry
+        ahead -= entry.plan.tokens
+        try:
+            return finish(entry.plan, _wait_for_results(entry))
+        except ConvoyError as error:
+            return error
+
     try:
-        for number, item in enumerate(items, 1):
-            entry = _Entry(number, _call_for_line(number, partial(prepare, item)))
-            ahead += entry.plan.tokens
-            while pending and (ahead > engine.settings.queue_tokens or len(pending) >= BUFFERED):
-                ahead -= pending[0].plan.tokens
-                yield _finish_entry(pending.popleft(), finish)
-            while not _try_submit(engine, entry, must=not pending):  # somebody else fills the queue
-                ahead -= pending[0].plan.tokens
-                yield _finish_entry(pending.popleft(), finish)
-            pending.append(entry)
+        for item in items:
+            try:
+                entry = _Entry(prepare(item))
+                ahead += entry.plan.tokens
+                while pending and (
+                    ahead > engine.settings.queue_tokens or len(pending) >= MAX_BUFFERED_TEXTS
+                ):
+                    yield leave()
+                while not _try_submit(engine, entry, must=not pending):  # somebody else fills the queue
+                    yield leave()
+            except ConvoyError as error:
+                pending.append(error)
+            else:
+                pending.append(entry)
         while pending:
-            yield _finish_entry(pending.popleft(), finish)
+            yield leave()
     finally:
-        engine.cancel([request for entry in pending for request in entry.requests])
+        engine.cancel([r for entry in pending if isinstance(entry, _Entry) for r in entry.requests])
+
+
+def answers_of(
+    outcomes: Generator[T | ConvoyError], on_done: Callable[[int], object] | None = None
+) -> Generator[T]:
+    """Yield the answers of texts. Raises the first error, with the number of its text, counted from 1.
+
+    outcomes: are closed at the end.
+    on_done: told how many more texts have been answered.
+    """
+    with closing(outcomes):
+        for number, outcome in enumerate(outcomes, 1):
+            if isinstance(outcome, ConvoyError):
+                raise type(outcome)(f"line {number}: {outcome}") from outcome
+            if on_done:
+                on_done(1)
+            yield outcome
 
 
 def _try_submit(engine: Engine, entry: _Entry[P], *, must: bool) -> bool:
     try:
-        _call_for_line(entry.number, partial(engine.submit, entry.requests))
+        engine.submit(entry.requests)
     except Overloaded:
         if must:
             raise
@@ -124,18 +166,13 @@ def _try_submit(engine: Engine, entry: _Entry[P], *, must: bool) -> bool:
 
 
 def _compose_or_retry(engine: Engine, model: TextModel, planned: Plan, results: list[Result]) -> TextResult:
-    """Compose the answer; a sentence whose numbers got lost is translated again, whose turn it is next."""
+    """Compose the answer; a sentence whose numbers got lost is translated again, before all other work."""
     retry = retry_of(model, planned, results)
     if retry:
-        entry = _Entry(0, retry)
+        entry = _Entry(retry)
         engine.submit(entry.requests, again=True)
         planned, results = retry.plan, retry.merge(results, iter(_wait_for_results(entry)))
     return compose(model, planned, results)
-
-
-def _finish_entry(entry: _Entry[P], finish: Callable[[P, list[Result]], T]) -> T:
-    results = _call_for_line(entry.number, partial(_wait_for_results, entry))
-    return _call_for_line(entry.number, partial(finish, entry.plan, results))
 
 
 def _wait_for_results(entry: _Entry[J]) -> list[Result]:
@@ -148,10 +185,3 @@ def _wait_for_results(entry: _Entry[J]) -> list[Result]:
             raise outcome
         results.append(outcome)
     return results
-
-
-def _call_for_line(number: int, call: Callable[[], T]) -> T:
-    try:
-        return call()
-    except ConvoyError as error:
-        raise type(error)(f"line {number}: {error}") from error

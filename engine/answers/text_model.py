@@ -1,4 +1,4 @@
-"""What turning texts into sources and back needs to know of a model."""
+"""The side of a model that turns texts into sources and targets into texts."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from engine.text.borrowed import BorrowedWord, BorrowingTokenizer, symbols_of
-from engine.text.tokenizer import Tokenizer
+from engine.text.tokenizers.placeholder_words import PlaceholderTokenizer, PlaceholderWord, symbols_of
+from engine.text.tokenizers.tokenizer import Tokenizer
 from engine.types import DecodeOptions, Limits
 
 # languages written without spaces between sentences; their translations need one
@@ -16,12 +16,19 @@ SPACELESS: Final = frozenset({"bo", "ja", "km", "lo", "my", "th", "zh", "zt"})
 
 @dataclass(frozen=True, slots=True)
 class TextModel:
-    """What turning text into sources and back needs to know of a bundle.
+    """The side of a model that turns texts into sources and targets into texts.
 
-    unk: the token that unknown words become, if there is one.
+    task: "translate", "summarize" or "lm".
+    source, target: codes of the languages.
+    tokenizer: text to token ids and back.
+    defaults: decoding options that the bundle asks for.
+    limits: longest source and target, and the like.
+    eos: id of end-of-sentence.
+    name: name of the model.
+    unk: id that unknown words become, if there is one.
     replace_unk: whether unknown words are replaced unasked.
     truncates: whether the beginning of a text that is too long is read, unasked.
-    borrowed: words that are placeholders, where the vocabulary has no symbols of its own.
+    placeholder_words: words that are placeholders, where the vocabulary has no symbols of its own.
     """
 
     task: str
@@ -35,16 +42,20 @@ class TextModel:
     unk: int | None = None
     replace_unk: bool = False
     truncates: bool = False
-    borrowed: tuple[BorrowedWord, ...] = ()
+    placeholder_words: tuple[PlaceholderWord, ...] = ()
 
     @property
     def placeholders(self) -> tuple[str, ...]:
-        return self.tokenizer.placeholders or symbols_of(self.borrowed)
+        return self.tokenizer.placeholders or symbols_of(self.placeholder_words)
 
     @property
-    def keeping(self) -> Tokenizer:
+    def placeholder_tokenizer(self) -> Tokenizer:
         """The tokenizer of sentences that hold placeholders."""
-        return BorrowingTokenizer(self.tokenizer, self.borrowed) if self.borrowed else self.tokenizer
+        return (
+            PlaceholderTokenizer(self.tokenizer, self.placeholder_words)
+            if self.placeholder_words
+            else self.tokenizer
+        )
 
     @property
     def languages(self) -> tuple[str, str]:
@@ -52,7 +63,7 @@ class TextModel:
 
     @property
     def between(self) -> str:
-        """What goes between translations of sentences that touched."""
+        """The white space between translations of sentences that touched."""
         return "" if self.spaced or _spaceless(self.target) else " "
 
     @property

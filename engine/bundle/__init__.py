@@ -1,8 +1,10 @@
 """A model on disk: what a bundle holds, checked before use and never half written. No torch.
 
-bundle      open, verify and write a bundle
+bundle      open and write a bundle
+manifest    the files that a bundle lists, checked before use
 config      `ModelConfig`: one description for all architectures
 stacks      one side of a model, as its architecture describes it
+adaptive    adaptive softmax and input
 presets     configurations by the names that people use
 specs       what a model keeps of a source and of each hypothesis, as executors know it
 graph_io    the names and types of a step graph's inputs

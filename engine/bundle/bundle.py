@@ -16,10 +16,10 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
@@ -28,6 +28,22 @@ from safetensors import SafetensorError
 from engine.bundle.config import ModelConfig
 from engine.bundle.folder import replacing, write_file
 from engine.bundle.json_file import read_json
+from engine.bundle.manifest import (
+    AGAIN,
+    CONFIG,
+    FORMAT,
+    GENERATION,
+    MANIFEST,
+    PICKLES,
+    WEIGHTS,
+    FileEntry,
+    check_file,
+    check_name,
+    digest,
+    read_manifest,
+    read_versioned,
+    typed,
+)
 from engine.bundle.strict import from_json
 from engine.bundle.tensors import MappedTensors, TensorPart, write_tensors
 from engine.bundle.weights import Stored, Weights, parts_of, specs_of
@@ -37,27 +53,11 @@ from engine.types import DecodeOptions
 T = TypeVar("T")
 # of a file: its bytes, where they lie, or what writes it
 Content: TypeAlias = bytes | Path | Callable[[Path], None]
-FORMAT: Final = 1
-CONFIG: Final = "config.json"
-GENERATION: Final = "generation_config.json"
-WEIGHTS: Final = "model.safetensors"
-MANIFEST: Final = "manifest.json"
 PACKED: Final = "onnx/packed.safetensors"  # int8 weights of a large model as native products read them
-# suffixes under which pickles travel; a bundle has no place for them, so nobody is ever led to load one
-PICKLES: Final = frozenset({".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt", ".joblib"})
 PRECISIONS: Final = ("fp32", "int8")  # of the graphs
 # the part of a step's graph that reads lists of tokens, and what a bundle says that uses it by default
 SHORTLISTED: Final = "shortlisted"
 FLAGS: Final = (SHORTLISTED, "truncates")  # of a `Description`, written where they are true
-AGAIN: Final = "copy or convert the bundle again"
-
-
-@dataclass(frozen=True, slots=True)
-class FileEntry:
-    """A line of the manifest: bytes and hexadecimal SHA-256."""
-
-    size: int
-    sha256: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +157,10 @@ class Bundle:
         return weights
 
 
+# adds files to a bundle that has no place yet
+Stage: TypeAlias = Callable[[Bundle], Mapping[str, Content]]
+
+
 def graph_parts(config: ModelConfig) -> tuple[str, ...]:
     """List the graphs that a model is made of; a language model has no encoder."""
     return ("encoder", "step") if config.reads_source else ("step",)
@@ -166,6 +170,7 @@ def graph_name(part: str, precision: str, kernels: str = "pure") -> str:
     """Name a graph as a bundle keeps it.
 
     part: "encoder", "step" or SHORTLISTED.
+    precision: of the products, one of PRECISIONS.
     kernels: of standard operators only ("pure") or with our own ("native", see `engine.native`).
     """
     return f"onnx/{part}.{precision}{'' if kernels == 'pure' else f'.{kernels}'}.onnx"
@@ -185,12 +190,15 @@ def open_bundle(path: Path, *, verify: bool = True) -> Bundle:
     ):
         names = ", ".join(bundles[:5]) + (", ..." if bundles[5:] else "")
         raise BundleError(f"{path}: a folder of bundles, where one is wanted; name one of them: {names}")
-    manifest = _manifest(path)
+    odd = next((p for p in sorted(path.rglob("*")) if not p.is_dir() and not p.is_file()), None)
+    if odd is not None:  # reading a pipe or a device would wait for ever
+        raise BundleError(f"{path}: {odd.name} is no regular file: remove it")
+    manifest = read_manifest(path)
     pickles = sorted(p.name for p in path.rglob("*") if p.suffix.lower() in PICKLES)
     if pickles:
         raise BundleError(f"{path}: holds {pickles[0]}; a bundle must hold no pickle-like files: remove it")
     for name, entry in manifest.items():
-        _check_file(path / name, entry, verify)
+        check_file(path / name, entry, verify)
     described = _description(path / CONFIG)
     try:
         config = ModelConfig.from_dict(described.model)
@@ -203,14 +211,27 @@ def open_bundle(path: Path, *, verify: bool = True) -> Bundle:
         source=described.source,
         target=described.target,
         config=config,
-        options=_from_json(
-            DecodeOptions, read_json(path / GENERATION, dict, AGAIN), path / GENERATION, "options"
-        ),
+        options=typed(DecodeOptions, read_json(path / GENERATION, dict, AGAIN), path / GENERATION, "options"),
         text=described.text,
         manifest=manifest,
         shortlisted=described.shortlisted,
         truncates=described.truncates,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """How a bundle is written.
+
+    half: floats are stored as fp16, else as fp32.
+    overwrite: replace what is there; the old bundle stays in place until the new one is complete.
+    stages: called in order with the bundle as far as it is written, in a folder beside its place; each
+        returns further files. An exception leaves nothing behind.
+    """
+
+    half: bool
+    overwrite: bool = False
+    stages: tuple[Stage, ...] = ()
 
 
 def write_bundle(
@@ -222,18 +243,38 @@ def write_bundle(
     half: bool,
     overwrite: bool = False,
 ) -> Bundle:
+    """Write a bundle in one stage (`write_in_stages`).
+
+    path: of the folder.
+    description: what the bundle says of itself.
+    weights: by name, of any float type; int8 stays int8.
+    files: further files by their name in the bundle.
+    half: floats are stored as fp16, else as fp32.
+    overwrite: replace `path` where it is there.
+    """
+    return write_in_stages(path, description, weights, files, Writing(half, overwrite))
+
+
+def write_in_stages(
+    path: Path,
+    description: Description,
+    weights: Mapping[str, Stored],
+    files: Mapping[str, Content],
+    how: Writing,
+) -> Bundle:
     """Write a bundle and open it. The same input gives the same bytes.
 
-    weights: by name, of any float type, stored as fp16 when `half`, else as fp32; int8 stays int8.
+    path: of the folder.
+    description: what the bundle says of itself.
+    weights: by name, of any float type; int8 stays int8.
     files: further files by their name in the bundle.
+    how: precision, stages, and whether an old bundle gives way.
 
-    An existing `path` is refused unless `overwrite`; then the old bundle stays in place until the new one is
-    complete.
-
-    Raises BundleError on weights that are not finite in the stored precision.
+    Raises BundleError where `path` is there and may not be replaced, and on weights that are not finite as
+    they are stored.
     """
     path = Path(path)
-    if path.exists() and not overwrite:
+    if path.exists() and not how.overwrite:
         raise BundleError(f"{path}: already exists; choose another name or ask to overwrite it")
     labels = {key: getattr(description, key) for key in ("name", "task", "source", "target")}
     config = {
@@ -246,10 +287,10 @@ def write_bundle(
     own: dict[str, Content] = {
         CONFIG: _dump(config),
         GENERATION: _dump(dict(description.generation)),
-        WEIGHTS: partial(_write_weights, path=path, weights=weights, half=half),
+        WEIGHTS: partial(_write_weights, path=path, weights=weights, half=how.half),
     }
     contents: dict[str, Content] = {**_check_names(path, files, {*own, MANIFEST}), **own}
-    return _replace(path, contents, None)
+    return _replace(path, contents, None, how.stages)
 
 
 def add_files(path: Path, files: Mapping[str, Content]) -> Bundle:
@@ -259,20 +300,30 @@ def add_files(path: Path, files: Mapping[str, Content]) -> Bundle:
     return _replace(bundle.path, contents, bundle)
 
 
-def _replace(path: Path, contents: Mapping[str, Content], old: Bundle | None) -> Bundle:
+def _replace(
+    path: Path, contents: Mapping[str, Content], old: Bundle | None, stages: Iterable[Stage] = ()
+) -> Bundle:
     """Put a folder of `contents`, over the files of `old`, at `path`, opened before as any reader would."""
     with replacing(path, extend=old is not None) as fresh:
-        manifest = dict(old.manifest) if old else {}
-        for name, content in sorted(contents.items()):
-            if callable(content):
-                content(fresh / name)
-            else:
-                write_file(fresh / name, content if isinstance(content, bytes) else content.read_bytes())
-            manifest[name] = FileEntry((fresh / name).stat().st_size, _digest(fresh / name))
-        listed = {name: dataclasses.asdict(entry) for name, entry in sorted(manifest.items())}
-        write_file(fresh / MANIFEST, _dump({"format": FORMAT, "files": listed}))
-        bundle = open_bundle(fresh, verify=False)
+        bundle = _extend(fresh, contents, dict(old.manifest) if old else {})
+        for stage in stages:
+            if more := stage(bundle):
+                names = _check_names(path, more, {CONFIG, GENERATION, WEIGHTS, MANIFEST})
+                bundle = _extend(fresh, names, bundle.manifest)
     return dataclasses.replace(bundle, path=path)
+
+
+def _extend(folder: Path, contents: Mapping[str, Content], manifest: dict[str, FileEntry]) -> Bundle:
+    """Write files into a folder of no name yet, the manifest with them, and open it."""
+    for name, content in sorted(contents.items()):
+        if callable(content):
+            content(folder / name)
+        else:
+            write_file(folder / name, content if isinstance(content, bytes) else content.read_bytes())
+        manifest[name] = FileEntry((folder / name).stat().st_size, digest(folder / name))
+    listed = {name: dataclasses.asdict(entry) for name, entry in sorted(manifest.items())}
+    write_file(folder / MANIFEST, _dump({"format": FORMAT, "files": listed}))
+    return open_bundle(folder, verify=False)
 
 
 def _dump(value: Any) -> bytes:
@@ -301,77 +352,14 @@ def _write_weights(out: Path, *, path: Path, weights: Mapping[str, Stored], half
 
 def _check_names(path: Path, files: Mapping[str, Content], reserved: set[str]) -> dict[str, Content]:
     for name in files:
-        _check_name(path, name)
+        check_name(path, name)
         if name in reserved:
             raise BundleError(f"{path}: {name} is written by the bundle itself; give the file another name")
     return dict(files)
 
 
-def _check_name(path: Path, name: str) -> None:
-    """Names are relative, normalised, with "/" between folders, and never those of pickles."""
-    pure = PurePosixPath(name)
-    parts = name.split("/")
-    if (
-        pure.is_absolute()
-        or "\\" in name
-        or ":" in name
-        or "\0" in name
-        or not {"", ".", ".."}.isdisjoint(parts)
-    ):
-        raise BundleError(f"{path}: the file name {name!r} leaves the bundle's folder; {AGAIN}")
-    if pure.suffix.lower() in PICKLES:
-        raise BundleError(f"{path}: {name} looks like a pickle; convert it to safetensors or leave it out")
-
-
-def _check_file(path: Path, entry: FileEntry, verify: bool) -> None:
-    if not path.is_file():
-        raise BundleError(f"{path}: the file is missing; {AGAIN}")
-    size = path.stat().st_size
-    if size != entry.size:
-        raise BundleError(f"{path}: has {size} bytes, the manifest says {entry.size}; {AGAIN}")
-    if verify and _digest(path) != entry.sha256:
-        raise BundleError(f"{path}: its SHA-256 is not the manifest's, the content has changed; {AGAIN}")
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
-
-
-def _read_versioned(path: Path) -> dict[str, Any]:
-    values = read_json(path, dict, AGAIN)
-    if values.get("format") != FORMAT or isinstance(values["format"], bool):
-        version = values.get("format")
-        raise BundleError(
-            f"{path}: format {version!r} is unknown, this version reads {FORMAT}: upgrade Convoy"
-        )
-    return values
-
-
-def _manifest(path: Path) -> dict[str, FileEntry]:
-    listed = _read_versioned(path / MANIFEST).get("files")
-    if not isinstance(listed, dict):
-        raise BundleError(f"{path / MANIFEST}: lacks the object `files`; {AGAIN}")
-    manifest = {}
-    for name, entry in sorted(listed.items()):
-        _check_name(path / MANIFEST, name)
-        manifest[name] = _from_json(FileEntry, entry, path / MANIFEST, name)
-    missing = [name for name in (CONFIG, GENERATION, WEIGHTS) if name not in manifest]
-    if missing:
-        raise BundleError(f"{path / MANIFEST}: does not list {missing[0]}; {AGAIN}")
-    return manifest
-
-
-def _from_json(cls: type[T], data: Any, path: Path, where: str) -> T:
-    """As `from_json`, with the file and the remedy."""
-    try:
-        return from_json(cls, data, where)
-    except ConfigError as error:
-        raise BundleError(f"{path}: {error}; {AGAIN}") from None
-
-
 def _description(path: Path) -> ConfigFile:
-    described = _from_json(ConfigFile, _read_versioned(path), path, "config")
+    described = typed(ConfigFile, read_versioned(path), path, "config")
     if not isinstance(described.text.get("kind"), str):
         raise BundleError(f"{path}: text needs a 'kind', such as \"sentencepiece\"; {AGAIN}")
     return described

@@ -7,10 +7,11 @@ half understood.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
-from engine.bundle.stacks import AdaptiveConfig, ConvStack, SliceStack, Stack, StackConfig
+from engine.bundle.adaptive import AdaptiveConfig
+from engine.bundle.stacks import STACK_KEYS, ConvStack, SliceStack, Stack, StackConfig
 from engine.bundle.strict import from_json
 from engine.errors import ConfigError
 from engine.types import Limits
@@ -94,7 +95,17 @@ class ModelConfig:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """Return the configuration as bundles hold it."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        for side in SIDES:
+            stack = values[side] and asdict(values[side])
+            if isinstance(values[side], StackConfig):
+                stack = {name: stack[name] for name in STACK_KEYS}
+            values[side] = stack
+        values["members"] = tuple(member.to_dict() for member in self.members)
+        values["adaptive"] = self.adaptive and asdict(self.adaptive)
+        values["language_model"] = self.language_model and self.language_model.to_dict()
+        return values
 
     @classmethod
     def from_dict(cls, data: Any) -> ModelConfig:
@@ -150,24 +161,39 @@ def _problems(config: ModelConfig) -> Iterator[str]:
         return
     for side, stack in (("encoder", config.encoder), ("decoder", config.decoder)):
         if stack is not None:
-            yield from (f"{side}: {problem}" for problem in stack.problems(side))
-            mixers = MIXERS.get(config.architecture, ())
-            if isinstance(stack, StackConfig) and mixers and stack.mixer not in mixers:
-                yield f"{side}: mixer {stack.mixer!r} is none of {', '.join(map(repr, mixers))}"
+            yield from (f"{side}: {problem}" for problem in _side_problems(config, side, stack))
     if config.encoder is not None:
         yield from _pair_problems(config, config.encoder, config.decoder)
     elif config.architecture in LANGUAGE_MODELS or isinstance(config.decoder, SliceStack):
         yield from _language_model_problems(config, config.decoder)
     else:
         yield f"{config.architecture} needs an encoder"
-    if isinstance(config.decoder, ConvStack) and (
-        config.source_bias or config.zero_start or config.scale_embeddings
-    ):
+    yield from _family_problems(config, config.decoder)
+    yield from _vocabulary_problems(config)
+
+
+def _side_problems(config: ModelConfig, side: str, stack: Stack) -> Iterator[str]:
+    yield from stack.problems(side)
+    mixers = MIXERS.get(config.architecture, ())
+    if isinstance(stack, StackConfig) and mixers and stack.mixer not in mixers:
+        yield f"mixer {stack.mixer!r} is none of {', '.join(map(repr, mixers))}"
+
+
+def _family_problems(config: ModelConfig, decoder: Stack) -> Iterator[str]:
+    """What does not go together with the decoder's kind of stack."""
+    foreign = config.source_bias or config.zero_start or config.scale_embeddings
+    if isinstance(decoder, ConvStack) and foreign:
         yield "scale_embeddings, source_bias and zero_start are not of this architecture"
-    if isinstance(config.decoder, SliceStack):
-        yield from _slice_problems(config, config.decoder)
-    if config.share_output and config.decoder.token_dim != config.decoder.feature_dim:
+    if isinstance(decoder, SliceStack):
+        yield from _slice_problems(config, decoder)
+    if config.share_output and decoder.token_dim != decoder.feature_dim:
         yield "share_output needs input_dim == output_dim"
+    if config.quantization not in QUANTIZATIONS:
+        yield f"quantization {config.quantization!r} is none of {', '.join(QUANTIZATIONS)}"
+
+
+def _vocabulary_problems(config: ModelConfig) -> Iterator[str]:
+    """Of special tokens and of positions."""
     if min(config.max_source, config.max_target) < 2:
         yield "max_source and max_target must be at least 2"
     specials = [i for i in (config.bos, config.pad, config.eos, config.unk) if i is not None]
@@ -176,8 +202,6 @@ def _problems(config: ModelConfig) -> Iterator[str]:
         yield f"special ids {specials} must be different ids below {vocabulary}"
     if config.start is not None and not 0 <= config.start < config.target_vocab:
         yield f"start {config.start} must be a token of the target vocabulary"
-    if config.quantization not in QUANTIZATIONS:
-        yield f"quantization {config.quantization!r} is none of {', '.join(QUANTIZATIONS)}"
     if config.first_position is not None and config.first_position < 0:
         yield "first_position must not be negative"
 

@@ -15,14 +15,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from engine.bundle.bundle import WEIGHTS, Bundle, graph_name, graph_parts
+from engine.bundle.bundle import Bundle, graph_name, graph_parts
 from engine.bundle.json_file import read_json
+from engine.bundle.manifest import WEIGHTS
 from engine.bundle.strict import from_json
 from engine.errors import BundleError, ConfigError
 
 FOLDER: Final = "tensorrt"
 ABOUT: Final = "engine.json"
-ROOT: Final = Path(__file__).parents[2]
+SOURCES_ROOT: Final = Path(__file__).parents[2]
 # what decides an engine beside the bundle: kernels, how they are launched and compiled, the models' own code,
 # and how graphs are traced and rewritten
 SOURCES: Final = (
@@ -89,7 +90,7 @@ def fingerprints(bundle: Bundle) -> dict[str, str]:
     missing = [name for name in (WEIGHTS, *parts) if name not in bundle.manifest]
     if missing:
         raise BundleError(f"{bundle.path} has no {missing[0]}; run: convoy export {bundle.path}")
-    paths = [path for pattern in SOURCES for path in sorted(ROOT.glob(pattern))]
+    paths = [path for pattern in SOURCES for path in sorted(SOURCES_ROOT.glob(pattern))]
     sources = b"".join(path.read_bytes() for path in paths)
     graphs = "".join(bundle.manifest[name].sha256 for name in parts)
     return {

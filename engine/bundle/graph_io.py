@@ -65,7 +65,10 @@ def lane_inputs(
 ) -> dict[str, Any]:
     """Collect what a lane keeps between steps as inputs of its step.
 
+    memory: tensors of the source, by the names of the memory spec.
     mask: of the memory, if there is any.
+    rings: last inputs of layers, by the names of the state spec.
+    caches: keys and values so far, by the names of the state spec.
     """
     inputs = {io_name(MEMORY, name): block for name, block in memory.items()}
     if inputs:

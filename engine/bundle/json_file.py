@@ -9,28 +9,30 @@ from typing import Final, TypeVar
 from engine.errors import BundleError, ConvoyError
 
 K = TypeVar("K")
-LARGEST: Final = 1 << 27  # bytes; the vocabularies of the largest tokenizers have a quarter of it
+MAX_JSON_BYTES: Final = 1 << 27  # the vocabularies of the largest tokenizers have a quarter of it
 KINDS: Final[dict[type, str]] = {dict: "object", list: "list"}
 
 
 def read_json(path: Path, kind: type[K], remedy: str, error: type[ConvoyError] = BundleError) -> K:
     """Read the value of a file.
 
+    path: of the file.
     kind: dict or list, which it must be.
     remedy: what to do about a file that is none; ends the message.
+    error: class of what is raised.
 
     Raises an `error` that names the file.
     """
     try:
         with path.open("rb") as file:
-            data = file.read(LARGEST + 1)
-        value = json.loads(data) if len(data) <= LARGEST else None
+            data = file.read(MAX_JSON_BYTES + 1)
+        value = json.loads(data) if len(data) <= MAX_JSON_BYTES else None
     except FileNotFoundError as cause:
         raise error(f"{path}: the file is missing; {remedy}") from cause
     except (OSError, ValueError, RecursionError) as cause:
         raise error(f"{path}: not readable as JSON ({cause}); {remedy}") from cause
-    if len(data) > LARGEST:
-        raise error(f"{path}: has more than {LARGEST:,} bytes; {remedy}")
+    if len(data) > MAX_JSON_BYTES:
+        raise error(f"{path}: has more than {MAX_JSON_BYTES:,} bytes; {remedy}")
     if not isinstance(value, kind):
         raise error(f"{path}: must be a JSON {KINDS[kind]}, not {type(value).__name__}; {remedy}")
     return value

@@ -1,6 +1,6 @@
 """Configurations by the names people use: fairseq's architectures and the rows of the papers' tables.
 
-Values: REFERENCE.md sections 8 and 10. `lightconv_*` and `dynamicconv_*` are twins that differ in their
+Values: docs/reference.md 8 and 10. `lightconv_*` and `dynamicconv_*` are twins that differ in their
 kernels only (in fairseq a flag of one architecture). Presets of corpora with a joint vocabulary share one
 table between source, target and output, as their papers' counts of parameters do; the others share nothing.
 """
@@ -16,10 +16,10 @@ from engine.errors import ConfigError
 JOINT: Final[dict[str, Any]] = {"share_embeddings": True, "share_output": True}
 GROWING: Final = (3, 7, 15, 31, 31, 31, 31)  # kernel widths from the lowest layer up
 
-BASE: Final = {"embed_dim": 512, "conv_dim": 512, "ffn_dim": 2048, "heads": 8}
-BIG: Final = {"embed_dim": 1024, "conv_dim": 1024, "ffn_dim": 4096, "heads": 16}
-TINY: Final = {"embed_dim": 64, "conv_dim": 64, "ffn_dim": 64, "heads": 2}
-IWSLT: Final = {"embed_dim": 512, "conv_dim": 512, "ffn_dim": 1024, "heads": 4}
+BASE_SIZE: Final = {"embed_dim": 512, "conv_dim": 512, "ffn_dim": 2048, "heads": 8}
+BIG_SIZE: Final = {"embed_dim": 1024, "conv_dim": 1024, "ffn_dim": 4096, "heads": 16}
+TINY_SIZE: Final = {"embed_dim": 64, "conv_dim": 64, "ffn_dim": 64, "heads": 2}
+IWSLT_SIZE: Final = {"embed_dim": 512, "conv_dim": 512, "ffn_dim": 1024, "heads": 4}
 
 BANDS: Final = {"cutoffs": (60_000, 160_000), "factor": 4.0}
 WORDS: Final = {"softmax": BANDS, "input": BANDS}
@@ -47,6 +47,9 @@ def preset(
 ) -> ModelConfig:
     """Make the configuration of that name for these vocabularies.
 
+    name: of the preset.
+    source_vocab: number of source symbols.
+    target_vocab: number of target symbols.
     changes: values of ModelConfig to set instead; `encoder` and `decoder` map to values of their stacks.
 
     Raises ConfigError on an unknown name and on impossible values.
@@ -82,7 +85,7 @@ def _attention(size: Mapping[str, Any], kernels: tuple[int, ...] = (0,) * 6, **r
 
 def _average(encoder: str) -> dict[str, Any]:
     """Table 3's averaged attention: joint gates and a feed-forward as wide as the layer's own."""
-    side = {**BIG, "glu": False, "kernel_sizes": (0,) * 6, "average_ffn": 4096}
+    side = {**BIG_SIZE, "glu": False, "kernel_sizes": (0,) * 6, "average_ffn": 4096}
     sides = {"encoder": {**side, "mixer": encoder}, "decoder": {**side, "mixer": "average"}}
     return {"architecture": "aan", **sides, **JOINT}
 
@@ -171,15 +174,15 @@ def _twins(name: str, size: Mapping[str, Any], *, glu: bool, **rest: Any) -> dic
     }
 
 
-_LIGHT: Final = _convolution("lightweight", BIG, glu=False, **JOINT)
-_DYNAMIC: Final = _convolution("dynamic", BIG, glu=False, **JOINT)
+_LIGHT: Final = _convolution("lightweight", BIG_SIZE, glu=False, **JOINT)
+_DYNAMIC: Final = _convolution("dynamic", BIG_SIZE, glu=False, **JOINT)
 _SHARED: Final = _override(_LIGHT, {"weight_softmax": False})
 _DEPTHWISE: Final = _override(_SHARED, {"conv_heads": 1024})
 _NARROW: Final = {"encoder": (3,) * 7, "decoder": (3,) * 6}
 
 # Tables 3 and 7 of "Pay Less Attention", in their order (DropConnect changes training only)
 ABLATIONS: Final[dict[str, dict[str, Any]]] = {
-    "transformer_big_windowed": _attention(BIG, (3, 7, 15, 31, 31, 31), **JOINT),
+    "transformer_big_windowed": _attention(BIG_SIZE, (3, 7, 15, 31, 31, 31), **JOINT),
     "cnn_k3": {**_override(_LIGHT, {"mixer": "convolution"}, **_NARROW), "architecture": "cnn"},
     "cnn_depthwise_k3": _override(_DEPTHWISE, {}, **_NARROW),
     "cnn_depthwise": _DEPTHWISE,
@@ -202,19 +205,19 @@ PLAIN: Final[dict[str, dict[str, Any]]] = {
         ((512, 3),) * 6 + ((768, 3),) * 4 + ((1024, 3),) * 3 + ((2048, 1), (4096, 1)),
         output=512,
     ),
-    "transformer": _attention(BASE),
-    "transformer_tiny": _attention(TINY, (0, 0)),
-    "transformer_iwslt_de_en": _attention(IWSLT),
-    "transformer_wmt_en_de": _attention(BASE, **JOINT),
-    "transformer_vaswani_wmt_en_de_big": _attention(BIG, **JOINT),
-    "transformer_vaswani_wmt_en_fr_big": _attention(BIG, **JOINT),
-    "transformer_wmt_en_de_big": _attention(BIG, **JOINT),
-    "transformer_wmt_en_de_big_t2t": _attention({**BIG, "normalize_before": True}, **JOINT),
-    "lightconv_lm": _language_model(BASE, GROWING[:6]),
-    "lightconv_lm_gbw": _language_model({**BASE, "ffn_dim": 4096, "heads": 16}, GROWING[:6]),
+    "transformer": _attention(BASE_SIZE),
+    "transformer_tiny": _attention(TINY_SIZE, (0, 0)),
+    "transformer_iwslt_de_en": _attention(IWSLT_SIZE),
+    "transformer_wmt_en_de": _attention(BASE_SIZE, **JOINT),
+    "transformer_vaswani_wmt_en_de_big": _attention(BIG_SIZE, **JOINT),
+    "transformer_vaswani_wmt_en_fr_big": _attention(BIG_SIZE, **JOINT),
+    "transformer_wmt_en_de_big": _attention(BIG_SIZE, **JOINT),
+    "transformer_wmt_en_de_big_t2t": _attention({**BIG_SIZE, "normalize_before": True}, **JOINT),
+    "lightconv_lm": _language_model(BASE_SIZE, GROWING[:6]),
+    "lightconv_lm_gbw": _language_model({**BASE_SIZE, "ffn_dim": 4096, "heads": 16}, GROWING[:6]),
     # Table 4 of "Pay Less Attention": its words by frequency, in bands of 60K, 100K and the rest
     "dynamicconv_lm_billion_word": _language_model(
-        BIG, (15,) * 2 + (31,) * 4 + (63,) * 11, adaptive={**WORDS, "tie_weights": True}
+        BIG_SIZE, (15,) * 2 + (31,) * 4 + (63,) * 11, adaptive={**WORDS, "tie_weights": True}
     ),
 }
 # the sizes of Firefox's models by its names: 6 layers of attention, 2 or 4 of SSRU
@@ -238,12 +241,12 @@ SLICENET: Final[dict[str, dict[str, Any]]] = {
     "slicenet_super_3072": _slicenet({"embed_dim": 3072}, 4, _INNER),
 }
 PRESETS: Final[dict[str, dict[str, Any]]] = {
-    **_twins("", BASE, glu=True),
-    **_twins("_iwslt_de_en", IWSLT, glu=False),
-    **_twins("_wmt_en_de", BASE, glu=True, **JOINT),
-    **_twins("_wmt_en_de_big", BIG, glu=True, **JOINT),
-    **_twins("_wmt_en_fr_big", BIG, glu=True, **JOINT),
-    **_twins("_wmt_zh_en_big", BIG, glu=True),
+    **_twins("", BASE_SIZE, glu=True),
+    **_twins("_iwslt_de_en", IWSLT_SIZE, glu=False),
+    **_twins("_wmt_en_de", BASE_SIZE, glu=True, **JOINT),
+    **_twins("_wmt_en_de_big", BIG_SIZE, glu=True, **JOINT),
+    **_twins("_wmt_en_fr_big", BIG_SIZE, glu=True, **JOINT),
+    **_twins("_wmt_zh_en_big", BIG_SIZE, glu=True),
     **PLAIN,
     **ABLATIONS,
     **STUDENTS,

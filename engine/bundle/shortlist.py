@@ -91,7 +91,9 @@ class Shortlist:
 def load_shortlist(data: bytes, vocabularies: tuple[int, int], eos: int) -> Shortlist:
     """Read the bytes of a bundle's file.
 
+    data: content of the file, safetensors.
     vocabularies: source and target.
+    eos: id of end-of-sentence.
 
     Raises BundleError on what does not fit the model.
     """
@@ -103,29 +105,40 @@ def load_shortlist(data: bytes, vocabularies: tuple[int, int], eos: int) -> Shor
         raise BundleError(f"{SHORTLIST} is damaged ({error}); run: convoy shortlist") from None
     source, target = vocabularies
     named, listed, counts = (tensors.get(n, np.zeros(0, np.int16)) for n in ("named", "listed", "counts"))
-    tokens = (likely, always, named, listed)
     fits = (
-        all(part.dtype in (np.int16, np.int32) for part in tensors.values())
-        and likely.shape[:1] == (source,)
-        and likely.ndim == 2
-        and all(part.ndim == 1 for part in (always, named, listed, counts))
-        and all(part.size == 0 or (part.min() >= -1 and part.max() < target) for part in tokens)
+        all(part.ndim == 1 for part in (always, named, listed, counts))
+        and all(_in_vocabulary(part, target) for part in (likely, always, named, listed))
+        and (likely.ndim, *likely.shape[:1]) == (2, source)
         and eos in always
-        and multiple.shape == (1,)
-        and 1 <= multiple[0] <= LARGEST_MULTIPLE
-        and named.shape == counts.shape
-        and counts.min(initial=0) >= 0
-        and int(counts.sum(dtype=np.int64)) == len(listed)
+        and _fits_lists(named, listed, counts)
         and ("copies" not in tensors or source == target)
     )
-    if not fits:
+    narrow = {part.dtype for part in tensors.values()} <= {np.dtype(np.int16), np.dtype(np.int32)}
+    if not (fits and narrow) or multiple.shape != (1,) or not 1 <= multiple[0] <= LARGEST_MULTIPLE:
         raise BundleError(f"{SHORTLIST} was made for another model; run: convoy shortlist")
-    lists = np.split(listed.astype(np.int32), np.cumsum(counts, dtype=np.int64)[:-1]) if len(named) else []
     return Shortlist(
         likely.astype(np.int32),
         always.astype(np.int32),
         int(multiple[0]),
-        dict(zip(named.tolist(), lists, strict=True)),
+        _lists(named, listed, counts),
         target_vocab=target,
         **{flag: flag in tensors for flag in FLAGS},
     )
+
+
+def _in_vocabulary(tokens: NDArray[Any], size: int) -> bool:
+    """Whether all are tokens, or -1 for none."""
+    return tokens.size == 0 or bool(tokens.min() >= -1 and tokens.max() < size)
+
+
+def _fits_lists(named: NDArray[Any], listed: NDArray[Any], counts: NDArray[Any]) -> bool:
+    """Whether `counts` cuts `listed` into a list for each of `named`."""
+    whole = int(counts.sum(dtype=np.int64)) == len(listed)
+    return named.shape == counts.shape and bool(counts.min(initial=0) >= 0) and whole
+
+
+def _lists(named: NDArray[Any], listed: NDArray[Any], counts: NDArray[Any]) -> dict[int, NDArray[np.int32]]:
+    """The list of each token of `named`."""
+    cuts = np.cumsum(counts, dtype=np.int64)[:-1]
+    lists = np.split(listed.astype(np.int32), cuts) if len(named) else []
+    return dict(zip(named.tolist(), lists, strict=True))

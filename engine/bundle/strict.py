@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import MISSING, fields, is_dataclass
 from types import UnionType
 from typing import Any, Final, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -26,15 +26,8 @@ def from_json(cls: type[T], data: Any, where: str, **made: Any) -> T:
     if not isinstance(data, Mapping):
         raise ConfigError(f"{where} must be an object, not {type(data).__name__}")
     hints, keys = get_type_hints(cls), {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
-    problems, values = [], dict(made)
-    if unknown := sorted(set(data) - set(keys)):
-        problems.append(
-            f"{where} has unknown keys {unknown} (known are {', '.join(sorted(keys))}): was it written by a "
-            "newer Convoy?"
-        )
-    required = [n for n, f in keys.items() if f.default is MISSING and f.default_factory is MISSING]
-    if missing := [name for name in required if name not in data and name not in made]:
-        problems.append(f"{where} lacks the key{'s' * bool(missing[1:])} {', '.join(map(repr, missing))}")
+    required = {n for n, f in keys.items() if f.default is MISSING and f.default_factory is MISSING}
+    problems, values = list(_key_problems(where, set(data), list(keys), required - set(made))), dict(made)
     for name in keys:
         if name in data and name not in made:
             try:
@@ -44,6 +37,17 @@ def from_json(cls: type[T], data: Any, where: str, **made: Any) -> T:
     if problems:
         raise ConfigError("; ".join(problems))
     return cls(**values)
+
+
+def _key_problems(where: str, data: Set[str], known: Sequence[str], required: Set[str]) -> Iterator[str]:
+    """What is wrong with the keys of an object."""
+    if unknown := sorted(data - set(known)):
+        yield (
+            f"{where} has unknown keys {unknown} (known are {', '.join(sorted(known))}): was it written by a "
+            "newer Convoy?"
+        )
+    if missing := [name for name in known if name in required - data]:
+        yield f"{where} lacks the key{'s' * bool(missing[1:])} {', '.join(map(repr, missing))}"
 
 
 def _value(kind: Any, value: Any, where: str) -> Any:

@@ -11,9 +11,12 @@ def sinusoids(rows: int, dim: int, zero_row: int | None, paper: bool = False) ->
 
     `zero_row` is zero.
 
-    Row number is the position index (REFERENCE.md 1). Computed in fp32 like the reference, whose rounding of
-    large angles is part of the result.
+    Row number is the position index (docs/reference.md 1). Computed in fp32 like the reference, whose
+    rounding of large angles is part of the result.
 
+    rows: number of positions.
+    dim: width of each.
+    zero_row: number of the row of zeros; None: there is none.
     paper: frequencies 10000 ** (-2i / dim) (Vaswani et al. 2017, 3.5) in double precision, as `transformers`
         computes them for Marian's models; else fairseq's and Marian's own.
     """

@@ -18,12 +18,12 @@ from safetensors import safe_open
 
 from engine.bundle.folder import creating
 
-TYPES: Final[dict[str, np.dtype[Any]]] = {
+SAFETENSORS_TYPES: Final[dict[str, np.dtype[Any]]] = {
     "F32": np.dtype(np.float32),
     "F16": np.dtype(np.float16),
     "I8": np.dtype(np.int8),
 }
-NAMES: Final = {dtype: name for name, dtype in TYPES.items()}
+DTYPE_NAMES: Final = {dtype: name for name, dtype in SAFETENSORS_TYPES.items()}
 ALIGNMENT: Final = 64  # bytes: a line of the cache
 
 
@@ -63,9 +63,9 @@ class MappedTensors(dict[str, NDArray[Any]]):
         for name, entry in json.loads(self._pages[8:start]).items():
             if name == "__metadata__":
                 continue
-            if entry["dtype"] not in TYPES:
+            if entry["dtype"] not in SAFETENSORS_TYPES:
                 raise ValueError(f"{name} is {entry['dtype']}, not fp16, fp32 or int8")
-            spec = Spec(TYPES[entry["dtype"]], tuple(entry["shape"]))
+            spec = Spec(SAFETENSORS_TYPES[entry["dtype"]], tuple(entry["shape"]))
             flat = np.frombuffer(
                 self._pages, spec.dtype, math.prod(spec.shape), start + entry["data_offsets"][0]
             )
@@ -79,13 +79,18 @@ class MappedTensors(dict[str, NDArray[Any]]):
 
 def write_tensors(path: Path, specs: Mapping[str, Spec], parts: Iterable[TensorPart]) -> None:
     """Write a file of tensors piece by piece, each once and in any order. The same input gives the same
-    bytes."""
+    bytes.
+
+    path: of the file.
+    specs: type and shape of each tensor.
+    parts: pieces of the tensors' contents.
+    """
     offsets, end = dict[str, int](), 0
     for name in sorted(specs, key=lambda name: (-specs[name].dtype.itemsize, name)):
         offsets[name], end = end, end + specs[name].bytes
     header = {
         name: {
-            "dtype": NAMES[specs[name].dtype],
+            "dtype": DTYPE_NAMES[specs[name].dtype],
             "shape": specs[name].shape,
             "data_offsets": [at, at + specs[name].bytes],
         }

@@ -21,7 +21,7 @@ Floats = NDArray[np.float32]
 SCALE: Final = ".scale"
 ALPHA: Final = ".alpha"
 PIECE: Final = 1 << 22  # elements of a weight that are written at a time
-LARGEST: Final = 127  # of a value; -128 has no opposite
+LARGEST_INT8: Final = 127  # of a value; -128 has no opposite
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +56,8 @@ class QuantizedWeight:
         """Say what makes it no weight."""
         if self.values.dtype != np.int8 or self.values.ndim != 2:
             yield f"holds {self.values.dtype} {self.values.shape}, not int8 of two dimensions"
-        elif self.values.size and self.values.min() < -LARGEST:
-            yield f"holds values below -{LARGEST}"
+        elif self.values.size and self.values.min() < -LARGEST_INT8:
+            yield f"holds values below -{LARGEST_INT8}"
         if self.scale.shape not in ((1,), self.values.shape[:1]):
             yield f"has scales of the shape {self.scale.shape}"
         for part in (self.scale, *([] if self.alpha is None else [self.alpha])):
@@ -129,7 +129,7 @@ def by_rows(weight: NDArray[Any]) -> QuantizedWeight:
     """Return a weight [rows, columns] rounded to int8, with a scale for each row: exact where it was so
     before."""
     wide = np.asarray(weight, np.float32)
-    scale: Floats = np.maximum(np.abs(wide).max(axis=1), np.float32(1e-30)) / np.float32(LARGEST)
+    scale: Floats = np.maximum(np.abs(wide).max(axis=1), np.float32(1e-30)) / np.float32(LARGEST_INT8)
     return QuantizedWeight(np.rint(wide / scale[:, None]).astype(np.int8), scale)
 
 
@@ -141,6 +141,8 @@ def packed_name(name: str, form: str) -> str:
 def specs_of(name: str, weight: Stored, floats: np.dtype[Any]) -> dict[str, Spec]:
     """Name the tensors of model.safetensors that a weight is, with their types and shapes.
 
+    name: of the weight.
+    weight: floats, int8, or made later.
     floats: the type of those that are not int8.
     """
     scale, whole = np.dtype(np.float32), np.dtype(np.int8)
@@ -154,7 +156,12 @@ def specs_of(name: str, weight: Stored, floats: np.dtype[Any]) -> dict[str, Spec
 
 def parts_of(name: str, weight: Stored, floats: np.dtype[Any]) -> Iterator[TensorPart]:
     """Give the contents of `specs_of` in pieces. Raises ValueError on values that are not finite as stored;
-    the remedy is its message."""
+    the remedy is its message.
+
+    name: of the weight.
+    weight: floats, int8, or made later.
+    floats: type in which floats are stored.
+    """
     if isinstance(weight, QuantizedWeight):
         yield TensorPart(name, weight.values)
         yield TensorPart(name + SCALE, weight.scale)

@@ -1,26 +1,13 @@
 """The table of backends, and the one function that opens a bundle on one of them.
 
-base             what executors share: slots, filled from encoded batches
-memory           what the encoder left, by slot
-history          what the decoder keeps: rings, caches, ancestors
-shortlists       which tokens each slot may have
-onnx             ONNX Runtime: sessions of a bundle's graphs
-onnx_numpy       a step's session bound to numpy's arrays
-onnx_torch       the same on torch's tensors: CUDA
-native_step      a plain step's host work by the native library
-torch            plain torch, the readable reference
-torch_int8       the same in int8
-cuda_graph       steps as CUDA graphs
-cuda_work        streams, marks and copies of a device
-cuda_errors      which errors lose a device
-graphs           captured work: when, how many
-encoders         encoding in batches of a few sizes, each a CUDA graph
-search_kernels   the two kernels of a plain step's search, on its arrays
-step_kernels     the search of plain steps, placing and moving, by kernels
-newcomers        requests on their way into slots
-copies           what is placed, moved or told of slots, as copies of one kernel
-tensorrt         TensorRT's engines
-tensorrt_graphs  one of them within captured steps
+base         what executors share: slots, filled from encoded batches
+memory       what the encoder left, by slot
+history      what the decoder keeps: rings, caches, ancestors
+shortlists   which tokens each slot may have
+torch        plain torch, the readable reference, and the same in int8
+onnx         ONNX Runtime: the default on the CPU
+cuda         steps of model and search as CUDA graphs
+tensorrt     TensorRT's engines within captured steps
 """
 
 from __future__ import annotations
@@ -38,7 +25,7 @@ from engine.search.executor import Executor
 
 
 def open_executors(bundle: Bundle, placement: Placement) -> list[Executor]:
-    """Open one executor per lane and device; those of a device share weights.
+    """Open one executor per lane and device; executors of a device share weights.
 
     Raises ConfigError for what this backend can't do and BundleError for a bundle that lacks what it needs.
     """
@@ -49,7 +36,8 @@ def open_executors(bundle: Bundle, placement: Placement) -> list[Executor]:
 
 def _open_onnx(bundle: Bundle, placement: Placement, kernels: str | None = None) -> Sequence[Executor]:
     """kernels: of standard operators only ("pure"), or with our own ("native"); None: if they are there."""
-    from engine.executors.onnx import OnnxExecutor, open_sessions
+    from engine.executors.onnx.executor import OnnxExecutor
+    from engine.executors.onnx.sessions import open_sessions
     from engine.native import library
 
     on_cpu = placement.device.startswith("cpu")
@@ -58,14 +46,12 @@ def _open_onnx(bundle: Bundle, placement: Placement, kernels: str | None = None)
         raise ConfigError("the native operators were not built: install a C++ compiler, then: make native")
     listed = uses_shortlist(bundle, placement) if placement.shortlist is None else placement.shortlist
     shortlist = _shortlist(bundle) if listed else None
-    graphs = {}
-    for part in graph_parts(bundle.config):
-        stored = SHORTLISTED if shortlist and part == "step" else part
-        name = graph_name(stored, placement.precision, "pure" if operators is None else "native")
-        if name not in bundle.files():
-            more = f" --precision {placement.precision}" if placement.precision in ("fp16", "bf16") else ""
-            raise BundleError(f"{bundle.path} has no {name}; run: convoy export {bundle.path}{more}")
-        graphs[part] = bundle.file(name).read_bytes()
+    parts = {part: part for part in graph_parts(bundle.config)} | ({"step": SHORTLISTED} if shortlist else {})
+    kind = "pure" if operators is None else "native"
+    graphs = {
+        part: _read_graph(bundle, graph_name(stored, placement.precision, kind), placement.precision)
+        for part, stored in parts.items()
+    }
     device = None if on_cpu else placement.device
     try:
         sessions = open_sessions(
@@ -77,6 +63,13 @@ def _open_onnx(bundle: Bundle, placement: Placement, kernels: str | None = None)
         ) from None
     sessions = replace(sessions, shortlist=shortlist)
     return [OnnxExecutor(sessions, beams, slots) for beams, slots in placement.lanes]
+
+
+def _read_graph(bundle: Bundle, name: str, precision: str) -> bytes:
+    if name not in bundle.files():
+        more = f" --precision {precision}" if precision in ("fp16", "bf16") else ""
+        raise BundleError(f"{bundle.path} has no {name}; run: convoy export {bundle.path}{more}")
+    return bundle.file(name).read_bytes()
 
 
 def uses_shortlist(bundle: Bundle, placement: Placement) -> bool:
@@ -99,13 +92,13 @@ def _shortlist(bundle: Bundle) -> Shortlist:
 
 def _open_torch(bundle: Bundle, placement: Placement) -> Sequence[Executor]:
     try:
-        from engine.executors.torch import DTYPES, TorchExecutor
+        from engine.executors.torch.executor import DTYPES, TorchExecutor
         from engine.models import load
     except ModuleNotFoundError as error:
         raise ConfigError(f"the torch backend needs torch ({error}); run: pip install torch") from None
     device, weights = placement.device, bundle.weights()
     if placement.precision == "int8":
-        from engine.executors.torch_int8 import Int8, Int8Executor
+        from engine.executors.torch.int8 import Int8, Int8Executor
 
         model = load(bundle.config, weights)
         int8 = Int8(model, weights)
@@ -116,9 +109,9 @@ def _open_torch(bundle: Bundle, placement: Placement) -> Sequence[Executor]:
 
 def _open_cuda(bundle: Bundle, placement: Placement) -> Sequence[Executor]:
     try:
-        from engine.executors.cuda_graph import CapturedExecutor
-        from engine.executors.cuda_work import CudaWork
-        from engine.executors.torch import DTYPES
+        from engine.executors.cuda.executor import CapturedExecutor
+        from engine.executors.cuda.streams import CudaWork
+        from engine.executors.torch.executor import DTYPES
         from engine.kernels.calls import Kernels
         from engine.kernels.launch import device_of
         from engine.models import load
@@ -133,8 +126,8 @@ def _open_cuda(bundle: Bundle, placement: Placement) -> Sequence[Executor]:
 
 def _open_tensorrt(bundle: Bundle, placement: Placement) -> Sequence[Executor]:
     try:
-        from engine.executors.cuda_work import CudaWork
-        from engine.executors.tensorrt import TensorRTExecutor, open_engines
+        from engine.executors.cuda.streams import CudaWork
+        from engine.executors.tensorrt.executor import TensorRTExecutor, open_engines
         from engine.kernels.calls import Kernels
         from engine.kernels.launch import device_of
     except ModuleNotFoundError as error:

@@ -84,7 +84,12 @@ class SlotExecutor(ABC):
 
     @abstractmethod
     def step(self, n: int, inputs: StepInput, *, attention: bool = False) -> TopK:
-        """See `engine.search.executor.Executor`."""
+        """Run one step, as `engine.search.executor.Executor.step`.
+
+        n: active slots, 0..n-1.
+        inputs: of the search.
+        attention: whether its weights are wanted.
+        """
 
     @abstractmethod
     def _encode(self, batch: EncoderBatch) -> Mapping[str, Any]:

@@ -12,9 +12,8 @@ from typing import Any, Final, NamedTuple
 from engine.bundle.specs import StateSpec
 from engine.search.state import take
 
-COLUMNS: Final = (
-    32  # a cache's length is a multiple of this, so that sums over it are bit-equal for any length
-)
+# a cache's length is a multiple of this, so that sums over it are bit-equal for any length
+COLUMN_MULTIPLE: Final = 32
 
 
 class SlotPast(NamedTuple):
@@ -40,11 +39,13 @@ class History:
     def advance(
         self, parents: Any, positions: Any, columns: int | None = None, *, followed: bool = False
     ) -> SlotPast:
-        """Follow `parents` (int64 [n, beams]) to the step at `positions` (int64 [n, 1]).
+        """Follow the rows' parents to the next step.
 
+        parents: int64 [n, beams], slot-local beam that each row continues.
+        positions: int64 [n, 1] of the step.
         columns: of the caches, where the caller has made room (`Caches.reserve`); by default what the longest
             hypothesis needs.
-        followed: the rings have followed already (by a kernel).
+        followed: whether the rings have followed already (by a kernel).
         """
         n = parents.shape[0]
         rings, rows = self.rings.view(n)
@@ -131,7 +132,7 @@ class Rings:
     def view(self, n: int) -> tuple[dict[str, Any], dict[int, Any]]:
         """Return the rings and rows of the first n slots.
 
-        For each n they are the very same arrays, which may so stay bound.
+        The arrays are the very same for each n, so that they may stay bound.
         """
         if n not in self._views:
             rings = {name: ring[:n] for name, ring in self.rings.items()}
@@ -164,7 +165,7 @@ class Caches:
 
     blocks: by name, [slots, heads, columns, beams, dim / heads], no longer than the longest active hypothesis
         needs.
-    writers: int64 [slots, beams, columns]; which beam wrote each column of a hypothesis.
+    writers: int64 [slots, beams, columns], the beam that wrote each column of a hypothesis.
     """
 
     def __init__(
@@ -175,11 +176,11 @@ class Caches:
         self.steps = [0] * slots  # the host's own count, which decides how long the blocks are
         self._beam = xp.arange(beams, dtype=xp.int64, device=device)
         self._slot = xp.arange(slots, dtype=xp.int64, device=device)
-        self._allocate(COLUMNS)
+        self._allocate(COLUMN_MULTIPLE)
 
     def fit(self, n: int) -> int:
         """Make the blocks as long as the longest hypothesis of the first n slots needs: how many columns."""
-        columns = max(-(-max(self.steps[:n]) // COLUMNS) * COLUMNS, COLUMNS)
+        columns = max(-(-max(self.steps[:n]) // COLUMN_MULTIPLE) * COLUMN_MULTIPLE, COLUMN_MULTIPLE)
         if columns != self.writers.shape[2]:
             self._resize(columns, n)
         return columns
@@ -187,7 +188,7 @@ class Caches:
     def grow(self, n: int) -> None:
         """Make room for one more column, and count it."""
         if max(self.steps[:n]) >= self.writers.shape[2]:
-            self._resize(self.writers.shape[2] + COLUMNS, n)
+            self._resize(self.writers.shape[2] + COLUMN_MULTIPLE, n)
         for slot in range(n):
             self.steps[slot] += 1
 
@@ -199,7 +200,14 @@ class Caches:
         return True
 
     def advance(self, parents: Any, positions: Any, columns: int) -> Any:
-        """Follow `parents` to the step at `positions`. Returns the lineage [n, beams, columns * beams]."""
+        """Follow the rows' parents to the next step.
+
+        parents: int64 [n, beams], slot-local beam that each row continues.
+        positions: int64 [n, 1] of the step.
+        columns: of the caches that are read.
+
+        Returns the lineage [n, beams, columns * beams]: 0 at a row's own entries, -inf at others.
+        """
         xp, n = self.xp, parents.shape[0]
         writers = take(self._slot[:n, None], self.writers[:n, :, :columns], parents)
         at = self._slot[:n], positions[:, 0]

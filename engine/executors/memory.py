@@ -70,7 +70,10 @@ def encoder_batches(
 ) -> Iterator[EncoderBatch]:
     """Group sources so that each batch needs no padding but its members' own.
 
-    tight: no more than to its longest member, for an encoder whose results are bit-equal for any padding.
+    sources: tokens of each.
+    limits: of the model.
+    tight: whether a batch is padded to its longest member only, for an encoder whose results are bit-equal
+        for any padding.
     """
     by_width: dict[int, list[int]] = {}
     for i, source in enumerate(sources):

@@ -1,4 +1,4 @@
-"""The shortlists of one lane: which tokens each slot may go on with (`engine.bundle.shortlist`)."""
+"""The shortlists of one lane: the tokens with which each slot may go on (`engine.bundle.shortlist`)."""
 
 from __future__ import annotations
 

@@ -7,98 +7,36 @@ fp32.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from math import gcd
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 
+from engine.kernels.launches import Call, Kernel, Run
+from engine.kernels.linear import ACTIVATIONS, Finish, Norm
+
 ELEMENTS: Final = {torch.float32: "float", torch.float16: "fp16", torch.bfloat16: "bf16"}
 WARP: Final = 32
-WIDEST: Final = 16  # bytes that a thread loads at once
-THREADS: Final = 512  # of a block of a step of the convolution
-TILE: Final = 32  # time steps of a block of whole sequences
+LOAD_BYTES: Final = 16  # bytes that a thread loads at once
+CONVOLUTION_THREADS: Final = 512  # of a block of a step of the convolution
+TILE_STEPS: Final = 32  # time steps of a block of whole sequences
 # as in attend.cu and select.cu
-BEAMS: Final = (1, 2, 4, 8)
-WARPS: Final = 4
-ROOM: Final = 1024
-COLUMNS: Final = 256  # threads that select; each row's columns
-MOST: Final = 1024  # threads of a block
-RANKED: Final = 512  # candidates of all parts of a row, at most
-PARTS: Final = 32  # of a vocabulary
-ROWS: Final = (1, 2, 4, 8)  # of our own products; cuBLAS has those of more
-STAGED: Final = 96 * 1024  # bytes of rows that such a product may hold
-PRODUCERS: Final = 8  # warps of its block
-SPLIT: Final = 256  # a warp's share of a sum, at least, where a pair of outputs has several
-SIZES: Final = {"product": "CONVOY_ROWS", "attend": "CONVOY_BEAMS"}
-
-
-@dataclass(frozen=True, slots=True)
-class Kernel:
-    """An entry of a .cu file, compiled for one type of element and one number of elements loaded at once."""
-
-    file: str
-    entry: str
-    element: str
-    vector: int
-    size: int | None = None  # what else its loops are unrolled for: rows, or beams
-
-    @property
-    def defines(self) -> dict[str, str]:
-        more = {} if self.size is None else {SIZES[self.entry]: str(self.size)}
-        return {"CONVOY_ELEMENT": self.element, "CONVOY_VECTOR": str(self.vector)} | more
+BEAM_BUCKETS: Final = (1, 2, 4, 8)
+ATTEND_WARPS: Final = 4
+SELECT_ROOM: Final = 1024
+SELECT_COLUMNS: Final = 256  # threads that select; each row's columns
+MAX_BLOCK_THREADS: Final = 1024  # threads of a block
+MAX_RANKED: Final = 512  # candidates of all parts of a row, at most
+MAX_VOCAB_PARTS: Final = 32  # of a vocabulary
+ROW_BUCKETS: Final = (1, 2, 4, 8)  # of our own products; cuBLAS has those of more
+MAX_STAGED_BYTES: Final = 96 * 1024  # bytes of rows that such a product may hold
+PRODUCT_WARPS: Final = 8  # warps of its block
+MIN_WARP_SHARE: Final = 256  # a warp's share of a sum, at least, where a pair of outputs has several
 
 
 SCATTER: Final = Kernel("scatter.cu", "scatter", "float", 1)
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One launch.
-
-    shared: bytes of dynamic shared memory.
-    arguments: in the kernel's order; a tensor stands for its address and None for a null one, int is a 32-bit
-        integer and float a 32-bit float.
-    """
-
-    kernel: Kernel
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
-    shared: int
-    arguments: tuple[Tensor | int | float | None, ...]
-
-
-Run = Callable[[Call], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Norm:
-    """Layer norm over the last axis; gain and shift [dim]."""
-
-    gain: Tensor
-    shift: Tensor
-    epsilon: float
-
-
-@dataclass(frozen=True, slots=True)
-class Finish:
-    """What becomes of a product's sums, in this order.
-
-    factor: multiplies them.
-    activation: "relu", "glu" (the first half of the outputs is gated by the second) or none.
-    residual: added, in fp32 or as the weights.
-    wide: the result is fp32.
-    """
-
-    factor: float = 1.0
-    activation: str | None = None
-    residual: Tensor | None = None
-    wide: bool = False
-
-
-ACTIVATIONS: Final = {None: 0, "relu": 1, "glu": 2}
 
 
 class Kernels:
@@ -112,7 +50,10 @@ class Kernels:
         """Tell whether `product` takes rows [..., dim] by weights [outputs, dim]."""
         dim = weight.shape[1]
         rows = x.numel() // max(dim, 1)
-        return 0 < rows <= ROWS[-1] and _rung(ROWS, rows) * dim * weight.element_size() <= STAGED
+        return (
+            0 < rows <= ROW_BUCKETS[-1]
+            and _rung(ROW_BUCKETS, rows) * dim * weight.element_size() <= MAX_STAGED_BYTES
+        )
 
     def product(
         self,
@@ -122,12 +63,13 @@ class Kernels:
         norm: Norm | None = None,
         heat: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """Compute a linear map of few rows, what goes before and after it included.
+        """Compute a linear map of few rows with what goes before and after it.
 
         x: [slots, beams, dim], in fp32 or as the weights.
         weights: [outputs, dim], and a bias [outputs] or none.
+        finish: what becomes of the sums.
         norm: of x.
-        heat: float32 [slots], what each slot's rows are divided by.
+        heat: float32 [slots], divisors of each slot's rows.
 
         Returns the result [slots, beams, outputs] (half as many after a GLU) and, where there is a norm and
         no heat, the normalised x.
@@ -136,34 +78,42 @@ class Kernels:
         outputs, dim = weight.shape
         rows, glu = x.numel() // dim, finish.activation == "glu"
         element, vector = _form(dim, weight)
-        kernel = Kernel("product.cu", "product", element, vector, _rung(ROWS, rows))
+        kernel = Kernel("product.cu", "product", element, vector, _rung(ROW_BUCKETS, rows))
         kind = torch.float32 if finish.wide else weight.dtype
         y = x.new_empty((*x.shape[:-1], outputs // 2 if glu else outputs), dtype=kind)
         normed = torch.empty_like(x, dtype=weight.dtype) if norm and heat is None else None
         residual = finish.residual
-        assert x.is_contiguous() and (
-            residual is None or (residual.is_contiguous() and residual.shape == y.shape)
-        )
-        pairs, split = ceil_div(outputs, 2), 1
-        # as many warps as all multiprocessors hold, as long as each has something to sum
-        while split < PRODUCERS and pairs * split < 16 * self.processors and dim >= 2 * split * SPLIT:
-            split *= 2
-        grid = min(ceil_div(pairs * split, PRODUCERS), 4 * self.processors), 1, 1
+        assert x.is_contiguous()
+        assert residual is None or (residual.is_contiguous() and residual.shape == y.shape)
+        pairs = ceil_div(outputs, 2)
+        split = self._split(pairs, dim)
+        grid = min(ceil_div(pairs * split, PRODUCT_WARPS), 4 * self.processors), 1, 1
         wide = (int(t is not None and t.dtype != weight.dtype) for t in (x, residual, y))
         sizes = rows, dim, outputs, split, x.shape[-2], ACTIVATIONS[finish.activation], *wide
         parts = (norm.gain, norm.shift, norm.epsilon) if norm else (None, None, 0.0)
         tensors = x, weight, bias, residual, *parts[:2], heat
         shared = (kernel.size or 1) * dim * weight.element_size()
         arguments = *tensors, *sizes, float(parts[2]), float(finish.factor), normed, y
-        self.run(Call(kernel, grid, (PRODUCERS * WARP, 1, 1), shared, arguments))
+        self.run(Call(kernel, grid, (PRODUCT_WARPS * WARP, 1, 1), shared, arguments))
         return y, normed
+
+    def _split(self, pairs: int, dim: int) -> int:
+        """Warps that share the sums of a pair of outputs: as many as all multiprocessors hold, as long as
+        each has something to sum."""
+        split, room = 1, 16 * self.processors
+        while split < PRODUCT_WARPS and pairs * split < room and dim >= 2 * split * MIN_WARP_SHARE:
+            split *= 2
+        return split
 
     def embed(
         self, tokens: Tensor, table: Tensor, scale: float, signals: tuple[Tensor, Tensor] | None
     ) -> Tensor:
-        """Look up rows of `table` [vocab, dim] for tokens int64 [slots, beams], and scale them.
+        """Look up embeddings, scale them and add positions.
 
-        Rows of a table of positions, for int64 [slots, 1], are added.
+        tokens: int64 [slots, beams].
+        table: [vocab, dim].
+        scale: factor of the embeddings.
+        signals: a table of positions and the row of each slot, int64 [slots, 1].
         """
         positions, signal = signals or (None, None)
         dim = table.shape[1]
@@ -178,8 +128,12 @@ class Kernels:
     def dynamic_conv_step(
         self, x: Tensor, taps: Tensor, ring: Tensor | None, index: Tensor | None, *, softmax: bool = False
     ) -> Tensor:
-        """See `reference.dynamic_conv_step`.
+        """Compute `reference.dynamic_conv_step`.
 
+        x: [slots, beams, channels], the newest inputs.
+        taps: as of `reference.dynamic_conv_step`.
+        ring: [slots, K - 1, beams, channels] of earlier inputs; None for K = 1.
+        index: int64 [slots, beams, K - 1], rows of ring.flatten(0, 2), oldest first.
         softmax: over each kernel's taps, before they are applied.
         """
         y = torch.empty_like(x)
@@ -196,10 +150,13 @@ class Kernels:
     def dynamic_conv_step_append(
         self, x: Tensor, taps: Tensor, past: tuple[Tensor, Tensor, Tensor], *, softmax: bool = False
     ) -> Tensor:
-        """Do as `dynamic_conv_step`, and write the newest input into the ring.
+        """Compute `dynamic_conv_step`, and write the newest input into the ring.
 
+        x: [slots, beams, channels], the newest inputs.
+        taps: as of `reference.dynamic_conv_step`.
         past: ring, index and clock (int64 [1], on the device); column clock % (K - 1) of the ring is
             replaced.
+        softmax: over each kernel's taps, before they are applied.
         """
         ring, index, clock = past
         y = torch.empty_like(x)
@@ -215,9 +172,15 @@ class Kernels:
     def ssru_step(
         self, candidate: Tensor, gate: Tensor, ring: Tensor, index: Tensor, *, append: bool
     ) -> tuple[Tensor, Tensor]:
-        """See `reference.ssru_step`; ring and cells are float32.
+        """Compute `reference.ssru_step`.
 
-        append: write the cells into the ring.
+        candidate: as of the reference.
+        gate: likewise.
+        ring: likewise, float32.
+        index: likewise.
+        append: whether the cells are written into the ring.
+
+        Returns the cells in float32, and the outputs.
         """
         slots, beams, dim = candidate.shape
         assert ring.dtype == torch.float32 and ring.is_contiguous() and index.is_contiguous()
@@ -229,26 +192,36 @@ class Kernels:
         return cells, y
 
     def dynamic_conv(self, x: Tensor, taps: Tensor, left: int, *, softmax: bool = False) -> Tensor:
-        """See `reference.dynamic_conv`; softmax as for `dynamic_conv_step`."""
+        """Compute `reference.dynamic_conv`.
+
+        x: [batch, time, channels].
+        taps: as of the reference.
+        left: number of inputs before each output that its kernel reaches.
+        softmax: over each kernel's taps, before they are applied.
+        """
         batch, time, channels = x.shape
         y = torch.empty_like(x)
         kernel = Kernel("dynamic_conv.cu", "dynamic_conv", *_form(_per_head(x, taps), x, taps, most=4))
         heads, width, fixed = _convolution(0, channels, taps)[2:]
         chunk = WARP * kernel.vector
-        grid = ceil_div(channels, chunk), ceil_div(time, TILE), batch
-        shared = (TILE + width - 1) * chunk * 4
-        scalars = time, channels, heads, width, left, fixed, int(softmax), TILE
+        grid = ceil_div(channels, chunk), ceil_div(time, TILE_STEPS), batch
+        shared = (TILE_STEPS + width - 1) * chunk * 4
+        scalars = time, channels, heads, width, left, fixed, int(softmax), TILE_STEPS
         self.run(Call(kernel, grid, (WARP, 8, 1), shared, (x, taps, *scalars, y)))
         return y
 
     def attend(
         self, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor, *, weights: bool, shown: int = 0
     ) -> tuple[Tensor, Tensor | None]:
-        """See `reference.attend`; mask is float32.
+        """Compute `reference.attend`. Memory may be the first columns of blocks that have room for more:
+        keys, values and mask alike.
 
-        weights: whether their mean, float32, is wanted.
-
-        Memory may be the first columns of blocks that have room for more: keys, values and mask alike.
+        q: as of the reference.
+        keys: likewise.
+        values: likewise.
+        mask: likewise, float32.
+        weights: whether their mean over heads, float32, is wanted.
+        shown: number of first heads that the mean is over; 0 for all.
         """
         slots, beams, _ = q.shape
         heads, width, source = keys.shape[1:]
@@ -258,14 +231,14 @@ class Kernels:
         assert _has_strides(values, heads * width * pitch, width * pitch, width, 1)
         assert _has_strides(mask, pitch, 1)
         form = _form(gcd(source, width, pitch), q, keys, values, most=4, contiguous=False)
-        group = _rung(BEAMS, beams)
+        group = _rung(BEAM_BUCKETS, beams)
         kernel = Kernel("attend.cu", "attend", *form, group)
         each = q.new_empty((slots, heads, beams, source), dtype=torch.float32) if weights else None
-        shared = group * (source + width + WARPS * WARP * kernel.vector)
+        shared = group * (source + width + ATTEND_WARPS * WARP * kernel.vector)
         grid = heads, ceil_div(beams, group), slots
         scalars = beams, heads, width, source, pitch
         arguments = q, keys, values, mask, *scalars, context, each
-        self.run(Call(kernel, grid, (WARPS * WARP, 1, 1), shared * 4, arguments))
+        self.run(Call(kernel, grid, (ATTEND_WARPS * WARP, 1, 1), shared * 4, arguments))
         if each is None:
             return context, None
         if shown:
@@ -279,23 +252,29 @@ class Kernels:
     def select(
         self, logits: Tensor, rules: Sequence[Tensor], unk: int | None, eos: int, k: int
     ) -> tuple[Tensor, Tensor]:
-        """See `engine.models.select`, of logits [slots, beams, vocab] instead of their log-softmax.
+        """Compute `engine.models.select` of logits instead of their log-softmax.
 
-        rules: its `Rules`, penalties float32.
+        logits: [slots, beams, vocab].
+        rules: its `SelectionRules`, penalties float32.
+        unk: the unknown token, or none.
+        eos: end-of-sentence.
+        k: candidates of each row.
 
-        Returns scores float32; ids are 0 where a score is -inf.
+        Returns scores in float32 and ids, which are 0 where a score is -inf.
         """
         forced, banned, unk_penalty, eos_penalty = rules
         slots, beams, vocab = logits.shape
-        threads = max(COLUMNS, ceil_div(k, WARP) * WARP)
-        if threads > MOST:
-            raise ValueError(f"{k} candidates of a row; the kernel selects at most {MOST}")
+        threads = max(SELECT_COLUMNS, ceil_div(k, WARP) * WARP)
+        if threads > MAX_BLOCK_THREADS:
+            raise ValueError(f"{k} candidates of a row; the kernel selects at most {MAX_BLOCK_THREADS}")
         kernel = Kernel("select.cu", "select_best", *_form(vocab, logits))
         rows, wide = slots * beams, logits.new_empty((slots, beams, k), dtype=torch.float32)
         scores, ids = wide, torch.empty_like(wide, dtype=torch.int64)
         # a row's parts are so many that all multiprocessors have something to read
-        parts = max(1, min(PARTS, RANKED // k, self.processors // rows, vocab // COLUMNS))
-        shared = 8 * (threads + ROOM) + 4 * k + 4 * ceil_div(vocab, 32)
+        parts = max(
+            1, min(MAX_VOCAB_PARTS, MAX_RANKED // k, self.processors // rows, vocab // SELECT_COLUMNS)
+        )
+        shared = 8 * (threads + SELECT_ROOM) + 4 * k + 4 * ceil_div(vocab, 32)
         rare = -1 if unk is None else unk, eos, k
         penalties = unk_penalty, eos_penalty
         scanned: tuple[Tensor, Tensor, Tensor | None] = scores, ids, None
@@ -309,15 +288,16 @@ class Kernels:
         if parts > 1:
             merging = Kernel("select.cu", "merge_best", kernel.element, kernel.vector)
             merged = logits, forced, *penalties, *scanned, beams, vocab, *rare, parts, scores, ids
-            self.run(Call(merging, (rows, 1, 1), (COLUMNS, 1, 1), 8 * parts * k, merged))
+            self.run(Call(merging, (rows, 1, 1), (SELECT_COLUMNS, 1, 1), 8 * parts * k, merged))
         return scores, ids
 
     def scatter(self, plan: Tensor, items: Tensor, chunks: int) -> None:
-        """Make copies of memory, the same for each item; plan and items are int64 on the device.
+        """Make copies of memory, the same for each item.
 
-        plan: [terms, copies, 7], what each term of an item [items, terms] adds to each copy's target, source
-            (0: zeros), rows, bytes of a row, bytes of it that are written, and from row to row in target and
-            source.
+        plan: int64 [terms, copies, 7] on the device: how much each term of an item adds to each copy's
+            target, source (0: zeros), rows, bytes of a row, bytes of it that are written, and distance of
+            rows in target and source.
+        items: int64 [items, terms] on the device.
         chunks: blocks that share a copy.
         """
         terms, copies, _ = plan.shape
@@ -329,6 +309,8 @@ class Kernels:
     ) -> tuple[Tensor | None, Tensor]:
         """Compute x + residual and its layer norm over the last axis.
 
+        x: [..., dim].
+        residual: likewise, or none.
         norm: gain, bias, epsilon.
         total: whether the sum itself is wanted.
         """
@@ -352,12 +334,14 @@ def _has_strides(tensor: Tensor, *strides: int) -> bool:
     return all(size == 1 or have == want for size, have, want in axes)
 
 
-def _form(axis: int, *tensors: Tensor | None, most: int = WIDEST, contiguous: bool = True) -> tuple[str, int]:
+def _form(
+    axis: int, *tensors: Tensor | None, most: int = LOAD_BYTES, contiguous: bool = True
+) -> tuple[str, int]:
     """Element type and vector of a kernel that loads along an axis of this size, `most` at once."""
     there = [t for t in tensors if t is not None]
     size = there[0].element_size()
     assert all((not contiguous or t.is_contiguous()) and t.dtype == there[0].dtype for t in there)
-    vector = min(WIDEST // size, most)
+    vector = min(LOAD_BYTES // size, most)
     while axis % vector or any(t.data_ptr() % (vector * size) for t in there):
         vector //= 2
     return ELEMENTS[there[0].dtype], vector
@@ -377,11 +361,15 @@ def step_geometry(
 ) -> tuple[tuple[int, Any, int], tuple[int, int, int], int]:
     """Compute grid, block and shared bytes of a step of the convolution.
 
-    They follow from the width of its kernels and of its loads. slots may be an expression of TensorRT's.
+    slots: may be an expression of TensorRT's.
+    beams: of each slot.
+    channels: of x.
+    width: taps of a kernel.
+    vector: channels that a thread loads at once.
     """
     together = min(beams, 4)
     parts = 1
-    while parts < width and 2 * parts * together * WARP <= THREADS:
+    while parts < width and 2 * parts * together * WARP <= CONVOLUTION_THREADS:
         parts *= 2
     block = WARP, parts, together
     shared = together * parts * WARP * (vector + 1) * 4

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.kernels.calls import Finish, Norm
+from engine.kernels.linear import Finish, Norm
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,8 @@ class Softmax:
 
 
 class DeferredTensor(Tensor):
-    """A result of this shape and type without its values. Those who know no better ask for them: `value`,
-    once it has been computed."""
+    """A result that has its shape and type, but no values yet. An operator that knows nothing of deferred
+    tensors has them computed; they are then its `value`."""
 
     what: Product | Normalisation | Lookup | Softmax
     value: Tensor | None

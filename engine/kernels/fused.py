@@ -12,8 +12,9 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
-from engine.kernels.calls import Finish, Kernels, Norm
+from engine.kernels.calls import Kernels
 from engine.kernels.deferred import DeferredTensor, Lookup, Normalisation, Product, Softmax
+from engine.kernels.linear import Finish, Norm
 from engine.kernels.reference import (
     add_norm,
     attend,
@@ -148,7 +149,12 @@ class FusedMode(_Mode):
             return {name: self.value(part) for name, part in parts.items()}
 
     def logits(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        """Compute a linear map in float32, of inputs and weights of the model's type."""
+        """Compute a linear map in float32, of inputs and weights of the model's type.
+
+        x: [..., dim].
+        weight: [outputs, dim].
+        bias: [outputs], or none.
+        """
         with torch._C.DisableTorchFunction():  # another mode calls: this one must not see the deferred
             if self._few(x, weight):
                 return self._product(Product(x, weight, bias, Finish(wide=True)))
@@ -358,9 +364,11 @@ class LogitsMode(_Mode):
 
 
 def wide_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Multiply x [..., dim] by weight [outputs, dim] in float32.
+    """Compute a linear map in float32, of inputs of any type.
 
-    The inputs may be of a narrower type.
+    x: [..., dim].
+    weight: [outputs, dim].
+    bias: [outputs], or none.
     """
     if x.dtype == torch.float32:
         return F.linear(x, weight, bias)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from engine.errors import ConfigError
-from engine.kernels.calls import Call, Kernel
+from engine.kernels.launches import Call, Kernel
 from engine.kernels.nvrtc import Compiler, default_cache
 
 # held while a graph is captured, a module is loaded or the device is waited for: torch allows one capture in
@@ -70,7 +70,8 @@ class Device:
             raise ConfigError(
                 "no CUDA device: check the driver with nvidia-smi, and that torch is a CUDA build"
             )
-        self.device = torch.device(device)
+        named = torch.device(device)
+        self.device = torch.device(named.type, named.index or 0)  # as tensors name theirs
         self._driver = _driver()
         self._compiler = Compiler(cache or default_cache())
         capability = torch.cuda.get_device_capability(self.device)
@@ -83,6 +84,7 @@ class Device:
     def __call__(self, call: Call) -> None:
         if 0 in call.grid:  # nothing to do, which the driver would refuse
             return
+        check_places(call, self.device)
         with torch.cuda.device(self.device):
             loaded = self._loaded.get(call.kernel) or self._load(call.kernel)
             if call.shared > loaded.allowed:
@@ -138,6 +140,15 @@ class Device:
 def device_of(name: str) -> Device:
     """Return the `Device` of that name: all lanes and models of a process share its compiled kernels."""
     return Device(name)
+
+
+def check_places(call: Call, device: torch.device) -> None:
+    """Raise ValueError for a launch with a tensor of another device: its address would be read as one of this
+    device, and the error of that loses the process every tensor that it has there."""
+    for place, value in enumerate(call.arguments):
+        if isinstance(value, Tensor) and value.device != device:
+            described = f"argument {place}, {value.dtype} {list(value.shape)}"
+            raise ValueError(f"{call.kernel.entry} on {device}: {described}, lies on {value.device}")
 
 
 def argument(value: Tensor | float | None) -> ctypes.c_int32 | ctypes.c_float | ctypes.c_void_p:

@@ -57,7 +57,11 @@ class Compiler:
         return f"compute_{older[-1]}"
 
     def compile(self, file: str, defines: Mapping[str, str], target: str) -> bytes:
-        """Compile a file of this folder to machine code (target "sm_90") or PTX (target "compute_90").
+        """Compile a file of this folder.
+
+        file: its name.
+        defines: macros and their values.
+        target: "sm_90" gives machine code, "compute_90" PTX.
 
         Raises ConfigError with NVRTC's own words when it refuses.
         """

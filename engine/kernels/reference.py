@@ -1,7 +1,7 @@
 """Dynamic and light convolution, and attention, in plain torch: what every faster kernel must reproduce.
 
 "Pay Less Attention" (Wu et al. 2019), sections 3 and 4. Channel c belongs to head c // (C / H); heads share
-a kernel. The kernel's softmax runs over all K taps, also those that fall on padding (REFERENCE.md 2.1).
+a kernel. The kernel's softmax runs over all K taps, also those that fall on padding (docs/reference.md 2.1).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ def dynamic_conv(x: Tensor, taps: Tensor, left: int) -> Tensor:
     """Convolve full sequences: y[t, c] = sum_k taps[t, head(c), k] * x[t - left + k, c], zeros outside.
 
     x: [batch, time, channels].
-    taps: [batch, time, heads, K], or [heads, K] when they are the same for every step (LightConv). `left` is
-        K - 1 for a causal and K // 2 for a centred window.
+    taps: [batch, time, heads, K], or [heads, K] when they are the same for every step (LightConv).
+    left: K - 1 for a causal and K // 2 for a centred window.
 
     Returns the shape of x.
 
@@ -58,9 +58,8 @@ def dynamic_conv_step(x: Tensor, taps: Tensor, ring: Tensor | None, index: Tenso
     newest = x.unflatten(2, (heads, x.shape[2] // heads))  # [slots, beams, heads, R]
     y: Tensor = taps[..., width - 1 :] * newest
     if ring is not None and index is not None:
-        past = ring.flatten(0, 2)[index].unflatten(
-            3, (heads, newest.shape[3])
-        )  # [slots, beams, K-1, heads, R]
+        past = ring.flatten(0, 2)[index]
+        past = past.unflatten(3, (heads, newest.shape[3]))  # [slots, beams, K-1, heads, R]
         y = y + torch.matmul(taps[..., None, : width - 1], past.transpose(2, 3)).squeeze(-2)
     return y.flatten(2)
 
@@ -83,7 +82,13 @@ def ssru_step(candidate: Tensor, gate: Tensor, ring: Tensor, index: Tensor) -> t
 
 
 def ssru_step_plainly(candidate: Tensor, gate: Tensor, ring: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute `ssru_step` by operators that a graph has, for those who export it without its own kernel."""
+    """Compute `ssru_step` by operators that every graph has.
+
+    candidate: as of `ssru_step`.
+    gate: likewise.
+    ring: likewise.
+    index: likewise.
+    """
     before = F.embedding(index, ring.flatten(0, 2)).squeeze(2)
     forget = torch.sigmoid(gate)
     cell = forget * before + (1.0 - forget) * candidate
@@ -91,7 +96,14 @@ def ssru_step_plainly(candidate: Tensor, gate: Tensor, ring: Tensor, index: Tens
 
 
 def add_norm(x: Tensor, added: Tensor, gain: Tensor, bias: Tensor, epsilon: float) -> Tensor:
-    """Compute the layer norm, over the last axis, of x + added (a residual connection)."""
+    """Compute the layer norm of x + added over the last axis.
+
+    x: [..., dim].
+    added: likewise: what a residual connection adds.
+    gain: [dim].
+    bias: [dim].
+    epsilon: added to the variance.
+    """
     if has_torch_function((x, added)):
         exported: Tensor = handle_torch_function(add_norm, (x, added), x, added, gain, bias, epsilon)
         return exported
@@ -99,7 +111,14 @@ def add_norm(x: Tensor, added: Tensor, gain: Tensor, bias: Tensor, epsilon: floa
 
 
 def add_norm_plainly(x: Tensor, added: Tensor, gain: Tensor, bias: Tensor, epsilon: float) -> Tensor:
-    """Compute `add_norm` by operators that a graph has, for those who export it without its own kernel."""
+    """Compute `add_norm` by operators that every graph has.
+
+    x: [..., dim].
+    added: likewise: what a residual connection adds.
+    gain: [dim].
+    bias: [dim].
+    epsilon: added to the variance.
+    """
     return F.layer_norm(x + added, gain.shape, gain, bias, epsilon)
 
 
@@ -128,7 +147,15 @@ def attend(
 def attend_plainly(
     q: Tensor, keys: Tensor, values: Tensor, mask: Tensor, dropout: float = 0.0, shown: int = 0
 ) -> tuple[Tensor, Tensor]:
-    """Compute `attend` by operators that a graph has, for those who export it without its own kernel."""
+    """Compute `attend` by operators that every graph has.
+
+    q: as of `attend`.
+    keys: likewise.
+    values: likewise.
+    mask: likewise.
+    dropout: likewise.
+    shown: likewise.
+    """
     heads, width = keys.shape[1], keys.shape[2]
     logits = torch.matmul(q.unflatten(2, (heads, width)).transpose(1, 2), keys) + mask[:, None, None, :]
     weights = F.softmax(logits, dim=-1)  # [batch, heads, queries, source]
@@ -174,7 +201,13 @@ def attend_cached_plainly(
     lineage: Tensor,
     bias: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:
-    """Compute `attend_cached` by operators that a graph has: every query meets every beam's entries."""
+    """Compute `attend_cached` by operators that every graph has: each query meets the entries of every beam.
+
+    own: query, key and value of the step.
+    past: as of `attend_cached`.
+    lineage: likewise.
+    bias: likewise.
+    """
     heads, width = past[0].shape[1], past[0].shape[4]
     q, key, value = (y.unflatten(2, (heads, width)).transpose(1, 2) for y in own)
     keys, values = (y.flatten(2, 3) for y in past)
@@ -196,10 +229,12 @@ def attend_window(
 ) -> Tensor:
     """Do as `attend_cached`, over a window of each hypothesis's last positions.
 
+    own: query, key and value of the step.
     past: rings of keys and values [slots, window, beams, dim].
-    index: int [slots, beams, window], row of ring.flatten(0, 2) that holds each of its positions, oldest
+    index: int [slots, beams, window], row of ring.flatten(0, 2) that holds each of a row's positions, oldest
         first.
     mask: [slots, 1, window], -inf before its first token.
+    heads: of the attention.
 
     Returns [slots, beams, dim].
     """
@@ -216,7 +251,15 @@ def attend_window_plainly(
     mask: Tensor,
     heads: int,
 ) -> Tensor:
-    """Compute `attend_window` by operators that a graph has."""
+    """Compute `attend_window` by operators that every graph has.
+
+    own: query, key and value of the step.
+    past: rings of keys and values [slots, window, beams, dim].
+    index: int [slots, beams, window], row of ring.flatten(0, 2) that holds each of a row's positions, oldest
+        first.
+    mask: [slots, 1, window], -inf before its first token.
+    heads: of the attention.
+    """
     q, key, value = own
     split = heads, q.shape[2] // heads
     before = (F.embedding(index, ring.flatten(0, 2)) for ring in past)

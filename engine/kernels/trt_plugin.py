@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from engine.errors import ConfigError
-from engine.kernels.calls import TILE, WARP, WIDEST, step_geometry
+from engine.kernels.calls import LOAD_BYTES, TILE_STEPS, WARP, step_geometry
 from engine.kernels.nvrtc import Compiler
 
 NAMESPACE: Final = "convoy"
@@ -19,9 +19,9 @@ NAMESPACE: Final = "convoy"
 PLUGINS: Final = {"DynamicConvStep": False, "LightConvStep": True, "DynamicConv": False, "LightConv": True}
 # portable code for the oldest GPUs that TensorRT 11 serves; the driver finishes it for the GPU at hand
 TARGET: Final = "compute_80"
-TYPES: Final = ("FP32", "FP16", "BF16")
+PLUGIN_TYPES: Final = ("FP32", "FP16", "BF16")
 BEAMS: Final = 4  # of a block at a time; how many there are is known only at run time
-ROWS: Final = 8  # time steps of a block at a time
+BLOCK_STEPS: Final = 8  # time steps of a block at a time
 
 
 def register(compiler: Compiler) -> None:
@@ -44,7 +44,7 @@ def _step(trtp: Any, name: str, compiler: Compiler, fixed: bool) -> None:
         return x.like()
 
     def autotune(x: Any, taps: Any, ring: Any, index: Any, outputs: Any) -> Any:
-        return [trtp.AutoTuneCombination(f"{k}, {k}, {k}, INT64, {k}", "LINEAR") for k in TYPES]
+        return [trtp.AutoTuneCombination(f"{k}, {k}, {k}, INT64, {k}", "LINEAR") for k in PLUGIN_TYPES]
 
     def implement(x: Any, taps: Any, ring: Any, index: Any, outputs: Any, tactic: int) -> Any:
         slots, beams, _ = x.shape_expr
@@ -66,7 +66,7 @@ def _whole(trtp: Any, name: str, compiler: Compiler, fixed: bool) -> None:
         return x.like()
 
     def autotune(x: Any, taps: Any, left: int, outputs: Any) -> Any:
-        return [trtp.AutoTuneCombination(f"{k}, {k}, {k}", "LINEAR") for k in TYPES]
+        return [trtp.AutoTuneCombination(f"{k}, {k}, {k}", "LINEAR") for k in PLUGIN_TYPES]
 
     def implement(x: Any, taps: Any, left: int, outputs: Any, tactic: int) -> Any:
         batch, time, _ = x.shape_expr
@@ -74,10 +74,14 @@ def _whole(trtp: Any, name: str, compiler: Compiler, fixed: bool) -> None:
         kernel, vector = _compile_ptx(compiler, "dynamic_conv.cu", x.dtype, channels // heads, most=4)
         chunk = WARP * vector
         launch = trtp.KernelLaunchParams()
-        launch.grid_x, launch.grid_y, launch.grid_z = -(-channels // chunk), trtp.cdiv(time, TILE), batch
-        launch.block_x, launch.block_y = WARP, ROWS
-        launch.shared_mem = (TILE + width - 1) * chunk * 4
-        scalars = time, channels, heads, width, left, int(fixed), 1, TILE
+        launch.grid_x, launch.grid_y, launch.grid_z = (
+            -(-channels // chunk),
+            trtp.cdiv(time, TILE_STEPS),
+            batch,
+        )
+        launch.block_x, launch.block_y = WARP, BLOCK_STEPS
+        launch.shared_mem = (TILE_STEPS + width - 1) * chunk * 4
+        scalars = time, channels, heads, width, left, int(fixed), 1, TILE_STEPS
         return "dynamic_conv", kernel, launch, _extra(trtp, scalars)
 
     inputs = dict.fromkeys(("x", "taps"), trtp.TensorDesc) | {"left": int}
@@ -99,14 +103,14 @@ def _add(trtp: Any, plugin: str, inputs: dict[str, Any], functions: tuple[Callab
 
 
 def _compile_ptx(
-    compiler: Compiler, file: str, dtype: Any, axis: int, most: int = WIDEST
+    compiler: Compiler, file: str, dtype: Any, axis: int, most: int = LOAD_BYTES
 ) -> tuple[bytes, int]:
     """PTX for a type of TensorRT and a number of channels that share a kernel, and its width of loads."""
     import tensorrt as trt
 
     elements = {trt.float32: ("float", 4), trt.float16: ("fp16", 2), trt.bfloat16: ("bf16", 2)}
     element, size = elements[dtype]
-    vector = min(WIDEST // size, most)
+    vector = min(LOAD_BYTES // size, most)
     while axis % vector:
         vector //= 2
     defines = {"CONVOY_ELEMENT": element, "CONVOY_VECTOR": str(vector)}

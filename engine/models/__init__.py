@@ -2,6 +2,7 @@
 
 model         what every model offers: encode, step, specs
 stack         encoders and decoders of residual layers
+residual      their layers, mixers apart
 layers        what they have in common
 select        the end of every step: projection, rules, the best tokens
 dynamicconv   dynamic and lightweight convolutions
@@ -9,7 +10,6 @@ transformer   self-attention
 cnn           full convolutions
 aan           averaged attention
 ssru          simpler simple recurrent units
-relative      positions as biases
 convs2s       gated convolutions, with attention in every layer
 slicenet      separable convolutions
 separable     their kernels

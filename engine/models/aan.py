@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from engine.bundle.specs import StateSpec
 from engine.models.layers import activation
 from engine.models.model import Past
-from engine.models.stack import DecoderLayer, EncoderDecoder, EncoderLayer, Residual, Where
+from engine.models.residual import DecoderLayer, EncoderLayer, Residual, Where
+from engine.models.stack import EncoderDecoder
 from engine.models.transformer import AttentionDecoderLayer, AttentionEncoderLayer
 
 

@@ -1,6 +1,6 @@
 """Adaptive softmax and adaptive input: wide rows for frequent tokens, narrow ones for rare tokens.
 
-Grave et al. 2017 and Baevski and Auli 2019, as fairseq computes them (REFERENCE.md section 3); parameter
+Grave et al. 2017 and Baevski and Auli 2019, as fairseq computes them (docs/reference.md 3); parameter
 names are fairseq's. Ids are sorted by frequency and cut into bands (`engine.bundle.config.Bands`).
 """
 
@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engine.bundle.stacks import Bands
+from engine.bundle.adaptive import Bands
 
 
 class Rows(nn.Module):

@@ -1,7 +1,7 @@
 """The non-separable convolution that "Pay Less Attention" compares with (Table 3, "CNN").
 
 The mixer is one convolution of all channels, embed_dim to embed_dim, with a bias and without projections
-before or after it (section 6.2; REFERENCE.md section 10). The depthwise rows of that table are DynamicConv's.
+before or after it (section 6.2; docs/reference.md 10). The depthwise rows of that table are DynamicConv's.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from engine.bundle.specs import StateSpec
 from engine.models.layers import neighbours
 from engine.models.model import Past
-from engine.models.stack import DecoderLayer, EncoderDecoder, EncoderLayer, Residual, Where
+from engine.models.residual import DecoderLayer, EncoderLayer, Residual, Where
+from engine.models.stack import EncoderDecoder
 
 
 class ConvolutionBlock(Residual):

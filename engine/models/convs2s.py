@@ -1,6 +1,6 @@
 """ConvS2S ("Convolutional Sequence to Sequence Learning", Gehring et al. 2017): fairseq's `fconv`.
 
-What is computed, to the letter: REFERENCE.md section 4. Layers of convolution and gated linear unit (the
+What is computed, to the letter: docs/reference.md 4. Layers of convolution and gated linear unit (the
 paper's section 3.2) between residuals scaled by the square root of a half; decoder layers attend one after
 another (3.3). Weight normalisation is folded when a checkpoint is imported, so weights here are plain.
 Parameter names are those of fairseq main.
@@ -50,7 +50,7 @@ class Convolution(nn.Module):
         return F.glu(F.linear(columns, self.weight, self.bias), dim=-1)
 
 
-class Attention(nn.Module):
+class ConvS2SAttention(nn.Module):
     """One layer's attention (section 3.3, equations 1 and 2)."""
 
     def __init__(self, width: int, embed_dim: int) -> None:
@@ -63,7 +63,9 @@ class Attention(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Attend to the source from x [batch, queries, width].
 
+        x: [batch, queries, width].
         embedded: what the decoder read, [batch, queries, embed_dim].
+        memory: what `memory_spec` names, of the source.
         mask: [batch, source], 0 or -inf.
 
         Returns the shape of x and the weights [batch, queries, source].
@@ -124,7 +126,7 @@ class Side(nn.Module):
         return F.dropout(x, self.rate) if self.training and self.rate else x
 
 
-class Encoder(Side):
+class ConvS2SEncoder(Side):
     def __init__(self, config: ModelConfig, stack: ConvStack, attentions: int, rate: float) -> None:
         table = nn.Embedding(config.source_vocab, stack.embed_dim)
         super().__init__(config, stack, table, config.max_source, rate)
@@ -133,6 +135,7 @@ class Encoder(Side):
     def forward(self, tokens: Tensor, positions: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
         """Encode tokens, int [batch, source].
 
+        tokens: int [batch, source].
         positions: int [source].
         real: float [batch, source].
 
@@ -153,14 +156,14 @@ class Encoder(Side):
         return x, (x + embedded) * HALF
 
 
-class Decoder(Side):
+class ConvS2SDecoder(Side):
     def __init__(
         self, config: ModelConfig, stack: ConvStack, shared: nn.Embedding | None, rate: float
     ) -> None:
         table = shared or nn.Embedding(config.target_vocab, stack.embed_dim)
         super().__init__(config, stack, table, config.max_target, rate)
         self.attention = nn.ModuleDict(
-            {str(i): Attention(stack.widths[i], stack.embed_dim) for i in stack.attention}
+            {str(i): ConvS2SAttention(stack.widths[i], stack.embed_dim) for i in stack.attention}
         )
         self.fc3 = Projection(stack.feature_dim, config.target_vocab, rate, bias=config.output_bias)
         if config.share_output:
@@ -176,7 +179,11 @@ class Decoder(Side):
     ) -> tuple[Tensor, Tensor]:
         """Decode tokens, int [batch, queries]; `convolve` runs a layer's convolution.
 
+        tokens: int [batch, queries].
         positions: int, broadcastable to the tokens.
+        memory: what `memory_spec` names, of the source.
+        mask: [batch, source], 0 or -inf.
+        convolve: runs the convolution of a layer, by its number.
 
         Returns features [batch, queries, dim], and the sum of the layers' attention divided by the number of
         all layers [batch, queries, source], as the reference reports it.
@@ -208,9 +215,9 @@ class ConvS2S(ProjectionModel):
         encoder, decoder = config.encoder, config.decoder
         assert isinstance(encoder, ConvStack)
         assert isinstance(decoder, ConvStack)
-        self.encoder = Encoder(config, encoder, len(decoder.attention), rate)
+        self.encoder = ConvS2SEncoder(config, encoder, len(decoder.attention), rate)
         shared = self.encoder.embed_tokens if config.share_embeddings else None
-        self.decoder = Decoder(config, decoder, shared, rate)
+        self.decoder = ConvS2SDecoder(config, decoder, shared, rate)
         dim = encoder.embed_dim
         self.memory_spec = [MemorySpec("keys", (dim, SOURCE)), MemorySpec("values", (SOURCE, dim))]
         self.states = {

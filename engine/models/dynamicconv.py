@@ -1,6 +1,6 @@
 """DynamicConv and LightConv encoder-decoders ("Pay Less Attention", Wu et al. 2019).
 
-What is computed, to the letter: REFERENCE.md section 2. `mixer` of each side decides between kernels that are
+What is computed, to the letter: docs/reference.md 2. `mixer` of each side decides between kernels that are
 a function of the input ("dynamic") and kernels that are the same at each step ("lightweight"). Table 3's
 depthwise rows are lightweight ones with a kernel for each channel (`conv_heads`) and without the softmax.
 """
@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from engine.bundle.specs import StateSpec
 from engine.kernels.reference import dynamic_conv, dynamic_conv_step
 from engine.models.model import Past
-from engine.models.stack import DecoderLayer, EncoderDecoder, EncoderLayer, Residual, Where
+from engine.models.residual import DecoderLayer, EncoderLayer, Residual, Where
+from engine.models.stack import EncoderDecoder
 
 
 class Conv(nn.Module):

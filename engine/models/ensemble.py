@@ -1,7 +1,7 @@
 """An ensemble: several models of one vocabulary that decide together, as one model.
 
-Probabilities are averaged and so is the attention (REFERENCE.md 6 item 1). Members may differ in architecture
-and size; each keeps its memory and state under its own number.
+Probabilities are averaged and so is the attention (docs/reference.md 6, item 1). Members may differ in
+architecture and size; each keeps its memory and state under its own number.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Shallow fusion: a translation model and a language model of its target vocabulary that decide together.
 
 The score of a token is `log P(translation) + lm_weight * log P(language model)` (Gulcehre et al. 2015;
-fairseq's `--lm-path` and `--lm-weight`, REFERENCE.md 6 item 1). The weight is each slot's own, so it is an
-input of the step, as the temperature is; the temperature is the translation model's alone.
+fairseq's `--lm-path` and `--lm-weight`, docs/reference.md 6, item 1). The weight is each slot's own, so it is
+an input of the step, as the temperature is; the temperature is the translation model's alone.
 """
 
 from __future__ import annotations
@@ -55,6 +55,8 @@ class Fusion(Model):
     ) -> Tensor:
         """Return the translation model's log-probabilities and, weighed, the language model's.
 
+        features: [slots, beams, dims of both models].
+        temperature: [slots]; None is 1.
         lm_weight: [slots]; None is 0.
 
         The sums are of no distribution: nobody may normalise them.

@@ -33,6 +33,11 @@ def neighbours(x: Tensor, width: int, left: int, dilation: int = 1) -> Tensor:
 
     There are `width` in all, `dilation` apart, the first `left` before it.
 
+    x: [batch, time, dim].
+    width: number of columns put together.
+    left: how many of them lie before the column itself.
+    dilation: distance from one to the next.
+
     Returns them side by side, oldest first, [batch, time, width * dim]; zeros lie beyond the edges. A
     convolution is a projection of that.
     """
@@ -47,7 +52,7 @@ def neighbours(x: Tensor, width: int, left: int, dilation: int = 1) -> Tensor:
 
 class Positions(nn.Module):
     """Position embedding; `weight` [rows, dim] is learned or a sinusoidal constant. The first token has row
-    `config.first_position`, by default the one after pad (REFERENCE.md 1)."""
+    `config.first_position`, by default the one after pad (docs/reference.md 1)."""
 
     def __init__(self, config: ModelConfig, positions: int, stack: Any) -> None:
         """stack: the side's description, of which `embed_dim` and `learned_positions` count."""
@@ -152,6 +157,9 @@ class Attention(nn.Module):
     def forward(self, x: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Attend from x [batch, queries, dim].
 
+        x: [batch, queries, dim].
+        keys: of the source, [batch, heads, width, source].
+        values: of the source, [batch, heads, source, width].
         mask: [batch, source], 0 or -inf, added to the logits.
 
         Queries are target positions in training and beams in a decoding step: both read the same memory.

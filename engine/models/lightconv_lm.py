@@ -1,6 +1,6 @@
 """The decoder-only DynamicConv and LightConv language model ("Pay Less Attention", section 5, Billion Word).
 
-The decoder of `dynamicconv.py` without attention: REFERENCE.md section 3. Its source is end-of-sentence alone
+The decoder of `dynamicconv.py` without attention: docs/reference.md 3. Its source is end-of-sentence alone
 and is not read; text to continue or to score is a prefix of the target.
 """
 
@@ -16,7 +16,8 @@ from engine.bundle.stacks import StackConfig
 from engine.models.adaptive import AdaptiveInput, AdaptiveSoftmax, Rows
 from engine.models.dynamicconv import Conv, ConvDecoderLayer
 from engine.models.model import Dropout
-from engine.models.stack import Decoder, DecoderLayer, StackModel, Where
+from engine.models.residual import DecoderLayer, Where
+from engine.models.stack import Decoder, StackModel
 
 
 class LightConvLM(StackModel):

@@ -81,6 +81,7 @@ class Model(nn.Module, ABC):
     def encode(self, tokens: Tensor, positions: Tensor, real: Tensor) -> dict[str, Tensor]:
         """Encode tokens, int [batch, source], padded anywhere.
 
+        tokens: int [batch, source].
         positions: int [source], 0 for the first.
         real: float [batch, source], 1 for tokens and 0 for padding.
 
@@ -95,7 +96,9 @@ class Model(nn.Module, ABC):
 
         tokens: int [slots, beams].
         positions: int [slots, 1], 0 at the first step.
+        memory: tensors by the names of `memory_spec`.
         mask: float [slots, source], 0 or -inf.
+        past: what `state_spec` names of each hypothesis.
         """
 
     @abstractmethod
@@ -105,6 +108,8 @@ class Model(nn.Module, ABC):
         """Feed whole targets at once.
 
         tokens: int [batch, target], the first one end-of-sentence.
+        memory: tensors by the names of `memory_spec`.
+        mask: float [batch, source], 0 or -inf.
 
         Returns features [batch, target, dim] and attention [batch, target, source].
         """
@@ -113,6 +118,11 @@ class Model(nn.Module, ABC):
     @abstractmethod
     def feature_dim(self) -> int:
         """Return the width of the features."""
+
+    @property
+    def softmax_of_logits(self) -> bool:
+        """Tell whether `log_probs` is a log-softmax of logits and no more, so that a kernel may take it."""
+        return False
 
     @abstractmethod
     def log_probs(self, features: Tensor, temperature: Tensor | None = None) -> Tensor:
@@ -164,6 +174,10 @@ class ProjectionModel(Model):
     def feature_dim(self) -> int:
         return self.output[0].shape[1]
 
+    @property
+    def softmax_of_logits(self) -> bool:
+        return self.config.adaptive is None or self.config.adaptive.softmax is None
+
     def project(self, features: Tensor) -> Tensor:
         """Return logits [..., target_vocab] of features [..., dim]."""
         return F.linear(features, *self.output)
@@ -172,6 +186,10 @@ class ProjectionModel(Model):
         """Compute `log_probs` of a step over the tokens of each slot's list alone (see `project_among`).
 
         The others have probability 0.
+
+        features: [slots, beams, dim].
+        temperature: [slots].
+        among: int [slots, W], the listed tokens, filled up with -1.
         """
         heat = temperature[:, None, None]
         cooled, logits_heat = self._apply_temperature(features, heat)

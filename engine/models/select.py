@@ -30,6 +30,7 @@ def project_among(features: Tensor, output: tuple[Tensor, Tensor | None], among:
     features: [slots, beams, dim].
     output: weight [vocab, dim] and bias [vocab], if any.
     among: int [slots, W], distinct tokens, `eos` too, filled up with -1.
+    eos: id of end-of-sentence, listed always.
     """
     weight, bias = output
     if has_torch_function((features,)):
@@ -43,7 +44,13 @@ def project_among(features: Tensor, output: tuple[Tensor, Tensor | None], among:
 def project_among_plainly(
     features: Tensor, output: tuple[Tensor, Tensor | None], among: Tensor, eos: int
 ) -> Tensor:
-    """Compute `project_among` by operators that a graph has: all logits are made, and most are hidden."""
+    """Compute `project_among` by operators that a graph has: all logits are made, and most are hidden.
+
+    features: [slots, beams, dim].
+    output: weight [vocab, dim] and bias [vocab], if any.
+    among: int [slots, W], distinct tokens, filled up with -1.
+    eos: id of end-of-sentence, listed always.
+    """
     weight, bias = output
     logits = F.linear(features, weight, bias)
     listed = torch.where(among < 0, torch.full_like(among, eos), among)[:, None]
@@ -51,10 +58,13 @@ def project_among_plainly(
 
 
 def select(scores: Tensor, rules: SelectionRules, unk: int | None, eos: int, k: int) -> tuple[Tensor, Tensor]:
-    """Select the k best tokens of each row (REFERENCE.md 6, steps 1 to 4).
+    """Select the k best tokens of each row (docs/reference.md 6, steps 1 to 4).
 
     scores: log-probabilities [slots, beams, vocab].
+    rules: bans, forced tokens and penalties of each row.
     unk: None where the vocabulary has no such token.
+    eos: id of end-of-sentence.
+    k: number of tokens.
 
     Returns log-probabilities, descending, and token ids, both [slots, beams, k]. Bans and forced tokens never
     renormalise; NaN counts as impossible.
@@ -68,7 +78,14 @@ def select(scores: Tensor, rules: SelectionRules, unk: int | None, eos: int, k: 
 def select_plainly(
     scores: Tensor, rules: SelectionRules, unk: int | None, eos: int, k: int
 ) -> tuple[Tensor, Tensor]:
-    """Compute `select` by operators that a graph has, for those who export it without its own kernel."""
+    """Compute `select` by operators that a graph has, for those who export it without its own kernel.
+
+    scores: log-probabilities [slots, beams, vocab].
+    rules: bans, forced tokens and penalties of each row.
+    unk: None where the vocabulary has no such token.
+    eos: id of end-of-sentence.
+    k: number of tokens.
+    """
     forced, banned = rules.forced, rules.banned
     dear = [(eos, rules.eos_penalty), *([] if unk is None else [(unk, rules.unk_penalty)])]
     at = [torch.full_like(banned[..., :1], token) for token, _ in dear]

@@ -110,7 +110,13 @@ class InnerProduct(nn.Module):
         return encoded.transpose(1, 2), encoded
 
     def forward(self, x: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Do as `Attention.forward`."""
+        """Do as `Attention.forward`.
+
+        x: [batch, queries, dim].
+        keys: of the source, [batch, width, source].
+        values: of the source, [batch, source, width].
+        mask: [batch, source], 0 or -inf.
+        """
         logits = torch.matmul(x * float(x.shape[-1] ** -0.5), keys) + mask[:, None]
         weights = F.softmax(logits, dim=-1)
         return torch.matmul(weights, values), weights
@@ -141,6 +147,10 @@ class AttentionModule(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Attend to the source from x [batch, queries, dim].
 
+        x: [batch, queries, dim].
+        timing: signal of the positions, added to queries.
+        time: how convolutions see the past.
+        memory: tensors by the names of `memory_spec`.
         mask: [batch, source].
 
         Returns the context, of the shape of x, and the weights over the source.
@@ -174,7 +184,7 @@ class ConvModule(nn.Module):
         return y
 
 
-class Encoder(nn.Module):
+class SliceEncoder(nn.Module):
     """InputEncoder of section 3.3."""
 
     def __init__(self, config: ModelConfig, stack: SliceStack, dropout: Dropout) -> None:
@@ -185,7 +195,12 @@ class Encoder(nn.Module):
         self.layers = nn.ModuleList(ConvModule(stack, None) for _ in range(stack.layers))
 
     def forward(self, tokens: Tensor, positions: Tensor, real: Tensor) -> Tensor:
-        """Encode; arguments as `Model.encode`'s. Returns [batch, source, dim], zero at padding."""
+        """Encode; arguments as `Model.encode`'s. Returns [batch, source, dim], zero at padding.
+
+        tokens: int [batch, source].
+        positions: int [source].
+        real: float [batch, source], 0 at padding.
+        """
         if self.training and self.dropout.symbols:  # a dropped token is padding to the whole encoder
             real = real * (torch.rand_like(real) >= self.dropout.symbols)
         tokened, time = real[:, :, None], Whole(positions, real)
@@ -195,7 +210,7 @@ class Encoder(nn.Module):
         return F.dropout(x, self.dropout.residual) if self.training else x
 
 
-class Decoder(nn.Module):
+class SliceDecoder(nn.Module):
     """IOMixer and Decoder of section 3.3."""
 
     def __init__(
@@ -218,6 +233,11 @@ class Decoder(nn.Module):
         self, tokens: Tensor, time: Time, memory: Mapping[str, Tensor], mask: Tensor
     ) -> tuple[Tensor, Tensor | None]:
         """Decode tokens, int [batch, queries].
+
+        tokens: int [batch, queries].
+        time: how convolutions and attention see the past.
+        memory: tensors by the names of `memory_spec`.
+        mask: [batch, source], 0 or -inf.
 
         Returns features [batch, queries, dim] and the last layer's attention.
         """
@@ -254,22 +274,14 @@ class SliceNet(ProjectionModel):
         rates, stack = dropout or Dropout(), config.decoder
         assert isinstance(stack, SliceStack)
         shared = None
-        self.encoder: Encoder | None = None
+        self.encoder: SliceEncoder | None = None
         if config.encoder is not None:
             assert isinstance(config.encoder, SliceStack)
-            self.encoder = Encoder(config, config.encoder, rates)
+            self.encoder = SliceEncoder(config, config.encoder, rates)
             shared = self.encoder.embed_tokens if config.share_embeddings else None
-        self.decoder = Decoder(config, stack, rates, shared)
-        steps = (m.state for m in self.decoder.modules() if isinstance(m, ConvStep))
-        caches = (m.states for m in self.decoder.modules() if isinstance(m, OwnAttention))
-        self.state_spec = [s for s in steps if s is not None] + [s for pair in caches for s in pair]
-        projects, width = stack.attention == "transformer", stack.embed_dim // stack.heads
-        heads = (stack.heads,) if projects else ()
-        self.memory_spec = [
-            MemorySpec(f"{part}.{module.source}", (*heads, *shape))
-            for module in self._sources()
-            for part, shape in (("keys", (width, SOURCE)), ("values", (SOURCE, width)))
-        ]
+        self.decoder = SliceDecoder(config, stack, rates, shared)
+        self.state_spec = self._states()
+        self.memory_spec = self._memories(stack)
 
     def encode(self, tokens: Tensor, positions: Tensor, real: Tensor) -> dict[str, Tensor]:
         memory: dict[str, Tensor] = {}
@@ -310,6 +322,20 @@ class SliceNet(ProjectionModel):
         if isinstance(module, SuperSeparable):  # keeps the variance, like the authors' unit scaling
             most = (3 / module.kernel.width) ** 0.5
             nn.init.uniform_(module.depthwise, -most, most)
+
+    def _states(self) -> list[StateSpec]:
+        steps = (m.state for m in self.decoder.modules() if isinstance(m, ConvStep))
+        caches = (m.states for m in self.decoder.modules() if isinstance(m, OwnAttention))
+        return [s for s in steps if s is not None] + [s for pair in caches for s in pair]
+
+    def _memories(self, stack: SliceStack) -> list[MemorySpec]:
+        width = stack.embed_dim // stack.heads
+        heads = (stack.heads,) if stack.attention == "transformer" else ()
+        return [
+            MemorySpec(f"{part}.{module.source}", (*heads, *shape))
+            for module in self._sources()
+            for part, shape in (("keys", (width, SOURCE)), ("values", (SOURCE, width)))
+        ]
 
     def _sources(self) -> list[AttentionModule]:
         """Return the attention modules that have a memory of their own."""

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from engine.bundle.specs import StateSpec
 from engine.kernels.reference import ssru_step
 from engine.models.model import Past
-from engine.models.stack import DecoderLayer, EncoderDecoder, Where
+from engine.models.residual import DecoderLayer, Where
+from engine.models.stack import EncoderDecoder
 from engine.models.transformer import AttentionDecoderLayer, AttentionEncoderLayer
 
 

@@ -2,7 +2,8 @@
 
 Graphs of standard operators only ("pure") give the same answers without them. See kernels.h.
 
-  build       compiles them
+build          compiles them
+step_arrays    the structures of a step's host work
 """
 
 from __future__ import annotations
@@ -16,17 +17,18 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.native.step_arrays import check_layout
+
 LIBRARIES: Final = ("libconvoy.so", "libconvoy.dylib")
-SET: Final = (
-    "CONVOY_KERNELS_ISA"  # forces an instruction set by its name; by default the best of this machine
-)
+# the environment variable that names an instruction set; by default the best of this machine is taken
+ISA_VARIABLE: Final = "CONVOY_KERNELS_ISA"
 PANEL: Final = 32  # columns that the products compute together
 
 
 class InstructionSet(NamedTuple):
-    """Which of the library's instruction sets runs here.
+    """The instruction set with which a library runs here.
 
-    fast: whether its operators are worth more than the standard ones.
+    fast: whether its operators are faster than the standard ones.
     """
 
     name: str
@@ -36,13 +38,17 @@ class InstructionSet(NamedTuple):
 def library() -> Path | None:
     """Find the library of operators, if it was built and runs faster here than standard operators do.
 
-    An instruction set that is forced by `SET` counts as fast.
+    An instruction set that is forced by `ISA_VARIABLE` counts as fast. Raises ConfigError for a library that
+    was built from other sources.
     """
     path = next((p for name in LIBRARIES if (p := Path(__file__).with_name(name)).is_file()), None)
     if path is None:
         return None
     level = instruction_set(path)
-    return path if level is not None and (level.fast or os.environ.get(SET) == level.name) else None
+    if level is None or not (level.fast or os.environ.get(ISA_VARIABLE) == level.name):
+        return None
+    check_layout(path)
+    return path
 
 
 @cache

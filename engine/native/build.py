@@ -22,11 +22,8 @@ from typing import NamedTuple
 
 HERE = Path(__file__).resolve().parent
 COMMON = ["-std=c++20", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra"]
-COMMON += [
-    "-Wno-unknown-warning-option",
-    "-Wno-uninitialized",
-    "-Wno-maybe-uninitialized",
-]  # in GCC's headers
+# of uninitialised values in GCC's headers
+COMMON += ["-Wno-unknown-warning-option", "-Wno-uninitialized", "-Wno-maybe-uninitialized"]
 COMMON += ["-fno-sanitize=all", "-g0"]  # zig looks for undefined behaviour by default
 # products and sums are fused where the sources say so, that all instruction sets and compilers round alike
 FAST = ["-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off"]

@@ -1,6 +1,6 @@
 // The host's work around a step's graph, for plain beam search and greedy search: what engine/search/beam.py and
 // engine/executors/history.py compute with numpy, over the same arrays and equal bit for bit. Called through ctypes by
-// engine/executors/native_step.py, whose structures these are.
+// engine/executors/onnx/native_step.py; engine/native/step_arrays.py declares the same structures.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -188,6 +188,9 @@ void absorb(const Step& s, int64_t slot, std::vector<Candidate>& best, std::vect
 }  // namespace
 
 #define CONVOY_FACE extern "C" __attribute__((visibility("default")))
+
+// What engine/native/step_arrays.py compares with its own: a version, to be raised with any change of a field, and sizes.
+CONVOY_FACE const int64_t convoy_step_layout[] = {1, sizeof(Step), sizeof(Held), sizeof(Index)};
 
 // Before a step of slots 0..n-1: what the graph is fed, and where it finds each row's own past.
 CONVOY_FACE void convoy_prepare(const Step* s, int64_t n, int64_t clock) {

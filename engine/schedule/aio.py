@@ -14,7 +14,7 @@ from engine.types import DecodeJob, DecodeOptions, Outcome, Request, Result
 
 logger = logging.getLogger(__name__)
 
-# told, in the event loop, of a job's target tokens that are certain by now, and in the end of its result
+# called with the number of a job and its target tokens that are certain by now, or in the end its result
 Watch = Callable[[int, list[int] | Result], None]
 
 
@@ -23,6 +23,9 @@ async def generate(
 ) -> Result:
     """Decode one source.
 
+    engine: a running one.
+    source: tokens, the last of which is end-of-sentence.
+    options: how it is decoded.
     deadline: a time.monotonic().
 
     Raises what `submit` raises and any ConvoyError.
@@ -44,8 +47,13 @@ async def generate_group(
 
     The first failure is raised and cancels the others, and so does cancelling the awaiting task.
 
-    watch: when the event loop is slower than the engine, it is told the newest tokens only. It must not
-        raise, and may be told something after the end.
+    engine: a running one.
+    jobs: the sources, each with its options.
+    deadline: a time.monotonic().
+    watch: is called in the event loop with the number of a job and its certain tokens or its result. An event
+        loop that is slower than the engine hears of the newest tokens only. Must not raise, and may be called
+        after the end.
+    again: as of `Engine.submit`.
     """
     if not jobs:
         return []
@@ -85,7 +93,7 @@ async def generate_group(
 
 
 class NewestTokens:
-    """Passes tokens on to a function in the event loop; those it has not taken are replaced by newer ones."""
+    """Passes tokens on to a function in the event loop; newer tokens replace what it has not taken yet."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, tell: Callable[[list[int]], None]) -> None:
         self._loop, self._tell = loop, tell

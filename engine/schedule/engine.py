@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from engine.errors import (
     ConfigError,
@@ -20,17 +19,18 @@ from engine.errors import (
     Stopping,
     TooLarge,
 )
-from engine.executors.cuda_errors import is_device_lost
+from engine.executors.cuda.errors import is_device_lost
 from engine.schedule.forecast import Forecast
 from engine.schedule.lane import Lane
-from engine.schedule.queue import FairQueue
+from engine.schedule.queue import FairQueue, LaneRoom
+from engine.schedule.stats import Observer, Stats
 from engine.search.executor import Executor
 from engine.types import DecodeOptions, Outcome, Request, Result
 
 logger = logging.getLogger(__name__)
 
 STOPPED = "the server is stopping: send the request again, elsewhere or later"
-PATIENCE = 0.002  # seconds that a lane may step without looking up
+PATIENCE_SECONDS = 0.002  # for which a lane may step without a look at the queue
 LOST = "the device of this server is lost and it starts again: send the request again, elsewhere or later"
 
 
@@ -52,36 +52,6 @@ class EngineSettings:
             raise ConfigError("queue_tokens and encode_tokens must be at least 1")
 
 
-@dataclass(frozen=True, slots=True)
-class Stats:
-    """A snapshot for metrics. Waiting and active are now; the others only grow. Seconds are of wall clock.
-
-    tokens: target tokens of the best hypotheses answered, end-of-sentence included.
-    """
-
-    waiting_requests: int
-    waiting_tokens: int
-    active: tuple[int, ...]  # slots in use, by lane
-    slots: tuple[int, ...]  # slots there are, by lane
-    steps: int
-    step_seconds: float
-    encoded_requests: int
-    encode_seconds: float
-    tokens: int
-    answered: int
-    failed: int
-
-
-class Observer(Protocol):
-    """Told from the engine's thread; must be quick. What it raises is logged and forgotten."""
-
-    def on_step(self, seconds: float, slots: int) -> None:
-        """Note that one lane has decoded one token for `slots` requests."""
-
-    def on_encode(self, seconds: float, requests: int, tokens: int) -> None:
-        """Note that one batch of sources, `tokens` long together, has been encoded and placed."""
-
-
 class Engine:
     """Serves one bundle. `submit` and `cancel` may be called from any thread, also before `start`."""
 
@@ -92,8 +62,14 @@ class Engine:
         observer: Observer | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """One lane per executor; a request takes the narrowest that has its beam size, and among lanes of one
-        width (one per device) that with the most room. The clock is a monotonic one."""
+        """Make an engine, not started.
+
+        executors: one for each lane. A request takes the narrowest lane that has its beam size, and among
+            lanes of one width (one for each device) that with the most room.
+        settings: what it takes at once.
+        observer: told of steps and encodings.
+        clock: monotonic, in seconds.
+        """
         self.settings = settings or EngineSettings()
         ordered = sorted(executors, key=lambda e: e.beams)
         if not ordered:
@@ -112,8 +88,8 @@ class Engine:
         self._wake = threading.Condition()  # guards the queue, the late and the two flags
         self._late: list[Request] = []  # expired, removed from the queue, not yet answered
         self._stopping = self._aborting = False
-        self.device_lost = False  # the device: this process can never use it again
-        self._turn = 0
+        self.device_lost = False  # whether this process can never use its device again
+        self._turns = 0
         shapes = [(sum(e.slots for e in ordered if e.beams == beams), beams) for beams in self._widths]
         self._forecast = Forecast(self._queue, shapes, self.limits)
         self._steps = self._encoded = self._tokens = self._answered = self._failed = 0
@@ -131,8 +107,9 @@ class Engine:
     def submit(self, group: Sequence[Request], *, again: bool = False) -> None:
         """Accept all requests of a group or none; never waits.
 
-        again: more work for what was accepted before. It has had its turn, so it goes first, and is never
-            refused for what others want.
+        group: requests, each decoded as its own options say.
+        again: whether the group is more work for what was accepted before: such a group goes first, and is
+            never refused for the sake of others.
 
         Raises InvalidRequest or TooLarge for what can never be served, Overloaded when the queue has no room
         now, WouldBeLate when the answer would come after its deadline, Stopping or DeviceLost when the engine
@@ -157,7 +134,7 @@ class Engine:
                 wait = self._forecast.retry_after(now, missing)
                 raise Overloaded("the queue is full: try again later", wait)
             for request, lane in zip(group, lanes, strict=True):
-                self._forecast.expect(request, lane)
+                self._forecast.set_expected_steps(request, lane)
             if not again:
                 self._forecast.check(now, group, lanes)
             self._queue.add(zip(group, lanes, strict=True), first=again)
@@ -180,8 +157,9 @@ class Engine:
     def stop(self, *, drain: bool = True, timeout: float | None = None) -> None:
         """Take nothing more and wait for the thread to end, at most `timeout` seconds.
 
-        drain: finish what was accepted; otherwise answer it with Stopping after the current step. A drain
-            that takes too long may be followed by stop(drain=False).
+        drain: whether accepted requests are finished; otherwise they are answered with Stopping after the
+            current step. A drain that takes too long may be followed by stop(drain=False).
+        timeout: seconds.
         """
         with self._wake:
             self._stopping = True
@@ -210,15 +188,16 @@ class Engine:
         )
 
     def turn(self) -> bool:
-        """Run one round: take, drop, admit, step. Waits while there is nothing to do; False when it is over.
+        """Run one turn: take, drop, admit, step. Waits while there is nothing to do; False when it is over.
 
         For the engine's thread only, or for a caller that has not started it.
         """
+        # 1. take: what is late leaves the queue
         with self._wake:
             while not (self._stopping or self._late or self._queue.requests or self._busy()):
                 self._wake.wait()
             now = self._clock()
-            self._forecast.begins(now)
+            self._forecast.begin_turn(now)
             late = self._late + self._queue.pop_expired(now)
             self._late = []
             over = self._aborting or (self._stopping and not self._queue.requests and not self._busy())
@@ -226,16 +205,17 @@ class Engine:
             self._reply(request, DeadlineExceeded("the deadline passed in the queue"))
         if over:
             return False
+        # 2. drop what is cancelled or late in its slot, and admit waiting requests to free slots
         for lane in self.lanes:
             self._drop(lane)
         self._admit()
+        # 3. step every lane; answers go out as their last step ends
         for lane in self.lanes:
             self._step(lane)
-        work = [
-            [h for lane in self._lanes(width) for h in lane.occupants] for width in range(len(self._widths))
-        ]
+        widths = range(len(self._widths))
+        in_flight = [[pair for lane in self._lanes(width) for pair in lane.in_flight] for width in widths]
         with self._wake:
-            self._forecast.ends(self._clock(), work)
+            self._forecast.end_turn(self._clock(), in_flight)
         return True
 
     def _run(self) -> None:
@@ -281,16 +261,17 @@ class Engine:
     def _admit(self) -> None:
         """Widths come first in turn, so that none uses up the others' share of the encoder."""
         budget, first = self.settings.encode_tokens, True
-        self._turn += 1
+        self._turns += 1
         for i in range(len(self._widths)):
-            index = (self._turn + i) % len(self._widths)
+            index = (self._turns + i) % len(self._widths)
             lanes = self._lanes(index)
-            free = sum(lane.free for lane in lanes)
+            room = LaneRoom(sum(lane.executor.slots for lane in lanes), sum(lane.free for lane in lanes))
+            room.held.update(request.ticket for lane in lanes for request, _ in lane.in_flight)
             with self._wake:
-                requests, now = self._queue.take(index, free, budget, first=first), self._clock()
-                late = [r for r in requests if self._forecast.hopeless(r, index, now)]
+                requests, now = self._queue.take(index, room, budget, first=first), self._clock()
+                late = [r for r in requests if self._forecast.is_too_late(r, index, now)]
                 batch = [r for r in requests if r not in late] if late else requests
-                self._forecast.took(index, batch)
+                self._forecast.note_admission(index, batch)
             for request in late:
                 self._reply(request, DeadlineExceeded("its turn came too late for its deadline"))
             if not batch:
@@ -318,7 +299,7 @@ class Engine:
         slots, steps, began = len(lane.active), 1, time.monotonic()
         alone = not self._queue.requests and all(other is lane or not other.active for other in self.lanes)
         try:
-            steps = lane.step(PATIENCE if alone else 0.0)
+            steps = lane.step(PATIENCE_SECONDS if alone else 0.0)
         except Exception as error:
             self._fail(lane.clear(), error)
         self._forecast.note_step(self._width_of(lane.executor.beams), slots, steps)

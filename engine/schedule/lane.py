@@ -29,22 +29,27 @@ class InFlight:
     """One request in a slot.
 
     slot: where it is now; -1 once it has left.
-    certain: how many target tokens its caller has been told.
+    first: steps that the lane had launched when it was placed.
+    steps: that it has had, once it has left.
+    certain: number of target tokens that its caller has been told.
     attention: a host array [B, source length] of each step, when asked for.
     """
 
     request: Request
     slot: int
+    first: int
     steps: int = 0
     certain: int = 0
     attention: list[Any] = field(default_factory=list)
 
 
-class StagedRequests(NamedTuple):
-    """Requests whose sources are being encoded, or wait encoded for slots.
+class EncodedRequests(NamedTuple):
+    """Requests that wait for slots, their sources encoded or under way.
 
-    began: time.monotonic().
-    first: the place of the first of them in the encoded batch, whose others have been placed.
+    requests: those of the batch that have no slot yet.
+    encoded: the whole batch.
+    began: when its encoding did, a time.monotonic().
+    first: the place of the first of the requests in the batch.
     """
 
     requests: list[Request]
@@ -61,11 +66,14 @@ class StepInFlight(NamedTuple):
     attention: bool
 
 
-class News(NamedTuple):
-    """What a step has brought: flights that are done, and others whose callers want to hear of them."""
+class PendingAnswers(NamedTuple):
+    """What a step has brought: finished requests, and running ones whose callers stream what is certain.
 
-    done: list[InFlight]
-    watched: list[InFlight]
+    snapshot: of the slots of both, in this order.
+    """
+
+    finished: list[InFlight]
+    streamed: list[InFlight]
     snapshot: Snapshot
 
 
@@ -79,31 +87,35 @@ class Lane:
     def __init__(self, executor: Executor, reply: Reply, report: Report | None = None) -> None:
         """Make a lane without requests.
 
-        report: told of requests with a `progress`, which it is to call; both must not raise.
+        executor: whose slots these are.
+        reply: is called with each request and its outcome; must not raise.
+        report: is called with each request that has a `progress`, which it is to call, and the tokens that
+            are certain; must not raise. None: nothing is streamed.
         """
         self.executor, self.reply, self.report = executor, reply, report
         self.stepper = executor.stepper()
         self.search = self.stepper.search
         self.active: list[InFlight] = []
-        self._attended: bool | None = None  # whether any of them wants attention; None: some are others now
-        self._watched = False  # whether any of them tells what is certain; as old as that
-        self.staged: deque[StagedRequests] = deque()
+        self._attending = self._streaming = 0  # active requests that want attention, and that stream
+        self._launched = self._collected = 0  # steps, all along
+        self.waiting: deque[EncodedRequests] = deque()
         self._steps: deque[StepInFlight] = deque()
-        self._news: deque[News] = deque()
+        self._answers: deque[PendingAnswers] = deque()
 
     @property
     def free(self) -> int:
-        """How many requests it takes now. Once all slots are taken, those that are encoded ahead of need come
-        in groups of at least half of what there is room for."""
-        here, ahead = len(self.active) + sum(len(s.requests) for s in self.staged), self.stepper.ahead
+        """The number of requests that it takes now. Once all slots are taken, sources are encoded ahead of
+        need in batches of at least half of the room for them."""
+        waiting, ahead = sum(len(batch.requests) for batch in self.waiting), self.stepper.ahead
+        here = len(self.active) + waiting
         room = self.executor.slots + ahead - here
         return room if here < self.executor.slots or 2 * room >= ahead else 0
 
     @property
-    def occupants(self) -> list[tuple[Request, int]]:
-        """The requests that have a slot, or will, with the steps that they have had."""
-        staged = [(request, 0) for s in self.staged for request in s.requests]
-        return [(flight.request, flight.steps) for flight in self.active] + staged
+    def in_flight(self) -> list[tuple[Request, int]]:
+        """The requests that have a slot or wait for one, each with the steps that it has had."""
+        waiting = [(request, 0) for batch in self.waiting for request in batch.requests]
+        return [(flight.request, self._steps_of(flight)) for flight in self.active] + waiting
 
     def admit(self, requests: Sequence[Request]) -> float:
         """Encode requests together and place them behind the active slots, at once or, where the device
@@ -112,38 +124,36 @@ class Lane:
         When it raises, no slot has been taken.
         """
         began = time.monotonic()
-        staged = StagedRequests(list(requests), self.executor.encode([r.source for r in requests]), began)
-        if self.active and (self.staged or not staged.encoded.ready()):
-            self.staged.append(staged)
-        elif (rest := self._place(staged)) is not None:
-            self.staged.append(rest)
+        batch = EncodedRequests(list(requests), self.executor.encode([r.source for r in requests]), began)
+        if self.active and (self.waiting or not batch.encoded.ready()):
+            self.waiting.append(batch)
+        elif (rest := self._place(batch)) is not None:
+            self.waiting.append(rest)
         return time.monotonic() - began
 
     def settle(self) -> None:
-        """Place what has been encoded; what is still under way too when there is nothing else to do, so that
-        nobody is staged while no slot is active."""
-        while self.staged and (self.staged[0].encoded.ready() or not self.active):
-            rest = self._place(self.staged[0])
+        """Place what has been encoded. While no slot is active, place what is still under way too: there is
+        nothing else to do."""
+        while self.waiting and (self.waiting[0].encoded.ready() or not self.active):
+            rest = self._place(self.waiting[0])
             if rest is not None:
-                self.staged[0] = rest
+                self.waiting[0] = rest
                 return
-            self.staged.popleft()
+            self.waiting.popleft()
 
     def step(self, patience: float = 0.0) -> int:
         """Decode one token for every active request; reply to those that are done and free their slots.
 
-        patience: seconds for which the stepper may take further steps while nobody is done, where nobody
-            listens to what is certain and nobody waits for a turn.
+        patience: seconds for which the stepper may take further steps while no slot is done. Where a request
+            streams what is certain, none are taken.
 
         Returns how many steps were launched.
         """
         self.settle()
-        if self._attended is None:
-            self._attended = any(f.request.options.attends for f in self.active)
-            self._watched = self.report is not None and any(f.request.progress for f in self.active)
-        attention = self._attended
-        self.stepper.patience = 0.0 if self._watched else patience
+        attention = self._attending > 0
+        self.stepper.patience = 0.0 if self._streaming else patience
         launched = self.stepper.launch(len(self.active), attention=attention)
+        self._launched += launched.steps
         self._steps.append(StepInFlight(list(self.active), launched, attention))
         if len(self._steps) > self.stepper.late:
             self._collect(self._steps.popleft())
@@ -156,7 +166,7 @@ class Lane:
         while waiting or self.active:
             if waiting and self.free:
                 self.admit([waiting.popleft() for _ in range(min(self.free, len(waiting)))])
-            steps += self.step(math.inf)  # whoever waits gets a slot when somebody is done
+            steps += self.step(math.inf)  # a slot gets free only when one is done
         return steps
 
     def drop(self, slot: int) -> Request:
@@ -170,65 +180,79 @@ class Lane:
 
     def clear(self) -> list[Request]:
         """Free all slots without touching the executor; returns the requests that were in flight."""
-        requests = [f.request for news in self._news for f in news.done]
+        requests = [f.request for answers in self._answers for f in answers.finished]
         requests += [f.request for f in self.active]
-        requests += [r for staged in self.staged for r in staged.requests]
+        requests += [r for batch in self.waiting for r in batch.requests]
         for flight in self.active:
             flight.slot = -1
-        for collection in (self.active, self.staged, self._steps, self._news):
+        for collection in (self.active, self.waiting, self._steps, self._answers):
             collection.clear()
-        self._attended = None
+        self._attending = self._streaming = 0
+        self._collected = self._launched
         return requests
 
-    def _place(self, staged: StagedRequests) -> StagedRequests | None:
-        """Place as many as there are slots for; returns the others."""
+    def _place(self, batch: EncodedRequests) -> EncodedRequests | None:
+        """Place as many requests as there are slots for; returns the others."""
         here: list[tuple[int, Request]] = []
         room, count = self.executor.slots - len(self.active), 0
-        for i, request in enumerate(staged.requests, staged.first):
+        for i, request in enumerate(batch.requests, batch.first):
             if len(here) == room and not request.cancelled:
                 break
             count += 1
             if not request.cancelled:
                 here.append((i, request))
         for slot, (i, request) in enumerate(here, len(self.active)):
-            self.stepper.place(staged.encoded, i, slot, request)
-        seconds = time.monotonic() - staged.began
+            self.stepper.place(batch.encoded, i, slot, request)
+        seconds = time.monotonic() - batch.began
         for _, request in here:
-            request.admitted, request.encode_seconds = staged.began, seconds
-            self.active.append(InFlight(request, len(self.active)))
-        self._attended = None
-        others = staged.requests[count:]
-        return staged._replace(requests=others, first=staged.first + count) if others else None
+            request.admitted, request.encode_seconds = batch.began, seconds
+            self.active.append(InFlight(request, len(self.active), self._launched))
+            self._count(request, 1)
+        others = batch.requests[count:]
+        return batch._replace(requests=others, first=batch.first + count) if others else None
 
     def _collect(self, step: StepInFlight) -> None:
-        """Read the flags of a step. Flights that have left since are nobody's any more."""
-        done = step.launched.done()
-        weights = step.launched.attention() if step.attention else None
-        ended = []
-        for row, flight in enumerate(step.flights):
-            if flight.slot < 0:
-                continue
-            flight.steps += step.launched.steps
-            if flight.request.options.alignment:
-                assert weights is not None
-                flight.attention.append(weights[row, :, : len(flight.request.source)].copy())
-            if done[row]:
-                ended.append(flight)
-        watched = [f for f in self.active if f.request.progress and f not in ended] if self.report else []
-        if ended or watched:
-            snapshot = self.stepper.snapshot([f.slot for f in (*ended, *watched)])
-            self._news.append(News(ended, watched, snapshot))
+        """Read the flags of a step, and free the slots that are done."""
+        ended = self._ended(step)
+        streamed = [f for f in self.active if f.request.progress and f not in ended] if self.report else []
+        if ended or streamed:
+            snapshot = self.stepper.snapshot([f.slot for f in (*ended, *streamed)])
+            self._answers.append(PendingAnswers(ended, streamed, snapshot))
         moves = self._vacate([f.slot for f in ended]) if ended else []
         self._deliver(self.stepper.late if self.active else 0)
         if moves:
             self.stepper.move(moves)
 
+    def _ended(self, step: StepInFlight) -> list[InFlight]:
+        """List the requests that are done by a step, but for those that have left their slots since."""
+        done = step.launched.done()
+        self._collected += step.launched.steps
+        if step.attention:
+            weights = step.launched.attention()
+            for row, flight in enumerate(step.flights):
+                if flight.slot >= 0 and flight.request.options.alignment:
+                    flight.attention.append(weights[row, :, : len(flight.request.source)].copy())
+        pairs = zip(step.flights, done, strict=False)
+        ended = [flight for flight, over in pairs if over and flight.slot >= 0]
+        for flight in ended:
+            flight.steps = self._steps_of(flight)
+        return ended
+
+    def _steps_of(self, flight: InFlight) -> int:
+        """Steps that a request has had."""
+        return max(0, self._collected - flight.first)
+
+    def _count(self, request: Request, change: int) -> None:
+        """Count a request that has become active, or is so no more."""
+        self._attending += change * request.options.attends
+        self._streaming += change * (self.report is not None and request.progress is not None)
+
     def _vacate(self, slots: Sequence[int]) -> list[tuple[int, int]]:
-        """Take slots from their flights; returns what has to move where."""
+        """Take slots from their requests; returns (source, target) of the slots that have to move."""
         for slot in sorted(slots, reverse=True):
+            self._count(self.active[slot].request, -1)
             self.active[slot].slot = -1
             last = self.active.pop()
-            self._attended = None
             if slot < len(self.active):
                 self.active[slot] = last
         moves = [(flight.slot, slot) for slot, flight in enumerate(self.active) if flight.slot != slot]
@@ -237,15 +261,15 @@ class Lane:
         return moves
 
     def _deliver(self, later: int) -> None:
-        """Answer what is done and tell what is certain; all but the newest `later` steps' news."""
-        while len(self._news) > later:
-            news = self._news.popleft()
-            state, rows = news.snapshot.rows()
-            count = len(news.done)
-            for flight, row in zip(news.done, rows[:count], strict=True):
+        """Answer finished requests and stream what is certain, but for the newest `later` steps."""
+        while len(self._answers) > later:
+            answers = self._answers.popleft()
+            state, rows = answers.snapshot.rows()
+            count = len(answers.finished)
+            for flight, row in zip(answers.finished, rows[:count], strict=True):
                 self.reply(flight.request, self._outcome(flight, state, row))
-            for flight, row in zip(news.watched, rows[count:], strict=True):
-                self._tell(flight, state, row)
+            for flight, row in zip(answers.streamed, rows[count:], strict=True):
+                self._stream(flight, state, row)
 
     def _outcome(self, flight: InFlight, state: Any, row: int) -> Outcome:
         request = flight.request
@@ -257,7 +281,7 @@ class Lane:
         decoding = time.monotonic() - request.admitted - request.encode_seconds
         return Result(hypotheses, Timings(queued, request.encode_seconds, decoding, flight.steps))
 
-    def _tell(self, flight: InFlight, state: Any, row: int) -> None:
+    def _stream(self, flight: InFlight, state: Any, row: int) -> None:
         if self.report is None or flight.slot < 0:  # it has been answered since
             return
         tokens = certain(state, row, flight.request.options, flight.certain)

@@ -1,4 +1,4 @@
-"""Requests that wait, counted in source tokens; groups take turns. Pure bookkeeping, no thread, no lock."""
+"""Waiting requests, counted in source tokens; groups take turns. Pure bookkeeping, no thread, no lock."""
 
 from __future__ import annotations
 
@@ -8,19 +8,25 @@ import math
 from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Final
 
 from engine.types import Request
 
 Group = OrderedDict[Request, None]
 
+SHORT_TOKENS: Final = (
+    64  # of a source, or of what is expected of its target; a group of longer sources has fewer slots
+)
+
 
 @dataclass(eq=False, slots=True)
 class Round:
-    """Who waits for one lane.
+    """The groups that wait for one lane.
 
-    groups: by ticket, next one first.
-    sizes: how many groups there are of each size.
-    steps: the decoding steps that all of them are expected to take.
+    groups: by ticket, the next one first.
+    sizes: number of groups of each size.
+    requests: number of requests in all groups.
+    steps: decoding steps that all requests are expected to take, together.
     """
 
     groups: OrderedDict[int, Group] = field(default_factory=OrderedDict)
@@ -35,14 +41,16 @@ class Round:
         """
         return sum(groups * min(size, requests) for size, groups in self.sizes.items())
 
-    def tightest(self) -> dict[int, float]:
-        """Find the nearest deadline of the groups of each size that are foreseen to be in time, as far as
-        newcomers may delay them: one by one a group lets others pass, so its last request waits for them, and
-        a single request does not."""
+    def promised_deadlines(self) -> dict[int, float]:
+        """Find the nearest deadline, by size, of the groups that were promised to be in time.
+
+        Only groups of several requests count: a group lets one request of each later group pass between two
+        of its own, while a single request is never passed.
+        """
         nearest: dict[int, float] = {}
         for group in self.groups.values():
             last = next(reversed(group))
-            if len(group) > 1 and last.foreseen and last.deadline < math.inf:
+            if len(group) > 1 and last.promised and last.deadline < math.inf:
                 nearest[len(group)] = min(last.deadline, nearest.get(len(group), math.inf))
         return nearest
 
@@ -53,6 +61,33 @@ class Round:
                 self.sizes[size] += change
                 if not self.sizes[size]:
                     del self.sizes[size]
+
+
+@dataclass(slots=True)
+class LaneRoom:
+    """Room of a lane, or of several of one width.
+
+    slots: all there are.
+    free: slots that nobody has.
+    held: slots that each group has, by ticket.
+    """
+
+    slots: int
+    free: int
+    held: Counter[int] = field(default_factory=Counter)
+
+    def share(self, request: Request, groups: int) -> int:
+        """Count the slots that the group of a request may have.
+
+        request: the group's next; long sources and long answers keep their slots, so that others would wait.
+        groups: number of groups that wait for the lane.
+
+        Returns half of the slots, less the longer the source; all where nobody else waits, and requests are
+        so short that whoever comes soon finds a slot.
+        """
+        if groups == 1 and max(len(request.source), request.expected_steps) <= SHORT_TOKENS:
+            return self.slots
+        return max(1, self.slots // 2 * SHORT_TOKENS // max(SHORT_TOKENS, len(request.source)))
 
 
 class FairQueue:
@@ -74,9 +109,10 @@ class FairQueue:
         return len(self._where)
 
     def add(self, group: Iterable[tuple[Request, int]], *, first: bool = False) -> None:
-        """Append a group of requests, each with the number of its lane.
+        """Append a group.
 
-        first: it has the next turn.
+        group: requests, each with the number of its lane.
+        first: whether the group has the next turn.
         """
         ticket = next(self._tickets)
         for request, lane in group:
@@ -87,22 +123,31 @@ class FairQueue:
             if first:
                 line.groups.move_to_end(ticket, last=False)
             line.requests += 1
-            line.steps += request.steps
-            self._where[request] = lane, ticket
+            line.steps += request.expected_steps
+            self._where[request], request.ticket = (lane, ticket), ticket
             self.tokens += len(request.source)
             if request.deadline < math.inf:
                 heapq.heappush(self._deadlines, (request.deadline, next(self._tickets), request))
         for line in self.rounds:
             line.resize(0, len(line.groups.get(ticket, ())))
 
-    def take(self, lane: int, slots: int, budget: int, *, first: bool) -> list[Request]:
-        """Take at most `slots` requests for a lane, one of each group in turn, of at most `budget` source
-        tokens together. With `first` the very first may be longer, so that no source waits for ever."""
-        groups, requests = self.rounds[lane].groups, list[Request]()
-        while groups and len(requests) < slots:
+    def take(self, lane: int, room: LaneRoom, budget: int, *, first: bool) -> list[Request]:
+        """Take requests for a lane, one of each group in turn, but for groups that have their share of slots.
+
+        lane: the number of the lane.
+        room: its free slots, and what each group holds of the others.
+        budget: source tokens of all requests together.
+        first: whether the very first may be longer than that, so that no source waits for ever.
+        """
+        groups, requests, passed = self.rounds[lane].groups, list[Request](), 0
+        while passed < len(groups) and len(requests) < room.free:
             ticket, group = next(iter(groups.items()))
             request = next(iter(group))
             cost = 0 if request.cancelled else len(request.source)
+            if not request.cancelled and room.held[ticket] >= room.share(request, len(groups)):
+                groups.move_to_end(ticket)
+                passed += 1
+                continue
             if cost > budget and not (first and not requests):
                 break
             if len(group) > 1:
@@ -111,6 +156,8 @@ class FairQueue:
             if not request.cancelled:
                 requests.append(request)
                 budget -= cost
+                room.held[ticket] += 1
+                passed = 0
         return requests
 
     def remove(self, request: Request) -> bool:
@@ -123,7 +170,8 @@ class FairQueue:
         del group[request]
         line.resize(len(group) + 1, len(group))
         line.requests -= 1
-        line.steps = line.steps - request.steps if line.requests else 0.0  # no error of rounding stays
+        # no error of rounding stays
+        line.steps = line.steps - request.expected_steps if line.requests else 0.0
         if not group:
             del line.groups[ticket]
         self.tokens -= len(request.source)

@@ -2,7 +2,8 @@
 
 Work is a generator that yields now and then. One thread drives all of them for a few milliseconds each, so
 that a long piece of work makes none of the others wait for its end, and leaves what nobody awaits any more.
-There is one thread because Python runs one at a time: more would only make the engines' threads wait longer.
+There is one thread for the process, because Python runs one at a time: more would only make the engines'
+threads wait longer. It is one of the two things of the house at module level that change (CONTRIBUTING.md).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from engine.errors import DeadlineExceeded
 T = TypeVar("T")
 Slices: TypeAlias = Generator[None, None, T]
 
-TURN: Final = 0.002  # seconds that one piece of work has the thread, at least one slice
+TURN_SECONDS: Final = 0.002  # that one piece of work has the thread; at least one slice
 
 
 @dataclass(eq=False, slots=True)
@@ -59,7 +60,7 @@ class _Thread:
 
 def _turn(work: _Work) -> bool:
     """Whether the work is over, well or not."""
-    end = time.monotonic() + TURN
+    end = time.monotonic() + TURN_SECONDS
     try:
         while time.monotonic() < end:
             next(work.slices)
@@ -67,7 +68,7 @@ def _turn(work: _Work) -> bool:
         if not work.future.cancelled():
             work.future.set_result(done.value)
         return True
-    except BaseException as error:  # noqa: BLE001 - whoever awaits it gets it
+    except BaseException as error:  # noqa: BLE001 - the awaiting task gets it
         if not work.future.cancelled():
             work.future.set_exception(error)
         return True
@@ -80,8 +81,9 @@ _THREAD: Final = _Thread()
 async def in_slices(slices: Slices[T], deadline: float = math.inf, *, small: bool = False) -> T:
     """Run a generator outside of this event loop, and return its value.
 
+    slices: the work; each `next` of it is one slice.
     deadline: a time.monotonic().
-    small: it takes no longer than going elsewhere and back, and is done at once.
+    small: whether the work takes no longer than a thread's switch and back: it is then done here, at once.
 
     Raises DeadlineExceeded when it passes, and what the generator raises. Then, and when the awaiting task is
     cancelled, the work ends at its next yield.

@@ -1,4 +1,5 @@
-"""Which token next: beam search and sampling over slots, in the executor's array namespace. Knows no model.
+"""The search for the next token: beam search and sampling over slots, in the executor's array namespace.
+Knows no model.
 
 executor    what a backend offers: `Executor`, `Stepper`, `StepInput`, `TopK`
 beam        the search: candidates, those that end, those that go on

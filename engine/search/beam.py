@@ -1,4 +1,4 @@
-"""Batched beam search over slots, in the executor's array namespace (REFERENCE.md 6). Knows no model.
+"""Batched beam search over slots, in the executor's array namespace (docs/reference.md 6). Knows no model.
 
 The whole state is data: one array per fact, one leading row per slot, so that a slot moves by copying rows.
 Nothing loops over beams or hypotheses in a step. Elsewhere than on numpy every step has the same shapes and
@@ -19,19 +19,15 @@ from engine.search import filters, penalties
 from engine.search.diverse import Candidates, Groups, diverse, top
 from engine.search.executor import Executor, StepInput, TopK
 from engine.search.greedy import greedy
-from engine.search.kind import Kind, common, kind_of
+from engine.search.kind import Kind, is_usual, kind_of
 from engine.search.state import blank, take
 from engine.types import CANDIDATES, DecodeOptions
 
 NEG = -math.inf
-HUGE = 1e30  # options beyond are clipped: float32 arithmetic on them must stay finite
 
 
 class BeamSearch:
-    """Beam search, diverse beam search and sampling, mixed freely over the slots of one executor.
-
-    Only the executor's numbers are read here (slots, beams, limits, pad, eos, namespace, device).
-    """
+    """Beam search, diverse beam search and sampling, mixed freely over the slots of one executor."""
 
     def __init__(
         self,
@@ -42,8 +38,9 @@ class BeamSearch:
     ) -> None:
         """Make a search over the slots of an executor, all idle.
 
+        executor: its numbers alone are read (slots, beams, limits, pad, eos, namespace, device).
         tight: whether a step may read values back; by default only on the CPU.
-        upload: makes an int64 array on the device, where there is a way that waits for nothing.
+        upload: makes an int64 array on the device, where that can be done without waiting.
         """
         namespace = array_namespace(executor.namespace.zeros(1))
         # numpy itself follows the array API; a wrapper around each call would cost as much as the call
@@ -67,15 +64,20 @@ class BeamSearch:
         self.taken = np.zeros(executor.slots, np.int64)
         self._shortest = np.zeros(executor.slots, np.int64)
         self._priced = [range(0)] * executor.slots  # the steps at which a forced token costs what it is worth
-        self._uncommon = set[int]()  # slots that want more than beam search
+        self._unusual = set[int]()  # slots that want more than beam search
         self._kinds: dict[int, Kind] = {}
 
     def start(self, slot: int, options: DecodeOptions, source_length: int) -> None:
-        """Begin a hypothesis in a slot. The options have passed `check`; source_length counts its end."""
-        state, width, groups = self.state, options.beam_size, options.diverse_groups
+        """Begin a hypothesis in a slot.
+
+        slot: a number below the executor's slots.
+        options: of the request; they have passed `check`.
+        source_length: tokens of its source, end-of-sentence included.
+        """
+        state, narrowing = self.state, options.beam_rule == penalties.MARIAN
         shortest, longest = options.lengths(source_length, self.limits)
         # rows are equal at the first step: independent samples and groups start from a row each
-        starts = width if options.sampling else groups
+        starts = options.beam_size if options.sampling else options.diverse_groups
         state.total[slot, :] = NEG
         state.total[slot, :starts] = 0.0
         state.current[slot, :] = self.first
@@ -87,31 +89,15 @@ class BeamSearch:
         state.plan[slot, longest], state.free[slot] = self.eos, min(options.free_prefix, longest)
         state.history[slot, :, 0] = self.first
         state.kept_count[slot], state.step[slot], state.done[slot] = 0, 0, False
-        state.width[slot], state.shortest[slot], state.longest[slot] = width, shortest, longest
-        state.ngram[slot], state.groups[slot] = options.no_repeat_ngram_size, groups
+        state.shortest[slot], state.longest[slot] = shortest, longest
         state.counted[slot, :] = self.pad
         if options.quotas:
             tokens, most = zip(*options.quotas, strict=True)
             state.counted[slot, : len(tokens)] = self._upload(tokens)
             state.quotas[slot, : len(most)] = self._upload(most)
-        state.strength[slot] = min(options.diverse_strength, HUGE)
-        state.discount[slot], state.overlap[slot, :, :] = options.diverse_discount, 0.0
-        state.temperature[slot] = min(max(options.temperature, 1 / HUGE), HUGE)
-        penalty = options.unk_penalty
-        state.unk_penalty[slot] = penalty if penalty == math.inf else min(max(penalty, -HUGE), HUGE)
-        state.lm_weight[slot] = options.lm_weight
-        narrowing = options.beam_rule == penalties.MARIAN
-        state.narrowing[slot] = narrowing
-        # words compete by it at each step; Marian's counts in the end only
-        state.word_reward[slot] = 0.0 if narrowing else min(max(options.word_reward, -HUGE), HUGE)
-        state.exponent[slot] = min(max(penalties.exponent(options), -HUGE), HUGE)
-        state.wu[slot] = options.length_normalization == penalties.WU
-        state.coverage[slot] = min(options.coverage_penalty, HUGE)
-        state.stepwise[slot], state.words[slot] = options.stepwise_penalty, source_length - 1
-        state.attended[slot, :, :] = 0.0
-        state.sampling[slot], state.seed[slot] = options.sampling, options.seed
-        state.top_k[slot] = options.top_k or CANDIDATES
-        state.top_p[slot] = options.top_p if options.top_p < 1 else math.inf  # no cut by a rounding error
+        state.words[slot], state.attended[slot, :, :] = source_length - 1, 0.0
+        state.overlap[slot, :, :] = 0.0
+        state.write_numbers(slot, options)
         self._shortest[slot] = shortest
         self._priced[slot] = range(options.free_prefix, longest if narrowing else self.columns)
         self.start_on_host(slot, options)
@@ -133,10 +119,10 @@ class BeamSearch:
         self._note(target)
 
     def _note(self, slot: int) -> None:
-        """Forget what was known of steps where this slot, which others have left, makes a difference."""
-        before = slot in self._uncommon
-        now = not common(self._options[slot]) or self._tight
-        (self._uncommon.add if now else self._uncommon.discard)(slot)
+        """Forget the kinds of steps in which a slot with a new request makes a difference."""
+        before = slot in self._unusual
+        now = self._tight or not is_usual(self._options[slot])
+        (self._unusual.add if now else self._unusual.discard)(slot)
         if before or now:
             self._kinds.clear()
 
@@ -179,12 +165,22 @@ class BeamSearch:
             banned = xp.concat([banned, repeated], axis=2)
         if self._tight and kind.histories:
             banned = filters.tighten(xp, banned, self.pad)
-        k = 2 * self.beams
+        return self.step_input(n, nothing + forced[:, None], banned, kind)
+
+    def step_input(self, n: int, forced: Any, banned: Any, kind: Kind) -> StepInput:
+        """Put together what the next step of slots 0..n-1 is asked. Views of the state, as of `inputs`.
+
+        n: active slots.
+        forced: as of StepInput.
+        banned: as of StepInput.
+        kind: of the step.
+        """
+        state, k = self.state, 2 * self.beams
         return StepInput(
             tokens=state.current[:n, :],
-            positions=step[:, None],
+            positions=state.step[:n, None],
             parents=state.parents[:n, :],
-            forced=nothing + forced[:, None],
+            forced=forced,
             banned=banned,
             temperature=state.temperature[:n],
             unk_penalty=state.unk_penalty[:n],
@@ -207,14 +203,21 @@ class BeamSearch:
         self.taken[:n] += 1
 
     def rest(self, count: Any, n: int) -> None:
-        """Make idle those of slots 0..n-1 that come after the first `count`, int64 [1] on the device: done,
-        at their first step, wherever whoever left them was."""
+        """Make slots count..n-1 idle: done, and at step 0, whatever their last requests left.
+
+        count: int64 [1] on the device.
+        """
         state, busy = self.state, self._range(n) < count
         state.done[:n] = state.done[:n] | ~busy
         state.step[:n] = state.step[:n] * self.xp.astype(busy, self.xp.int64)
 
     def absorb(self, topk: TopK, n: int, kind: Kind) -> Any:
-        """Do the device's part of `advance`: no value is read where `tight` is off."""
+        """Do the device's part of `advance`: no value is read where `tight` is off.
+
+        topk: the step's candidates.
+        n: active slots.
+        kind: of the step.
+        """
         xp, state = self.xp, self.state
         topk = self._zero_free_tokens(topk, n) if kind.free else topk
         if kind.greedy:
@@ -323,8 +326,9 @@ class BeamSearch:
     def _collect_finished(self, candidates: Candidates, ends: Any, missing: Any, n: int) -> Candidates:
         """Keep what has ended; returns what each row goes on with [n, B].
 
-        An end of sentence counts only among the first `width` candidates (REFERENCE.md 6 item 6); diverse
-        groups and Marian have no candidates to spare, so each finished hypothesis takes the last place away.
+        An end of sentence counts only among the first `width` candidates (docs/reference.md 6, item 6);
+        diverse groups and Marian have no candidates to spare, so each finished hypothesis takes the last
+        place away.
         """
         xp, state, slots = self.xp, self.state, self._slots[:n, None]
         diverse, narrowing = state.groups[:n] > 1, state.narrowing[:n]
@@ -361,7 +365,8 @@ class BeamSearch:
         state.kept_count[:n] = state.kept_count[:n] + xp.sum(xp.astype(counts, xp.int64), axis=1)
 
     def _order(self, ends: Any, room: Any, diverse: Any, n: int) -> Any:
-        """Which candidate each row goes on with: the first `width` that do not end; a sample keeps its row.
+        """The candidate that each row goes on with: the first `width` that do not end; a sample keeps its
+        row.
 
         Diverse groups fill the places they lost with what ended (fairseq main keeps such rows among the
         group's, though nothing at their rank counts any more).

@@ -1,4 +1,4 @@
-"""What is already certain of an answer while it is searched for: the prefix of every hypothesis that can win.
+"""The prefix of every hypothesis that can still win: certain while the search goes on.
 
 A hypothesis can win when it is live, or the best of those that are finished: the pool only grows, and the
 best of it wins. A live one is out of the race when even the best score that it could reach is below that.
@@ -55,7 +55,9 @@ def certain(state: SearchState, slot: int, options: DecodeOptions, known: int = 
     does.
 
     state: the search's, or a copy of some of its slots (`engine.search.state.SNAPSHOT`).
-    known: how many were certain before; they are not compared again.
+    slot: row of the state.
+    options: of the slot's request.
+    known: number of tokens that were certain before; these are not compared again.
 
     Later calls never retract a token. Reads values back from the device.
     """

@@ -32,11 +32,14 @@ class Groups(NamedTuple):
 
 
 def top(xp: Any, slots: Any, scores: Any, ids: Any, size: int, ranking: Any = None) -> Candidates:
-    """Take the `size` best of all rows.
+    """Take the best continuations of all rows of each slot. Ties go to the earlier row, then rank.
 
-    slots: 0..n-1 as [n, 1].
-    scores, ids: [n, B, k]. Ties go to the earlier row, then rank.
-    ranking: what decides instead of the scores, likewise [n, B, k].
+    xp: the array namespace.
+    slots: int64 [n, 1], 0..n-1.
+    scores: [n, B, k] cumulative scores.
+    ids: int64 [n, B, k] tokens.
+    size: number of continuations.
+    ranking: [n, B, k] numbers that decide in the place of the scores.
     """
     n, beams, k = scores.shape
     ranking = xp.reshape(scores if ranking is None else ranking, (n, beams * k))
@@ -50,10 +53,13 @@ def diverse(
 ) -> tuple[Candidates, Any]:
     """Choose the candidates of all groups, interleaved, and the new overlap.
 
+    xp: the array namespace.
     total: [n, B] cumulative scores.
-    scores, ids: [n, B, k], each row's best; k = 2B is provably enough, since earlier groups hold fewer than
-        2B tokens.
-    largest: the most groups of any slot.
+    scores: [n, B, k] log-probabilities of each row's best tokens; k = 2B is provably enough, since earlier
+        groups hold fewer than 2B tokens.
+    ids: int64 [n, B, k], those tokens.
+    groups: the slots' settings and overlap.
+    largest: the largest number of groups of a slot.
 
     Each use of a token by an earlier group costs strength * (1 + overlap of the two groups). Overlap counts,
     rank by rank, the tokens that two groups chose alike in earlier steps, discounted at each step.

@@ -1,4 +1,4 @@
-"""What a backend must offer: it owns the tensors of one lane on one device, and nothing else.
+"""The protocol of executors: a backend owns the tensors of one lane on one device, and nothing else.
 
 Shapes use n active slots (always the prefix 0..n-1), B beams a slot, K candidates a row. Arrays live on the
 executor's device in its array namespace (numpy, or torch), the one that the search computes in.
@@ -54,44 +54,45 @@ class TopK(NamedTuple):
 
 
 class EncodedBatch(Protocol):
-    """A batch of encoded sources, staged until each is placed. Opaque to everybody but its executor."""
+    """A batch of encoded sources that wait for slots. Opaque but to its executor."""
 
     def __len__(self) -> int: ...
 
     def ready(self) -> bool:
-        """Tell whether placing it would wait for the device no more. Never waits."""
+        """Tell whether placing a source would no longer wait for the device. Never waits."""
 
 
 class PendingStep(Protocol):
-    """A step under way, or several. Both methods wait until it is over.
+    """One step under way or several, of the same slots. Both methods wait until the last is over.
 
-    steps: how many there are, each of the same slots, none of which was done before the last.
+    steps: number of steps; no slot is done before the last.
     """
 
     @property
     def steps(self) -> int: ...
 
     def done(self) -> list[bool]:
-        """Tell of each slot that it covered whether it is done."""
+        """Tell of each of the slots whether it is done."""
 
     def attention(self) -> Any:
         """Return the attention as of TopK, on the host."""
 
 
 class Snapshot(Protocol):
-    """What the search knows of some slots, on its way to the host."""
+    """The search's state of some slots, on its way to the host."""
 
     def rows(self) -> tuple[Any, Sequence[int]]:
-        """Wait for the fields `engine.search.state.SNAPSHOT`, and which row each slot asked for is."""
+        """Wait for the fields `engine.search.state.SNAPSHOT` and, for each slot asked for, its row in
+        them."""
 
 
 class Stepper(Protocol):
     """Executor and search together: what a lane does with its slots.
 
-    late: how many steps are launched before the flags of the first are read.
-    ahead: how many sources may be encoded before there are slots for them.
-    patience: seconds for which a launch may go on with further steps while no slot is done; a stepper that
-        takes one at a time need not look at it.
+    late: number of steps that are launched before the flags of the first are read.
+    ahead: number of sources that may be encoded before there are slots for them.
+    patience: seconds for which a launch may go on with further steps while no slot is done, where the stepper
+        can take several.
     """
 
     late: int
@@ -100,14 +101,20 @@ class Stepper(Protocol):
     search: Any  # engine.search.beam.BeamSearch
 
     def place(self, encoded: Any, i: int, slot: int, request: Any) -> None:
-        """Put source i of an encoded batch, of that request, into a slot, and begin to search."""
+        """Put a source into a slot, and begin to search.
+
+        encoded: a batch that the executor encoded.
+        i: the source's place in the batch.
+        slot: the first idle one.
+        request: of the source.
+        """
 
     def launch(self, n: int, *, attention: bool) -> PendingStep:
         """Begin a step of slots 0..n-1, or several (`patience`). Slots that are done already stay as they
         are."""
 
     def snapshot(self, slots: Sequence[int]) -> Snapshot:
-        """Return what is known of some slots now. Without lateness its rows are read before slots move."""
+        """Return the state of some slots now. Where `late` is 0 it must be read before slots move."""
 
     def move(self, moves: Sequence[tuple[int, int]]) -> None:
         """Copy slots over others, (source, target) each; no slot is both."""
@@ -127,13 +134,21 @@ class Executor(Protocol):
         """Encode sources (each ends with end-of-sentence). Touches no slot."""
 
     def place(self, encoded: Any, i: int, slot: int, prefix: Sequence[int] = ()) -> None:
-        """Put source i of a batch that this executor encoded into a slot, and zero its decoder state.
+        """Put a source into a slot, and zero the slot's decoder state.
 
-        prefix: what its targets will begin with, which may name their language to a shortlist.
+        encoded: a batch that this executor encoded.
+        i: the source's place in the batch.
+        slot: any.
+        prefix: tokens that the targets will begin with; they may name a language to a shortlist.
         """
 
     def step(self, n: int, inputs: StepInput, *, attention: bool = False) -> TopK:
-        """Reorder beams by `parents`, feed `tokens`, return the K best of each row."""
+        """Reorder beams by `parents`, feed `tokens`, return the K best of each row.
+
+        n: active slots, 0..n-1.
+        inputs: what the search asks.
+        attention: whether its weights are wanted.
+        """
 
     def move(self, source: int, target: int) -> None:
         """Copy one slot (memory, state, ancestors) over another, so that active slots stay a prefix."""

@@ -14,12 +14,15 @@ _MIX: Final = (0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64)
 
 
 def repeats(xp: Any, history: Any, step: Any, sizes: Any, *, largest: int, pad: int) -> Any:
-    """Find the tokens that would repeat an n-gram (REFERENCE.md 6 item 4, and 6.1: the fixed rule).
+    """Find the tokens that would repeat an n-gram (docs/reference.md 6, item 4, and 6.1: the fixed rule).
 
+    xp: the array namespace.
     history: int64 [n, B, C], column 0 the initial end-of-sentence (it counts as history), columns up to
-        `step` [n] the tokens so far, anything beyond.
-    sizes: [n], 0 for off.
-    largest: the biggest of them.
+        `step` the tokens so far, anything beyond.
+    step: int64 [n], of each slot.
+    sizes: int64 [n], 0 for off.
+    largest: the largest size.
+    pad: the token that stands for none.
 
     Returns int64 [n, B, C]: the token at each column that ended an earlier n-gram of the same beginning, pad
     elsewhere. Of size 1 every token generated so far is banned, end-of-sentence never.
@@ -38,10 +41,14 @@ def repeats(xp: Any, history: Any, step: Any, sizes: Any, *, largest: int, pad: 
 
 
 def exhausted(xp: Any, history: Any, step: Any, tokens: Any, most: Any, *, pad: int) -> Any:
-    """Find the tokens that have come as often as they may.
+    """Find the limited tokens that have come as often as they may.
 
-    history, step: as of `repeats`; the initial token counts as none.
-    tokens, most: int64 [n, P], tokens, filled up with pad, and how often each may come.
+    xp: the array namespace.
+    history: as of `repeats`; the initial token counts as none.
+    step: int64 [n], of each slot.
+    tokens: int64 [n, P], filled up with pad.
+    most: int64 [n, P], how many times each token may come.
+    pad: the token that stands for none.
 
     Returns int64 [n, B, P]: the token where it has come so often, pad elsewhere.
     """
@@ -54,9 +61,13 @@ def exhausted(xp: Any, history: Any, step: Any, tokens: Any, most: Any, *, pad: 
 
 
 def tighten(xp: Any, banned: Any, pad: int) -> Any:
-    """Keep the same bans [n, B, M], pad among them, in as few columns as the fullest row needs.
+    """Move bans into as few columns as the fullest row needs. Reads values.
 
-    Reads values.
+    xp: the array namespace.
+    banned: int64 [n, B, M], pad among the tokens of each row.
+    pad: the token that stands for none.
+
+    Returns int64 [n, B, columns].
     """
     unused = xp.astype(banned == pad, xp.int8)
     width = banned.shape[2] - int(xp.min(xp.sum(unused, axis=2, dtype=xp.int64)))
@@ -65,7 +76,14 @@ def tighten(xp: Any, banned: Any, pad: int) -> Any:
 
 
 def uniform(xp: Any, seed: Any, beam: Any, position: Any) -> Any:
-    """Draw a number in [0, 1), float64, of int64 counters (broadcast together): never of slot or batch."""
+    """Draw numbers in [0, 1), float64, by int64 counters that are broadcast together: the number depends on
+    them alone, never on slot or batch.
+
+    xp: the array namespace.
+    seed: of each request.
+    beam: row of each slot.
+    position: step of each slot.
+    """
     word = _scramble(seed + _GAMMA)
     word = _scramble((word ^ beam) + _GAMMA)
     word = _scramble((word ^ position) + _GAMMA)
@@ -81,11 +99,13 @@ def _scramble(word: Any) -> Any:
 def draw(xp: Any, scores: Any, top_k: Any, top_p: Any, uniforms: Any) -> Any:
     """Find the index of the candidate that each row takes, by inverse CDF. Returns int64 [n, B].
 
-    scores: [n, B, K] log-probabilities, descending.
-    uniforms: [n, B]. A row without any finite score takes index 0.
+    xp: the array namespace.
+    scores: [n, B, K] log-probabilities, descending. A row without any finite score takes index 0.
+    top_k: int64 [n], number of best candidates that are eligible.
+    top_p: [n], probability at which the smallest set of best candidates is cut; the crossing one is included.
+    uniforms: [n, B], numbers in [0, 1).
 
-    Eligible are the top_k [n] best, and of those the smallest set whose own probability reaches top_p [n]
-    (the crossing token included), renormalised.
+    The probabilities of eligible candidates are renormalised.
     """
     scores = xp.astype(scores, xp.float64)
     rank = xp.arange(scores.shape[2], dtype=xp.int64, device=scores.device)[None, None, :]

@@ -19,6 +19,8 @@ def finished_hypotheses(
     """List the n_best finished hypotheses of a slot, best first; maybe none.
 
     state: the search's, or a copy of some of its slots.
+    slot: row of the state.
+    options: of the slot's request.
     attention: a host array [B, S] of each step so far; each hypothesis gets its rows by its trail.
     """
     count, longest = int(state.kept_count[slot]), int(state.longest[slot])

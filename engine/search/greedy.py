@@ -12,8 +12,12 @@ from engine.search.state import SearchState
 def greedy(xp: Any, state: SearchState, topk: TopK, n: int, at: tuple[Any, int], *, histories: bool) -> None:
     """Go on with the best candidate of each of the first n slots, or end by it; for lanes of one beam.
 
+    xp: the array namespace.
+    state: of the search.
+    topk: the step's candidates.
+    n: active slots.
     at: the slots' numbers, int64 [n], and end-of-sentence.
-    histories: whether they are looked at.
+    histories: whether later steps look at the tokens so far.
 
     Reads values back from the device.
     """

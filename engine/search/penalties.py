@@ -21,9 +21,12 @@ UNSEEN: Final = 1e-10  # attention that counts as none: its logarithm is finite
 
 
 def normaliser(xp: Any, length: Any, exponent: Any, wu: Any) -> Any:
-    """Compute what a sum of log-probabilities is divided by: length ** exponent, or where `wu` ((5 + length)
-    / 6) ** exponent. length counts end-of-sentence. All broadcast together; an exponent of 0 divides by
-    nothing.
+    """Compute the divisors of sums of log-probabilities. The arguments are broadcast together.
+
+    xp: the array namespace.
+    length: of hypotheses in tokens, end-of-sentence included.
+    exponent: of the length; 0 divides by 1.
+    wu: where the divisor is ((5 + length) / 6) ** exponent, else length ** exponent.
     """
     base = xp.where(wu, (5 + length) / 6, 1.0 * length)
     return base**exponent
@@ -32,6 +35,7 @@ def normaliser(xp: Any, length: Any, exponent: Any, wu: Any) -> Any:
 def log_coverage(xp: Any, attended: Any, words: Any) -> Any:
     """Sum up log(min(attention, 1)) over each source's words; never above 0. Float [n, B].
 
+    xp: the array namespace.
     attended: [n, B, S], attention that each source position has received so far.
     words: [n], how many of the first positions are words (end-of-sentence is none).
     """
@@ -48,9 +52,12 @@ def exponent(options: DecodeOptions) -> float:
 
 
 def score(cumulative: float, length: int, options: DecodeOptions, uncovered: float = 0.0) -> float:
-    """Score a hypothesis whose length INCLUDES end-of-sentence (REFERENCE.md 6 item 6, above).
+    """Score a hypothesis (docs/reference.md 6, item 6, and above).
 
-    uncovered: of the function of that name.
+    cumulative: sum of its log-probabilities.
+    length: its tokens, end-of-sentence included.
+    options: of its request.
+    uncovered: its `log_coverage`.
     """
     words = length if options.beam_rule == MARIAN else length - 1  # Marian's word penalty counts the end too
     total = cumulative + options.word_reward * words

@@ -1,7 +1,8 @@
-"""What the search knows of each slot: plain arrays, one row per slot."""
+"""The state of a search: plain arrays, one row per slot."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import partial
@@ -11,13 +12,16 @@ import numpy as np
 from array_api_compat import to_device
 from numpy.typing import NDArray
 
+from engine.search import penalties
 from engine.search.executor import Executor
-from engine.types import QUOTAS
+from engine.types import CANDIDATES, QUOTAS, DecodeOptions
+
+FINITE: Final = 1e30  # the largest number of an option in float32 arithmetic
 
 
 @dataclass(slots=True)
 class SearchState:
-    """What the search knows of each slot. C columns: the initial token, the target, its end.
+    """The state of a search, one row per slot. C columns: the initial token, the target, its end.
 
     tokens, scores and trail are [slots, C, B] and never reordered: a step writes its column. Row b of column
     c says which token row b took then, its cumulative score, and which row of column c - 1 it continues:
@@ -41,7 +45,7 @@ class SearchState:
     plan: Any  # [slots, C]: token forced at each step, or -1
     free: Any  # steps whose forced tokens cost nothing
     width: Any
-    shortest: Any  # a test may change it between steps (REFERENCE.md 6.3)
+    shortest: Any  # a test may change it between steps (docs/reference.md 6.3)
     longest: Any
     ngram: Any
     counted: Any  # [slots, QUOTAS]: tokens that may come so often only, filled up with pad,
@@ -73,6 +77,28 @@ class SearchState:
             array = getattr(self, name)
             array[target, ...] = array[source, ...]
 
+    def write_numbers(self, slot: int, options: DecodeOptions) -> None:
+        """Write the options of a slot that are plain numbers, clipped where float32 would not stay finite."""
+        self.width[slot], self.groups[slot] = options.beam_size, options.diverse_groups
+        self.ngram[slot] = options.no_repeat_ngram_size
+        self.strength[slot] = min(options.diverse_strength, FINITE)
+        self.discount[slot] = options.diverse_discount
+        self.temperature[slot] = min(max(options.temperature, 1 / FINITE), FINITE)
+        penalty = options.unk_penalty
+        self.unk_penalty[slot] = penalty if penalty == math.inf else _finite(penalty)
+        self.lm_weight[slot] = options.lm_weight
+        narrowing = options.beam_rule == penalties.MARIAN
+        self.narrowing[slot] = narrowing
+        # words compete by it at each step; Marian's counts in the end only
+        self.word_reward[slot] = 0.0 if narrowing else _finite(options.word_reward)
+        self.exponent[slot] = _finite(penalties.exponent(options))
+        self.wu[slot] = options.length_normalization == penalties.WU
+        self.coverage[slot] = min(options.coverage_penalty, FINITE)
+        self.stepwise[slot] = options.stepwise_penalty
+        self.sampling[slot], self.seed[slot] = options.sampling, options.seed
+        self.top_k[slot] = options.top_k or CANDIDATES
+        self.top_p[slot] = options.top_p if options.top_p < 1 else math.inf  # no cut by a rounding error
+
 
 FIELDS: Final = tuple(field.name for field in fields(SearchState))
 # of a SearchState: what an answer is made of, and what is certain of one
@@ -93,23 +119,22 @@ SNAPSHOT: Final = (
 )
 
 
+def _finite(number: float) -> float:
+    return min(max(number, -FINITE), FINITE)
+
+
 def blank(xp: Any, executor: Executor, columns: int) -> SearchState:
-    """Make a SearchState of idle slots, in the executor's namespace and on its device."""
-    slots, beams, device = executor.slots, executor.beams, executor.device
+    """Make the state of idle slots.
 
-    def whole(*shape: int, fill: int = 0) -> Any:
-        if not fill:  # of zeros the CPU has no page before somebody writes there
-            return xp.zeros((slots, *shape), dtype=xp.int64, device=device)
-        return xp.full((slots, *shape), fill, dtype=xp.int64, device=device)
-
-    def real(*shape: int, dtype: Any = xp.float32) -> Any:
-        return xp.zeros((slots, *shape), dtype=dtype, device=device)
-
-    exact = partial(real, dtype=xp.float64)  # of sums of hundreds even differences are good to 1e-4
-
-    def flag() -> Any:
-        return xp.zeros(slots, dtype=xp.bool, device=device)
-
+    xp: the executor's array namespace.
+    executor: whose slots, beams and device are taken.
+    columns: of tables with a column for each step.
+    """
+    beams = executor.beams
+    whole, real = partial(_filled, xp, executor, xp.int64), partial(_filled, xp, executor, xp.float32)
+    # of sums of hundreds even differences are good to 1e-4
+    exact = partial(_filled, xp, executor, xp.float64)
+    flag = partial(_filled, xp, executor, xp.bool)
     return SearchState(
         tokens=whole(columns, beams),
         scores=exact(columns, beams),
@@ -146,7 +171,7 @@ def blank(xp: Any, executor: Executor, columns: int) -> SearchState:
         kept_coverage=real(beams),
         sampling=flag(),
         top_k=whole(),
-        top_p=xp.zeros(slots, dtype=xp.float64, device=device),
+        top_p=exact(),
         seed=whole(),
         groups=whole(fill=1),
         strength=real(),
@@ -155,12 +180,20 @@ def blank(xp: Any, executor: Executor, columns: int) -> SearchState:
     )
 
 
+def _filled(xp: Any, executor: Executor, dtype: Any, *shape: int, fill: int = 0) -> Any:
+    """An array [slots, *shape]."""
+    shape = (executor.slots, *shape)
+    if not fill:  # of zeros the CPU has no page before somebody writes there
+        return xp.zeros(shape, dtype=dtype, device=executor.device)
+    return xp.full(shape, fill, dtype=dtype, device=executor.device)
+
+
 def take(slots: Any, table: Any, index: Any) -> Any:
-    """Take what index [n, k] names in each slot of a table [n, C, ...]: [n, k, ...].
+    """Take rows of each slot's table: [n, k, ...]. Several times faster on numpy than take_along_axis.
 
-    slots: 0..n-1 as [n, 1].
-
-    Several times faster on numpy than take_along_axis, which a step calls a dozen times.
+    slots: int64 [n, 1], 0..n-1.
+    table: [n, C, ...].
+    index: int64 [n, k], rows of each table.
     """
     return table[slots, index]
 
@@ -171,10 +204,14 @@ def host(array: Any) -> NDArray[Any]:
 
 
 def trace(trail: Sequence[Sequence[int]], row: int, column: int, stop: int = 0) -> list[int]:
-    """Follow the rows that the hypothesis in a row of a column has been in, on the host: of each column from
-    `stop` to `column`.
+    """Follow a hypothesis back through the rows that it has been in, on the host.
 
     trail: [C, B] of one slot.
+    row: of the hypothesis in its last column.
+    column: the last one.
+    stop: the first column that is asked for.
+
+    Returns the rows of columns `stop` to `column`.
     """
     rows = [row]
     for at in range(column, stop, -1):

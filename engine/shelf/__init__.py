@@ -5,5 +5,6 @@ catalogue   models by name, task and languages: the one, or the two, that answer
 budget      what is loaded and what must go: decisions only
 figures     what is told of the models
 shelf       does what `budget` decides; lends models to those who use them
+service     models by name, for those who serve or run them
 folders     bundles that come and go while their folders are served
 """

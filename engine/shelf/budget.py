@@ -1,4 +1,4 @@
-"""Which models are in memory: who may use one now, who waits for what, what is loaded and what must go.
+"""The decisions of a shelf: uses that are granted or wait, models to load and models to unload.
 
 Pure: nothing here loads or waits. Each call says what is to be done, as `Acts`; `engine.shelf.shelf` does it.
 First come, first served: where a call waits for memory, the models that must go for it take no later calls.
@@ -24,9 +24,11 @@ class State(StrEnum):
 
 @dataclass(eq=False, slots=True)
 class Ticket:
-    """A wish: to use models, all at once, or with `unload` that one goes.
+    """A use of models, all at once, that is asked for; or the unloading of one.
 
-    granted: they may be used, or it is gone.
+    names: the models.
+    unload: whether the one model is to be unloaded.
+    granted: whether the models may be used, or the one is gone.
     """
 
     names: tuple[str, ...]
@@ -66,9 +68,9 @@ class Budget:
     def __init__(self, costs: Mapping[str, int], limit: int | None, loaded: Iterable[str] = ()) -> None:
         """Begin with some models loaded.
 
-        costs: bytes of each model.
-        limit: of all that are loaded; None: any.
-        loaded: those that are.
+        costs: bytes of each model, by name.
+        limit: bytes of all loaded models together; None: any.
+        loaded: names of the models that are in memory already.
         """
         self._models = {name: _Model(cost) for name, cost in costs.items()}
         for name in loaded:
@@ -81,7 +83,12 @@ class Budget:
         return name in self._models
 
     def add(self, name: str, cost: int, *, loaded: bool) -> None:
-        """Add one more model."""
+        """Add one more model.
+
+        name: the model's name.
+        cost: bytes of the model in memory.
+        loaded: whether it is in memory already.
+        """
         self._models[name] = _Model(cost, State.LOADED if loaded else State.UNLOADED)
 
     def remove(self, name: str) -> None:
@@ -137,7 +144,7 @@ class Budget:
         return self._settle(acts)
 
     def fail_load(self, name: str) -> Acts:
-        """Note that a model could not be loaded: those who wait for it are told, the next use tries again."""
+        """Note that a model could not be loaded: waiting tickets fail, the next use tries again."""
         assert self._models[name].state is State.LOADING
         self._models[name].state = State.UNLOADED
         waiting = [ticket for ticket in self._queue if name in ticket.names and not ticket.unload]

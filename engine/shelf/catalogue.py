@@ -1,12 +1,12 @@
 """The models of a service by name, and which of them, or which two, answer a request.
 
 A name is a model's own, or "NAME@SOURCE:TARGET" for another of its directions, or two of these with "+"
-between, of which the second reads the first's answers. It is parsed here and nowhere else.
+between, of which the second reads the first's answers. Names are parsed here and nowhere else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,9 +15,9 @@ from engine.answers.text_model import TextModel
 from engine.errors import UnknownModel
 from engine.shelf.loading import ModelInfo
 
-PER_TOKEN: Final = 4  # characters of a token of English, about
-BYTES: Final = 400  # a vocabulary of so few tokens is one of characters
-THEN: Final = "+"  # between the names of two models, of which the second reads the first's answers
+TOKEN_CHARACTERS: Final = 4  # of a token of English, about
+CHARACTER_VOCABULARY: Final = 400  # a vocabulary of so few tokens is one of characters
+PIVOT_SIGN: Final = "+"  # between the names of two models, of which the second reads the first's answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +52,30 @@ class Leg:
 
 @dataclass(frozen=True, slots=True)
 class ModelRoute:
-    """The model that answers, or the two."""
+    """The model that answers, or two, of which the second reads the first's answers."""
 
     legs: tuple[Leg, ...]
 
     @property
     def name(self) -> str:
-        return THEN.join(leg.name for leg in self.legs)
+        return PIVOT_SIGN.join(leg.name for leg in self.legs)
+
+    @property
+    def infos(self) -> list[ModelInfo]:
+        """The models, in the order of their work."""
+        return [leg.info for leg in self.legs]
+
+    @property
+    def keeps_phrases(self) -> bool:
+        """Whether every model has symbols for what must stay as it is."""
+        return all(leg.info.placeholders for leg in self.legs)
 
     def serves(self, task: str, source: str | None, target: str | None) -> bool:
-        """Tell whether it is for a task and languages; None: any."""
+        """Tell whether the route is for a task and languages.
+
+        task: "translate", "summarize" or "language-model".
+        source, target: codes of languages; None: any.
+        """
         first, last = self.legs[0], self.legs[-1]
         begins = first.directions.fit(source, target if last is first else None)
         return first.info.task == last.info.task == task and begins and last.directions.fit(None, target)
@@ -92,7 +106,7 @@ def find_leg(infos: Sequence[ModelInfo], name: str) -> Leg:
 
 def parse_route(infos: Sequence[ModelInfo], name: str) -> ModelRoute:
     """Parse a name: of a model, or of two such as "de-en+en-fr". Raises UnknownModel."""
-    first, then, last = name.partition(THEN)
+    first, then, last = name.partition(PIVOT_SIGN)
     if not then or any(info.name == name for info in infos):
         return ModelRoute((find_leg(infos, name),))
     before, after = find_leg(infos, first), find_leg(infos, last)
@@ -104,12 +118,12 @@ def parse_route(infos: Sequence[ModelInfo], name: str) -> ModelRoute:
 def choose_route(
     infos: Sequence[ModelInfo], task: str, source: str | None, target: str | None, characters: int = 0
 ) -> ModelRoute:
-    """Choose the first model for a task and languages (None: any), else the first two by way of a third.
+    """Choose the first model for a task and languages, else the first two by way of a third language.
 
-    characters: of the longest text.
-
-    Where a text is read as a whole, the first model that is likely to read so many goes before it, and where
-    none is the one that reads most.
+    infos: the models, in the order in which they are tried.
+    task: "translate", "summarize" or "language-model".
+    source, target: codes of languages; None: any.
+    characters: length of the longest text; a summarizer that is likely to read so many is preferred.
 
     Raises UnknownModel that says what there is.
     """
@@ -120,23 +134,33 @@ def choose_route(
         leg = next((leg for leg in fitting if characters <= _reads(leg)), most)
         return ModelRoute((leg.in_direction(source, target),))
     if task == "translate" and source and target and source != target:
-        for leg in (leg for leg in able if leg.directions.fit(source, None)):
-            for after in able:
-                for between in leg.directions.targets:
-                    if leg.directions.fit(source, between) and after.directions.fit(between, target):
-                        return ModelRoute(
-                            (leg.in_direction(source, between), after.in_direction(between, target))
-                        )
+        pivots = _pivots(able, source, target)
+        if (pivot := next(pivots, None)) is not None:
+            return pivot
     listing = ", ".join(f"{i.name} ({i.task} {i.source} to {i.target})" for i in infos)
     raise UnknownModel(f"no model can {purpose(task, source, target)}; there are: {listing}")
+
+
+def _pivots(able: Sequence[Leg], source: str, target: str) -> Iterator[ModelRoute]:
+    """Two models, one after the other, by way of every language that they share."""
+    for before in (leg for leg in able if leg.directions.fit(source, None)):
+        for after in able:
+            for between in before.directions.targets:
+                if before.directions.fit(source, between) and after.directions.fit(between, target):
+                    legs = before.in_direction(source, between), after.in_direction(between, target)
+                    yield ModelRoute(legs)
 
 
 def _reads(leg: Leg) -> int:
     """How many characters a model is likely to read at once."""
     limits = leg.info.limits
-    return limits.source * (1 if limits.vocab <= BYTES else PER_TOKEN)
+    return limits.source * (1 if limits.vocab <= CHARACTER_VOCABULARY else TOKEN_CHARACTERS)
 
 
 def purpose(task: str, source: str | None, target: str | None) -> str:
-    """Say a task and its languages."""
+    """Say a task and its languages.
+
+    task: a verb.
+    source, target: codes of languages; None: any.
+    """
     return f"{task} from {source or 'any language'} to {target or 'any language'}"

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from engine.schedule.engine import Stats
+from engine.schedule.stats import Stats
 from engine.shelf.budget import State
 
 NO_STATS: Final = Stats(0, 0, (), (), 0, 0.0, 0, 0.0, 0, 0, 0)
 # fields of Stats that only grow
-GROWING: Final = (
+GROWING_FIELDS: Final = (
     "steps",
     "step_seconds",
     "encoded_requests",
@@ -54,12 +54,12 @@ def device_memory(devices: Iterable[str]) -> dict[str, DeviceMemory]:
     cuda = sorted({device for device in devices if device.startswith("cuda")})
     if not cuda:
         return {}
-    from engine.executors.torch import memory_of
+    from engine.executors.torch.executor import memory_of
 
     return {device: DeviceMemory(*memory_of(device)) for device in cuda}
 
 
 def together(past: Stats, now: Stats) -> Stats:
     """Return `now`, with what was counted before."""
-    grown = {name: getattr(past, name) + getattr(now, name) for name in GROWING}
+    grown = {name: getattr(past, name) + getattr(now, name) for name in GROWING_FIELDS}
     return replace(now, **grown)

@@ -1,8 +1,8 @@
 """Served folders while they are served: bundles that were put into one, and those that were taken out.
 
-A look costs a listing. A bundle that can't be served yet, such as one half copied, is looked at again when
-something in it has changed or another bundle has gone; one that is missing twice in a row is gone (replacing
-one takes a moment).
+A look costs a listing. A bundle that can't be served yet, such as one half copied, is opened again when
+a file of the bundle has changed or another bundle has gone. A bundle that is missing twice in a row is gone:
+replacing one takes a moment.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from engine.bundle.bundle import MANIFEST, open_bundle
+from engine.bundle.bundle import open_bundle
+from engine.bundle.manifest import MANIFEST
 from engine.errors import ConvoyError, Unavailable
 from engine.shelf.loading import bundles_in, within
 from engine.shelf.shelf import Shelf
@@ -42,7 +43,7 @@ class Folders:
         self._missing: set[Path] = set()
         self._emptied: set[Path] = set()  # folders whose bundles all went, as a volume does
 
-    def look(self, shelf: Shelf) -> None:
+    def rescan(self, shelf: Shelf) -> None:
         """Take in what has come and let go of what has gone. Blocks while models are loaded."""
         for folder in self._folders:
             try:

@@ -17,15 +17,16 @@ from safetensors import SafetensorError, safe_open
 from engine.answers.directions import Directions, directions_of, toward
 from engine.answers.text_model import TextModel
 from engine.backends import BACKENDS, LaneSize, Placement, usual_beam_size
-from engine.bundle.bundle import AGAIN, MANIFEST, WEIGHTS, Bundle, open_bundle
+from engine.bundle.bundle import Bundle, open_bundle
 from engine.bundle.config import ModelConfig
+from engine.bundle.manifest import AGAIN, MANIFEST, WEIGHTS
 from engine.bundle.shortlist import SHORTLIST
-from engine.bundle.stacks import SliceStack, Stack
 from engine.errors import BundleError, ConfigError, InvalidRequest
 from engine.executors import open_executors, uses_shortlist
-from engine.schedule.engine import Engine, EngineSettings, Observer
-from engine.text.borrowed import read_borrowed
-from engine.text.tokenizer import Tokenizer, open_tokenizer
+from engine.schedule.engine import Engine, EngineSettings
+from engine.schedule.stats import Observer
+from engine.text.tokenizers.placeholder_words import read_placeholder_words
+from engine.text.tokenizers.tokenizer import Tokenizer, open_tokenizer
 from engine.types import DecodeOptions, Limits
 
 
@@ -133,6 +134,10 @@ def open_bundles(paths: Sequence[Path], settings: ServiceSettings, *, verify: bo
     """Open the bundles at these paths, each a bundle or a folder of bundles, for the languages that are
     wanted.
 
+    paths: of bundles, or of folders of bundles.
+    settings: which languages are wanted, and whether shortlists are used.
+    verify: compare the hashes of every bundle's files.
+
     Raises BundleError or ConfigError that names the remedy, also where there is none or a name twice.
     """
     bundles = [open_bundle(p, verify=verify) for path in paths for p in bundle_paths(Path(path))]
@@ -191,7 +196,7 @@ def _facts(bundle: Bundle, settings: ServiceSettings, tokenizer: Tokenizer) -> M
         precision=placement.precision,
         backend=placement.backend,
         options=options,
-        placeholders=len(tokenizer.placeholders or read_borrowed(bundle, tokenizer)),
+        placeholders=len(tokenizer.placeholders or read_placeholder_words(bundle, tokenizer)),
         device=placement.device,
         sources=spoken.sources,
         targets=spoken.targets,
@@ -201,7 +206,14 @@ def _facts(bundle: Bundle, settings: ServiceSettings, tokenizer: Tokenizer) -> M
 
 
 def open_model(bundle: Bundle, settings: ServiceSettings, observer: Observer | None) -> LoadedModel:
-    """Open a bundle with its engine, not started. Raises BundleError or ConfigError that names the remedy."""
+    """Open a bundle with its engine, not started.
+
+    bundle: the files of the model.
+    settings: how every model is run.
+    observer: who is told of the engine's steps and answers, if anybody.
+
+    Raises BundleError or ConfigError that names the remedy.
+    """
     began = time.monotonic()
     tokenizer = open_tokenizer(bundle)
     facts = _facts(bundle, settings, tokenizer)
@@ -215,7 +227,7 @@ def open_model(bundle: Bundle, settings: ServiceSettings, observer: Observer | N
         source=bundle.source,
         target=bundle.target,
         tokenizer=tokenizer,
-        borrowed=read_borrowed(bundle, tokenizer),
+        placeholder_words=read_placeholder_words(bundle, tokenizer),
         defaults=info.options,
         limits=engine.limits,
         eos=engine.eos,
@@ -236,28 +248,18 @@ def _parameters(path: Path) -> int:
         raise BundleError(f"{path}: not a readable safetensors file ({error}); {AGAIN}") from error
 
 
-TOKENS: Final = 32  # of a sentence; caches grow beyond with answers that are longer
-LISTED: Final = 4096  # tokens of a long shortlist
-KEPT_INT8: Final = 2  # bytes of a weight that came as int8: once in the order of a product, once in rows
-ONE_COLUMN: Final = ("average", "ssru")  # mixers that remember one column, however long the target
+SENTENCE_TOKENS: Final = 32  # that caches are counted for; longer answers make them grow
+SHORTLIST_TOKENS: Final = 4096  # of a long shortlist
+BYTES_OF_INT8: Final = 2  # of a weight that came as int8: once in the order of a product, once in rows
 
 
 def _cost(config: ModelConfig, info: ModelInfo, lanes: Sequence[LaneSize]) -> int:
     """Bytes of a loaded model at ordinary work: its weights, and of each hypothesis twice its scores of the
     vocabulary, and what each layer of the decoder remembers of it."""
     int8 = config.quantization != "none" and info.precision == "int8"
-    weights = info.parameters * (KEPT_INT8 if int8 else BACKENDS[info.backend].bytes_of(info.precision))
+    weights = info.parameters * (BYTES_OF_INT8 if int8 else BACKENDS[info.backend].bytes_of(info.precision))
     rows = sum(beams * slots for beams, slots in lanes)
-    scored = min(info.limits.vocab, LISTED) if info.limits.shortlisted else info.limits.vocab
-    row = 4 * (2 * scored + sum(_state_size(one.decoder) for one in config.stack_configs))
+    scored = min(info.limits.vocab, SHORTLIST_TOKENS) if info.limits.shortlisted else info.limits.vocab
+    decoders = [one.decoder for one in config.stack_configs if one.decoder is not None]
+    row = 4 * (2 * scored + sum(decoder.state_size(SENTENCE_TOKENS) for decoder in decoders))
     return weights + rows * row
-
-
-def _state_size(decoder: Stack | None) -> int:
-    """Numbers that a decoder keeps of one hypothesis."""
-    if decoder is None:
-        return 0
-    layers = decoder.layers if isinstance(decoder, SliceStack) else 1
-    whole = 1 if getattr(decoder, "mixer", "") in ONE_COLUMN else 2 * TOKENS  # of keys and values
-    columns = layers * sum(kernel or whole for kernel in decoder.kernel_sizes)
-    return columns * decoder.embed_dim

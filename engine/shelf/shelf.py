@@ -31,7 +31,8 @@ from engine.errors import (
     Unavailable,
     UnknownModel,
 )
-from engine.schedule.engine import STOPPED, Engine, Stats
+from engine.schedule.engine import STOPPED, Engine
+from engine.schedule.stats import Stats
 from engine.shelf.budget import Acts, Budget, State, Ticket
 from engine.shelf.figures import NO_STATS, ShelfEntry, together
 from engine.shelf.loading import LoadedModel, ModelFacts, ModelInfo
@@ -45,9 +46,8 @@ Models = dict[str, LoadedModel]
 class ModelSource:
     """Where models come from, by paths of bundles.
 
-    open: reads the weights.
-
-    Both raise BundleError.
+    facts: reads what is known of a model without its weights; raises BundleError.
+    open: reads the weights; likewise.
     """
 
     facts: Callable[[Path], ModelFacts]
@@ -55,7 +55,10 @@ class ModelSource:
 
 
 class Shelf:
-    """See above. `loaded` are the models in memory, by name; it is replaced, never changed."""
+    """Models that are used by many at once.
+
+    loaded: models in memory, by name; the mapping is replaced, never changed.
+    """
 
     def __init__(
         self,
@@ -66,8 +69,10 @@ class Shelf:
     ) -> None:
         """Begin with some models loaded.
 
-        limit: bytes of all loaded models; None: any.
-        loaded: those of `facts` that are open already.
+        facts: what is known of every model.
+        source: reads facts and opens models.
+        limit: bytes of all loaded models together; None: any.
+        loaded: models that are open already.
         """
         self._facts = {one.info.name: one for one in facts}
         self._source = source
@@ -130,10 +135,6 @@ class Shelf:
     def stop(self, *, drain: bool, timeout: float | None) -> bool:
         """See `Service.stop`."""
         until = math.inf if timeout is None else time.monotonic() + timeout
-
-        def time_left() -> float | None:
-            return None if until == math.inf else max(0.0, until - time.monotonic())
-
         with self._change:
             self._closed = True
             waiting = [self._waiting.pop(t) for t in self._budget.give_up() if t in self._waiting]
@@ -143,12 +144,12 @@ class Shelf:
         for engine in engines:  # none may go on accepting while another drains
             engine.stop(drain=drain, timeout=0)
         for engine in engines:
-            engine.stop(drain=drain, timeout=time_left())
+            engine.stop(drain=drain, timeout=_until(until))
         busy = [s for s in map(Engine.stats, engines) if s.waiting_requests or any(s.active)]
         for engine in engines:
             engine.stop(drain=False, timeout=0)
         for thread in list(self._threads):  # a load under way can't be cut short
-            thread.join(time_left())
+            thread.join(_until(until))
         return drain and not busy and not waiting
 
     @contextmanager
@@ -189,7 +190,7 @@ class Shelf:
             raise error.__cause__ or error from None
 
     def unload(self, name: str) -> ModelInfo:
-        """Free a model's memory when those who use it have ended; who comes later loads it again. Blocks."""
+        """Free a model's memory when its users have ended; a later use loads the model again. Blocks."""
         info = self._facts[name].info
         future = self._ask(Ticket((name,), unload=True))
         if future and (error := future.result()):

@@ -1,4 +1,4 @@
-"""Which language a text is in, by py3langid (naive Bayes over byte n-grams, 140 languages).
+"""The language of a text, by py3langid (naive Bayes over byte n-grams, 140 languages).
 
 The library's sums of log-likelihoods know no doubt: of one word they are as sure as of a page. Here they are
 divided by a temperature that grows with the text, and languages that are written much, or that are asked for,
@@ -19,29 +19,31 @@ import numpy as np
 from engine.text.codes import short
 
 LOADING: Final = threading.Lock()
-TEMPERATURE: Final = 3.0  # of a text of UNIT bytes; it grows with the root of the length
-UNIT: Final = 20
-WIDESPREAD: Final = 5.0  # log-odds of a language that is written much
-ASKED: Final = 2.0  # and of one that is asked for
-ENOUGH: Final = 4_000  # characters that say what there is to say
-LIKELY: Final = 50.0  # confidence from which a language that nobody asked for is believed,
-UNLIKELY: Final = 10.0  # when none that was asked for has as much
-MANY: Final = """
+TEMPERATURE: Final = 3.0  # of a text of TEMPERATURE_BYTES; it grows with the root of the length
+TEMPERATURE_BYTES: Final = 20
+WIDESPREAD_LOG_ODDS: Final = 5.0  # prior of a language that is written much
+ASKED_LOG_ODDS: Final = 2.0  # prior of a language that is asked for
+MAX_CHARACTERS: Final = 4_000  # of a text that are looked at
+# a language that nobody asked for is believed from this confidence on (percent),
+BELIEVED_CONFIDENCE: Final = 50.0
+# when no language that was asked for has as much as this
+DOUBTED_CONFIDENCE: Final = 10.0
+WIDESPREAD_CODES: Final = """
 ar bg ca cs da de el en es et fa fi fr he hi hr hu id it ja ko lt lv nl no pl pt ro ru
 sk sl sr sv th tr uk vi zh
 """
-MUCH: Final = frozenset(MANY.split())
-# codes that the library does not know, and what it calls them
-CALLED: Final[Mapping[str, str]] = {"nb": "no", "zt": "zh", "iw": "he", "in": "id", "fil": "tl"}
+WIDESPREAD: Final = frozenset(WIDESPREAD_CODES.split())
+# codes that the library does not know, and its own codes for them
+LIBRARY_CODES: Final[Mapping[str, str]] = {"nb": "no", "zt": "zh", "iw": "he", "in": "id", "fil": "tl"}
 
 
 @dataclass(frozen=True, slots=True)
 class Detection:
     """The language of a text.
 
-    ranked: languages that were asked for, best first, each with a confidence from 0 to 100; all languages
-        together have 100.
-    other: the language it is in, where none of these fits.
+    ranked: languages that were asked for, best first, each with a confidence in percent; all languages that
+        there are have 100 together.
+    other: code of the language of the text, where none of the languages asked for fits.
     """
 
     ranked: list[tuple[str, float]]
@@ -54,7 +56,7 @@ def detect(text: str, among: Sequence[str]) -> Detection:
     A text without letters, and a language the library does not know, have confidence 0; ties keep the order
     of `among`. Of a long text its beginning is looked at. The first call loads the model (0.8 s, 77 MB).
     """
-    text = text[:ENOUGH]
+    text = text[:MAX_CHARACTERS]
     if not any(character.isalpha() for character in text):
         return Detection([(language, 0.0) for language in among])
     labels = [_language_code(language) for language in among]
@@ -64,7 +66,8 @@ def detect(text: str, among: Sequence[str]) -> Detection:
         key=lambda pair: -pair[1],
     )
     best = max(shares, key=shares.__getitem__)
-    fits = best in labels or shares[best] < LIKELY or (bool(ranked) and ranked[0][1] >= UNLIKELY)
+    doubted = shares[best] < BELIEVED_CONFIDENCE or (bool(ranked) and ranked[0][1] >= DOUBTED_CONFIDENCE)
+    fits = best in labels or doubted
     return Detection(ranked) if fits else Detection([(language, 0.0) for language, _ in ranked], best)
 
 
@@ -72,10 +75,10 @@ def _shares(text: str, labels: frozenset[str]) -> dict[str, float]:
     """Every language's confidence, in percent."""
     # one identifier for all languages, restricted here: its own restriction is state shared by all threads
     scores = dict(_identifier().rank(text))
-    heat = TEMPERATURE * (len(text.encode("utf-8", "replace")) / UNIT) ** 0.5
+    heat = TEMPERATURE * (len(text.encode("utf-8", "replace")) / TEMPERATURE_BYTES) ** 0.5
     odds = np.array(
         [
-            score / heat + WIDESPREAD * (label in MUCH) + ASKED * (label in labels)
+            score / heat + WIDESPREAD_LOG_ODDS * (label in WIDESPREAD) + ASKED_LOG_ODDS * (label in labels)
             for label, score in scores.items()
         ]
     )
@@ -85,7 +88,7 @@ def _shares(text: str, labels: frozenset[str]) -> dict[str, float]:
 
 def _language_code(language: str) -> str:
     base = short(language.partition("-")[0].lower())
-    return CALLED.get(base, base)
+    return LIBRARY_CODES.get(base, base)
 
 
 def _identifier() -> Any:

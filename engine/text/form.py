@@ -1,4 +1,4 @@
-"""The form of a sentence, which its translation follows: capitals, and the marks at its end.
+"""The form of a sentence: capitals, and the marks at its end. A translation follows that of its source.
 
 The rules are those of LibreTranslate's post-editing, but for three: nothing is lowered into languages that
 write nouns with capitals, "I" stays, and a mark is written as the target's script writes it.
@@ -18,33 +18,35 @@ KINDS: Final[Mapping[str, str]] = {
     "…": "…",
 }
 MARKS: Final = "".join(KINDS)
-OWN: Final[Mapping[str, Mapping[str, str]]] = {
+# the final marks of a script, by language and kind
+SCRIPT_MARKS: Final[Mapping[str, Mapping[str, str]]] = {
     **dict.fromkeys(("zh", "zt", "ja"), {".": "。", "?": "？", "!": "！"}),
     **dict.fromkeys(("ar", "fa", "ur", "ps", "ckb"), {"?": "؟"}),
     **dict.fromkeys(("hi", "mr", "ne", "bn", "as", "pa", "or", "sa"), {".": "।"}),
     "el": {"?": "\u037e"},
     **dict.fromkeys(("th", "lo"), {".": ""}),
 }
-NOUNS: Final = frozenset({"de", "lb", "nds", "bar", "gsw", "pdc"})  # they begin with capitals
+CAPITAL_NOUNS: Final = frozenset({"de", "lb", "nds", "bar", "gsw", "pdc"})  # languages of nouns with capitals
 INITIAL: Final = re.compile(r"(?<![\w'’])\w")
 WORD: Final = re.compile(r"\w+")
 CLITIC: Final = re.compile(r"(?<=\w['’])\w{1,2}\b")  # as in "we'll"
-LETTERS: Final = 6  # that a sentence in capitals has at least: "USA" is none
-TITLE: Final = 3  # words that a title has at least
+MIN_CAPITALS: Final = 6  # letters of a sentence in capitals: "USA" is none
+MIN_TITLE_WORDS: Final = 3
 
 
 def is_all_capitals(text: str) -> bool:
     """Tell whether a sentence is all capitals, and more than an abbreviation."""
     written = text.replace("ß", "")  # which keyboards have no capital of
-    return written.isupper() and sum(character.isupper() for character in written) >= LETTERS
+    return written.isupper() and sum(character.isupper() for character in written) >= MIN_CAPITALS
 
 
 def to_sentence_case(text: str, language: str, count: Callable[[str], int]) -> str:
-    """Write a sentence in capitals as sentences are written, names and German nouns with theirs.
+    """Write a sentence in capitals as sentences are written; names and German nouns keep their first capital.
 
-    language: its code.
-    count: how many tokens a word takes. Vocabularies hold words as they are written: one that takes fewer
-        with a capital has it.
+    text: the sentence.
+    language: code of its language.
+    count: counts the tokens of a word. A vocabulary holds words as they are written: a word that takes fewer
+        tokens with a first capital gets one.
     """
     english = _base(language) == "en"
 
@@ -52,7 +54,7 @@ def to_sentence_case(text: str, language: str, count: Callable[[str], int]) -> s
         lowered = match[0].lower()
         if len(lowered) == 1:
             return "I" if english and lowered == "i" else lowered
-        capital = _with_capital(lowered, 0)
+        capital = capitalised(lowered)
         return capital if count(capital) < count(lowered) else lowered
 
     cased = CLITIC.sub(lambda match: match[0].lower(), WORD.sub(recase, text))
@@ -60,11 +62,16 @@ def to_sentence_case(text: str, language: str, count: Callable[[str], int]) -> s
     return _with_capital(cased, first)
 
 
+def capitalised(word: str) -> str:
+    """Return a word with a first capital; the rest stays as it is."""
+    return word[:1].upper() + word[1:]
+
+
 def follow(source: str, target: str, languages: tuple[str, str]) -> str:
     """Give a translation the capitals and the final marks of its source.
 
-    source, target: one sentence.
-    languages: codes of both.
+    source, target: the sentence and its translation.
+    languages: codes of the two languages.
     """
     if not source.strip() or not target.strip():
         return target
@@ -72,9 +79,11 @@ def follow(source: str, target: str, languages: tuple[str, str]) -> str:
 
 
 def beginning(source: str, settled: str, languages: tuple[str, str]) -> str:
-    """Return what `follow` is certain to begin with.
+    """Return the text that the result of `follow` is certain to begin with.
 
-    settled: what the translation begins with, of whole words.
+    source: the sentence.
+    settled: whole words that the translation begins with.
+    languages: codes of the two languages.
     """
     if not source.strip():
         return settled
@@ -92,7 +101,7 @@ def _follow_closing_marks(source: str, target: str, into: str) -> str:
         return target
     if marks:
         closing = bool(bare) and not bare[-1].isalnum() and not own and _kinds(bare[-2:-1]) != ""
-        forms = OWN.get(_base(into), {})
+        forms = SCRIPT_MARKS.get(_base(into), {})
         return target if closing else bare + "".join(forms.get(KINDS[mark], KINDS[mark]) for mark in marks)
     abbreviated = "." in bare[-4:] or not bare
     ends = source[-1].isalnum() or "\ue000" <= source[-1] <= "\uf8ff"
@@ -112,25 +121,25 @@ def _follow_case(source: str, target: str, languages: tuple[str, str]) -> str:
     if is_all_capitals(source):
         return target.upper()
     source, begin = source.lstrip(), len(target) - len(target.lstrip())
-    if _title(source) and not NOUNS & {_base(language) for language in languages}:
+    if _title(source) and not CAPITAL_NOUNS & {_base(language) for language in languages}:
         return INITIAL.sub(lambda match: match[0].upper(), target)
     first = target[begin : begin + 1]
     if source[0].isupper() and first.islower():
         return _with_capital(target, begin)
     word = WORD.match(target, begin)
-    lowers = word and word[0][1:].islower() and _base(languages[1]) not in NOUNS
+    lowers = word and word[0][1:].islower() and _base(languages[1]) not in CAPITAL_NOUNS
     if source[0].islower() and first.isupper() and lowers:
         return target[:begin] + first.lower() + target[begin + 1 :]
     return target
 
 
 def _with_capital(text: str, at: int) -> str:
-    return text[:at] + text[at : at + 1].upper() + text[at + 1 :]
+    return text[:at] + capitalised(text[at:])
 
 
 def _title(text: str) -> bool:
     words = [word for word in text.split() if word[0].isalpha()]
-    return len(words) >= TITLE and all(word[0].isupper() for word in words)
+    return len(words) >= MIN_TITLE_WORDS and all(word[0].isupper() for word in words)
 
 
 def _base(language: str) -> str:

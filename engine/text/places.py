@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from html import unescape
 from typing import Final
 
-from engine.text.pieces import SPACE
+from engine.text.tokenizers.pieces import SPACE
 
 JOINER: Final = "@@"  # of subword-nmt, at the end of a piece that goes on
-WINDOW: Final = 64  # folded characters between two pieces, at most
+MAX_GAP: Final = 64  # folded characters between two pieces
 
 Range = tuple[int, int]
 
 
 def locate(text: str, pieces: Sequence[str]) -> list[Range | None]:
-    """Find a text's pieces in it: ranges of characters; None for what is not found, such as "<unk>".
+    """Find the pieces of a text in it: a range of characters for each, None for a piece that is not found.
 
     Tokenizers normalise: both sides are compared folded (NFKC, case), without white space.
     """
@@ -25,12 +25,12 @@ def locate(text: str, pieces: Sequence[str]) -> list[Range | None]:
     cursor = 0
     for piece in pieces:
         body, _ = _fold_characters(_bare(piece))
-        at = plain.find(body, cursor, cursor + WINDOW + len(body)) if body else -1
+        at = plain.find(body, cursor, cursor + MAX_GAP + len(body)) if body else -1
         if at < 0 and body[:1].isalnum():  # a sentence without letters was not read by the model
             skipped = cursor
             while skipped < len(plain) and not plain[skipped].isalnum():
                 skipped += 1
-            at = plain.find(body, skipped, skipped + WINDOW + len(body)) if skipped > cursor else -1
+            at = plain.find(body, skipped, skipped + MAX_GAP + len(body)) if skipped > cursor else -1
         if at < 0:
             ranges.append(None)
             continue

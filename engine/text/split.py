@@ -15,7 +15,16 @@ from typing import Final
 import sentencex
 
 from engine.errors import TooLarge
-from engine.text.patterns import COLUMNS, EDGE, LEADING, NUMBERED, ORDINALS, WORDS
+from engine.text.placeables.grammar import (
+    CELL_BORDER,
+    COLUMNS,
+    EDGE,
+    LEADING,
+    MAX_COLUMN_WORDS,
+    NUMBERED,
+    ORDINALS,
+    TABLE_ROW,
+)
 
 # where a sentence that is too long is cut, best place first
 CUTS: Final = (
@@ -23,7 +32,7 @@ CUTS: Final = (
     re.compile(r"(?<=\s)(?=\S)"),
     re.compile(r"(?<=.)(?=.)", re.DOTALL),
 )
-STRETCH: Final = 4_096  # characters of a line in which sentences are looked for at once
+STRETCH_CHARACTERS: Final = 4_096  # of a line in which sentences are looked for at once
 # white space beyond the plain space, and lone surrogates: sentencex 1.0 panics on "A\xa0." and on surrogates
 UNUSUAL: Final = re.compile(r"[^\S ]|[\ud800-\udfff]")
 
@@ -32,7 +41,7 @@ UNUSUAL: Final = re.compile(r"[^\S ]|[\ud800-\udfff]")
 class Layout:
     """A text as sentences and the white space around them: gaps[0] sentences[0] gaps[1] ... gaps[-1].
 
-    fixed: numbers of those that are marks of lists and the like, and stay.
+    fixed: numbers of the "sentences" that stay as they are: marks of lists and the like.
     """
 
     sentences: list[str]
@@ -56,25 +65,26 @@ def split(
 ) -> Layout:
     """Split a text into sentences; a line break always ends one. Joining the sentences gives the text again.
 
-    language: a code like "de" or "de-AT"; unknown ones are split by the library's general rules.
-    fits: when given, sentences for which it is false are split further by `break_long` (which may raise
-        TooLarge).
+    text: any text.
+    language: a code like "de" or "de-AT"; the library's general rules split languages that it does not know.
+    fits: tells whether a sentence is short enough; a longer one is cut by `break_long`, which may raise
+        TooLarge.
     seen: a text of the same length and lines in which the ends of sentences are looked for instead.
     """
-    sentences, gaps, fixed = list[str](), [""], set[int]()
+    sentences, gaps, fixed = list[str](), [list[str]()], set[int]()
     for begin, end, stays in _segments(text if seen is None else seen, language):
         segment = text[begin:end]
         for part in break_long(segment, fits) if fits and not stays and segment.strip() else [segment]:
             sentence = part.strip()
             at = part.index(sentence)
-            gaps[-1] += part[:at]
+            gaps[-1].append(part[:at])
             if sentence:
                 if stays:
                     fixed.add(len(sentences))
                 sentences.append(sentence)
-                gaps.append("")
-            gaps[-1] += part[at + len(sentence) :]
-    return Layout(sentences, gaps, frozenset(fixed))
+                gaps.append([])
+            gaps[-1].append(part[at + len(sentence) :])
+    return Layout(sentences, ["".join(gap) for gap in gaps], frozenset(fixed))
 
 
 def break_long(sentence: str, fits: Callable[[str], bool]) -> list[str]:
@@ -131,7 +141,7 @@ def pack(sentences: Sequence[str], fits: Callable[[str], bool]) -> list[str]:
 
 
 def _segments(text: str, language: str) -> Iterator[tuple[int, int, bool]]:
-    """Begin and end of each sentence, and of each mark between them, which stays."""
+    """Begin and end of each sentence, and of each mark between them; whether it is a mark, and stays."""
     position, lines = 0, text.splitlines(keepends=True)
     numbers = {int(mark[1]) for line in lines if (mark := NUMBERED.match(line.lstrip()))}
     for line in lines:
@@ -144,12 +154,14 @@ def _segments(text: str, language: str) -> Iterator[tuple[int, int, bool]]:
 def _cells(line: str) -> Iterator[tuple[int, int]]:
     """The columns of a line, each with the white space after it."""
     body = len(line) - len(line.lstrip())
-    borders = [match for match in COLUMNS.finditer(line, body) if match.end() < len(line.rstrip())]
+    row = TABLE_ROW.match(line)
+    pattern = CELL_BORDER if row else COLUMNS
+    borders = [match for match in pattern.finditer(line, body) if match.end() < len(line.rstrip())]
     edges = [0, *(match.end() for match in borders), len(line)]
     words = [_words(line, begin, end) for begin, end in pairwise(edges)]
     begin = 0
     for match, before, after in zip(borders, words, words[1:], strict=False):
-        if "\t" in match[0] or len(match[0]) > 2 or (before and after):
+        if row or "\t" in match[0] or len(match[0]) > 2 or (before and after):
             yield begin, match.end()
             begin = match.end()
     yield begin, len(line)
@@ -157,15 +169,15 @@ def _cells(line: str) -> Iterator[tuple[int, int]]:
 
 def _words(line: str, begin: int, end: int) -> bool:
     """Whether a cell has so few words that two spaces beside it set it off."""
-    return len(line[begin:end].split(None, WORDS)) <= WORDS
+    return len(line[begin:end].split(None, MAX_COLUMN_WORDS)) <= MAX_COLUMN_WORDS
 
 
 def _sentences(
     text: str, begin: int, end: int, language: str, numbers: Set[int]
 ) -> Iterator[tuple[int, int, bool]]:
-    """Those of one cell, with what stays before, between and after them.
+    """The sentences of one cell, with what stays before, between and after them.
 
-    numbers: that lines begin with.
+    numbers: the numbers that lines of the text begin with.
     """
     space = begin
     while space < end and text[space].isspace():
@@ -197,8 +209,8 @@ def _by_library(language: str, line: str) -> Iterator[str]:
     that follows."""
     begin = 0
     while begin < len(line):
-        sentences = list(sentencex.segment(language, line[begin : begin + STRETCH]))
-        if len(sentences) > 1 and begin + STRETCH < len(line):
+        sentences = list(sentencex.segment(language, line[begin : begin + STRETCH_CHARACTERS]))
+        if len(sentences) > 1 and begin + STRETCH_CHARACTERS < len(line):
             sentences.pop()  # it may go on
         yield from sentences
         begin += sum(map(len, sentences))

@@ -18,7 +18,7 @@ from documents import READERS, OversizedDocument, Unreadable, read_document
 from documents.attributes import read_with_attributes
 from documents.subtitles import wrap
 from engine.api import Overloaded, TooLarge
-from server.store import Store, safe, translated_name
+from server.files.store import Store, safe, translated_name
 from tests.served import server, until
 
 PIXEL = bytes.fromhex(
@@ -451,13 +451,13 @@ def test_names_are_safe():
 
 def test_files_expire_and_their_total_is_limited(tmp_path):
     now = [0.0]
-    store = Store(10.0, 100, lambda: now[0])
-    one = store.put("a.txt", b"1" * 60)
-    assert store.get(one).path.read_bytes() == b"1" * 60
+    store = Store(10.0, 10_000, lambda: now[0])
+    one = store.put("a.txt", b"1" * 6_000)
+    assert store.get(one).path.read_bytes() == b"1" * 6_000
     with pytest.raises(Overloaded):
-        store.put("b.txt", b"2" * 60)
+        store.put("b.txt", b"2" * 60)  # counts as a block of the disk
     with pytest.raises(TooLarge):
-        store.put("b.txt", b"2" * 101)
+        store.put("b.txt", b"2" * 10_001)
     path = store.get(one).path
     now[0] = 10.0
     assert store.get(one) is None
@@ -549,7 +549,7 @@ def test_files_can_be_off_and_go_when_the_server_does():
         assert (deepl.status_code, deepl.json()) == (403, {"message": off["error"]})
     with server() as (client, _, instance):
         send(client)
-        folder = instance.config.app.state.files.folder
+        folder = instance.config.app.state.files.store.folder
         assert list(folder.iterdir())
     assert not folder.exists()
 

@@ -11,10 +11,10 @@ import pytest
 
 from documents import OversizedDocument, Unreadable, read_document
 from documents.attributes import read_with_attributes
-from documents.document import LONGEST, NODES, SEGMENTS, UNPACKED
+from documents.document import MAX_NODES, MAX_SEGMENT_CHARACTERS, MAX_SEGMENTS, MAX_UNPACKED_BYTES
 from documents.html import read_html
 from documents.projection import project
-from documents.spans import MOST
+from documents.spans import MAX_SPANS
 from tests.documents.test_documents import odt, texts, word
 from tests.documents.test_spans import aligned
 from tests.timing import assert_linear
@@ -86,7 +86,7 @@ def test_elements_in_one_another_without_end_are_refused():
         read_document("a.odt", nested(300))
 
 
-@pytest.mark.parametrize("data", [b"a" * (LONGEST + 1), b"a\n" * (SEGMENTS + 1)])
+@pytest.mark.parametrize("data", [b"a" * (MAX_SEGMENT_CHARACTERS + 1), b"a\n" * (MAX_SEGMENTS + 1)])
 def test_lines_without_end_and_more_of_them_than_anybody_reads_are_refused(data):
     with pytest.raises(OversizedDocument, match="100000"):
         read_document("a.txt", data)
@@ -95,7 +95,7 @@ def test_lines_without_end_and_more_of_them_than_anybody_reads_are_refused(data)
 
 @pytest.mark.parametrize("kind", ["a.html", "a.docx", "a.odt"])
 def test_no_segment_has_more_formats_than_it_may(kind):
-    count = 2 * MOST + 10
+    count = 2 * MAX_SPANS + 10
     if kind == "a.html":
         data = b"<b>a</b> " * count
     elif kind == "a.odt":
@@ -110,7 +110,7 @@ def test_no_segment_has_more_formats_than_it_may(kind):
         file.save(found)
         data = found.getvalue()
     document = read_document(kind, data)
-    assert max(len(segment.spans) for segment in document.segments) <= MOST + 3
+    assert max(len(segment.spans) for segment in document.segments) <= MAX_SPANS + 3
     text = "".join(segment.text for segment in document.segments)
     again = document.write([replace(s, text=s.text.upper()) for s in document.segments])
     assert "".join(texts(kind, again)).split() == text.upper().split()
@@ -126,21 +126,21 @@ def packed(name, content, *others):
 
 
 def test_an_archive_of_few_bytes_and_many_elements_is_refused_before_a_tree_is_made():
-    data = odt("<text:p/>" * NODES)
+    data = odt("<text:p/>" * MAX_NODES)
     assert len(data) < 20_000
     with pytest.raises(OversizedDocument, match="times as large"):
         read_document("a.odt", data)
     noise = bytes(np.random.default_rng(0).integers(0, 256, 60_000, np.uint8))
-    many = packed("content.xml", "<a>" + "<b c='d'/>" * (NODES // 2 + 1) + "</a>", ("x.png", noise))
+    many = packed("content.xml", "<a>" + "<b c='d'/>" * (MAX_NODES // 2 + 1) + "</a>", ("x.png", noise))
     for name in ("a.odt", "a.docx"):
         with pytest.raises(OversizedDocument, match="elements"):
             read_document(name, many)
     with pytest.raises(OversizedDocument, match="unpacked"):
-        read_document("a.odt", packed("content.xml", bytes(UNPACKED + 1)))
+        read_document("a.odt", packed("content.xml", bytes(MAX_UNPACKED_BYTES + 1)))
 
 
 def test_elements_are_counted_whatever_the_encoding_of_the_xml():
-    xml = "<?xml version='1.0' encoding='{}'?><a>" + "<b/>" * (NODES + 1) + "</a>"
+    xml = "<?xml version='1.0' encoding='{}'?><a>" + "<b/>" * (MAX_NODES + 1) + "</a>"
     noise = bytes(np.random.default_rng(0).integers(0, 256, 60_000, np.uint8))
     for encoding in ("utf-16", "cp037"):
         data = packed("content.xml", xml.format(encoding).encode(encoding), ("x.png", noise))

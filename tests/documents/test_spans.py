@@ -17,11 +17,11 @@ from documents.spans import Segment, Span, weave
 from engine.answers.alignment import make_alignments
 from engine.answers.pivot import join_results
 from engine.api import Placement, Service, ServiceSettings, TextOptions, TextResult
-from engine.text.protect import KeptSpan
-from server.metrics import Metrics
+from engine.text.placeables.masking import KeptSpan
+from server.answering.translation import run_segments
+from server.observing.metrics import Metrics
 from server.settings import ServerSettings
 from server.state import AppState
-from server.translation import run_segments
 
 MODELS = Path(__file__).parents[2] / "models"
 TAG = re.compile(r"<[^>]*>")
@@ -269,8 +269,9 @@ async def test_the_shipped_model_moves_formats_with_their_words():
             "<p>Ich habe gestern das <b>rote Auto</b> meines <i>Bruders</i> gewaschen.</p>"
             "<p>Ich habe <code>f(<b>x</b>)</code> gesehen.</p>"
         )
-        house, models = AppState(service, ServerSettings(), Metrics()), ["tatoeba-de-en"] * 2
-        done, results = await run_segments(house, page.segments, models, TextOptions(), math.inf)
+        house = AppState(service, ServerSettings(), Metrics())
+        routes = [service.route("tatoeba-de-en")] * 2
+        done, results = await run_segments(house, page.segments, routes, TextOptions(), math.inf)
     finally:
         service.stop(drain=False, timeout=10)
     answer = page.join(done)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from documents.spans import Segment, Span
-from documents.worker import HEAD, encode_message, from_lines, to_lines
+from documents.worker import LENGTH_BYTES, encode_message, from_lines, to_lines
 
 SPANS = st.builds(Span, st.integers(), st.integers(), st.integers(), st.booleans(), st.booleans())
 SEGMENTS = st.builds(Segment, st.text(), st.lists(SPANS).map(tuple))
@@ -22,6 +22,6 @@ def test_segments_reach_another_process_as_they_were(segments):
 
 def test_a_message_that_does_not_fit_into_memory_ends_the_process_with_a_code_that_says_so():
     head = b'{"verb": "read", "size": %d}' % (2 << 30)
-    message = len(head).to_bytes(HEAD, "big") + head
+    message = len(head).to_bytes(LENGTH_BYTES, "big") + head
     done = subprocess.run([sys.executable, "-m", "documents.worker"], input=message, check=False)
     assert done.returncode == errno.ENOMEM

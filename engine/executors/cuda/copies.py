@@ -1,9 +1,9 @@
-"""What is copied within a lane, as plans of the kernel that does it (scatter.cu): newcomers into slots, slots
-over others, and what is known of slots into rows for the host.
+"""Copies within a lane, as plans of the kernel that makes them (scatter.cu): requests into slots, slots over
+others, and slots' state into rows for the host.
 
-A plan [terms, copies, 7] says how much each term of an item adds to each number of each of its copies. It
-lies on the device, so that a step uploads only items: some numbers for each newcomer, move or slot. All
-newcomers of a step are one upload and one launch; so are all moves, and all that is told.
+A plan [terms, copies, 7] says how much each term of an item adds to each number of each of its copies. Plans
+lie on the device, so that a step uploads only items: some numbers for each placed request, move or slot. All
+requests that a step places are one upload and one launch; so are all moves, and all snapshots.
 """
 
 from __future__ import annotations
@@ -17,25 +17,29 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from engine.executors.cuda.placing import ALIGNED_BYTES, START_FIELDS, ZERO_FIELDS, StartRows
 from engine.executors.history import History
 from engine.executors.memory import Memory
-from engine.executors.newcomers import ALIGNED, FACTS, ZERO, Facts
 from engine.search.state import FIELDS, SNAPSHOT, SearchState
 
-CHUNKS: Final = 16  # blocks that share a copy of a slot
-NUMBERS: Final = 7  # of a copy, 8 bytes each, as in scatter.cu
-TARGET, SOURCE, ROWS, BYTES, FILLED, TARGET_PITCH, SOURCE_PITCH = range(NUMBERS)
-COLUMNED: Final = ("tokens", "scores", "trail")  # a column for each step
-WHOLE: Final = 32  # columns that are told are a multiple of this
+SLOT_CHUNKS: Final = 16  # blocks that share a copy of a slot
+COPY_NUMBERS: Final = 7  # of a copy, 8 bytes each, as in scatter.cu
+TARGET, SOURCE, ROWS, BYTES, FILLED, TARGET_PITCH, SOURCE_PITCH = range(COPY_NUMBERS)
+COLUMN_FIELDS: Final = ("tokens", "scores", "trail")  # a column for each step
+SNAPSHOT_COLUMNS: Final = 32  # columns that are told are a multiple of this
 Records = NDArray[np.int64]
 
 
 class PlacementTerms(NamedTuple):
-    """The terms of a newcomer.
+    """The terms of a placed request.
 
-    address, width: of its encoded row.
+    one: 1.
+    slot: where it goes.
+    address: of its encoded row.
+    width: positions of that row.
+    length: positions of its source.
     read: positions that are not masked.
-    facts: the address of its row of facts.
+    starts: the address of its row of starts.
     longest: of its target.
     """
 
@@ -45,12 +49,17 @@ class PlacementTerms(NamedTuple):
     width: Any
     length: Any
     read: Any
-    facts: Any
+    starts: Any
     longest: Any
 
 
 class MoveTerms(NamedTuple):
-    """The terms of a move: slot `source` over slot `target`."""
+    """The terms of a move.
+
+    one: 1.
+    source: the slot that is copied.
+    target: the slot that is overwritten.
+    """
 
     one: Any
     source: Any
@@ -58,7 +67,12 @@ class MoveTerms(NamedTuple):
 
 
 class SnapshotTerms(NamedTuple):
-    """The terms of what is told of a slot, in a row of some address."""
+    """The terms of a snapshot of a slot.
+
+    one: 1.
+    slot: that is copied.
+    row: the address where its row goes.
+    """
 
     one: Any
     slot: Any
@@ -79,23 +93,25 @@ class LaneArrays:
         return [*self.memory.blocks.values(), mask, *rings, *state, *self._caches()]
 
     def arrays_to_clear(self) -> list[Tensor]:
-        """List those of which a newcomer finds zeros."""
+        """List the arrays that a placed request finds zero."""
         rings = [*self.history.rings.rings.values(), self.history.rings.ancestors]
-        return [*rings, *(getattr(self.state, name) for name in ZERO), *self._caches()]
+        return [*rings, *(getattr(self.state, name) for name in ZERO_FIELDS), *self._caches()]
 
     def _caches(self) -> list[Tensor]:
         caches = self.history.caches
         return [] if caches is None else [caches.writers, *caches.blocks.values()]
 
 
-def placement_plan(lane: LaneArrays, facts: Facts, masks: Tensor) -> Records:
-    """Make the plan of newcomers (`PlacementTerms`).
+def placement_plan(lane: LaneArrays, starts: StartRows, masks: Tensor) -> Records:
+    """Make the plan that places requests (`PlacementTerms`).
 
-    masks: see `masks_of`.
+    lane: the arrays of slots.
+    starts: packed rows of what searches begin with.
+    masks: of every length, see `masks_of`.
     """
     memory, state = lane.memory, lane.state
     blocks = [memory.blocks[spec.name] for spec in memory.specs]
-    arrays = [*blocks, memory.mask, *lane.arrays_to_clear(), *(getattr(state, name) for name in FACTS)]
+    arrays = [*blocks, memory.mask, *lane.arrays_to_clear(), *(getattr(state, name) for name in START_FIELDS)]
     plan = _plan(PlacementTerms, len(arrays))
     of = PlacementTerms(*plan)
     of.one[:, TARGET], strides = _layout(arrays)
@@ -112,12 +128,12 @@ def placement_plan(lane: LaneArrays, facts: Facts, masks: Tensor) -> Records:
         of.address[i, SOURCE], of.width[i, SOURCE] = 1, before
         of.length[i, BYTES], of.width[i, SOURCE_PITCH] = size, size
         before += rows * size
-    mask, first = len(blocks), len(arrays) - len(FACTS)
+    mask, first = len(blocks), len(arrays) - len(START_FIELDS)
     of.one[mask, SOURCE], of.read[mask, SOURCE] = masks.data_ptr() + 4 * (masks.numel() // 2), -4
     of.one[mask, BYTES] = strides[mask]
-    of.facts[first:, SOURCE], of.one[first:, SOURCE] = 1, [facts.begins[name] for name in FACTS]
-    of.one[first:, BYTES] = of.one[first:, FILLED] = [facts.used[name] for name in FACTS]
-    history, longest = first + FACTS.index("history"), first + FACTS.index("plan")
+    of.starts[first:, SOURCE], of.one[first:, SOURCE] = 1, [starts.begins[name] for name in START_FIELDS]
+    of.one[first:, BYTES] = of.one[first:, FILLED] = [starts.used[name] for name in START_FIELDS]
+    history, longest = first + START_FIELDS.index("history"), first + START_FIELDS.index("plan")
     of.one[history, ROWS:] = state.history.shape[1], 8, 8, 8 * state.history.stride(1), 8  # its first column
     of.one[longest, BYTES : FILLED + 1], of.longest[longest, BYTES : FILLED + 1] = 8, 8  # what it can reach
     return plan
@@ -135,17 +151,18 @@ def move_plan(lane: LaneArrays) -> Records:
 
 
 def snapshot_dtype(state: SearchState, columns: int) -> np.dtype[Any]:
-    """Make the type of a row of what is told.
+    """Make the type of a row of a snapshot. It has the fields `SNAPSHOT`.
 
-    It has the fields `SNAPSHOT`: of tables the first columns, or some more.
+    state: of the search.
+    columns: that somebody has reached; tables have so many columns in it, or some more.
     """
-    columns = -(-columns // WHOLE) * WHOLE
+    columns = -(-columns // SNAPSHOT_COLUMNS) * SNAPSHOT_COLUMNS
     formats = []
     for name in SNAPSHOT:
         array = getattr(state, name)
-        shape = (min(columns, array.shape[1]), *array.shape[2:]) if name in COLUMNED else array.shape[1:]
+        shape = (min(columns, array.shape[1]), *array.shape[2:]) if name in COLUMN_FIELDS else array.shape[1:]
         formats.append((torch.empty(0, dtype=array.dtype).numpy().dtype, tuple(shape)))
-    sizes = [-(-np.dtype(form).itemsize // ALIGNED) * ALIGNED for form in formats]
+    sizes = [-(-np.dtype(form).itemsize // ALIGNED_BYTES) * ALIGNED_BYTES for form in formats]
     ends = np.cumsum(sizes)
     offsets = (ends - sizes).tolist()
     described = {"names": SNAPSHOT, "formats": formats, "offsets": offsets, "itemsize": int(ends[-1])}
@@ -153,7 +170,11 @@ def snapshot_dtype(state: SearchState, columns: int) -> np.dtype[Any]:
 
 
 def snapshot_plan(state: SearchState, row: np.dtype[Any]) -> Records:
-    """Make the plan of what is told (`SnapshotTerms`), in such rows."""
+    """Make the plan of snapshots (`SnapshotTerms`).
+
+    state: of the search.
+    row: the type of their rows.
+    """
     assert row.fields is not None
     plan = _plan(SnapshotTerms, len(SNAPSHOT))
     of = SnapshotTerms(*plan)
@@ -172,7 +193,7 @@ def masks_of(positions: int, device: Any) -> Tensor:
 
 
 def _plan(terms: Any, copies: int) -> Records:
-    return np.zeros((len(terms._fields), copies, NUMBERS), np.int64)
+    return np.zeros((len(terms._fields), copies, COPY_NUMBERS), np.int64)
 
 
 def _layout(arrays: Sequence[Tensor]) -> tuple[Records, Records]:

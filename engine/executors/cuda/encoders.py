@@ -1,8 +1,8 @@
 """Encoding in batches of a few sizes, each a CUDA graph.
 
-A source's own length alone decides how wide it is padded. In fp32 all batches of a width have as many rows,
-so that an encoding does not depend on who is encoded with it; in narrower types, whose products differ by
-more than that anyway, few sources take a smaller batch.
+A source is padded by its own length alone. In fp32 all batches of a width have as many rows, so that an
+encoding does not depend on the others of its batch; in narrower types products differ by more than that
+anyway, and few sources take a smaller batch.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ import torch
 from torch import Tensor
 
 from engine.bundle.specs import SOURCE, MemorySpec
-from engine.executors.cuda_work import LaneStreams
-from engine.executors.graphs import Graphs
+from engine.executors.cuda.graphs import Graphs
+from engine.executors.cuda.placing import EncodedRow
+from engine.executors.cuda.streams import LaneStreams
 from engine.executors.memory import ENCODER_MULTIPLE, Ends, ceil
-from engine.executors.newcomers import EncodedRow
 
 Encode = Callable[[Tensor, Tensor, Tensor], dict[str, Tensor]]  # a model's own, of its arguments
-EXACT: Final = (8,)  # sources of a batch in fp32
-SIZES: Final = (1, 2, 4, 8, 16, 32, 64)  # in narrower types
-POSITIONS: Final = 4096  # of a batch, padding included
-MOST: Final = 128  # graphs
-AHEAD: Final = 64  # widths up to this are captured for one source at the start
+EXACT_SIZES: Final = (8,)  # sources of a batch in fp32
+NARROW_SIZES: Final = (1, 2, 4, 8, 16, 32, 64)  # in narrower types
+MAX_BATCH_POSITIONS: Final = 4096  # of a batch, padding included
+MAX_GRAPHS: Final = 128  # graphs
+WARM_POSITIONS: Final = 64  # widths up to this are captured at the start
 
 
 class Place(NamedTuple):
-    """Of batches of one size and width.
+    """The places of batches of one size and width.
 
-    inputs: int64 [size, width + 1], tokens and how many are read.
-    memory: [size, elements], which all batches share.
-    encode: of the one into the other.
+    inputs: int64 [size, width + 1], tokens and the number of them that are read.
+    memory: [size, elements]; batches of all sizes and widths share it.
+    encode: computes the memory of the inputs.
     """
 
     inputs: Tensor
@@ -56,17 +56,19 @@ class Encoders:
         `sizes` may be cut, where batches are to be smaller.
         """
         self.encode, self.specs, self.work, self.limits = encode, specs, work, limits
-        self.sizes: Sequence[int] = EXACT if dtype == torch.float32 else SIZES
+        self.sizes: Sequence[int] = EXACT_SIZES if dtype == torch.float32 else NARROW_SIZES
         each = sum(int(np.prod([1 if d == SOURCE else d for d in s.shape])) for s in specs)
         self._each, self._dtype = each, dtype  # elements of a position
         self._memory: Tensor | None = None
         self._places: dict[tuple[int, int], Place] = {}  # by size and width
-        self._graphs = Graphs(work, MOST)
+        self._graphs = Graphs(work, MAX_GRAPHS)
 
-    def warm(self) -> None:
-        """Capture what a single sentence needs."""
-        for width in range(ENCODER_MULTIPLE, min(AHEAD, self._widest) + 1, ENCODER_MULTIPLE):
-            self([[self.limits.pad] * width])
+    def warm(self, together: int) -> None:
+        """Capture all batches of common widths, for at most so many sources that come together."""
+        for width in range(ENCODER_MULTIPLE, min(WARM_POSITIONS, self._widest) + 1, ENCODER_MULTIPLE):
+            sizes = self._fitting(width)
+            for size in sizes[: bisect_left(sizes, together) + 1]:
+                self([[self.limits.pad] * width] * size)
 
     def __call__(self, sources: Sequence[Sequence[int]]) -> list[EncodedRow]:
         """Encode sources on the current stream; rows are right once it has come so far."""
@@ -86,12 +88,11 @@ class Encoders:
 
     def _fitting(self, width: int) -> Sequence[int]:
         """How many sources of a width a batch may have."""
-        return self.sizes[: bisect_right(self.sizes, POSITIONS // width)] or (1,)
+        return self.sizes[: bisect_right(self.sizes, MAX_BATCH_POSITIONS // width)] or (1,)
 
     def width(self, length: int) -> int:
-        """Count the positions that a source of this length is padded to.
-
-        They are a multiple of 8: fewer than 8 more than it, or less than a quarter more.
+        """Count the positions that a source of this length is padded to: a multiple of 8, fewer than 8 more
+        than the length or less than a quarter more.
         """
         step = ENCODER_MULTIPLE
         while step * ENCODER_MULTIPLE < length:
@@ -118,7 +119,7 @@ class Encoders:
         if self._memory is None or self._memory.numel() < size * width * self._each:
             self._graphs.clear()  # they write into the one that goes
             self._places.clear()
-            elements = self._each * max(size * width, min(POSITIONS, self.sizes[-1] * self._widest))
+            elements = self._each * max(size * width, min(MAX_BATCH_POSITIONS, self.sizes[-1] * self._widest))
             self._memory = torch.zeros(elements, dtype=self._dtype, device=self.work.device)
         inputs = torch.zeros((size, width + 1), dtype=torch.int64, device=self.work.device)
         memory = self._memory[: size * width * self._each].view(size, -1)

@@ -1,4 +1,4 @@
-"""Which errors of a backend mean that this process can't use its device any more."""
+"""Errors of a backend after which this process can't use its device any more."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STICKY: Final = {
 }
 CODE: Final = re.compile(r"\bcuda (?:error|failure)[: ]+(\d+)\b", re.IGNORECASE)
 NAME: Final = re.compile(r"\b(?:cudaError|CUDA_ERROR_)(\w+)")
-NAMES: Final = frozenset(name.lower() for name, _ in STICKY.values())
+STICKY_NAMES: Final = frozenset(name.lower() for name, _ in STICKY.values())
 
 
 def is_device_lost(error: BaseException) -> bool:
@@ -47,7 +47,7 @@ def _sticky(error: BaseException) -> bool:
         return int(match[1]) in STICKY
     names = [name.replace("_", "").lower() for name in NAME.findall(text)]
     if names:
-        return not NAMES.isdisjoint(names)
+        return not STICKY_NAMES.isdisjoint(names)
     return any(message in text.lower() for _, message in STICKY.values())
 
 

@@ -7,8 +7,8 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final
 
-from engine.executors.cuda_errors import is_device_lost
-from engine.executors.cuda_work import LaneStreams, Replay
+from engine.executors.cuda.errors import is_device_lost
+from engine.executors.cuda.streams import LaneStreams, Replay
 
 logger = logging.getLogger(__name__)
 
@@ -29,8 +29,12 @@ class Graphs:
         return len(self._replays)
 
     def run(self, key: Any, step: Callable[[], None], after: int) -> None:
-        """Replay the graph of a key; or do the step as it is, which readies all that a capture can't, and
-        capture it for later runs once the key has come `after` times.
+        """Replay the graph of a key. While there is none, do the step as it is, which readies all that a
+        capture can't, and capture it once the key has come often enough.
+
+        key: of the graph.
+        step: the work; the same for a key each time.
+        after: number of runs after which it is captured.
 
         Raises whatever the step does, and what a capture raises when the device is lost.
         """

@@ -15,12 +15,14 @@ from engine.search.beam import BeamSearch
 from engine.search.state import FIELDS
 from engine.types import DecodeOptions
 
-# of a SearchState: as its last tenant left them, since nobody reads beyond the count; and zero
-STALE: Final = ("tokens", "scores", "trail", "kept_scores", "kept_trail", "kept_steps", "kept_coverage")
-ZERO: Final = ("attended", "overlap")
-FACTS: Final = tuple(name for name in FIELDS if name not in (*STALE, *ZERO))
-ALIGNED: Final = 16  # bytes that are copied at once
-KNOWN: Final = 1024  # beginnings that are kept, of options and length of a source
+# fields of a SearchState that stay as the last request left them, since nobody reads beyond the count
+STALE_FIELDS: Final = (
+    *("tokens", "scores", "trail", "kept_scores", "kept_trail", "kept_steps", "kept_coverage"),
+)
+ZERO_FIELDS: Final = ("attended", "overlap")  # fields that a request finds zero
+START_FIELDS: Final = tuple(name for name in FIELDS if name not in (*STALE_FIELDS, *ZERO_FIELDS))
+ALIGNED_BYTES: Final = 16  # bytes that are copied at once
+MAX_KNOWN_STARTS: Final = 1024  # beginnings that are kept, of options and length of a source
 
 
 class EncodedRow(NamedTuple):
@@ -46,7 +48,7 @@ class EncodedRow(NamedTuple):
         return views
 
 
-class Newcomer(NamedTuple):
+class PlacedRequest(NamedTuple):
     """A request on its way into a slot.
 
     row: None of a language model.
@@ -62,41 +64,50 @@ class Newcomer(NamedTuple):
         return (0, 0) if self.row is None else (self.row.address, self.row.width)
 
 
-class Facts:
-    """What searches begin with, a packed row of bytes for each newcomer; the search itself writes them."""
+class StartRows:
+    """What searches begin with, a packed row of bytes for each request; the search itself writes them."""
 
     def __init__(self, search: BeamSearch, slots: int) -> None:
-        """search: the lane's, whose numbers and types are taken."""
+        """Make rows for a lane.
+
+        search: of the lane; gives numbers and types.
+        slots: of the lane.
+        """
         numbers = SimpleNamespace(
             slots=slots, beams=search.beams, limits=search.limits, pad=search.pad, eos=search.eos
         )
         numbers.start, numbers.namespace, numbers.device = search.first, np, "cpu"
         self._search = BeamSearch(numbers)
         blank, shapes = self._search.state, {}
-        for name in FACTS:
+        for name in START_FIELDS:
             shape = getattr(blank, name).shape[1:]
             shapes[name] = (search.beams, 1) if name == "history" else shape  # its first column
         sizes = {name: int(np.prod(s)) * getattr(blank, name).itemsize for name, s in shapes.items()}
-        padded = [-(-size // ALIGNED) * ALIGNED for size in sizes.values()]
+        padded = [-(-size // ALIGNED_BYTES) * ALIGNED_BYTES for size in sizes.values()]
         ends = np.cumsum(padded)
-        self.begins = dict(zip(FACTS, (ends - padded).tolist(), strict=True))
+        self.begins = dict(zip(START_FIELDS, (ends - padded).tolist(), strict=True))
         self.bytes, self.used = int(ends[-1]), sizes
         self.rows = np.zeros((slots, self.bytes), np.uint8)
-        for name in FACTS:
+        for name in START_FIELDS:
             part = self.rows[:, self.begins[name] : self.begins[name] + sizes[name]]
             setattr(blank, name, part.view(getattr(blank, name).dtype).reshape(slots, *shapes[name]))
         self._known: dict[tuple[DecodeOptions, int], NDArray[np.uint8]] = {}
-        for name in ZERO:
+        for name in ZERO_FIELDS:
             setattr(blank, name, np.zeros((slots, 1, 1)))  # the kernel clears them
 
     def write(self, row: int, options: DecodeOptions, length: int) -> None:
-        """Write into a row what a search of these options begins with. Most are like one before."""
+        """Write what a search begins with into a row. Most are like one before.
+
+        row: number of the row.
+        options: of the request.
+        length: tokens of its source, end-of-sentence included.
+        """
         previous = self._known.get((options, length))
         if previous is not None:
             self.rows[row] = previous
             return
         self._search.start(row, options, length)
-        if len(self._known) == KNOWN:
+        if len(self._known) == MAX_KNOWN_STARTS:
             self._known.clear()
         self._known[options, length] = self.rows[row].copy()
 

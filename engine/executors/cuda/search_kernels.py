@@ -7,11 +7,11 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import Tensor
 
-from engine.kernels.calls import Call, Kernel, Run
+from engine.kernels.launches import Call, Kernel, Run
 from engine.search.state import SearchState
 
-MOST: Final = 32  # beams, as in search.cu
-SAMPLED: Final = 64  # candidates of a row that samples, as in search.cu
+MAX_BEAMS: Final = 32  # beams, as in search.cu
+SAMPLED_CANDIDATES: Final = 64  # candidates of a row that samples, as in search.cu
 BLOCK: Final = (128, 1, 1)
 
 
@@ -47,12 +47,16 @@ class SearchKernels:
 
     def takes(self, k: int) -> bool:
         """Tell whether rows of so many candidates can be searched."""
-        return bool(2 * self.beams <= k <= max(2 * self.beams, SAMPLED) and self.beams <= MOST)
+        return bool(
+            2 * self.beams <= k <= max(2 * self.beams, SAMPLED_CANDIDATES) and self.beams <= MAX_BEAMS
+        )
 
     def begin_step(self, count: Tensor, followed: RingArrays, n: int) -> tuple[Tensor, Tensor]:
-        """Do what `BeamSearch.rest`, `BeamSearch.inputs` and `Rings.advance` do to the first n slots.
+        """Do what `BeamSearch.rest`, `BeamSearch.inputs` and `Rings.advance` do to slots 0..n-1.
 
-        count: int64 [1], slots in use.
+        count: int64 [1] on the device, slots in use.
+        followed: the lane's ancestors and rings.
+        n: slots of the graph.
 
         Returns the tokens forced [n, beams] and banned [n, beams, 2].
         """

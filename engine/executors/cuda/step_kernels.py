@@ -1,20 +1,20 @@
-"""What kernels do in a lane beside the model: the search of plain steps, placing newcomers, moving slots,
-telling what is known of them."""
+"""The kernels of a lane beside the model: plain steps searched, requests placed, slots moved and snapped."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from engine.executors.copies import (
-    CHUNKS,
-    WHOLE,
+from engine.executors.cuda.captured_slots import SMALLEST_WIDTH, CapturedSlots
+from engine.executors.cuda.copies import (
+    SLOT_CHUNKS,
+    SNAPSHOT_COLUMNS,
     LaneArrays,
     MoveTerms,
     PlacementTerms,
@@ -26,21 +26,17 @@ from engine.executors.copies import (
     snapshot_dtype,
     snapshot_plan,
 )
-from engine.executors.cuda_work import Mark
+from engine.executors.cuda.placing import PlacedRequest, StartRows
+from engine.executors.cuda.search_kernels import RingArrays, SearchKernels, Tokens
+from engine.executors.cuda.streams import Mark
 from engine.executors.memory import ceil
-from engine.executors.newcomers import Facts, Newcomer
-from engine.executors.search_kernels import RingArrays, SearchKernels, Tokens
 from engine.search.beam import BeamSearch
-from engine.search.executor import StepInput, TopK
+from engine.search.executor import TopK
 from engine.search.kind import Kind
 from engine.search.state import SNAPSHOT
 from engine.types import CANDIDATES
 
-if TYPE_CHECKING:
-    from engine.executors.cuda_graph import CapturedSlots
-
-WIDTH: Final = 32  # the smallest bucket of source positions; others double
-EMPTY: Final = np.zeros(0, np.int64)
+NO_RECORDS: Final = np.zeros(0, np.int64)
 
 
 class Bucket(NamedTuple):
@@ -73,7 +69,7 @@ class PackedRows(NamedTuple):
 
 
 class StepKernels:
-    """What kernels do with the slots of a lane beside the model: search plain steps, place, move, tell."""
+    """The kernels of a lane beside the model."""
 
     def __init__(self, executor: CapturedSlots, search: BeamSearch) -> None:
         assert executor.kernels is not None
@@ -84,46 +80,32 @@ class StepKernels:
         windows = [[w, rings.rows[w].data_ptr()] for w in rings.windows]
         uploaded = executor.work.up(torch.tensor(windows, dtype=torch.int64).view(-1, 2))
         self._followed = RingArrays(rings.ancestors, rings.clock, uploaded)
-        self._facts = Facts(search, executor.slots)
-        self._masks = masks_of(ceil(executor.limits.source, WIDTH), device)
-        self._placing = partial(placement_plan, facts=self._facts, masks=self._masks)
+        self._starts = StartRows(search, executor.slots)
+        self._masks = masks_of(ceil(executor.limits.source, SMALLEST_WIDTH), device)
+        self._placing = partial(placement_plan, starts=self._starts, masks=self._masks)
         self._generation, self._plans = executor.generation, dict[Any, Tensor]()
-        self._told: dict[int, tuple[np.dtype[Any], Tensor]] = {}  # by columns
+        self._snapshot_plans: dict[int, tuple[np.dtype[Any], Tensor]] = {}  # by columns
         self._buffer = torch.empty(0, dtype=torch.int64, device=device)
 
     def takes(self, kind: Kind) -> bool:
-        """Tell whether this kind of step is one of beam search, greedy search or sampling."""
+        """Tell whether this kind of step is a plain one, of no more candidates than the kernels take."""
         k = min(max(2 * self.search.beams, CANDIDATES if kind.sampled else 0), self.executor.limits.vocab)
-        plain = kind.groups == 1 and not (kind.histories or kind.coverage or kind.stepwise)
-        return self.kernels.takes(k) and plain
+        return kind.plain and self.kernels.takes(k)
 
     def step(self, count: Tensor, bucket: Bucket) -> TopK:
         """Run one step of model and search."""
-        n, state = bucket.slots, self.search.state
-        forced, banned = self.kernels.begin_step(count, self._followed, n)
-        k = 2 * self.search.beams
-        inputs = StepInput(
-            tokens=state.current[:n],
-            positions=state.step[:n, None],
-            parents=state.parents[:n],
-            forced=forced,
-            banned=banned,
-            temperature=state.temperature[:n],
-            unk_penalty=state.unk_penalty[:n],
-            eos_penalty=state.word_reward[:n],
-            lm_weight=state.lm_weight[:n],
-            k=max(k, CANDIDATES) if bucket.kind.sampled else k,
-        )
+        forced, banned = self.kernels.begin_step(count, self._followed, bucket.slots)
+        inputs = self.search.step_input(bucket.slots, forced, banned, bucket.kind)
         top = self.executor.run(inputs, bucket.width, bucket.columns, bucket.attention, followed=True)
         self.kernels.end_step(top.scores, top.ids)
         return top
 
-    def place(self, newcomers: Mapping[int, Newcomer]) -> None:
-        """Put newcomers into their slots: one upload and one launch."""
-        facts, count, unread = self._facts, len(newcomers), self.executor.unread
-        for row, newcomer in enumerate(newcomers.values()):
-            facts.write(row, newcomer.options, newcomer.length)
-        packed, plan = facts.rows[:count].reshape(-1).view(np.int64), self._plan(self._placing)
+    def place(self, requests: Mapping[int, PlacedRequest]) -> None:
+        """Put requests, by slot, into their slots: one upload and one launch."""
+        starts, count, unread = self._starts, len(requests), self.executor.unread
+        for row, request in enumerate(requests.values()):
+            starts.write(row, request.options, request.length)
+        packed, plan = starts.rows[:count].reshape(-1).view(np.int64), self._plan(self._placing)
         begin = self._room(packed.size + len(PlacementTerms._fields) * count).data_ptr()
         items = [
             PlacementTerms(
@@ -132,22 +114,23 @@ class StepKernels:
                 *n.row_extent,
                 n.length,
                 max(n.length - unread, 1),
-                begin + row * facts.bytes,
+                begin + row * starts.bytes,
                 longest,
             )
             for row, ((slot, n), longest) in enumerate(
-                zip(newcomers.items(), facts.longest(count), strict=True)
+                zip(requests.items(), starts.longest(count), strict=True)
             )
         ]
-        self._scatter(plan, items, CHUNKS, packed)
+        self._scatter(plan, items, SLOT_CHUNKS, packed)
 
     def move(self, moves: Sequence[tuple[int, int]]) -> None:
         """Copy slots over others: likewise."""
-        self._scatter(self._plan(move_plan), [MoveTerms(1, *pair) for pair in moves], CHUNKS)
+        self._scatter(self._plan(move_plan), [MoveTerms(1, *pair) for pair in moves], SLOT_CHUNKS)
 
     def snapshot(self, slots: Sequence[int], columns: int) -> PackedRows:
-        """Fetch what the search knows of slots: one upload, one launch, one way back.
+        """Fetch the search's state of slots: one upload, one launch, one way back.
 
+        slots: any.
         columns: that somebody has reached.
         """
         row, plan = self._snapshot_plan(columns)
@@ -171,11 +154,12 @@ class StepKernels:
         return self._plans[kind]
 
     def _snapshot_plan(self, columns: int) -> tuple[np.dtype[Any], Tensor]:
-        wide = ceil(columns, WHOLE)
-        if wide not in self._told:
+        wide = ceil(columns, SNAPSHOT_COLUMNS)
+        if wide not in self._snapshot_plans:
             row = snapshot_dtype(self.search.state, wide)
-            self._told[wide] = row, self.work.up(torch.from_numpy(snapshot_plan(self.search.state, row)))
-        return self._told[wide]
+            plan = torch.from_numpy(snapshot_plan(self.search.state, row))
+            self._snapshot_plans[wide] = row, self.work.up(plan)
+        return self._snapshot_plans[wide]
 
     def _room(self, size: int) -> Tensor:
         if self._buffer.numel() < size:
@@ -183,7 +167,7 @@ class StepKernels:
         return self._buffer
 
     def _scatter(
-        self, plan: Tensor, items: Sequence[tuple[int, ...]], chunks: int, packed: Records = EMPTY
+        self, plan: Tensor, items: Sequence[tuple[int, ...]], chunks: int, packed: Records = NO_RECORDS
     ) -> None:
         """Upload what is packed and items behind it, and carry them out."""
         assert self.executor.kernels is not None

@@ -34,10 +34,10 @@ class LaneStreams(Protocol):
         """Use the stream of encoders."""
 
     def capture(self, step: Callable[[], None]) -> Replay:
-        """Capture a graph, on the current stream, of what `step` does, which has run before.
+        """Capture a graph, on the current stream, of a step that has run before. The step is not run now.
 
-        It is not run now. Returns what launches it. Raises RuntimeError when it can't be captured; nothing is
-        lost by that.
+        Returns what launches the graph. Raises RuntimeError when the step can't be captured; nothing is lost
+        by that.
         """
 
     def renew(self) -> None:
@@ -47,13 +47,13 @@ class LaneStreams(Protocol):
         """Mark the end of what the current stream has been given."""
 
     def wait(self, mark: Mark, tensors: Sequence[Tensor]) -> None:
-        """Let the current stream wait for a mark; it then uses these tensors of another stream."""
+        """Let the current stream wait for a mark, and then use these tensors of another stream."""
 
     def up(self, tensor: Tensor) -> Tensor:
         """Make a copy of a host's tensor on the device."""
 
     def upload(self, tensor: Tensor, target: Tensor) -> None:
-        """Copy a host's tensor, which may be changed at once, into one of the device."""
+        """Copy a host's tensor into one of the device. The host's may be changed at once."""
 
     def clone(self, tensor: Tensor) -> Tensor:
         """Make a copy on the device, of what the next graph overwrites."""

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from engine.bundle.graph_io import HELD, kind_of
 
 Array = NDArray[Any]
-TYPES: Final = {"tensor(float)": np.float32, "tensor(int64)": np.int64}
+NUMPY_TYPES: Final = {"tensor(float)": np.float32, "tensor(int64)": np.int64}
 
 
 @dataclass(eq=False, slots=True)
@@ -42,9 +42,8 @@ class HeldSession:
         self._held = {n.name for n in session.get_inputs() if kind_of(n.name) in HELD}
         self._outputs = {node.name: node for node in session.get_outputs()}
         self._bindings: dict[tuple[int, ...], Binding] = {}
-        self._owners: dict[
-            tuple[int, str], Array
-        ] = {}  # by beams and input: what the bound arrays are views of
+        # by beams and input: the arrays that bound ones are views of
+        self._owners: dict[tuple[int, str], Array] = {}
         self._buffers: dict[str, Array] = {}
 
     def get_inputs(self) -> Any:
@@ -68,9 +67,12 @@ class HeldSession:
         return [outputs[name] if name.startswith("column.") else outputs[name].copy() for name in names]
 
     def bind(self, names: Sequence[str], feeds: Mapping[str, Array], direct: frozenset[str]) -> Binding:
-        """Make a binding of the caller's own, whose `arrays` it fills before each `run_binding`.
+        """Make a binding of the caller's own, to be filled before each `run_binding` (its `arrays`).
 
-        direct: inputs that are bound where they lie, like what lanes hold; others become copies.
+        names: of the outputs.
+        feeds: the inputs, by name.
+        direct: names of inputs that are bound where they lie, as the arrays of lanes are; others become
+            copies.
         """
         binding = Binding(self.session.io_binding())
         for name, array in feeds.items():
@@ -121,7 +123,7 @@ class HeldSession:
             shape = [dims.get(dim, dim) for dim in node.shape]
             size = math.prod(shape)
             if name not in self._buffers or self._buffers[name].size < size:
-                self._buffers[name] = np.empty(size, TYPES[node.type])
+                self._buffers[name] = np.empty(size, NUMPY_TYPES[node.type])
             binding.outputs[name] = self._buffers[name][:size].reshape(shape)
             value = ort.OrtValue.ortvalue_from_numpy(binding.outputs[name])
             binding.ort.bind_ortvalue_output(name, value)

@@ -2,7 +2,7 @@
 
 For beam search, greedy search and, but for the draw itself, sampling: over the very arrays of
 `engine.search.beam` and `engine.executors.history`, which stay the reference, serve every other option, and
-may take any step in between. The structures are those of engine/native/search.cpp.
+may take any step in between.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,59 +28,18 @@ from engine.bundle.graph_io import (
     lane_inputs,
     step_fields,
 )
-from engine.executors.onnx_numpy import Binding, HeldSession
+from engine.bundle.specs import StateSpec
+from engine.executors.base import SlotExecutor
+from engine.executors.onnx.held_session import Binding, HeldSession
+from engine.executors.onnx.sessions import Sessions
+from engine.native.step_arrays import FED, POINTER, STATE_FIELDS, WHOLE, HeldColumn, RowIndex, StepArrays
 from engine.search.executor import TopK
 from engine.search.kind import Kind
 from engine.search.stepper import CompletedStep, PlainStepper
 from engine.types import CANDIDATES
 
-if TYPE_CHECKING:
-    from engine.executors.onnx import OnnxExecutor
-
-POINTER, WHOLE = ctypes.c_void_p, ctypes.c_int64
-# of a search's state, in the order of the structure
-STATE_FIELDS: Final = (
-    *("tokens", "scores", "trail", "kept_scores", "kept_trail", "kept_steps", "kept_count", "done", "step"),
-    *("current", "parents", "total", "plan", "free", "width", "shortest", "longest", "narrowing"),
-    *("temperature", "unk_penalty", "word_reward"),
-)
-FED: Final = ("tokens", "positions", "forced", "banned", "temperature", "unk_penalty", "eos_penalty")
 BANNED: Final = 2  # tokens of each row: pad, and the end while it is too early
 DIRECT: Final = frozenset({"mask", "among", LM_WEIGHT})  # inputs that a lane keeps besides memory and state
-
-
-class HeldColumn(ctypes.Structure):
-    _fields_ = [
-        ("data", POINTER),
-        ("column", POINTER),
-        ("window", WHOLE),
-        ("dim", WHOLE),
-        ("heads", WHOLE),
-    ]
-
-
-class Index(ctypes.Structure):
-    _fields_ = [("rows", POINTER), ("window", WHOLE)]
-
-
-class StepArrays(ctypes.Structure):
-    _fields_ = [
-        *((name, WHOLE) for name in ("beams", "state_columns", "candidates", "pad", "eos")),
-        *((name, POINTER) for name in STATE_FIELDS),
-        ("taken", POINTER),
-        *((f"fed_{name}", POINTER) for name in FED),
-        ("best", POINTER),
-        ("ids", POINTER),
-        ("ancestors", POINTER),
-        ("memory_of_ancestors", WHOLE),
-        ("indices", POINTER),
-        ("index_count", WHOLE),
-        ("held", POINTER),
-        ("held_count", WHOLE),
-        ("writers", POINTER),
-        ("cache_columns", WHOLE),
-        ("lineage", POINTER),
-    ]
 
 
 @cache
@@ -101,13 +60,20 @@ def _address(array: NDArray[Any]) -> int:
 class BoundStep:
     """A step of so many slots and candidates, its graph bound to arrays that the library fills and reads."""
 
-    def __init__(self, executor: OnnxExecutor, search: Any, binding: Binding, candidates: int) -> None:
+    def __init__(
+        self,
+        executor: SlotExecutor,
+        specs: Sequence[StateSpec],
+        search: Any,
+        binding: Binding,
+        candidates: int,
+    ) -> None:
         state, history = search.state, executor.history
         fed, columns = binding.arrays, binding.outputs
         rings, caches = history.rings, history.caches
         self.binding = binding
         self.scores, self.ids = columns["scores"], columns["ids"]
-        self.columns = {s.name: columns[io_name(COLUMN, s.name)] for s in executor.sessions.states}
+        self.columns = {s.name: columns[io_name(COLUMN, s.name)] for s in specs}
         states = [
             HeldColumn(
                 _address(fed[io_name(CACHE if s.heads else STATE, s.name)]),
@@ -116,11 +82,11 @@ class BoundStep:
                 s.dim,
                 s.heads,
             )
-            for s in executor.sessions.states
+            for s in specs
         ]
-        indices = [Index(_address(fed[io_name(INDEX, window)]), window) for window in rings.windows]
+        indices = [RowIndex(_address(fed[io_name(INDEX, window)]), window) for window in rings.windows]
         # the structure points to these, and they to arrays that binding, state and history keep
-        self._parts = (HeldColumn * len(states))(*states), (Index * len(indices))(*indices)
+        self._parts = (HeldColumn * len(states))(*states), (RowIndex * len(indices))(*indices)
         self._arrays = StepArrays(
             *(executor.beams, search.columns, candidates, executor.pad, executor.eos),
             *(_address(getattr(state, name)) for name in STATE_FIELDS),
@@ -141,13 +107,15 @@ class BoundStep:
 class NativeStepper(PlainStepper):
     """See `engine.search.executor.Stepper`."""
 
-    executor: OnnxExecutor
+    executor: SlotExecutor
 
-    def __init__(self, executor: OnnxExecutor, library: Path) -> None:
+    def __init__(self, executor: SlotExecutor, sessions: Sessions) -> None:
+        """Make a stepper of a lane of these sessions, which are of native graphs on numpy's arrays."""
         super().__init__(executor)
-        assert isinstance(executor.sessions.step, HeldSession)
-        self._calls, self._session = _functions(library), executor.sessions.step
-        self._names = ["scores", "ids", *(io_name(COLUMN, s.name) for s in executor.sessions.states)]
+        assert isinstance(sessions.step, HeldSession) and sessions.operators is not None
+        self._calls, self._session = _functions(sessions.operators), sessions.step
+        self._states, self._asked = sessions.states, step_fields(sessions.config)
+        self._names = ["scores", "ids", *(io_name(COLUMN, s.name) for s in sessions.states)]
         self._steps: dict[tuple[int, int], BoundStep] = {}
         self._places: Sequence[Any] = ()  # what they are bound to
         self._which: tuple[int, ...] = ()  # and its numbers
@@ -155,7 +123,7 @@ class NativeStepper(PlainStepper):
     def launch(self, n: int, *, attention: bool) -> CompletedStep:
         kind, began, steps = self.search.kind(n), time.perf_counter(), 0
         while True:
-            step = None if attention or not _native(kind) else self._bind_step(n, kind)
+            step = None if attention or not kind.plain else self._bind_step(n, kind)
             if step is None:
                 break
             clock = self.executor.history.rings.clock
@@ -216,15 +184,11 @@ class NativeStepper(PlainStepper):
             feeds |= followed_inputs(rows, None if caches is None else np.zeros(entries, np.float32))
             if lists is not None:
                 feeds["among"] = lists
-            if LM_WEIGHT in step_fields(executor.sessions.config):
+            if LM_WEIGHT in self._asked:
                 feeds[LM_WEIGHT] = self.search.state.lm_weight[:n]
             binding = self._session.bind(self._names, feeds, DIRECT)
-            self._steps[n, candidates] = BoundStep(executor, self.search, binding, candidates)
+            self._steps[n, candidates] = BoundStep(executor, self._states, self.search, binding, candidates)
         return self._steps[n, candidates]
-
-
-def _native(kind: Kind) -> bool:
-    return not (kind.histories or kind.groups > 1 or kind.coverage or kind.stepwise)
 
 
 def _blank(n: int, beams: int, candidates: int) -> dict[str, NDArray[Any]]:

@@ -21,7 +21,7 @@ from engine.executors.base import Arrays
 PROVIDER: Final = "CUDAExecutionProvider"
 GET_IT: Final = "pip uninstall -y onnxruntime && pip install onnxruntime-gpu; or take --backend torch"
 # by the names of a session: torch's type, and that of onnx.TensorProto
-TYPES: Final = {
+TORCH_TYPES: Final = {
     "tensor(float)": (torch.float32, 1),
     "tensor(int64)": (torch.int64, 7),
     "tensor(float16)": (torch.float16, 10),
@@ -34,8 +34,12 @@ class BoundSession:
 
     def __init__(self, session: ort.InferenceSession, place: OrtDevice) -> None:
         self.session, self.place = session, place
-        self.types = {node.name: TYPES[node.type][0] for node in (*self.get_inputs(), *self.get_outputs())}
-        self.elements = {node.name: TYPES[node.type][1] for node in (*self.get_inputs(), *self.get_outputs())}
+        self.types = {
+            node.name: TORCH_TYPES[node.type][0] for node in (*self.get_inputs(), *self.get_outputs())
+        }
+        self.elements = {
+            node.name: TORCH_TYPES[node.type][1] for node in (*self.get_inputs(), *self.get_outputs())
+        }
         self.shapes = {node.name: node.shape for node in (*self.get_inputs(), *self.get_outputs())}
         self.binding = session.io_binding()
         self.options = ort.RunOptions()

@@ -17,34 +17,25 @@ import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
-from engine.backends import LaneSize
-from engine.bundle.bundle import WEIGHTS
 from engine.bundle.config import ModelConfig
-from engine.bundle.graph_io import COLUMN, followed_inputs, io_name, lane_inputs, specs_of, step_fields
+from engine.bundle.graph_io import specs_of, step_fields
+from engine.bundle.manifest import WEIGHTS
 from engine.bundle.recipes import METADATA, initializer
 from engine.bundle.shortlist import Shortlist
-from engine.bundle.specs import MemorySpec, Specs, StateSpec
+from engine.bundle.specs import MemorySpec, StateSpec
 from engine.errors import BundleError
-from engine.executors.base import Arrays, SlotExecutor
-from engine.executors.memory import EncoderBatch
-from engine.executors.native_step import NativeStepper
-from engine.executors.onnx_numpy import HeldSession
-from engine.search.executor import StepInput, Stepper, TopK
+from engine.executors.base import Arrays
+from engine.executors.onnx.graph_metadata import metadata_of
+from engine.executors.onnx.held_session import HeldSession
 
 Array = NDArray[np.float32]
 Recipes = Mapping[str, Mapping[str, Any]]  # what initialisers are made of, by label
-# fusions whose kernels are slower than what they replace (docs/benchmarks.md, "What paid")
-SLOWER: Final = ("SkipLayerNormFusion",)
-READ_IN_PLACE: Final = (
-    "panels",
-    "gated",
-    "panels32",
-    "gated32",
-    "rows",
-)  # forms of weights, see `engine.bundle.recipes`
-LARGE: Final = 1 << 16  # bytes that are worth reading in place
+# fusions whose kernels are slower than what they replace (docs/lab/cpu.md, "Fusions")
+SLOWER_FUSIONS: Final = ("SkipLayerNormFusion",)
+# forms of weights (`engine.bundle.recipes`) that operators read where they lie
+READ_IN_PLACE: Final = ("panels", "gated", "panels32", "gated32", "rows")
+IN_PLACE_BYTES: Final = 1 << 16  # of a table, from which on it is worth reading in place
 FOLDER_OPTION: Final = "session.model_external_initializers_file_folder_path"
-SPARE: Final = 4  # to make memory and bindings anew for each request costs as much as two steps
 BFLOAT16: Final = 16  # as onnx.TensorProto has it; numpy knows no such type
 
 
@@ -84,8 +75,11 @@ def open_sessions(
     operators: Path | None = None,
     device: str | None = None,
 ) -> Sessions:
-    """Make sessions from graphs (by the names of `engine.bundle.bundle.graph_parts`) and weights.
+    """Make the sessions of a bundle.
 
+    config: of the model.
+    graphs: serialised, by the names of `engine.bundle.bundle.graph_parts`.
+    weights: of the bundle, by name.
     threads: of each session; None takes the process-wide pool (`share_threads`).
     operators: the library that native graphs need.
     device: "cpu", "cuda", ... bind torch's tensors there; None is numpy on the CPU.
@@ -119,7 +113,7 @@ def open_sessions(
 def _place(device: str | None) -> Any:
     if device is None:
         return None
-    from engine.executors.onnx_torch import OrtDevice
+    from engine.executors.onnx.on_cuda import OrtDevice
 
     return OrtDevice(device)
 
@@ -133,13 +127,16 @@ def share_threads(threads: int) -> None:
 
 
 class Initializers(dict[str, ort.OrtValue]):
-    """Initialisers by label, made of weights; each once for all graphs of a bundle. Sessions read some of
-    them here, and these must live as long."""
+    """Initialisers by label, made of weights once for all graphs of a bundle. Some are read here by sessions,
+    and must live as long."""
 
     def __init__(self, weights: Mapping[str, Array], graphs: Sequence[Recipes], *, tables: bool) -> None:
-        """graphs: what those of each graph are made of, by label.
-        tables: whether those that several graphs look up are only read, which those of narrow graphs are not:
-            they are folded with what widens them.
+        """Make none yet.
+
+        weights: of the bundle, by name.
+        graphs: recipes of each graph's initialisers, by label.
+        tables: whether sessions only read a table that several graphs look up. In a narrow graph they fold
+            the table with the cast that widens it.
         """
         super().__init__()
         self._weights = weights
@@ -158,7 +155,7 @@ class Initializers(dict[str, ort.OrtValue]):
         for label, recipe in sorted(recipes.items()):
             if label not in self:
                 self[label] = _value(initializer(recipe, self._weights))
-            table = label in self._common and self[label].tensor_size_in_bytes() >= LARGE
+            table = label in self._common and self[label].tensor_size_in_bytes() >= IN_PLACE_BYTES
             if table or recipe.get("form") in READ_IN_PLACE:
                 options.add_initializer(label, self[label])
                 self._read.add(label)
@@ -194,17 +191,19 @@ def _session(
     providers = ["CPUExecutionProvider"] if place is None else place.providers
     try:
         with TemporaryDirectory() as folder:
-            # the file that graphs name has to be there; whoever reads it should fail, not find other bytes
+            # the file that graphs name has to be there; reading it should fail, not find other bytes
             (Path(folder) / WEIGHTS).touch()
             options.add_session_config_entry(FOLDER_OPTION, folder)
-            return ort.InferenceSession(graph, options, providers=providers, disabled_optimizers=list(SLOWER))
+            return ort.InferenceSession(
+                graph, options, providers=providers, disabled_optimizers=list(SLOWER_FUSIONS)
+            )
     except Exception as error:
         raise BundleError(f"ONNX Runtime refuses the graph: {error}; run: convoy export BUNDLE") from error
 
 
 def _recipes(graph: bytes) -> Recipes:
     try:
-        found: Recipes = json.loads(_metadata(graph)[METADATA])
+        found: Recipes = json.loads(metadata_of(graph)[METADATA])
     except (KeyError, ValueError) as error:
         raise BundleError(f"not a graph of this version ({error}); run: convoy export BUNDLE") from None
     return found
@@ -214,88 +213,3 @@ def _value(array: NDArray[Any]) -> ort.OrtValue:
     if array.dtype.name != "bfloat16":
         return ort.OrtValue.ortvalue_from_numpy(array)
     return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(array.view(np.uint16), BFLOAT16)
-
-
-def _metadata(graph: bytes) -> dict[str, str]:
-    """metadata_props (field 14) of a serialised ModelProto, read without the `onnx` package."""
-    metadata: dict[str, str] = {}
-    for field, value in _fields(graph):
-        if field == 14:
-            entry = dict(_fields(value))
-            metadata[entry[1].decode()] = entry[2].decode()
-    return metadata
-
-
-def _fields(data: bytes) -> list[tuple[int, bytes]]:
-    """Length-delimited fields of a protocol buffer message; others are skipped."""
-    fields, at = [], 0
-    while at < len(data):
-        key, at = _varint(data, at)
-        if key & 7 == 2:
-            size, at = _varint(data, at)
-            if at + size > len(data):
-                raise ValueError("the file is cut short")
-            fields.append((key >> 3, data[at : at + size]))
-            at += size
-        elif key & 7 == 0:
-            _, at = _varint(data, at)
-        elif key & 7 in (1, 5):
-            at += 8 if key & 7 == 1 else 4
-        else:
-            raise ValueError("the file is damaged")
-    return fields
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        if at >= len(data):
-            raise ValueError("the file is cut short")
-        byte = data[at]
-        value |= (byte & 127) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 128:
-            return value, at
-
-
-class OnnxExecutor(SlotExecutor):
-    """One lane."""
-
-    def __init__(self, sessions: Sessions, beams: int, slots: int) -> None:
-        specs, lane = Specs(sessions.memory, sessions.states), LaneSize(beams, slots)
-        super().__init__(sessions.config, specs, lane, sessions.arrays, sessions.shortlist)
-        self.sessions = sessions
-        self._asked = step_fields(sessions.config)
-        if sessions.operators is not None:  # they read of each source no more than there is
-            self.tight, self.memory.spare = True, SPARE
-        self._columns = [io_name(COLUMN, s.name) for s in sessions.states]
-
-    def stepper(self) -> Stepper:
-        operators = self.sessions.operators
-        if operators is None or not isinstance(self.sessions.step, HeldSession):
-            return super().stepper()
-        return NativeStepper(self, operators)
-
-    def _encode(self, batch: EncoderBatch) -> Mapping[str, Any]:
-        assert self.sessions.encoder is not None
-        names = [spec.name for spec in self.sessions.memory]
-        inputs = {"tokens": batch.tokens, "positions": batch.positions, "real": batch.real}
-        feeds = {name: self.namespace.asarray(a, device=self.device) for name, a in inputs.items()}
-        return dict(zip(names, self.sessions.encoder.run(names, feeds), strict=True))
-
-    def step(self, n: int, inputs: StepInput, *, attention: bool = False) -> TopK:
-        past = self.history.advance(inputs.parents, inputs.positions)
-        memory, mask = self.memory.view(n)
-        feeds = {name: getattr(inputs, name) for name in self._asked}
-        feeds["k"] = np.array([min(inputs.k, self.limits.vocab)], np.int64)
-        if self.among:
-            feeds["among"] = self.among.view(n, inputs.forced)
-        feeds |= lane_inputs(memory, mask, past.rings, past.caches)
-        feeds |= followed_inputs(past.rows, past.lineage)
-        attention = attention and bool(memory)
-        output_names = ["scores", "ids", *(["attention"] if attention else []), *self._columns]
-        scores, ids, *rest = self.sessions.step.run(output_names, feeds)
-        weights = rest.pop(0) if attention else None
-        columns = {s.name: c for s, c in zip(self.sessions.states, rest, strict=True)}
-        self.history.write(columns, inputs.positions)
-        return TopK(scores, ids, weights)

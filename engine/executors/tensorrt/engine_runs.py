@@ -27,8 +27,8 @@ class EngineRuns:
 
     The first run of some shapes and blocks makes a context of TensorRT's, since each graph needs one of its
     own, and readies what a capture can't: a stepper runs each step as it is before it captures it
-    (`engine.executors.graphs`). The contexts share their scratch memory, since runs of an engine in one lane
-    never overlap.
+    (`engine.executors.cuda.graphs`). The contexts share their scratch memory, since runs of an engine in one
+    lane never overlap.
 
     types: torch's, of every tensor by name.
     """

@@ -20,14 +20,16 @@ from engine.bundle.graph_io import followed_inputs, lane_dtype, lane_inputs, spe
 from engine.bundle.specs import MemorySpec, Specs, StateSpec
 from engine.errors import BundleError, ConfigError
 from engine.executors.base import Arrays
-from engine.executors.cuda_graph import CapturedSlots
-from engine.executors.cuda_work import LaneStreams
+from engine.executors.cuda.captured_slots import CapturedSlots
+from engine.executors.cuda.stepper import CapturedStepper, open_stepper
+from engine.executors.cuda.streams import LaneStreams
 from engine.executors.memory import EncoderBatch
-from engine.executors.tensorrt_graphs import EngineRuns
+from engine.executors.tensorrt.engine_runs import EngineRuns
 from engine.kernels.calls import Kernels
 from engine.search.executor import StepInput, TopK
 
-ROOM: Final = 64  # positions and columns that blocks begin with: engines read all of them
+# source positions and target columns of blocks at first: engines read whole blocks
+INITIAL_POSITIONS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +47,14 @@ class Engines:
 
 
 def open_engines(bundle: Bundle, target: tuple[str, int, int], device: str) -> Engines:
-    """Open the engines of a bundle for this GPU.
+    """Open the engines of a bundle for a GPU.
 
+    bundle: that holds them.
     target: precision, beams and slots.
+    device: "cuda", "cuda:1", ...
 
-    Raises ConfigError without TensorRT, and BundleError, with the command that builds them, where there are
-    none that fit or TensorRT refuses them.
+    Raises ConfigError without TensorRT, and BundleError, with the command that builds engines, where none fit
+    or TensorRT refuses them.
     """
     try:
         import tensorrt as trt
@@ -72,15 +76,15 @@ def open_engines(bundle: Bundle, target: tuple[str, int, int], device: str) -> E
 
 
 class TensorRTExecutor(CapturedSlots):
-    """One lane, whose engine runs within captured steps in the model's place.
+    """One lane: an engine runs within captured steps in the model's place.
 
-    Engines read whole blocks, whose sizes are therefore all that a bucket of positions or columns can be.
+    Engines read whole blocks, so a bucket of positions or columns is always as large as the block.
     """
 
     def __init__(
         self, engines: Engines, work: LaneStreams, kernels: Kernels | None = None, *, warm: bool = False
     ) -> None:
-        """See `engine.executors.cuda_graph.CapturedExecutor`."""
+        """See `engine.executors.cuda.stepper.CapturedExecutor`."""
         device, about = torch.device(engines.device), engines.about
         with work.decoding():
             self._engine = EngineRuns(engines.step, about.slots, device)
@@ -92,7 +96,7 @@ class TensorRTExecutor(CapturedSlots):
             super().__init__(engines.config, Specs(memory, states), lane, arrays)
             self.k, self.kernels, self._cleared = about.k, kernels, 0
             self._asked = step_fields(engines.config)
-            self._begin(work, self._run_encoder, arrays.dtype, ROOM, warm=warm)
+            self._begin(work, self._run_encoder, arrays.dtype, INITIAL_POSITIONS, warm=warm)
         most = about.slots[-1]  # that a batch of the encoder's may have
         self.encoders.sizes = sorted({min(size, most) for size in self.encoders.sizes})
 
@@ -136,6 +140,9 @@ class TensorRTExecutor(CapturedSlots):
         self.history.store(new, inputs.positions)
         scores, ids = (outputs[name][..., :k].contiguous() for name in ("scores", "ids"))
         return TopK(scores, ids, outputs.get("attention") if attention else None)
+
+    def stepper(self) -> CapturedStepper:
+        return open_stepper(self)
 
 
 def _specs(engines: Engines) -> tuple[Sequence[MemorySpec], Sequence[StateSpec]]:

@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from engine.backends import LaneSize
+from engine.bundle.graph_io import LM_WEIGHT, step_fields
 from engine.bundle.specs import Specs
 from engine.executors.base import Arrays, SlotExecutor
 from engine.executors.history import SlotPast
 from engine.executors.memory import EncoderBatch
 from engine.kernels.calls import Kernels
 from engine.kernels.fused import FusedMode, LogitsMode, NarrowMode, UnnormalisedMode
-from engine.models.fusion import Fusion
-from engine.models.model import Model, Past, ProjectionModel
+from engine.models.model import Model, Past
 from engine.models.select import SelectionRules, select
 from engine.search.executor import StepInput, TopK
 
@@ -42,8 +42,8 @@ class TorchExecutor(SlotExecutor):
         super().__init__(model.config, specs, LaneSize(beams, slots), arrays)
         self.kernels = kernels
         # the kernel that selects normalises too; but probabilities that are sums of others come normalised
-        adaptive = model.config.adaptive is not None and model.config.adaptive.softmax is not None
-        self.unnormalised = kernels is not None and isinstance(model, ProjectionModel) and not adaptive
+        self.unnormalised = kernels is not None and model.softmax_of_logits
+        self.has_language_model = LM_WEIGHT in step_fields(model.config)
 
     def _modes(self, stack: ExitStack, clock: Any = 0, *, weights: bool = False) -> FusedMode | None:
         """Enter the modes that the model runs under.
@@ -97,13 +97,12 @@ class TorchExecutor(SlotExecutor):
             if self.unnormalised:
                 stack.enter_context(UnnormalisedMode())
             stack.enter_context(LogitsMode(self.dtype, fused))
-            if isinstance(self.model, Fusion):
-                logits = self.model.log_probs(step.features, inputs.temperature, inputs.lm_weight)
-            else:
-                logits = self.model.log_probs(step.features, inputs.temperature)
+            weights = {LM_WEIGHT: inputs.lm_weight} if self.has_language_model else {}
+            logits = self.model.log_probs(step.features, inputs.temperature, **weights)
         rules = SelectionRules(inputs.forced, inputs.banned, inputs.unk_penalty, inputs.eos_penalty)
         k = min(inputs.k, self.limits.vocab)
-        if self.kernels is None or isinstance(self.model, Fusion):  # whose scores must not be normalised
+        # sums of the scores of two models must not be normalised
+        if self.kernels is None or self.has_language_model:
             scores, ids = select(logits.float(), rules, self.unk, self.eos, k)
         else:  # its log-softmax changes no log-probability
             parts = [part.contiguous() for part in rules]
@@ -115,8 +114,8 @@ class TorchExecutor(SlotExecutor):
             for name, column in columns.items()
             if name not in appended_names
         }
-        weights = step.attention.float() if attention and step.attention is not None else None
-        return TopK(scores, ids, weights), columns
+        attended = step.attention.float() if attention and step.attention is not None else None
+        return TopK(scores, ids, attended), columns
 
 
 def memory_of(device: str) -> tuple[int, int]:

@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from engine.bundle.recipes import quantize_weight
-from engine.bundle.weights import LARGEST, Weights
-from engine.executors.torch import TorchExecutor
+from engine.bundle.weights import LARGEST_INT8, Weights
+from engine.executors.torch.executor import TorchExecutor
 from engine.kernels.fused import FusedMode
 from engine.models.model import Model
 
@@ -39,11 +39,11 @@ class Int8Product:
         Returns [..., out].
         """
         if self.alpha is not None:
-            whole = torch.round(x * self.alpha).clamp(-LARGEST, LARGEST)
+            whole = torch.round(x * self.alpha).clamp(-LARGEST_INT8, LARGEST_INT8)
             sums = torch.matmul(whole.double(), self.matrix).float()
             y = sums * (self.scales / self.alpha)
         else:
-            scale = (x.abs().amax(-1, keepdim=True) * (1 / LARGEST)).clamp(min=1e-30)
+            scale = (x.abs().amax(-1, keepdim=True) * (1 / LARGEST_INT8)).clamp(min=1e-30)
             sums = torch.matmul(torch.round(x / scale).double(), self.matrix).float()
             y = sums * self.scales * scale
         return y if bias is None else y + bias
@@ -57,9 +57,8 @@ class Int8(TorchFunctionMode):
         alphas = model.config.quantization == "alphas"
         self.names = {id(p): name for name, p in model.named_parameters() if p.dim() == 2}
         self.weights, self.alphas = weights, alphas
-        self.products: dict[
-            int, Int8Product
-        ] = {}  # made when they are first asked for: tables are not multiplied
+        # made when they are first asked for: tables are not multiplied
+        self.products: dict[int, Int8Product] = {}
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None

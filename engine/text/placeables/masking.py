@@ -10,18 +10,17 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from typing import Final
 
 from engine.errors import InvalidRequest, TooLarge
-from engine.text.patterns import CODE, EMOJI, EMOJI_STAND_IN, NUMBER, PATTERNS
-from engine.text.phrases import Phrases
+from engine.text.placeables.grammar import EMOJI, EMOJI_STAND_IN, KINDS, NUMBER, SIGNS, matches, placeables
+from engine.text.placeables.phrases import Phrases
 
 PRIVATE: Final = range(0xE000, 0xF700)
 NUMBERS: Final = re.compile(NUMBER)
-TRUSTED: Final = re.compile(f"{NUMBER}|{CODE}")
+TRUSTED: Final = re.compile("|".join(kind.pattern for kind in KINDS if kind.treatment == "read"))
 PICTURES: Final = re.compile(EMOJI)
 SOLID: Final = re.compile(r"\S+")
 
@@ -36,11 +35,11 @@ class MarkedText:
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """What stood in the source and what stands in the answer.
+    """A masked phrase: `source` stood in the source, `target` stands in the answer.
 
-    asked: by the caller, not found by a pattern.
+    asked: whether the caller asked for it; else a pattern found it.
     span: number of the caller's span, or -1.
-    trusted: digits and codes, which the model reads at first.
+    trusted: whether the model reads it first as it is: digits and codes.
     """
 
     source: str
@@ -59,9 +58,9 @@ class Phrase:
 
 @dataclass(frozen=True, slots=True)
 class KeptSpan:
-    """Where a protected phrase stands in the answer.
+    """The place of a phrase in an answer.
 
-    span: number of the caller's span, or -1.
+    span: number of the phrase; in a result, number of the caller's span or -1.
     """
 
     begin: int
@@ -71,7 +70,7 @@ class KeptSpan:
 
 @dataclass(frozen=True, slots=True)
 class MaskedText:
-    """text: with `mark` in place of each of the phrases, in order."""
+    """A text with a mark in the place of each phrase, in order."""
 
     text: str
     mark: str = ""
@@ -96,8 +95,12 @@ class MaskedText:
         return text.count(self.mark) if self.mark else 0
 
     def spell(self, text: str, phrases: Sequence[int], symbols: Mapping[int, str]) -> str:
-        """Spell a part of the text in which the marks stand for `phrases`, each as its symbol or, without
-        one, as it was."""
+        """Spell a part of the text without marks.
+
+        text: the part, with marks.
+        phrases: numbers of the phrases that the marks stand for.
+        symbols: placeholder by number of a phrase; a phrase without one is spelled as it was.
+        """
         if not self.mark:
             return text
         first, *rest = text.split(self.mark)
@@ -111,8 +114,10 @@ class MaskedText:
         return any(present[number] != count for number, count in expected.items())
 
     def at_most(self, count: int) -> MaskedText:
-        """Mask no more phrases than `count`: those which nobody asked for are not masked, the last first.
-        Raises TooLarge when too many were asked for."""
+        """Mask no more phrases than `count`: the last phrases that nobody asked for are not masked.
+
+        Raises TooLarge when the caller asked for more phrases.
+        """
         many = len(self.phrases) - count
         if many <= 0:
             return self
@@ -127,97 +132,137 @@ class MaskedText:
         phrases = (phrase for i, phrase in enumerate(self.phrases) if i not in shown)
         return MaskedText("".join(parts), self.mark, tuple(phrases))
 
+    @property
+    def places(self) -> list[tuple[int, int, Phrase]]:
+        """Begin and end of each phrase in the text as it was, and the phrase."""
+        places, length = list[tuple[int, int, Phrase]](), 0
+        for part, phrase in zip(self.text.split(self.mark) if self.mark else (), self.phrases, strict=False):
+            begin = length + len(part)
+            length = begin + len(phrase.source)
+            places.append((begin, length, phrase))
+        return places
+
     def restore(self, text: str, order: Sequence[int]) -> tuple[str, list[KeptSpan]]:
-        """Put phrase order[i] in the place of mark i. `text` may be the beginning of one for that order."""
+        """Put phrase order[i] in the place of mark i; there may be fewer marks than numbers.
+
+        Returns the text, and the places of the phrases by their numbers.
+        """
         if not self.mark:
             return text, []
         first, *rest = text.split(self.mark)
         parts, places, length = [first], list[KeptSpan](), len(first)
         for part, index in zip(rest, order, strict=False):
             phrase = self.phrases[index]
-            places.append(KeptSpan(length, length + len(phrase.target), phrase.span))
+            places.append(KeptSpan(length, length + len(phrase.target), index))
             parts += [phrase.target, part]
             length += len(phrase.target) + len(part)
         return "".join(parts), places
 
 
-def mask(
-    marked: MarkedText,
-    *,
-    ignore: Iterable[str] = (),
-    glossary: Mapping[str, str] | None = None,
-    protect: bool = False,
-    symbols: Sequence[str] = (),
-    spaced: bool = True,
-    lacks: Callable[[str], bool] | None = None,
-    local: Callable[[str], str] | None = None,
-) -> MaskedText:
-    """Mask what must come out as it is, or as a glossary says.
+@dataclass(frozen=True, slots=True)
+class MaskRules:
+    """What is masked in texts.
 
-    marked: the text and its spans, which are masked first.
-    ignore, glossary: phrases, the longest first, to the letter and as whole words when `spaced`.
-    protect: mask also what PATTERNS find, and words that the model can't read.
-    symbols: the model's placeholders, which mean nothing when a text spells them.
-    lacks: whether the model has no way to write a character.
-    local: how the target language writes a number; by default as it stands.
+    ignore: phrases that stay as they are, to the letter, the longest first.
+    glossary: source phrase to the phrase in its place, likewise.
+    protect: whether placeables and words that the model can't read are masked too.
+    symbols: the model's placeholders; a text that spells them means nothing by it.
+    spaced: whether phrases are found as whole words only.
+    lacks: tells whether the model has no way to write a character.
+    local: writes a number as the target language does; None: numbers stay.
+    """
+
+    ignore: Sequence[str] = ()
+    glossary: Mapping[str, str] = field(default_factory=dict)
+    protect: bool = False
+    symbols: Sequence[str] = ()
+    spaced: bool = True
+    lacks: Callable[[str], bool] | None = None
+    local: Callable[[str], str] | None = None
+
+
+def mask(marked: MarkedText, rules: MaskRules) -> MaskedText:
+    """Mask what must come out as it is, or as a glossary says: the spans of the text first.
 
     Raises InvalidRequest on empty phrases and spans that overlap. Takes time linear in the text.
     """
-    targets = dict.fromkeys(ignore) | dict(glossary or {})
+    targets = dict.fromkeys(rules.ignore) | dict(rules.glossary)
     if not all(map(str.strip, targets)):
         raise InvalidRequest("a phrase of ignore or glossary is empty")
-    if not (targets or protect or marked.spans):
+    if not (targets or rules.protect or marked.spans):
         return MaskedText(marked.text)
-    text, present = marked.text, set(marked.text)
+    text = marked.text
+    phrases, parts, position = list[Phrase](), list[str](), 0
+    mark = _unused_mark(text)
+    for begin, end, phrase in _phrases(marked, rules, targets):
+        phrases.append(phrase)
+        parts += [text[position:begin], mark]
+        position = end
+    return MaskedText("".join([*parts, text[position:]]), mark, tuple(phrases))
+
+
+def find_phrases(marked: MarkedText, rules: MaskRules) -> list[tuple[int, int, Phrase]]:
+    """List the phrases that `mask` would mask, each with its begin and end."""
+    return list(_phrases(marked, rules, dict.fromkeys(rules.ignore) | dict(rules.glossary)))
+
+
+def _unused_mark(text: str) -> str:
+    present = set(text)
     mark = next((chr(code) for code in PRIVATE if chr(code) not in present), None)
     if mark is None:
         raise InvalidRequest("the text uses every private-use character: nothing in it can be protected")
-    finders = Phrases(targets, spaced=spaced), Phrases(symbols, spaced=False)
-    foreign = (c for c in present if c > "~" and unicodedata.category(c)[0] in "LMNS")
-    lacking = frozenset(c for c in foreign if lacks and lacks(c))
-    phrases, parts, position = list[Phrase](), list[str](), 0
+    return mark
 
-    def hide(begin: int, end: int) -> None:
-        """Mask what is to be masked between two places."""
-        nonlocal position
-        part = text[begin:end]
-        sources = [finder.find(part) for finder in finders]
-        if protect:
-            sources += [_matches(part), _unknown(part, lacking)]
-        for first, last in _in_turn(sources):
-            own = (phrase := part[first:last]) in targets or phrase in symbols
-            phrases.append(_phrase(phrase, targets.get(phrase), own, local))
-            parts.extend((text[position : begin + first], mark))
-            position = begin + last
 
+def _phrases(
+    marked: MarkedText, rules: MaskRules, targets: Mapping[str, str | None]
+) -> Iterator[tuple[int, int, Phrase]]:
+    """The phrases of a text in order, each with its place: spans of the caller, and what is found between."""
+    text = marked.text
+    finder = _Finder(rules, targets, set(text))
     last = 0
     for number, (begin, end) in enumerate(marked.spans):
         if not last <= begin < end <= len(text):
             raise InvalidRequest(f"the span {begin} to {end} is empty, beyond the text or overlaps another")
-        hide(last, begin)
+        yield from finder.find(text, last, begin)
         phrase = text[begin:end]
-        phrases.append(Phrase(phrase, phrase, True, number))
-        parts.extend((text[position:begin], mark))
-        position = last = end
-    hide(last, len(text))
-    return MaskedText("".join([*parts, text[position:]]), mark, tuple(phrases))
+        yield begin, end, Phrase(phrase, phrase, True, number)
+        last = end
+    yield from finder.find(text, last, len(text))
 
 
-def _phrase(phrase: str, target: str | None, own: bool, local: Callable[[str], str] | None) -> Phrase:
-    trusted = not own and TRUSTED.fullmatch(phrase) is not None
-    if trusted and local:
-        target = local(phrase)
-        trusted = target == phrase  # others are not left to the model
-    return Phrase(phrase, phrase if target is None else target, own, trusted=trusted)
+class _Finder:
+    """Finds phrases by rules, in a text of these characters."""
 
+    def __init__(self, rules: MaskRules, targets: Mapping[str, str | None], characters: Set[str]) -> None:
+        self.rules, self.targets = rules, targets
+        self.finders = Phrases(targets, spaced=rules.spaced), Phrases(rules.symbols, spaced=False)
+        # a plain letter that the model lacks is met in words that it knows in small letters
+        foreign = (c for c in characters if c > "~" and unicodedata.category(c)[0] in "LMNS")
+        self.lacking = frozenset(c for c in foreign if rules.lacks and rules.lacks(c))
 
-@cache
-def _pattern() -> re.Pattern[str]:
-    return re.compile("|".join(PATTERNS))
+    def find(self, text: str, begin: int, end: int) -> Iterator[tuple[int, int, Phrase]]:
+        """Yield the phrases between two places of a text."""
+        part = text[begin:end]
+        sources = [finder.find(part) for finder in self.finders]
+        if self.rules.protect:
+            sources += [_matches(part), _unknown(part, self.lacking)]
+        for first, last in _in_turn(sources):
+            yield begin + first, begin + last, self._phrase(part[first:last])
+
+    def _phrase(self, phrase: str) -> Phrase:
+        target, local = self.targets.get(phrase), self.rules.local
+        own = phrase in self.targets or phrase in self.rules.symbols
+        trusted = not own and TRUSTED.fullmatch(phrase) is not None
+        if trusted and local:
+            target = local(phrase)
+            trusted = target == phrase  # others are not left to the model
+        return Phrase(phrase, phrase if target is None else target, own, trusted=trusted)
 
 
 def _matches(text: str) -> Iterator[tuple[int, int]]:
-    return (match.span() for match in _pattern().finditer(text))
+    places = matches(placeables(), text) if SIGNS.search(text) else ()
+    return (match.span() for match in places)
 
 
 def _unknown(text: str, lacking: frozenset[str]) -> Iterator[tuple[int, int]]:

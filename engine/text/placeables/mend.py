@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from engine.text.pieces import SPACE
+from engine.text.tokenizers.pieces import SPACE
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,12 @@ class Edit:
 
 
 def whole(pieces: Sequence[str], expected_symbols: Sequence[str], symbols: frozenset[str]) -> bool:
-    """Tell whether each wanted symbol is there exactly once, and no other."""
+    """Tell whether a target holds each expected placeholder exactly once, and no other.
+
+    pieces: vocabulary pieces of the target.
+    expected_symbols: placeholders of the source.
+    symbols: all placeholders of the model.
+    """
     return sorted(p for p in pieces if p in symbols) == sorted(expected_symbols)
 
 
@@ -30,14 +35,17 @@ def mend(
     attention: Any,
     words: Sequence[int],
 ) -> list[Edit]:
-    """List edits, last position first, after which each wanted symbol is there exactly once and no other.
+    """List edits after which a target holds each expected placeholder exactly once and no other.
 
-    columns: each symbol's position in the source.
-    attention: [target + 1, source].
-    words: where words begin.
+    pieces: vocabulary pieces of the target.
+    columns: position of each expected placeholder in the source.
+    symbols: all placeholders of the model.
+    attention: float array [target + 1, source].
+    words: positions of the pieces that begin a word.
 
-    Of a symbol that came out twice the copy that attended to it most stays; what is too many becomes a
-    missing symbol, as far as there are any; else a missing one goes where it was attended to most.
+    Returns edits, last position first. Of a placeholder that came out twice the copy with the most attention
+    to it stays; a surplus one becomes a missing one, as long as one is missing; any further missing one goes
+    where the attention to it is largest.
     """
     at: dict[str, int] = {}
     spare: list[int] = []

@@ -1,8 +1,8 @@
 """Numbers as each language writes them: `1.234,56 €` in German is `€1,234.56` in English.
 
-Only what reads in one way in the source language is changed: digits in groups of three, a decimal mark, a
-sign, a currency and a per cent sign. Dates, times, versions and telephone numbers stay. Marks and places are
-those of Unicode's CLDR.
+Only an amount that reads in one way in the source language is changed: digits in groups of three, a decimal
+mark, a sign, a currency and a per cent sign. Dates, times, versions and telephone numbers stay. Marks and
+places come from Unicode's CLDR.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
-from engine.text.patterns import CODES, CURRENCY, GAP
+from engine.text.placeables.grammar import CODES, CURRENCY, GAP
 
 NARROW, WIDE = "\u202f", "\u00a0"  # spaces that break no line
 SPACES: Final = GAP
@@ -27,15 +27,16 @@ AMOUNT: Final = (
 class Numerals:
     """How a language writes amounts.
 
-    decimal, group: the marks.
-    least: digits that a whole number must have to be grouped.
-    currency: where it stands: "before", "before with space" or "after".
-    percent: what stands before the sign.
+    decimal: mark before the fraction.
+    group: mark between groups of three digits.
+    min_grouped_digits: digits that a whole number must have to be grouped.
+    currency: place of the currency sign: "before", "before with space" or "after".
+    percent: characters before the per cent sign.
     """
 
     decimal: str
     group: str
-    least: int = 4
+    min_grouped_digits: int = 4
     currency: str = "after"
     percent: str = WIDE
 
@@ -62,24 +63,33 @@ OF_LANGUAGE: Final[dict[str, Numerals]] = (
 
 
 def localise(number: str, source: str, target: str) -> str:
-    """Write a number of the source language as the target language does; as it is where either is not known,
-    or the number is no amount."""
+    """Write an amount of one language as another language does.
+
+    number: the amount as it stands in the source.
+    source, target: codes of the two languages.
+
+    Returns the number as it is where a language is not known, or the number is no amount.
+    """
     there, here = (OF_LANGUAGE.get(code.partition("-")[0].lower()) for code in (source, target))
     if there is None or here is None or (match := _amount(there).fullmatch(number)) is None:
         return number
     whole, part = "".join(filter(str.isdigit, match["whole"])), match["part"]
-    if len(whole) < len(match["whole"]) and len(whole) >= here.least:
+    if len(whole) < len(match["whole"]) and len(whole) >= here.min_grouped_digits:
         whole = here.group.join(_threes(whole))
     written = whole + (here.decimal + part if part else "")
     after = (match["after"] or "").strip()
-    currency = match["before"] or (after if after != "%" else "")
     if after == "%":
         written += here.percent + "%"
-    if currency and here.currency == "after":
-        written += WIDE + currency
-    elif currency:
-        written = currency + (WIDE if here.currency == "before with space" else "") + written
+    written = _with_currency(written, match["before"] or after.removesuffix("%"), here.currency)
     return match["sign"] + match["code"] + written + (match["unit"] or "")
+
+
+def _with_currency(written: str, currency: str, place: str) -> str:
+    if not currency:
+        return written
+    if place == "after":
+        return written + WIDE + currency
+    return currency + (WIDE if place == "before with space" else "") + written
 
 
 @cache

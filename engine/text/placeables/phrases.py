@@ -10,7 +10,11 @@ class Phrases:
     """Finds the longest of many phrases, to the letter."""
 
     def __init__(self, phrases: Collection[str], *, spaced: bool) -> None:
-        """spaced: only as whole words, where they begin or end in letters or digits."""
+        """Index phrases by their first characters.
+
+        phrases: none of them empty.
+        spaced: whether a phrase that begins or ends in a letter or digit is found as a whole word only.
+        """
         self._phrases, self._spaced = frozenset(phrases), spaced
         lengths: dict[str, set[int]] = {}
         for phrase in self._phrases:
@@ -21,7 +25,7 @@ class Phrases:
         self._beginning = re.compile(f"[{first}]") if first else None
 
     def find(self, text: str) -> Iterator[tuple[int, int]]:
-        """Begin and end of each, in order; of two that overlap, the one that begins first."""
+        """Yield begin and end of each phrase in order; of two that overlap, the one that begins first."""
         position = 0
         while self._beginning and (match := self._beginning.search(text, position)):
             begin = match.start()

@@ -17,12 +17,12 @@ import regex
 
 from engine.bundle.bundle import Bundle
 from engine.errors import BundleError
-from engine.text.left_to_right import LeftToRight, whole_words
-from engine.text.mapped_pieces import read_ids
+from engine.text.tokenizers.left_to_right import LeftToRight, whole_words
+from engine.text.tokenizers.mapped_pieces import read_ids
 
 WORDS: Final = regex.compile(r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+")
-REMEMBERED: Final = 1 << 16  # words whose merges are kept
-LONGEST: Final = 1_024  # bytes of a word that is merged as a whole; a merge looks at each pair again
+CACHED_WORDS: Final = 1 << 16  # whose merges are remembered
+MAX_MERGED_BYTES: Final = 1_024  # of a word that is merged as a whole; a merge looks at each pair again
 
 
 def byte_characters() -> dict[int, str]:
@@ -34,30 +34,29 @@ def byte_characters() -> dict[int, str]:
 
 CHARACTERS: Final = byte_characters()
 BYTES: Final = {character: byte for byte, character in CHARACTERS.items()}
-SPACE: Final = CHARACTERS[32]
+SPACE_CHARACTER: Final = CHARACTERS[32]
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ByteBpeSettings:
     """`text` of config.json for the kind "byte-bpe".
 
     vocabulary: name of a JSON file, symbol to id.
     merges: name of the file of rules.
     first: ids that a source begins with.
     beginning: ids that a target begins with.
+    prefix_space: whether a text that begins with none gets a space before it.
     """
 
     vocabulary: str
     merges: str
     first: tuple[int, ...]
     beginning: tuple[int, ...]
+    prefix_space: bool = False
 
 
 class ByteBpe(LeftToRight):
-    """A tokenizer.
-
-    first: ids that each source begins with.
-    """
+    """A tokenizer by `ByteBpeSettings`."""
 
     def __init__(
         self,
@@ -68,12 +67,20 @@ class ByteBpe(LeftToRight):
         first: tuple[int, ...] = (),
         beginning: tuple[int, ...] = (),
     ) -> None:
-        """special: ids without a text."""
+        """Make a tokenizer.
+
+        ids: symbol to id.
+        merges: pairs of symbols that are joined, earliest rule first.
+        special: ids without a text.
+        unk: id of what the vocabulary lacks.
+        first: ids that each source begins with.
+        beginning: ids that each target begins with.
+        """
         self._ids, self._unk, self._special = ids, unk, special
         self._symbols = {token: symbol for symbol, token in ids.items()}
         self._ranks = {pair: rank for rank, pair in enumerate(merges)}
-        self._first, self.beginning = first, beginning
-        self._merged = lru_cache(REMEMBERED)(self._merge)
+        self._first, self.beginning, self.prefix_space = first, beginning, False
+        self._merged = lru_cache(CACHED_WORDS)(self._merge)
 
     def lacks(self, character: str) -> bool:
         return False
@@ -82,10 +89,10 @@ class ByteBpe(LeftToRight):
         return [*self._first, *self.encode_target(text)]
 
     def encode_target(self, text: str) -> list[int]:
-        clean = text.encode("utf-8", "replace").decode("utf-8")  # lone surrogates may come out of JSON
-        ids = (
-            self._ids.get(piece, self._unk) for word in WORDS.findall(clean) for piece in self._pieces(word)
-        )
+        if self.prefix_space and text and not text[0].isspace():
+            text = f" {text}"
+        pieces = (piece for word in WORDS.findall(text) for piece in self._pieces(word))
+        ids = (self._ids.get(piece, self._unk) for piece in pieces)
         return [self._unk if token in self._special else token for token in ids]
 
     def decode(self, tokens: Sequence[int]) -> str:
@@ -100,7 +107,7 @@ class ByteBpe(LeftToRight):
     def words(self, tokens: Sequence[int], *, target: bool) -> list[int]:
         inner = [i for i, token in enumerate(tokens) if int(token) not in self._special]
         names = self.pieces(tokens, target=target)
-        return [i for i in inner if i == inner[0] or names[i].startswith(SPACE)]
+        return [i for i in inner if i == inner[0] or names[i].startswith(SPACE_CHARACTER)]
 
     def word(self, tokens: Sequence[int], *, target: bool) -> str:
         return self.decode(tokens)
@@ -110,7 +117,7 @@ class ByteBpe(LeftToRight):
 
     def _pieces(self, word: str) -> Sequence[str]:
         codes = word.encode()
-        parts = (codes[at : at + LONGEST] for at in range(0, len(codes), LONGEST))
+        parts = (codes[at : at + MAX_MERGED_BYTES] for at in range(0, len(codes), MAX_MERGED_BYTES))
         return [p for part in parts for p in self._merged("".join(CHARACTERS[byte] for byte in part))]
 
     def _merge(self, word: str) -> tuple[str, ...]:
@@ -143,9 +150,11 @@ def read_merges(path: Path) -> list[tuple[str, str]]:
 
 
 def open_byte_bpe(bundle: Bundle) -> ByteBpe:
-    """Open the tokenizer of a bundle by `Settings`. Raises BundleError on wrong ones and on files of another
-    model."""
-    settings, config = bundle.text_settings(Settings), bundle.config
+    """Open the tokenizer of a bundle by `ByteBpeSettings`.
+
+    Raises BundleError on wrong settings and on files of another model.
+    """
+    settings, config = bundle.text_settings(ByteBpeSettings), bundle.config
     ids = read_ids(bundle.file(settings.vocabulary))
     special = frozenset(i for i in (config.bos, config.pad, config.eos, config.unk) if i is not None)
     prefix_ids = {*settings.first, *settings.beginning}
@@ -154,4 +163,6 @@ def open_byte_bpe(bundle: Bundle) -> ByteBpe:
     # a symbol that the model has no row for (BART's <mask>) is never asked for
     fitting = {symbol: token for symbol, token in ids.items() if token < config.source_vocab}
     merges = read_merges(bundle.file(settings.merges))
-    return ByteBpe(fitting, merges, special, config.unk, settings.first, settings.beginning)
+    tokenizer = ByteBpe(fitting, merges, special, config.unk, settings.first, settings.beginning)
+    tokenizer.prefix_space = settings.prefix_space
+    return tokenizer

@@ -1,4 +1,4 @@
-"""Dictionaries: symbols by id. fairseq's come from dict.LANGUAGE.txt (REFERENCE.md 0)."""
+"""Dictionaries: symbols by id. fairseq's come from dict.LANGUAGE.txt (docs/reference.md 0)."""
 
 from __future__ import annotations
 

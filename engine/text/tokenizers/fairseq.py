@@ -1,6 +1,6 @@
 """The text pipelines of fairseq models: Moses tokenisation with BPE, or SentencePiece, and dictionaries.
 
-REFERENCE.md 0. Codes are those of subword-nmt or of fastBPE, which differ in their file only.
+docs/reference.md 0. BPE codes come from subword-nmt or fastBPE; the two differ in their files only.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from subword_nmt.apply_bpe import encode as segment
 
 from engine.bundle.bundle import Bundle
 from engine.errors import BundleError
-from engine.text.dictionary import Dictionary, is_whole, read_dictionary
-from engine.text.fairseq_pieces import DictionaryPieces
-from engine.text.pieces import read_processor
-from engine.text.unknown import read_table, replace_unknown, word_of_each
+from engine.text.tokenizers.dictionary import Dictionary, is_whole, read_dictionary
+from engine.text.tokenizers.fairseq_pieces import DictionaryPieces
+from engine.text.tokenizers.pieces import read_processor
+from engine.text.tokenizers.unknown import read_table, replace_unknown, word_of_each
 
 SEPARATOR: Final = "@@"
 HYPHEN: Final = "@-@"  # within a word
@@ -29,7 +29,7 @@ CACHED_WORDS: Final = 65_536
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class FairseqSettings:
     """`text` of config.json for the kind "fairseq".
 
     source_dictionary, target_dictionary, bpe, sentencepiece: names of files in the bundle; at most one of the
@@ -40,7 +40,7 @@ class Settings:
     lowercase: after tokenisation.
     pretokenized: text comes and goes as tokens between spaces, cut for the dictionary; only "@@ " is removed
         from the output.
-    unk_dictionary: name of a file of words that replace unknown ones (`engine.text.unknown`).
+    unk_dictionary: name of a file of words that replace unknown ones (`engine.text.tokenizers.unknown`).
     """
 
     source_dictionary: str
@@ -58,7 +58,7 @@ class Settings:
 
 
 def read_bpe(path: Path) -> BPE:
-    """Read codes of subword-nmt, version 0.1 or 0.2, or of fastBPE, which adds a count to each line.
+    """Read codes of subword-nmt, version 0.1 or 0.2, or of fastBPE with a count on each line.
 
     Raises BundleError naming the line.
     """
@@ -77,9 +77,9 @@ def read_bpe(path: Path) -> BPE:
     counted = not header and len(units[0]) == 3
     for number, parts in enumerate(units, 1 + header):
         if len(parts) != 2 + counted or (counted and not is_whole(parts[2])):
-            form = "two units and a count" if counted else "two units"
+            expected = "two units and a count" if counted else "two units"
             line = " ".join(parts)
-            raise BundleError(f"{path}, line {number}: must be {form}, not {line!r}; is it complete?")
+            raise BundleError(f"{path}, line {number}: must be {expected}, not {line!r}; is it complete?")
     if counted:  # a word's end is marked as in version 0.2
         text = "\n".join(["#version: 0.2", *(" ".join(parts[:2]) for parts in units)])
     return BPE(io.StringIO(text))
@@ -88,7 +88,7 @@ def read_bpe(path: Path) -> BPE:
 class MosesSide:
     """One language's way from text to symbols. The library's objects are not changed by use."""
 
-    def __init__(self, settings: Settings, language: str, bpe: BPE | None) -> None:
+    def __init__(self, settings: FairseqSettings, language: str, bpe: BPE | None) -> None:
         self._settings = settings
         self._normalizer = MosesPunctNormalizer(lang=settings.normalize) if settings.normalize else None
         self._tokenizer = MosesTokenizer(lang=language)
@@ -116,26 +116,31 @@ class Fairseq:
 
     def __init__(
         self,
-        settings: Settings,
-        source: Dictionary,
-        target: Dictionary,
+        settings: FairseqSettings,
+        sides: tuple[Dictionary, Dictionary],
         bpe: BPE | None,
         table: Mapping[str, str] | None = None,
         *,
         first: tuple[int, ...] = (),
         beginning: tuple[int, ...] = (),
     ) -> None:
-        """table: what replaces unknown words, by the source word they attend to.
-        first, beginning: ids that every source and every target begins with.
+        """Make a tokenizer.
+
+        sides: dictionaries of source and target.
+        bpe: codes that words are cut by, or None.
+        table: source word to the word that replaces an unknown target word attending to it.
+        first: ids that every source begins with.
+        beginning: ids that every target begins with.
         """
         self._first, self.beginning = first, beginning
-        self._source, self._target, self._table = source, target, table or {}
+        self._source, self._target = sides
+        self._table = table or {}
         plain = settings.pretokenized
         self._split_source = str.split if plain else MosesSide(settings, settings.source_language, bpe)
         self._split_target = str.split if plain else MosesSide(settings, settings.target_language, bpe)
         self._detokenizer = None if plain else MosesDetokenizer(lang=settings.target_language)
         self._unescape = settings.escape
-        self._letters = frozenset("".join(source.symbols))
+        self._letters = frozenset("".join(self._source.symbols))
 
     def lacks(self, character: str) -> bool:
         return character not in self._letters and not self._letters.issuperset(
@@ -212,9 +217,9 @@ def _join_symbols(symbols: Sequence[str]) -> str:
 def open_fairseq(bundle: Bundle) -> Fairseq | DictionaryPieces:
     """Open the tokenizer of a bundle with fairseq's dictionaries.
 
-    Settings: those of `Settings`. Raises BundleError on wrong ones and on dictionaries of another size.
+    Raises BundleError on wrong settings (`FairseqSettings`) and on dictionaries of another size.
     """
-    settings = bundle.text_settings(Settings)
+    settings = bundle.text_settings(FairseqSettings)
     source = read_dictionary(bundle.file(settings.source_dictionary))
     target = read_dictionary(bundle.file(settings.target_dictionary))
     config = bundle.config
@@ -232,7 +237,7 @@ def open_fairseq(bundle: Bundle) -> Fairseq | DictionaryPieces:
         return DictionaryPieces((processor, processor), source, target)
     bpe = read_bpe(bundle.file(settings.bpe)) if settings.bpe else None
     table = read_table(bundle.file(settings.unk_dictionary)) if settings.unk_dictionary else None
-    return Fairseq(settings, source, target, bpe, table)
+    return Fairseq(settings, (source, target), bpe, table)
 
 
 def _segments(bpe: BPE, word: str) -> tuple[str, ...]:

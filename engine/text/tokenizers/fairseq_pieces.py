@@ -1,14 +1,14 @@
-"""SentencePiece before a dictionary: the pieces are those of the model, their ids the dictionary's."""
+"""SentencePiece before a dictionary: a SentencePiece model makes the pieces, a dictionary numbers them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from engine.text.dictionary import Dictionary
-from engine.text.left_to_right import whole_words
-from engine.text.pieces import SPACE
-from engine.text.unknown import replace_unknown
+from engine.text.tokenizers.dictionary import Dictionary
+from engine.text.tokenizers.left_to_right import whole_words
+from engine.text.tokenizers.pieces import SPACE
+from engine.text.tokenizers.unknown import replace_unknown
 
 
 class DictionaryPieces:
@@ -26,8 +26,12 @@ class DictionaryPieces:
         first: tuple[int, ...] = (),
         beginning: tuple[int, ...] = (),
     ) -> None:
-        """processors: of the source and of the target.
-        first, beginning: ids that every source and every target begins with.
+        """Make a tokenizer.
+
+        processors: SentencePiece models of source and target.
+        source, target: dictionaries of the two sides.
+        first: ids that every source begins with.
+        beginning: ids that every target begins with.
         """
         self._first, self.beginning = first, beginning
         self._processors, self._source, self._target = processors, source, target
@@ -48,7 +52,12 @@ class DictionaryPieces:
         return _join_pieces(self.pieces(self._drop_silent(tokens), target=True)).strip()
 
     def replace_unknown(self, tokens: Sequence[int], attention: Any, source: str) -> str:
-        """Decode with pieces of the source in the place of unknown ones, as CTranslate2 does."""
+        """Decode target ids with pieces of the source in the place of unknown ones, as CTranslate2 does.
+
+        tokens: target ids.
+        attention: float array [at least the tokens, source tokens with end-of-sentence].
+        source: the text that was encoded.
+        """
         positions = [i for i, token in enumerate(tokens) if token not in self._target.silent]
         unknown = [i for i in positions if tokens[i] == self._target.unk]
         pieces = self.pieces(tokens, target=True)
@@ -81,8 +90,7 @@ def _join_pieces(pieces: Sequence[str]) -> str:
 
 
 def _pieces(processor: Any, text: str) -> list[str]:
-    # lone surrogates may come out of JSON and have no UTF-8 form
-    return list(processor.encode(text.encode("utf-8", "replace").decode("utf-8"), out_type=str))
+    return list(processor.encode(text, out_type=str))
 
 
 def _ids(processor: Any, text: str, dictionary: Dictionary) -> list[int]:

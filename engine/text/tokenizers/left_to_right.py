@@ -9,7 +9,7 @@ from typing import Any
 
 
 class LeftToRight:
-    """A part of `engine.text.tokenizer.Tokenizer`; a subclass adds the rest."""
+    """A part of `engine.text.tokenizers.tokenizer.Tokenizer`; a subclass adds the rest."""
 
     replaces_unk = False
     placeholders: tuple[str, ...] = ()

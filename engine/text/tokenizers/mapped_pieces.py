@@ -15,8 +15,8 @@ from typing import Any, Final
 from engine.bundle.bundle import Bundle
 from engine.bundle.json_file import read_json
 from engine.errors import BundleError
-from engine.text.left_to_right import LeftToRight
-from engine.text.pieces import SPACE, read_processor
+from engine.text.tokenizers.left_to_right import LeftToRight
+from engine.text.tokenizers.pieces import SPACE, read_processor
 
 WHOSE: Final = ("none", "source", "target")
 
@@ -27,14 +27,14 @@ class PieceSettings:
 
     model: name of the SentencePiece model.
     vocabulary: name of a JSON file, symbol to id; null: an id is the SentencePiece model's plus `offset`.
-    special: ids of symbols beside those.
+    special: ids of further symbols.
     languages: code to the symbol of a target language.
     sources: codes of the source languages, where there are several.
-    source_symbol: whose symbol a source begins with, none | source | target.
+    source_symbol: language whose symbol a source begins with, none | source | target.
     written: whether that symbol is part of the text that is split, not an id before it.
-    target_symbol: whether a target begins with its own.
-    prompt: what is written before each source.
-    newline: the symbol that stands for a line's end.
+    target_symbol: whether a target begins with the symbol of its language.
+    prompt: text that is written before each source.
+    newline: symbol that stands for a line's end.
     """
 
     model: str
@@ -61,11 +61,14 @@ class Table:
 
 @dataclass(slots=True)
 class MappedPieces(LeftToRight):
-    """A tokenizer.
+    """A tokenizer by `PieceSettings`.
 
+    processor: the SentencePiece model.
+    unk: id of what the vocabulary lacks.
     beginning: ids that name the target's language.
-    first: those that a source begins with.
-    opening: what is written before a source.
+    first: ids that a source begins with.
+    opening: text that is written before a source.
+    unread: whether the vocabulary lacks a character, as far as it was asked.
     """
 
     processor: Any
@@ -75,7 +78,7 @@ class MappedPieces(LeftToRight):
     beginning: tuple[int, ...] = ()
     first: tuple[int, ...] = ()
     opening: str = ""
-    unread: dict[str, bool] = field(default_factory=dict)  # of characters, whether it lacks them
+    unread: dict[str, bool] = field(default_factory=dict)
 
     @property
     def languages(self) -> Mapping[str, int]:
@@ -84,9 +87,9 @@ class MappedPieces(LeftToRight):
         return {code: settings.special[symbol] for code, symbol in settings.languages.items()}
 
     def between(self, source: str, target: str) -> MappedPieces:
-        """Return the same tokenizer for other languages, by the codes of `languages`.
+        """Return the same tokenizer for other languages.
 
-        Unknown ones name nothing.
+        source, target: codes of `languages`; a code that is not there names no language.
         """
         settings, ids = self.settings, self.languages
         whose = {"source": source, "target": target}.get(settings.source_symbol)
@@ -133,8 +136,7 @@ class MappedPieces(LeftToRight):
         return self.table.symbols.get(token, "<unk>" if token == self.unk else f"<{token}>")
 
     def _ids(self, text: str) -> list[int]:
-        clean = text.encode("utf-8", "replace").decode("utf-8")  # lone surrogates may come out of JSON
-        return [self.table.ids[piece] for piece in self.processor.encode(clean)]
+        return [self.table.ids[piece] for piece in self.processor.encode(text)]
 
 
 def open_mapped_pieces(bundle: Bundle) -> MappedPieces:
@@ -156,9 +158,12 @@ def open_mapped_pieces(bundle: Bundle) -> MappedPieces:
 
 
 def table_of(processor: Any, settings: PieceSettings, listed: Mapping[str, int] | None, unk: int) -> Table:
-    """Map pieces to ids.
+    """Map the pieces of a SentencePiece model to the ids of a model.
 
-    listed: the vocabulary, where it is a list; what it lacks becomes `unk`.
+    processor: the SentencePiece model.
+    settings: offset and special symbols.
+    listed: symbol to id, where the vocabulary is a list; a piece that is not there becomes `unk`.
+    unk: id of what the vocabulary lacks.
     """
     count = range(processor.get_piece_size())
     silent = {

@@ -14,19 +14,18 @@ from typing import Any, Final
 
 from engine.bundle.bundle import Bundle
 from engine.errors import BundleError
-from engine.text.left_to_right import LeftToRight
-from engine.text.mapped_pieces import read_ids
-from engine.text.pieces import SPACE, read_processor
+from engine.text.tokenizers.left_to_right import LeftToRight
+from engine.text.tokenizers.mapped_pieces import read_ids
+from engine.text.tokenizers.pieces import SPACE, read_processor
 
 UNKNOWN: Final = "<unk>"
 END: Final = "</s>"
-PADDING: Final = "<pad>"
 BYTE: Final = re.compile("<0x[0-9A-F]{2}>")
 OPENING, CLOSING = ">>", "<<"  # around the code of a target language
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class MarianSettings:
     """`text` of config.json for the kind "marian".
 
     source_model, target_model: names of SentencePiece models in the bundle; null: text comes and goes as
@@ -55,11 +54,10 @@ class SideVocabulary:
 
     def split(self, text: str) -> list[str]:
         """Split a text into pieces."""
-        clean = text.encode("utf-8", "replace").decode("utf-8")  # lone surrogates may come out of JSON
-        return clean.split() if self.model is None else list(self.model.encode(clean, out_type=str))
+        return text.split() if self.model is None else list(self.model.encode(text, out_type=str))
 
     def join(self, pieces: Sequence[str]) -> str:
-        """Join pieces to a text; those that the SentencePiece model lacks stand for themselves."""
+        """Join pieces to a text; a piece that the SentencePiece model lacks stands for itself."""
         if self.model is None:
             return " ".join(pieces)
         text: str = self.model.decode_pieces(list(pieces))
@@ -68,16 +66,23 @@ class SideVocabulary:
 
 @dataclass(slots=True)
 class Marian(LeftToRight):
-    """language: the id that sources begin with, or None."""
+    """A tokenizer by `MarianSettings`.
+
+    special: ids of end and padding, never yielded by a text, and of unknown, without a text.
+    unk: id of what the vocabulary lacks.
+    languages: code of a target language to the id that asks for it.
+    language: the id that sources begin with, or None.
+    unread: whether the vocabulary lacks a character, as far as it was asked.
+    """
 
     source: SideVocabulary
     target: SideVocabulary
-    special: frozenset[int]  # end and padding, which no text yields, and unknown, which has no text
+    special: frozenset[int]
     unk: int
     languages: Mapping[str, int]
     language: int | None = None
     beginning: tuple[int, ...] = ()
-    unread: dict[str, bool] = field(default_factory=dict)  # of characters, whether it lacks them
+    unread: dict[str, bool] = field(default_factory=dict)
 
     def into(self, code: str) -> Marian:
         """Return the same for another of its target languages."""
@@ -157,7 +162,7 @@ def language_codes(vocabulary: Mapping[str, int]) -> dict[str, str]:
 def open_marian(bundle: Bundle) -> Marian:
     """Open the tokenizer of a bundle with a Marian model's files.
 
-    Settings: those of `Settings`. Raises BundleError on wrong ones or vocabularies of another model.
+    Raises BundleError on wrong settings (`MarianSettings`) and on vocabularies of another model.
     """
     settings = _settings(bundle)
     sides = []
@@ -190,8 +195,8 @@ def open_marian(bundle: Bundle) -> Marian:
     return Marian(source, target, special, config.unk, languages, languages.get(bundle.target))
 
 
-def _settings(bundle: Bundle) -> Settings:
-    settings = bundle.text_settings(Settings)
+def _settings(bundle: Bundle) -> MarianSettings:
+    settings = bundle.text_settings(MarianSettings)
     for side in ("source", "target"):
         if getattr(settings, f"{side}_model") is getattr(settings, f"{side}_vocabulary") is None:
             raise BundleError(

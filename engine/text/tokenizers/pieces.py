@@ -10,15 +10,15 @@ import sentencepiece
 
 from engine.bundle.bundle import Bundle
 from engine.errors import BundleError
-from engine.text.left_to_right import LeftToRight
+from engine.text.tokenizers.left_to_right import LeftToRight
 
 SPACE: Final = "\u2581"  # how the library writes a space in its pieces
 
 
 class Pieces(LeftToRight):
-    """Ids are those of the SentencePiece model. Its user-defined symbols are the placeholders.
+    """A tokenizer with the ids of a SentencePiece model; user-defined symbols of the model are placeholders.
 
-    Only bytes of an unfinished character may still change, and they end no word.
+    In a growing target only bytes of an unfinished character may still change, and such bytes end no word.
     """
 
     beginning: tuple[int, ...] = ()
@@ -36,8 +36,7 @@ class Pieces(LeftToRight):
         self._lacks: dict[str, bool] = {}
 
     def encode(self, text: str) -> list[int]:
-        # lone surrogates may come out of JSON and have no UTF-8 form
-        ids: list[int] = self._model.encode(text.encode("utf-8", "replace").decode("utf-8"))
+        ids: list[int] = self._model.encode(text)
         return ids
 
     def lacks(self, character: str) -> bool:
@@ -97,13 +96,8 @@ def read_processor(path: Path) -> Any:
 
 
 def load_processor(data: bytes, path: Path) -> Any:
-    """Load a SentencePiece model from its bytes.
-
-    path: whose they are.
-
-    Raises BundleError naming it.
-    """
-    if not data:  # which the library takes for nothing to load
+    """Load a SentencePiece model from the bytes of a file. Raises BundleError naming its path."""
+    if not data:  # the library would take it for nothing to load
         raise BundleError(f"{path}: not a SentencePiece model, it is empty; copy it again")
     try:
         return sentencepiece.SentencePieceProcessor(model_proto=data)

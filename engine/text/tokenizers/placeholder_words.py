@@ -15,16 +15,17 @@ from typing import Any, Final
 from engine.bundle.bundle import Bundle
 from engine.bundle.json_file import read_json
 from engine.errors import BundleError
-from engine.text.tokenizer import Tokenizer
+from engine.text.tokenizers.tokenizer import Tokenizer
 
-FILE: Final = "placeholders.json"
-FIRST: Final = 0xF700  # of the private-use characters
-MOST: Final = 64
-SYMBOL: Final = re.compile(f"[{chr(FIRST)}-{chr(FIRST + MOST - 1)}]")
+PLACEHOLDERS_FILE: Final = "placeholders.json"
+# the first of the private-use characters that stand for the words
+FIRST_SYMBOL: Final = 0xF700
+MAX_WORDS: Final = 64
+SYMBOL: Final = re.compile(f"[{chr(FIRST_SYMBOL)}-{chr(FIRST_SYMBOL + MAX_WORDS - 1)}]")
 
 
 @dataclass(frozen=True, slots=True)
-class BorrowedWord:
+class PlaceholderWord:
     """A word that is one token, `source` and `target` on the two sides."""
 
     word: str
@@ -32,27 +33,27 @@ class BorrowedWord:
     target: int
 
 
-class BorrowingTokenizer:
-    """A tokenizer for sentences that hold placeholders: there the tokens of the words are these."""
+class PlaceholderTokenizer:
+    """A tokenizer of sentences with placeholders: the token of a placeholder word is its symbol."""
 
-    def __init__(self, base: Tokenizer, borrowed: tuple[BorrowedWord, ...]) -> None:
-        self.base, self.borrowed = base, borrowed
-        self.placeholders = symbols_of(borrowed)
+    def __init__(self, base: Tokenizer, words: tuple[PlaceholderWord, ...]) -> None:
+        self.base, self.placeholder_words = base, words
+        self.placeholders = symbols_of(words)
         self.replaces_unk, self.beginning = base.replaces_unk, base.beginning
 
     def lacks(self, character: str) -> bool:
         return self.base.lacks(character)
 
     def encode(self, text: str) -> list[int]:
-        """Encode a text with the words that its symbols stand for.
+        """Encode a text with a placeholder word for each symbol.
 
-        They are put in as they are where each is one token there, else with spaces around them.
+        The words stand without white space where each is one token there, else with spaces around.
         """
         symbols = SYMBOL.findall(text)
         if not symbols:
             return self.base.encode(text)
         expected = [self._of(symbol).source for symbol in symbols]
-        own = {word.source for word in self.borrowed}
+        own = {word.source for word in self.placeholder_words}
         ids: list[int] = []
         for around in ("", " "):
             spelled = SYMBOL.sub(lambda match, s=around: s + self._of(match[0]).word + s, text)  # type: ignore[misc]
@@ -80,20 +81,20 @@ class BorrowingTokenizer:
         return self.base.word(tokens, target=target)
 
     def pieces(self, tokens: Sequence[int], *, target: bool) -> list[str]:
-        ids = ((word.target if target else word.source) for word in self.borrowed)
+        ids = ((word.target if target else word.source) for word in self.placeholder_words)
         symbols = dict(zip(ids, self.placeholders, strict=True))
         pieces = self.base.pieces(tokens, target=target)
         return [symbols.get(token, piece) for token, piece in zip(tokens, pieces, strict=True)]
 
-    def _of(self, symbol: str) -> BorrowedWord:
-        return self.borrowed[ord(symbol) - FIRST]
+    def _of(self, symbol: str) -> PlaceholderWord:
+        return self.placeholder_words[ord(symbol) - FIRST_SYMBOL]
 
     def _restore_symbols(self, text: str, tokens: Sequence[int]) -> str:
-        """The text with each word that is a placeholder's token as its symbol: looked for from where the text
-        of the tokens before it ends."""
+        """The text with a symbol for each placeholder word; a word is looked for from where the text of the
+        tokens before it ends."""
         symbols = {
             word.target: (word.word, symbol)
-            for word, symbol in zip(self.borrowed, self.placeholders, strict=True)
+            for word, symbol in zip(self.placeholder_words, self.placeholders, strict=True)
         }
         parts, position = list[str](), 0
         for i, token in enumerate(tokens):
@@ -109,38 +110,40 @@ class BorrowingTokenizer:
         return "".join([*parts, text[position:]])
 
 
-def symbols_of(borrowed: Sequence[BorrowedWord]) -> tuple[str, ...]:
-    return tuple(chr(FIRST + i) for i in range(len(borrowed)))
+def symbols_of(words: Sequence[PlaceholderWord]) -> tuple[str, ...]:
+    return tuple(chr(FIRST_SYMBOL + i) for i in range(len(words)))
 
 
-def read_borrowed(bundle: Bundle, tokenizer: Tokenizer) -> tuple[BorrowedWord, ...]:
-    """Read the words that a bundle lends as placeholders; none where its vocabulary has symbols of its own.
+def read_placeholder_words(bundle: Bundle, tokenizer: Tokenizer) -> tuple[PlaceholderWord, ...]:
+    """Read the words that serve a bundle as placeholders; none where its vocabulary has placeholder symbols.
 
-    Raises BundleError on a file that is none, or of another vocabulary.
+    Raises BundleError on a file that holds no words, or words of another vocabulary.
     """
-    if tokenizer.placeholders or FILE not in bundle.files():
+    if tokenizer.placeholders or PLACEHOLDERS_FILE not in bundle.files():
         return ()
-    path, remedy = bundle.file(FILE), f"run: convoy placeholders {bundle.path}"
+    path, remedy = bundle.file(PLACEHOLDERS_FILE), f"run: convoy placeholders {bundle.path}"
     description = read_json(path, dict, remedy)
     try:
-        borrowed = tuple(
-            BorrowedWord(str(word), int(source), int(target)) for word, source, target in description["words"]
+        words = tuple(
+            PlaceholderWord(str(word), int(source), int(target))
+            for word, source, target in description["words"]
         )
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         raise BundleError(f"{path}: names no words ({error}); {remedy}") from error
     config = bundle.config
     sizes = (config.source_vocab, config.target_vocab)
-    inside = all(0 <= w.source < sizes[0] and 0 <= w.target < sizes[1] and w.word for w in borrowed)
-    apart = len({w.source for w in borrowed}) == len({w.target for w in borrowed}) == len(borrowed) <= MOST
+    inside = all(0 <= w.source < sizes[0] and 0 <= w.target < sizes[1] and w.word for w in words)
+    apart = len({w.source for w in words}) == len({w.target for w in words}) == len(words) <= MAX_WORDS
     if not (inside and apart):
         raise BundleError(f"{path}: is of another vocabulary; {remedy}")
-    return borrowed
+    return words
 
 
-def dump(borrowed: Sequence[BorrowedWord], kept: float) -> bytes:
-    """Make the file's content.
+def dump(words: Sequence[PlaceholderWord], kept: float) -> bytes:
+    """Make the content of `placeholders.json`.
 
-    kept: the share of sentences in which the model itself kept them all.
+    words: the placeholders.
+    kept: share of sentences in which the model itself kept a word, from 0 to 1.
     """
-    rows = [[word.word, word.source, word.target] for word in borrowed]
+    rows = [[word.word, word.source, word.target] for word in words]
     return json.dumps({"words": rows, "kept": round(kept, 4)}, ensure_ascii=False, indent=1).encode() + b"\n"

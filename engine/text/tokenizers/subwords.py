@@ -17,7 +17,7 @@ from typing import Final
 
 from engine.bundle.bundle import Bundle
 from engine.errors import BundleError
-from engine.text.left_to_right import LeftToRight
+from engine.text.tokenizers.left_to_right import LeftToRight
 
 END: Final = "_"  # of a token
 WRITTEN: Final = frozenset("\\_u;0123456789")  # what escapes are made of
@@ -148,7 +148,7 @@ def read_subtokens(path: Path) -> list[str]:
 
 
 def read_subwords(path: Path, size: int) -> SubwordVocabulary:
-    """Read a vocabulary for a model of `size` tokens, which may have more rows.
+    """Read a vocabulary for a model of `size` tokens; the model may have more rows than the vocabulary.
 
     Raises BundleError naming the file.
     """

@@ -7,18 +7,23 @@ from typing import Any, Final, Protocol
 
 from engine.bundle.bundle import Bundle
 from engine.errors import BundleError
-from engine.text import byte_bpe, mapped_pieces, marian, pieces, subwords, utf8_bytes
+from engine.text.tokenizers import byte_bpe, mapped_pieces, marian, pieces, subwords, utf8_bytes
 
 
 class Tokenizer(Protocol):
-    """Safe to use from several threads at once.
+    """Text to token ids and back, safe to use from several threads at once.
 
-    No text ever yields the ids of begin, padding or end; what the vocabulary lacks becomes unk.
+    No text ever yields the ids of begin, padding or end; what the vocabulary lacks becomes unk. Texts are
+    valid Unicode: the door (`engine.answers.options.check_text`) refuses half a surrogate pair.
+
+    placeholders: words like "<ph0>" that are one token each and come back unchanged.
+    replaces_unk: whether `replace_unknown` is more than `decode`.
+    beginning: ids without a text that each target begins with, such as the one of its language.
     """
 
-    placeholders: tuple[str, ...]  # words like "<ph0>" that are one token each and come back unchanged
-    replaces_unk: bool  # whether `replace_unknown` is more than `decode`
-    beginning: tuple[int, ...]  # ids that each target begins with, such as its language's; they have no text
+    placeholders: tuple[str, ...]
+    replaces_unk: bool
+    beginning: tuple[int, ...]
 
     def lacks(self, character: str) -> bool:
         """Tell whether the source vocabulary has no way to write a character."""
@@ -33,8 +38,9 @@ class Tokenizer(Protocol):
         """Decode target ids to a text; begin, padding and end are left out."""
 
     def replace_unknown(self, tokens: Sequence[int], attention: Any, source: str) -> str:
-        """Do as `decode`, with source words in the place of unknown ones.
+        """Decode target ids with source words in the place of unknown words.
 
+        tokens: target ids.
         attention: float array [at least the tokens, source tokens with end-of-sentence].
         source: the text that was encoded.
         """
@@ -53,13 +59,13 @@ class Tokenizer(Protocol):
 
 
 def _open_fairseq(bundle: Bundle) -> Tokenizer:
-    from engine.text.fairseq import open_fairseq  # the tables of its tokenizer take 0.2 seconds
+    from engine.text.tokenizers.fairseq import open_fairseq  # the tables of its tokenizer take 0.2 seconds
 
     return open_fairseq(bundle)
 
 
 def _open_symbols(bundle: Bundle) -> Tokenizer:
-    from engine.text.symbols import open_symbols  # for the same reason
+    from engine.text.tokenizers.symbols import open_symbols  # for the same reason
 
     return open_symbols(bundle)
 
@@ -79,8 +85,8 @@ KINDS: Final[dict[str, Callable[[Bundle], Tokenizer]]] = {
 def open_tokenizer(bundle: Bundle) -> Tokenizer:
     """Open the tokenizer of a bundle.
 
-    Raises BundleError on an unknown kind, wrong settings or a vocabulary whose size or special ids are not
-    those of the model.
+    Raises BundleError on an unknown kind, on wrong settings, and on a vocabulary that differs from the model
+    in its size or its special ids.
     """
     kind = bundle.text["kind"]
     if kind not in KINDS:

@@ -54,13 +54,14 @@ def replace_unknown(
     attention: Any,
     table: Mapping[str, str],
 ) -> list[str]:
-    """Return `target` with other words at the indices `unknown`.
+    """Return target words with the unknown ones replaced; of equal weights the first counts.
 
-    source: the word that each source token belongs to, without end-of-sentence, which is never copied.
+    target: words of the target.
+    unknown: indices of the unknown target words.
+    source: the word that each source token belongs to, without end-of-sentence: it is never copied.
     attention: float array [at least len(target), at least the source's tokens]; a source that was cut has
         fewer columns than words.
-
-    Of equal weights the first counts.
+    table: source word to the word that replaces an unknown one; a word that is not there replaces it itself.
     """
     words = list(target)
     width = min(len(source), attention.shape[1] - 1)

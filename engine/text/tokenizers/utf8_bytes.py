@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from engine.bundle.bundle import Bundle
 from engine.errors import BundleError
-from engine.text.left_to_right import LeftToRight
+from engine.text.tokenizers.left_to_right import LeftToRight
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class BytesSettings:
     """`text` of config.json for the kind "bytes".
 
     offset: the id of byte 0.
@@ -23,7 +23,7 @@ class Settings:
 
 
 class Utf8Bytes(LeftToRight):
-    """A tokenizer by `Settings`."""
+    """A tokenizer by `BytesSettings`; an id is the value of a byte plus an offset."""
 
     beginning: tuple[int, ...] = ()
 
@@ -37,7 +37,7 @@ class Utf8Bytes(LeftToRight):
         return self.encode_target(self._prompt + text)
 
     def encode_target(self, text: str) -> list[int]:
-        return [byte + self._offset for byte in text.encode("utf-8", "replace")]
+        return [byte + self._offset for byte in text.encode()]
 
     def decode(self, tokens: Sequence[int]) -> str:
         codes = (int(token) - self._offset for token in tokens)
@@ -56,8 +56,8 @@ class Utf8Bytes(LeftToRight):
 
 
 def open_utf8_bytes(bundle: Bundle) -> Utf8Bytes:
-    """Open a tokenizer by `Settings`. Raises BundleError on wrong ones."""
-    settings, most = bundle.text_settings(Settings), bundle.config.target_vocab - 256
+    """Open a tokenizer by `BytesSettings`. Raises BundleError on wrong ones."""
+    settings, most = bundle.text_settings(BytesSettings), bundle.config.target_vocab - 256
     if not 0 <= settings.offset <= most:
         raise BundleError(
             f"{bundle.path}: text.offset is {settings.offset}, not 0 to {most}; convert the bundle again"

@@ -29,7 +29,7 @@ from engine.api import (
 )
 from engine.bundle.bundle import open_bundle
 from engine.schedule.aio import generate
-from engine.text.tokenizer import open_tokenizer
+from engine.text.tokenizers.tokenizer import open_tokenizer
 from engine.types import DecodeOptions
 from tests.served import LANES, MODELS, SOURCE, TARGET, bundles, busy, open_service, running, until
 
@@ -350,10 +350,10 @@ def test_a_stream_needs_a_running_service():
 
 
 def test_the_first_model_for_the_languages_is_picked(service):
-    assert service.pick("translate", "en", "de") == "toy-en-de"
-    assert service.pick("translate") == "toy-de-en"
-    assert service.pick("summarize") == "toy-title"
-    assert service.pick("translate", "de", "en", "toy-de-en") == "toy-de-en"
+    assert service.pick("translate", "en", "de").name == "toy-en-de"
+    assert service.pick("translate").name == "toy-de-en"
+    assert service.pick("summarize").name == "toy-title"
+    assert service.pick("translate", "de", "en", "toy-de-en").name == "toy-de-en"
 
 
 @pytest.mark.parametrize(

@@ -75,9 +75,9 @@ def test_languages_tell_what_two_models_reach(service):
 
 
 def test_a_chain_is_picked_where_no_model_translates(service):
-    assert service.pick("translate", "de", "fr") == CHAIN
-    assert service.pick("translate", "de", "en") == "toy-de-en"
-    assert service.pick("translate", "de", "fr", CHAIN) == CHAIN
+    assert service.pick("translate", "de", "fr").name == CHAIN
+    assert service.pick("translate", "de", "en").name == "toy-de-en"
+    assert service.pick("translate", "de", "fr", CHAIN).name == CHAIN
     for wanted in (("translate", "fr", "de"), ("translate", "de", "es"), ("summarize", "de", "fr")):
         with pytest.raises(UnknownModel, match="no model can"):
             service.pick(*wanted)

@@ -15,16 +15,17 @@ import torch
 
 from cli.main import app as command_line
 from engine.api import InvalidRequest, Placement, Service, ServiceSettings, perplexity
+from engine.bundle.adaptive import AdaptiveConfig, Bands
 from engine.bundle.bundle import Description, open_bundle, write_bundle
 from engine.bundle.config import ModelConfig
-from engine.bundle.stacks import AdaptiveConfig, Bands, StackConfig
+from engine.bundle.stacks import StackConfig
 from engine.models import build, load
 from engine.schedule.lane import Lane
-from engine.text.tokenizer import open_tokenizer
+from engine.text.tokenizers.tokenizer import open_tokenizer
 from engine.types import DecodeOptions, Request
 from export.graphs.onnx import graphs
 from server.app import create_app
-from server.metrics import Metrics
+from server.observing.metrics import Metrics
 from server.settings import ServerSettings
 from tests.golden_fixtures import SHARED, fixture, folder, imported
 from tests.models import CONFIGS, executor, model
@@ -240,7 +241,7 @@ async def test_what_can_not_be_scored_is_refused_with_the_remedy(service, name, 
 
 async def test_a_language_model_takes_no_part_in_translation(service):
     assert [language.code for language in service.languages()] == ["de", "en"]
-    assert service.pick("translate", target="en") == "toy-de-en"
+    assert service.pick("translate", target="en").name == "toy-de-en"
     with pytest.raises(InvalidRequest, match="does not answer texts"):
         await service.run("toy-lm", ["Ja."])
 

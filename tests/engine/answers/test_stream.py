@@ -24,7 +24,7 @@ from engine.api import (
     ServiceSettings,
     TextOptions,
 )
-from engine.text.pieces import Pieces
+from engine.text.tokenizers.pieces import Pieces
 from tests.engine.text.test_text import real_tokenizer, toy
 from tests.golden_fixtures import ROOT, real_golden
 from tests.served import TARGET, busy, draining, running, server, until
@@ -413,8 +413,8 @@ def test_a_draining_server_takes_no_new_stream(place):
 
 
 def test_silence_is_filled_with_comments(place, monkeypatch):
-    monkeypatch.setattr("server.events.ALIVE", 0.02)
-    monkeypatch.setattr("server.events.MOMENT", 0.01)
+    monkeypatch.setattr("server.answering.events.COMMENT_SECONDS", 0.02)
+    monkeypatch.setattr("server.answering.events.PLAIN_ERROR_SECONDS", 0.01)
     client, house, _ = place
     engine = house.service.shelf.loaded["toy-de-en"].engine
     stepper, launch = engine.lanes[1].stepper, engine.lanes[1].stepper.launch

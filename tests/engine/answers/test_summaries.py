@@ -28,8 +28,7 @@ def stage():
     """A summarizing model that reads 40 tokens, behind a real engine."""
     service = Service.open([bundles()], ServiceSettings(Placement(lanes=LANES)))
     service.start()
-    model = service.pick("summarize")
-    with service._lend(model) as (own,):
+    with service._lend(service.pick("summarize")) as (own,):
         limits = replace(own.text.limits, source=40)
         yield Stage(own.engine, replace(own.text, limits=limits))
     service.stop()
@@ -149,11 +148,11 @@ def several(tmp_path_factory):
 
 def test_a_summarizer_is_picked_by_language_and_by_how_much_it_reads(several):
     service = Service.open([several], ServiceSettings(Placement(lanes=((1, 2),))))
-    assert service.pick("summarize") == "a-short"
-    assert service.pick("summarize", characters=len(LONG)) == "b-long"
-    assert service.pick("summarize", characters=10**6) == "b-long"  # none reads it, this the most
-    assert service.pick("summarize", "de", characters=10**6) == "c-german"
-    assert service.pick("summarize", model="a-short", characters=10**6) == "a-short"
+    assert service.pick("summarize").name == "a-short"
+    assert service.pick("summarize", characters=len(LONG)).name == "b-long"
+    assert service.pick("summarize", characters=10**6).name == "b-long"  # none reads it, this the most
+    assert service.pick("summarize", "de", characters=10**6).name == "c-german"
+    assert service.pick("summarize", model="a-short", characters=10**6).name == "a-short"
 
 
 def test_the_server_picks_by_the_text_itself(several):

@@ -212,6 +212,15 @@ def test_files_that_are_not_listed_can_not_be_reached(toy):
         bundle.file("notes.txt")
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes in folders")
+@pytest.mark.parametrize("name", ["manifest.json", "model.safetensors", "more"])
+def test_a_pipe_in_a_bundle_is_refused_without_being_read(toy, name):
+    (toy / name).unlink(missing_ok=True)
+    os.mkfifo(toy / name)
+    with pytest.raises(BundleError, match=f"{name} is no regular file"):
+        open_bundle(toy)
+
+
 @pytest.mark.parametrize("name", ["model.pt", "onnx/weights.bin", "x.PKL"])
 def test_pickles_have_no_place_in_a_bundle(toy, name):
     (toy / name).write_bytes(b"")

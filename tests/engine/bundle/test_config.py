@@ -13,7 +13,7 @@ from engine.bundle.bundle import open_bundle
 from engine.bundle.config import ModelConfig
 from engine.errors import BundleError, ConfigError
 from engine.executors import OPENERS, open_executors
-from engine.executors.onnx import open_sessions
+from engine.executors.onnx.sessions import open_sessions
 from engine.models import load
 from export.graphs.onnx import graphs
 from tests.models import CONFIGS, weights

@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.bundle.json_file import LARGEST, read_json
+from engine.bundle.json_file import MAX_JSON_BYTES, read_json
 from engine.errors import BundleError, CheckpointError
 
 
@@ -29,7 +29,7 @@ def test_a_file_is_read_no_further_than_any_vocabulary_is_long(tmp_path):
     path = tmp_path / "a.json"
     with path.open("wb") as file:
         file.truncate(1 << 40)  # a hole: it takes no room
-    with pytest.raises(BundleError, match=f"more than {LARGEST:,} bytes"):
+    with pytest.raises(BundleError, match=f"more than {MAX_JSON_BYTES:,} bytes"):
         read_json(path, list, "copy it again")
 
 

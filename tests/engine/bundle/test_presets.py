@@ -14,14 +14,18 @@ from engine.bundle.config import ModelConfig
 from engine.bundle.presets import ABLATIONS, PRESETS, preset
 from engine.errors import ConfigError
 from engine.models import build, weight_shapes
-from export.importers import fconv, lightconv, lightconv_lm, transformer
+from export.importers.fairseq import fconv
+from export.importers.fairseq.fconv import FCONV
+from export.importers.fairseq.lightconv import LIGHTCONV
+from export.importers.fairseq.lightconv_lm import LIGHTCONV_LM
+from export.importers.fairseq.transformer import TRANSFORMER
 
 DEFAULTS = Path(__file__).resolve().parents[4] / "shared" / "arch_defaults.json"
 MILLION = 1_000_000
 JOINT = 32_768  # "Pay Less Attention": 32K joint tokens
 WORDS = 793_471  # of the Billion Word benchmark
 UNSHARED = {"share_embeddings": False, "share_output": False}
-FAMILIES = (lightconv, transformer, fconv, lightconv_lm)
+FAMILIES = (LIGHTCONV, TRANSFORMER, FCONV, LIGHTCONV_LM)
 # Millions; Tables 1, 3, 4 and 7. One table of 32,768 x 1,024 serves source, target and output in all of them
 # but the language model, whose input and softmax share theirs. With one table more, none would fit.
 COUNTS = {
@@ -70,12 +74,12 @@ def test_every_preset_can_be_built_with_vocabularies_of_its_kind(name: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("family", "arch"), [(family, arch) for family in FAMILIES for arch in family.ARCHITECTURES]
+    ("family", "arch"), [(family, arch) for family in FAMILIES for arch in family.table.architectures]
 )
 def test_a_preset_is_the_importers_model_of_that_name(family: Any, arch: str) -> None:
     imported, problems = family.model_config({"arch": arch}, 90, 90)
     assert problems == []
-    name = arch.replace("lightconv", "dynamicconv") if family is lightconv else arch
+    name = arch.replace("lightconv", "dynamicconv") if family is LIGHTCONV else arch
     assert preset(name, 90, 90, UNSHARED) == imported
 
 
@@ -84,8 +88,8 @@ def test_the_importers_defaults_are_those_that_fairseq_was_seen_to_use() -> None
     measured = json.loads(DEFAULTS.read_text(encoding="utf-8"))
     seen = set()
     for family in FAMILIES:
-        for arch in set(family.ARCHITECTURES) & set(measured):
-            found = {**family.OPTIONS.base, **family.ARCHITECTURES[arch]}
+        for arch in set(family.table.architectures) & set(measured):
+            found = {**family.table.base, **family.table.architectures[arch]}
             for option, value in found.items():
                 # both sides write layers as Python expressions
                 same = measured[arch].get(option, value)

@@ -19,7 +19,7 @@ from engine.executors import open_executors
 from engine.executors.shortlists import Among
 from engine.search.executor import StepInput
 from engine.shelf.loading import facts_of
-from engine.text.tokenizer import open_tokenizer
+from engine.text.tokenizers.tokenizer import open_tokenizer
 from engine.types import DecodeOptions
 from export.graphs.onnx import shortlisted_graphs
 from server.settings import ServerSettings

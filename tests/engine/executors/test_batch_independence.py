@@ -12,7 +12,8 @@ from engine.backends import Placement
 from engine.bundle.bundle import open_bundle
 from engine.executors import open_executors
 from engine.schedule.lane import Lane
-from engine.types import DecodeOptions, Request, Result
+from engine.types import DecodeOptions, Result
+from tests.lanes import outcomes_of
 from tests.models import KERNELS
 from tests.thorough import THOROUGH, some
 
@@ -63,18 +64,7 @@ def random_job(rng: np.random.Generator, width: int) -> tuple[list[int], DecodeO
 
 def decode(lane: Lane, jobs: list[tuple[list[int], DecodeOptions]], rng: np.random.Generator) -> list[Result]:
     """Requests join a few at a time while others are at any step."""
-    results: dict[int, Result] = {}
-    waiting = [
-        Request(source, options, lambda outcome, i=i: results.__setitem__(i, outcome))
-        for i, (source, options) in enumerate(jobs)
-    ]
-    while waiting or lane.active:
-        joining = min(len(waiting), lane.free, int(rng.integers(0, 5)))
-        if joining:
-            lane.admit([waiting.pop(0) for _ in range(joining)])
-        if lane.active:
-            lane.step()
-    return [results[i] for i in range(len(jobs))]
+    return outcomes_of(lane, jobs, lambda: int(rng.integers(0, 5)))
 
 
 def facts(result: Result) -> list[tuple]:

@@ -12,13 +12,15 @@ import pytest
 import torch
 
 from engine.errors import DeadlineExceeded
-from engine.executors import cuda_graph
-from engine.executors import torch as torch_executor
-from engine.executors.cuda_graph import CapturedExecutor, CapturedStepper
-from engine.executors.cuda_work import CudaWork, LaneStreams
-from engine.executors.torch import TorchExecutor
-from engine.kernels.calls import Call, Kernels
+from engine.executors.cuda import captured_slots, executor, stepper
+from engine.executors.cuda.executor import CapturedExecutor
+from engine.executors.cuda.stepper import CapturedStepper
+from engine.executors.cuda.streams import CudaWork, LaneStreams
+from engine.executors.torch import executor as torch_executor
+from engine.executors.torch.executor import TorchExecutor
+from engine.kernels.calls import Kernels
 from engine.kernels.launch import Device
+from engine.kernels.launches import Call
 from engine.schedule.engine import Engine, EngineSettings
 from engine.schedule.lane import Lane
 from engine.types import DecodeOptions, Request, Result
@@ -29,6 +31,7 @@ from tests.engine.models.test_golden_search import TORCH_KINDS, check, decode, o
 from tests.fake import FakeExecutor, FakeModel
 from tests.golden_fixtures import fixture, parameters
 from tests.host_kernels import COMPILER
+from tests.lanes import lane_of
 from tests.models import CONFIGS, model
 from tests.rig import MODEL, PAST, Inbox, assert_right, exhaust, turn
 from tests.thorough import some, some_of
@@ -52,10 +55,6 @@ NAMES = (
     "fused",
 )
 BEAMS, SLOTS = 3, 4
-
-
-def lane_of(executor) -> Lane:
-    return Lane(executor, lambda request, outcome: request.reply(outcome))
 
 
 def captured(
@@ -194,8 +193,8 @@ def test_our_kernels_append_to_rings_and_read_prefixes_of_blocks_within_graphs(n
 
 
 def test_blocks_that_grow_move_and_what_was_captured_is_captured_anew(monkeypatch) -> None:
-    monkeypatch.setattr(cuda_graph, "ROOM", 32)
-    monkeypatch.setattr(cuda_graph, "COLUMNS", 16)
+    monkeypatch.setattr(executor, "INITIAL_POSITIONS", 32)
+    monkeypatch.setattr(captured_slots, "SMALLEST_COLUMNS", 16)
     lane = captured("emulated", "transformer")
     jobs = [
         ([*([5 + i] * n), 2], DecodeOptions(beam_size=2, min_length=m, max_length=m))
@@ -209,7 +208,7 @@ def test_blocks_that_grow_move_and_what_was_captured_is_captured_anew(monkeypatc
 
 def test_idle_slots_of_a_bucket_touch_nothing_wherever_their_last_tenants_were(monkeypatch) -> None:
     """Four requests are dropped after 30 steps; the next three run in a bucket of four, in 16 columns."""
-    monkeypatch.setattr(cuda_graph, "COLUMNS", 16)
+    monkeypatch.setattr(captured_slots, "SMALLEST_COLUMNS", 16)
     lane = captured("emulated", "transformer")
     long = DecodeOptions(beam_size=3, min_length=39, max_length=39)
     lane.admit([Request([4 + i, 2], long, print) for i in range(4)])
@@ -241,8 +240,19 @@ def test_common_graphs_are_captured_before_the_first_request() -> None:
     assert work.captures <= 9 + 8 + 2  # and moves
 
 
+def test_encoders_of_every_common_size_and_width_are_captured_before_the_first_request() -> None:
+    work, g = Emulation(), np.random.default_rng(3)
+    narrow = deepcopy(model("transformer")).to(torch.bfloat16)
+    executor = CapturedExecutor(narrow, (1, SLOTS), work, warm=True)
+    executor.stepper()
+    before = work.captures
+    for together in (1, 2, 3, 4):
+        executor.encode([[*g.integers(4, 40, n), 2] for n in g.integers(1, 63, together)])
+    assert work.captures == before
+
+
 def test_graphs_that_nobody_used_lately_are_let_go(monkeypatch) -> None:
-    monkeypatch.setattr(cuda_graph, "MOST", 2)
+    monkeypatch.setattr(stepper, "MAX_GRAPHS", 2)
     lane, jobs = captured("emulated", "glu"), random_jobs("glu", 4, 12)
     wanted = run(lane_of(TorchExecutor(model("glu"), BEAMS, SLOTS)), jobs, 1)
     assert_same(run(lane, jobs, 1), wanted)
@@ -264,8 +274,8 @@ def test_sources_are_encoded_while_others_are_stepped_and_placed_when_they_are_r
         if waiting and lane.free:
             lane.admit([waiting.pop(0)])
         assert lane.active
-        assert lane.free == SLOTS - len(lane.active) - len(lane.staged)
-        staged += len(lane.staged)
+        assert lane.free == SLOTS - len(lane.active) - len(lane.waiting)
+        staged += len(lane.waiting)
         lane.step()
     assert staged > 10
     assert_same([results[i] for i in range(len(jobs))], wanted)

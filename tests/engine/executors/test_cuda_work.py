@@ -11,12 +11,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from engine.executors.cuda_graph import CapturedExecutor
-from engine.executors.cuda_work import CudaWork
-from engine.executors.graphs import Graphs
-from engine.executors.torch import TorchExecutor
+from engine.executors.cuda.executor import CapturedExecutor
+from engine.executors.cuda.graphs import Graphs
+from engine.executors.cuda.streams import CudaWork
+from engine.executors.torch.executor import TorchExecutor
 from tests.emulated import Emulation
-from tests.engine.executors.test_cuda_graph import BEAMS, SLOTS, assert_same, lane_of, random_jobs, run
+from tests.engine.executors.test_cuda_graph import BEAMS, SLOTS, assert_same, random_jobs, run
+from tests.lanes import lane_of
 from tests.models import model
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.bundle.specs import SOURCE
-from engine.executors.onnx import OnnxExecutor
+from engine.executors.onnx.executor import OnnxExecutor
 from engine.search.executor import Executor, StepInput
 from tests.models import (
     BACKENDS,

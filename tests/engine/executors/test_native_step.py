@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from engine.backends import LaneSize
-from engine.executors.native_step import NativeStepper
-from engine.executors.onnx import OnnxExecutor
+from engine.executors.onnx.executor import OnnxExecutor
+from engine.executors.onnx.native_step import NativeStepper
 from engine.native import library
 from engine.schedule.lane import Lane
 from engine.search.stepper import PlainStepper
@@ -24,8 +24,8 @@ ROUNDS = 12 if THOROUGH else 2
 class Turns(NativeStepper):
     """Takes each step natively or by the reference, as a coin falls."""
 
-    def __init__(self, executor, path):
-        super().__init__(executor, path)
+    def __init__(self, executor, sessions):
+        super().__init__(executor, sessions)
         self.coin, self.native = np.random.default_rng(5), 0
 
     def launch(self, n, *, attention):
@@ -93,9 +93,9 @@ def decode(name, beams, stepper, seed):
 def test_native_steps_give_the_reference_s_bits_and_lanes_switch_between_them_at_any_step(name, beams):
     for seed in range(ROUNDS):
         want, _ = decode(name, beams, PlainStepper, seed)
-        got, native = decode(name, beams, lambda e: NativeStepper(e, library()), seed)
+        got, native = decode(name, beams, lambda e: NativeStepper(e, e.sessions), seed)
         assert got == want
-        mixed, turns = decode(name, beams, lambda e: Turns(e, library()), seed)
+        mixed, turns = decode(name, beams, lambda e: Turns(e, e.sessions), seed)
         assert mixed == want
         assert turns.native > 5
 

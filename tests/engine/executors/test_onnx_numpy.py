@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from engine.executors.onnx import OnnxExecutor
+from engine.executors.onnx.executor import OnnxExecutor
 from engine.search.state import trace
 from tests import models
 from tests.engine.executors.test_executors import inputs, join, leave

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from engine.errors import ConfigError
-from engine.executors.onnx import OnnxExecutor
-from engine.executors.onnx_torch import PROVIDER, BoundSession, OrtDevice
+from engine.executors.onnx.executor import OnnxExecutor
+from engine.executors.onnx.on_cuda import PROVIDER, BoundSession, OrtDevice
 from engine.search.executor import StepInput, TopK
 from tests.engine.executors.test_executors import check, inputs, join, random_source
 from tests.models import sessions

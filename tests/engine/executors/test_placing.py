@@ -12,18 +12,21 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from engine.executors import cuda_graph
-from engine.executors.copies import WHOLE
-from engine.executors.cuda_graph import CapturedExecutor, CapturedStepper
-from engine.executors.encoders import EXACT, SIZES
-from engine.executors.torch import TorchExecutor
-from engine.kernels.calls import Call, Kernels
+from engine.executors.cuda import stepper as cuda_stepper
+from engine.executors.cuda.copies import SNAPSHOT_COLUMNS
+from engine.executors.cuda.encoders import EXACT_SIZES, NARROW_SIZES
+from engine.executors.cuda.executor import CapturedExecutor
+from engine.executors.cuda.stepper import CapturedStepper
+from engine.executors.torch.executor import TorchExecutor
+from engine.kernels.calls import Kernels
+from engine.kernels.launches import Call
 from engine.search.state import FIELDS, SNAPSHOT
 from engine.types import DecodeOptions, Request
 from tests import cases
 from tests.emulated import Emulation
-from tests.engine.executors.test_cuda_graph import CONFIGS, assert_same, lane_of, random_jobs, run
+from tests.engine.executors.test_cuda_graph import CONFIGS, assert_same, random_jobs, run
 from tests.host_kernels import COMPILER
+from tests.lanes import lane_of
 from tests.models import model
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no g++ to compile the kernels for the CPU")
@@ -90,7 +93,7 @@ def arrays(made: CapturedStepper) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("name", ["glu", "transformer", "aan", "lm plain"])
-def test_newcomers_and_moves_leave_what_the_array_code_leaves(host, name):
+def test_placed_requests_and_moves_leave_what_the_array_code_leaves(host, name):
     work = Emulation(host)
     own, plain = stepper(work, Kernels(work), name), stepper(Emulation(), None, name)
     for requests, moves in ((jobs(name), [(3, 0)]), (jobs(name, 2), [(2, 1)])):
@@ -112,7 +115,7 @@ def test_newcomers_and_moves_leave_what_the_array_code_leaves(host, name):
                 )
 
 
-def test_all_newcomers_of_a_step_are_one_upload_and_one_launch_and_nothing_waits(host):
+def test_all_requests_placed_in_a_step_are_one_upload_and_one_launch_and_nothing_waits(host):
     work = Counted(host)
     made, requests = stepper(work, Kernels(work)), jobs("glu")
     encoded = made.executor.encode([r.source for r in requests])
@@ -190,8 +193,8 @@ def test_batches_have_a_few_sizes_each_captured_once():
         rows = encoders([source] * count)
         assert rows[0].block.shape[0] == size
     assert work.captures == 3
-    assert encoders.sizes == SIZES
-    assert CapturedExecutor(model("glu"), (1, 2), Emulation()).encoders.sizes == EXACT
+    assert encoders.sizes == NARROW_SIZES
+    assert CapturedExecutor(model("glu"), (1, 2), Emulation()).encoders.sizes == EXACT_SIZES
 
 
 def test_a_source_is_padded_by_its_own_length_to_at_most_an_eighth_more():
@@ -213,14 +216,33 @@ def test_a_hypothesis_reads_only_the_columns_that_were_told(host):
     for _ in range(2):
         made.launch(1, attention=False)
     state, rows = made.snapshot([0]).rows()
-    assert 2 + 2 <= state.tokens.shape[1] == min(WHOLE, made.search.columns)
+    assert 2 + 2 <= state.tokens.shape[1] == min(SNAPSHOT_COLUMNS, made.search.columns)
     assert list(rows) == [0]
+
+
+def test_requests_of_one_encoding_are_waited_for_once():
+    class Waits(Emulation):
+        def __init__(self) -> None:
+            super().__init__(slow=2)
+            self.waits: list[int] = []
+
+        def wait(self, mark, tensors):
+            self.waits.append(len(tensors))
+
+    work = Waits()
+    made = stepper(work, Kernels(lambda call: None))
+    jobs = random_jobs("glu", 5, 4)
+    encoded = made.executor.encode([[5, 6, 2], [7, 8, 2], [4, 2], [9, 2]])
+    for slot, (_, options) in enumerate(jobs):
+        made.place(encoded, slot, slot, Request([5, 6, 2], options, print))
+    made._settle()
+    assert work.waits == [1]
 
 
 def test_a_large_lane_encodes_ahead_of_need_in_large_groups(monkeypatch):
     """And answers as if it did not: eight slots, with room for four more that are encoded."""
-    monkeypatch.setattr(cuda_graph, "LARGE", 8)
-    monkeypatch.setattr(cuda_graph, "AHEAD", 2)
+    monkeypatch.setattr(cuda_stepper, "LEAST_SLOTS_AHEAD", 8)
+    monkeypatch.setattr(cuda_stepper, "SLOTS_PER_SOURCE_AHEAD", 2)
     wanted = run(lane_of(TorchExecutor(model("glu"), BEAMS, 8)), random_jobs("glu", 5, 40), 1)
     lane = lane_of(CapturedExecutor(model("glu"), (BEAMS, 8), Emulation(slow=2)))
     results: dict[int, Any] = {}
@@ -230,7 +252,7 @@ def test_a_large_lane_encodes_ahead_of_need_in_large_groups(monkeypatch):
     ]
     groups, staged = [], 0
     while waiting or lane.active:
-        full = len(lane.active) + sum(len(s.requests) for s in lane.staged) >= 8
+        full = len(lane.active) + sum(len(s.requests) for s in lane.waiting) >= 8
         if waiting and lane.free:
             group = [waiting.pop(0) for _ in range(min(lane.free, len(waiting)))]
             lane.admit(group)
@@ -238,7 +260,7 @@ def test_a_large_lane_encodes_ahead_of_need_in_large_groups(monkeypatch):
                 groups.append(len(group))
         lane.step()
         assert len(lane.active) <= 8
-        staged = max(staged, sum(len(s.requests) for s in lane.staged))
+        staged = max(staged, sum(len(s.requests) for s in lane.waiting))
     assert staged >= 3
     assert min(groups) >= 2
     assert_same([results[i] for i in range(40)], wanted)

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from engine.bundle.specs import StateSpec
+from engine.executors.cuda.search_kernels import RingArrays, SearchKernels, Tokens
 from engine.executors.history import Rings
-from engine.executors.search_kernels import RingArrays, SearchKernels, Tokens
 from engine.search.beam import BeamSearch
 from engine.search.executor import TopK
 from engine.search.state import FIELDS

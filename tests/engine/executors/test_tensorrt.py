@@ -28,8 +28,9 @@ from engine.bundle.bundle import Bundle, Description, add_files, graph_parts, op
 from engine.bundle.engines import ABOUT, Target, find
 from engine.errors import BundleError, ConfigError
 from engine.executors import open_executors
-from engine.executors.onnx import OnnxExecutor, open_sessions
-from engine.kernels.calls import Call, Kernel
+from engine.executors.onnx.executor import OnnxExecutor
+from engine.executors.onnx.sessions import open_sessions
+from engine.kernels.launches import Call, Kernel
 from engine.kernels.reference import dynamic_conv, dynamic_conv_step
 from engine.search.executor import TopK
 from engine.types import Hypothesis
@@ -419,10 +420,10 @@ def test_the_fingerprint_of_an_engine_covers_all_that_decides_it(source, tmp_pat
     """Changing any file of how kernels are launched, compiled and made nodes of makes another engine."""
     root = tmp_path / "root"
     for pattern in engines.SOURCES:
-        for path in engines.ROOT.glob(pattern):
-            (root / path.relative_to(engines.ROOT)).parent.mkdir(parents=True, exist_ok=True)
-            (root / path.relative_to(engines.ROOT)).write_bytes(path.read_bytes())
-    monkeypatch.setattr(engines, "ROOT", root)
+        for path in engines.SOURCES_ROOT.glob(pattern):
+            (root / path.relative_to(engines.SOURCES_ROOT)).parent.mkdir(parents=True, exist_ok=True)
+            (root / path.relative_to(engines.SOURCES_ROOT)).write_bytes(path.read_bytes())
+    monkeypatch.setattr(engines, "SOURCES_ROOT", root)
     bundle = open_bundle(Path(__file__).parents[3] / "models" / "tatoeba-de-en", verify=False)
     before = engines.fingerprints(bundle)
     path = next(root.glob(source))

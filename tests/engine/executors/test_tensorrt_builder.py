@@ -17,12 +17,13 @@ import pytest
 import torch
 
 from engine.bundle.bundle import Description, graph_parts, write_bundle
-from engine.executors.cuda_work import CudaWork
-from engine.executors.torch import TorchExecutor
+from engine.executors.cuda.streams import CudaWork
+from engine.executors.torch.executor import TorchExecutor
 from engine.kernels.calls import Kernels
 from engine.types import Result
 from export.graphs.onnx import graphs
-from tests.engine.executors.test_cuda_graph import assert_same, lane_of, random_jobs, run
+from tests.engine.executors.test_cuda_graph import assert_same, random_jobs, run
+from tests.lanes import lane_of
 from tests.models import CONFIGS, model, weights
 
 pytestmark = [
@@ -102,8 +103,8 @@ def test_the_inspector_names_plugins_as_their_nodes(tmp_path: Path) -> None:
 
 def test_a_run_with_user_managed_memory_is_captured_and_replayed(tmp_path: Path) -> None:
     """The encoder's engine, alone: what was captured computes anew from what lies at its inputs."""
-    from engine.executors.tensorrt import open_engines
-    from engine.executors.tensorrt_graphs import EngineRuns
+    from engine.executors.tensorrt.engine_runs import EngineRuns
+    from engine.executors.tensorrt.executor import open_engines
     from export.graphs.tensorrt import LaneShape, build
 
     made = build(toy(tmp_path, "glu"), LaneShape("fp32", beams=BEAMS, slots=SLOTS), tmp_path / "timings")
@@ -139,7 +140,7 @@ def test_captured_steps_answer_as_launched_ones_and_as_torch(
     tmp_path: Path, name: str, precision: str
 ) -> None:
     """Requests of every option in flight, while slots leave, sources grow and bans change."""
-    from engine.executors.tensorrt import TensorRTExecutor, open_engines
+    from engine.executors.tensorrt.executor import TensorRTExecutor, open_engines
     from engine.kernels.launch import device_of
     from export.graphs.tensorrt import LaneShape, build
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from copy import deepcopy
+from dataclasses import fields, is_dataclass, replace
 from types import SimpleNamespace
 
 import array_api_compat.torch as xp
@@ -20,13 +21,15 @@ from engine.bundle.bundle import open_bundle
 from engine.bundle.specs import StateSpec
 from engine.errors import ConfigError
 from engine.executors import open_executors
+from engine.executors.cuda.search_kernels import RingArrays, SearchKernels, Tokens
 from engine.executors.history import Rings
-from engine.executors.search_kernels import RingArrays, SearchKernels, Tokens
-from engine.executors.torch import TorchExecutor
+from engine.executors.torch.executor import TorchExecutor
 from engine.kernels import reference
-from engine.kernels.calls import COLUMNS, ROOM, ROWS, WARPS, Call, Finish, Kernels, Norm
+from engine.kernels.calls import ATTEND_WARPS, ROW_BUCKETS, SELECT_COLUMNS, SELECT_ROOM, Kernels
 from engine.kernels.fused import FusedMode
 from engine.kernels.launch import Device
+from engine.kernels.launches import Call
+from engine.kernels.linear import Finish, Norm
 from engine.kernels.nvrtc import Compiler
 from engine.models.select import SelectionRules, select
 from engine.search.executor import StepInput, TopK
@@ -51,19 +54,38 @@ class Place:
 
     def __getattr__(self, name):
         def call(*values, **options):
-            found = getattr(self.kernels, name)(*(self.there(v) for v in values), **options)
+            options = {key: self.there(value) for key, value in options.items()}
+            found = getattr(self.kernels, name)(*map(self.there, values), **options)
             return tuple(map(self.here, found)) if isinstance(found, tuple) else self.here(found)
 
         return call
 
     def there(self, value):
-        if isinstance(value, tuple):
-            return tuple(map(self.there, value))
+        if isinstance(value, tuple | list):
+            return type(value)(map(self.there, value))
+        if is_dataclass(value):  # a norm, or what becomes of a product's sums
+            return replace(value, **{f.name: self.there(getattr(value, f.name)) for f in fields(value)})
         return value.to(self.device) if isinstance(value, torch.Tensor) else value
 
     @staticmethod
     def here(value):
         return value.cpu() if isinstance(value, torch.Tensor) else value
+
+
+def test_all_tensors_of_a_call_go_to_the_device_those_within_its_arguments_too():
+    seen = {}
+
+    class Seen:
+        def product(self, *values, **options):
+            seen.update(options, values=values)
+
+    tensor = torch.ones(2)
+    place = Place(Seen(), "meta")
+    norm, finish = Norm(tensor, tensor, 1e-5), Finish(residual=tensor)
+    place.product(tensor, (tensor, None), [tensor], finish, norm=norm, heat=tensor)
+    x, weights, rest, finish = seen["values"]
+    there = [x, weights[0], rest[0], finish.residual, seen["norm"].gain, seen["norm"].shift, seen["heat"]]
+    assert all(value.is_meta for value in there)
 
 
 @pytest.fixture(
@@ -329,8 +351,8 @@ def test_rows_that_crowd_a_few_columns_take_the_slow_way_and_are_right(place):
     g = torch.Generator().manual_seed(0)
     logits = torch.rand((1, 1, 64, 256, 4), generator=g)
     logits[:, :, :, :63] += 5
-    assert logits[:, :, :, :63].numel() > ROOM
-    assert logits[0, 0, 0].numel() == COLUMNS * 4
+    assert logits[:, :, :, :63].numel() > SELECT_ROOM
+    assert logits[0, 0, 0].numel() == SELECT_COLUMNS * 4
     rules = selection(FLOAT, 1, 1, 65536, 1)[1]
     check_selection(place, logits.flatten(2), rules, 3, 2, 64)
 
@@ -420,7 +442,7 @@ def test_a_row_of_a_product_is_the_same_bit_for_bit_whatever_rows_come_with_it(p
     weight, x = normal(1, 32, 256), normal(2, 8, 1, 256)
     norm = Norm(normal(3, 256), normal(4, 256), 1e-5)
     many, _ = place.product(x, (weight, None), Finish(), norm)
-    for rows in ROWS:
+    for rows in ROW_BUCKETS:
         few, _ = place.product(x[:rows], (weight, None), Finish(), norm)
         assert torch.equal(few, many[:rows])
 
@@ -615,8 +637,8 @@ def test_a_device_newer_than_the_compiler_gets_portable_code_and_an_older_one_is
 
 def test_what_python_knows_of_the_sources_is_what_they_say():
     attend, select = ((SOURCES / name).read_text() for name in ("attend.cu", "select.cu"))
-    assert f"constexpr int BEAMS = CONVOY_BEAMS, WARPS = {WARPS}," in attend
-    assert f"constexpr int ROOM = {ROOM};" in select
+    assert f"constexpr int BEAMS = CONVOY_BEAMS, WARPS = {ATTEND_WARPS}," in attend
+    assert f"constexpr int ROOM = {SELECT_ROOM};" in select
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

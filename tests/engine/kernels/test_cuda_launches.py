@@ -12,8 +12,10 @@ import torch
 
 from engine.errors import ConfigError
 from engine.kernels import launch
-from engine.kernels.calls import Call, Finish, Kernel, Kernels, Norm
+from engine.kernels.calls import Kernels
 from engine.kernels.launch import EARLY, UNASKED, Configuration, Device
+from engine.kernels.launches import Call, Kernel
+from engine.kernels.linear import Finish, Norm
 from tests.cubins import budgets
 from tests.engine.kernels.test_cuda_kernels import (
     attention,
@@ -184,3 +186,11 @@ def test_all_who_run_on_a_device_share_its_kernels(device, monkeypatch):
     launch.device_of.cache_clear()
     assert launch.device_of("cuda:0") is launch.device_of("cuda:0")
     launch.device_of.cache_clear()
+
+
+def test_a_tensor_of_another_device_is_refused_by_name_before_anything_is_launched(device):
+    run = device()
+    arguments = (torch.ones(3), 4, None)
+    with pytest.raises(ValueError, match=r"attend on cuda:0: argument 0, torch.float32 \[3\], lies on cpu"):
+        run(Call(Kernel("attend.cu", "attend", "float", 1), (1, 1, 1), (32, 1, 1), 0, arguments))
+    assert not run._driver.launched

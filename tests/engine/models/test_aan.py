@@ -15,15 +15,16 @@ import torch.nn.functional as F
 
 from engine.bundle.config import ModelConfig
 from engine.errors import CheckpointError, ConfigError
-from engine.executors.onnx import OnnxExecutor, open_sessions
-from engine.executors.torch import TorchExecutor
+from engine.executors.onnx.executor import OnnxExecutor
+from engine.executors.onnx.sessions import open_sessions
+from engine.executors.torch.executor import TorchExecutor
 from engine.models import build, load, weight_shapes
 from engine.models.aan import AverageDecoderLayer
 from engine.models.model import Dropout, Model
-from engine.models.stack import Where
+from engine.models.residual import Where
 from engine.search.executor import Executor, StepInput
 from export.graphs.onnx import graphs
-from export.importers import aan
+from export.importers.tensorflow import aan
 from tests.engine.executors.test_executors import Slot, inputs
 from tests.models import CONFIGS, model
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from engine.bundle.config import ModelConfig
 from engine.bundle.presets import ABLATIONS, preset
-from engine.executors.onnx import OnnxExecutor
+from engine.executors.onnx.executor import OnnxExecutor
 from engine.models import build
 from engine.models.dynamicconv import ConvEncoderLayer
 from engine.models.model import Dropout

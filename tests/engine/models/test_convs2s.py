@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 from engine.bundle.config import ModelConfig
 from engine.bundle.stacks import ConvStack
 from engine.errors import ConfigError
-from engine.executors.onnx import OnnxExecutor, open_sessions
+from engine.executors.onnx.executor import OnnxExecutor
+from engine.executors.onnx.sessions import open_sessions
 from engine.models import build, load
 from engine.models.model import Dropout
 from engine.search.executor import StepInput
 from export.graphs.onnx import encoder_graph, step_graph
-from export.importers import fconv
+from export.importers.fairseq import fconv
 
 SHARED = Path(__file__).resolve().parents[4] / "shared"
 VOCAB = 23
@@ -88,7 +89,7 @@ def state_of(given: dict[str, object], *, old: bool = False) -> dict[str, torch.
 
 
 class Plain:
-    """One sentence through fairseq's weights, a position and a tap at a time (REFERENCE.md 4)."""
+    """One sentence through fairseq's weights, a position and a tap at a time (docs/reference.md 4)."""
 
     def __init__(self, given: dict[str, object], state: dict[str, torch.Tensor]) -> None:
         self.values = fconv.options(given)[0]
@@ -306,7 +307,7 @@ def test_a_new_model_starts_with_the_variances_of_the_paper() -> None:
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="no ../shared")
-@pytest.mark.parametrize("arch", list(fconv.ARCHITECTURES))
+@pytest.mark.parametrize("arch", list(fconv.FCONV_ARCHITECTURES))
 def test_the_defaults_of_every_architecture_are_fairseqs(arch: str) -> None:
     theirs = json.loads((SHARED / "arch_defaults.json").read_text("utf-8"))[arch]
     ours, problems = fconv.options({"arch": arch})

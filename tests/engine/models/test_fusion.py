@@ -19,15 +19,17 @@ from engine.bundle.bundle import open_bundle
 from engine.bundle.config import ModelConfig
 from engine.errors import CheckpointError, ConfigError, InvalidRequest
 from engine.executors import open_executors
-from engine.executors.torch import TorchExecutor
+from engine.executors.torch.executor import TorchExecutor
 from engine.models import build, load
 from engine.models.fusion import Fusion
 from engine.schedule.lane import Lane
-from engine.types import DecodeOptions, Hypothesis, Request
+from engine.types import DecodeOptions, Hypothesis
 from export.graphs.onnx import add_graphs
-from export.importers.fairseq import Settings, convert
-from export.importers.lightconv_lm import ARCHITECTURES, model_config
+from export.importers import convert
+from export.importers.fairseq.lightconv_lm import LIGHTCONV_LM_ARCHITECTURES, model_config
+from export.importers.settings import FairseqImport
 from tests.golden_fixtures import SELECTION
+from tests.lanes import lane_of, outcomes_of
 from tests.models import BACKENDS, CONFIGS, KERNELS, executor, model
 from tests.oracle import oracle
 
@@ -37,21 +39,7 @@ WEIGHTS = (0.0, 0.3, 1.0, 2.5)
 
 def decode(lane: Lane, jobs: list[tuple[list[int], DecodeOptions]], each: int = 2) -> list[list[Hypothesis]]:
     """Requests join a few at a time while others are at any step."""
-    found: dict[int, list[Hypothesis]] = {}
-    waiting = [
-        Request(source, options, lambda result, i=i: found.__setitem__(i, result.hypotheses))
-        for i, (source, options) in enumerate(jobs)
-    ]
-    while waiting or lane.active:
-        joining = [waiting.pop(0) for _ in range(min(each, lane.free, len(waiting)))]
-        if joining:
-            lane.admit(joining)
-        lane.step()
-    return [found[i] for i in range(len(jobs))]
-
-
-def lane_of(made) -> Lane:
-    return Lane(made, lambda request, outcome: request.reply(outcome))
+    return [result.hypotheses for result in outcomes_of(lane, jobs, lambda: each)]
 
 
 def jobs(count: int = 8) -> list[tuple[list[int], DecodeOptions]]:
@@ -177,18 +165,22 @@ def beside(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("lm") / "in"
     folder.mkdir()
     shutil.copyfile(FOLDER / "dict.tgt.txt", folder / "dict.txt")
-    given = {"arch": next(iter(ARCHITECTURES)), "task": "language_modeling", "tokens_per_sample": 30}
+    given = {
+        "arch": next(iter(LIGHTCONV_LM_ARCHITECTURES)),
+        "task": "language_modeling",
+        "tokens_per_sample": 30,
+    }
     given |= {"decoder_embed_dim": 32, "decoder_input_dim": 32, "decoder_output_dim": 32, "decoder_layers": 2}
     given |= {"decoder_conv_dim": 32, "decoder_ffn_embed_dim": 40, "decoder_attention_heads": 4}
     given |= {"decoder_kernel_size_list": [3, 5], "decoder_conv_type": "dynamic"}
-    size = open_bundle(convert(FOLDER, folder.parent / "model").path).config.target_vocab
+    size = open_bundle(convert("fairseq", FOLDER, folder.parent / "model").path).config.target_vocab
     config, problems = model_config(given, size, size)
     assert config is not None, problems
     net = build(config)
     net.initialise(seed=3)
     state = collections.OrderedDict(net.state_dict())
     torch.save({"args": Namespace(**given), "model": state}, folder / "model.pt")
-    return convert(folder, folder.parent / "lm").path
+    return convert("fairseq", folder, folder.parent / "lm").path
 
 
 def test_a_language_model_comes_along_and_without_a_weight_answers_are_the_model_s(tmp_path, beside):
@@ -198,7 +190,7 @@ def test_a_language_model_comes_along_and_without_a_weight_answers_are_the_model
     assert not ended.value.code
     bundle = open_bundle(tmp_path / "fused")
     assert bundle.options.lm_weight == 0.25
-    plain = add_graphs(convert(FOLDER, tmp_path / "plain"))
+    plain = add_graphs(convert("fairseq", FOLDER, tmp_path / "plain"))
     assert isinstance(load(bundle.config, bundle.weights()), Fusion)
     # targets are no longer than the language model's
     limits = bundle.config.limits(3, shortlisted=False)
@@ -217,13 +209,13 @@ def test_a_language_model_comes_along_and_without_a_weight_answers_are_the_model
 def test_what_can_not_stand_beside_the_model_is_refused_with_the_remedy(tmp_path, beside):
     def refused(path: Path) -> str:
         with pytest.raises(CheckpointError) as caught:
-            convert(FOLDER, tmp_path / "out", Settings(language_model=path))
+            convert("fairseq", FOLDER, tmp_path / "out", FairseqImport(language_model=path))
         assert not (tmp_path / "out").exists()
         return str(caught.value)
 
     assert "is no bundle; make it one first: convoy convert fairseq" in refused(FOLDER)
-    assert "is no language model" in refused(convert(FOLDER, tmp_path / "model").path)
+    assert "is no language model" in refused(convert("fairseq", FOLDER, tmp_path / "model").path)
     other = tmp_path / "other"
     shutil.copytree(SELECTION / "light_glu", other)
     with pytest.raises(CheckpointError, match=r"its dictionary differs .*--srcdict"):
-        convert(other, tmp_path / "out", Settings(language_model=beside))
+        convert("fairseq", other, tmp_path / "out", FairseqImport(language_model=beside))

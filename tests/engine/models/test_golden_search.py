@@ -13,7 +13,7 @@ from engine.executors import open_executors
 from engine.native import library
 from engine.schedule.engine import Engine
 from engine.schedule.lane import Lane
-from engine.text.tokenizer import open_tokenizer
+from engine.text.tokenizers.tokenizer import open_tokenizer
 from engine.types import DecodeOptions, Request, Result
 from export.graphs.onnx import add_graphs
 from tests.golden_fixtures import fixture, imported, parameters, real_golden
@@ -56,7 +56,7 @@ def options_of(params: dict, longest: int, prefix: list[int]) -> DecodeOptions:
 
 
 def decode(lane: Lane, batch: list[tuple[list[int], DecodeOptions]], free_steps: int) -> list[Result]:
-    """One reference batch, in step; `free_steps` first steps know no minimum length (REFERENCE 6.3)."""
+    """A batch in step, whose `free_steps` first ones have no minimum length (docs/reference.md 6.3)."""
     results: dict[int, Result] = {}
     requests = [
         Request(source, options, lambda outcome, i=i: results.__setitem__(i, outcome))

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from engine.backends import Placement
+from engine.bundle.adaptive import AdaptiveConfig, Bands
 from engine.bundle.bundle import open_bundle
 from engine.bundle.config import ModelConfig
-from engine.bundle.stacks import AdaptiveConfig, Bands
 from engine.errors import CheckpointError, ConfigError, InvalidRequest
 from engine.executors import open_executors
 from engine.models import build, load
@@ -23,9 +23,16 @@ from engine.schedule.engine import Engine
 from engine.schedule.lane import Lane
 from engine.types import DecodeOptions, Limits, Request, Result
 from export.graphs.onnx import add_graphs
-from export.importers.fairseq import convert
-from export.importers.lightconv_lm import ARCHITECTURES, SOFTMAX, model_config, model_weights, options
+from export.importers import convert
+from export.importers.fairseq.lightconv_lm import (
+    LIGHTCONV_LM_ARCHITECTURES,
+    SOFTMAX,
+    model_config,
+    model_weights,
+    options,
+)
 from tests.golden_fixtures import SHARED, fixture, folder, imported
+from tests.lanes import lane_of, outcomes_of
 from tests.models import CONFIGS, executor, model, sessions, weights
 
 EOS, PAD = 2, 1
@@ -41,18 +48,7 @@ def forced(tokens: list[int]) -> DecodeOptions:
 
 def decode(lane: Lane, wanted: list[DecodeOptions], each: int = 3) -> list[Result]:
     """Requests join a few at a time while others are at any step."""
-    found: dict[int, Result] = {}
-    waiting = [Request([EOS], o, lambda r, i=i: found.__setitem__(i, r)) for i, o in enumerate(wanted)]
-    while waiting or lane.active:
-        joining = [waiting.pop(0) for _ in range(min(each, lane.free, len(waiting)))]
-        if joining:
-            lane.admit(joining)
-        lane.step()
-    return [found[i] for i in range(len(wanted))]
-
-
-def lane_of(executor) -> Lane:
-    return Lane(executor, lambda request, outcome: request.reply(outcome))
+    return outcomes_of(lane, [([EOS], options) for options in wanted], lambda: each)
 
 
 # the reference
@@ -122,7 +118,7 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def by_loops(w: dict[str, np.ndarray], x: np.ndarray, edges: list[int], *, tied: bool, backwards: bool):
-    """Log-probabilities of one feature vector, in float64, as REFERENCE.md section 3 says it."""
+    """Log-probabilities of one feature vector, in float64, as docs/reference.md 3 says it."""
     table = "decoder.embed_tokens.embeddings"
     if tied:
         head = np.concatenate([w[f"{table}.0.0.weight"] @ x, w[f"{SOFTMAX}.head.class_proj.weight"] @ x])
@@ -189,7 +185,7 @@ def test_a_model_drawn_at_random_has_a_zero_row_for_padding_in_the_first_band_on
 
 @pytest.mark.parametrize("name", ["lm shared", "lm adaptive", "lm tied projections"])
 def test_int8_scores_are_close_to_fp32(name):
-    from engine.executors.onnx import OnnxExecutor
+    from engine.executors.onnx.executor import OnnxExecutor
 
     rng = np.random.default_rng(0)
     texts = [[*rng.integers(4, 47, n).tolist(), EOS] for n in (0, 1, 5, 17, 30)]
@@ -276,7 +272,7 @@ def test_an_engine_refuses_a_source_that_its_language_model_would_not_read():
 # the importer
 
 
-@pytest.mark.parametrize("arch", sorted(ARCHITECTURES))
+@pytest.mark.parametrize("arch", sorted(LIGHTCONV_LM_ARCHITECTURES))
 def test_absent_options_take_the_defaults_of_the_reference(arch):
     path = SHARED.parent / "arch_defaults.json"
     if not path.exists():
@@ -384,7 +380,7 @@ def saved(path: Path, options: dict, *, change=None) -> Path:
 @pytest.mark.parametrize("chosen", [{}, TIED, TIED | {"tie_adaptive_proj": False}])
 @torch.no_grad()
 def test_an_imported_model_computes_what_was_saved(tmp_path, chosen):
-    bundle = convert(saved(tmp_path / "in", chosen), tmp_path / "out")
+    bundle = convert("fairseq", saved(tmp_path / "in", chosen), tmp_path / "out")
     net = build(config_of(**chosen))
     net.initialise(seed=5)
     tokens = torch.randint(4, 47, (2, 9), generator=torch.Generator().manual_seed(0))
@@ -418,7 +414,7 @@ def differs(name):
 )
 def test_weights_that_do_not_fit_are_refused_by_name(tmp_path, change, complaint):
     with pytest.raises(CheckpointError, match=complaint):
-        convert(saved(tmp_path / "in", TIED, change=change), tmp_path / "out")
+        convert("fairseq", saved(tmp_path / "in", TIED, change=change), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -426,9 +422,11 @@ def test_several_language_models_become_an_ensemble(tmp_path):
     source = saved(tmp_path / "in", {})
     (source / "model.pt").rename(source / "a.pt")
     (saved(tmp_path / "more", TIED) / "model.pt").rename(source / "b.pt")
-    from export.importers.fairseq import Settings
+    from export.importers.settings import FairseqImport
 
-    bundle = add_graphs(convert(source, tmp_path / "out", Settings(checkpoints=("a.pt", "b.pt"))))
+    bundle = add_graphs(
+        convert("fairseq", source, tmp_path / "out", FairseqImport(checkpoints=("a.pt", "b.pt")))
+    )
     assert not open_bundle(tmp_path / "out").config.reads_source
     tokens = [8, 30, 46, 5, EOS]
     previous = torch.tensor([[EOS, *tokens[:-1]]])

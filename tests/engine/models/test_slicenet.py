@@ -20,8 +20,9 @@ from engine.bundle.presets import preset
 from engine.bundle.stacks import SliceStack
 from engine.errors import ConfigError
 from engine.executors.memory import StagedBatch
-from engine.executors.onnx import OnnxExecutor, open_sessions
-from engine.executors.torch import TorchExecutor
+from engine.executors.onnx.executor import OnnxExecutor
+from engine.executors.onnx.sessions import open_sessions
+from engine.executors.torch.executor import TorchExecutor
 from engine.models import build, load
 from engine.models.model import Dropout, Model
 from engine.models.separable import ConvolutionShape, SubSeparable, SuperSeparable
@@ -29,7 +30,7 @@ from engine.schedule.lane import Lane
 from engine.search.executor import Executor, StepInput
 from engine.types import DecodeOptions, Request
 from export.graphs.onnx import graphs
-from export.importers import slicenet
+from export.importers.tensorflow import slicenet
 from tests import models
 from tests.engine.executors.test_batch_independence import decode, facts
 

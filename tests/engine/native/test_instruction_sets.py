@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import subprocess
@@ -11,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from engine.errors import ConfigError
 from engine.native import build, instruction_set, library
 from engine.native.build import COMMON, FAST, HERE, SETS, WIDE
+from engine.native.step_arrays import STEP_VERSION, HeldColumn, RowIndex, StepArrays, check_layout
 from tests.thorough import THOROUGH
 
 PROBE = Path(__file__).with_name("probe.cpp")
@@ -96,6 +99,7 @@ def test_where_the_set_is_slower_than_standard_operators_these_serve(monkeypatch
     assert library() is None
     (tmp_path / "libconvoy.so").write_bytes(b"of another machine")
     assert library() is None
+    monkeypatch.setattr(native, "check_layout", lambda path: None)
     for fast, want in ((True, tmp_path / "libconvoy.so"), (False, None)):
         monkeypatch.setattr(
             native, "instruction_set", lambda path, fast=fast: native.InstructionSet("baseline", fast)
@@ -103,3 +107,31 @@ def test_where_the_set_is_slower_than_standard_operators_these_serve(monkeypatch
         assert library() == want
     monkeypatch.setenv("CONVOY_KERNELS_ISA", "baseline")
     assert library() == tmp_path / "libconvoy.so"
+
+
+LAYOUT = 'extern "C" {{ extern const long long convoy_step_layout[] = {{{}}}; }}'
+
+
+@pytest.mark.skipif(COMPILER is None, reason="no g++")
+@pytest.mark.parametrize("fault", ["of before there was a layout", "of another version", "of other sizes"])
+def test_a_library_that_was_built_from_other_sources_is_refused_in_a_line_that_names_the_remedy(
+    monkeypatch, tmp_path, fault
+):
+    from engine import native
+
+    sizes = [ctypes.sizeof(kind) for kind in (StepArrays, HeldColumn, RowIndex)]
+    layouts = {
+        "of before there was a layout": None,
+        "of another version": [STEP_VERSION + 1, *sizes],
+        "of other sizes": [STEP_VERSION, sizes[0] - 8, *sizes[1:]],
+    }
+    stale, sound = tmp_path / "libconvoy.so", tmp_path / "sound.so"
+    for path, layout in ((stale, layouts[fault]), (sound, [STEP_VERSION, *sizes])):
+        source = path.with_suffix(".cpp")
+        source.write_text("" if layout is None else LAYOUT.format(", ".join(map(str, layout))))
+        subprocess.run([COMPILER, "-w", "-shared", "-fPIC", str(source), "-o", str(path)], check=True)
+    monkeypatch.setattr(native, "__file__", str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(native, "instruction_set", lambda path: native.InstructionSet("avx2", True))
+    with pytest.raises(ConfigError, match=f"{stale}.*make native"):
+        library()
+    check_layout(sound)

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from engine.errors import DeadlineExceeded, Overloaded, WouldBeLate
 from engine.schedule.engine import Engine
-from engine.schedule.forecast import Forecast, LineFit, Margin, Tempo
+from engine.schedule.forecast import Forecast
 from engine.schedule.queue import FairQueue
+from engine.schedule.tempo import LineFit, Margin, Tempo
 from engine.types import DecodeOptions, Limits, Request
 from server.contracts import contract_of
 from server.errors import error_response
@@ -31,27 +32,27 @@ def forecast_of(queue, slots=4, turn=0.1, steps=20):
     """A forecast that has seen many turns of the same length and many answers of the same steps."""
     forecast = Forecast(queue, [(slots, 1)], LIMITS)
     for number in range(2000):
-        forecast.begins(turn * number)
+        forecast.begin_turn(turn * number)
         forecast.note_step(0, slots)
-        forecast.ends(turn * (number + 1), [[(request(), 0)]])
+        forecast.end_turn(turn * (number + 1), [[(request(), 0)]])
     for _ in range(1000):
         forecast.note_answer(0, request(), steps, 0.0)
-    forecast.ends(turn * 2000, [[]])
+    forecast.end_turn(turn * 2000, [[]])
     return forecast, turn * 2000
 
 
-def waiting(forecast, queue, sizes, deadline=math.inf, *, foreseen=True, **options):
+def waiting(forecast, queue, sizes, deadline=math.inf, *, promised=True, **options):
     """Groups of these sizes in the queue, all slots being busy with requests that have just begun."""
     load = forecast.loads[0]
     flights = [(request(), 0) for _ in range(load.slots)]
     for flight, _ in flights:
-        forecast.expect(flight, 0)
-    forecast.ends(1e9, [flights])
+        forecast.set_expected_steps(flight, 0)
+    forecast.end_turn(1e9, [flights])
     for size in sizes:
         group = [request(deadline, **options) for _ in range(size)]
         for one in group:
-            forecast.expect(one, 0)
-            one.foreseen = foreseen
+            forecast.set_expected_steps(one, 0)
+            one.promised = promised
         queue.add((one, 0) for one in group)
 
 
@@ -76,12 +77,14 @@ def test_a_line_is_that_of_weighted_least_squares_drawn_a_little_to_the_origin(s
     slope = np.clip((cross + far * mean_y / mean_x) / (square + far), 0, mean_y / mean_x)
     fitted = mean_y + slope * (x - mean_x)
     assert line.at(20.0) == pytest.approx(mean_y + slope * (20.0 - mean_x))
-    assert line.spread == pytest.approx(math.sqrt(np.average((y - fitted) ** 2, weights=weights)), abs=1e-6)
+    assert line.deviation == pytest.approx(
+        math.sqrt(np.average((y - fitted) ** 2, weights=weights)), abs=1e-6
+    )
 
 
 def test_one_sample_is_a_line_through_the_origin_and_none_is_nothing():
     line = LineFit()
-    assert (line.at(5.0), line.spread) == (0.0, 0.0)
+    assert (line.at(5.0), line.deviation) == (0.0, 0.0)
     line.add(4.0, 2.0, 1.0)
     assert line.at(8.0) == pytest.approx(4.0)
 
@@ -140,7 +143,7 @@ def test_the_wait_is_about_that_of_taking_turns_request_by_request(sizes, count,
     forecast, _ = forecast_of(queue)
     waiting(forecast, queue, sizes)
     left = [0.0, 5.0, 10.0, 15.0]  # steps until each slot is free
-    forecast.loads[0].left = sum(left)
+    forecast.loads[0].steps_left = sum(left)
     groups = [[size, False] for size in sizes] + [[count, True]]
     while True:
         group = groups.pop(0)
@@ -158,7 +161,7 @@ def test_the_wait_is_about_that_of_taking_turns_request_by_request(sizes, count,
 def test_free_slots_are_no_wait():
     queue = FairQueue(1)
     forecast, now = forecast_of(queue)
-    forecast.ends(now, [[(request(), 0)]])
+    forecast.end_turn(now, [[(request(), 0)]])
     assert forecast._wait(0, 3, 0.0) == 0.0
     assert forecast._wait(0, 4, 60.0) > 0.0
 
@@ -176,7 +179,7 @@ def test_who_would_be_late_is_refused_and_who_has_no_deadline_never_is():
     assert 1 <= caught.value.retry_after <= 60
     patient = request(now + 20.0, now)
     forecast.check(now, [patient], [0])
-    assert patient.foreseen
+    assert patient.promised
     for never in (math.inf, now - 1.0):  # none, and one that has passed: it will be answered as late
         forecast.check(now, [request(never, now)], [0])
 
@@ -185,7 +188,7 @@ def test_the_time_of_its_own_decoding_counts():
     queue = FairQueue(1)
     forecast, _ = forecast_of(queue)
     now = 1e9
-    forecast.ends(now, [[(request(), 0)]])  # three slots are free
+    forecast.end_turn(now, [[(request(), 0)]])  # three slots are free
     forecast.check(now, [request(now + 2.5, now)], [0])
     with pytest.raises(WouldBeLate):
         forecast.check(now, [request(now + 2.5, now, min_length=60)], [0])
@@ -197,45 +200,45 @@ def test_free_slots_are_filled_before_it_is_known_how_long_turns_are_then():
     queue = FairQueue(1)
     forecast = Forecast(queue, [(16, 1)], LIMITS)
     for number in range(100):
-        forecast.begins(0.1 * number)
+        forecast.begin_turn(0.1 * number)
         forecast.note_step(0, 1)
-        forecast.ends(0.1 * (number + 1), [[(request(), 0)]])
+        forecast.end_turn(0.1 * (number + 1), [[(request(), 0)]])
     for _ in range(1000):
         forecast.note_answer(0, request(), 20, 0.0)
     now = 10.0
     for _ in range(15):
         forecast.check(now, [request(now + 3.0, now)], [0])
-        forecast.took(0, [request()])
+        forecast.note_admission(0, [request()])
     with pytest.raises(WouldBeLate):
         forecast.check(now, [request(now + 3.0, now)], [0])
     for number in range(100):  # wide turns take no longer
-        forecast.begins(now + 0.1 * number)
+        forecast.begin_turn(now + 0.1 * number)
         forecast.note_step(0, 16)
-        forecast.ends(now + 0.1 * (number + 1), [[(request(), 0)] * 16])
+        forecast.end_turn(now + 0.1 * (number + 1), [[(request(), 0)] * 16])
     forecast.check(20.0, [request(20.0 + 8.0, 20.0)], [0])
 
 
 def test_after_a_halt_nobody_is_given_up_who_would_be_in_time_at_the_usual_speed():
     queue = FairQueue(1)
     forecast, now = forecast_of(queue)
-    forecast.begins(now)
+    forecast.begin_turn(now)
     forecast.note_step(0, 4)
-    forecast.ends(now + 5.0, [[(request(), 0)] * 4])
-    assert not forecast.hopeless(request(now + 9.0), 0, now + 5.0)
-    assert forecast.hopeless(request(now + 6.0), 0, now + 5.0)
+    forecast.end_turn(now + 5.0, [[(request(), 0)] * 4])
+    assert not forecast.is_too_late(request(now + 9.0), 0, now + 5.0)
+    assert forecast.is_too_late(request(now + 6.0), 0, now + 5.0)
 
 
 @pytest.mark.parametrize("documents", [False, True])
 def test_turns_that_went_into_encoding_long_sources_give_nobody_up(documents):
     queue = FairQueue(1)
     forecast = Forecast(queue, [(4, 1)], LIMITS)
-    forecast.begins(0.0)
+    forecast.begin_turn(0.0)
     if documents:  # the turn says little of how long a step takes
         forecast.note_encoding(4.9)
     forecast.note_step(0, 4)
-    forecast.ends(5.0, [[(request(), 0)] * 4])
-    assert forecast.hopeless(request(15.0), 0, 5.0) is not documents
-    assert forecast.hopeless(request(5.1), 0, 5.0)
+    forecast.end_turn(5.0, [[(request(), 0)] * 4])
+    assert forecast.is_too_late(request(15.0), 0, 5.0) is not documents
+    assert forecast.is_too_late(request(5.1), 0, 5.0)
 
 
 def test_while_nobody_else_is_there_nothing_is_refused():
@@ -264,7 +267,7 @@ def test_newcomers_must_not_make_a_group_late_that_lets_them_pass():
 def test_a_group_that_came_with_hardly_time_enough_keeps_nobody_out():
     now, queue = 1e9, FairQueue(1)
     forecast, _ = forecast_of(queue)
-    waiting(forecast, queue, [20], now + 14.0, foreseen=False)
+    waiting(forecast, queue, [20], now + 14.0, promised=False)
     forecast.check(now, [request(now + 100.0, now)], [0])
 
 
@@ -282,11 +285,11 @@ def test_who_is_late_at_his_turn_is_answered_at_once_unless_he_is_alone():
     queue = FairQueue(1)
     forecast, _ = forecast_of(queue)
     now, hurried = 1e9, request(1e9 + 1.0)
-    assert not forecast.hopeless(hurried, 0, now)
+    assert not forecast.is_too_late(hurried, 0, now)
     waiting(forecast, queue, [])
-    assert forecast.hopeless(hurried, 0, now)
-    assert not forecast.hopeless(request(now + 3.0), 0, now)
-    assert not forecast.hopeless(request(), 0, now)
+    assert forecast.is_too_late(hurried, 0, now)
+    assert not forecast.is_too_late(request(now + 3.0), 0, now)
+    assert not forecast.is_too_late(request(), 0, now)
 
 
 def test_late_answers_make_the_door_narrower():
@@ -401,5 +404,5 @@ def test_an_answer_whose_options_decided_its_length_teaches_nothing():
     for _ in range(1000):
         forecast.note_answer(0, request(min_length=150, max_length=150), 151, 0.0)
     expected = request()
-    forecast.expect(expected, 0)
-    assert expected.steps == pytest.approx(20, abs=1)
+    forecast.set_expected_steps(expected, 0)
+    assert expected.expected_steps == pytest.approx(20, abs=1)

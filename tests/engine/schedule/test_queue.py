@@ -1,11 +1,12 @@
 """The queue's bookkeeping and its fairness, on random histories."""
 
 import math
+from collections import Counter
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.schedule.queue import FairQueue
+from engine.schedule.queue import SHORT_TOKENS, FairQueue, LaneRoom
 from engine.types import DecodeOptions, Request
 
 PLENTY = 10**9
@@ -13,6 +14,11 @@ PLENTY = 10**9
 
 def request(length=1, deadline=math.inf):
     return Request([5] * length, DecodeOptions(), print, deadline)
+
+
+def room(free):
+    """Free slots of a lane of which a group may have any number."""
+    return LaneRoom(PLENTY, free)
 
 
 sizes = st.lists(st.integers(1, 9), min_size=1, max_size=6)
@@ -36,7 +42,7 @@ def act(queue, waiting, action):
         waiting |= group
     elif kind == "take":
         lane, slots, budget, first = values
-        taken = queue.take(lane, slots, budget, first=first)
+        taken = queue.take(lane, room(slots), budget, first=first)
         assert len(taken) <= slots
         assert all(waiting.pop(r) == lane and not r.cancelled for r in taken)
         spent = sum(len(r.source) for r in taken)
@@ -84,7 +90,7 @@ def test_groups_take_turns_and_keep_their_own_order(lengths, slots):
     for group in groups:
         queue.add((r, 0) for r in group)
     order = []
-    while taken := queue.take(0, slots, PLENTY, first=True):
+    while taken := queue.take(0, room(slots), PLENTY, first=True):
         order += taken
     assert [[r for r in order if r in group] for group in groups] == groups
     rounds = [[g for g in groups if len(g) > i] for i in range(max(lengths))]
@@ -96,12 +102,12 @@ def test_a_newcomer_waits_for_one_request_of_each_group_at_most(big, ahead, smal
     """Whatever the size of the groups before it, its first request is among the next `groups` taken."""
     queue = FairQueue(1)
     queue.add((request(), 0) for _ in range(big))
-    queue.take(0, min(ahead, big), PLENTY, first=True)
+    queue.take(0, room(min(ahead, big)), PLENTY, first=True)
     for n in small:
         queue.add((request(), 0) for _ in range(n))
     newcomer = request()
     queue.add([(newcomer, 0)])
-    assert newcomer in queue.take(0, len(small) + 2, PLENTY, first=True)
+    assert newcomer in queue.take(0, room(len(small) + 2), PLENTY, first=True)
 
 
 def test_a_request_marked_as_cancelled_is_never_taken():
@@ -109,7 +115,7 @@ def test_a_request_marked_as_cancelled_is_never_taken():
     group = [request(3) for _ in range(4)]
     queue.add((r, 0) for r in group)
     group[0].cancelled = group[2].cancelled = True
-    assert queue.take(0, 4, PLENTY, first=True) == [group[1], group[3]]
+    assert queue.take(0, room(4), PLENTY, first=True) == [group[1], group[3]]
     assert (queue.requests, queue.tokens) == (0, 0)
 
 
@@ -117,9 +123,43 @@ def test_a_source_beyond_the_budget_goes_alone_and_first_only():
     queue = FairQueue(1)
     long, short = request(50), request(2)
     queue.add([(long, 0), (short, 0)])
-    assert queue.take(0, 4, 10, first=False) == []
-    assert queue.take(0, 4, 10, first=True) == [long]
-    assert queue.take(0, 4, 10, first=False) == [short]
+    assert queue.take(0, room(4), 10, first=False) == []
+    assert queue.take(0, room(4), 10, first=True) == [long]
+    assert queue.take(0, room(4), 10, first=False) == [short]
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 40), st.integers(1, 1_000)), min_size=1, max_size=6), st.integers(1, 64)
+)
+def test_no_group_has_more_than_its_share_of_a_lane_where_others_wait_or_its_sources_are_long(groups, slots):
+    queue, sizes = FairQueue(1), {}
+    for count, length in groups:
+        group = [request(length) for _ in range(count)]
+        queue.add((r, 0) for r in group)
+        sizes[group[0].ticket] = count, length
+    place = LaneRoom(slots, slots)
+    queue.take(0, place, PLENTY, first=True)
+    for ticket, held in place.held.items():
+        count, length = sizes[ticket]
+        # a group of short sources that is alone, at first or since all others were taken, may have all
+        others = queue.rounds[0].groups.keys() - {ticket}
+        if others or length > SHORT_TOKENS:
+            assert held <= max(1, slots // 2 * SHORT_TOKENS // max(SHORT_TOKENS, length))
+        elif len(groups) == 1:
+            assert held == min(count, slots)
+
+
+def test_a_share_that_ends_goes_on_with_the_next_of_its_group():
+    queue = FairQueue(1)
+    group = [request(100) for _ in range(9)]
+    queue.add((r, 0) for r in group)
+    assert queue.take(0, LaneRoom(8, 8), PLENTY, first=True) == group[:2]  # half, less for their length
+    ticket = group[0].ticket
+    assert queue.take(0, LaneRoom(8, 6, Counter({ticket: 2})), PLENTY, first=True) == []
+    assert queue.take(0, LaneRoom(8, 7, Counter({ticket: 1})), PLENTY, first=True) == [group[2]]
+    newcomer = request(1)
+    queue.add([(newcomer, 0)])
+    assert queue.take(0, LaneRoom(8, 6, Counter({ticket: 2})), PLENTY, first=True) == [newcomer]
 
 
 def test_deadlines_of_requests_long_gone_are_forgotten():

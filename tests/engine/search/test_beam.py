@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.errors import ExecutorFailed, InvalidRequest
-from engine.schedule.lane import Lane
 from engine.search import filters
 from engine.search.beam import BeamSearch
 from engine.search.executor import TopK
 from engine.search.finished import finished_hypotheses
-from engine.types import DecodeOptions, Limits, Request, Result
+from engine.types import DecodeOptions, Limits, Result
 from tests import cases
 from tests.fake import EOS, PAD, UNK, FakeExecutor, FakeModel
+from tests.lanes import lane_of, outcomes_of
 from tests.oracle import noise, oracle, repeating
 from tests.thorough import some
 
@@ -27,18 +27,7 @@ NOBODY = print
 
 def decode(executor, jobs, g=None):
     """Outcomes of jobs run through one lane, joining at random steps when `g` is given."""
-    outcomes = {}
-    lane = Lane(executor, outcomes.__setitem__)
-    requests = [Request(source, options, NOBODY) for source, options in jobs]
-    waiting = list(requests)
-    while waiting or lane.active:
-        count = min(lane.free, len(waiting), int(g.integers(0, 3)) if g else len(waiting))
-        if count:
-            lane.admit(waiting[:count])
-            del waiting[:count]
-        if lane.active:
-            lane.step()
-    return [outcomes[r] for r in requests]
+    return outcomes_of(lane_of(executor), jobs, None if g is None else lambda: int(g.integers(0, 3)))
 
 
 def random_jobs(seed, count, vocab, beams):
@@ -284,7 +273,7 @@ def test_options_that_search_can_not_keep_exact_are_refused(fault):
 
 
 def test_minimum_lengths_may_follow_a_schedule():
-    """REFERENCE.md 6.3: the minimum is ignored while any row of the batch is inside its prefix."""
+    """docs/reference.md 6.3: the minimum is ignored while any row of the batch is inside its prefix."""
     model = FakeModel(seed=4, eos_bias=3.0)
     options = DecodeOptions(beam_size=3, n_best=3, prefix=(5,), min_length=5, max_length=9)
     source, differs = [4, 9, 7, EOS], False

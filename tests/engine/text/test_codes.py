@@ -5,14 +5,14 @@ import pytest
 from engine.answers.directions import Directions, name_of, parse_direction
 from engine.errors import UnknownModel
 from engine.text.codes import SHORT, by_short_code, short
-from server.languages import NAMES, inward
+from server.languages import LANGUAGE_NAMES, inward
 
 OPUS = Directions(("en",), tuple(by_short_code(("deu", "fra", "srp_Cyrl", "de"))))
 
 
 def test_every_language_that_the_server_names_has_one_code_of_three_letters():
     own = {"no", "pb", "zt", "zh"}  # LibreTranslate's own, and those that several share
-    assert set(NAMES) - own <= set(SHORT.values())
+    assert set(LANGUAGE_NAMES) - own <= set(SHORT.values())
     assert len(set(SHORT.values())) == len(SHORT)
     assert all(len(long) == 3 and len(code) == 2 for long, code in SHORT.items())
 

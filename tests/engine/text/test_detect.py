@@ -3,7 +3,7 @@
 import pytest
 
 from engine.text.detect import detect
-from server.translation import NOTHING, candidates
+from server.answering.translation import NOTHING, candidates
 
 TEXTS = {
     "de": "Ich habe gestern das rote Auto meines Bruders gewaschen.",

@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.text import patterns
-from engine.text.phrases import Phrases
-from engine.text.protect import MarkedText, mask
+from engine.answers.formats import _written, formats_of
+from engine.text.placeables.grammar import KINDS, SIGNS, kind_of, matches, placeables
+from engine.text.placeables.markup import read_capitals, read_markup
+from engine.text.placeables.masking import MarkedText, MaskRules, mask
+from engine.text.placeables.phrases import Phrases
 from engine.text.split import split
 from tests.timing import assert_linear, assert_slower_at_most
 
@@ -16,7 +18,9 @@ SYMBOLS = tuple(f"<ph{i}>" for i in range(16))
 
 
 def phrases(text):
-    return [phrase.source for phrase in mask(MarkedText(text), protect=True, symbols=SYMBOLS).phrases]
+    return [
+        phrase.source for phrase in mask(MarkedText(text), MaskRules(protect=True, symbols=SYMBOLS)).phrases
+    ]
 
 
 @pytest.mark.parametrize(
@@ -61,7 +65,7 @@ def test_what_belongs_together_is_one_phrase(thing):
         ("a+5", ["5"]),
         ("PEUR 5, EURO 6", ["5", "6"]),
         ("2.5-fach, 1.2-beste", ["2.5", "1.2"]),
-        ("a@b.de #1", ["a@b.de", "1"]),
+        ("a@b.de #1", ["a@b.de", "#1"]),
     ],
 )
 def test_what_does_not_belong_together_is_left_apart(text, found):
@@ -69,20 +73,22 @@ def test_what_does_not_belong_together_is_left_apart(text, found):
 
 
 def test_words_in_characters_that_the_model_lacks_are_kept_as_a_whole():
-    found = mask(
-        MarkedText("Er heißt Łukasz Żółć (東京), Tom ß."), protect=True, lacks=lambda c: c in "ŁŻółć東京"
-    )
+    rules = MaskRules(protect=True, lacks=lambda c: c in "ŁŻółć東京")
+    found = mask(MarkedText("Er heißt Łukasz Żółć (東京), Tom ß."), rules)
     assert [phrase.source for phrase in found.phrases] == ["Łukasz Żółć", "東京"]
-    assert mask(MarkedText("„Ja“ – 東"), protect=True, lacks=lambda c: True).phrases[-1].source == "東"
+    assert (
+        mask(MarkedText("„Ja“ – 東"), MaskRules(protect=True, lacks=lambda c: True)).phrases[-1].source
+        == "東"
+    )
 
 
 def test_a_number_that_the_answer_repeats_or_changes_is_noticed():
-    masked = mask(MarkedText("Ruf 0800 330 1000 an, 3 mal."), protect=True, symbols=SYMBOLS)
+    masked = mask(MarkedText("Ruf 0800 330 1000 an, 3 mal."), MaskRules(protect=True, symbols=SYMBOLS))
     assert not masked.garbles("Call 0800 330 1000, 3 times.", [0, 1])
     assert masked.garbles("Call 0800 1000 330, 3 times.", [0, 1])
     assert masked.garbles("Call 0800 330 1000, 3 or 3 times.", [0, 1])
     assert masked.garbles("Call 0800 330 1000.", [0, 1])
-    code = mask(MarkedText("Trink H2O."), protect=True, symbols=SYMBOLS)
+    code = mask(MarkedText("Trink H2O."), MaskRules(protect=True, symbols=SYMBOLS))
     assert code.garbles("Drink H20.", [0]) and not code.garbles("Drink H2O.", [0])
 
 
@@ -162,7 +168,7 @@ ATTACKS += ["@a.", "#a", " ", "\t", "- ", "a. ", "☺a", "v1.", "€ ", "-", "0 
 def test_masking_and_splitting_take_time_that_grows_with_the_text(attack):
     def work(size):
         text = attack * (size // len(attack)) + "!a"
-        masked = mask(MarkedText(text), protect=True, symbols=SYMBOLS, lacks=lambda c: c == "東")
+        masked = mask(MarkedText(text), MaskRules(protect=True, symbols=SYMBOLS, lacks=lambda c: c == "東"))
         split(masked.text, "de", None, masked.stand_in)
 
     assert_linear(work, 2_000)
@@ -172,9 +178,94 @@ def test_ten_thousand_phrases_cost_little_more_than_ten():
     text = "Das Haus steht am Park, und niemand weiß warum. " * 200
     few, many = ({f"Wort{i}": "x" for i in range(count)} for count in (10, 10_000))
     assert_slower_at_most(
-        5.0, lambda: mask(MarkedText(text), glossary=few), lambda: mask(MarkedText(text), glossary=many)
+        5.0,
+        lambda: mask(MarkedText(text), MaskRules(glossary=few)),
+        lambda: mask(MarkedText(text), MaskRules(glossary=many)),
     )
 
 
-def test_every_pattern_is_compiled_once():
-    assert all(re.compile(pattern) for pattern in patterns.PATTERNS)
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_each_kind_is_found_as_its_example_says(kind):
+    match = placeables().fullmatch(kind.example)
+    assert match and kind_of(match) == kind
+    assert SIGNS.search(kind.example)
+    if "\n" not in kind.example:
+        assert phrases(f"Das hier {kind.example} ist gut.") == [kind.example]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Der Hund und/oder die Katze",
+        "Studentinnen, StudentInnen",
+        "Achtung:hier",
+        "Er sagte: nein",
+        "Vitamin-C-Mangel",
+        "er--sie",
+        "Das ist ein A/B-Test.",
+        "z.B. so, d.h. nicht",
+        "GmbH und AG",
+        "Sie [er/es] kommt",
+    ],
+)
+def test_what_is_prose_is_none_of_them(text):
+    assert phrases(text) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "plain", "marks"),
+    [
+        ("Das ist **wichtig**.", "Das ist wichtig.", [("**", "**")]),
+        ("_Ja_ und ~~nein~~", "Ja und nein", [("_", "_"), ("~~", "~~")]),
+        ("Siehe [hier](https://a.org/b_c_d).", "Siehe hier.", [("[", "](https://a.org/b_c_d)")]),
+        ("<b>fett <0>x</0></b>", "fett x", [("<b>", "</b>"), ("<0>", "</0>")]),
+        ("a <br> b<img src='x'/>", "a b", [("<br>", ""), ("<img src='x'/>", "")]),
+        ("<b>**x</b>**", "**x**", [("<b>", "</b>")]),
+        ("Don\u00adau", "Donau", []),
+        ("3 * 4 * 5, 2*3*4, f***, a_b_c, *Preis", "3 * 4 * 5, 2*3*4, f***, a_b_c, *Preis", []),
+        ("5 < 6 und 7 > 3, <3, [x], snake_case_", "5 < 6 und 7 > 3, <3, [x], snake_case_", []),
+        ("**a\nb**", "**a\nb**", []),
+    ],
+)
+def test_markup_is_left_out_of_what_the_model_reads(source, plain, marks):
+    read = read_markup(source)
+    assert read.text == plain
+    assert [(form.before, form.after) for form in read.formats] == marks
+    for form in read.formats:
+        assert 0 <= form.begin <= form.end <= len(read.text)
+
+
+MARKS = ["**", "*", "_", "~~", "[", "](x)", "<b>", "</b>", "<br>", " ", "ab", "\u00ad"]
+
+
+@given(st.lists(st.sampled_from(MARKS)).map("".join))
+def test_markup_put_back_where_it_was_gives_the_text_again(source):
+    read = read_markup(source)
+    ranges = [(f.begin, f.end) for f in read.formats]
+    for (begin, end), form in zip(ranges, read.formats, strict=True):
+        around = ranges[form.parent] if form.parent >= 0 else (0, len(read.text))
+        assert around[0] <= begin <= end <= around[1]
+    formats = formats_of(source, read, [])
+    written = _written(formats, formats.segment).text
+    assert written.replace(" ", "") == source.replace("\u00ad", "").replace(" ", "")
+
+
+def test_words_in_capitals_are_read_in_small_letters_where_the_vocabulary_knows_them():
+    known = {"sehr", "Haus", "ACHTUNG"}
+    plain = read_capitals(
+        read_markup("Das **HAUS** ist SEHR gut, XYZZY."), "de", lambda w: 1 if w in known else 4
+    )
+    assert plain.text == "Das Haus ist sehr gut, XYZZY."
+    assert sorted((f.begin, f.end, f.parent) for f in plain.formats if f.capitals) == [
+        (4, 8, 0),
+        (13, 17, -1),
+    ]
+    title = read_markup("SEHR GUT")
+    assert read_capitals(title, "de", lambda w: 1 if w in known else 4) == title
+
+
+@pytest.mark.parametrize("filling", ["a.b-", "Ein Satz. ", "x = 1\n", "1.234,56 € und "])
+def test_places_are_the_same_whether_a_text_is_searched_in_windows_or_at_once(filling):
+    text = (filling * 4_000)[:16_370] + " siehe https://example.org/a?b=1 und user_id\n" + filling * 3_000
+    spans = [match.span() for match in matches(placeables(), text)]
+    assert spans == [match.span() for match in placeables().finditer(text)]

@@ -2,8 +2,8 @@
 
 import pytest
 
-from engine.text.numerals import OF_LANGUAGE, localise
-from engine.text.protect import MarkedText, mask
+from engine.text.placeables.masking import MarkedText, MaskRules, mask
+from engine.text.placeables.numerals import OF_LANGUAGE, localise
 from engine.text.split import split
 
 W, N = "\u00a0", "\u202f"
@@ -49,7 +49,8 @@ def test_there_and_back_again_is_the_same_amount(language):
 def test_forms_change_only_when_asked_and_what_changes_is_no_number_for_the_model():
     text = MarkedText("Das kostet 19,99 € um 12:30.")
     plain, local = (
-        mask(text, protect=True, local=local) for local in (None, lambda n: localise(n, "de", "en"))
+        mask(text, MaskRules(protect=True, local=local))
+        for local in (None, lambda n: localise(n, "de", "en"))
     )
     assert [(p.target, p.trusted) for p in plain.phrases] == [("19,99 €", True), ("12:30", True)]
     assert [(p.target, p.trusted) for p in local.phrases] == [("€19.99", False), ("12:30", True)]

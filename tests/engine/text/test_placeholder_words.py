@@ -12,18 +12,23 @@ import pytest
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from cli.choices import ModelChoice
-from cli.convert.flags import finish
+from cli.convert.flags import Conversion, choose
 from cli.placeholders import copy_rate
-from engine.answers.borrow import choose
+from engine.answers.placeholders import best_copied
 from engine.answers.plan import plan
-from engine.answers.stream import stream
+from engine.answers.stream import answers_of, stream
 from engine.answers.text_model import TextModel
 from engine.api import InvalidRequest, Service, ServiceSettings, TextOptions
-from engine.bundle.bundle import open_bundle
+from engine.bundle.bundle import add_files, open_bundle
 from engine.errors import BundleError
 from engine.schedule.aio import generate_group
-from engine.text.borrowed import BorrowedWord, BorrowingTokenizer, dump, read_borrowed
-from engine.text.tokenizer import open_tokenizer
+from engine.text.tokenizers.placeholder_words import (
+    PlaceholderTokenizer,
+    PlaceholderWord,
+    dump,
+    read_placeholder_words,
+)
+from engine.text.tokenizers.tokenizer import open_tokenizer
 from engine.types import DecodeJob
 from tests.golden_fixtures import ROOT
 from tests.thorough import some
@@ -65,18 +70,22 @@ def bare(tokenizer):
 
 
 def words_of(tokenizer):
-    return tuple(BorrowedWord(w, tokenizer.encode(w)[-1], tokenizer.encode_target(w)[-1]) for w in WORDS)
+    return tuple(PlaceholderWord(w, tokenizer.encode(w)[-1], tokenizer.encode_target(w)[-1]) for w in WORDS)
 
 
 @pytest.fixture(scope="module")
 def model(service):
     text = service.shelf.loaded["tatoeba-de-en"].text
-    return replace(text, tokenizer=bare(text.tokenizer), borrowed=words_of(text.tokenizer))
+    return replace(text, tokenizer=bare(text.tokenizer), placeholder_words=words_of(text.tokenizer))
+
+
+def answered(engine, model, texts, options):
+    return answers_of(stream(engine, model, ((text, options) for text in texts)))
 
 
 def test_a_sentence_is_asked_with_words_and_told_with_symbols(model):
-    tokenizer = model.keeping
-    assert isinstance(tokenizer, BorrowingTokenizer)
+    tokenizer = model.placeholder_tokenizer
+    assert isinstance(tokenizer, PlaceholderTokenizer)
     first, second, *_ = tokenizer.placeholders
     plain = model.tokenizer.encode("Tom mag Boston.")
     assert tokenizer.encode(f"{first} mag {second}.") == plain
@@ -84,23 +93,23 @@ def test_a_sentence_is_asked_with_words_and_told_with_symbols(model):
     tokens = model.tokenizer.encode_target("Tom likes Boston.")
     assert tokenizer.decode(tokens) == f"{first} likes {second}."
     assert [p for p in tokenizer.pieces(tokens, target=True) if p in (first, second)] == [first, second]
-    assert tokenizer.encode_target(first) == [model.borrowed[0].target]
+    assert tokenizer.encode_target(first) == [model.placeholder_words[0].target]
     # a bracket before the word would make other pieces of it: white space sets it off
     ids = tokenizer.encode(f"({first})")
-    assert ids.count(model.borrowed[0].source) == 1
+    assert ids.count(model.placeholder_words[0].source) == 1
 
 
 def test_phrases_are_kept_once_whatever_the_model_does(service, model):
     engine = service.shelf.loaded["tatoeba-de-en"].engine
-    results = list(stream(engine, model, TEXTS, TextOptions(protect=True)))
+    results = list(answered(engine, model, TEXTS, TextOptions(protect=True)))
     for result, things in zip(results, THINGS, strict=True):
         for thing in things:
             assert result.text.count(thing) == 1, result.text
-    (glossary,) = stream(engine, model, ["Der Park ist groß."], TextOptions(glossary={"Park": "Common"}))
+    (glossary,) = answered(engine, model, ["Der Park ist groß."], TextOptions(glossary={"Park": "Common"}))
     assert glossary.text.count("Common") == 1
-    without = replace(model, borrowed=())
+    without = replace(model, placeholder_words=())
     with pytest.raises(InvalidRequest, match="no placeholder"):
-        list(stream(engine, without, ["Der Park."], TextOptions(ignore=("Park",))))
+        list(answered(engine, without, ["Der Park."], TextOptions(ignore=("Park",))))
 
 
 def test_the_search_brings_no_placeholder_twice_and_none_that_the_source_lacks(service, model):
@@ -112,10 +121,10 @@ def test_the_search_brings_no_placeholder_twice_and_none_that_the_source_lacks(s
     for own in (model, service.shelf.loaded["tatoeba-de-en"].text):
         planned = [plan(own, text, TextOptions(protect=True)) for text in texts]
         jobs = [job for one in planned for job in one.jobs if job.options.quotas]
-        tokens = {own.keeping.encode_target(symbol)[-1] for symbol in own.placeholders}
+        tokens = {own.placeholder_tokenizer.encode_target(symbol)[-1] for symbol in own.placeholders}
         assert len(jobs) >= len(texts)
         for source, options in jobs:
-            pieces = own.keeping.pieces(source, target=False)
+            pieces = own.placeholder_tokenizer.pieces(source, target=False)
             assert {t for t, _ in options.quotas} == tokens
             assert {m for _, m in options.quotas} <= {0, 1}
             assert 0 < sum(m for _, m in options.quotas) == len(set(pieces).intersection(own.placeholders))
@@ -140,7 +149,9 @@ def excesses(engine, asked, jobs):
 def test_the_words_that_a_model_copies_most_are_chosen(model, monkeypatch):
     """A model that copies four words, the third in every second sentence only."""
     plain = TextModel("translate", "de", "en", bare(model.tokenizer), model.defaults, model.limits, model.eos)
-    copied = {word.source: (word.target, 1 if i != 2 else 2) for i, word in enumerate(model.borrowed)}
+    copied = {
+        word.source: (word.target, 1 if i != 2 else 2) for i, word in enumerate(model.placeholder_words)
+    }
     seen: dict[int, int] = {}
 
     def decode(jobs):
@@ -159,8 +170,8 @@ def test_the_words_that_a_model_copies_most_are_chosen(model, monkeypatch):
         return list(decode(jobs))
 
     size = max(copied) + 1
-    monkeypatch.setattr("engine.answers.borrow.CANDIDATES", size)  # all of them
-    choice = choose(plain, size, run, texts * 4, count=3)
+    monkeypatch.setattr("engine.answers.placeholders.CANDIDATES", size)  # all of them
+    choice = best_copied(plain, size, run, texts * 4, count=3)
     assert {word.word for word in choice.words} <= set(WORDS)
     assert choice.shares == tuple(sorted(choice.shares, reverse=True))
     assert len(choice.words) == 3
@@ -186,10 +197,9 @@ def without_symbols(tmp_path):
 
 
 def test_an_imported_model_lends_words_and_keeps_texts_whole(without_symbols, monkeypatch, capsys):
-    monkeypatch.setattr("engine.answers.borrow.CANDIDATES", 120)
-    monkeypatch.setattr("engine.answers.borrow.FINE", 4)
-    monkeypatch.setattr("export.graphs.onnx.add_graphs", open_same)  # its graphs are there
-    finish(without_symbols, onnx=True)
+    monkeypatch.setattr("engine.answers.placeholders.CANDIDATES", 120)
+    monkeypatch.setattr("engine.answers.placeholders.FINE_SENTENCES", 4)
+    add_files(without_symbols.path, choose(without_symbols))
     assert re.search("placeholders, and how often .* [0-9]+%", capsys.readouterr().out)
     assert "placeholders.json" in open_bundle(without_symbols.path).files()
     lines = (ROOT / "everyday" / "de-en.tsv").read_text("utf-8").splitlines()
@@ -197,20 +207,13 @@ def test_an_imported_model_lends_words_and_keeps_texts_whole(without_symbols, mo
     assert copy_rate(ModelChoice(without_symbols.path), without_symbols.name, sentences) >= 0.99
 
 
-def open_same(bundle):
-    return bundle
-
-
 def test_placeholders_are_left_out_when_asked_and_where_nothing_is_copied(
     without_symbols, monkeypatch, capsys
 ):
-    monkeypatch.setattr("export.graphs.onnx.add_graphs", open_same)
-    finish(without_symbols, onnx=True, placeholders=False)
-    assert "no placeholders" not in capsys.readouterr().out
-    monkeypatch.setattr("engine.answers.borrow.WORD", re.compile("none at all"))
-    finish(without_symbols, onnx=True)
+    assert choose not in Conversion(placeholders=False).stages()
+    monkeypatch.setattr("engine.answers.placeholders.CANDIDATE_WORD", re.compile("none at all"))
+    assert choose(without_symbols) == {}
     assert "no placeholders: the model copies no word" in capsys.readouterr().out
-    assert "placeholders.json" not in open_bundle(without_symbols.path).files()
 
 
 def test_a_file_of_words_of_another_vocabulary_is_refused(tmp_path):
@@ -228,11 +231,11 @@ def test_a_file_of_words_of_another_vocabulary_is_refused(tmp_path):
 
     words = words_of(tokenizer)
     path.write_bytes(dump(words, 0.9))
-    assert read_borrowed(Bundled, tokenizer) == words
-    assert read_borrowed(Bundled, open_tokenizer(bundle)) == ()
+    assert read_placeholder_words(Bundled, tokenizer) == words
+    assert read_placeholder_words(Bundled, open_tokenizer(bundle)) == ()
     size, endless = bundle.config.source_vocab, float("inf")
     several = [[["a", size, 5]], [["a", -1, 5]], [["a", 5, 5], ["b", 5, 6]], [["", 5, 5]], [["a", 5]], 3]
     for value in (*({"words": rows} for rows in [*several, [["a", endless, 5]]]), {}, []):
         path.write_text(json.dumps(value))
         with pytest.raises(BundleError, match="convoy placeholders"):
-            read_borrowed(Bundled, tokenizer)
+            read_placeholder_words(Bundled, tokenizer)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.errors import BundleError
-from engine.text.subwords import Subwords, SubwordVocabulary, read_subtokens, read_subwords
+from engine.text.tokenizers.subwords import Subwords, SubwordVocabulary, read_subtokens, read_subwords
 from tests.golden_fixtures import ROOT
 
 VOCABULARY = ROOT / "golden" / "tensorflow" / "vocab.subwords"

@@ -19,11 +19,11 @@ from engine.bundle.bundle import Description, write_bundle
 from engine.bundle.config import ModelConfig
 from engine.bundle.stacks import StackConfig
 from engine.errors import BundleError, TooLarge
-from engine.text import fairseq
 from engine.text.detect import detect
-from engine.text.dictionary import SPECIALS
 from engine.text.split import break_long, split
-from engine.text.tokenizer import open_tokenizer
+from engine.text.tokenizers import fairseq
+from engine.text.tokenizers.dictionary import SPECIALS
+from engine.text.tokenizers.tokenizer import open_tokenizer
 from tests.golden_fixtures import REAL, ROOT, SELECTION, real_golden
 
 STACK = StackConfig(embed_dim=8, conv_dim=8, ffn_dim=8, heads=2, kernel_sizes=(3,))
@@ -69,9 +69,9 @@ def joint(pieces, tmp_path_factory):
 @cache
 def real_tokenizer():
     folder = SELECTION / REAL
-    chosen = fairseq.Settings("dict.de.txt", "dict.en.txt", "bpecodes", "de", "en")
-    dictionaries = [fairseq.read_dictionary(folder / f"dict.{code}.txt") for code in ("de", "en")]
-    return fairseq.Fairseq(chosen, *dictionaries, fairseq.read_bpe(folder / "bpecodes"))
+    chosen = fairseq.FairseqSettings("dict.de.txt", "dict.en.txt", "bpecodes", "de", "en")
+    source, target = (fairseq.read_dictionary(folder / f"dict.{code}.txt") for code in ("de", "en"))
+    return fairseq.Fairseq(chosen, (source, target), fairseq.read_bpe(folder / "bpecodes"))
 
 
 # SentencePiece
@@ -172,8 +172,8 @@ def test_any_text_is_tokenized_and_none_yields_control_ids(text):
 def toy(tmp_path, lines, **options):
     (tmp_path / "dict.txt").write_bytes(lines.encode())
     dictionary = fairseq.read_dictionary(tmp_path / "dict.txt")
-    chosen = fairseq.Settings("dict.txt", "dict.txt", **options)
-    return fairseq.Fairseq(chosen, dictionary, dictionary, None)
+    chosen = fairseq.FairseqSettings("dict.txt", "dict.txt", **options)
+    return fairseq.Fairseq(chosen, (dictionary, dictionary), None)
 
 
 def test_pretokenized_text_is_looked_up_word_by_word(tmp_path):
@@ -187,7 +187,7 @@ def test_pretokenized_text_is_looked_up_word_by_word(tmp_path):
 def test_iwslt_text_is_lowercased(tmp_path):
     tokenizer = toy(tmp_path, "maria 3\n&amp; 2\nx-y 1\n", lowercase=True, aggressive=False, normalize=None)
     assert tokenizer.encode("MARIA & x-Y") == [4, 5, 6]
-    plain = dataclasses.replace(fairseq.Settings("d", "d"), escape=False)
+    plain = dataclasses.replace(fairseq.FairseqSettings("d", "d"), escape=False)
     assert fairseq.MosesSide(plain, "en", None)("a & b") == ["a", "&", "b"]
 
 
@@ -233,7 +233,9 @@ def test_wrong_bpe_codes_are_refused_with_their_line(tmp_path, content, message)
 
 
 def test_tokenizers_need_no_torch():
-    code = "import sys; sys.modules['torch'] = None; import engine.text.tokenizer, engine.text.split"
+    code = (
+        "import sys; sys.modules['torch'] = None; import engine.text.tokenizers.tokenizer, engine.text.split"
+    )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT.parent)
 
 

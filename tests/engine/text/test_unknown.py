@@ -17,15 +17,16 @@ from engine.answers.text_model import TextModel
 from engine.api import Placement, Service, ServiceSettings, TextOptions
 from engine.bundle.bundle import Bundle, open_bundle
 from engine.errors import BundleError, CheckpointError, InvalidRequest
-from engine.text.fairseq import Fairseq, read_dictionary
-from engine.text.fairseq import Settings as Text
-from engine.text.tokenizer import open_tokenizer
-from engine.text.unknown import read_table, replace_unknown, word_of_each
+from engine.text.tokenizers.fairseq import Fairseq, read_dictionary
+from engine.text.tokenizers.fairseq import FairseqSettings as Text
+from engine.text.tokenizers.tokenizer import open_tokenizer
+from engine.text.tokenizers.unknown import read_table, replace_unknown, word_of_each
 from engine.types import Limits
 from export.graphs.onnx import add_graphs
+from export.importers import convert
 from export.importers.checkpoint import read_checkpoint
-from export.importers.fairseq import Settings, convert
-from server.schemas import TranslateRequest, text_options, validate
+from export.importers.settings import FairseqImport
+from server.http.schemas import TranslateRequest, text_options, validate
 from tests.golden_fixtures import folder, parameters
 
 NAME = "fconv_base"
@@ -69,7 +70,7 @@ def test_words_are_replaced_before_they_become_text_again(tmp_path: Path) -> Non
     path = tmp_path / "dict.txt"
     path.write_text("in 5\n, 4\nŁ@@ 3\nó@@ 3\ndź 3\n", "utf-8")
     words = read_dictionary(path)
-    tokenizer = Fairseq(Text("s", "t", source_language="pl"), words, words, None, {"in": "w"})
+    tokenizer = Fairseq(Text("s", "t", source_language="pl"), (words, words), None, {"in": "w"})
     attention = np.eye(6, 7, dtype=np.float32)[[5, 0, 1, 4]]
     assert tokenizer.replace_unknown([3, 5, 3, 3], attention, "a & b, in Łódź") == "Łódź, & w"
     assert tokenizer.decode([3, 5, 3, 3]) == "<unk>, <unk> <unk>"
@@ -82,7 +83,8 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
         pytest.skip(f"no golden/{NAME}")
     place = tmp_path_factory.mktemp("unknown")
     (place / "words").write_text("da DA\nfa FA\nbabü X\n", "utf-8")
-    return add_graphs(convert(source, place / "bundle", Settings(unk_dictionary=place / "words")))
+    settings = FairseqImport(unk_dictionary=place / "words")
+    return add_graphs(convert("fairseq", source, place / "bundle", settings))
 
 
 def answer(path: Path, texts: list[str], options: TextOptions):
@@ -136,7 +138,7 @@ def test_models_without_words_refuse_to_replace_any() -> None:
     bundle = open_bundle(MODELS / "tatoeba-de-en", verify=False)
     limits = Limits(beams=8, source=64, target=64, vocab=bundle.config.target_vocab)
     model = TextModel("translate", "de", "en", open_tokenizer(bundle), bundle.options, limits, eos=2)
-    assert not plan(model, "Haus", TextOptions()).decode.alignment
+    assert not plan(model, "Haus", TextOptions()).options.decode.alignment
     with pytest.raises(InvalidRequest, match="replace_unk"):
         plan(model, "Haus", TextOptions(replace_unk=True))
 
@@ -147,7 +149,7 @@ def test_a_wrong_dictionary_of_words_is_refused_before_anything_is_written(name:
     assert source is not None
     (tmp_path / "words").write_text("alone\n", "utf-8")
     with pytest.raises(CheckpointError, match="line 1: must be 'source target'"):
-        convert(source, tmp_path / "out", Settings(unk_dictionary=tmp_path / "words"))
+        convert("fairseq", source, tmp_path / "out", FairseqImport(unk_dictionary=tmp_path / "words"))
     assert not (tmp_path / "out").exists()
 
 
@@ -162,6 +164,6 @@ def test_a_checkpoint_in_fp16_is_stored_in_fp32_when_its_folded_weights_need_it(
     for file in path.glob("dict.*"):
         (tmp_path / file.name).write_bytes(file.read_bytes())
     torch.save({"args": argparse.Namespace(**read.arguments), "model": half}, tmp_path / "model.pt")
-    stored = convert(tmp_path, tmp_path / "out").weights()["encoder.fc1.weight"]
+    stored = convert("fairseq", tmp_path, tmp_path / "out").weights()["encoder.fc1.weight"]
     v, g = (half[f"encoder.fc1.weight_{part}"].double().numpy() for part in "vg")
     np.testing.assert_allclose(stored, g * v / np.linalg.norm(v, axis=1, keepdims=True), rtol=1e-6)

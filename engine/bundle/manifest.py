@@ -1,0 +1,118 @@
+"""The files that a bundle lists: names, sizes and hashes, each checked before use."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, Final, TypeVar
+
+from engine.bundle.json_file import read_json
+from engine.bundle.strict import from_json
+from engine.errors import BundleError, ConfigError
+
+T = TypeVar("T")
+FORMAT: Final = 1
+MANIFEST: Final = "manifest.json"
+# suffixes under which pickles travel; a bundle has no place for them, so nobody is ever led to load one
+PICKLES: Final = frozenset({".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt", ".joblib"})
+AGAIN: Final = "copy or convert the bundle again"
+CONFIG: Final = "config.json"
+GENERATION: Final = "generation_config.json"
+WEIGHTS: Final = "model.safetensors"
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """A line of the manifest: bytes and hexadecimal SHA-256."""
+
+    size: int
+    sha256: str
+
+
+def check_name(path: Path, name: str) -> None:
+    """Refuse names that are not relative and normalised, with "/" between folders, or are those of pickles.
+
+    path: of the bundle, for the error.
+    name: of a file in it.
+
+    Raises BundleError.
+    """
+    pure = PurePosixPath(name)
+    parts = name.split("/")
+    if (
+        pure.is_absolute()
+        or "\\" in name
+        or ":" in name
+        or "\0" in name
+        or not {"", ".", ".."}.isdisjoint(parts)
+    ):
+        raise BundleError(f"{path}: the file name {name!r} leaves the bundle's folder; {AGAIN}")
+    if pure.suffix.lower() in PICKLES:
+        raise BundleError(f"{path}: {name} looks like a pickle; convert it to safetensors or leave it out")
+
+
+def check_file(path: Path, entry: FileEntry, verify: bool) -> None:
+    """Compare a file with its line of the manifest.
+
+    path: of the file.
+    entry: what the manifest says.
+    verify: compare the hash too, not the size alone.
+
+    Raises BundleError.
+    """
+    if not path.is_file():
+        raise BundleError(f"{path}: the file is missing; {AGAIN}")
+    size = path.stat().st_size
+    if size != entry.size:
+        raise BundleError(f"{path}: has {size} bytes, the manifest says {entry.size}; {AGAIN}")
+    if verify and digest(path) != entry.sha256:
+        raise BundleError(f"{path}: its SHA-256 is not the manifest's, the content has changed; {AGAIN}")
+
+
+def digest(path: Path) -> str:
+    """Compute the hexadecimal SHA-256 of a file."""
+    with path.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def read_versioned(path: Path) -> dict[str, Any]:
+    """Read an object that names its format. Raises BundleError for a format of another version."""
+    values = read_json(path, dict, AGAIN)
+    if values.get("format") != FORMAT or isinstance(values["format"], bool):
+        version = values.get("format")
+        raise BundleError(
+            f"{path}: format {version!r} is unknown, this version reads {FORMAT}: upgrade Convoy"
+        )
+    return values
+
+
+def read_manifest(path: Path) -> dict[str, FileEntry]:
+    """Read the manifest of a bundle's folder, by name. Raises BundleError."""
+    listed = read_versioned(path / MANIFEST).get("files")
+    if not isinstance(listed, dict):
+        raise BundleError(f"{path / MANIFEST}: lacks the object `files`; {AGAIN}")
+    manifest = {}
+    for name, entry in sorted(listed.items()):
+        check_name(path / MANIFEST, name)
+        manifest[name] = typed(FileEntry, entry, path / MANIFEST, name)
+    missing = [name for name in (CONFIG, GENERATION, WEIGHTS) if name not in manifest]
+    if missing:
+        raise BundleError(f"{path / MANIFEST}: does not list {missing[0]}; {AGAIN}")
+    return manifest
+
+
+def typed(cls: type[T], data: Any, path: Path, where: str) -> T:
+    """Make a dataclass of an object as `from_json` does.
+
+    cls: the dataclass.
+    data: the object.
+    path: of the file, for the error.
+    where: what the error calls the object.
+
+    Raises BundleError with the file and the remedy.
+    """
+    try:
+        return from_json(cls, data, where)
+    except ConfigError as error:
+        raise BundleError(f"{path}: {error}; {AGAIN}") from None

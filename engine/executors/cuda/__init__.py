@@ -1,0 +1,14 @@
+"""Steps of model and search as CUDA graphs: plain torch with our kernels.
+
+executor          one lane of a model in torch
+captured_slots    slots whose arrays stay where they are, so that graphs may hold them
+stepper           steps of a lane as CUDA graphs
+step_kernels      the search of plain steps, placing and moving, by kernels
+search_kernels    the two kernels of a plain step's search, on its arrays
+placing           requests on their way into slots
+copies            what is placed, moved or read of slots, as copies of one kernel
+encoders          encoding in batches of a few sizes, each a CUDA graph
+graphs            captured work: when, how many
+streams           streams, events and copies of a device
+errors            which errors lose a device
+"""

@@ -1,0 +1,52 @@
+"""What a serialised ONNX graph says of itself, read from its protocol buffer without the `onnx` package."""
+
+from __future__ import annotations
+
+from typing import Final
+
+METADATA_PROPS: Final = 14  # the field of a ModelProto
+
+
+def metadata_of(graph: bytes) -> dict[str, str]:
+    """Read the metadata of a serialised ONNX graph, key and value by entry.
+
+    Raises ValueError where the bytes are no whole protocol buffer message.
+    """
+    metadata: dict[str, str] = {}
+    for field, value in _fields(graph):
+        if field == METADATA_PROPS:
+            entry = dict(_fields(value))
+            metadata[entry[1].decode()] = entry[2].decode()
+    return metadata
+
+
+def _fields(data: bytes) -> list[tuple[int, bytes]]:
+    """Length-delimited fields of a protocol buffer message; others are skipped."""
+    fields, at = [], 0
+    while at < len(data):
+        key, at = _varint(data, at)
+        if key & 7 == 2:
+            size, at = _varint(data, at)
+            if at + size > len(data):
+                raise ValueError("the file is cut short")
+            fields.append((key >> 3, data[at : at + size]))
+            at += size
+        elif key & 7 == 0:
+            _, at = _varint(data, at)
+        elif key & 7 in (1, 5):
+            at += 8 if key & 7 == 1 else 4
+        else:
+            raise ValueError("the file is damaged")
+    return fields
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        if at >= len(data):
+            raise ValueError("the file is cut short")
+        byte = data[at]
+        value |= (byte & 127) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 128:
+            return value, at

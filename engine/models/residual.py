@@ -1,0 +1,187 @@
+"""Layers of residual stacks: a mixer, attention over the source in a decoder, and a feed-forward.
+
+An architecture brings the mixer, in which positions of a sequence meet (docs/reference.md 1, 2 and 5).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from engine.bundle.config import ModelConfig
+from engine.bundle.specs import StateSpec
+from engine.bundle.stacks import StackConfig
+from engine.kernels.reference import add_norm
+from engine.models.layers import Attention, RelativeBias, activation
+from engine.models.model import Dropout, Past
+
+
+class Where(NamedTuple):
+    """A layer's place: the stack it belongs to, its number there, the model's limits, training's rates, and
+    the bias that self-attention of all layers shares."""
+
+    stack: StackConfig
+    number: int
+    config: ModelConfig
+    dropout: Dropout
+    relative: RelativeBias | None = None
+
+    @property
+    def width(self) -> int:
+        """Return the kernel width of the layer; 0: it sees all positions."""
+        return self.stack.kernel_sizes[self.number]
+
+
+class Residual(nn.Module):
+    """What all layers share: residual sub-blocks with their norms, and the feed-forward one."""
+
+    def __init__(self, where: Where) -> None:
+        super().__init__()
+        stack = where.stack
+        self.pre, self.rates, self.eps = stack.normalize_before, where.dropout, stack.norm_eps
+        self.activation, self.rms = activation(stack.activation), stack.rms_norm
+        self.fc1 = nn.Linear(stack.embed_dim, stack.ffn_dim, bias=stack.biases)
+        gated, shape = stack.ffn_gate, (stack.embed_dim, stack.ffn_dim)
+        self.ffn_gate = nn.Linear(*shape, bias=stack.biases) if gated else None
+        self.fc2 = nn.Linear(stack.ffn_dim, stack.embed_dim, bias=stack.biases)
+
+    def norm(self, dim: int) -> nn.LayerNorm | nn.RMSNorm:
+        return make_norm(dim, self.eps, rms=self.rms)
+
+    def sublayer(self, x: Tensor, norm: nn.LayerNorm | nn.RMSNorm, f: Callable[[Tensor], Tensor]) -> Tensor:
+        """Make a residual connection, with the norm before `f` or after the sum.
+
+        x: [batch, time, dim].
+        norm: of the sub-block.
+        f: what the sub-block computes.
+        """
+        y = self.drop(f(norm(x) if self.pre else x), self.rates.residual)
+        if self.pre:
+            return x + y
+        assert isinstance(norm, nn.LayerNorm)
+        return add_norm(x, y, norm.weight, norm.bias, norm.eps)
+
+    def feed_forward(self, x: Tensor) -> Tensor:
+        inner = self.fc1(x)
+        gate = self.ffn_gate
+        inner = self.activation(inner) if gate is None else self.activation(gate(x)) * inner
+        y: Tensor = self.fc2(self.drop(inner, self.rates.relu))
+        return y
+
+    def drop(self, x: Tensor, rate: float) -> Tensor:
+        return F.dropout(x, rate) if self.training and rate else x
+
+
+class EncoderLayer(Residual):
+    """A mixer and a feed-forward. A subclass adds `mix` and its parameters."""
+
+    def __init__(self, where: Where) -> None:
+        super().__init__(where)
+        self.layer_norm1 = self.norm(where.stack.embed_dim)
+        self.layer_norm2 = self.norm(where.stack.embed_dim)
+
+    @abstractmethod
+    def mix(self, x: Tensor, real: Tensor) -> Tensor:
+        """Mix positions of x [batch, source, dim].
+
+        real: [batch, source], 1 for tokens and 0 for padding.
+        """
+
+    def mixer_sublayer(self, x: Tensor, mix: Callable[[Tensor], Tensor]) -> Tensor:
+        """Run the mixer's whole sub-block: residual connection and norm around `mix`."""
+        return self.sublayer(x, self.layer_norm1, mix)
+
+    def forward(self, x: Tensor, real: Tensor) -> Tensor:
+        x = self.mixer_sublayer(x, lambda y: self.mix(y, real))
+        return self.sublayer(x, self.layer_norm2, self.feed_forward)
+
+
+class DecoderLayer(Residual):
+    """A causal mixer, attention over the source where there is one, and a feed-forward.
+
+    A subclass adds the mixer: its parameters, its `states`, and its full and incremental forms.
+    """
+
+    states: list[StateSpec]  # what the mixer remembers of each hypothesis
+
+    def __init__(self, where: Where) -> None:
+        super().__init__(where)
+        stack, encoder = where.stack, where.config.encoder
+        self.states = []
+        self.conv_layer_norm = self.norm(stack.embed_dim)  # of any mixer; the name is lightconv's
+        if encoder is not None:
+            self.encoder_attn = Attention(
+                stack.embed_dim,
+                stack.heads,
+                encoder.embed_dim,
+                where.dropout.attention,
+                bias=stack.biases,
+                inner=stack.attention_width,
+            )
+            self.encoder_attn_layer_norm = self.norm(stack.embed_dim)
+        self.final_layer_norm = self.norm(stack.embed_dim)
+
+    @abstractmethod
+    def mix(self, x: Tensor) -> Tensor:
+        """Mix every position at once: x [batch, target, dim], each seeing itself and what is before it."""
+
+    @abstractmethod
+    def mix_step(self, x: Tensor, positions: Tensor, past: Past) -> tuple[Tensor, dict[str, Tensor]]:
+        """Mix one position: x [slots, beams, dim], positions int [slots, 1].
+
+        x: [slots, beams, dim].
+        positions: int [slots, 1].
+        past: what `states` name of each hypothesis.
+
+        Returns the same as `mix` would at this position, and the new column [slots, beams, dim] of each of
+        `states`.
+        """
+
+    def mixer_sublayer(self, x: Tensor, mix: Callable[[Tensor], Tensor]) -> Tensor:
+        """Run the mixer's whole sub-block: residual connection and norm around `mix`."""
+        return self.sublayer(x, self.conv_layer_norm, mix)
+
+    def forward(
+        self,
+        x: Tensor,
+        memory: tuple[Tensor, Tensor] | None,
+        mask: Tensor | None,
+        mix: Callable[[Tensor], Tensor],
+    ) -> tuple[Tensor, Tensor | None]:
+        """Run the layer on x [batch, queries, dim].
+
+        x: [batch, queries, dim].
+        memory: keys and values of the source, with its mask [batch, source].
+        mask: [batch, source], 0 or -inf; None: there is no source.
+        mix: runs the mixer.
+
+        Returns the layer's output and the attention [batch, queries, source].
+        """
+        attention: Tensor | None = None
+
+        def attend(x: Tensor) -> Tensor:
+            nonlocal attention
+            assert memory is not None
+            assert mask is not None
+            context: Tensor
+            context, attention = self.encoder_attn(x, *memory, mask)
+            return context
+
+        x = self.mixer_sublayer(x, mix)
+        if memory is not None:
+            x = self.sublayer(x, self.encoder_attn_layer_norm, attend)
+        return self.sublayer(x, self.final_layer_norm, self.feed_forward), attention
+
+
+def make_norm(dim: int, eps: float, *, rms: bool) -> nn.LayerNorm | nn.RMSNorm:
+    """Make a norm of this width.
+
+    dim: its width.
+    eps: what is added to the variance.
+    rms: by the root of the mean square, without biases.
+    """
+    return nn.RMSNorm(dim, eps=eps) if rms else nn.LayerNorm(dim, eps=eps)

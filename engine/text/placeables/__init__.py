@@ -1,0 +1,9 @@
+"""Placeables: what is not a word in a text and stays as it is in a translation, found, masked and put back.
+
+grammar   the table of what stays as it is: kinds, patterns, examples
+markup    formats in plain text: emphasis, links, tags, capitals
+phrases   many phrases, found at once
+masking   texts with placeholders for what must not be translated
+numerals  amounts as each language writes them
+mend      placeholders that are missing or come twice
+"""

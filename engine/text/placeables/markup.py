@@ -1,0 +1,233 @@
+"""Markup in plain text: Markdown's emphasis and links, tags, words in capitals, soft hyphens.
+
+A model reads the text without markup; formats go over to its answer by attention (`engine.answers.formats`).
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Final
+
+from engine.text.form import capitalised
+from engine.text.placeables.grammar import KINDS, matches
+
+# what is left out of the text that a model reads, with an example
+TAG: Final = r"<(?P<slash>/?)(?P<name>[A-Za-z][\w:.-]*|\d{1,4})(?:\s[^<>]{0,400})?>|<!--[^<>]{0,400}-->"
+LINK: Final = r"\]\([^()\s]*(?:\([^()\s]*\)[^()\s]*)*(?:[ \t]+\"[^\"\n]*\")?\)"  # [text](address "title")
+EMPHASIS: Final = r"\*+|_+|~~+"  # **text**  _text_  ~~text~~
+INVISIBLE: Final = "[\u00ad\u200b\u2060\ufeff]+"  # soft hyphens and the like
+SIGNS: Final = re.compile("[*_~\\[<\u00ad\u200b\u2060\ufeff]")  # a text without them has no markup
+DELIMITERS: Final = frozenset({"*", "**", "***", "_", "__", "___", "~~"})
+VOID_TAGS: Final = frozenset({"area", "br", "col", "embed", "hr", "img", "input", "link", "meta", "wbr"})
+# a word in capitals within a sentence; longer ones are no words, shorter ones are abbreviations
+CAPITALS: Final = re.compile(r"(?<![\w'’&/.-])[^\W\d_]{3,24}(?![\w&/]|-\w)")
+MAX_FORMATS: Final = 400  # of a text; the rest of its markup is text
+CLAUSE_CHARACTERS: Final = 200  # around a word in capitals that show whether it stands out
+SENTENCE_STARTS: Final = frozenset(".!?:„“\"'\n")
+FILLING: Final = "\ue000"  # a private-use character, in the place of what is no markup
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """Characters [begin, end) of a plain text with a format; a format without characters is a point.
+
+    before, after: markup around the characters.
+    parent: index of the format around it, or -1; parents come first.
+    spaced: whether a point had white space on both sides; the text has only one of the two.
+    capitals: whether the characters were capitals.
+    """
+
+    begin: int
+    end: int
+    before: str = ""
+    after: str = ""
+    parent: int = -1
+    spaced: bool = False
+    capitals: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PlainText:
+    """A text without its markup.
+
+    text: the text that a model reads.
+    formats: formats, properly nested.
+    removed: position in `text`, and in the source, after each stretch that was left out; in order.
+    """
+
+    text: str
+    formats: tuple[Format, ...] = ()
+    removed: tuple[tuple[int, int], ...] = ()
+
+    def position(self, source: int) -> int:
+        """Find the position in the text of a position in the source that is no markup."""
+        number = bisect_right(self.removed, source, key=lambda pair: pair[1]) - 1
+        plain, before = self.removed[number] if number >= 0 else (0, 0)
+        return plain + source - before
+
+
+def read_markup(source: str, spans: Sequence[tuple[int, int]] = ()) -> PlainText:
+    """Read the markup of a text. Never raises; takes linear time.
+
+    source: the text.
+    spans: characters (begin, end) that are no markup, in order and apart.
+    """
+    if not SIGNS.search(source):
+        return PlainText(source)
+    parts, position = list[str](), 0
+    for begin, end in spans:
+        parts += [source[position:begin], FILLING * (end - begin)]
+        position = end
+    tokens = list(_tokens("".join([*parts, source[position:]])))
+    return _without_markup(source, tokens, _partners(tokens))
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    """Characters [begin, end) of a text that may be markup.
+
+    key: equal for what may belong together; "" is left out, and no format.
+    opens, closes: whether a format may begin or end with it.
+    point: whether it is markup although nothing belongs to it.
+    """
+
+    begin: int
+    end: int
+    key: str
+    opens: bool = False
+    closes: bool = False
+    point: bool = False
+
+
+@cache
+def _scanner() -> re.Pattern[str]:
+    words = "|".join(kind.pattern for kind in KINDS)
+    return re.compile(
+        rf"(?P<invisible>{INVISIBLE})|(?P<line>\n)|(?P<tag>{TAG})|(?P<link>{LINK})|(?P<word>{words})"
+        rf"|(?P<bracket>\[)|(?P<emphasis>{EMPHASIS})"
+    )
+
+
+def _tokens(text: str) -> Iterator[_Token]:
+    line = 0
+    for match in matches(_scanner(), text):
+        begin, end = match.span()
+        if match["line"]:
+            line += 1
+        elif match["invisible"]:
+            yield _Token(begin, end, "")
+        elif match["tag"]:
+            name, closes = (match["name"] or "").lower(), bool(match["slash"])
+            void = not name or name in VOID_TAGS or match["tag"].endswith("/>")
+            yield _Token(begin, end, f"<{name}", not void and not closes, not void and closes, point=True)
+        elif match["link"]:
+            yield _Token(begin, end, f"[{line}", closes=True)
+        elif match["bracket"]:
+            yield _Token(begin, end, f"[{line}", opens=True)
+        elif match["emphasis"] in DELIMITERS:
+            before, after = text[begin - 1 : begin] or " ", text[end : end + 1] or " "
+            opens = not after.isspace() and not before.isalnum()
+            closes = not before.isspace() and not after.isalnum()
+            yield _Token(begin, end, match[0] + str(line), opens, closes)
+
+
+def _partners(tokens: Sequence[_Token]) -> dict[int, int]:
+    """The closing token of each token that a format begins with, by their numbers."""
+    partners: dict[int, int] = {}
+    opened = list[int]()  # innermost last
+    places: dict[str, list[int]] = {}  # of open tokens in `opened`, by key
+    for number, token in enumerate(tokens):
+        same = places.setdefault(token.key, [])
+        if token.closes and same and len(partners) < MAX_FORMATS:
+            partners[opened[same[-1]]] = number
+            for other in reversed(opened[same[-1] :]):  # what was opened within, and not closed
+                places[tokens[other].key].pop()
+                opened.pop()
+        elif token.opens:
+            same.append(len(opened))
+            opened.append(number)
+    return partners
+
+
+def _without_markup(source: str, tokens: Sequence[_Token], partners: dict[int, int]) -> PlainText:
+    closing = {close: opening for opening, close in partners.items()}
+    parts, length, position = list[str](), 0, 0
+    formats, removed, around = list[Format](), list[tuple[int, int]](), [-1]
+    numbers: dict[int, int] = {}  # of formats, by their opening tokens
+    for number, token in enumerate(tokens):
+        point = token.point and number not in partners and number not in closing
+        if token.key and not point and number not in partners and number not in closing:
+            continue
+        if point and len(formats) >= 2 * MAX_FORMATS:
+            continue
+        parts.append(source[position : token.begin])
+        length, position, mark = length + token.begin - position, token.end, source[token.begin : token.end]
+        if number in partners:
+            numbers[number] = len(formats)
+            formats.append(Format(length, length, mark, parent=around[-1]))
+            around.append(numbers[number])
+        elif number in closing:
+            opened = numbers[closing[number]]
+            around.pop()
+            if length > formats[opened].begin:
+                formats[opened] = replace(formats[opened], end=length, after=mark)
+            else:  # there are no characters in it: points beside one another
+                inner = (replace(f, parent=around[-1]) for f in formats[opened:])
+                formats[opened:] = [*inner, Format(length, length, mark, parent=around[-1])]
+        elif point:
+            blank = not length or parts[-1][-1:].isspace()
+            spaced = blank and source[position : position + 1] == " "
+            position += spaced
+            formats.append(Format(length, length, mark, parent=around[-1], spaced=spaced))
+        removed.append((length, position))
+    parts.append(source[position:])
+    return PlainText("".join(parts), tuple(formats), tuple(removed))
+
+
+def read_capitals(plain: PlainText, language: str, count: Callable[[str], int]) -> PlainText:
+    """Write words in capitals within a text as words are written, and note them as formats.
+
+    plain: the text.
+    language: code of its language.
+    count: counts the tokens of a word. A word is changed where the vocabulary knows it in small letters, as
+        one token, and not in capitals.
+    """
+    parts, formats, position = list[str](), list(plain.formats), 0
+    for match in CAPITALS.finditer(plain.text):
+        word, (begin, end) = match[0], match.span()
+        if not word.isupper() or not _small_letters_around(plain.text, begin, end):
+            continue
+        written = _known_form(word, language, count)
+        if written is None or any(begin < place < end for f in plain.formats for place in (f.begin, f.end)):
+            continue
+        before = plain.text[max(0, begin - CLAUSE_CHARACTERS) : begin].rstrip(" ")
+        if not before or before[-1] in SENTENCE_STARTS:
+            written = capitalised(written)
+        around = [i for i, f in enumerate(plain.formats) if f.begin <= begin and end <= f.end]
+        formats.append(Format(begin, end, parent=around[-1] if around else -1, capitals=True))
+        parts += [plain.text[position:begin], written]
+        position = end
+        if len(formats) >= 2 * MAX_FORMATS:
+            break
+    if not parts:
+        return plain
+    return PlainText("".join([*parts, plain.text[position:]]), tuple(formats), plain.removed)
+
+
+def _small_letters_around(text: str, begin: int, end: int) -> bool:
+    """Whether the same line has words in small letters: else it is a title, or a list of names."""
+    before = text[max(0, begin - CLAUSE_CHARACTERS) : begin].rpartition("\n")[2]
+    after = text[end : end + CLAUSE_CHARACTERS].partition("\n")[0]
+    return any(character.islower() for character in before + after)
+
+
+def _known_form(word: str, language: str, count: Callable[[str], int]) -> str | None:
+    lowered = word.lower()
+    if len(lowered) != len(word) or count(word) < 3:
+        return None
+    forms = sorted((lowered, capitalised(lowered)), key=count)
+    return forms[0] if count(forms[0]) == 1 else None
