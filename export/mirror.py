@@ -1,4 +1,4 @@
-"""Mirrors of students: folders or web servers with an index, from which files are fetched and verified.
+"""Mirrors of models: folders or web servers with an index, from which files are fetched and verified.
 
 A mirror is a folder (or what a web server shows of one) with `index.json` in it:
 
@@ -6,8 +6,10 @@ A mirror is a folder (or what a web server shows of one) with `index.json` in it
       "files": [{"path": "tiny/deen/model.deen.intgemm.alphas.bin.gz", "size": 16911, "sha256": "..."},
       ...]}]}
 
-Paths are relative to the index; sizes and hashes are those of the files as they lie there, packed or not. No
-mirror is known from the start: whoever fetches names one.
+A model with `"kind": "bundle"` is served as it is fetched, and `folder` says where its files lie; any other
+is a student of Firefox or Bergamot, whose files lie in one folder. Paths are relative to the index; sizes and
+hashes are those of the files as they lie there, packed or not. No mirror is known from the start: whoever
+fetches names one.
 """
 
 from __future__ import annotations
@@ -15,25 +17,28 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, Protocol
 
-from engine.bundle.folder import write_file
+from engine.bundle.bundle import open_bundle
+from engine.bundle.folder import replacing, write_file
 from engine.errors import CheckpointError
-from export.importers.bergamot import find_student, find_students, names_of
-from export.importers.compressed import MOST
 
 INDEX: Final = "index.json"
 FORMAT: Final = 1
-LARGEST_INDEX: Final = 2**24  # bytes
+MAX_INDEX_BYTES: Final = 2**24
 CHUNK: Final = 2**18
 PARTIAL: Final = ".partial"
-TIMEOUT: Final = 30.0  # seconds without a byte
+SILENCE_SECONDS: Final = 30.0  # without a byte
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 DIGEST: Final = re.compile(r"[0-9a-f]{64}")
+BUNDLE: Final = "bundle"
+STUDENT: Final = "student"
+MAX_FILE_BYTES: Final = 2**35
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +55,28 @@ class MirrorFile:
 
 @dataclass(frozen=True, slots=True)
 class MirrorModel:
-    """A model that a mirror offers."""
+    """A model that a mirror offers.
+
+    kind: BUNDLE or STUDENT.
+    folder: of a bundle: where its files lie.
+    """
 
     name: str
     source: str
     target: str
     architecture: str
     files: tuple[MirrorFile, ...]
+    kind: str = STUDENT
+    folder: str = ""
 
     @property
     def size(self) -> int:
         return sum(file.size for file in self.files)
+
+    def place(self, file: MirrorFile) -> PurePosixPath:
+        """Return where a file lies within the folder that the model is fetched to."""
+        path = PurePosixPath(file.path)
+        return path.relative_to(self.folder) if self.kind == BUNDLE else PurePosixPath(path.name)
 
 
 class Mirror(Protocol):
@@ -97,7 +113,7 @@ class Web:
         import httpx
 
         self.address = address.rstrip("/")
-        self.client = httpx.Client(timeout=TIMEOUT, follow_redirects=True)
+        self.client = httpx.Client(timeout=SILENCE_SECONDS, follow_redirects=True)
 
     @contextmanager
     def read(self, path: str, begin: int = 0) -> Iterator[tuple[bool, Iterator[bytes]]]:
@@ -131,8 +147,8 @@ def models_of(mirror: Mirror) -> list[MirrorModel]:
     with mirror.read(INDEX) as (_, chunks):
         for chunk in chunks:
             data += chunk
-            if len(data) > LARGEST_INDEX:
-                raise CheckpointError(f"{INDEX}: has more than {LARGEST_INDEX:,} bytes, so it is no index")
+            if len(data) > MAX_INDEX_BYTES:
+                raise CheckpointError(f"{INDEX}: has more than {MAX_INDEX_BYTES:,} bytes, so it is no index")
     try:
         value = json.loads(data)
         if value["format"] != FORMAT:
@@ -141,41 +157,54 @@ def models_of(mirror: Mirror) -> list[MirrorModel]:
             )
         models = [_model(entry) for entry in value["models"]]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise CheckpointError(
-            f"{INDEX}: not an index of students ({type(error).__name__}: {error})"
-        ) from error
+        raise CheckpointError(f"{INDEX}: not an index of models ({type(error).__name__}: {error})") from error
     names = [model.name for model in models]
     if len(set(names)) < len(names):
         raise CheckpointError(f"{INDEX}: names {max(names, key=names.count)!r} twice")
     return models
 
 
-def make_index(tree: Path) -> list[MirrorModel]:
-    """Write the index of a folder of students, over one that is there. Returns the models in it."""
-    models = []
-    for name, folder in names_of(list(find_students(tree)), tree).items():
-        student = find_student(folder)
-        source, target = student.spoken
-        if not (source and target):
-            raise CheckpointError(f"{folder}: no name of a file says its languages, such as model.deen.bin")
-        paths = sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
-        files = tuple(_file(path, path.relative_to(tree).as_posix()) for path in paths)
-        above = folder.relative_to(tree).parts[:-1]
-        models.append(MirrorModel(name, source, target, above[-1] if above else "", files))
+def write_index(tree: Path, models: Sequence[MirrorModel]) -> None:
+    """Write the index of a mirror, over one that is there."""
     listed = {"format": FORMAT, "models": [asdict(model) for model in models]}
     write_file(tree / INDEX, (json.dumps(listed, indent=1) + "\n").encode())
-    return models
+
+
+def mirror_file(tree: Path, path: Path) -> MirrorFile:
+    """Describe a file of a mirror's folder."""
+    return MirrorFile(path.relative_to(tree).as_posix(), path.stat().st_size, _digest(path))
 
 
 def fetch(mirror: Mirror, model: MirrorModel, folder: Path, tell: Callable[[int], None]) -> None:
     """Fetch a model's files into a folder, each verified; what lies there already is not fetched again.
 
+    mirror: where they are.
+    model: of its index.
+    folder: takes them.
     tell: is told how many bytes more there are.
 
     A file that was interrupted is gone on with. Raises CheckpointError.
     """
     for file in model.files:
-        _fetch(mirror, file, folder / PurePosixPath(file.path).name, tell)
+        _fetch(mirror, file, folder / model.place(file), tell)
+
+
+def place_bundle(folder: Path, target: Path, *, keep: bool) -> None:
+    """Make a bundle of what was fetched, whole or not at all, over one that is there.
+
+    folder: holds the files.
+    target: of the bundle.
+    keep: leave the files in the folder too.
+
+    Raises BundleError where they are no bundle.
+    """
+    open_bundle(folder, verify=False)  # each file has been compared with the index
+    with replacing(target) as fresh:
+        for path in folder.iterdir():
+            if keep:
+                (shutil.copytree if path.is_dir() else shutil.copy2)(path, fresh / path.name)
+            else:
+                path.rename(fresh / path.name)
 
 
 def _fetch(mirror: Mirror, file: MirrorFile, target: Path, tell: Callable[[int], None]) -> None:
@@ -214,10 +243,6 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _file(path: Path, name: str) -> MirrorFile:
-    return MirrorFile(name, path.stat().st_size, _digest(path))
-
-
 def _model(entry: dict[str, Any]) -> MirrorModel:
     texts = [entry[key] for key in ("name", "source", "target")] + [entry.get("architecture", "")]
     if not all(isinstance(text, str) and (NAME.fullmatch(text) or not text) for text in texts) or not all(
@@ -225,11 +250,15 @@ def _model(entry: dict[str, Any]) -> MirrorModel:
     ):
         raise ValueError(f"a model is named {texts}")
     files = tuple(_mirror_file(file["path"], file["size"], file["sha256"]) for file in entry["files"])
-    names = [PurePosixPath(file.path).name for file in files]
-    if not files or len(set(names)) < len(names):
-        raise ValueError(f"{texts[0]} has no files, or two of one name")
+    kind, folder = entry.get("kind", STUDENT), entry.get("folder", "")
+    if kind not in (BUNDLE, STUDENT) or not isinstance(folder, str):
+        raise ValueError(f"{texts[0]} is of kind {kind!r}, {BUNDLE} and {STUDENT} are known")
     name, source, target, architecture = texts
-    return MirrorModel(name, source, target, architecture, files)
+    model = MirrorModel(name, source, target, architecture, files, kind, folder)
+    places = [model.place(file) for file in files]  # a file beside the folder raises ValueError
+    if not files or len(set(places)) < len(places):
+        raise ValueError(f"{name} has no files, or two of one name")
+    return model
 
 
 def _mirror_file(path: Any, size: Any, digest: Any) -> MirrorFile:
@@ -239,7 +268,7 @@ def _mirror_file(path: Any, size: Any, digest: Any) -> MirrorFile:
         raise ValueError(f"the path {path!r} leaves the mirror's folder")
     if (
         type(size) is not int
-        or not 0 < size <= MOST
+        or not 0 < size <= MAX_FILE_BYTES
         or not isinstance(digest, str)
         or not DIGEST.fullmatch(digest)
     ):

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 
-NAMES: Final = ("torch", "torch.nn", "torch.nn.functional", "torch.nn.init", "torch.overrides")
+MODULE_NAMES: Final = ("torch", "torch.nn", "torch.nn.functional", "torch.nn.init", "torch.overrides")
 
 
 class Tensor:
@@ -229,7 +229,7 @@ def stand_in() -> None:
     """Stand in for torch in this process, if it is not installed: nothing but tracing can be done then."""
     if "torch" in sys.modules or find_spec("torch") is not None:
         return
-    modules = {name: _Names(name) for name in NAMES}
+    modules = {name: _Names(name) for name in MODULE_NAMES}
     for name, module in modules.items():
         parent, _, own = name.rpartition(".")
         module.__path__ = []

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import sentencepiece
 
+from cli.convert.argos import argos
+from engine.bundle.bundle import Bundle, open_bundle
+from engine.bundle.manifest import MANIFEST
 from tests import ctranslate2_models as models
 
 ROOT = Path(__file__).resolve().parent
@@ -74,3 +77,9 @@ def pack(package: Path, out: Path) -> Path:
             if path.is_file():
                 archive.write(path, path.relative_to(package.parent))
     return out
+
+
+def convert(path: Path, out: Path, name: str | None = None) -> list[Bundle]:
+    """What `convoy convert argos` makes of a package, or of a folder of packages; without graphs."""
+    argos(package=path, out=out, name=name, onnx=False, placeholders=False, overwrite=False)
+    return [open_bundle(folder) for folder in ([out] if (out / MANIFEST).exists() else sorted(out.iterdir()))]

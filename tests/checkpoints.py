@@ -13,8 +13,9 @@ import pytest
 import torch
 
 from engine.errors import CheckpointError
+from export.importers import convert
 from export.importers.checkpoint import read_checkpoint
-from export.importers.fairseq import Settings, convert
+from export.importers.settings import FairseqImport
 from tests.golden_fixtures import SELECTION
 
 DYN = SELECTION / "dyn_noglu"
@@ -40,11 +41,11 @@ def folder_of(path: Path, content: object, *, old: bool = False, like: Path = DY
     return path
 
 
-def refused(path: Path, *patterns: str, settings: Settings | None = None) -> str:
+def refused(path: Path, *patterns: str, settings: FairseqImport | None = None) -> str:
     """The import fails with one CheckpointError that says all this, and leaves nothing behind."""
     before = sorted(path.parent.rglob("*"))
     with pytest.raises(CheckpointError) as caught:
-        convert(path, path.parent / "out", settings)
+        convert("fairseq", path, path.parent / "out", settings)
     for pattern in patterns:
         assert re.search(pattern, str(caught.value)), str(caught.value)
     assert sorted(path.parent.rglob("*")) == before

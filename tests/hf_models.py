@@ -19,8 +19,8 @@ import sentencepiece
 import torch
 
 from engine.bundle.bundle import Bundle
-from export.importers.hf import convert
-from export.importers.hf_model import Overrides
+from export.importers import convert
+from export.importers.settings import HuggingFaceImport
 from tests.marian_models import sentences
 
 transformers = pytest.importorskip("transformers", reason="the oracle is transformers (extra dev)")
@@ -32,7 +32,7 @@ SPOKEN = {
     "small100": ("de", "de"),
     "nllb": ("eng_Latn", "deu_Latn"),
 }
-WISH = Overrides(source="en", target="de", task="translate")
+WISH = HuggingFaceImport(source="en", target="de", task="translate")
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def _spiece(path: Path, name: str, *ids: int, symbols: tuple[str, ...] = ()) -> 
 
 def _bart_tokenizer(path: Path) -> Any:
     """Merges learned the plain way: the most frequent pair of each word, again and again."""
-    from engine.text.byte_bpe import CHARACTERS, WORDS
+    from engine.text.tokenizers.byte_bpe import CHARACTERS, WORDS
 
     words = [["".join(CHARACTERS[b]) for b in w.encode()] for s in sentences(80, 9) for w in WORDS.findall(s)]
     merges: list[tuple[str, str]] = []
@@ -283,4 +283,4 @@ def imported(family: str, setting: str) -> tuple[Folder, Bundle]:
     folder = make(place / "hf", family, setting)
     if family in SPOKEN:
         folder.tokenizer.src_lang, folder.tokenizer.tgt_lang = SPOKEN[family]
-    return folder, convert(folder.path, place / "bundle", WISH)
+    return folder, convert("hf", folder.path, place / "bundle", WISH)

@@ -14,9 +14,9 @@ import numpy as np
 from engine.backends import LaneSize, Placement
 from engine.bundle.bundle import Bundle
 from engine.executors import open_executors
-from engine.schedule.lane import Lane
-from engine.text.tokenizer import open_tokenizer
-from engine.types import DecodeOptions, Hypothesis, Request
+from engine.text.tokenizers.tokenizer import open_tokenizer
+from engine.types import DecodeOptions, Hypothesis
+from tests.lanes import lane_of, outcomes_of
 
 GOLDEN = Path(__file__).parent / "golden" / "students"
 WHOLE = Path(__file__).resolve().parents[2] / "shared" / "students" / "golden"
@@ -56,15 +56,8 @@ def answers(
     """Hypotheses of each source, `together` in flight."""
     lanes = (LaneSize(options.beam_size, together),)
     (executor,) = open_executors(bundle, replace(placement, lanes=lanes, threads=1))
-    replies: dict[int, list[Hypothesis]] = {}
-    lane = Lane(executor, lambda request, outcome: replies.__setitem__(id(request), outcome.hypotheses))
-    requests = [Request(source, options, lambda _: None) for source in sources]
-    waiting = list(requests)
-    while waiting or lane.active:
-        if waiting and lane.free:
-            lane.admit([waiting.pop(0)])
-        lane.step()
-    return [replies[id(request)] for request in requests]
+    outcomes = outcomes_of(lane_of(executor), [(source, options) for source in sources])
+    return [outcome.hypotheses for outcome in outcomes]
 
 
 def agreement(

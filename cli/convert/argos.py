@@ -1,4 +1,4 @@
-"""`convoy convert argos`: import packages of Argos Translate, which LibreTranslate serves."""
+"""`convoy convert argos`: import packages of Argos Translate, the models of LibreTranslate."""
 
 from __future__ import annotations
 
@@ -7,24 +7,27 @@ from typing import Annotated
 
 import typer
 
-from cli.convert.flags import Name, Onnx, Out, Overwrite, Placeholders, finish
+from cli.convert.flags import Conversion, Out, conversion_flags
+from engine.errors import InvalidRequest
 
 
+@conversion_flags
 def argos(
     package: Annotated[
         Path, typer.Argument(help="An .argosmodel, its unpacked folder, or a folder of packages.")
     ],
     out: Out,
-    name: Name = None,
-    onnx: Onnx = True,
-    placeholders: Placeholders = True,
-    overwrite: Overwrite = False,
+    common: Conversion,
 ) -> None:
     """Import packages of Argos Translate; of a folder of packages each becomes a bundle in OUT."""
-    from export.shapes import stand_in
+    from export.importers.ctranslate2.packages import open_package, packages_at
+    from export.importers.settings import ImportSettings
 
-    stand_in()
-    from export.importers.argos import convert
-
-    for bundle in convert(package, out, name, overwrite=overwrite):
-        finish(bundle, onnx=onnx, placeholders=placeholders)
+    paths = packages_at(package)
+    several = paths != [package]
+    if several and common.name is not None:
+        raise InvalidRequest(f"{package}: holds {len(paths)} packages, which are named by their languages")
+    for path in paths:
+        with open_package(path) as opened:
+            settings = ImportSettings(name=common.name or opened.name)
+            common.convert("argos", opened.folder, out / opened.name if several else out, settings)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.convert.flags import Checkpoint, Name, Onnx, Out, Overwrite, Placeholders, Source, Target, finish
+from cli.convert.flags import Checkpoint, Conversion, Out, Source, Target, conversion_flags
 from engine.errors import ConvoyError, InvalidRequest
+
+if TYPE_CHECKING:
+    from export.importers.settings import StudentImport
 
 Students = Annotated[
     Path,
@@ -18,10 +21,11 @@ Students = Annotated[
 ]
 
 
+@conversion_flags
 def bergamot(
     folder: Students,
     out: Out,
-    name: Name = None,
+    common: Conversion,
     checkpoint: Checkpoint = None,
     source: Source = None,
     target: Target = None,
@@ -34,59 +38,44 @@ def bergamot(
     alphas: Annotated[
         bool, typer.Option(help="In int8 follow the file's scales of activations; else scale row by row.")
     ] = True,
-    onnx: Onnx = True,
-    placeholders: Placeholders = True,
-    overwrite: Overwrite = False,
 ) -> None:
     """Import a student of Firefox Translations or Bergamot; its int8 weights stay as they are."""
-    from export.shapes import stand_in
+    from export.importers.settings import StudentImport
 
-    stand_in()
-    from export.importers.bergamot import convert
-    from export.importers.marian_model import Settings
-
+    settings = StudentImport(source=source, target=target, checkpoint=checkpoint, alphas=alphas)
     if not every:
-        settings = Settings(name, source, target, checkpoint)
-        finish(
-            convert(folder, out, settings, alphas=alphas, overwrite=overwrite),
-            onnx=onnx,
-            placeholders=placeholders,
-        )
+        common.convert("bergamot", folder, out, settings)
         return
-    if name or checkpoint or source or target:
+    if common.name or checkpoint or source or target:
         raise InvalidRequest(
             "--name, --checkpoint, --source and --target are of one student: leave them out with --all"
         )
-    convert_all(folder, out, alphas=alphas, onnx=onnx, placeholders=placeholders, overwrite=overwrite)
+    convert_all(folder, out, common, settings)
 
 
-def convert_all(
-    tree: Path, out: Path, *, alphas: bool, onnx: bool, placeholders: bool, overwrite: bool
-) -> None:
+def convert_all(tree: Path, out: Path, common: Conversion, settings: StudentImport) -> None:
     """Import every student of a tree; one that can't be is named, the others go on, and the command exits
     with 1.
 
     A bundle that is there already stays unless it may be replaced, so that an interrupted import goes on.
-    """
-    from export.shapes import stand_in
 
-    stand_in()
-    from export.importers.bergamot import convert, find_students, names_of
+    tree: of folders of students.
+    out: folder of the bundles.
+    common: flags of every conversion.
+    settings: of every student.
+    """
+    from export.importers.marian.student_files import find_students, names_of
 
     names = names_of(list(find_students(tree)), tree)
     if not names:
         raise InvalidRequest(f"{tree}: holds no student in any folder (a model in .bin or .npz)")
     failed = 0
     for name, folder in names.items():
-        if (out / name).exists() and not overwrite:
+        if (out / name).exists() and not common.overwrite:
             typer.echo(f"{out / name}: is there already; --overwrite replaces it")
             continue
         try:
-            finish(
-                convert(folder, out / name, alphas=alphas, overwrite=overwrite),
-                onnx=onnx,
-                placeholders=placeholders,
-            )
+            common.convert("bergamot", folder, out / name, settings)
         except ConvoyError as error:
             failed += 1
             typer.echo(f"not imported: {error}", err=True)

@@ -7,25 +7,16 @@ from typing import Annotated
 
 import typer
 
-from cli.convert.flags import (
-    Folder,
-    Name,
-    Onnx,
-    Out,
-    Overwrite,
-    Placeholders,
-    SourceNamed,
-    TargetNamed,
-    finish,
-)
+from cli.convert.flags import Conversion, Folder, Out, SourceNamed, TargetNamed, conversion_flags
 
 
+@conversion_flags
 def ctranslate2(
     folder: Folder,
     out: Out,
+    common: Conversion,
     source: SourceNamed,
     target: TargetNamed,
-    name: Name = None,
     pieces: Annotated[
         list[Path] | None,
         typer.Option(help="SentencePiece model: one, or the source's and the target's; else of the folder."),
@@ -34,15 +25,11 @@ def ctranslate2(
     prefix: Annotated[
         str | None, typer.Option(help="Symbol that every target begins with, such as a language's.")
     ] = None,
-    onnx: Onnx = True,
-    placeholders: Placeholders = True,
-    overwrite: Overwrite = False,
 ) -> None:
     """Import an encoder-decoder of CTranslate2 (binary versions 2 to 6); int8 stays int8."""
-    from export.shapes import stand_in
+    from export.importers.settings import CTranslate2Import
 
-    stand_in()
-    from export.importers.ctranslate2 import Settings, convert
-
-    settings = Settings(source, target, name, tuple(pieces or ()), codes, prefix=prefix)
-    finish(convert(folder, out, settings, overwrite=overwrite), onnx=onnx, placeholders=placeholders)
+    settings = CTranslate2Import(
+        source=source, target=target, pieces=tuple(pieces or ()), codes=codes, prefix=prefix
+    )
+    common.convert("ctranslate2", folder, out, settings)

@@ -8,13 +8,14 @@ from typing import Annotated
 
 import typer
 
-from cli.convert.flags import Folder, Half, Name, Onnx, Out, Overwrite, Placeholders, Source, Target, finish
+from cli.convert.flags import Conversion, Folder, Half, Out, Source, Target, conversion_flags
 
 
+@conversion_flags
 def fairseq(
     folder: Folder,
     out: Out,
-    name: Name = None,
+    common: Conversion,
     task: Annotated[str | None, typer.Option(help="translate, summarize, ...; else by the model.")] = None,
     checkpoint: Annotated[
         list[str] | None,
@@ -41,15 +42,11 @@ def fairseq(
     ] = None,
     lm_weight: Annotated[float, typer.Option(help="Its weight where a request names none.")] = 0.0,
     half: Half = None,
-    onnx: Onnx = True,
-    placeholders: Placeholders = True,
-    overwrite: Overwrite = False,
 ) -> None:
     """Import a checkpoint of fairseq (0.6 to main), or several as an ensemble."""
-    from export.importers.fairseq import Settings, convert
+    from export.importers.settings import FairseqImport
 
-    settings = Settings(
-        name=name,
+    settings = FairseqImport(
         task=task,
         checkpoints=tuple(name for argument in checkpoint or () for name in _names(folder, argument)),
         average=average,
@@ -66,7 +63,7 @@ def fairseq(
         language_model=lm,
         lm_weight=lm_weight,
     )
-    finish(convert(folder, out, settings, overwrite=overwrite), onnx=onnx, placeholders=placeholders)
+    common.convert("fairseq", folder, out, settings)
 
 
 def _names(folder: Path, argument: str) -> list[str]:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Final, get_type_hints
 
 import typer
 
-from engine.errors import ConvoyError
+from engine.errors import CheckpointError, ConvoyError
 
 if TYPE_CHECKING:
-    from engine.bundle.bundle import Bundle
+    from engine.bundle.bundle import Bundle, Content, Stage
+    from export.importers.settings import ImportSettings
+
+PROOF: Final = "A 1."  # a text that every tokenizer can cut
+LONGEST_PROOF_TOKENS: Final = 4
 
 Folder = Annotated[Path, typer.Argument(help="The model's files: weights, vocabularies, text models.")]
 Out = Annotated[Path, typer.Argument(help="The bundle folder to write.")]
@@ -33,31 +41,104 @@ Placeholders = Annotated[
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing OUT.")]
 
 
-def finish(bundle: Bundle, *, onnx: bool, placeholders: bool = True) -> None:
-    """Add the graphs, and with them the placeholders that a model lends; say what there is now."""
-    from engine.bundle.bundle import open_bundle
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """What every conversion is told: fields are flags, see above."""
 
-    if onnx:
-        from export.graphs.onnx import add_graphs
+    name: Name = None
+    onnx: Onnx = True
+    placeholders: Placeholders = True
+    overwrite: Overwrite = False
 
-        bundle = add_graphs(bundle)
-        if placeholders and bundle.task == "translate":
-            typer.echo(_choose_placeholders(bundle))
-    files = len(open_bundle(bundle.path, verify=False).files())
-    typer.echo(f"{bundle.path}: {bundle.name}, {files} files; next: convoy inspect {bundle.path}")
+    def convert(self, source: str, folder: Path, out: Path, settings: ImportSettings) -> None:
+        """Import a model with all that serves it, or nothing; say what there is now.
+
+        source: a name in `export.importers.SOURCES`.
+        folder: of the model.
+        out: of the bundle.
+        settings: of the source's class; a name in them counts more than the flag.
+        """
+        from export.importers import convert
+
+        named = replace(settings, name=settings.name or self.name)
+        bundle = convert(source, folder, out, named, overwrite=self.overwrite, stages=self.stages())
+        typer.echo(
+            f"{bundle.path}: {bundle.name}, {len(bundle.files())} files; next: convoy inspect {bundle.path}"
+        )
+
+    def stages(self) -> tuple[Stage, ...]:
+        """Return what adds files to a bundle, and proves it, before it has its place."""
+        if not self.onnx:
+            return ()
+        return (graphs, prove, choose) if self.placeholders else (graphs, prove)
 
 
-def _choose_placeholders(bundle: Bundle) -> str:
-    """Choose placeholders. A model that can't lend any is imported all the same."""
-    from cli.placeholders import NOTHING, lend
+def conversion_flags(command: Callable[..., None]) -> Callable[..., None]:
+    """Give `command`, which takes a `Conversion` as `common`, one flag for each of its fields."""
+    hints = get_type_hints(command, include_extras=True)
+    own = [p for name, p in inspect.signature(command).parameters.items() if name != "common"]
+    fields = inspect.signature(Conversion).parameters.values()
+    common = get_type_hints(Conversion, globals(), include_extras=True)
 
+    @wraps(command)
+    def wrapper(**values: Any) -> None:
+        flags = {name: values.pop(name) for name in common}
+        command(**values, common=Conversion(**flags))
+
+    wrapper.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            *(p.replace(annotation=hints[p.name], kind=p.KEYWORD_ONLY) for p in own),
+            *(p.replace(annotation=common[p.name], kind=p.KEYWORD_ONLY) for p in fields),
+        ]
+    )
+    return wrapper
+
+
+def graphs(bundle: Bundle) -> Mapping[str, Content]:
+    """Make the graphs that a server on the CPU needs."""
+    from export.graphs.onnx import graph_files
+
+    return graph_files(bundle)
+
+
+def prove(bundle: Bundle) -> Mapping[str, Content]:
+    """Answer one short text by the bundle's own defaults. Raises CheckpointError when that can't be done."""
+    from cli import texts
+    from cli.choices import AnswerFlags, ModelChoice
+
+    if not bundle.config.reads_source:
+        return {}
+    most = max(LONGEST_PROOF_TOKENS, bundle.options.min_length)
+    flags = AnswerFlags({"max_length_a": 0.0, "max_length_b": most})
     try:
-        choice = lend(bundle)
+        with texts.open_service(ModelChoice(bundle.path), flags) as service:
+            list(service.run_many(bundle.name, [PROOF], flags.options()))
     except ConvoyError as error:
-        return f"{bundle.path}: no placeholders: {error}"
+        reason = str(error).replace(str(bundle.path), bundle.name)
+        raise CheckpointError(
+            f"{bundle.name}: the model can't answer as its settings say: {reason}"
+        ) from error
+    return {}
+
+
+def choose(bundle: Bundle) -> Mapping[str, Content]:
+    """Choose placeholders and say which. A model that can't copy any is imported all the same."""
+    from cli.placeholders import NOTHING, choose_placeholders
+
+    if bundle.task != "translate":
+        return {}
+    try:
+        choice = choose_placeholders(bundle)
+    except ConvoyError as error:
+        typer.echo(f"{bundle.name}: no placeholders: {error}")
+        return {}
     if choice is None:
-        return f"{bundle.path}: its vocabulary has placeholder symbols of its own"
-    if not choice.words:
-        return f"{bundle.path}: no placeholders: {NOTHING}"
-    words = ", ".join(f"{w.word} {share:.0%}" for w, share in zip(choice.words, choice.shares, strict=True))
-    return f"{bundle.path}: placeholders, and how often the model copies each by itself: {words}"
+        typer.echo(f"{bundle.name}: its vocabulary has placeholder symbols of its own")
+    elif not choice.words:
+        typer.echo(f"{bundle.name}: no placeholders: {NOTHING}")
+    else:
+        words = [f"{w.word} {share:.0%}" for w, share in zip(choice.words, choice.shares, strict=True)]
+        listed = ", ".join(words)
+        typer.echo(f"{bundle.name}: placeholders, and how often the model copies each by itself: {listed}")
+        return choice.files
+    return {}

@@ -6,13 +6,14 @@ from typing import Annotated
 
 import typer
 
-from cli.convert.flags import Folder, Half, Name, Onnx, Out, Overwrite, Placeholders, Source, Target, finish
+from cli.convert.flags import Conversion, Folder, Half, Out, Source, Target, conversion_flags
 
 
+@conversion_flags
 def hf(
     folder: Folder,
     out: Out,
-    name: Name = None,
+    common: Conversion,
     source: Source = None,
     target: Target = None,
     task: Annotated[
@@ -25,13 +26,9 @@ def hf(
     int8: Annotated[
         bool, typer.Option("--int8", help="Store int8, a quarter of fp32: for large models on the CPU.")
     ] = False,
-    onnx: Onnx = True,
-    placeholders: Placeholders = True,
-    overwrite: Overwrite = False,
 ) -> None:
     """Import a folder of Hugging Face: Marian, BART, mBART-50, PEGASUS, M2M-100, NLLB-200, T5, mT5."""
-    from export.importers.hf import convert
-    from export.importers.hf_model import Overrides
+    from export.importers.settings import HuggingFaceImport
 
-    wish = Overrides(name, source, target, task, prompt, half, int8)
-    finish(convert(folder, out, wish, overwrite=overwrite), onnx=onnx, placeholders=placeholders)
+    settings = HuggingFaceImport(source=source, target=target, half=half, task=task, prompt=prompt, int8=int8)
+    common.convert("hf", folder, out, settings)

@@ -2,36 +2,21 @@
 
 from __future__ import annotations
 
-from cli.convert.flags import (
-    Checkpoint,
-    Folder,
-    Half,
-    Name,
-    Onnx,
-    Out,
-    Overwrite,
-    Placeholders,
-    Source,
-    Target,
-    finish,
-)
+from cli.convert.flags import Checkpoint, Conversion, Folder, Half, Out, Source, Target, conversion_flags
 
 
+@conversion_flags
 def marian(
     folder: Folder,
     out: Out,
-    name: Name = None,
+    common: Conversion,
     checkpoint: Checkpoint = None,
     source: Source = None,
     target: Target = None,
     half: Half = None,
-    onnx: Onnx = True,
-    placeholders: Placeholders = True,
-    overwrite: Overwrite = False,
 ) -> None:
     """Import a model of Marian (OPUS-MT), in its own layout or Hugging Face's."""
-    from export.importers.marian import convert
-    from export.importers.marian_model import Settings
+    from export.importers.settings import MarianImport
 
-    settings = Settings(name, source, target, checkpoint, half)
-    finish(convert(folder, out, settings, overwrite=overwrite), onnx=onnx, placeholders=placeholders)
+    settings = MarianImport(source=source, target=target, half=half, checkpoint=checkpoint)
+    common.convert("marian", folder, out, settings)

@@ -8,38 +8,40 @@ import typer
 
 from cli.convert.flags import (
     Checkpoint,
+    Conversion,
     Folder,
-    Name,
-    Onnx,
     Out,
-    Overwrite,
-    Placeholders,
     SourceNamed,
     StoreHalf,
     TargetNamed,
     Vocabularies,
-    finish,
+    conversion_flags,
 )
 
 
+@conversion_flags
 def tensor2tensor(
     folder: Folder,
     out: Out,
+    common: Conversion,
     source: SourceNamed,
     target: TargetNamed,
-    name: Name = None,
     checkpoint: Checkpoint = None,
     vocabulary: Vocabularies = None,
     target_space: Annotated[
         int | None, typer.Option(help="The problem's target space, where hparams.json lacks it; else 0.")
     ] = None,
     half: StoreHalf = False,
-    onnx: Onnx = True,
-    placeholders: Placeholders = True,
-    overwrite: Overwrite = False,
 ) -> None:
     """Import a SliceNet of tensor2tensor: its checkpoint, hparams.json and subword vocabulary."""
-    from export.importers.tensor2tensor import Settings, convert
+    from export.importers.settings import Tensor2TensorImport
 
-    settings = Settings(source, target, name, checkpoint, tuple(vocabulary or ()), target_space, half)
-    finish(convert(folder, out, settings, overwrite=overwrite), onnx=onnx, placeholders=placeholders)
+    settings = Tensor2TensorImport(
+        source=source,
+        target=target,
+        half=half,
+        checkpoint=checkpoint,
+        vocabularies=tuple(vocabulary or ()),
+        target_space=target_space,
+    )
+    common.convert("tensor2tensor", folder, out, settings)

@@ -8,38 +8,40 @@ import typer
 
 from cli.convert.flags import (
     Checkpoint,
+    Conversion,
     Folder,
-    Name,
-    Onnx,
     Out,
-    Overwrite,
-    Placeholders,
     SourceNamed,
     StoreHalf,
     TargetNamed,
     Vocabularies,
-    finish,
+    conversion_flags,
 )
 
 
+@conversion_flags
 def thumt(
     folder: Folder,
     out: Out,
+    common: Conversion,
     source: SourceNamed,
     target: TargetNamed,
-    name: Name = None,
     checkpoint: Checkpoint = None,
     vocabulary: Vocabularies = None,
     codes: Annotated[
         str | None, typer.Option(help="File of BPE codes; without, text is symbols between spaces.")
     ] = None,
     half: StoreHalf = False,
-    onnx: Onnx = True,
-    placeholders: Placeholders = True,
-    overwrite: Overwrite = False,
 ) -> None:
     """Import an averaged attention network of THUMT (bzhangGo/transformer-aan)."""
-    from export.importers.thumt import Settings, convert
+    from export.importers.settings import ThumtImport
 
-    settings = Settings(source, target, name, checkpoint, tuple(vocabulary or ()), codes, half)
-    finish(convert(folder, out, settings, overwrite=overwrite), onnx=onnx, placeholders=placeholders)
+    settings = ThumtImport(
+        source=source,
+        target=target,
+        half=half,
+        checkpoint=checkpoint,
+        vocabularies=tuple(vocabulary or ()),
+        codes=codes,
+    )
+    common.convert("thumt", folder, out, settings)

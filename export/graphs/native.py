@@ -72,7 +72,7 @@ def _after_linear(epilogue: str, otherwise: Callable[..., Symbol]) -> Callable[.
 def _layer_norm(x: Symbol, shape: Any, weight: Weight, bias: Weight, eps: float = 1e-5) -> Symbol:
     terms = x.graph.sums.get(x.name)
     if terms is None or terms[0].shape != terms[1].shape:
-        return ops.OPS[F.layer_norm](x, shape, weight, bias, eps)  # type: ignore[no-any-return]
+        return ops.STANDARD_OPS[F.layer_norm](x, shape, weight, bias, eps)  # type: ignore[no-any-return]
     operands = *(term.name for term in terms), weight.name, bias.name
     return x.like(x.graph.emit("AddNorm", *operands, domain=DOMAIN, epsilon=eps))
 
@@ -173,24 +173,41 @@ def fuse_norms(nodes: list[onnx.NodeProto]) -> list[onnx.NodeProto]:
     nodes = _drop_identities(nodes)
     readers = Counter(name for node in nodes for name in node.input)
     makers = {node.output[0]: node for node in nodes}
-    dropped = {norm.name for norm in nodes if norm.op_type == "AddNorm" and _into_cells(norm, nodes, readers)}
+    norms = [node for node in nodes if node.op_type == "AddNorm"]
+    dropped = {norm.name for norm in norms if _into_cells(norm, nodes, readers)}
     for node in nodes:
-        if node.op_type == "Attend" and node.output[1] == f"{node.name}.1" and not readers[node.output[1]]:
-            node.output[1] = ""
-        products = [name for name in node.input[:2] if _plain(makers.get(name)) and readers[name] == 1]
-        if node.op_type != "AddNorm" or not products or node.name in dropped:
-            continue
-        product = makers[products[-1]]
-        residual = node.input[1 - list(node.input).index(product.output[0])]
-        count = PRODUCTS[product.op_type]
-        own, alpha = list(product.input[:count]), product.input[ALPHA:]
-        operands = [*own, *[""] * (count - len(own)), residual]
-        options = {a.name: helper.get_attribute_value(a) for part in (product, node) for a in part.attribute}
-        options |= {"domain": DOMAIN, "epilogue": EPILOGUES["norm"]}
-        names = [*operands, *node.input[2:], *alpha], [node.output[0]]
-        node.CopyFrom(helper.make_node(product.op_type, *names, node.name, **options))
-        dropped.add(product.name)
+        _drop_unread_weights(node, readers)
+    for norm in norms:
+        product = None if norm.name in dropped else _sole_product(norm, makers, readers)
+        if product is not None:
+            _fuse_norm(norm, product)
+            dropped.add(product.name)
     return [node for node in nodes if node.name not in dropped]
+
+
+def _drop_unread_weights(node: onnx.NodeProto, readers: Mapping[str, int]) -> None:
+    if node.op_type == "Attend" and node.output[1] == f"{node.name}.1" and not readers[node.output[1]]:
+        node.output[1] = ""
+
+
+def _sole_product(
+    norm: onnx.NodeProto, makers: Mapping[str, onnx.NodeProto], readers: Mapping[str, int]
+) -> onnx.NodeProto | None:
+    """The product that is a term of a norm's sum, if nothing else reads it."""
+    products = [name for name in norm.input[:2] if readers[name] == 1 and _plain(makers.get(name))]
+    return makers[products[-1]] if products else None
+
+
+def _fuse_norm(node: onnx.NodeProto, product: onnx.NodeProto) -> None:
+    """Make a node that norms a sum the product itself, whose epilogue is the norm."""
+    residual = node.input[1 - list(node.input).index(product.output[0])]
+    count = PRODUCTS[product.op_type]
+    own, alpha = list(product.input[:count]), product.input[ALPHA:]
+    operands = [*own, *[""] * (count - len(own)), residual]
+    options = {a.name: helper.get_attribute_value(a) for part in (product, node) for a in part.attribute}
+    options |= {"domain": DOMAIN, "epilogue": EPILOGUES["norm"]}
+    names = [*operands, *node.input[2:], *alpha], [node.output[0]]
+    node.CopyFrom(helper.make_node(product.op_type, *names, node.name, **options))
 
 
 def _into_cells(norm: onnx.NodeProto, nodes: list[onnx.NodeProto], readers: Mapping[str, int]) -> bool:
@@ -235,10 +252,10 @@ def _drop_identities(nodes: list[onnx.NodeProto]) -> list[onnx.NodeProto]:
     return originals
 
 
-OPS: Final[dict[Callable[..., Any], Callable[..., Any]]] = ops.OPS | {
+NATIVE_OPS: Final[dict[Callable[..., Any], Callable[..., Any]]] = ops.STANDARD_OPS | {
     F.linear: _linear,
-    F.relu: _after_linear("relu", ops.OPS[F.relu]),
-    F.glu: _after_linear("glu", ops.OPS[F.glu]),
+    F.relu: _after_linear("relu", ops.STANDARD_OPS[F.relu]),
+    F.glu: _after_linear("glu", ops.STANDARD_OPS[F.glu]),
     F.layer_norm: _layer_norm,
     dynamic_conv: _dynamic_conv,
     dynamic_conv_step: _dynamic_conv_step,

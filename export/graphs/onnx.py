@@ -1,7 +1,7 @@
 """ONNX graphs of a bundle's model, without weights: the model's own torch code, run on symbols.
 
 The graph's metadata says from which tensor of `model.safetensors` each initialiser is made and in which
-form; `engine/executors/onnx.py` makes them when a session is opened.
+form; `engine/executors/onnx/sessions.py` makes them when a session is opened.
 """
 
 from __future__ import annotations
@@ -12,7 +12,16 @@ from typing import Any, Final
 
 import torch
 
-from engine.bundle.bundle import PACKED, PRECISIONS, SHORTLISTED, Bundle, add_files, graph_name, graph_parts
+from engine.bundle.bundle import (
+    PACKED,
+    PRECISIONS,
+    SHORTLISTED,
+    Bundle,
+    Content,
+    add_files,
+    graph_name,
+    graph_parts,
+)
 from engine.bundle.config import ModelConfig
 from engine.bundle.graph_io import CACHE, COLUMN, INDEX, LM_WEIGHT, MEMORY, STATE, io_name, step_fields
 from engine.bundle.shortlist import SHORTLIST
@@ -26,15 +35,17 @@ from export.graphs.packed import packed_writer
 from export.graphs.symbols import Dim, Graph, Weight
 
 # of which operators a bundle's graphs are made: standard ones only, or with those of engine/native
-KERNELS: Final = {"pure": ops.OPS, "native": native.OPS}
+KERNELS: Final = {"pure": ops.STANDARD_OPS, "native": native.NATIVE_OPS}
 FUSED: Final = {"native": native.fuse_norms}
-OPERATORS: Final = KERNELS | {"tensorrt": plugins.OPS}
+OPERATORS: Final = KERNELS | {"tensorrt": plugins.PLUGIN_OPS}
 
 
 def encoder_graph(config: ModelConfig, precision: str, kernels: str = "pure") -> bytes:
-    """Make the encoder's graph.
+    """Make the encoder's graph: tokens [batch, time], positions [time] and real [batch, time] become memory.
 
-    It turns tokens [batch, time], positions [time] and real [batch, time] into each source's memory.
+    config: of the model.
+    precision: "fp32" or "int8".
+    kernels: "pure" for standard operators, "native" for our own, "tensorrt" for its plugins.
     """
     graph = Graph(precision, OPERATORS[kernels], FUSED.get(kernels, list))
     model: Any = _symbolic(config, graph)
@@ -55,11 +66,15 @@ def encoder_graph(config: ModelConfig, precision: str, kernels: str = "pure") ->
 def step_graph(
     config: ModelConfig, precision: str, kernels: str = "pure", *, shortlisted: bool = False
 ) -> bytes:
-    """Make the graph of one decoding step with selection. Inputs are StepInput's (`step_fields`), `memory.*`
-    with `mask`, `state.*` with `index.*`, `cache.*` with `lineage`; outputs are TopK's and `column.*`, the
-    new column of each state.
+    """Make the graph of one decoding step with selection.
 
-    shortlisted: one more input `among` [slots, listed], see `engine.executors.shortlists`.
+    config: of the model.
+    precision: "fp32" or "int8".
+    kernels: "pure" for standard operators, "native" for our own, "tensorrt" for its plugins.
+    shortlisted: whether there is an input `among` [slots, listed] too, see `engine.executors.shortlists`.
+
+    Inputs are StepInput's (`step_fields`), `memory.*` with `mask`, `state.*` with `index.*`, `cache.*` with
+    `lineage`; outputs are TopK's and `column.*`, the new column of each state.
     """
     g = Graph(precision, OPERATORS[kernels], FUSED.get(kernels, list))
     model: Any = _symbolic(config, g)
@@ -115,8 +130,12 @@ def _past(g: Graph, states: Sequence[StateSpec]) -> Past:
 def graphs(
     config: ModelConfig, precisions: Sequence[str] = PRECISIONS, kernels: Iterable[str] = KERNELS
 ) -> dict[str, bytes]:
-    """Make the graphs that a bundle holds, by their paths inside the bundle: all, or those of some precisions
-    and kinds of operators."""
+    """Make the graphs that a bundle holds, by their paths inside the bundle.
+
+    config: of the model.
+    precisions: of the graphs.
+    kernels: kinds of operators, as of `step_graph`.
+    """
     return _every(config, graph_parts(config), precisions, kernels)
 
 
@@ -148,13 +167,18 @@ def _every(
     }
 
 
+def graph_files(bundle: Bundle) -> dict[str, Content]:
+    """Make every file that a bundle's model is run from: its graphs, and int8 weights packed for them."""
+    files: dict[str, Content] = {**graphs(bundle.config)}
+    files |= shortlisted_graphs(bundle.config) if SHORTLIST in bundle.files() else {}
+    native = [g for name, g in files.items() if isinstance(g, bytes) and name.endswith(".int8.native.onnx")]
+    write = packed_writer(bundle, native)
+    return files if write is None else {**files, PACKED: write}
+
+
 def add_graphs(bundle: Bundle) -> Bundle:
     """Write every graph of a bundle's model into it; graphs of an earlier version are replaced."""
-    files = graphs(bundle.config)
-    files |= shortlisted_graphs(bundle.config) if SHORTLIST in bundle.files() else {}
-    native = [graph for name, graph in files.items() if name.endswith(".int8.native.onnx")]
-    write = packed_writer(bundle, native)
-    return add_files(bundle.path, files if write is None else {**files, PACKED: write})
+    return add_files(bundle.path, graph_files(bundle))
 
 
 def _symbolic(config: ModelConfig, graph: Graph) -> Model:

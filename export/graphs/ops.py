@@ -211,7 +211,7 @@ def _dynamic_conv_step(x: Symbol, taps: Symbol, ring: Symbol | None, index: Symb
     return x.like(y.name, newest.shape).flatten(2)
 
 
-OPS: Final[dict[Callable[..., Any], Callable[..., Any]]] = {
+STANDARD_OPS: Final[dict[Callable[..., Any], Callable[..., Any]]] = {
     F.linear: _linear,
     F.embedding: _embedding,
     F.glu: _glu,

@@ -81,7 +81,7 @@ WHOLE: Final = """
   y = Reshape (back, shape)
 }}
 """
-ROWS: Final = {
+KERNEL_ROWS: Final = {
     "DynamicConv": """one = Constant <value_ints = [1]> ()
   rows = Transpose <perm = [0, 2, 1, 3]> (kernel)""",
     "LightConv": """one = Constant <value_ints = [1]> ()
@@ -96,7 +96,9 @@ ROWS: Final = {
 def function(name: str) -> onnx.FunctionProto:
     """Make the body of a node: "DynamicConvStep" or "DynamicConv" (taps of every position), "LightConvStep"
     or "LightConv" (taps [heads, K], the same at every position)."""
-    text = STEP.format(name=name) if name.endswith("Step") else WHOLE.format(name=name, rows=ROWS[name])
+    text = (
+        STEP.format(name=name) if name.endswith("Step") else WHOLE.format(name=name, rows=KERNEL_ROWS[name])
+    )
     return parse_function(f'<domain: "{DOMAIN}", opset_import: ["" : {OPSET}]>{text}')
 
 
@@ -114,7 +116,7 @@ def _kernels(taps: Symbol) -> tuple[str, str] | None:
 def _dynamic_conv(x: Symbol, taps: Symbol, left: int) -> Symbol:
     plugin = _kernels(taps)
     if plugin is None:
-        return ops.OPS[dynamic_conv](x, taps, left)  # type: ignore[no-any-return]
+        return ops.STANDARD_OPS[dynamic_conv](x, taps, left)  # type: ignore[no-any-return]
     kernels, name = plugin
     return x.like(_emit(x.graph, name, x.name, kernels, left=left))
 
@@ -122,12 +124,12 @@ def _dynamic_conv(x: Symbol, taps: Symbol, left: int) -> Symbol:
 def _dynamic_conv_step(x: Symbol, taps: Symbol, ring: Symbol | None, index: Symbol | None) -> Symbol:
     plugin = _kernels(taps)
     if plugin is None or ring is None or index is None:
-        return ops.OPS[dynamic_conv_step](x, taps, ring, index)  # type: ignore[no-any-return]
+        return ops.STANDARD_OPS[dynamic_conv_step](x, taps, ring, index)  # type: ignore[no-any-return]
     kernels, name = plugin
     return x.like(_emit(x.graph, f"{name}Step", x.name, kernels, ring.name, index.name))
 
 
-OPS: Final[dict[Callable[..., Any], Callable[..., Any]]] = ops.OPS | {
+PLUGIN_OPS: Final[dict[Callable[..., Any], Callable[..., Any]]] = ops.STANDARD_OPS | {
     dynamic_conv: _dynamic_conv,
     dynamic_conv_step: _dynamic_conv_step,
 }

@@ -64,7 +64,12 @@ RESULTS: Final = frozenset({"scores", "attention"})  # outputs in fp32
 
 
 def narrow_graph(graph: bytes, precision: str, config: ModelConfig) -> bytes:
-    """Return a graph of export.graphs.onnx (fp32, without weights) in "fp16" or "bf16", deterministically."""
+    """Return a graph in a narrower type, deterministically.
+
+    graph: of export.graphs.onnx, fp32, without weights.
+    precision: "fp16" or "bf16".
+    config: of the model.
+    """
     model = onnx.load_from_string(graph)
     recipes = json.loads(model.metadata_props[0].value)
     narrow_recipes = {label: recipe | {"type": precision} for label, recipe in recipes.items()}
@@ -74,7 +79,7 @@ def narrow_graph(graph: bytes, precision: str, config: ModelConfig) -> bytes:
 
 def _sums(config: ModelConfig) -> bool:
     """Whether the state is running sums, or what decays slowly."""
-    return any(getattr(part.decoder, "mixer", None) in ("average", "ssru") for part in config.stack_configs)
+    return any(getattr(part.decoder, "keeps_sums", False) for part in config.stack_configs)
 
 
 def _logits(graph: onnx.GraphProto) -> set[str]:
@@ -134,6 +139,10 @@ class _Rewrite:
         for i, name in enumerate(node.input):
             if name in numbers:
                 node.input[i] = self._as(name, target)
+        self._note_outputs(node, target)
+        self.nodes.append(node)
+
+    def _note_outputs(self, node: onnx.NodeProto, target: int) -> None:
         for name in node.output:
             self.types[name] = OTHER if node.op_type in UNTYPED else target
         if node.op_type == "TopK":
@@ -141,7 +150,6 @@ class _Rewrite:
         if node.op_type == "Cast":
             to = next(a.i for a in node.attribute if a.name == "to")
             self.types[node.output[0]] = FLOAT if to == FLOAT else OTHER
-        self.nodes.append(node)
 
     def _target(self, node: onnx.NodeProto, numbers: Sequence[str]) -> int:
         if node.op_type in WIDE_OPS:

@@ -25,17 +25,7 @@ def round_graph(graph: bytes) -> bytes:
     inferred = shape_inference.infer_shapes(model, strict_mode=True).graph
     values = (*inferred.value_info, *inferred.output)
     narrow = {v.name for v in values if v.type.tensor_type.elem_type == BF16}
-    nodes: list[onnx.NodeProto] = []
-    for tensor in model.graph.initializer:
-        if tensor.data_type != BF16:
-            continue
-        if tensor.data_location == TensorProto.EXTERNAL:
-            _rename(model.graph, tensor.name, f"{tensor.name}:rounded")
-            nodes += _trip(tensor.name, f"{tensor.name}:rounded")
-        else:
-            array = numpy_helper.to_array(tensor).astype(np.float32)
-            tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
-        tensor.data_type = WIDE
+    nodes = _widen_weights(model.graph)
     for node in model.graph.node:
         for attribute in node.attribute:
             if node.op_type == "Cast" and attribute.name == "to" and attribute.i == BF16:
@@ -52,6 +42,22 @@ def round_graph(graph: bytes) -> bytes:
             value.type.tensor_type.elem_type = WIDE
     _store_wide(model)
     return bytes(model.SerializeToString(deterministic=True))
+
+
+def _widen_weights(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+    """Make weights fp32; returns the nodes that round those outside the graph, which other nodes now read."""
+    nodes: list[onnx.NodeProto] = []
+    for tensor in graph.initializer:
+        if tensor.data_type != BF16:
+            continue
+        if tensor.data_location == TensorProto.EXTERNAL:
+            _rename(graph, tensor.name, f"{tensor.name}:rounded")
+            nodes += _trip(tensor.name, f"{tensor.name}:rounded")
+        else:
+            array = numpy_helper.to_array(tensor).astype(np.float32)
+            tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+        tensor.data_type = WIDE
+    return nodes
 
 
 def _trip(name: str, out: str) -> list[onnx.NodeProto]:

@@ -24,14 +24,26 @@ ALIGNMENT: Final = 4096  # of each weight in the file, so that it can be mapped 
 
 
 def graph_of(config: ModelConfig, part: str, precision: str) -> bytes:
-    """Make one graph ("encoder" or "step") in any precision, without weights, that also TensorRT can take."""
+    """Make one graph without weights; TensorRT takes it too.
+
+    config: of the model.
+    part: "encoder" or "step".
+    precision: any.
+    """
     maker = {"encoder": encoder_graph, "step": step_graph}[part]
     graph = maker(config, "int8" if precision == "int8" else "fp32", "tensorrt")
     return narrow_graph(graph, precision, config) if precision in NARROW else graph
 
 
 def write(bundle: Bundle, precision: str, folder: Path) -> list[Path]:
-    """Write a bundle's graphs with their weights into a new folder. Raises BundleError when there is one."""
+    """Write a bundle's graphs with their weights into a new folder.
+
+    bundle: whose graphs are written.
+    precision: of the graphs.
+    folder: must not exist.
+
+    Raises BundleError when it does.
+    """
     if folder.exists():
         raise BundleError(f"{folder}: already exists; name another folder")
     weights, names = bundle.weights(), []
@@ -46,6 +58,10 @@ def write(bundle: Bundle, precision: str, folder: Path) -> list[Path]:
 
 def with_weights(graph: bytes, weights: Mapping[str, NDArray[np.float32]], name: str) -> dict[str, bytes]:
     """Make the files of a graph that needs nothing else, by name; the same input gives the same bytes.
+
+    graph: serialised, without weights.
+    weights: of its bundle, by name.
+    name: of the files, without ending.
 
     Raises BundleError when the weights are not those of the graph.
     """
@@ -69,7 +85,12 @@ def with_weights(graph: bytes, weights: Mapping[str, NDArray[np.float32]], name:
 
 
 def fix_input(graph: bytes, name: str, value: int) -> bytes:
-    """Make an input int64 [1] of a graph a constant, for runtimes that must know it (k, in TensorRT)."""
+    """Make an input of a graph a constant, for runtimes that must know it (k, in TensorRT).
+
+    graph: serialised.
+    name: of an input int64 [1].
+    value: of the constant.
+    """
     model = onnx.load_from_string(graph)
     inputs = [i for i in model.graph.input if i.name != name]
     assert len(inputs) == len(model.graph.input) - 1

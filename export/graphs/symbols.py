@@ -22,11 +22,9 @@ from engine.native import PANEL
 
 OPSET: Final = 21
 Dim = int | str  # a name stands for a size known only at run time
-FILLED: Final = {
-    "panels32": 1,
-    "gated32": 2,
-}  # forms that fill up their last panel, and the parts of each panel
-TYPES: Final = {"float": TensorProto.FLOAT, "int": TensorProto.INT64, "bool": TensorProto.BOOL}
+# forms of weights that fill up their last panel, and the parts of each panel
+PANEL_PARTS: Final = {"panels32": 1, "gated32": 2}
+ONNX_TYPES: Final = {"float": TensorProto.FLOAT, "int": TensorProto.INT64, "bool": TensorProto.BOOL}
 
 
 class Graph:
@@ -54,7 +52,7 @@ class Graph:
         self.products: dict[str, tuple[Symbol, Weight, Weight | None]] = {}  # what each product is of
 
     def input(self, name: str, shape: Sequence[Dim], kind: str) -> Symbol:
-        self.inputs.append(helper.make_tensor_value_info(name, TYPES[kind], list(shape)))
+        self.inputs.append(helper.make_tensor_value_info(name, ONNX_TYPES[kind], list(shape)))
         return Symbol(self, name, tuple(shape), kind)
 
     def emit(self, op: str, *inputs: str, outputs: int = 1, **attributes: Any) -> str:
@@ -86,8 +84,8 @@ class Graph:
         shape = tuple(weight.size(axis) for axis in range(weight.dim()))
         if form in ("transposed", "quantized", "panels", "gated"):
             shape = shape[::-1]
-        elif form in FILLED:
-            parts = FILLED[form]
+        elif form in PANEL_PARTS:
+            parts = PANEL_PARTS[form]
             shape = shape[1], -(shape[0] // parts // -(PANEL // parts)) * PANEL
         elif form in ("scales", "static_scales"):
             shape = shape[:1]
@@ -106,7 +104,9 @@ class Graph:
     def finish(self, outputs: dict[str, Symbol], name: str) -> bytes:
         for label, symbol in outputs.items():
             self.nodes.append(helper.make_node("Identity", [symbol.name], [label], name=f"output_{label}"))
-        infos = [helper.make_tensor_value_info(k, TYPES[s.kind], list(s.shape)) for k, s in outputs.items()]
+        infos = [
+            helper.make_tensor_value_info(k, ONNX_TYPES[s.kind], list(s.shape)) for k, s in outputs.items()
+        ]
         nodes, initializers = self._prune(set(outputs))
         graph = helper.make_graph(nodes, name, self.inputs, infos, initializers)
         domains = {node.domain for node in nodes} - {""}
@@ -265,7 +265,7 @@ class Symbol:
 
     def to(self, dtype: torch.dtype) -> Symbol:
         kind = {torch.float32: "float", torch.int64: "int", torch.bool: "bool"}[dtype]
-        return self.like(self.graph.emit("Cast", self.name, to=TYPES[kind]), kind=kind)
+        return self.like(self.graph.emit("Cast", self.name, to=ONNX_TYPES[kind]), kind=kind)
 
     def split(self, sizes: Sequence[int], axis: int) -> list[Symbol]:
         axis %= self.dim()

@@ -64,6 +64,8 @@ class LaneShape:
 def build(bundle: Bundle, lane: LaneShape, timings: Path | None = None, device: str = "cuda") -> Bundle:
     """Build the engines of one lane and write them into the bundle, all or nothing.
 
+    bundle: of the model.
+    lane: precision, beams and slots.
     timings: a folder for TensorRT's timing cache; by default beside the compiled kernels.
     device: the GPU that they are for.
 
@@ -108,7 +110,12 @@ def _graph(bundle: Bundle, part: str, precision: str, k: int) -> bytes:
 
 
 def profiles(graph: bytes, lane: LaneShape, bundle: Bundle) -> list[dict[str, tuple[Shape, Shape, Shape]]]:
-    """List, for each bucket of slots, the least, usual and greatest shape of every input."""
+    """List, for each bucket of slots, the least, usual and greatest shape of every input.
+
+    graph: serialised.
+    lane: precision, beams and slots.
+    bundle: of the model.
+    """
     longest = -(-bundle.config.max_source // MULTIPLE) * MULTIPLE
     columns = -(-bundle.config.max_target // MULTIPLE) * MULTIPLE
     usual = min(2 * MULTIPLE, longest)

@@ -1,7 +1,8 @@
 """Reading fairseq checkpoints without running what they hold.
 
 `torch.load(weights_only=True)` with a closed list of stand-ins for the classes that such files name
-(REFERENCE.md 7). None of the stand-ins does anything but hold what it is given; any other global is refused.
+(docs/reference.md 7). None of the stand-ins does anything but hold what it is given; any other global
+is refused.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ NODES: Final = (
     "listconfig.ListConfig",
     *(f"nodes.{kind}Node" for kind in ("Any", "String", "Integer", "Float", "Boolean")),
 )
-TYPES: Final = (
+BUILTIN_TYPES: Final = (
     "dict",
     "list",
     "tuple",
@@ -74,7 +75,7 @@ STAND_INS: Final[dict[str, type]] = {
     "omegaconf.base.Metadata": IgnoredObject,
     "collections.defaultdict": IgnoredObject,
     "typing.Any": IgnoredObject,
-    **{f"{place}.{name}": IgnoredObject for name in TYPES for place in ("builtins", "__builtin__")},
+    **{f"{place}.{name}": IgnoredObject for name in BUILTIN_TYPES for place in ("builtins", "__builtin__")},
 }
 # parts of a `cfg` that newer models keep as groups, for "encoder_embed_dim" and the like
 GROUPS: Final = ("encoder", "decoder", "quant_noise")

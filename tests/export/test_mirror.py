@@ -1,20 +1,25 @@
-"""`convoy fetch` from a folder and from a loopback server: listed, resumed, verified, imported."""
+"""Mirrors made by `convoy package`; `convoy fetch` from a folder and from a loopback server."""
 
 from __future__ import annotations
 
 import json
 import re
 import shutil
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import httpx
 import pytest
 
+from cli.fetch import fetch_missing
 from cli.main import app
 from engine.bundle.bundle import open_bundle
-from engine.errors import CheckpointError
-from export.importers import mirror
+from engine.errors import CheckpointError, InvalidRequest
+from export import mirror
+from loadtest.http.serving import free_port, serving
+from tests.served import bundles
 from tests.students import GOLDEN
 
 
@@ -26,7 +31,7 @@ def tree(tmp_path):
         (root / "tiny" / pair).mkdir(parents=True)
         for path in GOLDEN.glob("*deen*"):
             shutil.copy(path, root / "tiny" / pair / path.name.replace("deen", pair))
-    app_ends(["fetch", "--make-index", str(root)])
+    assert app_ends(["package", str(root)]) == 0
     return root
 
 
@@ -142,3 +147,97 @@ def test_what_is_no_index_is_refused(tmp_path: Path, text):
     (tmp_path / "index.json").write_text(text)
     with pytest.raises(CheckpointError, match=r"index\.json"):
         mirror.models_of(mirror.open_mirror(str(tmp_path)))
+
+
+# bundles
+
+
+@pytest.fixture
+def bundle_tree(tmp_path):
+    """A mirror of two bundles and a student."""
+    root = tmp_path / "all"
+    shutil.copytree(bundles(), root / "toys")
+    shutil.rmtree(root / "toys" / "toy-title")
+    (root / "deen").mkdir()
+    for path in GOLDEN.glob("*deen*"):
+        shutil.copy(path, root / "deen")
+    assert app_ends(["package", str(root)]) == 0
+    return root
+
+
+def test_a_mirror_holds_bundles_beside_students(bundle_tree):
+    models = mirror.models_of(mirror.open_mirror(str(bundle_tree)))
+    assert [(model.name, model.kind) for model in models] == [
+        ("toy-de-en", "bundle"),
+        ("toy-en-de", "bundle"),
+        ("deen", "student"),
+    ]
+    assert models[0].architecture == "dynamicconv"
+
+
+def test_a_bundle_is_fetched_as_it_is(bundle_tree, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert app_ends(["fetch", "toy-de-en", "--mirror", str(bundle_tree), "--out", str(out)]) == 0
+    assert [path.name for path in out.iterdir()] == ["toy-de-en"]
+    assert open_bundle(out / "toy-de-en").digest == open_bundle(bundles() / "toy-de-en").digest
+    again = ["fetch", "toy-de-en", "--mirror", str(bundle_tree), "--out", str(out)]
+    assert app_ends(again) == 2
+    assert "--overwrite" in capsys.readouterr().err
+    assert app_ends([*again, "--overwrite", "--keep"]) == 0
+    assert open_bundle(out / ".fetched" / "toy-de-en").digest == open_bundle(out / "toy-de-en").digest
+
+
+def test_what_is_damaged_on_the_way_leaves_nothing_that_is_served(bundle_tree, tmp_path):
+    weights = bundle_tree / "toys" / "toy-de-en" / "model.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[-1] ^= 1
+    weights.write_bytes(data)
+    out = tmp_path / "out"
+    assert app_ends(["fetch", "toy-de-en", "--mirror", str(bundle_tree), "--out", str(out)]) == 2
+    assert not (out / "toy-de-en").exists()
+    assert app_ends(["package", str(bundle_tree)]) == 2  # nor is it offered again
+
+
+@pytest.mark.parametrize(
+    "change", [{"folder": "toys"}, {"folder": "../toys"}, {"kind": "wheel"}, {"folder": 7}]
+)
+def test_an_index_that_lies_about_a_bundle_is_refused(bundle_tree, change):
+    listed = json.loads((bundle_tree / "index.json").read_text())
+    if change == {"folder": "toys"}:  # two files of one place
+        listed["models"][0]["files"].append(listed["models"][0]["files"][0])
+    else:
+        listed["models"][0] |= change
+    (bundle_tree / "index.json").write_text(json.dumps(listed))
+    with pytest.raises(CheckpointError, match=r"index\.json: not an index"):
+        mirror.models_of(mirror.open_mirror(str(bundle_tree)))
+
+
+def test_a_server_fetches_what_its_folder_lacks_and_asks_for_nothing_else(bundle_tree, tmp_path):
+    out = tmp_path / "models"
+    with pytest.raises(InvalidRequest, match="--fetch-mirror"):
+        fetch_missing(("toy-de-en",), "", out)
+    with pytest.raises(InvalidRequest, match="the mirror has no  fr-it"):
+        fetch_missing(("fr-it",), str(bundle_tree), out)
+    fetch_missing(("toy-de-en", "en-de"), str(bundle_tree), out)
+    assert sorted(path.name for path in out.iterdir()) == ["toy-de-en", "toy-en-de"]
+    shutil.rmtree(bundle_tree)  # a server that starts again needs the mirror no more
+    fetch_missing(("toy-de-en", "toy-en-de"), str(bundle_tree), out)
+
+
+def test_serve_fetches_its_models_before_it_serves_them(bundle_tree, tmp_path):
+    port = free_port()
+    command = [
+        sys.executable,
+        "-m",
+        "cli.main",
+        "serve",
+        "--port",
+        str(port),
+        "--models",
+        str(tmp_path / "m"),
+    ]
+    command += ["--fetch", "toy-de-en", "--fetch-mirror", str(bundle_tree)]
+    with serving(command, port) as (url, _):
+        assert [model["name"] for model in httpx.get(f"{url}/models").json()] == ["toy-de-en"]
+        asked = {"q": "Das ist gut.", "source": "de", "target": "en"}
+        assert httpx.post(f"{url}/translate", json=asked).status_code == 200

@@ -6,130 +6,146 @@ What is refused and where the search differs: docs/import.md.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from engine.bundle.bundle import Bundle, Description
+from engine.bundle.bundle import Content
 from engine.bundle.config import ModelConfig
 from engine.bundle.shortlist import SHORTLIST
 from engine.bundle.weights import QuantizedWeight
-from engine.errors import BundleError, CheckpointError, ConfigError
-from engine.text.fairseq import read_bpe
-from engine.text.pieces import read_processor
-from engine.text.symbols import Settings as TextSettings
-from export.importers.ctranslate2_file import NAME, Variables, read_variables
-from export.importers.ctranslate2_map import read_map
-from export.importers.ctranslate2_vocabulary import Vocabularies, read_vocabularies
-from export.importers.ctranslate2_weights import (
-    POSITIONS,
-    Array,
+from engine.errors import CheckpointError
+from engine.text.tokenizers.fairseq import read_bpe
+from engine.text.tokenizers.pieces import read_processor
+from engine.text.tokenizers.symbols import SymbolsSettings as TextSettings
+from export.importers.ctranslate2.sides import (
+    MAX_POSITIONS,
     ReadSide,
     read_side,
     rows_of,
     scale_weight,
     unsupported_parts,
 )
-from export.importers.imported import IMPOSSIBLE, ImportedModel, check_folders, misfitting, write
+from export.importers.ctranslate2.variables import MODEL_FILE, Variables, read_variables
+from export.importers.ctranslate2.vocabularies import FileVocabularies, read_vocabularies
+from export.importers.ctranslate2.vocabulary_map import read_map
+from export.importers.importing import ImportedModel, ProblemList, StoppedError
 from export.importers.json_object import read_object
+from export.importers.settings import CTranslate2Import
+from export.importers.weights import IMPOSSIBLE, Array, misfitting
 
-CONFIG: Final = "config.json"
+CONFIG_FILE: Final = "config.json"
 SPECIFICATIONS: Final = ("", "TransformerBase", "TransformerBig", "TransformerSpec")
-LONGEST: Final = 256  # targets that CTranslate2 makes unless it is asked for longer ones
-PIECES: Final = ("sentencepiece.model", "*.spm", "*.model")
-CODES: Final = ("bpe.model", "bpe.codes", "bpecodes", "codes")
+LONGEST_TARGET_TOKENS: Final = 256  # targets that CTranslate2 makes unless it is asked for longer ones
+PIECES_FILES: Final = ("sentencepiece.model", "*.spm", "*.model")
+CODES_FILES: Final = ("bpe.model", "bpe.codes", "bpecodes", "codes")
+USUAL_SYMBOLS: Final = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
 # CTranslate2's own defaults
-GENERATION: Final[dict[str, Any]] = {"beam_size": 2, "length_penalty": 1.0, "max_length_b": LONGEST}
+CT2_DEFAULTS: Final[dict[str, Any]] = {
+    "beam_size": 2,
+    "length_penalty": 1.0,
+    "max_length_b": LONGEST_TARGET_TOKENS,
+}
+
+
+def read(folder: Path, settings: CTranslate2Import, problems: ProblemList) -> ImportedModel:
+    """Read the model of a folder; int8 weights stay int8.
+
+    folder: with model.bin, vocabularies and what cuts text.
+    settings: what the folder does not say; the languages must be there.
+    problems: gets what is missing, unsupported, or does not fit.
+
+    Raises CheckpointError on what it can't go on past.
+    """
+    return read_with(folder, settings, TextRules(), problems)
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """What a folder does not say. None: find out from it, or refuse.
+class TextRules:
+    """What a library that runs models of CTranslate2 does with text besides.
 
-    source, target: language codes.
-    pieces: SentencePiece models, one for both sides or the source's and the target's.
-    codes: of subword-nmt.
-    moses: text is normalised and escaped by its rules before codes are applied, as Argos does.
-    prefix: a symbol that every target begins with and that is not shown.
+    moses: text is normalised and escaped by Moses' rules before codes are applied.
     replace_unknown: unknown symbols become the source's.
-    generation: defaults of DecodeOptions.
-    notes: lines of the card.
-    command: how the card calls this import.
     """
 
-    source: str
-    target: str
-    name: str | None = None
-    pieces: tuple[Path, ...] = ()
-    codes: Path | None = None
     moses: bool = False
-    prefix: str | None = None
     replace_unknown: bool = False
-    generation: Mapping[str, Any] = field(default_factory=lambda: GENERATION)
-    notes: tuple[str, ...] = ()
-    command: str = "ctranslate2"
 
 
-def convert(folder: Path, out: Path, settings: Settings, *, overwrite: bool = False) -> Bundle:
-    """Import the model of `folder` as the bundle `out`; int8 weights stay int8.
+def read_with(
+    folder: Path, settings: CTranslate2Import, rules: TextRules, problems: ProblemList
+) -> ImportedModel:
+    """Read the model of a folder that a library runs by rules of its own.
 
-    Raises CheckpointError that names what is missing, unsupported or does not fit; BundleError when `out`
-    exists. Nothing is written before everything was checked.
+    folder: of the model.
+    settings: as of `read`.
+    rules: of the text.
+    problems: as of `read`.
+
+    Raises CheckpointError as `read` does.
     """
-    folder = Path(folder)
-    check_folders(folder, out, overwrite=overwrite)
-    path = folder / NAME
-    variables = read_variables(path)
-    _check_specification(path, variables)
-    try:
-        options = _read_options(folder, variables)
-        vocabularies = read_vocabularies(folder, options)
-        config, weights = _model(variables, options, vocabularies)
-        problems = _problems(variables, config, weights)
-    except (CheckpointError, ConfigError) as error:
-        raise CheckpointError(f"{path}: can't be imported: {error}") from error
-    if problems:
-        raise CheckpointError(f"{path}: its variables do not fit: " + "; ".join(problems))
-    if settings.prefix is not None and settings.prefix not in vocabularies.target:
-        raise CheckpointError(f"{folder}: the target vocabulary lacks the prefix {settings.prefix!r}")
-    text, files = _text(folder, settings, vocabularies)
-    shortlist = read_map(folder, vocabularies)
+    path = folder / MODEL_FILE
+    if settings.source is None or settings.target is None:
+        problems.add(f"{folder}: does not name its languages: give --source and --target")
+    text_sources = problems.of(lambda: _text_sources(folder, settings))
+    options = problems.of(lambda: _read_options_of_file(folder))
+    variables = problems.of(lambda: read_variables(path))
+    if variables is None or options is None:
+        raise StoppedError
+    _check_specification(path, variables, problems)
+    problems.naming(f"{path}: can't be imported", lambda: _fill_options(options, variables))
+    problems.unfit(f"{path}: can't be imported", [*_option_problems(options), *unsupported_parts(variables)])
+    vocabularies = None
+    if not list(_option_problems(options)):
+        vocabularies = problems.of(lambda: read_vocabularies(folder, options))
+    if vocabularies is not None and settings.prefix not in (None, *vocabularies.target):
+        problems.add(f"{folder}: the target vocabulary lacks the prefix {settings.prefix!r}")
+    shortlist = problems.of(lambda: None if vocabularies is None else read_map(folder, vocabularies))
+    problems.stop()
+    assert vocabularies is not None
+    assert text_sources is not None
+    config, weights = problems.naming(
+        f"{path}: can't be imported", lambda: _model(variables, options, vocabularies)
+    )
+    faults = [f"{name} is not part of the model" for name in variables.unused_names()]
+    problems.unfit(f"{path}: its variables do not fit", misfitting(weights, config) + faults)
+    text, files = _text(text_sources, settings, rules, vocabularies)
     if shortlist is not None:
         files[SHORTLIST] = shortlist.dump()
-    description = Description(
-        name=settings.name or out.resolve().name,
-        task="translate",
-        source=settings.source,
-        target=settings.target,
+    return ImportedModel(
+        origin=f"`convoy convert ctranslate2` (binary version {variables.version})",
         config=config,
+        weights=weights,
         text={"kind": "symbols", **asdict(text)},
-        generation=dict(settings.generation),
+        files=files,
+        source=str(settings.source),
+        target=str(settings.target),
+        half=all(a.dtype == np.float16 for a in variables.arrays.values() if a.ndim > 1),
+        generation=CT2_DEFAULTS,
+        notes=(f"Weights of CTranslate2 in {_precision(variables)}",),
     )
-    half = all(a.dtype == np.float16 for a in variables.arrays.values() if a.ndim > 1)
-    origin = f"`convoy convert {settings.command}` (binary version {variables.version})"
-    notes = (*settings.notes, f"Weights of CTranslate2 in {_precision(variables)}")
-    imported = ImportedModel(origin, description, weights, files, half, notes)
-    return write(imported, out, overwrite=overwrite)
 
 
-def _check_specification(path: Path, variables: Variables) -> None:
+def _check_specification(path: Path, variables: Variables, problems: ProblemList) -> None:
     if variables.specification not in SPECIFICATIONS:
-        raise CheckpointError(
+        problems.add(
             f"{path}: is a model of the kind {variables.specification!r}; only encoder-decoders "
             "(TransformerSpec) are supported"
         )
+        raise StoppedError
     if variables.revision < 2:
-        raise CheckpointError(
-            f"{path}: revision {variables.revision} of its layers is too old; convert it again"
-        )
+        problems.add(f"{path}: revision {variables.revision} of its layers is too old; convert it again")
 
 
-def _read_options(folder: Path, variables: Variables) -> dict[str, Any]:
-    """config.json; files before version 6 hold its content as variables."""
-    options: dict[str, Any] = read_object(folder / CONFIG) if (folder / CONFIG).is_file() else {}
+def _read_options_of_file(folder: Path) -> dict[str, Any]:
+    return read_object(folder / CONFIG_FILE) if (folder / CONFIG_FILE).is_file() else {}
+
+
+def _fill_options(options: dict[str, Any], variables: Variables) -> None:
+    """Add what config.json leaves out; files before version 6 hold its content as variables."""
     for name in ("unk_token", "bos_token", "eos_token"):
         if name in variables and name not in options:
             options[name] = variables.array(name).tobytes().decode("utf-8", "replace")
@@ -138,26 +154,27 @@ def _read_options(folder: Path, variables: Variables) -> dict[str, Any]:
     if "decoder_start_token" not in options:
         bos, eos = options.get("bos_token", "<s>"), options.get("eos_token", "</s>")
         options["decoder_start_token"] = bos if variables.number("with_target_bos", 1) else eos
-    for name, usual in (("unk_token", "<unk>"), ("bos_token", "<s>"), ("eos_token", "</s>")):
-        if not isinstance(options.setdefault(name, usual), str):
-            raise CheckpointError(f"{CONFIG}: {name} = {options[name]!r} is no symbol")
+    for name, usual in USUAL_SYMBOLS.items():
+        options.setdefault(name, usual)
+
+
+def _option_problems(options: Mapping[str, Any]) -> Iterator[str]:
+    for name in USUAL_SYMBOLS:
+        if not isinstance(options[name], str):
+            yield f"{CONFIG_FILE}: {name} = {options[name]!r} is no symbol"
     if not isinstance(options["decoder_start_token"], str):
-        raise CheckpointError(f"{CONFIG}: without a decoder_start_token a model is not served")
+        yield f"{CONFIG_FILE}: without a decoder_start_token a model is not served"
     epsilon = options.get("layer_norm_epsilon")
     if epsilon is not None and (not isinstance(epsilon, (int, float)) or not 0 < epsilon < 1):
-        raise CheckpointError(f"{CONFIG}: layer_norm_epsilon = {epsilon!r} is no small number")
+        yield f"{CONFIG_FILE}: layer_norm_epsilon = {epsilon!r} is no small number"
     if options.get("multi_query_attention"):
-        raise CheckpointError("multi-query attention is not supported")
-    return options
+        yield "multi-query attention is not supported"
 
 
 def _model(
-    variables: Variables, options: Mapping[str, Any], vocabularies: Vocabularies
+    variables: Variables, options: Mapping[str, Any], vocabularies: FileVocabularies
 ) -> tuple[ModelConfig, dict[str, Array]]:
-    unsupported = list(unsupported_parts(variables))
-    if unsupported:
-        raise CheckpointError("; ".join(unsupported[:4]))
-    settings = {"epsilon": options.get("layer_norm_epsilon"), "window": LONGEST}
+    settings = {"epsilon": options.get("layer_norm_epsilon"), "window": LONGEST_TARGET_TOKENS}
     encoder, decoder = (read_side(variables, side, settings) for side in ("encoder", "decoder"))
     if encoder.computed_positions != decoder.computed_positions or (
         encoder.stack.learned_positions != decoder.stack.learned_positions
@@ -169,7 +186,7 @@ def _model(
     tables = _tables(variables, encoder, decoder, vocabularies)
     weights |= tables.weights
     tables_of_positions = [w for n, w in weights.items() if n.endswith("embed_positions.weight")]
-    shortest = min([POSITIONS, *(table.shape[0] for table in tables_of_positions)])
+    shortest = min([MAX_POSITIONS, *(table.shape[0] for table in tables_of_positions)])
     config = ModelConfig(
         architecture="transformer",
         source_vocab=len(vocabularies.source),
@@ -186,7 +203,7 @@ def _model(
         zero_start=bool(variables.number("decoder/start_from_zero_embedding", 0)),
         start=vocabularies.start,
         max_source=shortest,
-        max_target=LONGEST if decoder.stack.relative_positions else shortest,
+        max_target=LONGEST_TARGET_TOKENS if decoder.stack.relative_positions else shortest,
         bos=None,
         pad=vocabularies.pad,
         eos=vocabularies.eos,
@@ -209,7 +226,9 @@ class Tables:
     scale: bool
 
 
-def _tables(variables: Variables, encoder: ReadSide, decoder: ReadSide, vocabularies: Vocabularies) -> Tables:
+def _tables(
+    variables: Variables, encoder: ReadSide, decoder: ReadSide, vocabularies: FileVocabularies
+) -> Tables:
     """Tables are shared where the file shares them and nothing distinguishes the two uses."""
     names = encoder.table, decoder.table, "decoder/projection/weight"
     factor = variables.number("decoder/scale_outputs", 1.0)
@@ -235,7 +254,7 @@ def _tables(variables: Variables, encoder: ReadSide, decoder: ReadSide, vocabula
     return Tables(weights, joint, tied, all(roots))
 
 
-def _reorder_rows(weight: Array, vocabularies: Vocabularies, side: int) -> Array:
+def _reorder_rows(weight: Array, vocabularies: FileVocabularies, side: int) -> Array:
     """A table with its rows in the order of our vocabulary; zeros for symbols that are ours."""
     order, rows = vocabularies.orders[side], vocabularies.rows[side]
     if weight.shape[0] != rows:
@@ -249,54 +268,59 @@ def _reorder_rows(weight: Array, vocabularies: Vocabularies, side: int) -> Array
     return weight if order == list(range(len(order))) else rows_of(weight, order)
 
 
-def _problems(variables: Variables, config: ModelConfig, weights: Mapping[str, Array]) -> list[str]:
-    leftovers = [f"{name} is not part of the model" for name in variables.unused_names()]
-    return misfitting(weights, config) + leftovers
-
-
 def _precision(variables: Variables) -> str:
     kinds = {str(a.dtype) for a in variables.arrays.values() if a.ndim > 1}
     return ", ".join(sorted(kinds))
 
 
+@dataclass(frozen=True, slots=True)
+class TextSources:
+    """What cuts text: SentencePiece models, one or one a side, or codes; neither where symbols are words."""
+
+    pieces: tuple[Path, ...]
+    codes: Path | None
+
+
+def _text_sources(folder: Path, settings: CTranslate2Import) -> TextSources:
+    """The chosen SentencePiece models or codes, else those of the folder; each is read once, as a check."""
+    pieces, codes = settings.pieces, settings.codes
+    if not pieces and codes is None:
+        codes = next((folder / name for name in CODES_FILES if (folder / name).is_file()), None)
+    if not pieces and codes is None:
+        pieces = _pieces(folder)
+    for path in pieces:
+        read_processor(path)
+    if codes is not None:
+        read_bpe(codes)
+    return TextSources(pieces, codes)
+
+
 def _text(
-    folder: Path, settings: Settings, vocabularies: Vocabularies
-) -> tuple[TextSettings, dict[str, bytes | Path]]:
-    """Text settings and files: the chosen SentencePiece models or codes, else those of the folder."""
-    names = (
-        ["vocab.json"]
-        if vocabularies.source == vocabularies.target
-        else ["vocab.source.json", "vocab.target.json"]
-    )
-    files: dict[str, bytes | Path] = {
+    sources: TextSources, settings: CTranslate2Import, rules: TextRules, vocabularies: FileVocabularies
+) -> tuple[TextSettings, dict[str, Content]]:
+    """Text settings and files."""
+    both = vocabularies.source == vocabularies.target
+    names = ["vocab.json"] if both else ["vocab.source.json", "vocab.target.json"]
+    files: dict[str, Content] = {
         name: json.dumps(symbols, ensure_ascii=False, indent=0).encode("utf-8", "replace")
         for name, symbols in zip(names, (vocabularies.source, vocabularies.target), strict=False)
     }
-    pieces, codes = list(settings.pieces), settings.codes
-    if not pieces and codes is None:
-        codes = next((folder / name for name in CODES if (folder / name).is_file()), None)
-    if not pieces and codes is None:
-        pieces = _pieces(folder)
     cut: dict[str, str] = {}
-    try:
-        for side, path in zip(("source", "target"), pieces * (3 - len(pieces)), strict=False):
-            read_processor(path)
-            name = "sentencepiece.model" if len(pieces) == 1 else f"{side}.spm"
-            files[name], cut[f"{side}_pieces"] = path, name
-        if codes is not None:
-            read_bpe(codes)
-            files["bpecodes"], cut["bpe"] = codes, "bpecodes"
-    except BundleError as error:
-        raise CheckpointError(str(error)) from error
+    pieces = sources.pieces
+    for side, path in zip(("source", "target"), pieces * (3 - len(pieces)), strict=False):
+        name = "sentencepiece.model" if len(pieces) == 1 else f"{side}.spm"
+        files[name], cut[f"{side}_pieces"] = path, name
+    if sources.codes is not None:
+        files["bpecodes"], cut["bpe"] = sources.codes, "bpecodes"
     text = TextSettings(
         source_vocabulary=names[0],
         target_vocabulary=names[-1],
-        source_language=settings.source,
-        target_language=settings.target,
+        source_language=str(settings.source),
+        target_language=str(settings.target),
         prefix=settings.prefix,
-        normalize=settings.source if settings.moses else None,
-        escape=settings.moses,
-        replace_unknown=settings.replace_unknown,
+        normalize=settings.source if rules.moses else None,
+        escape=rules.moses,
+        replace_unknown=rules.replace_unknown,
         begin=vocabularies.begin,
         unknown=vocabularies.unknown,
         **cut,
@@ -304,13 +328,13 @@ def _text(
     return text, files
 
 
-def _pieces(folder: Path) -> list[Path]:
+def _pieces(folder: Path) -> tuple[Path, ...]:
     if (folder / "source.spm").is_file() and (folder / "target.spm").is_file():
-        return [folder / "source.spm", folder / "target.spm"]
-    paths = sorted({path for pattern in PIECES for path in folder.glob(pattern)})
+        return folder / "source.spm", folder / "target.spm"
+    paths = sorted({path for pattern in PIECES_FILES for path in folder.glob(pattern)})
     if len(paths) > 1:
         raise CheckpointError(
             f"{folder}: holds several SentencePiece models {[p.name for p in paths]}; name one for both "
             "sides, or two, with --pieces"
         )
-    return paths
+    return tuple(paths)

@@ -13,13 +13,12 @@ from engine.bundle.stacks import StackConfig
 from engine.bundle.weights import QuantizedWeight
 from engine.errors import CheckpointError
 from export.importers.buckets import buckets
-from export.importers.ctranslate2_file import Variables
+from export.importers.ctranslate2.variables import Variables
+from export.importers.weights import MOST_LAYERS, Array
 
-Array = QuantizedWeight | NDArray[np.float32]
-ACTIVATIONS: Final = ("relu", "gelu_tanh", "swish", "gelu", "gelu_sigmoid", "tanh", "sigmoid")
-DEEPEST: Final = 1_000
-POSITIONS: Final = 1024  # of what CTranslate2 reads at most; it makes sines without end
-LONGEST_SPAN: Final = 4096  # of biases by distance
+CT2_ACTIVATIONS: Final = ("relu", "gelu_tanh", "swish", "gelu", "gelu_sigmoid", "tanh", "sigmoid")
+MAX_POSITIONS: Final = 1024  # of what CTranslate2 reads at most; it makes sines without end
+MAX_SPAN: Final = 4096  # of biases by distance
 HEADS: Final = {"TransformerBig": 16}  # of old files that don't say; else 8
 # last parts of names of what is not carried over, unless it is 0
 REFUSED: Final = {
@@ -140,7 +139,13 @@ def scale_weight(weight: Array, factor: float) -> Array:
 
 
 def read_side(variables: Variables, side: str, settings: Mapping[str, Any]) -> ReadSide:
-    """Read the encoder or the decoder. Raises CheckpointError that names what is missing or not supported."""
+    """Read the encoder or the decoder. Raises CheckpointError that names what is missing or not supported.
+
+    variables: of the file.
+    side: "encoder" or "decoder".
+    settings: "epsilon" of norms, None for the usual one, and "window", positions that a decoder with vectors
+        by distance sees.
+    """
     layers = Layers(variables, side)
     count = depth(variables, side)
     table = _table(variables, side)
@@ -150,24 +155,13 @@ def read_side(variables: Variables, side: str, settings: Mapping[str, Any]) -> R
     inner = _inner(variables, side, heads)
     for i in range(count):
         _layer(layers, i, inner // heads)
-    pre = bool(_attribute(variables, side, "pre_norm", 1))
-    final = f"{side}/layer_norm/gamma" in variables
-    if final:
-        layers.norm("layer_norm", "layer_norm")
-    if final != pre and final:
-        raise CheckpointError(f"{side} has a last norm although its norms are after sub-blocks")
-    normed = f"{side}/layernorm_embedding/gamma" in variables
-    if normed and layers.rms:
-        raise CheckpointError(f"{side}/layernorm_embedding by the root mean square is not supported")
-    if normed:
-        layers.norm("layernorm_embedding", "layernorm_embedding")
     reach, span = _reach(layers, count), _biases(layers, count, heads)
     encodings = f"{side}/position_encodings/encodings"
     stored = encodings in variables
     if stored:
         layers.weights["embed_positions.weight"] = _positions(variables, encodings, dim)
     kind = _attribute(variables, side, "activation", 0)
-    if not 0 <= kind < len(ACTIVATIONS):
+    if not 0 <= kind < len(CT2_ACTIVATIONS):
         raise CheckpointError(f"{side}/activation = {kind} is unknown")
     first = layers.weights["layers.0.fc1.weight"]
     stack = StackConfig(
@@ -178,23 +172,42 @@ def read_side(variables: Variables, side: str, settings: Mapping[str, Any]) -> R
         kernel_sizes=(settings["window"] if reach and side == "decoder" else 0,) * count,
         mixer="attention",
         glu=False,
-        normalize_before=pre,
         learned_positions=stored,
-        activation=ACTIVATIONS[kind],
+        activation=CT2_ACTIVATIONS[kind],
         norm_eps=settings["epsilon"] or (1e-6 if layers.rms else 1e-5),
-        rms_norm=layers.rms,
         attention_dim=None if inner == dim else inner,
         relative_span=span,
-        embedding_norm=normed,
-        final_norm=final or not pre,
         ffn_gate="layers.0.ffn_gate.weight" in layers.weights,
         relative_positions=reach,
+        **_norms(layers),
     )
     if side == "decoder":
         stack = replace(stack, **_alignment(variables, heads, count))
     scale = _embedding_scale(variables, side, dim)
     computed = not (stored or reach or span)
     return ReadSide(stack, layers.weights, table, embedding, scale, computed_positions=computed)
+
+
+def _norms(layers: Layers) -> dict[str, Any]:
+    """Where norms stand beside those of sub-blocks, and of which kind; their weights are added."""
+    side, variables = layers.side, layers.variables
+    pre = bool(_attribute(variables, side, "pre_norm", 1))
+    final = f"{side}/layer_norm/gamma" in variables
+    if final and not pre:
+        raise CheckpointError(f"{side} has a last norm although its norms are after sub-blocks")
+    if final:
+        layers.norm("layer_norm", "layer_norm")
+    embedding = f"{side}/layernorm_embedding/gamma" in variables
+    if embedding and layers.rms:
+        raise CheckpointError(f"{side}/layernorm_embedding by the root mean square is not supported")
+    if embedding:
+        layers.norm("layernorm_embedding", "layernorm_embedding")
+    return {
+        "normalize_before": pre,
+        "rms_norm": layers.rms,
+        "embedding_norm": embedding,
+        "final_norm": final or not pre,
+    }
 
 
 def unsupported_parts(variables: Variables) -> Iterator[str]:
@@ -221,7 +234,7 @@ def depth(variables: Variables, side: str) -> int:
         if name.startswith(f"{side}/layer_") and name[14:15].isdecimal()
     }
     count = len(numbers)
-    if numbers != {str(i) for i in range(count)} or not 0 < count <= DEEPEST:
+    if numbers != {str(i) for i in range(count)} or not 0 < count <= MOST_LAYERS:
         raise CheckpointError(f"{side} has no layers, or some are missing")
     return count
 
@@ -263,7 +276,7 @@ def _positions(variables: Variables, name: str, dim: int) -> NDArray[np.float32]
     table = variables.array(name)
     if table.ndim != 2 or table.shape[1] != dim or len(table) < 2:
         raise CheckpointError(f"{name} has the shape {table.shape}")
-    return table[:POSITIONS].astype(np.float32)
+    return table[:MAX_POSITIONS].astype(np.float32)
 
 
 def _reach(layers: Layers, count: int) -> int:
@@ -313,7 +326,7 @@ def _biases(layers: Layers, count: int, heads: int) -> int:
         return 0
     table = variables.array(name).astype(np.float32)
     span = int(variables.number(f"{at.format(0)}max_distance", 128))
-    if table.ndim != 2 or table.shape[1] != heads or not 4 <= len(table) <= span <= LONGEST_SPAN:
+    if table.ndim != 2 or table.shape[1] != heads or not 4 <= len(table) <= span <= MAX_SPAN:
         raise CheckpointError(f"{name} has the shape {table.shape}, for distances up to {span}")
     for i in range(1, count):
         other = f"{at.format(i)}bias"

@@ -20,14 +20,14 @@ from numpy.typing import NDArray
 from engine.bundle.weights import QuantizedWeight
 from engine.errors import CheckpointError
 
-NAME: Final = "model.bin"
+MODEL_FILE: Final = "model.bin"
 VERSIONS: Final = range(2, 7)
-DEEPEST: Final = 8  # axes of a variable
+MAX_AXES: Final = 8  # axes of a variable
 # numbers of types since version 4; before, an item's size tells it
-TYPES: Final[tuple[np.dtype[Any], ...]] = tuple(
+VARIABLE_TYPES: Final[tuple[np.dtype[Any], ...]] = tuple(
     np.dtype(name) for name in ("<f4", "i1", "<i2", "<i4", "<f2", ml_dtypes.bfloat16)
 )
-SIZES: Final = {4: 0, 2: 2, 1: 1}
+TYPES_BY_BYTES: Final = {4: 0, 2: 2, 1: 1}
 INT16_SCALE: Final = 1000.0  # where a file holds none
 SCALE: Final = "_scale"
 
@@ -114,7 +114,7 @@ def read_variables(path: Path) -> Variables:
 
 
 def _parse_variables(content: NDArray[np.uint8]) -> Variables:
-    reader = _Reader(content)
+    reader = _VariablesReader(content)
     version = reader.number(4)
     if version not in VERSIONS:
         raise CheckpointError(f"version {version}; versions 2 to 6 of CTranslate2's format are read")
@@ -135,24 +135,24 @@ def _parse_variables(content: NDArray[np.uint8]) -> Variables:
     return Variables(version, specification, revision, arrays, aliases)
 
 
-def _variables(reader: _Reader, version: int) -> Iterator[tuple[str, NDArray[Any]]]:
+def _variables(reader: _VariablesReader, version: int) -> Iterator[tuple[str, NDArray[Any]]]:
     for _ in range(reader.count(8)):
         name = reader.text()
         rank = reader.number(1)
-        if rank > DEEPEST:
+        if rank > MAX_AXES:
             raise CheckpointError(f"{name} has {rank} axes")
         shape = tuple(reader.number(4) for _ in range(rank))
         kind, size = reader.number(1), reader.number(4)
         if version < 4:
-            kind, size = SIZES.get(kind, len(TYPES)), size * kind
-        if kind >= len(TYPES):
+            kind, size = TYPES_BY_BYTES.get(kind, len(VARIABLE_TYPES)), size * kind
+        if kind >= len(VARIABLE_TYPES):
             raise CheckpointError(f"{name} holds numbers of the unknown type {kind}")
-        if size != math.prod(shape) * TYPES[kind].itemsize:
+        if size != math.prod(shape) * VARIABLE_TYPES[kind].itemsize:
             raise CheckpointError(f"{name} has {size} bytes, but the shape {shape}")
-        yield name, reader.bytes(size).view(TYPES[kind]).reshape(shape)
+        yield name, reader.bytes(size).view(VARIABLE_TYPES[kind]).reshape(shape)
 
 
-class _Reader:
+class _VariablesReader:
     """Reads from left to right and never behind the end."""
 
     def __init__(self, content: Any) -> None:

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from engine.errors import CheckpointError
-from engine.text.symbols import LONGEST
+from engine.text.tokenizers.symbols import MAX_SYMBOL_CHARACTERS
 
 PADDING: Final = ("<blank>", "<pad>")
 ADDED: Final = "<padding>"  # where no symbol is free to pad with
 
 
 @dataclass(frozen=True, slots=True)
-class Vocabularies:
+class FileVocabularies:
     """Symbols by id, and special ones. Our models have one id of a special symbol for both sides, so the
     source's may be in another order than the file's.
 
@@ -39,7 +39,7 @@ class Vocabularies:
     unknown: str
 
 
-def read_vocabularies(folder: Path, options: Mapping[str, Any]) -> Vocabularies:
+def read_vocabularies(folder: Path, options: Mapping[str, Any]) -> FileVocabularies:
     """Read the vocabularies of a folder.
 
     options: its config.json.
@@ -49,10 +49,9 @@ def read_vocabularies(folder: Path, options: Mapping[str, Any]) -> Vocabularies:
     source, target = _files(folder)
     shared = source == target
     eos, unknown, start = options["eos_token"], options["unk_token"], options["decoder_start_token"]
-    for name, symbols in (("source", source), ("target", target)):
-        missing = [symbol for symbol in (unknown, eos) if symbol not in symbols]
-        if missing:
-            raise CheckpointError(f"the {name} vocabulary lacks {missing}")
+    begin = options["bos_token"] if options["add_source_bos"] else None
+    _check_symbols("source", source, [unknown, eos, *([] if begin is None else [begin])])
+    _check_symbols("target", target, [unknown, eos])
     start = start if start in target else unknown  # as CTranslate2 has it; Marian's begin with zeros anyway
     specials = {eos, unknown}
     free = [s for s in (*PADDING, options["bos_token"]) if s in target and s in source and s not in specials]
@@ -65,11 +64,8 @@ def read_vocabularies(folder: Path, options: Mapping[str, Any]) -> Vocabularies:
     order = list(range(len(source)))
     for symbol, at in ((eos, target.index(eos)), *((symbol, pad) for symbol in free[:1])):
         _swap(source, order, source.index(symbol), at)
-    begin = options["bos_token"] if options["add_source_bos"] else None
-    if begin is not None and begin not in source:
-        raise CheckpointError(f"the source vocabulary lacks {begin!r}, which every source begins with")
     unk = target.index(unknown)
-    return Vocabularies(
+    return FileVocabularies(
         source,
         target,
         (order, list(range(len(target)))),
@@ -82,6 +78,12 @@ def read_vocabularies(folder: Path, options: Mapping[str, Any]) -> Vocabularies:
         begin=begin,
         unknown=unknown,
     )
+
+
+def _check_symbols(name: str, symbols: list[str], needed: list[str]) -> None:
+    missing = [symbol for symbol in needed if symbol not in symbols]
+    if missing:
+        raise CheckpointError(f"the {name} vocabulary lacks {missing}")
 
 
 def _fill(symbols: list[str], size: int) -> None:
@@ -118,7 +120,9 @@ def _read_symbols(path: Path) -> list[str]:
         symbols = json.loads(text) if path.suffix == ".json" else text.removesuffix("\n").split("\n")
     except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path.name}: not readable ({error}); copy it again") from error
-    if not isinstance(symbols, list) or not all(isinstance(s, str) and len(s) <= LONGEST for s in symbols):
+    if not isinstance(symbols, list) or not all(
+        isinstance(s, str) and len(s) <= MAX_SYMBOL_CHARACTERS for s in symbols
+    ):
         raise CheckpointError(f"{path.name}: must be a list of symbols")
     if path.suffix == ".txt" and all(symbol.endswith("\r") for symbol in symbols):
         symbols = [symbol[:-1] for symbol in symbols]

@@ -7,6 +7,7 @@ longer phrase are those of its first symbol: no token that CTranslate2 allows is
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -14,47 +15,37 @@ import numpy as np
 
 from engine.bundle.shortlist import Shortlist
 from engine.errors import CheckpointError
-from export.importers.ctranslate2_vocabulary import Vocabularies
+from export.importers.ctranslate2.vocabularies import FileVocabularies
 
-NAME: Final = "vmap.txt"
-LARGEST: Final = 256_000_000  # bytes of a file
-WIDEST: Final = 4_096  # targets of a symbol
-MOST: Final = 100_000_000  # places of the table, for all symbols
+MAP_FILE: Final = "vmap.txt"
+MAX_MAP_BYTES: Final = 256_000_000  # bytes of a file
+MAX_SYMBOL_TARGETS: Final = 4_096  # targets of a symbol
+MAX_TABLE_CELLS: Final = 100_000_000  # places of the table, for all symbols
 
 
-def read_map(folder: Path, vocabularies: Vocabularies) -> Shortlist | None:
+def read_map(folder: Path, vocabularies: FileVocabularies) -> Shortlist | None:
     """Read the map of a folder, where it has one.
 
     vocabularies: of the folder, as a bundle has them.
 
     Raises CheckpointError on a file that is none.
     """
-    path = folder / NAME
+    path = folder / MAP_FILE
     if not path.is_file():
         return None
-    try:
-        if path.stat().st_size > LARGEST:
-            raise CheckpointError(f"{path}: is larger than {LARGEST:,} bytes; leave it out")
-        lines = path.read_bytes().decode("utf-8").splitlines()
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path}: not readable ({error}); copy it again, or leave it out") from error
     ids = {symbol: i for i, symbol in enumerate(vocabularies.source)}
     targets = {symbol: i for i, symbol in enumerate(vocabularies.target)}
     phrases: dict[str, list[int]] = {}  # a later line takes the place of an earlier one of the same phrase
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(_lines(path), 1):
         phrase, tab, named = line.partition("\t")
         if not tab:
             raise CheckpointError(f"{path}: line {number} has no tab; copy it again, or leave it out")
         phrases[phrase] = [targets[symbol] for symbol in named.split(" ") if symbol in targets]
     always = {i for i in (vocabularies.eos, vocabularies.unk, vocabularies.start) if i is not None}
     always.update(phrases.pop("", ()))
-    likely: dict[int, set[int]] = {}
-    for phrase, allowed in phrases.items():
-        first = phrase.split(" ")[0]
-        if first in ids:
-            likely.setdefault(ids[first], set()).update(allowed)
+    likely = _of_first_symbols(phrases, ids)
     width = max((len(tokens) for tokens in likely.values()), default=0)
-    if width > WIDEST or width * len(ids) > MOST:
+    if width > MAX_SYMBOL_TARGETS or width * len(ids) > MAX_TABLE_CELLS:
         raise CheckpointError(
             f"{path}: allows {width:,} targets for one symbol of {len(ids):,}; leave it out, and learn a "
             "shortlist from pairs (convoy shortlist)"
@@ -63,3 +54,21 @@ def read_map(folder: Path, vocabularies: Vocabularies) -> Shortlist | None:
     for symbol, tokens in likely.items():
         table[symbol, : len(tokens)] = sorted(tokens)
     return Shortlist(table, np.array(sorted(always), np.int32))
+
+
+def _of_first_symbols(phrases: Mapping[str, list[int]], ids: Mapping[str, int]) -> dict[int, set[int]]:
+    likely: dict[int, set[int]] = {}
+    for phrase, allowed in phrases.items():
+        first = phrase.split(" ")[0]
+        if first in ids:
+            likely.setdefault(ids[first], set()).update(allowed)
+    return likely
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        if path.stat().st_size > MAX_MAP_BYTES:
+            raise CheckpointError(f"{path}: is larger than {MAX_MAP_BYTES:,} bytes; leave it out")
+        return path.read_bytes().decode("utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path}: not readable ({error}); copy it again, or leave it out") from error

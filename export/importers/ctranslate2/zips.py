@@ -14,10 +14,10 @@ from typing import Final
 
 from engine.errors import CheckpointError
 
-LARGEST: Final = 1 << 33  # bytes of all files
-TIGHTEST: Final = 200  # times as large as it is packed; weights hardly shrink
-MOST: Final = 10_000  # files
-CHUNK: Final = 1 << 20
+LARGEST_ARCHIVE: Final = 1 << 33  # bytes of all files
+MOST_EXPANSION: Final = 200  # times as large as it is packed; weights hardly shrink
+MOST_FILES: Final = 10_000
+CHUNK_BYTES: Final = 1 << 20
 
 
 @contextmanager
@@ -48,12 +48,11 @@ def unpack(path: Path) -> Iterator[Path]:
 def _check_members(path: Path, archive: zipfile.ZipFile) -> str:
     """The name of the top folder."""
     members = archive.infolist()
-    if not members or len(members) > MOST:
+    if not members or len(members) > MOST_FILES:
         raise CheckpointError(f"{path}: holds {len(members)} files, so it is no package")
     names = [member.filename.rstrip("/") for member in members]
     for member, name in zip(members, names, strict=True):
-        parts = PurePosixPath(name).parts
-        if name.startswith("/") or "\\" in name or ":" in name or ".." in parts or not name.isprintable():
+        if _leads_outside(name):
             raise CheckpointError(f"{path}: holds the path {name!r}, which leads outside; don't trust it")
         kind = stat.S_IFMT(member.external_attr >> 16)
         if kind not in (0, stat.S_IFREG, stat.S_IFDIR) or member.flag_bits & 1:
@@ -62,12 +61,17 @@ def _check_members(path: Path, archive: zipfile.ZipFile) -> str:
     if len(set(folded)) < len(folded):
         raise CheckpointError(f"{path}: holds a file twice; don't trust it")
     size, packed = sum(m.file_size for m in members), path.stat().st_size
-    if size > min(LARGEST, TIGHTEST * packed):
+    if size > min(LARGEST_ARCHIVE, MOST_EXPANSION * packed):
         raise CheckpointError(f"{path}: {packed:,} bytes would become {size:,}; don't trust it")
     tops = {PurePosixPath(name).parts[0] for name in names}
     if len(tops) != 1:
         raise CheckpointError(f"{path}: a package has one top folder, not {sorted(tops)[:4]}")
     return tops.pop()
+
+
+def _leads_outside(name: str) -> bool:
+    odd = name.startswith("/") or not {"\\", ":"}.isdisjoint(name) or not name.isprintable()
+    return odd or ".." in PurePosixPath(name).parts
 
 
 def _extract(archive: zipfile.ZipFile, member: zipfile.ZipInfo, folder: Path) -> None:
@@ -78,7 +82,7 @@ def _extract(archive: zipfile.ZipFile, member: zipfile.ZipInfo, folder: Path) ->
     target.parent.mkdir(parents=True, exist_ok=True)
     allowance = member.file_size
     with archive.open(member) as source, target.open("xb") as out:
-        while data := source.read(min(CHUNK, allowance + 1)):
+        while data := source.read(min(CHUNK_BYTES, allowance + 1)):
             allowance -= len(data)
             if allowance < 0:
                 raise zipfile.BadZipFile(f"{member.filename} is larger than it says")

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from engine.errors import BundleError, CheckpointError
-from engine.text.dictionary import SPECIALS, Dictionary, read_dictionary
-from engine.text.fairseq import HYPHEN, Settings, read_bpe
-from engine.text.pieces import read_processor
-from engine.text.unknown import read_table
+from engine.errors import CheckpointError
+from engine.text.tokenizers.dictionary import SPECIALS, Dictionary, read_dictionary
+from engine.text.tokenizers.fairseq import HYPHEN, FairseqSettings, read_bpe
+from engine.text.tokenizers.pieces import read_processor
+from engine.text.tokenizers.unknown import read_table
 
 PREFERRED: Final = ("model.pt", "checkpoint_best.pt", "checkpoint.pt")
 CODES: Final = ("bpecodes", "code", "codes", "bpe.codes")
@@ -40,7 +40,7 @@ class TextFiles:
     source: Dictionary
     target: Dictionary
     files: Mapping[str, Path]
-    settings: Settings
+    settings: FairseqSettings
 
 
 def find_checkpoints(folder: Path, names: Sequence[str]) -> list[Path]:
@@ -87,7 +87,13 @@ def find_dictionaries(folder: Path, named_folder: Path | None) -> Path:
 
 
 def languages(folder: Path, options: Mapping[str, Any], source: str | None, target: str | None) -> Languages:
-    """Return the chosen languages, else the checkpoint's: the dictionaries alone don't tell the direction."""
+    """Return the chosen languages, else the checkpoint's: the dictionaries alone don't tell the direction.
+
+    folder: of the dictionaries.
+    options: of the checkpoint.
+    source: language code, if chosen.
+    target: language code, if chosen.
+    """
     if is_language_model(options):
         language = target or source or "und"
         return Languages(language, language)
@@ -109,11 +115,34 @@ def is_language_model(options: Mapping[str, Any]) -> bool:
 
 
 def read_text(folder: Path, dictionaries: Path, spoken: Languages, *, language_model: bool) -> TextFiles:
-    """Read the dictionaries and find the files that segment words. Raises CheckpointError naming the file."""
+    """Read the dictionaries and find the files that segment words. Raises CheckpointError naming the file.
+
+    folder: of the model.
+    dictionaries: folder of dict.*.txt.
+    spoken: languages of the dictionaries.
+    language_model: there is one dictionary, of no language.
+    """
     single = [LANGUAGE_MODEL] * 2
     names = single if language_model else [f"dict.{spoken.source}.txt", f"dict.{spoken.target}.txt"]
     if not (dictionaries / names[0]).is_file():
         raise CheckpointError(f"{dictionaries}: there is no {names[0]}, the dictionary of the language model")
+    codes, pieces = _segmenters(folder, dictionaries)
+    source, target = (read_dictionary(dictionaries / name) for name in names)
+    settings = FairseqSettings(
+        source_dictionary=names[0],
+        target_dictionary=names[1],
+        bpe=codes.name if codes else None,
+        sentencepiece=pieces.name if pieces else None,
+        source_language=spoken.source,
+        target_language=spoken.target,
+    )
+    files = {name: dictionaries / name for name in names}
+    files |= {path.name: path for path in (codes, pieces) if path}
+    return TextFiles(source, target, files, settings)
+
+
+def _segmenters(folder: Path, dictionaries: Path) -> tuple[Path | None, Path | None]:
+    """BPE codes or a SentencePiece model, which was read as a check; neither where words are whole."""
     codes = _only("files of BPE codes", _present([folder, dictionaries], CODES))
     pieces = _only("SentencePiece models", _matching([folder, dictionaries], "*.model"))
     if codes and pieces:
@@ -126,40 +155,23 @@ def read_text(folder: Path, dictionaries: Path, spoken: Languages, *, language_m
             f"{folder}: holds byte-level BPE ({BYTE_LEVEL}), which is not supported; BPE codes and "
             "SentencePiece are. Remove the file to import the model for segmented text"
         )
-    segmenters = [path for path in (codes, pieces) if path]
-    try:
-        if codes:
-            read_bpe(codes)
-        if pieces:
-            read_processor(pieces)
-        source, target = (read_dictionary(dictionaries / name) for name in names)
-    except BundleError as error:
-        raise CheckpointError(str(error)) from error
-    settings = Settings(
-        source_dictionary=names[0],
-        target_dictionary=names[1],
-        bpe=codes.name if codes else None,
-        sentencepiece=pieces.name if pieces else None,
-        source_language=spoken.source,
-        target_language=spoken.target,
-    )
-    files = {name: dictionaries / name for name in names} | {path.name: path for path in segmenters}
-    return TextFiles(source, target, files, settings)
+    if codes:
+        read_bpe(codes)
+    if pieces:
+        read_processor(pieces)
+    return codes, pieces
 
 
 def with_unknown(text_files: TextFiles, path: Path) -> TextFiles:
     """Return the text files with a dictionary of words that replace unknown ones."""
     if text_files.settings.sentencepiece:
         raise CheckpointError(f"{path}: only dictionaries of words have words to replace: leave it out")
-    try:
-        read_table(path)
-    except BundleError as error:
-        raise CheckpointError(str(error)) from error
+    read_table(path)
     settings = replace(text_files.settings, unk_dictionary=UNKNOWN)
     return replace(text_files, files={**text_files.files, UNKNOWN: path}, settings=settings)
 
 
-def infer_moses(settings: Settings, symbols: Iterable[str]) -> Settings:
+def infer_moses(settings: FairseqSettings, symbols: Iterable[str]) -> FairseqSettings:
     """Return the settings with the Moses options that made a dictionary's own symbols."""
     own_symbols = set(symbols) - set(SPECIALS)
     return replace(

@@ -1,4 +1,4 @@
-"""The map of fairseq's `fconv` (ConvS2S) to ours: options and weights (REFERENCE.md 4 and 8).
+"""The map of fairseq's `fconv` (ConvS2S) to ours: options and weights (docs/reference.md 4 and 8).
 
 Layers are written as Python expressions, "[(512, 3)] * 9 + [(1024, 3, 2)]", which are parsed and never run.
 Weight normalisation is folded: what a bundle holds are plain weights.
@@ -16,51 +16,47 @@ from torch import Tensor
 
 from engine.bundle.config import ModelConfig
 from engine.bundle.stacks import ConvStack
-from export.importers.maps import (
-    DEEPEST,
-    LARGEST,
+from export.importers.fairseq.options import (
     UNUSUAL,
-    Names,
+    Family,
     Options,
-    Weights,
     defaults,
-    fit_weights,
     make_config,
     positions,
     read_options,
-    rename,
 )
+from export.importers.weights import LARGEST_SIZE, MOST_LAYERS, Names, Weights, fit_weights, rename
 
-SIDES: Final = ("encoder", "decoder")
+BOTH_SIDES: Final = ("encoder", "decoder")
 
 
 def _defaults(name: str) -> dict[str, Any]:
     """Options of the preset of that name, layers as fairseq writes them."""
-    dims = {f"{side}_embed_dim": f"{side}.embed_dim" for side in SIDES}
+    dims = {f"{side}_embed_dim": f"{side}.embed_dim" for side in BOTH_SIDES}
     values = defaults(name, {**dims, "decoder_out_embed_dim": "decoder.feature_dim"})
-    for side in SIDES:
+    for side in BOTH_SIDES:
         parts = defaults(name, {"widths": f"{side}.widths", "kernels": f"{side}.kernel_sizes"})
         values[f"{side}_layers"] = str(list(zip(parts["widths"], parts["kernels"], strict=True)))
     return values
 
 
-BASE: Final[dict[str, Any]] = {
+FCONV_BASE: Final[dict[str, Any]] = {
     "decoder_attention": "True",
     "share_input_output_embed": False,
     "max_source_positions": 1024,
     "max_target_positions": 1024,
 }
-ARCHITECTURES: Final = {
+FCONV_ARCHITECTURES: Final = {
     name: _defaults(name)
     for name in ("fconv", "fconv_iwslt_de_en", "fconv_wmt_en_ro", "fconv_wmt_en_de", "fconv_wmt_en_fr")
 }
-OPTIONS: Final = Options(BASE, {}, ARCHITECTURES, UNUSUAL)
-NAMES: Final = Names(
+FCONV_OPTIONS: Final = Options(FCONV_BASE, {}, FCONV_ARCHITECTURES, UNUSUAL)
+FCONV_NAMES: Final = Names(
     renamed=(),
     dropped=re.compile(r"^(encoder|decoder)\.version$|\._linearized_weight$"),
 )
 CONVOLUTION: Final = re.compile(r"^(encoder|decoder)\.convolutions\.(\d+)\.weight$")
-LONGEST: Final = 2_000  # characters of an expression
+MAX_EXPRESSION_CHARACTERS: Final = 2_000  # characters of an expression
 UNUSABLE: Final = 2  # rows of a table of positions that no token has: those up to pad's
 
 
@@ -70,7 +66,7 @@ def options(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     Options that are absent take their architecture's defaults.
     Layers come as tuples (channels, kernel width, residual), `decoder_attention` as a truth value for each.
     """
-    values, problems = read_options(positions(arguments), OPTIONS)
+    values, problems = read_options(positions(arguments), FCONV_OPTIONS)
     for name, parse in (
         ("encoder_layers", _layers),
         ("decoder_layers", _layers),
@@ -94,7 +90,12 @@ def options(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
 def model_config(
     arguments: Mapping[str, Any], source_vocab: int, target_vocab: int
 ) -> tuple[ModelConfig | None, list[str]]:
-    """Return our configuration of a checkpoint's options, or None and all the reasons why there is none."""
+    """Return our configuration of a checkpoint's options, or None and all the reasons why there is none.
+
+    arguments: options of the checkpoint.
+    source_vocab: number of source symbols.
+    target_vocab: number of target symbols.
+    """
 
     def make(values: Mapping[str, Any]) -> ModelConfig:
         return ModelConfig(
@@ -120,7 +121,7 @@ def model_weights(state: Mapping[str, Tensor], config: ModelConfig) -> tuple[Wei
     another axis.
     """
     version = state.get("decoder.version")
-    named, problems = rename(state, NAMES)
+    named, problems = rename(state, FCONV_NAMES)
     named, unfolded = _fold_weight_norm(named, old=version is None or bool((version < 2).any()))
     copy, original = "decoder.fc3.weight", "decoder.embed_tokens.weight"
     if config.share_output and original in named and copy in named:
@@ -154,24 +155,31 @@ def _fold_weight_norm(named: Mapping[str, Tensor], *, old: bool) -> tuple[dict[s
         gains, directions = named.get(f"{base}_g"), named.get(f"{base}_v")
         if gains is None or directions is None:
             problems.append(f"{base}_{'g' if gains is None else 'v'} is missing")
-            continue
-        if base in plain:
+        elif base in plain:
             problems.append(f"{base} occurs with and without weight normalisation")
-            continue
-        convolution = CONVOLUTION.search(base)
-        gain_axis = 2 if convolution and not (old and convolution[1] == "decoder") else 0
-        rank = 3 if convolution else 2
-        if directions.dim() != rank:
-            problems.append(f"{base}_v has shape {tuple(directions.shape)}, not {rank} axes")
-            continue
-        shape = tuple(directions.shape[axis] if axis == gain_axis else 1 for axis in range(rank))
-        if tuple(gains.shape) != shape:
-            problems.append(f"{base}_g has shape {tuple(gains.shape)}, not {shape}")
-            continue
-        v = directions.float()
-        norm = v.norm(dim=[axis for axis in range(rank) if axis != gain_axis], keepdim=True)
-        plain[base] = v * (gains.float() / norm)
+        else:
+            weight = _normalised(base, gains, directions, old=old)
+            if isinstance(weight, str):
+                problems.append(weight)
+            else:
+                plain[base] = weight
     return plain, problems
+
+
+def _normalised(base: str, gains: Tensor, directions: Tensor, *, old: bool) -> Tensor | str:
+    """The weight of a pair, or what is wrong with its shapes."""
+    convolution = CONVOLUTION.search(base)
+    gain_axis = 2 if convolution and not (old and convolution[1] == "decoder") else 0
+    rank = 3 if convolution else 2
+    if directions.dim() != rank:
+        return f"{base}_v has shape {tuple(directions.shape)}, not {rank} axes"
+    shape = tuple(directions.shape[axis] if axis == gain_axis else 1 for axis in range(rank))
+    if tuple(gains.shape) != shape:
+        return f"{base}_g has shape {tuple(gains.shape)}, not {shape}"
+    v = directions.float()
+    norm = v.norm(dim=[axis for axis in range(rank) if axis != gain_axis], keepdim=True)
+    weight: Tensor = v * (gains.float() / norm)
+    return weight
 
 
 def _axes_problem(name: str, weight: Tensor, config: ModelConfig) -> str | None:
@@ -207,8 +215,8 @@ def _layers(value: Any) -> list[tuple[int, int, int]]:
         numbers = isinstance(layer, (list, tuple)) and all(type(number) is int for number in layer)
         if not numbers or len(layer) not in (2, 3):
             raise ValueError(f"a layer is (channels, kernel width) or with a residual, not {layer!r}")
-        if max(layer) > LARGEST:
-            raise ValueError(f"{max(layer)} is beyond {LARGEST}")
+        if max(layer) > LARGEST_SIZE:
+            raise ValueError(f"{max(layer)} is beyond {LARGEST_SIZE}")
         layers.append((*layer, 1)[:3])
     return layers
 
@@ -223,8 +231,8 @@ def _flags(value: Any) -> bool | tuple[bool, ...]:
 
 def _parse_expression(text: str) -> Any:
     """The value of an expression of numbers, truth values, lists, tuples, `+` and `*`. Nothing is run."""
-    if len(text) > LONGEST:
-        raise ValueError(f"it is longer than {LONGEST} characters")
+    if len(text) > MAX_EXPRESSION_CHARACTERS:
+        raise ValueError(f"it is longer than {MAX_EXPRESSION_CHARACTERS} characters")
     try:
         return _value(ast.parse(text.strip(), mode="eval").body)
     except (SyntaxError, RecursionError, MemoryError):
@@ -247,8 +255,8 @@ def _apply_operator(left: Any, right: Any, *, add: bool) -> Any:
     same: bool = type(left) is type(right)
     if all(numbers):
         result = left + right if add else left * right
-        if abs(result) > LARGEST:
-            raise ValueError(f"{result} is beyond {LARGEST}")
+        if abs(result) > LARGEST_SIZE:
+            raise ValueError(f"{result} is beyond {LARGEST_SIZE}")
         return result
     if add and same and isinstance(left, (list, tuple)):
         return _within_limit(len(left) + len(right)) and left + right
@@ -260,6 +268,9 @@ def _apply_operator(left: Any, right: Any, *, add: bool) -> Any:
 
 
 def _within_limit(length: int) -> bool:
-    if length > DEEPEST:
-        raise ValueError(f"{length} layers are more than {DEEPEST}")
+    if length > MOST_LAYERS:
+        raise ValueError(f"{length} layers are more than {MOST_LAYERS}")
     return True
+
+
+FCONV: Final = Family(FCONV_OPTIONS, options, model_config, model_weights)

@@ -9,64 +9,33 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import torch
 
-from engine.bundle.bundle import Bundle, Description
 from engine.bundle.config import ModelConfig
-from engine.errors import BundleError, CheckpointError
-from engine.text.dictionary import Dictionary, read_dictionary
-from engine.text.fairseq import Settings as TextSettings
-from export.importers import archive, fconv, language_model, lightconv, lightconv_lm, transformer
+from engine.errors import CheckpointError
+from engine.text.tokenizers.dictionary import read_dictionary
+from engine.text.tokenizers.fairseq import FairseqSettings as TextSettings
 from export.importers.checkpoint import Checkpoint, average, read_checkpoint
-from export.importers.imported import ImportedModel, check_folders, write
-from export.importers.maps import Family, Weights
+from export.importers.fairseq import archive, language_model
+from export.importers.fairseq.fconv import FCONV
+from export.importers.fairseq.lightconv import LIGHTCONV
+from export.importers.fairseq.lightconv_lm import LIGHTCONV_LM
+from export.importers.fairseq.options import Family
+from export.importers.fairseq.transformer import TRANSFORMER
+from export.importers.importing import ImportedModel, ProblemList
+from export.importers.settings import FairseqImport
+from export.importers.weights import Weights, all_half
 
 # fairseq's architecture: the map that reads it
 FAMILIES: Final[dict[str, Family]] = {
     architecture: family
-    for family in (fconv, lightconv, lightconv_lm, transformer)
-    for architecture in family.ARCHITECTURES
+    for family in (FCONV, LIGHTCONV, LIGHTCONV_LM, TRANSFORMER)
+    for architecture in family.table.architectures
 }
 LICENCE: Final = "Licence and training data: those of the checkpoint, which does not record them"
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """What a checkpoint does not say. None: find out from the folder, or refuse.
-
-    checkpoints: file names, several for an ensemble.
-    average: their mean instead.
-    dictionaries: their folder.
-    source, target: languages of the dictionaries dict.LANGUAGE.txt.
-    normalize: the language of punctuation rules, or "" for none.
-    aggressive, escape, lowercase: Moses options (the first splits dashes), by default as the source
-        dictionary shows.
-    pretokenized: by default when there is nothing to segment words with.
-    unk_dictionary: words in the place of unknown ones (`engine.text.unknown`).
-    half: store fp16, by default as the checkpoints do.
-    language_model: a bundle of one for beside the model, and its weight by default.
-    """
-
-    name: str | None = None
-    task: str | None = None
-    checkpoints: tuple[str, ...] = ()
-    average: bool = False
-    dictionaries: Path | None = None
-    source: str | None = None
-    target: str | None = None
-    normalize: str = "en"
-    aggressive: bool | None = None
-    escape: bool | None = None
-    lowercase: bool | None = None
-    pretokenized: bool | None = None
-    unk_dictionary: Path | None = None
-    half: bool | None = None
-    language_model: Path | None = None
-    lm_weight: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
+class ReadCheckpoint:
     """A checkpoint as it was read, and where from."""
 
     path: Path
@@ -81,70 +50,70 @@ class Source:
         return FAMILIES[self.arguments["arch"]]
 
 
-def convert(folder: Path, out: Path, settings: Settings | None = None, *, overwrite: bool = False) -> Bundle:
-    """Import the model of `folder`, or several of them as an ensemble, as the bundle `out`.
+def read(folder: Path, settings: FairseqImport, problems: ProblemList) -> ImportedModel:
+    """Read the model of a folder, or several of them as an ensemble.
 
-    Raises CheckpointError that lists every unsupported option, or every weight that does not fit; BundleError
-    when `out` exists. Nothing is written before everything was checked.
+    folder: with checkpoints, and maybe dictionaries and BPE codes.
+    settings: what the checkpoints do not say.
+    problems: gets every unsupported option, missing file and weight that does not fit.
+
+    Raises CheckpointError on what it can't go on past.
     """
-    folder, choices = Path(folder), settings or Settings()
-    check_folders(folder, out, overwrite=overwrite)
-    paths = archive.find_checkpoints(folder, choices.checkpoints)
-    sources = [Source(path, read_checkpoint(path)) for path in paths]
-    _check_options(sources)
-    if choices.average:
+    paths = archive.find_checkpoints(folder, settings.checkpoints)
+    sources = [ReadCheckpoint(path, read_checkpoint(path)) for path in paths]
+    for source in sources:
+        problems.unfit(f"{source.path}: can't be imported", _option_problems(source))
+    text_files = problems.of(lambda: _text_files(folder, sources, settings))
+    problems.stop()
+    assert text_files is not None
+    if settings.average:
         sources = [_average_sources(sources)]
-    arguments = sources[0].arguments
-    dictionaries = archive.find_dictionaries(folder, choices.dictionaries)
-    spoken = archive.languages(dictionaries, arguments, choices.source, choices.target)
-    modelling = archive.is_language_model(arguments)
-    text_files = archive.read_text(folder, dictionaries, spoken, language_model=modelling)
-    if choices.unk_dictionary is not None:
-        text_files = archive.with_unknown(text_files, choices.unk_dictionary)
-    _check_companions(sources, dictionaries, text_files)
-    members = [_member(source, text_files) for source in sources]
-    _check_different(sources, members)
-    config, weights = _ensemble(members)
+    problems.of(lambda: _check_companions(sources, text_files))
+    config, weights = _ensemble(_members(sources, text_files, problems))
     notes = [LICENCE]
-    if choices.language_model is not None:
-        beside = language_model.read(choices.language_model, text_files.target)
+    if settings.language_model is not None:
+        beside = language_model.read(settings.language_model, text_files.target)
         config, weights = language_model.add_language_model((config, weights), beside)
         notes.append(f"Beside it the language model `{beside.name}`, for the option `lm_weight`")
-    half = choices.half
-    if half is None:
-        half = all(_stored_half(source.checkpoint) for source in sources) and _half_holds(weights)
-    description = Description(
-        name=choices.name or out.resolve().name,
-        task=choices.task or ("language-model" if modelling else "translate"),
-        source=spoken.source,
-        target=spoken.target,
-        config=config,
-        text={"kind": "fairseq", **asdict(_text(text_files, choices))},
-        generation={"lm_weight": choices.lm_weight} if choices.lm_weight else {},
-    )
+    modelling = archive.is_language_model(sources[0].arguments)
     architectures = "` + `".join(source.arguments["arch"] for source in sources)
-    origin = f"`convoy convert fairseq` (architecture `{architectures}`)"
-    imported = ImportedModel(origin, description, weights, text_files.files, half, tuple(notes))
-    return write(imported, out, overwrite=overwrite)
+    text = _text(text_files, settings)
+    return ImportedModel(
+        origin=f"`convoy convert fairseq` (architecture `{architectures}`)",
+        config=config,
+        weights=weights,
+        text={"kind": "fairseq", **asdict(text)},
+        files=text_files.files,
+        task=settings.task or ("language-model" if modelling else "translate"),
+        source=text.source_language,
+        target=text.target_language,
+        half=all(all_half(source.checkpoint.state) for source in sources),
+        generation={"lm_weight": settings.lm_weight} if settings.lm_weight else {},
+        notes=tuple(notes),
+    )
 
 
-def _check_options(sources: Sequence[Source]) -> None:
-    """Every unsupported option of every checkpoint, in one error."""
-    wrong = []
-    for source in sources:
-        arch = source.arguments.get("arch")
-        if not isinstance(arch, str) or arch not in FAMILIES:
-            names = ", ".join(FAMILIES)
-            problems = [f"architecture {arch!r} is not supported; supported are {names}"]
-        else:
-            problems = source.family.options(source.arguments)[1]
-        if problems:
-            wrong.append(f"{source.path}: can't be imported: " + "; ".join(problems))
-    if wrong:
-        raise CheckpointError(". ".join(wrong))
+def _text_files(
+    folder: Path, sources: Sequence[ReadCheckpoint], settings: FairseqImport
+) -> archive.TextFiles:
+    dictionaries = archive.find_dictionaries(folder, settings.dictionaries)
+    arguments = sources[0].arguments
+    spoken = archive.languages(dictionaries, arguments, settings.source, settings.target)
+    modelling = archive.is_language_model(arguments)
+    text_files = archive.read_text(folder, dictionaries, spoken, language_model=modelling)
+    if settings.unk_dictionary is not None:
+        text_files = archive.with_unknown(text_files, settings.unk_dictionary)
+    return text_files
 
 
-def _average_sources(sources: Sequence[Source]) -> Source:
+def _option_problems(source: ReadCheckpoint) -> list[str]:
+    arch = source.arguments.get("arch")
+    if not isinstance(arch, str) or arch not in FAMILIES:
+        return [f"architecture {arch!r} is not supported; supported are {', '.join(FAMILIES)}"]
+    return source.family.options(source.arguments)[1]
+
+
+def _average_sources(sources: Sequence[ReadCheckpoint]) -> ReadCheckpoint:
     """One checkpoint with the mean of the weights, as fairseq's average_checkpoints.py makes it."""
     if len(sources) < 2:
         raise CheckpointError(f"{sources[0].path}: an average needs several checkpoints; name them all")
@@ -157,19 +126,20 @@ def _average_sources(sources: Sequence[Source]) -> Source:
                 f"{other.path}: can't be averaged with {first.path}: their options {differ} differ"
             )
     mean = average([(source.path, source.checkpoint) for source in sources])
-    return Source(first.path, mean)
+    return ReadCheckpoint(first.path, mean)
 
 
-def _check_companions(sources: Sequence[Source], dictionaries: Path, text_files: archive.TextFiles) -> None:
+def _check_companions(sources: Sequence[ReadCheckpoint], text_files: archive.TextFiles) -> None:
     """Checkpoints from other folders must come with the same dictionaries and the same direction."""
     settings = text_files.settings
     names = (settings.source_dictionary, text_files.source), (settings.target_dictionary, text_files.target)
+    dictionaries = text_files.files[settings.source_dictionary].parent
     for source in sources[1:]:
         own = source.path.parent
         for name, dictionary in names:
             if own.resolve() == dictionaries.resolve() or not (own / name).is_file():
                 continue
-            if _read_dictionary(own / name).symbols != dictionary.symbols:
+            if read_dictionary(own / name).symbols != dictionary.symbols:
                 raise CheckpointError(f"{own / name}: differs from {dictionaries / name}; one bundle has one")
         for key in ("source_lang", "target_lang"):
             ours, theirs = sources[0].arguments.get(key), source.arguments.get(key)
@@ -177,24 +147,30 @@ def _check_companions(sources: Sequence[Source], dictionaries: Path, text_files:
                 raise CheckpointError(f"{source.path}: its {key} is {theirs!r}, not {ours!r}")
 
 
-def _read_dictionary(path: Path) -> Dictionary:
-    try:
-        return read_dictionary(path)
-    except BundleError as error:
-        raise CheckpointError(str(error)) from error
+def _members(
+    sources: Sequence[ReadCheckpoint], text_files: archive.TextFiles, problems: ProblemList
+) -> list[tuple[ModelConfig, Weights]]:
+    """The models of the checkpoints, of which no two are the same."""
+    members = [_member(source, text_files, problems) for source in sources]
+    problems.stop()
+    complete = [member for member in members if member is not None]
+    _check_different(sources, complete)
+    return complete
 
 
-def _member(source: Source, text_files: archive.TextFiles) -> tuple[ModelConfig, Weights]:
-    """The configuration and weights of one checkpoint."""
+def _member(
+    source: ReadCheckpoint, text_files: archive.TextFiles, problems: ProblemList
+) -> tuple[ModelConfig, Weights] | None:
+    """The configuration and weights of one checkpoint; None where its options make no model."""
     sizes = len(text_files.source.symbols), len(text_files.target.symbols)
-    config, problems = source.family.model_config(source.arguments, *sizes)
+    config, faults = source.family.model_config(source.arguments, *sizes)
     if config is not None:
-        problems = [*problems, *_vocabulary_problems(source.checkpoint, config, text_files)]
-    if config is None or problems:
-        raise CheckpointError(f"{source.path}: can't be imported: " + "; ".join(problems))
-    weights, problems = source.family.model_weights(source.checkpoint.state, config)
-    if problems:
-        raise CheckpointError(f"{source.path}: its weights do not fit its options: " + "; ".join(problems))
+        faults = [*faults, *_vocabulary_problems(source.checkpoint, config, text_files)]
+    problems.unfit(f"{source.path}: can't be imported", faults)
+    if config is None or faults:
+        return None
+    weights, faults = source.family.model_weights(source.checkpoint.state, config)
+    problems.unfit(f"{source.path}: its weights do not fit its options", faults)
     return config, weights
 
 
@@ -218,7 +194,9 @@ def _vocabulary_problems(
     return problems
 
 
-def _check_different(sources: Sequence[Source], members: Sequence[tuple[ModelConfig, Weights]]) -> None:
+def _check_different(
+    sources: Sequence[ReadCheckpoint], members: Sequence[tuple[ModelConfig, Weights]]
+) -> None:
     """No weights are stored twice: a model that is named again would only make the others count less."""
     for (i, (config, weights)), (j, (other, same)) in itertools.combinations(enumerate(members), 2):
         if config == other and all(np.array_equal(weights[name], same[name]) for name in weights):
@@ -246,11 +224,7 @@ def _ensemble(members: Sequence[tuple[ModelConfig, Weights]]) -> tuple[ModelConf
     return config, weights
 
 
-def _stored_half(checkpoint: Checkpoint) -> bool:
-    return all(w.dtype == torch.float16 for w in checkpoint.state.values() if w.is_floating_point())
-
-
-def _text(text_files: archive.TextFiles, choices: Settings) -> TextSettings:
+def _text(text_files: archive.TextFiles, choices: FairseqImport) -> TextSettings:
     """The text pipeline; where the settings are silent, the one that made the dictionary's own symbols."""
     settings = text_files.settings
     whole = settings.bpe is None and settings.sentencepiece is None
@@ -269,9 +243,3 @@ def _text(text_files: archive.TextFiles, choices: Settings) -> TextSettings:
         lowercase=shown.lowercase if choices.lowercase is None else choices.lowercase,
         pretokenized=pretokenized,
     )
-
-
-def _half_holds(weights: Weights) -> bool:
-    """Whether fp16 holds every weight as it is; not when an import computes with them, as ConvS2S's does."""
-    with np.errstate(over="ignore"):
-        return all(np.array_equal(w.astype(np.float16).astype(np.float32), w) for w in weights.values())

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.bundle.bundle import MANIFEST, Bundle, open_bundle
+from engine.bundle.bundle import Bundle, open_bundle
 from engine.bundle.config import ModelConfig
-from engine.errors import BundleError, CheckpointError
-from engine.text.dictionary import Dictionary, read_dictionary
-from export.importers.maps import Weights
+from engine.bundle.manifest import MANIFEST
+from engine.errors import CheckpointError
+from engine.text.tokenizers.dictionary import Dictionary, read_dictionary
+from export.importers.weights import Weights
 
 ITSELF = "it stands beside a model of the same target dictionary"
 
@@ -20,18 +21,19 @@ ITSELF = "it stands beside a model of the same target dictionary"
 def read(path: Path, target: Dictionary) -> Bundle:
     """Open the bundle of a language model of this vocabulary.
 
-    Raises CheckpointError when it is none, or its dictionary is not the model's target dictionary.
+    path: of the bundle.
+    target: the model's target dictionary.
+
+    Raises BundleError when it can't be opened; CheckpointError when it is no language model, or one with
+    another dictionary.
     """
     if not (path / MANIFEST).is_file():
         raise CheckpointError(f"{path}: is no bundle; make it one first: convoy convert fairseq {path} OUT")
-    try:
-        bundle = open_bundle(path)
-        name = bundle.text.get("target_dictionary")
-        if bundle.config.reads_source or bundle.text["kind"] != "fairseq" or not isinstance(name, str):
-            raise CheckpointError(f"{path}: is no language model that fairseq trained; {ITSELF}")
-        symbols = read_dictionary(bundle.file(name)).symbols
-    except BundleError as error:
-        raise CheckpointError(str(error)) from error
+    bundle = open_bundle(path)
+    name = bundle.text.get("target_dictionary")
+    if bundle.config.reads_source or bundle.text["kind"] != "fairseq" or not isinstance(name, str):
+        raise CheckpointError(f"{path}: is no language model that fairseq trained; {ITSELF}")
+    symbols = read_dictionary(bundle.file(name)).symbols
     for i, (theirs, ours) in enumerate(zip_longest(symbols, target.symbols)):
         if theirs != ours:
             raise CheckpointError(

@@ -1,6 +1,6 @@
 """The map of fairseq's `lightconv` family (LightConv and DynamicConv) to ours: options and weights.
 
-Names and defaults: REFERENCE.md 2.3 and 8.
+Names and defaults: docs/reference.md 2.3 and 8.
 """
 
 from __future__ import annotations
@@ -13,15 +13,14 @@ from torch import Tensor
 
 from engine.bundle.config import ModelConfig
 from engine.bundle.stacks import StackConfig
-from export.importers.maps import (
+from export.importers.fairseq.options import (
+    BOTH_SIDES,
     DECODER_WIDTHS,
     SHARING,
-    SIDES,
     STACK_FIELDS,
     UNUSUAL,
-    Names,
+    Family,
     Options,
-    Weights,
     defaults,
     equal_kernels,
     make_config,
@@ -29,17 +28,16 @@ from export.importers.maps import (
     of_convolutions,
     positions,
     read_options,
-    read_weights,
-    tied_embeddings,
 )
+from export.importers.weights import Names, Weights, read_weights, tied_embeddings
 
-FIELDS: Final = STACK_FIELDS | {
+LIGHTCONV_FIELDS: Final = STACK_FIELDS | {
     "weight_softmax": "encoder.weight_softmax",
-    **{f"{side}_kernel_size_list": f"{side}.kernel_sizes" for side in SIDES},
-    **{f"{side}_glu": f"{side}.glu" for side in SIDES},
-    **{f"{side}_conv_type": f"{side}.mixer" for side in SIDES},
+    **{f"{side}_kernel_size_list": f"{side}.kernel_sizes" for side in BOTH_SIDES},
+    **{f"{side}_glu": f"{side}.glu" for side in BOTH_SIDES},
+    **{f"{side}_conv_type": f"{side}.mixer" for side in BOTH_SIDES},
 }
-INHERITED: Final = {
+LIGHTCONV_INHERITED: Final = {
     "decoder_embed_dim": "encoder_embed_dim",
     "decoder_ffn_embed_dim": "encoder_ffn_embed_dim",
     "encoder_conv_dim": "encoder_embed_dim",
@@ -49,19 +47,20 @@ INHERITED: Final = {
 }
 # all of them have dynamic kernels unless their options say otherwise
 AS_THE_ENCODER: Final = ("", "_wmt_en_de")  # widths of the decoder
-ARCHITECTURES: Final = {
+LIGHTCONV_ARCHITECTURES: Final = {
     f"lightconv{name}": defaults(
-        f"dynamicconv{name}", FIELDS if name in AS_THE_ENCODER else FIELDS | DECODER_WIDTHS
+        f"dynamicconv{name}",
+        LIGHTCONV_FIELDS if name in AS_THE_ENCODER else LIGHTCONV_FIELDS | DECODER_WIDTHS,
     )
     for name in (*AS_THE_ENCODER, "_iwslt_de_en", "_wmt_en_de_big", "_wmt_en_fr_big", "_wmt_zh_en_big")
 }
-NEUTRAL: Final[dict[str, tuple[Any, ...]]] = {
+LIGHTCONV_NEUTRAL: Final[dict[str, tuple[Any, ...]]] = {
     **UNUSUAL,
     "activation_fn": (None, "relu"),
     **dict.fromkeys(("layernorm_embedding", "no_scale_embedding", "renorm_padding"), (None, False)),
 }
-OPTIONS: Final = Options(SHARING, INHERITED, ARCHITECTURES, NEUTRAL)
-NAMES: Final = Names(
+LIGHTCONV_OPTIONS: Final = Options(SHARING, LIGHTCONV_INHERITED, LIGHTCONV_ARCHITECTURES, LIGHTCONV_NEUTRAL)
+LIGHTCONV_NAMES: Final = Names(
     renamed=(
         (re.compile(r"^(encoder\.layers\.\d+\.)layer_norms\.0\."), r"\1layer_norm1."),
         (re.compile(r"^(encoder\.layers\.\d+\.)layer_norms\.1\."), r"\1layer_norm2."),
@@ -79,19 +78,24 @@ def options(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
 
     Options that are absent take their architecture's defaults.
     """
-    values, problems = read_options(positions(arguments), OPTIONS)
-    return values, problems + equal_kernels(values, SIDES)
+    values, problems = read_options(positions(arguments), LIGHTCONV_OPTIONS)
+    return values, problems + equal_kernels(values, BOTH_SIDES)
 
 
 def model_config(
     arguments: Mapping[str, Any], source_vocab: int, target_vocab: int
 ) -> tuple[ModelConfig | None, list[str]]:
-    """Return our configuration of a checkpoint's options, or None and all the reasons why there is none."""
+    """Return our configuration of a checkpoint's options, or None and all the reasons why there is none.
+
+    arguments: options of the checkpoint.
+    source_vocab: number of source symbols.
+    target_vocab: number of target symbols.
+    """
 
     def make(values: Mapping[str, Any]) -> ModelConfig:
         encoder, decoder = (
             StackConfig(**of_convolutions(values, side), normalize_before=values[f"{side}_normalize_before"])
-            for side in SIDES
+            for side in BOTH_SIDES
         )
         whole = of_both_sides(values, source_vocab, target_vocab)
         return ModelConfig(architecture="dynamicconv", encoder=encoder, decoder=decoder, **whole)
@@ -101,4 +105,7 @@ def model_config(
 
 def model_weights(state: Mapping[str, Tensor], config: ModelConfig) -> tuple[Weights, list[str]]:
     """Return the state dictionary of either era under our names, and every weight that does not fit."""
-    return read_weights(state, config, NAMES, tied_embeddings(config))
+    return read_weights(state, config, LIGHTCONV_NAMES, tied_embeddings(config))
+
+
+LIGHTCONV: Final = Family(LIGHTCONV_OPTIONS, options, model_config, model_weights)

@@ -1,4 +1,4 @@
-"""The map of fairseq's `lightconv_lm` language models to ours: options and weights (REFERENCE.md 3 and 8)."""
+"""The map of fairseq's `lightconv_lm` language models to ours (docs/reference.md 3 and 8)."""
 
 from __future__ import annotations
 
@@ -8,30 +8,29 @@ from typing import Any, Final
 
 from torch import Tensor
 
+from engine.bundle.adaptive import AdaptiveConfig, Bands
 from engine.bundle.config import ModelConfig
-from engine.bundle.stacks import AdaptiveConfig, Bands, StackConfig
-from export.importers.maps import (
+from engine.bundle.stacks import StackConfig
+from export.importers.fairseq.options import (
     UNUSUAL,
-    Names,
+    Family,
     Options,
-    Weights,
     defaults,
     equal_kernels,
     make_config,
     of_convolutions,
     read_options,
-    read_weights,
-    tied_embeddings,
 )
+from export.importers.weights import Names, Weights, read_weights, tied_embeddings
 
-BASE: Final[dict[str, Any]] = {
+LIGHTCONV_LM_BASE: Final[dict[str, Any]] = {
     "share_decoder_input_output_embed": False,
     "no_token_positional_embeddings": False,  # nosec B105 # an option of fairseq
     "adaptive_input": False,
     "tie_adaptive_weights": False,
     "tie_adaptive_proj": False,
 }
-FIELDS: Final = {
+LIGHTCONV_LM_FIELDS: Final = {
     "decoder_embed_dim": "decoder.embed_dim",
     "decoder_ffn_embed_dim": "decoder.ffn_dim",
     "decoder_layers": "decoder.layers",
@@ -43,10 +42,14 @@ FIELDS: Final = {
     "weight_softmax": "decoder.weight_softmax",
     "max_target_positions": "max_target",
 }
-INHERITED: Final = {f"decoder_{part}_dim": "decoder_embed_dim" for part in ("conv", "input", "output")}
-ARCHITECTURES: Final = {name: defaults(name, FIELDS) for name in ("lightconv_lm", "lightconv_lm_gbw")}
+LIGHTCONV_LM_INHERITED: Final = {
+    f"decoder_{part}_dim": "decoder_embed_dim" for part in ("conv", "input", "output")
+}
+LIGHTCONV_LM_ARCHITECTURES: Final = {
+    name: defaults(name, LIGHTCONV_LM_FIELDS) for name in ("lightconv_lm", "lightconv_lm_gbw")
+}
 CARRIED: Final = ("adaptive_input", "adaptive_softmax_cutoff", "tie_adaptive_proj", "tie_adaptive_weights")
-NEUTRAL: Final[dict[str, tuple[Any, ...]]] = {
+LIGHTCONV_LM_NEUTRAL: Final[dict[str, tuple[Any, ...]]] = {
     **{name: harmless for name, harmless in UNUSUAL.items() if name not in CARRIED},
     "task": (None, "language_modeling"),
     "activation_fn": (None, "relu"),
@@ -63,11 +66,13 @@ NEUTRAL: Final[dict[str, tuple[Any, ...]]] = {
         (None, False),
     ),
 }
-OPTIONS: Final = Options(BASE, INHERITED, ARCHITECTURES, NEUTRAL)
+LIGHTCONV_LM_OPTIONS: Final = Options(
+    LIGHTCONV_LM_BASE, LIGHTCONV_LM_INHERITED, LIGHTCONV_LM_ARCHITECTURES, LIGHTCONV_LM_NEUTRAL
+)
 EMBEDDINGS: Final = "decoder.embed_tokens.embeddings"
 SOFTMAX: Final = "decoder.adaptive_softmax"
 VERSION: Final = f"{SOFTMAX}.version"  # files without it have tails of another form
-NAMES: Final = Names(
+LIGHTCONV_LM_NAMES: Final = Names(
     renamed=((re.compile(r"^decoder\.embed_out$"), "decoder.output_projection.weight"),),
     dropped=re.compile(
         rf"^decoder\.version$|^{re.escape(VERSION)}$|\._float_tensor$|\.embed_positions\.weights$"
@@ -84,7 +89,7 @@ def options(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """
     if arguments.get("max_target_positions") is None:
         arguments = {**arguments, "max_target_positions": arguments.get("tokens_per_sample")}
-    values, problems = read_options(arguments, OPTIONS)
+    values, problems = read_options(arguments, LIGHTCONV_LM_OPTIONS)
     problems += equal_kernels(values, ("decoder",))
     for side, name, adaptive in (
         ("softmax", "softmax", arguments.get("adaptive_softmax_cutoff") is not None),
@@ -101,6 +106,10 @@ def model_config(
     """Return our configuration of a checkpoint's options, or None and all the reasons why there is none.
 
     The model reads no source: `max_source` is as long as its targets, and says nothing.
+
+    arguments: options of the checkpoint.
+    source_vocab: number of source symbols.
+    target_vocab: number of target symbols.
     """
 
     def make(values: Mapping[str, Any]) -> ModelConfig:
@@ -132,7 +141,7 @@ def model_weights(state: Mapping[str, Tensor], config: ModelConfig) -> tuple[Wei
             ties.append((f"{SOFTMAX}.tail.{tail}.2.weight", f"{EMBEDDINGS}.{tail + 1}.0.weight"))
             if adaptive.tie_projections:
                 ties.append((f"{SOFTMAX}.tail.{tail}.0.weight", f"{EMBEDDINGS}.{tail + 1}.1.weight"))
-    weights, problems = read_weights(state, config, NAMES, ties)
+    weights, problems = read_weights(state, config, LIGHTCONV_LM_NAMES, ties)
     if adaptive and adaptive.softmax and VERSION not in state:
         problems.append(f"{VERSION} is missing: the adaptive softmax is of a fairseq before 0.6")
     return weights, problems
@@ -167,3 +176,6 @@ def _bands(arguments: Mapping[str, Any], side: str) -> tuple[Bands | None, str |
     if type(factor) not in (int, float):
         return None, f"adaptive_{side}_factor = {factor!r} is not understood"
     return Bands(tuple(bounds), float(factor)), None
+
+
+LIGHTCONV_LM: Final = Family(LIGHTCONV_LM_OPTIONS, options, model_config, model_weights)

@@ -1,35 +1,23 @@
-"""What the maps of fairseq's families to ours have in common: reading options, and renaming weights.
+"""The options of fairseq's checkpoints, common to its families.
 
-A family is a module with `ARCHITECTURES`, `options`, `model_config` and `model_weights` (see `Family`).
+A family is a module that ends with its `Family`.
 Nothing is ever guessed: every function returns what it found and everything that is wrong with it.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.bundle.config import ModelConfig
 from engine.bundle.presets import preset
-from engine.bundle.weights import Later
 from engine.errors import ConfigError
-from engine.models import build, misfits, weight_shapes
+from export.importers.weights import LARGEST_SIZE, MOST_LAYERS, Weights
 
-Weights = dict[str, NDArray[np.float32]]
-
-LARGEST: Final = 65_536  # of any width or number of positions; tables of positions are made for every model
-DEEPEST: Final = 1_000
-CHECKED: Final = 4096  # rows of a weight that are looked at together
-PLAIN: Final = re.compile(r"\.(embed_positions|relative)\.weight$")  # tables that int8 graphs read as floats
-JOINT: Final = re.compile(r"\.in_proj_(weight|bias)$")
 # options that only some builds of fairseq have, and that change the arithmetic of every family
 UNUSUAL: Final[dict[str, tuple[Any, ...]]] = {
     "task": (None, "translation"),
@@ -54,7 +42,7 @@ UNUSUAL: Final[dict[str, tuple[Any, ...]]] = {
     "adaptive_softmax_cutoff": (None,),
 }
 
-SIDES: Final = ("encoder", "decoder")
+BOTH_SIDES: Final = ("encoder", "decoder")
 # options that stacks of every family have, and where presets hold their values
 SHARING: Final[dict[str, Any]] = {
     "share_decoder_input_output_embed": False,
@@ -66,39 +54,14 @@ STACK_FIELDS: Final = {
     "encoder_ffn_embed_dim": "encoder.ffn_dim",
     "max_source_positions": "max_source",
     "max_target_positions": "max_target",
-    **{f"{side}_layers": f"{side}.layers" for side in SIDES},
-    **{f"{side}_attention_heads": f"{side}.heads" for side in SIDES},
-    **{f"{side}_normalize_before": f"{side}.normalize_before" for side in SIDES},
-    **{f"{side}_learned_pos": f"{side}.learned_positions" for side in SIDES},
+    **{f"{side}_layers": f"{side}.layers" for side in BOTH_SIDES},
+    **{f"{side}_attention_heads": f"{side}.heads" for side in BOTH_SIDES},
+    **{f"{side}_normalize_before": f"{side}.normalize_before" for side in BOTH_SIDES},
+    **{f"{side}_learned_pos": f"{side}.learned_positions" for side in BOTH_SIDES},
 }
 DECODER_WIDTHS: Final = {"decoder_embed_dim": "decoder.embed_dim", "decoder_ffn_embed_dim": "decoder.ffn_dim"}
 
-ANY: Final = 4  # tokens: as few as a vocabulary can have
-
-
-class Family(Protocol):
-    """The map of one of fairseq's model families. A module fits."""
-
-    @property
-    def ARCHITECTURES(self) -> Collection[str]:  # noqa: N802, the name of a module's constant
-        """Names of fairseq's architectures (`arch`) that this map reads."""
-
-    def options(self, arguments: Mapping[str, Any], /) -> tuple[dict[str, Any], list[str]]:
-        """Return all options of the model, and what is wrong with them.
-
-        Options that are absent take their architecture's defaults.
-        """
-
-    def model_config(
-        self, arguments: Mapping[str, Any], source_vocab: int, target_vocab: int, /
-    ) -> tuple[ModelConfig | None, list[str]]:
-        """Return our configuration of a checkpoint's options.
-
-        Where there is none, return None and all the reasons why.
-        """
-
-    def model_weights(self, state: Mapping[str, Tensor], config: ModelConfig, /) -> tuple[Weights, list[str]]:
-        """Return the state dictionary under our names, and every weight that does not fit."""
+FEWEST_TOKENS: Final = 4  # that a vocabulary can have
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,14 +81,19 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
-    """How a family's weights are called in files of all eras.
+class Family:
+    """The map of one of fairseq's model families.
 
-    dropped: weights without a use.
+    table: what its checkpoints may say, by architecture (`arch`).
+    options: of a checkpoint's arguments, all options of the model, and what is wrong with them.
+    model_config: of arguments and two vocabularies' sizes, our configuration, or None and all reasons why.
+    model_weights: of a state dictionary and a configuration, weights under our names, and all that don't fit.
     """
 
-    renamed: tuple[tuple[re.Pattern[str], str], ...]
-    dropped: re.Pattern[str]
+    table: Options
+    options: Callable[[Mapping[str, Any]], tuple[dict[str, Any], list[str]]]
+    model_config: Callable[[Mapping[str, Any], int, int], tuple[ModelConfig | None, list[str]]]
+    model_weights: Callable[[Mapping[str, Tensor], ModelConfig], tuple[Weights, list[str]]]
 
 
 def read_options(arguments: Mapping[str, Any], options: Options) -> tuple[dict[str, Any], list[str]]:
@@ -151,7 +119,7 @@ def read_options(arguments: Mapping[str, Any], options: Options) -> tuple[dict[s
     for name, value in values.items():
         if value is None and arguments.get(name) is not None:
             problems.append(f"{name} = {arguments[name]!r} is not understood")
-        most = DEEPEST if name.endswith("_layers") else LARGEST
+        most = MOST_LAYERS if name.endswith("_layers") else LARGEST_SIZE
         if type(value) is int and not 0 < value <= most:
             problems.append(f"{name} = {value} is beyond 1 to {most}")
     return values, problems
@@ -162,7 +130,7 @@ def defaults(name: str, fields: Mapping[str, str]) -> dict[str, Any]:
 
     fields: where our configuration has each option.
     """
-    config = preset(name, ANY, ANY)
+    config = preset(name, FEWEST_TOKENS, FEWEST_TOKENS)
     values = {option: attrgetter(path)(config) for option, path in fields.items()}
     return {option: list(v) if isinstance(v, tuple) else v for option, v in values.items()}
 
@@ -193,7 +161,12 @@ def make_config(
 
 
 def of_both_sides(values: Mapping[str, Any], source_vocab: int, target_vocab: int) -> dict[str, Any]:
-    """Return what the options of residual encoder-decoders say of a whole model."""
+    """Return what the options of residual encoder-decoders say of a whole model.
+
+    values: all options of the model.
+    source_vocab: number of source symbols.
+    target_vocab: number of target symbols.
+    """
     tied = bool(values["share_all_embeddings"])
     return {
         "source_vocab": source_vocab,
@@ -229,112 +202,6 @@ def positions(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return `arguments` with the two limits that files before fairseq 0.5 hold as one."""
     old = arguments.get("max_positions")
     return {"max_source_positions": old, "max_target_positions": old, **arguments} if old else dict(arguments)
-
-
-def read_weights(
-    state: Mapping[str, Tensor],
-    config: ModelConfig,
-    names: Names,
-    ties: Iterable[tuple[str, str]] = (),
-) -> tuple[Weights, list[str]]:
-    """Return the state dictionary of any era under our names, and every weight that is missing, left over,
-    of another shape, not finite, or said to be shared but different.
-
-    ties: pairs (copy, original); a file may leave the copy out (release era) or keep both (main).
-    """
-    named, problems = rename(state, names)
-    pairs = list(ties)
-    for copy, original in pairs:
-        if copy in named and original in named and not _same(named[copy], named[original]):
-            problems.append(f"{copy} differs from {original}, although the options say they are shared")
-    for copy, original in pairs:
-        if original in named:
-            named.pop(copy, None)
-    return fit_weights(named, config, problems)
-
-
-def fit_weights(
-    named: Mapping[str, Tensor], config: ModelConfig, problems: list[str]
-) -> tuple[Weights, list[str]]:
-    """Return weights under our names as arrays, and `problems` with every one that does not fit the model."""
-    problems = [*problems, *_shape_problems(named, config), *_value_problems(named)]
-    return {name: weight.detach().to(torch.float32).numpy() for name, weight in named.items()}, problems
-
-
-def fitted_later(
-    named: Mapping[str, Tensor], config: ModelConfig, problems: list[str]
-) -> tuple[dict[str, Later], list[str]]:
-    """Do as `fit_weights`, for large models.
-
-    Arrays are made one by one, in int8 where the configuration says so.
-    """
-    problems = [*problems, *_shape_problems(named, config), *_value_problems(named)]
-    return {name: _later(name, weight, config) for name, weight in named.items()}, problems
-
-
-def _later(name: str, weight: Tensor, config: ModelConfig) -> Later:
-    """Matrices that are multiplied with, and tables of tokens, may be int8; tables of positions are not."""
-    whole = config.quantization == "rows" and weight.dim() == 2 and not PLAIN.search(name)
-    narrow = weight.dtype in (torch.float16, torch.float32)
-
-    def make() -> NDArray[Any]:
-        values: NDArray[Any] = weight.detach().to(weight.dtype if narrow else torch.float32).numpy()
-        return values
-
-    return Later(tuple(weight.shape), make, whole)
-
-
-def _value_problems(named: Mapping[str, Tensor]) -> list[str]:
-    problems = [f"{n} holds {w.dtype}, no floats" for n, w in named.items() if not w.is_floating_point()]
-    return problems + [
-        f"{name} holds values that are not finite"
-        for name, weight in named.items()
-        if not all(bool(piece.isfinite().all()) for piece in torch.atleast_1d(weight).split(CHECKED))
-    ]
-
-
-def _shape_problems(named: Mapping[str, Tensor], config: ModelConfig) -> list[str]:
-    with torch.device("meta"):
-        shapes = weight_shapes(build(config))
-    return misfits(shapes, {name: tuple(weight.shape) for name, weight in named.items()})
-
-
-def rename(state: Mapping[str, Tensor], names: Names) -> tuple[dict[str, Tensor], list[str]]:
-    """Return the weights that matter under their newest names, and those that came under two."""
-    named: dict[str, Tensor] = {}
-    problems = []
-    for old, weight in state.items():
-        if names.dropped.search(old):
-            continue
-        new = old
-        for pattern, replacement in names.renamed:
-            new = pattern.sub(replacement, new)
-        for name, part in _split_joint(new, weight):
-            if name in named:
-                problems.append(f"{name} occurs under two names")
-            named[name] = part
-    return named, problems
-
-
-def tied_embeddings(config: ModelConfig) -> list[tuple[str, str]]:
-    """List the pairs (copy, original) of a residual encoder-decoder's shared tables."""
-    table = "decoder.embed_tokens.weight"
-    ties = [("decoder.output_projection.weight", table)] if config.share_output else []
-    return [*ties, (table, "encoder.embed_tokens.weight")] if config.share_embeddings else ties
-
-
-def _same(a: Tensor, b: Tensor) -> bool:
-    return a.shape == b.shape and torch.equal(a.float(), b.float())
-
-
-def _split_joint(name: str, weight: Tensor) -> list[tuple[str, Tensor]]:
-    """Before fairseq 0.9 the projections of attention were one weight, rows q | k | v."""
-    match = JOINT.search(name)
-    if not match or not weight.dim() or weight.shape[0] % 3:
-        return [(name, weight)]
-    base = name[: match.start()]
-    parts = zip("qkv", weight.chunk(3), strict=True)
-    return [(f"{base}.{letter}_proj.{match[1]}", part.contiguous()) for letter, part in parts]
 
 
 def _like(example: Any, value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The map of fairseq's `transformer` encoder-decoders to ours: options and weights (REFERENCE.md 5 and 8)."""
+"""The map of fairseq's `transformer` encoder-decoders to ours (docs/reference.md 5 and 8)."""
 
 from __future__ import annotations
 
@@ -10,38 +10,38 @@ from torch import Tensor
 
 from engine.bundle.config import ModelConfig
 from engine.bundle.stacks import ACTIVATIONS, StackConfig
-from export.importers.maps import (
+from export.importers.fairseq.options import (
     DECODER_WIDTHS,
     SHARING,
     STACK_FIELDS,
     UNUSUAL,
-    Names,
+    Family,
     Options,
-    Weights,
     defaults,
     make_config,
     of_both_sides,
     positions,
     read_options,
-    read_weights,
-    tied_embeddings,
 )
+from export.importers.weights import Names, Weights, read_weights, tied_embeddings
 
-BASE: Final[dict[str, Any]] = SHARING | {
+TRANSFORMER_BASE: Final[dict[str, Any]] = SHARING | {
     "no_scale_embedding": False,
     "layernorm_embedding": False,
     "no_decoder_final_norm": False,
 }
 # decoder_input_dim is not among them: this family's embeddings have the decoder's own width whatever it says
-FIELDS: Final = STACK_FIELDS | {"activation_fn": "encoder.activation"}
-INHERITED: Final = {
+TRANSFORMER_FIELDS: Final = STACK_FIELDS | {"activation_fn": "encoder.activation"}
+TRANSFORMER_INHERITED: Final = {
     "decoder_embed_dim": "encoder_embed_dim",
     "decoder_ffn_embed_dim": "encoder_ffn_embed_dim",
     "decoder_output_dim": "decoder_embed_dim",
 }
 AS_THE_ENCODER: Final = ("transformer", "transformer_tiny", "transformer_wmt_en_de")  # widths of the decoder
-ARCHITECTURES: Final = {
-    name: defaults(name, FIELDS if name in AS_THE_ENCODER else FIELDS | DECODER_WIDTHS)
+TRANSFORMER_ARCHITECTURES: Final = {
+    name: defaults(
+        name, TRANSFORMER_FIELDS if name in AS_THE_ENCODER else TRANSFORMER_FIELDS | DECODER_WIDTHS
+    )
     for name in (
         *AS_THE_ENCODER,
         "transformer_iwslt_de_en",
@@ -51,7 +51,7 @@ ARCHITECTURES: Final = {
         "transformer_wmt_en_de_big_t2t",
     )
 }
-NEUTRAL: Final[dict[str, tuple[Any, ...]]] = {
+TRANSFORMER_NEUTRAL: Final[dict[str, tuple[Any, ...]]] = {
     **UNUSUAL,
     "activation_fn": (None, *ACTIVATIONS),
     **dict.fromkeys(
@@ -66,10 +66,12 @@ NEUTRAL: Final[dict[str, tuple[Any, ...]]] = {
         (None, False, ""),
     ),
 }
-OPTIONS: Final = Options(BASE, INHERITED, ARCHITECTURES, NEUTRAL)
+TRANSFORMER_OPTIONS: Final = Options(
+    TRANSFORMER_BASE, TRANSFORMER_INHERITED, TRANSFORMER_ARCHITECTURES, TRANSFORMER_NEUTRAL
+)
 ENCODER: Final = r"^(encoder\.layers\.\d+\.)"
 DECODER: Final = r"^(decoder\.layers\.\d+\.)"
-NAMES: Final = Names(
+TRANSFORMER_NAMES: Final = Names(
     renamed=(
         (re.compile(ENCODER + r"(layer_norms\.0|self_attn_layer_norm)\."), r"\1layer_norm1."),
         (re.compile(ENCODER + r"(layer_norms\.1|final_layer_norm)\."), r"\1layer_norm2."),
@@ -88,7 +90,7 @@ def options(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
 
     Options that are absent take their architecture's defaults.
     """
-    return read_options(positions(arguments), OPTIONS)
+    return read_options(positions(arguments), TRANSFORMER_OPTIONS)
 
 
 def model_config(
@@ -97,6 +99,11 @@ def model_config(
     """Return our configuration of a checkpoint's options, or None and all the reasons why there is none.
 
     `encoder_version` and `decoder_version`: those of the state dictionary (`export.importers.checkpoint`).
+
+    arguments: options of the checkpoint, with `encoder_version` and `decoder_version` of the state
+        dictionary.
+    source_vocab: number of source symbols.
+    target_vocab: number of target symbols.
     """
 
     def make(values: Mapping[str, Any]) -> ModelConfig:
@@ -113,7 +120,7 @@ def model_config(
 
 def model_weights(state: Mapping[str, Tensor], config: ModelConfig) -> tuple[Weights, list[str]]:
     """Return the state dictionary of any era under our names, and every weight that does not fit."""
-    return read_weights(state, config, NAMES, tied_embeddings(config))
+    return read_weights(state, config, TRANSFORMER_NAMES, tied_embeddings(config))
 
 
 def _stack(arguments: Mapping[str, Any], values: Mapping[str, Any], side: str) -> StackConfig:
@@ -136,3 +143,6 @@ def _stack(arguments: Mapping[str, Any], values: Mapping[str, Any], side: str) -
         embedding_norm=values["layernorm_embedding"],
         final_norm=final,
     )
+
+
+TRANSFORMER: Final = Family(TRANSFORMER_OPTIONS, options, model_config, model_weights)

@@ -7,25 +7,34 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
+import torch
 from torch import Tensor
 
 from engine.bundle.config import ModelConfig
 from engine.bundle.stacks import StackConfig
+from engine.bundle.tables import sinusoids
 from engine.errors import CheckpointError
-from export.importers.hf_files import ModelFolder, size_problems
-from export.importers.hf_model import ACTIVATIONS, SIDES, TextPart, share, token_problems, transformer
-from export.importers.maps import Names, rename, tied_embeddings
+from export.importers.huggingface.family import (
+    BOTH_SIDES,
+    HF_ACTIVATIONS,
+    TextPart,
+    share,
+    token_problems,
+    transformer,
+)
+from export.importers.huggingface.files import ModelFolder, size_problems
+from export.importers.weights import Names, rename, tied_embeddings
 
-SIZES: Final = (
+BART_SIZES: Final = (
     "d_model",
     "vocab_size",
     "max_position_embeddings",
-    *(f"{side}_{size}" for side in SIDES for size in ("layers", "attention_heads", "ffn_dim")),
+    *(f"{side}_{size}" for side in BOTH_SIDES for size in ("layers", "attention_heads", "ffn_dim")),
 )
-NAMES: Final = Names(
+BART_NAMES: Final = Names(
     renamed=(
         (re.compile(r"^model\."), ""),
         (re.compile(r"^(encoder\.layers\.\d+\.)self_attn_layer_norm\."), r"\1layer_norm1."),
@@ -54,6 +63,7 @@ class Variant:
     paper: bool = False
 
 
+SAME_TABLE: Final = 1e-6  # difference of two tables of positions in single precision
 VARIANTS: Final = {
     "bart": Variant(pre_norm=False, embedding_norm=True, learned=True, first=2),
     "mbart": Variant(pre_norm=True, embedding_norm=True, learned=True, first=2),
@@ -65,17 +75,21 @@ VARIANTS: Final = {
 def check(folder: ModelFolder) -> None:
     """Raise CheckpointError with everything in config.json that is not served."""
     config = folder.config
-    problems = size_problems(config, SIZES)
-    if config.get("activation_function") not in ACTIVATIONS:
+    problems = size_problems(config, BART_SIZES)
+    if config.get("activation_function") not in HF_ACTIVATIONS:
         problems.append(f"activation_function {config.get('activation_function')!r} is not known")
     problems += token_problems(config)
+    if config.get("model_type") == "pegasus" and folder.rules.get("forced_bos_token_id") is not None:
+        problems.append("forced_bos_token_id has no counterpart in this family")
     if config.get("model_type") != "mbart" and config.get("normalize_before"):
         problems.append("normalize_before is not of this family")
     if problems:
         raise CheckpointError(f"{folder.path}: can't be imported: {'; '.join(problems)}")
 
 
-def _model_config(folder: ModelFolder, text: TextPart, *, output_bias: bool) -> ModelConfig:
+def _model_config(
+    folder: ModelFolder, text: TextPart, learned: Mapping[str, bool], *, output_bias: bool
+) -> ModelConfig:
     """Our configuration of a checked folder. Raises CheckpointError on impossible values."""
     config, rules = folder.config, folder.rules
     variant = VARIANTS[config["model_type"]]
@@ -84,8 +98,7 @@ def _model_config(folder: ModelFolder, text: TextPart, *, output_bias: bool) -> 
 
     def own() -> dict[str, Any]:
         return {
-            "encoder": stack(config, "encoder", variant),
-            "decoder": stack(config, "decoder", variant),
+            **{side: stack(config, side, replace(variant, learned=learned[side])) for side in BOTH_SIDES},
             "output_bias": output_bias,
             "scale_embeddings": bool(config.get("scale_embedding", False)),
             "first_position": variant.first,
@@ -103,23 +116,54 @@ def _model_config(folder: ModelFolder, text: TextPart, *, output_bias: bool) -> 
 def model_weights(
     folder: ModelFolder, tensors: Mapping[str, Tensor], text: TextPart
 ) -> tuple[ModelConfig, dict[str, Tensor], list[str]]:
-    """Return the configuration that weights fit, these under our names, and what is wrong with them."""
-    named, problems = rename(tensors, NAMES)
+    """Return the configuration that weights fit, these under our names, and what is wrong with them.
+
+    folder: with its settings read.
+    tensors: by their own names.
+    text: text side of the model.
+    """
+    named, problems = rename(tensors, BART_NAMES)
     share(named, problems)
     bias = named.pop("decoder.output_bias", None)
     if bias is not None and bool(bias.any()):
         named["decoder.output_bias"] = bias.reshape(-1)
-    config = _model_config(folder, text, output_bias="decoder.output_bias" in named)
-    for side, part in (("encoder", config.encoder), ("decoder", config.decoder)):
-        if isinstance(part, StackConfig) and not part.learned_positions:
-            named.pop(f"{side}.embed_positions.weight", None)
+    variant = VARIANTS[folder.config["model_type"]]
+    learned = dict.fromkeys(BOTH_SIDES, variant.learned)
+    if not variant.learned:
+        learned = own_positions(named, folder.config, SAME_TABLE)
+    config = _model_config(folder, text, learned, output_bias="decoder.output_bias" in named)
     for copy, _ in tied_embeddings(config):
         named.pop(copy, None)
     return config, named, problems
 
 
+def own_positions(named: dict[str, Tensor], config: Mapping[str, Any], tolerance: float) -> dict[str, bool]:
+    """Tell of each side whether its stored table of positions is another than the computed one.
+
+    named: weights by our names; loses the tables that are the computed ones.
+    config: content of config.json.
+    tolerance: largest difference of two tables that are the same.
+    """
+    own = {}
+    for side in BOTH_SIDES:
+        name = f"{side}.embed_positions.weight"
+        stored = named.get(name)
+        usual = torch.from_numpy(sinusoids(config["max_position_embeddings"], config["d_model"], None, True))
+        own[side] = stored is not None and not (
+            stored.shape == usual.shape and torch.allclose(stored.float(), usual, rtol=0, atol=tolerance)
+        )
+        if not own[side]:
+            named.pop(name, None)
+    return own
+
+
 def stack(config: Mapping[str, Any], side: str, variant: Variant) -> StackConfig:
-    """Make our configuration of a side. Raises ConfigError on impossible values."""
+    """Make our configuration of a side. Raises ConfigError on impossible values.
+
+    config: content of config.json.
+    side: "encoder" or "decoder".
+    variant: what tells the family from BART.
+    """
     return StackConfig(
         embed_dim=config["d_model"],
         conv_dim=config["d_model"],
@@ -131,5 +175,5 @@ def stack(config: Mapping[str, Any], side: str, variant: Variant) -> StackConfig
         normalize_before=variant.pre_norm,
         learned_positions=variant.learned,
         embedding_norm=variant.embedding_norm,
-        activation=ACTIVATIONS[config["activation_function"]],
+        activation=HF_ACTIVATIONS[config["activation_function"]],
     )

@@ -1,4 +1,4 @@
-"""What the maps of Hugging Face's families have in common: wishes, text sides, configurations, defaults."""
+"""What the maps of Hugging Face's families have in common: text sides, configurations, defaults."""
 
 from __future__ import annotations
 
@@ -13,45 +13,14 @@ from torch import Tensor
 from engine.bundle.config import ModelConfig
 from engine.errors import CheckpointError, ConfigError
 
-SIDES: Final = ("encoder", "decoder")
-ACTIVATIONS: Final = {
+BOTH_SIDES: Final = ("encoder", "decoder")
+HF_ACTIVATIONS: Final = {
     "relu": "relu",
     "gelu": "gelu",
     "gelu_new": "gelu_tanh",
     "swish": "swish",
     "silu": "swish",
 }
-# settings of generation with their harmless values; others than these are not carried over
-HARMLESS: Final[dict[str, tuple[Any, ...]]] = {
-    "do_sample": (None, False),
-    "num_beam_groups": (None, 1),
-    "repetition_penalty": (None, 1, 1.0),
-    "encoder_no_repeat_ngram_size": (None, 0),
-    "bad_words_ids": (None, []),
-    "suppress_tokens": (None, []),
-    "begin_suppress_tokens": (None, []),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Overrides:
-    """What a user asks of a conversion beyond the files. None: as the files say.
-
-    name: of the model.
-    source, target: language codes.
-    task: translate | summarize.
-    prompt: what is written before each source.
-    half: store fp16.
-    int8: store matrices and tables of tokens in int8.
-    """
-
-    name: str | None = None
-    source: str | None = None
-    target: str | None = None
-    task: str | None = None
-    prompt: str | None = None
-    half: bool | None = None
-    int8: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +47,8 @@ def token_problems(config: Mapping[str, Any]) -> list[str]:
 def transformer(path: Path, config: Mapping[str, Any], own: Callable[[], Mapping[str, Any]]) -> ModelConfig:
     """Make our configuration of a checked config.json.
 
+    path: of config.json, for errors.
+    config: content of the file.
     own: makes the fields that a family sets by itself, the stacks among them; start: the first token.
 
     Raises CheckpointError on impossible values, naming `path`.
@@ -103,7 +74,7 @@ def transformer(path: Path, config: Mapping[str, Any], own: Callable[[], Mapping
 def share(named: dict[str, Tensor], problems: list[str]) -> None:
     """Put `shared.weight` in the place of the tables that it stands for."""
     shared = named.pop("shared.weight", None)
-    tables = [f"{side}.embed_tokens.weight" for side in SIDES]
+    tables = [f"{side}.embed_tokens.weight" for side in BOTH_SIDES]
     if shared is None:
         shared = next((named[name] for name in tables if name in named), None)
     if shared is None:
@@ -112,32 +83,3 @@ def share(named: dict[str, Tensor], problems: list[str]) -> None:
         table = named.setdefault(name, shared)
         if table is not shared and (table.shape != shared.shape or not torch.equal(table, shared)):
             problems.append(f"{name} differs from shared.weight")
-
-
-def generation(rules: Mapping[str, Any], longest: int) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the decoding defaults, and the settings that have no counterpart.
-
-    Lengths of `transformers` count the first token and end-of-sentence; ours count neither.
-    """
-    if type(rules.get("max_new_tokens")) is int:
-        longest = min(longest, rules["max_new_tokens"] - 1)
-    elif type(rules.get("max_length")) is int:
-        longest = min(longest, rules["max_length"] - 2)
-    options = {
-        "beam_size": int(_number(rules, "num_beams", 1)),
-        "length_penalty": float(_number(rules, "length_penalty", 1.0)),
-        "max_length_b": max(1, longest),
-        "min_length": min(max(0, int(_number(rules, "min_length", 0)) - 1), max(1, longest)),
-        "no_repeat_ngram_size": int(_number(rules, "no_repeat_ngram_size", 0)),
-    }
-    leftovers = [
-        f"{name} = {rules.get(name)!r}" for name, fine in HARMLESS.items() if rules.get(name) not in fine
-    ]
-    if rules.get("early_stopping", False) is not True:  # ours: docs/import.md
-        leftovers.append(f"early_stopping = {rules.get('early_stopping', False)!r}")
-    return options, tuple(leftovers)
-
-
-def _number(rules: Mapping[str, Any], name: str, usual: float) -> float:
-    value = rules.get(name, usual)
-    return value if type(value) in (int, float) else usual

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file
@@ -14,15 +14,14 @@ from torch import Tensor
 from engine.errors import CheckpointError
 from export.importers.checkpoint import read_state
 from export.importers.json_object import read_object
-from export.importers.maps import DEEPEST, LARGEST
+from export.importers.weights import LARGEST_SIZE, MOST_LAYERS
 
-T = TypeVar("T")
-CONFIG: Final = "config.json"
-GENERATION: Final = "generation_config.json"
-TOKENIZER: Final = "tokenizer_config.json"
-WEIGHTS: Final = ("model.safetensors", "pytorch_model.bin")
-INDEX: Final = ".index.json"  # beside the name that the weights have in one file
-TOKENS: Final = 1 << 24  # more than any vocabulary has
+CONFIG_FILE: Final = "config.json"
+GENERATION_FILE: Final = "generation_config.json"
+TOKENIZER_FILE: Final = "tokenizer_config.json"
+WEIGHTS_FILES: Final = ("model.safetensors", "pytorch_model.bin")
+INDEX_ENDING: Final = ".index.json"  # beside the name that the weights have in one file
+MAX_TOKENS: Final = 1 << 24  # more than any vocabulary has
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +29,14 @@ class ModelFolder:
     """A folder with its settings read.
 
     rules: of generation; older models keep them in config.json.
+    generation: content of generation_config.json.
     """
 
     path: Path
     config: Mapping[str, Any]
     rules: Mapping[str, Any]
     tokenizer: Mapping[str, Any]
+    generation: Mapping[str, Any]
 
     def has(self, name: str) -> bool:
         return (self.path / name).is_file()
@@ -60,45 +61,25 @@ class ModelFolder:
         return values if isinstance(values, dict) else {}
 
 
-class ProblemList:
-    """What is wrong with a folder, of all that is looked at, for one message."""
-
-    def __init__(self, path: Path) -> None:
-        self._path, self._problems = path, list[str]()
-
-    def of(self, look: Callable[[], T]) -> T | None:
-        """Return what `look` finds, or None when it raises CheckpointError, which is kept."""
-        try:
-            return look()
-        except CheckpointError as error:
-            self._problems.append(str(error).removeprefix(f"{self._path}: "))
-            return None
-
-    def check(self) -> None:
-        """Raise CheckpointError with all that was wrong, if anything was."""
-        if self._problems:
-            raise CheckpointError(f"{self._path}: {'; '.join(self._problems)}")
-
-
 def open_folder(path: Path) -> ModelFolder:
     """Read the settings of a folder. Raises CheckpointError that says what is missing or unreadable."""
-    if not (path / CONFIG).is_file():
-        raise CheckpointError(f"{path}: holds no {CONFIG}, so it is no model folder of Hugging Face")
-    config = read_object(path / CONFIG)
-    own = read_object(path / GENERATION) if (path / GENERATION).is_file() else {}
+    if not (path / CONFIG_FILE).is_file():
+        raise CheckpointError(f"{path}: holds no {CONFIG_FILE}, so it is no model folder of Hugging Face")
+    config = read_object(path / CONFIG_FILE)
+    own = read_object(path / GENERATION_FILE) if (path / GENERATION_FILE).is_file() else {}
     rules = {**config, **{name: value for name, value in own.items() if value is not None}}
-    tokenizer = read_object(path / TOKENIZER) if (path / TOKENIZER).is_file() else {}
-    return ModelFolder(path, config, rules, tokenizer)
+    tokenizer = read_object(path / TOKENIZER_FILE) if (path / TOKENIZER_FILE).is_file() else {}
+    return ModelFolder(path, config, rules, tokenizer, own)
 
 
 def read_tensors(folder: ModelFolder) -> dict[str, Tensor]:
     """Read all weights, shard by shard. Raises CheckpointError naming what is missing or damaged."""
-    for name in WEIGHTS:
+    for name in WEIGHTS_FILES:
         if folder.has(name):
             return read_weights(folder.path / name)
-        if folder.has(name + INDEX):
-            return _read_shards(folder, name + INDEX)
-    raise CheckpointError(f"{folder.path}: lacks {' or '.join(WEIGHTS)}; download the whole folder")
+        if folder.has(name + INDEX_ENDING):
+            return _read_shards(folder, name + INDEX_ENDING)
+    raise CheckpointError(f"{folder.path}: lacks {' or '.join(WEIGHTS_FILES)}; download the whole folder")
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
@@ -145,27 +126,33 @@ def added_tokens(folder: ModelFolder, first: int) -> dict[str, int]:
 
     Raises CheckpointError when a file does not hold symbols and ids.
     """
-    config, listed = folder.tokenizer, folder.tokenizer
+    listed = folder.tokenizer
     if folder.has("special_tokens_map.json"):
         listed = read_object(folder.path / "special_tokens_map.json")
-    more = listed.get("additional_special_tokens")
-    names = [t.get("content") if isinstance(t, dict) else t for t in (more if isinstance(more, list) else [])]
+    names = _listed_tokens(listed.get("additional_special_tokens"))
     ids: dict[Any, Any] = {name: first + i for i, name in enumerate(names)}
-    decoder = config.get("added_tokens_decoder")
-    if isinstance(decoder, dict):
-        numbered = (
-            (t.get("content"), i) for i, t in decoder.items() if isinstance(t, dict) and i.isdecimal()
-        )
-        ids |= {symbol: int(i) for symbol, i in numbered}
+    ids |= _numbered_tokens(folder.tokenizer.get("added_tokens_decoder"))
     if folder.has("added_tokens.json"):
         ids |= read_object(folder.path / "added_tokens.json")
     if folder.has("tokenizer.json"):
         tokens = read_object(folder.path / "tokenizer.json").get("added_tokens")
         entries = [t for t in tokens if isinstance(t, dict)] if isinstance(tokens, list) else []
         ids |= {t.get("content"): t.get("id") for t in entries}
-    if not all(isinstance(s, str) and type(i) is int and 0 <= i < TOKENS for s, i in ids.items()):
+    if not all(isinstance(s, str) and type(i) is int and 0 <= i < MAX_TOKENS for s, i in ids.items()):
         raise CheckpointError(f"{folder.path}: its added tokens are not symbols with ids; download it again")
     return ids
+
+
+def _listed_tokens(listed: Any) -> list[Any]:
+    """Symbols of a list of them, or of objects that hold them."""
+    tokens = listed if isinstance(listed, list) else []
+    return [token.get("content") if isinstance(token, dict) else token for token in tokens]
+
+
+def _numbered_tokens(decoder: Any) -> dict[Any, int]:
+    """Symbols with their ids of an object of tokens by their numbers."""
+    tokens = decoder.items() if isinstance(decoder, dict) else ()
+    return {t.get("content"): int(i) for i, t in tokens if isinstance(t, dict) and i.isdecimal()}
 
 
 def size_problems(config: Mapping[str, Any], names: tuple[str, ...]) -> list[str]:
@@ -173,7 +160,9 @@ def size_problems(config: Mapping[str, Any], names: tuple[str, ...]) -> list[str
 
     def fits(name: str) -> bool:
         value = config.get(name)
-        most = TOKENS if name == "vocab_size" else DEEPEST if name.endswith("layers") else LARGEST
+        most = (
+            MAX_TOKENS if name == "vocab_size" else MOST_LAYERS if name.endswith("layers") else LARGEST_SIZE
+        )
         return type(value) is int and 0 < value <= most
 
     return [f"{name} = {config.get(name)!r} is no size" for name in names if not fits(name)]

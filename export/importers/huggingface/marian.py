@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,18 +11,31 @@ import torch
 from torch import Tensor
 
 from engine.bundle.config import ModelConfig
-from engine.bundle.stacks import StackConfig
-from engine.bundle.tables import sinusoids
 from engine.errors import CheckpointError
-from engine.text.marian import END, UNKNOWN, read_vocabulary
-from engine.text.marian import Settings as TextSettings
-from engine.text.pieces import read_processor
-from export.importers.hf_bart import NAMES, SIZES, Variant, stack
-from export.importers.hf_files import CONFIG, WEIGHTS, open_folder, read_weights, size_problems
-from export.importers.hf_model import ACTIVATIONS, SIDES, generation, share, token_problems, transformer
-from export.importers.imported import IMPOSSIBLE
-from export.importers.maps import rename, tied_embeddings
-from export.importers.marian_model import MarianModel, Settings
+from engine.text.tokenizers.marian import END, UNKNOWN, read_vocabulary
+from engine.text.tokenizers.marian import MarianSettings as TextSettings
+from engine.text.tokenizers.pieces import read_processor
+from export.importers.huggingface.bart import BART_NAMES, BART_SIZES, Variant, own_positions, stack
+from export.importers.huggingface.family import (
+    BOTH_SIDES,
+    HF_ACTIVATIONS,
+    share,
+    token_problems,
+    transformer,
+)
+from export.importers.huggingface.files import (
+    CONFIG_FILE,
+    WEIGHTS_FILES,
+    ModelFolder,
+    open_folder,
+    read_weights,
+    size_problems,
+)
+from export.importers.huggingface.generation import check_generation, generation
+from export.importers.importing import ImportedModel, ProblemList
+from export.importers.marian.model import MarianModel, imported
+from export.importers.settings import MarianImport
+from export.importers.weights import IMPOSSIBLE, all_half, rename, tied_embeddings, untie
 
 SOURCE, TARGET = "source.spm", "target.spm"
 VOCABULARY, TARGET_VOCABULARY = "vocab.json", "target_vocab.json"
@@ -32,55 +45,83 @@ FOREIGN: Final = ("normalize_before", "normalize_embedding", "add_final_layer_no
 TABLE_TOLERANCE: Final = 2e-3  # of a stored table of positions, which may have been rounded to fp16
 
 
-def read(folder: Path, settings: Settings) -> MarianModel:
+def read(folder: Path, settings: MarianImport, problems: ProblemList) -> ImportedModel:
     """Read the model of a folder.
 
-    Raises CheckpointError that names all missing files, or all wrong options.
+    folder: in Hugging Face's layout.
+    settings: what the folder does not say.
+    problems: gets all missing files, wrong options and weights that don't fit.
+
+    Raises CheckpointError on what it can't go on past.
     """
     opened = open_folder(folder)
-    options, rules, tokenizer = opened.config, opened.rules, opened.tokenizer
-    _check_kind(folder / CONFIG, options)
-    separate = bool(tokenizer.get("separate_vocabs", False))
-    path = _weights_file(folder, settings, separate)
-    texts = TextSettings(SOURCE, TARGET, VOCABULARY, TARGET_VOCABULARY if separate else VOCABULARY)
-    files = {name: folder / name for name in (SOURCE, TARGET, VOCABULARY)}
-    if separate:
-        files[TARGET_VOCABULARY] = folder / TARGET_VOCABULARY
+    problems.of(lambda: _check_kind(folder / CONFIG_FILE, opened.config))
+    problems.of(lambda: check_generation(opened))
+    separate = bool(opened.tokenizer.get("separate_vocabs", False))
+    path = problems.of(lambda: _weights_file(folder, settings, separate))
+    problems.stop()
+    assert path is not None
+    text = problems.of(lambda: _text(folder, separate))
+    tensors = problems.of(lambda: read_weights(path))
+    problems.stop()
+    assert text is not None
+    assert tensors is not None
+    return imported(_model(opened, path, tensors, text), folder, settings, problems)
+
+
+@dataclass(frozen=True, slots=True)
+class MarianText:
+    """Settings and files of the text side, and the symbols of both languages with their ids."""
+
+    settings: TextSettings
+    files: Mapping[str, Path]
+    source: Mapping[str, int]
+    target: Mapping[str, int]
+
+
+def _text(folder: Path, separate: bool) -> MarianText:
+    names = [SOURCE, TARGET, VOCABULARY, *([TARGET_VOCABULARY] if separate else [])]
     for name in (SOURCE, TARGET):
         read_processor(folder / name)
-    vocabulary = read_vocabulary(folder / VOCABULARY)
-    written = read_vocabulary(folder / str(texts.target_vocabulary))
-    tensors, problems = rename(read_weights(path), NAMES)
-    tied, bias = _expand_shared(tensors, options, problems), _bias(tensors, rules, problems)
-    learned = _positions(tensors, options)
+    settings = TextSettings(SOURCE, TARGET, VOCABULARY, names[-1])
+    source, target = (read_vocabulary(folder / name) for name in (VOCABULARY, names[-1]))
+    return MarianText(settings, {name: folder / name for name in names}, source, target)
+
+
+def _model(folder: ModelFolder, path: Path, tensors: Mapping[str, Tensor], text: MarianText) -> MarianModel:
+    options, rules = folder.config, folder.rules
+    named, problems = rename(tensors, BART_NAMES)
+    tied, bias = _expand_shared(named, options, problems), _bias(named, rules, problems)
+    learned = own_positions(tied, options, TABLE_TOLERANCE)
     config = _config(
-        folder / CONFIG, options, written[UNKNOWN], output_bias=bias is not None, learned=learned
+        folder.path / CONFIG_FILE,
+        options,
+        text.target[UNKNOWN],
+        output_bias=bias is not None,
+        learned=learned,
     )
     tied.pop("decoder.output_bias", None)
     if bias is not None:
         tied["decoder.output_bias"] = bias
-    _check_vocabularies(folder, config, vocabulary, written)
-    for copy, original in tied_embeddings(config):
-        if copy in tied and original in tied and not torch.equal(tied[copy], tied[original]):
-            problems.append(f"{copy} differs from {original}, although the options say they are shared")
-        if original in tied:
-            tied.pop(copy, None)
+    _check_vocabularies(folder.path, config, text.source, text.target)
+    problems += untie(tied, tied_embeddings(config))
     _lengthen(tied, config)
     problems += [f"{n} holds {w.dtype}, no floats" for n, w in tied.items() if not w.is_floating_point()]
-    defaults, leftovers = _generation(rules, config)
+    defaults, leftovers = _generation(rules, config, folder.generation)
+    tokenizer = folder.tokenizer
     return MarianModel(
         layout="Hugging Face's layout",
         path=path,
         config=config,
         weights={name: weight.to(torch.float32).numpy() for name, weight in tied.items()},
         problems=problems,
-        text=texts,
-        vocabulary={} if separate else vocabulary,
-        files=dict(files),
+        text=text.settings,
+        vocabulary={} if TARGET_VOCABULARY in text.files else text.source,
+        files=dict(text.files),
         generation=defaults,
         left=leftovers,
         spoken=(tokenizer.get("source_lang"), tokenizer.get("target_lang")),
-        half=all(w.dtype == torch.float16 for w in tensors.values() if w.is_floating_point()),
+        half=all_half(named),
     )
 
 
@@ -91,9 +132,9 @@ def _check_kind(path: Path, options: Mapping[str, Any]) -> None:
             f"{path}: is a model of the type {kind!r} ({built}); this reads Marian's (MarianMTModel) only"
         )
     problems = [f"{name} = {options[name]!r} is not supported" for name in FOREIGN if options.get(name)]
-    problems += size_problems(options, SIZES)
-    if options.get("activation_function") not in ACTIVATIONS:
-        names = ", ".join(ACTIVATIONS)
+    problems += size_problems(options, BART_SIZES)
+    if options.get("activation_function") not in HF_ACTIVATIONS:
+        names = ", ".join(HF_ACTIVATIONS)
         problems.append(f"activation_function {options.get('activation_function')!r} is none of {names}")
     problems += token_problems(options)
     if options.get("static_position_embeddings", True) is not True:
@@ -102,11 +143,11 @@ def _check_kind(path: Path, options: Mapping[str, Any]) -> None:
         raise CheckpointError(f"{path}: can't be imported: " + "; ".join(problems))
 
 
-def _weights_file(folder: Path, settings: Settings, separate: bool) -> Path:
+def _weights_file(folder: Path, settings: MarianImport, separate: bool) -> Path:
     """The file of the weights, and one error for all that the folder lacks."""
     text_names = [SOURCE, TARGET, VOCABULARY, *([TARGET_VOCABULARY] if separate else [])]
     lacking = [name for name in text_names if not (folder / name).is_file()]
-    names = [settings.weights] if settings.weights else WEIGHTS
+    names = [settings.checkpoint] if settings.checkpoint else WEIGHTS_FILES
     candidates = [name for name in names if (folder / name).is_file()]
     if not candidates:
         lacking.append(" or ".join(names))
@@ -123,7 +164,7 @@ def _config(
 
     def own() -> dict[str, Any]:
         target_vocab = options.get("decoder_vocab_size") or options["vocab_size"]
-        variants = {side: replace(VARIANT, learned=learned[side]) for side in SIDES}
+        variants = {side: replace(VARIANT, learned=learned[side]) for side in BOTH_SIDES}
         return {
             "source_vocab": max(options["vocab_size"], pad + 1),
             "target_vocab": options["vocab_size"] if shared else target_vocab,
@@ -179,30 +220,10 @@ def _banned_tokens(rules: Mapping[str, Any]) -> list[int]:
     return [w[0] for w in words if isinstance(w, list) and len(w) == 1 and type(w[0]) is int]
 
 
-def _positions(tensors: dict[str, Tensor], options: Mapping[str, Any]) -> dict[str, bool]:
-    """Whether each side's table of positions is another than the usual, which is left out of the weights."""
-    learned = {}
-    for side in SIDES:
-        name = f"{side}.embed_positions.weight"
-        stored = tensors.get(name)
-        usual = torch.from_numpy(
-            sinusoids(options["max_position_embeddings"], options["d_model"], None, True)
-        )
-        same = stored is None or (
-            stored.shape == usual.shape and torch.allclose(stored.float(), usual, atol=TABLE_TOLERANCE)
-        )
-        learned[side] = not same
-    return learned
-
-
 def _lengthen(tensors: dict[str, Tensor], config: ModelConfig) -> None:
     """Rows for the padding's id where the source's own table ends before it; no source holds them."""
     name = "encoder.embed_tokens.weight"
     table = tensors.get(name)
-    for side, part in (("encoder", config.encoder), ("decoder", config.decoder)):
-        assert isinstance(part, StackConfig)
-        if not part.learned_positions:
-            tensors.pop(f"{side}.embed_positions.weight", None)
     if table is not None and table.dim() == 2 and not config.share_embeddings:
         rows = config.source_vocab - table.shape[0]
         if rows == config.pad + 1 - table.shape[0] > 0:
@@ -226,10 +247,12 @@ def _check_vocabularies(
         raise CheckpointError(f"{folder}: {UNKNOWN} has different ids in the two vocabularies")
 
 
-def _generation(rules: Mapping[str, Any], config: ModelConfig) -> tuple[dict[str, Any], tuple[str, ...]]:
+def _generation(
+    rules: Mapping[str, Any], config: ModelConfig, own: Mapping[str, Any]
+) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The decoding defaults, and the settings that have no counterpart. Lengths of `transformers` count the
     first token and end-of-sentence; ours count neither."""
-    options, others = generation({**rules, "bad_words_ids": None}, config.max_target - 1)
+    options, others = generation({**rules, "bad_words_ids": None}, config.max_target - 1, own)
     leftovers = [*others]
     words = rules.get("bad_words_ids") or []
     if len(_banned_tokens(rules)) < len(words):

@@ -17,14 +17,14 @@ from engine.bundle.config import ModelConfig
 from engine.bundle.stacks import StackConfig
 from engine.errors import CheckpointError
 from export.importers.buckets import buckets
-from export.importers.hf_files import ModelFolder, size_problems
-from export.importers.hf_model import ACTIVATIONS, TextPart, token_problems, transformer
-from export.importers.maps import Names, rename, tied_embeddings
+from export.importers.huggingface.family import HF_ACTIVATIONS, TextPart, share, token_problems, transformer
+from export.importers.huggingface.files import ModelFolder, size_problems
+from export.importers.weights import MOST_LAYERS, Names, rename, tied_embeddings, untie
 
-LIMIT: Final = 1024  # positions; the arithmetic knows none
-SIZES: Final = ("vocab_size", "d_model", "d_kv", "d_ff", "num_layers", "num_heads")
+MAX_POSITIONS: Final = 1024  # positions; the arithmetic knows none
+T5_SIZES: Final = ("vocab_size", "d_model", "d_kv", "d_ff", "num_layers", "num_heads")
 BUCKETS, SPAN = "relative_attention_num_buckets", "relative_attention_max_distance"
-BIAS: Final = "relative_attention_bias.weight"
+SCALED: Final = "scale_decoder_outputs"  # of transformers 5; before, tied models scaled them
 OWN, ACROSS, FED = r"^(%s\.)block\.(\d+)\.layer\.0\.", r"^(%s\.)block\.(\d+)\.layer\.1\.", "DenseReluDense."
 
 
@@ -51,32 +51,38 @@ def _names() -> Names:
         (ACROSS % "decoder" + r"EncDecAttention\.([qkv])\.", r"\1layers.\2.encoder_attn.\3_proj."),
         (ACROSS % "decoder" + r"layer_norm\.", r"\1layers.\2.encoder_attn_layer_norm."),
         (r"^lm_head\.weight$", "decoder.output_projection.weight"),
-        (r"^shared\.weight$", "encoder.embed_tokens.weight"),
     ]
     renamed = tuple((re.compile(pattern), new) for pattern, new in table)
-    # copies of the shared table, and the bias over the source that the first releases stored and never used
-    dropped = r"^(en|de)coder\.embed_tokens\.weight$|EncDecAttention\.relative_attention_bias\."
-    return Names(renamed, re.compile(dropped))
+    # the bias over the source that the first releases stored and never used
+    return Names(renamed, re.compile(r"EncDecAttention\.relative_attention_bias\."))
 
 
-NAMES: Final = _names()
+T5_NAMES: Final = _names()
 
 
 def check(folder: ModelFolder) -> None:
     """Raise CheckpointError with everything in config.json that is not served."""
     config = folder.config
-    problems = size_problems(config, SIZES)
-    if _feed_forward(config)[1] not in ACTIVATIONS:
+    problems = size_problems(config, T5_SIZES)
+    if _feed_forward(config)[1] not in HF_ACTIVATIONS:
         problems.append(f"feed_forward_proj {config.get('feed_forward_proj')!r} is not known")
     for name in (BUCKETS, SPAN):
         if not (type(config.get(name, 32)) is int and 4 <= config.get(name, 32) <= 4096):
             problems.append(f"{name} = {config[name]!r} is no number of distances")
     problems += token_problems(config)
+    layers = config.get("num_decoder_layers")
+    if layers is not None and (type(layers) is not int or not 0 < layers <= MOST_LAYERS):
+        problems.append(f"num_decoder_layers = {layers!r} is no size")
+    epsilon = config.get("layer_norm_epsilon", 1e-6)
+    if type(epsilon) not in (int, float) or not 0 < epsilon < 1:
+        problems.append(f"layer_norm_epsilon = {epsilon!r} is no small number")
+    if folder.rules.get("forced_bos_token_id") is not None:
+        problems.append("forced_bos_token_id has no counterpart in this family")
     if problems:
         raise CheckpointError(f"{folder.path}: can't be imported: {'; '.join(problems)}")
 
 
-def _model_config(folder: ModelFolder, text: TextPart) -> ModelConfig:
+def _model_config(folder: ModelFolder, text: TextPart, *, tied: bool) -> ModelConfig:
     config, start = folder.config, folder.rules.get("decoder_start_token_id")
 
     def own() -> dict[str, Any]:
@@ -85,9 +91,10 @@ def _model_config(folder: ModelFolder, text: TextPart) -> ModelConfig:
             "decoder": _stack(config, config.get("num_decoder_layers") or config["num_layers"]),
             "token_positions": False,
             "scale_embeddings": False,
+            "share_output": tied,
             "start": config["pad_token_id"] if start is None else start,
-            "max_source": LIMIT,
-            "max_target": LIMIT,
+            "max_source": MAX_POSITIONS,
+            "max_target": MAX_POSITIONS,
             "unk": text.unk,
         }
 
@@ -97,12 +104,16 @@ def _model_config(folder: ModelFolder, text: TextPart) -> ModelConfig:
 def model_weights(
     folder: ModelFolder, tensors: Mapping[str, Tensor], text: TextPart
 ) -> tuple[ModelConfig, dict[str, Tensor], list[str]]:
-    """Return the configuration that weights fit, these under our names, and what is wrong with them."""
-    config = _model_config(folder, text)
-    named, problems = rename(tensors, NAMES)
-    for copy, original in tied_embeddings(config):
-        if original in named:
-            named.pop(copy, None)
+    """Return the configuration that weights fit, these under our names, and what is wrong with them.
+
+    folder: with its settings read.
+    tensors: by their own names.
+    text: text side of the model.
+    """
+    named, problems = rename(tensors, T5_NAMES)
+    share(named, problems)
+    config = _model_config(folder, text, tied=_tied(folder, named))
+    problems += untie(named, tied_embeddings(config))
     width = folder.config["d_kv"]
     for name, weight in named.items():
         if name.endswith(".q_proj.weight"):
@@ -113,10 +124,20 @@ def model_weights(
                 continue
             count, span = folder.config.get(BUCKETS, 32), folder.config.get(SPAN, 128)
             named[name] = weight[torch.from_numpy(buckets(count, span, causal=name.startswith("decoder.")))]
-    if config.share_output and "decoder.layer_norm.weight" in named:
+    scaled = folder.config.get(SCALED, bool(folder.config.get("tie_word_embeddings", True)))
+    if scaled and "decoder.layer_norm.weight" in named:
         scale = folder.config["d_model"] ** -0.5
         named["decoder.layer_norm.weight"] = named["decoder.layer_norm.weight"].float() * scale
     return config, named, problems
+
+
+def _tied(folder: ModelFolder, named: Mapping[str, Tensor]) -> bool:
+    """Whether the output is the shared table. `transformers` 5 calls every T5 tied; its weights tell."""
+    head, table = named.get("decoder.output_projection.weight"), named.get("decoder.embed_tokens.weight")
+    tied = bool(folder.config.get("tie_word_embeddings", True))
+    if SCALED in folder.config and head is not None and table is not None:
+        return head.shape == table.shape and torch.equal(head, table)
+    return tied
 
 
 def _feed_forward(config: Mapping[str, Any]) -> tuple[bool, str]:
@@ -142,7 +163,7 @@ def _stack(config: Mapping[str, Any], layers: int) -> StackConfig:
         relative_span=config.get(SPAN, 128),
         biases=False,
         ffn_gate=gated,
-        activation=ACTIVATIONS[act],
+        activation=HF_ACTIVATIONS[act],
         rms_norm=True,
         norm_eps=config.get("layer_norm_epsilon", 1e-6),
     )

@@ -15,17 +15,17 @@ from numpy.typing import NDArray
 
 from engine.bundle.shortlist import Shortlist
 from engine.errors import CheckpointError
-from export.importers.compressed import contents
+from export.importers.marian.compressed import contents
 
 MAGIC: Final = 0xF11A48D5013417F5
 HEADER: Final = 6  # numbers of 8 bytes: magic, checksum, first, best, offsets, ids
 MULTIPLE: Final = 8  # what intgemm's products need the number of columns to be
 NOBODY: Final = "NULL"  # the word that aligns with none
-LONGEST: Final = 1000  # targets of one source; published lists have 50 or 100
+MAX_SOURCE_TARGETS: Final = 1000  # published lists have 50 or 100
 
 
 @dataclass(frozen=True, slots=True)
-class Vocabularies:
+class StudentVocabularies:
     """Symbols to ids of both sides.
 
     size: rows of the model's tables.
@@ -48,9 +48,14 @@ class Pruning:
     threshold: float = 0.0
 
 
-def read_shortlist(path: Path, vocabularies: Vocabularies, choice: Pruning, *, check: bool) -> Shortlist:
+def read_shortlist(
+    path: Path, vocabularies: StudentVocabularies, choice: Pruning, *, check: bool
+) -> Shortlist:
     """Read either form.
 
+    path: of the file.
+    vocabularies: of the student.
+    choice: how a text is pruned.
     check: of a binary file, whether its checksum must be right.
 
     Raises CheckpointError naming the file, also where it was made for other vocabularies.
@@ -73,7 +78,9 @@ def read_shortlist(path: Path, vocabularies: Vocabularies, choice: Pruning, *, c
     return Shortlist(likely, np.arange(first, dtype=np.int32), MULTIPLE)
 
 
-def _binary(data: bytes, vocabularies: Vocabularies, *, check: bool) -> tuple[dict[int, NDArray[Any]], int]:
+def _binary(
+    data: bytes, vocabularies: StudentVocabularies, *, check: bool
+) -> tuple[dict[int, NDArray[Any]], int]:
     header = np.frombuffer(data, "<u8", HEADER)
     checksum, first, _, offset_count, count = (int(n) for n in header[1:])
     ids_at = 8 * (HEADER + offset_count)
@@ -89,8 +96,8 @@ def _binary(data: bytes, vocabularies: Vocabularies, *, check: bool) -> tuple[di
         raise ValueError("its offsets do not rise from the first id to the last")
     if count and ids.max() >= len(vocabularies.target):
         raise ValueError(f"it has the id {ids.max()}, the vocabulary {len(vocabularies.target)} pieces")
-    if np.diff(offsets).max(initial=0) > LONGEST:
-        raise ValueError(f"a list is longer than {LONGEST}")
+    if np.diff(offsets).max(initial=0) > MAX_SOURCE_TARGETS:
+        raise ValueError(f"a list is longer than {MAX_SOURCE_TARGETS}")
     if check and _checksum(data[16:]) != checksum:
         raise ValueError("its checksum is not that of its content")
     ends = offsets.astype(np.int64)
@@ -105,7 +112,9 @@ def _checksum(data: bytes) -> int:
     return value
 
 
-def _text(data: bytes, vocabularies: Vocabularies, choice: Pruning) -> tuple[dict[int, NDArray[Any]], int]:
+def _text(
+    data: bytes, vocabularies: StudentVocabularies, choice: Pruning
+) -> tuple[dict[int, NDArray[Any]], int]:
     """By Marian's LexicalShortlistGenerator: of a repeated pair the last probability counts, of equal ones
     the greater id."""
     pairs: dict[int, dict[int, float]] = {}
@@ -128,7 +137,7 @@ def _text(data: bytes, vocabularies: Vocabularies, choice: Pruning) -> tuple[dic
     return lists, _first(choice.first, vocabularies)
 
 
-def _first(first: int, vocabularies: Vocabularies) -> int:
+def _first(first: int, vocabularies: StudentVocabularies) -> int:
     if not 2 <= first <= len(vocabularies.target):
         raise ValueError(f"{first} ids are in every list, of {len(vocabularies.target)}")
     return first

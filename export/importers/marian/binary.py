@@ -19,21 +19,21 @@ from engine.errors import CheckpointError
 
 Item = NDArray[Any] | QuantizedWeight
 
-VERSION: Final = 1
+BINARY_VERSION: Final = 1
 DIMENSIONS: Final = 8
-TYPES: Final = {0x0101: "<i1", 0x0402: "<f2", 0x0404: "<f4", 0x0408: "<f8", 0x4101: "<i1", 0x4102: "<i2"}
+ITEM_TYPES: Final = {0x0101: "<i1", 0x0402: "<f2", 0x0404: "<f4", 0x0408: "<f8", 0x4101: "<i1", 0x4102: "<i2"}
 INTGEMM8, INTGEMM16 = 0x4101, 0x4102
 # kinds of FBGEMM, whose weights are packed for one kind of processor
-PACKED: Final = {0x0802: "packed16", 0x1801: "packed8avx2", 0x2801: "packed8avx512"}
+PACKED_TYPES: Final = {0x0802: "packed16", 0x1801: "packed8avx2", 0x2801: "packed8avx512"}
 MULTIPLIER: Final = 4  # bytes, after the integers
 
 
 def read_binary(data: bytes) -> dict[str, Item]:
     """Read all items of a file. Raises CheckpointError, UnicodeDecodeError or ValueError on a damaged one."""
-    reader = _Reader(data)
+    reader = _BinaryReader(data)
     version, count = reader.numbers("Q", 2)
-    if version != VERSION:
-        raise CheckpointError(f"version {version} of the binary format is unknown, {VERSION} is read")
+    if version != BINARY_VERSION:
+        raise CheckpointError(f"version {version} of the binary format is unknown, {BINARY_VERSION} is read")
     if count > len(data) // 32:
         raise ValueError("the file is cut short")
     headers = [reader.numbers("Q", 4) for _ in range(count)]
@@ -58,14 +58,14 @@ def _name(data: memoryview) -> str:
 
 
 def _item(name: str, kind: int, shape: tuple[int, ...], data: memoryview) -> Item:
-    if kind in PACKED:
+    if kind in PACKED_TYPES:
         raise CheckpointError(
-            f"{name} is packed by FBGEMM ({PACKED[kind]}) for one kind of processor; use the file of fp32 or "
-            "intgemm8 that it was made of"
+            f"{name} is packed by FBGEMM ({PACKED_TYPES[kind]}) for one kind of processor; use the file "
+            "of fp32 or intgemm8 that it was made of"
         )
-    if kind not in TYPES:
+    if kind not in ITEM_TYPES:
         raise CheckpointError(f"{name} is of the type {kind:#06x}, which is unknown; use the file of fp32")
-    dtype, count = np.dtype(TYPES[kind]), math.prod(shape)
+    dtype, count = np.dtype(ITEM_TYPES[kind]), math.prod(shape)
     integers = kind in (INTGEMM8, INTGEMM16)
     if count * dtype.itemsize + (MULTIPLIER if integers else 0) > len(data):
         raise ValueError(f"{name} has fewer bytes than its shape {list(shape)} needs")
@@ -90,7 +90,7 @@ def _integers(name: str, kind: int, shape: tuple[int, ...], values: NDArray[Any]
     return weight
 
 
-class _Reader:
+class _BinaryReader:
     """Takes bytes off the front; never beyond the end."""
 
     def __init__(self, data: bytes) -> None:

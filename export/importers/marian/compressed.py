@@ -10,17 +10,17 @@ from typing import IO, Any, Final
 
 from engine.errors import CheckpointError
 
-PACKED: Final = (".gz", ".zst")
-MOST: Final = 2**31  # bytes of any file
+PACKED_SUFFIXES: Final = (".gz", ".zst")
+MAX_UNPACKED_BYTES: Final = 2**31  # bytes of any file
 # bytes that one packed byte may become: weights make 2, lists of words 20; what makes 1,000 is meant to fill
 # memory
-RATIO: Final = 100
-CHUNK: Final = 2**20
+MOST_EXPANSION: Final = 100
+CHUNK_BYTES: Final = 2**20
 
 
 def plain_name(path: Path) -> str:
     """Return the name that a file has without its packing."""
-    return path.name.removesuffix(path.suffix) if path.suffix in PACKED else path.name
+    return path.name.removesuffix(path.suffix) if path.suffix in PACKED_SUFFIXES else path.name
 
 
 def contents(path: Path) -> bytes:
@@ -30,8 +30,12 @@ def contents(path: Path) -> bytes:
     """
     try:
         size = path.stat().st_size
-        most = min(MOST, RATIO * size + CHUNK) if path.suffix in PACKED else MOST
-        if size > MOST:
+        most = (
+            min(MAX_UNPACKED_BYTES, MOST_EXPANSION * size + CHUNK_BYTES)
+            if path.suffix in PACKED_SUFFIXES
+            else MAX_UNPACKED_BYTES
+        )
+        if size > MAX_UNPACKED_BYTES:
             raise CheckpointError(
                 f"{path}: has {size:,} bytes, more than any model's file; is it the right one?"
             )
@@ -45,7 +49,7 @@ def contents(path: Path) -> bytes:
 
 def _read_at_most(file: IO[bytes], most: int, path: Path) -> bytes:
     data = bytearray()
-    while chunk := file.read(CHUNK):
+    while chunk := file.read(CHUNK_BYTES):
         data += chunk
         if len(data) > most:
             raise CheckpointError(f"{path}: unpacks to more than {most:,} bytes, so it is no model's file")

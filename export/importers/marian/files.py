@@ -17,12 +17,12 @@ import yaml
 from numpy.typing import NDArray
 
 from engine.errors import CheckpointError
-from export.importers.compressed import CHUNK, RATIO, contents, plain_name
-from export.importers.marian_binary import Item, read_binary
+from export.importers.marian.binary import Item, read_binary
+from export.importers.marian.compressed import CHUNK_BYTES, MOST_EXPANSION, contents, plain_name
 
 Arrays = dict[str, Item]
 
-OPTIONS: Final = "special:model.yml"  # the item that holds a model's options
+OPTIONS_ITEM: Final = "special:model.yml"  # the item that holds a model's options
 # what reading an archive or a binary file that is damaged raises
 UNREADABLE: Final = (OSError, ValueError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error)
 HEADERS: Final = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
@@ -56,9 +56,9 @@ def read_arrays(path: Path) -> Arrays:
 
 def options_of(path: Path, arrays: Arrays) -> dict[str, Any]:
     """Take the options that a model file holds out of its arrays."""
-    stored = arrays.pop(OPTIONS, None)
+    stored = arrays.pop(OPTIONS_ITEM, None)
     if not isinstance(stored, np.ndarray):
-        raise CheckpointError(f"{path}: holds no {OPTIONS}, so it is not a Marian model")
+        raise CheckpointError(f"{path}: holds no {OPTIONS_ITEM}, so it is not a Marian model")
     return parse_yaml(path, stored.tobytes().rstrip(b"\0"))
 
 
@@ -131,7 +131,7 @@ def _npz(data: bytes) -> Arrays:
             name = member.filename.removesuffix(".npy")
             if name in items:
                 raise CheckpointError(f"{name} occurs twice")
-            if member.file_size > RATIO * member.compress_size + CHUNK:
+            if member.file_size > MOST_EXPANSION * member.compress_size + CHUNK_BYTES:
                 raise CheckpointError(f"{name} unpacks to {member.file_size:,} bytes, so it is no weight")
             items[name] = _array(name, archive.read(member))
     return items

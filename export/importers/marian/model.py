@@ -1,35 +1,20 @@
-"""A Marian model as a reader found it, and the bundle that it becomes; Firefox's students are such too."""
+"""A Marian model as a reader found it, Firefox's students too; and what an import needs of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from engine.bundle.bundle import Bundle, Description
 from engine.bundle.config import ModelConfig
-from engine.errors import BundleError, CheckpointError
+from engine.errors import CheckpointError
 from engine.text.codes import by_short_code, short
-from engine.text.marian import Settings as TextSettings
-from engine.text.marian import language_codes
-from export.importers.imported import Array, ImportedModel, check_folders, misfitting, write
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What a folder does not say. None: find out from it, or refuse.
-
-    source, target: language codes; of several sources all, with "," between.
-    weights: name of the file.
-    half: store fp16, by default as the file does.
-    """
-
-    name: str | None = None
-    source: str | None = None
-    target: str | None = None
-    weights: str | None = None
-    half: bool | None = None
+from engine.text.tokenizers.marian import MarianSettings as TextSettings
+from engine.text.tokenizers.marian import language_codes
+from export.importers.importing import THEIR_PAGE, ImportedModel, ProblemList
+from export.importers.settings import MarianImport
+from export.importers.weights import Array, misfitting
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,47 +47,39 @@ class MarianModel:
     target_vocabulary: Mapping[str, int] = field(default_factory=dict)
 
 
-def convert_by(
-    reader: Callable[[Path, Settings], MarianModel],
-    folder: Path,
-    out: Path,
-    settings: Settings,
-    *,
-    overwrite: bool,
-) -> Bundle:
-    """Import what a reader of folders finds in `folder` as the bundle `out`.
+def imported(
+    model: MarianModel, folder: Path, settings: MarianImport, problems: ProblemList
+) -> ImportedModel:
+    """Make what an import needs of a model that was read.
 
-    Raises CheckpointError that names what is missing, unsupported or does not fit; BundleError when `out`
-    exists. Nothing is written before everything was checked.
+    model: its faults are added to `problems`.
+    folder: where it was read from.
+    settings: languages and precision that the folder does not say.
+    problems: of the import.
+
+    Raises CheckpointError when nothing names the languages.
     """
-    check_folders(folder, out, overwrite=overwrite)
-    try:
-        model = reader(folder, settings)
-    except BundleError as error:  # of files that a bundle holds too
-        raise CheckpointError(str(error)) from error
-    problems = [*model.problems, *misfitting(model.weights, model.config)]
-    if problems:
-        raise CheckpointError(f"{model.path}: its weights do not fit its options: " + "; ".join(problems))
+    faults = [*model.problems, *misfitting(model.weights, model.config)]
+    problems.unfit(f"{model.path}: its weights do not fit its options", faults)
     sources, target, text = _languages(folder, model, settings)
-    half = model.half if settings.half is None else settings.half
-    description = Description(
-        name=settings.name or out.resolve().name,
-        task="translate",
+    return ImportedModel(
+        origin=f"`convoy convert {model.command}` ({model.layout})",
+        config=model.config,
+        weights=model.weights,
+        text={"kind": "marian", **asdict(text)},
+        files=model.files,
         source=sources[0],
         target=target,
-        config=model.config,
-        text={"kind": "marian", **asdict(text)},
+        half=model.half,
         generation=model.generation,
         shortlisted=model.shortlisted,
+        notes=_notes(model, text.languages or {target: ""}),
     )
-    origin = f"`convoy convert {model.command}` ({model.layout})"
-    imported = ImportedModel(
-        origin, description, model.weights, model.files, half, _notes(model, description)
-    )
-    return write(imported, out, overwrite=overwrite)
 
 
-def _languages(folder: Path, model: MarianModel, settings: Settings) -> tuple[list[str], str, TextSettings]:
+def _languages(
+    folder: Path, model: MarianModel, settings: MarianImport
+) -> tuple[list[str], str, TextSettings]:
     """Source codes, the target code and the text settings with both."""
     source = settings.source or model.spoken[0]
     target = (settings.target or model.spoken[1] or "").lower()
@@ -123,10 +100,9 @@ def _languages(folder: Path, model: MarianModel, settings: Settings) -> tuple[li
     return sources, target, text
 
 
-def _notes(model: MarianModel, description: Description) -> tuple[str, ...]:
-    languages = description.text["languages"] or {description.target: ""}
+def _notes(model: MarianModel, languages: Iterable[str]) -> tuple[str, ...]:
     return (
         f"Target languages: {', '.join(sorted(languages))}",
         f"Settings of the search that have no counterpart here: {', '.join(model.left) or 'none'}",
-        "Licence and training data: those of the model's own page",
+        THEIR_PAGE,
     )

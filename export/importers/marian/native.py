@@ -13,48 +13,29 @@ import numpy as np
 from engine.bundle.config import ModelConfig
 from engine.bundle.stacks import StackConfig
 from engine.errors import CheckpointError, ConfigError
-from engine.text.marian import END, UNKNOWN
-from engine.text.marian import Settings as TextSettings
-from engine.text.pieces import load_processor, read_processor
-from export.importers.compressed import contents, plain_name
-from export.importers.imported import IMPOSSIBLE
-from export.importers.maps import DEEPEST, LARGEST
-from export.importers.marian_files import Arrays, options_of, parse_yaml, read_arrays, read_symbols
-from export.importers.marian_model import MarianModel, Settings
-from export.importers.marian_weights import fill, quantization_of
+from engine.text.tokenizers.marian import END, UNKNOWN
+from engine.text.tokenizers.marian import MarianSettings as TextSettings
+from engine.text.tokenizers.pieces import load_processor, read_processor
+from export.importers.importing import ImportedModel, ProblemList
+from export.importers.marian.compressed import contents, plain_name
+from export.importers.marian.files import Arrays, options_of, parse_yaml, read_arrays, read_symbols
+from export.importers.marian.model import MarianModel, imported
+from export.importers.marian.options import (
+    DECODERS,
+    MARIAN_ACTIVATIONS,
+    MARIAN_ARCHITECTURES,
+    SELF,
+    check_options,
+    order_of,
+)
+from export.importers.marian.weights import fill, quantization_of
+from export.importers.settings import MarianImport
+from export.importers.weights import IMPOSSIBLE
 
 DECODER: Final = "decoder.yml"
-POSITIONS: Final = 512  # of sinusoids, which Marian makes without end
+MAX_SINUSOID_POSITIONS: Final = 512  # of sinusoids, which Marian makes without end
 NORM_EPS: Final = 1e-6
-ACTIVATIONS: Final = {"relu": "relu", "swish": "swish", "gelu": "gelu_sigmoid"}
-SELF, AVERAGE, RECURRENT = "self-attention", "average-attention", "rnn"
-DECODERS: Final = {SELF: "attention", AVERAGE: "average", RECURRENT: "ssru"}  # our mixer of each
-ARCHITECTURES: Final = {SELF: "transformer", AVERAGE: "aan", RECURRENT: "ssru"}
-SIZES: Final = ("dim-emb", "transformer-dim-ffn", "transformer-heads", "enc-depth", "dec-depth")
-# options that change the arithmetic and are not carried over, with their harmless values
-NEUTRAL: Final[dict[str, tuple[Any, ...]]] = {
-    "transformer-no-projection": (None, False),
-    "transformer-no-bias": (None, False),
-    "transformer-no-affine": (None, False),
-    "transformer-rnn-projection": (None, False),
-    "transformer-pool": (None, False),
-    "transformer-tied-layers": (None, []),
-    "transformer-ffn-depth": (None, 2),
-    "transformer-decoder-ffn-depth": (None, 0, 2),
-    "transformer-flat-context": (None, False),
-    "lemma-dim-emb": (None, 0),
-    "lemma-dependency": (None, ""),
-    "factors-combine": (None, "", "sum"),
-    "input-types": (None, [], ["sequence"], ["sequence", "sequence"]),
-    "ulr": (None, False),
-    "right-left": (None, False),
-}
-CELL: Final[dict[str, tuple[Any, ...]]] = {  # the same of a recurrent decoder
-    "dec-cell": ("ssru",),
-    "layer-normalization": (None, False),
-    "skip": (None, False),
-}
-SUFFIXES: Final = (".yml", ".yaml", ".json", ".spm")
+VOCABULARY_SUFFIXES: Final = (".yml", ".yaml", ".json", ".spm")
 
 
 def models(folder: Path) -> list[Path]:
@@ -75,13 +56,27 @@ class Files:
     decoding: Mapping[str, Any]
 
 
-def read(folder: Path, settings: Settings) -> MarianModel:
-    """Read the model of a folder.
+def read(folder: Path, settings: MarianImport, problems: ProblemList) -> ImportedModel:
+    """Read the model of a folder in Marian's own layout.
+
+    folder: with model, vocabularies and maybe decoder.yml.
+    settings: what the folder does not say.
+    problems: gets what is wrong with the weights.
 
     Raises CheckpointError that names all wrong options, or the file at fault.
     """
+    if not models(folder):
+        raise CheckpointError(
+            f"{folder}: holds neither config.json (Hugging Face) nor *.npz or *.bin (Marian's own); name the "
+            "folder with the model's files"
+        )
     decoding = _decoding(folder)
-    return read_files(Files(_model(folder, settings, decoding), _vocabularies(folder, decoding), decoding))
+    paths = problems.of(lambda: _model(folder, settings, decoding))
+    vocabularies = problems.of(lambda: _vocabularies(folder, decoding))
+    problems.stop()
+    assert paths is not None
+    assert vocabularies is not None
+    return imported(read_files(Files(paths, vocabularies, decoding)), folder, settings, problems)
 
 
 def read_files(from_files: Files, *, alphas: bool = True) -> MarianModel:
@@ -94,7 +89,7 @@ def read_files(from_files: Files, *, alphas: bool = True) -> MarianModel:
     path, decoding = from_files.model, from_files.decoding
     arrays = read_arrays(path)
     options = options_of(path, arrays)
-    _check(path, options)
+    check_options(path, options)
     _check_tables(path, options, arrays)
     text, files, sides, specials = _texts(from_files.vocabularies)
     config = _config(path, options, arrays, specials, quantization_of(arrays, alphas=alphas))
@@ -132,9 +127,9 @@ def _decoding(folder: Path) -> dict[str, Any]:
     return parse_yaml(path, path.read_bytes()) if path.is_file() else {}
 
 
-def _model(folder: Path, settings: Settings, decoding: Mapping[str, Any]) -> Path:
+def _model(folder: Path, settings: MarianImport, decoding: Mapping[str, Any]) -> Path:
     """The chosen file, the one that decoder.yml names, or the only one."""
-    named = [settings.weights] if settings.weights else _names(decoding, "models")
+    named = [settings.checkpoint] if settings.checkpoint else _names(decoding, "models")
     for name in named[:1]:
         if len(named) > 1:
             raise CheckpointError(f"{folder}: {DECODER} names several models {named}: choose by --checkpoint")
@@ -154,43 +149,6 @@ def _names(values: Mapping[str, Any], key: str) -> list[str]:
     return [Path(str(name)).name for name in listed] if isinstance(listed, list) else []
 
 
-def _check(path: Path, options: Mapping[str, Any]) -> None:
-    kind = options.get("type")
-    if kind != "transformer":
-        raise CheckpointError(f"{path}: is a model of the type {kind!r}; only 'transformer' is supported")
-    autoreg = options.get("transformer-decoder-autoreg", SELF)
-    neutral = NEUTRAL | (CELL if autoreg == RECURRENT else {})
-    wrong = [
-        f"{name} = {options[name]!r} is not supported"
-        for name, harmless in neutral.items()
-        if name in options and options[name] not in harmless
-    ]
-    if autoreg == RECURRENT and "dec-cell" not in options:
-        wrong.append("dec-cell is not given; ssru is supported")
-    if autoreg not in DECODERS:
-        wrong.append(f"transformer-decoder-autoreg = {autoreg!r} is not supported")
-    for name in SIZES:
-        value = options.get(name)
-        if type(value) is not int or not 0 < value <= (DEEPEST if name.endswith("depth") else LARGEST):
-            wrong.append(f"{name} = {value!r} is no size")
-    sizes = options.get("dim-vocabs")
-    if not isinstance(sizes, list) or len(sizes) != 2 or not all(type(n) is int and n > 0 for n in sizes):
-        wrong.append(f"dim-vocabs = {sizes!r} must be two sizes")
-    names = ["transformer-ffn-activation", *(["transformer-aan-activation"] if autoreg == AVERAGE else [])]
-    for name in names:
-        if options.get(name, "swish") not in ACTIVATIONS:
-            wrong.append(f"{name} = {options[name]!r} is none of {', '.join(ACTIVATIONS)}")
-    if _order(options) not in (("", "an", ""), ("n", "a", "n")):
-        wrong.append(
-            "transformer-preprocess, -postprocess and -postprocess-top must be '', 'dan', '' (post-norm) or "
-            "'n', 'da', 'n' (pre-norm)"
-        )
-    if str(options.get("transformer-postprocess-emb", "d")).replace("d", "") not in ("", "n"):
-        wrong.append(f"transformer-postprocess-emb = {options['transformer-postprocess-emb']!r} is unknown")
-    if wrong:
-        raise CheckpointError(f"{path}: can't be imported: " + "; ".join(wrong))
-
-
 def _check_tables(path: Path, options: Mapping[str, Any], arrays: Arrays) -> None:
     """Tables of embeddings have the rows that the options say: before any are added."""
     tables = [["Wemb", f"{side}_Wemb"] for side in ("encoder", "decoder")]
@@ -200,13 +158,6 @@ def _check_tables(path: Path, options: Mapping[str, Any], arrays: Arrays) -> Non
             raise CheckpointError(f"{path}: its options say {size:,} tokens, {' or '.join(names)} does not")
 
 
-def _order(options: Mapping[str, Any]) -> tuple[str, str, str]:
-    """What is done before and after each sub-block and after the last layer, dropout aside."""
-    names = ("transformer-preprocess", "transformer-postprocess", "transformer-postprocess-top")
-    pre, post, top = (str(options.get(n) or "").replace("d", "") for n in names)
-    return pre, post, top
-
-
 def _vocabularies(folder: Path, decoding: Mapping[str, Any]) -> tuple[Path, Path]:
     """Of the source and the target: what decoder.yml names, else the only one of the folder."""
     named = _names(decoding, "vocabs")
@@ -214,7 +165,9 @@ def _vocabularies(folder: Path, decoding: Mapping[str, Any]) -> tuple[Path, Path
         paths = (folder / named[0], folder / named[-1])
     else:
         candidates = sorted(
-            p for p in folder.iterdir() if p.suffix in SUFFIXES and "vocab" in p.name and p.is_file()
+            p
+            for p in folder.iterdir()
+            if p.suffix in VOCABULARY_SUFFIXES and "vocab" in p.name and p.is_file()
         )
         if len(candidates) != 1:
             names = [p.name for p in candidates]
@@ -225,8 +178,10 @@ def _vocabularies(folder: Path, decoding: Mapping[str, Any]) -> tuple[Path, Path
     for path in paths:
         if not path.is_file():
             raise CheckpointError(f"{folder}: there is no vocabulary {path.name}")
-        if path.suffix not in SUFFIXES:
-            raise CheckpointError(f"{path}: vocabularies of {', '.join(SUFFIXES)} are read, not this")
+        if path.suffix not in VOCABULARY_SUFFIXES:
+            raise CheckpointError(
+                f"{path}: vocabularies of {', '.join(VOCABULARY_SUFFIXES)} are read, not this"
+            )
     return paths
 
 
@@ -280,13 +235,13 @@ def _config(
     everything = bool(options.get("tied-embeddings-all", False))
     learned = "Wpos" in arrays
     pad = max(options["dim-vocabs"])  # Marian has none: an id that no token has
-    positions = POSITIONS
+    positions = MAX_SINUSOID_POSITIONS
     if learned and len(arrays["Wpos"].shape) == 2:
         positions = arrays["Wpos"].shape[0]
     stacks = [_stack(options, side, learned, DECODERS[autoreg]) for side in ("encoder", "decoder")]
     try:
         return ModelConfig(
-            architecture=ARCHITECTURES[autoreg],
+            architecture=MARIAN_ARCHITECTURES[autoreg],
             source_vocab=pad + 1,
             target_vocab=pad + 1,
             encoder=stacks[0],
@@ -319,7 +274,7 @@ def _stack(options: Mapping[str, Any], side: str, learned: bool, mixer: str) -> 
             "average_ffn": width if depth > 1 else 0,
             "average_depth": max(1, depth - 1),
             "average_projection": width != dim,
-            "average_activation": ACTIVATIONS[options.get("transformer-aan-activation", "swish")],
+            "average_activation": MARIAN_ACTIVATIONS[options.get("transformer-aan-activation", "swish")],
             "gate": "none" if options.get("transformer-aan-nogate", False) else "separate",
         }
     return StackConfig(
@@ -330,9 +285,9 @@ def _stack(options: Mapping[str, Any], side: str, learned: bool, mixer: str) -> 
         kernel_sizes=(0,) * options["dec-depth" if decoder else "enc-depth"],
         mixer=mixer if decoder else "attention",
         glu=False,
-        normalize_before=_order(options)[0] == "n",
+        normalize_before=order_of(options)[0] == "n",
         learned_positions=learned,
-        activation=ACTIVATIONS[options.get("transformer-ffn-activation", "swish")],
+        activation=MARIAN_ACTIVATIONS[options.get("transformer-ffn-activation", "swish")],
         norm_eps=NORM_EPS,
         embedding_norm="n" in str(options.get("transformer-postprocess-emb", "d")),
         **averaged,

@@ -1,9 +1,7 @@
-"""`convoy convert bergamot`: students of Firefox Translations and Bergamot to bundles.
+"""Which file of a student's folder is what, and what Firefox does where none says.
 
 A folder holds a model (intgemm8 or fp32 `.bin`, or `.npz`), a lexical shortlist, and one or two
-SentencePiece models, each as it is or packed (.gz, .zst); maybe settings in YAML, maybe metadata.json. Their
-network and arithmetic are Marian's (`export.importers.marian_native`); here is which file is what, and what
-Firefox does where none says.
+SentencePiece models, each as it is or packed (.gz, .zst); maybe settings in YAML, maybe metadata.json.
 """
 
 from __future__ import annotations
@@ -11,21 +9,16 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from engine.bundle.bundle import Bundle
-from engine.bundle.shortlist import SHORTLIST, Shortlist
 from engine.errors import CheckpointError
-from export.importers.bergamot_shortlist import Pruning, Vocabularies, read_shortlist
-from export.importers.compressed import contents, plain_name
 from export.importers.json_object import read_object
-from export.importers.marian_files import parse_yaml
-from export.importers.marian_model import MarianModel, Settings, convert_by
-from export.importers.marian_native import Files, read_files
+from export.importers.marian.compressed import contents, plain_name
+from export.importers.marian.files import parse_yaml
 
-METADATA: Final = "metadata.json"
+METADATA_FILE: Final = "metadata.json"
 MODELS: Final = (".bin", ".npz")
 # what the engine of Firefox sets (its worker and its evaluation agree), where a folder has no settings
 FIREFOX: Final[Mapping[str, Any]] = {
@@ -55,28 +48,6 @@ class Student:
     shortlist: Path | None
     settings: Mapping[str, Any]
     spoken: tuple[str | None, str | None]
-
-
-def convert(
-    folder: Path,
-    out: Path,
-    settings: Settings | None = None,
-    *,
-    alphas: bool = True,
-    overwrite: bool = False,
-) -> Bundle:
-    """Import the student of `folder` as the bundle `out`.
-
-    alphas: whether int8 follows the file's scales of activations, where it has them.
-
-    Raises CheckpointError that names what is missing, unsupported, damaged or does not fit; BundleError when
-    `out` exists. Nothing is written before everything was checked.
-    """
-
-    def read(folder: Path, settings: Settings) -> MarianModel:
-        return read_student(find_student(folder, settings.weights), alphas=alphas)
-
-    return convert_by(read, Path(folder), out, settings or Settings(), overwrite=overwrite)
 
 
 def find_students(tree: Path) -> Iterator[Path]:
@@ -116,41 +87,6 @@ def find_student(folder: Path, weights: str | None = None) -> Student:
     )
     _verify(folder, model)
     return student
-
-
-def read_student(student: Student, *, alphas: bool = True) -> MarianModel:
-    """Read and check a student's files. Raises CheckpointError."""
-    student_files = Files(student.model, student.vocabularies, student.settings)
-    model = read_files(student_files, alphas=alphas)
-    leftovers = tuple(option for option in model.left if not option.startswith("shortlist"))
-    files = dict(model.files)
-    if student.shortlist is not None:
-        files[SHORTLIST] = _read_shortlist(student.shortlist, student, model).dump()
-    return replace(
-        model,
-        layout="a student of Firefox Translations or Bergamot",
-        command="bergamot",
-        files=files,
-        left=leftovers,
-        spoken=student.spoken,
-        shortlisted=student.shortlist is not None,
-    )
-
-
-def _read_shortlist(path: Path, student: Student, model: MarianModel) -> Shortlist:
-    assert model.config.unk is not None
-    vocabularies = Vocabularies(
-        source=model.vocabulary,
-        target=model.target_vocabulary,
-        size=model.config.source_vocab,
-        unk=model.config.unk,
-        shared=student.vocabularies[0] == student.vocabularies[1],
-    )
-    # after the path: of a text how it is cut, of a binary file whether its checksum counts
-    named = student.settings.get("shortlist")
-    cut = [value for value in named[1:4] if type(value) in (int, float)] if isinstance(named, list) else []
-    choice = Pruning(*map(int, cut[:2]), *map(float, cut[2:]))
-    return read_shortlist(path, vocabularies, choice, check=isinstance(named, list) and True in named[1:])
 
 
 def _models(folder: Path) -> dict[str, Path]:
@@ -252,11 +188,11 @@ def _languages_of(
 
 def _verify(folder: Path, model: Path) -> None:
     """Compare the model with what metadata.json says of it, packed or not."""
-    path = folder / METADATA
+    path = folder / METADATA_FILE
     if not path.is_file():
         return
     digest = read_object(path).get("hash")
     if not isinstance(digest, str) or not re.fullmatch("[0-9a-f]{64}", digest):
         return
     if digest not in (hashlib.sha256(data).hexdigest() for data in (contents(model), model.read_bytes())):
-        raise CheckpointError(f"{model}: its SHA-256 is not that of {METADATA}; download both again")
+        raise CheckpointError(f"{model}: its SHA-256 is not that of {METADATA_FILE}; download both again")

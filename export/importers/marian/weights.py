@@ -11,8 +11,8 @@ import numpy as np
 from engine.bundle.config import ModelConfig
 from engine.bundle.stacks import StackConfig
 from engine.bundle.weights import QuantizedWeight
-from export.importers.imported import IMPOSSIBLE, Array
-from export.importers.marian_files import Arrays
+from export.importers.marian.files import Arrays
+from export.importers.weights import IMPOSSIBLE, Array
 
 ALPHA: Final = "_QuantMultA"  # of a matrix: what its activations are multiplied by in int8
 ANY_ALPHA: Final = f"none{ALPHA}"  # of the embeddings, in files of earlier versions
@@ -38,6 +38,8 @@ class MarianWeights:
     def table(self, ours: str, theirs: str, *, multiplied: bool = True) -> None:
         """Add a weight that is stored as we have it.
 
+        ours: name of the weight.
+        theirs: name of Marian's.
         multiplied: whether it is the output's, too.
         """
         self._assign(ours, theirs, lambda a: a, multiplied=multiplied)
@@ -105,6 +107,8 @@ def quantization_of(arrays: Arrays, *, alphas: bool) -> str:
 def fill(arrays: Arrays, config: ModelConfig, *, target_vocab: int, biased: bool) -> MarianWeights:
     """Turn every weight of the model.
 
+    arrays: items of the file.
+    config: of the model.
     target_vocab: Marian's own.
     biased: whether the output has a bias.
     """

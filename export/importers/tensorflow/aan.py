@@ -19,9 +19,9 @@ from engine.bundle.stacks import StackConfig
 from engine.errors import CheckpointError, ConfigError
 from engine.models import build, weight_shapes
 
-SIZES: Final = ("hidden_size", "filter_size", "num_heads", "num_encoder_layers", "num_decoder_layers")
+AAN_SIZES: Final = ("hidden_size", "filter_size", "num_heads", "num_encoder_layers", "num_decoder_layers")
 # options that change the arithmetic and that are not carried over, with their harmless values
-NEUTRAL: Final[dict[str, tuple[Any, ...]]] = {
+AAN_NEUTRAL: Final[dict[str, tuple[Any, ...]]] = {
     "position_info_type": (None, "timing"),
     "multiply_embedding_mode": (None, "sqrt_depth"),
     "attention_key_channels": (None, 0),
@@ -30,7 +30,7 @@ NEUTRAL: Final[dict[str, tuple[Any, ...]]] = {
 NORM_EPS: Final = 1e-6
 # of training only: moments and powers of Adam, the number of the step
 TRAINING: Final = re.compile(r"(^|/)(Adam(_\d+)?|beta[12]_power|global_step|loss_scale.*)$")
-ROOT: Final = "transformer/"
+AAN_ROOT: Final = "transformer/"
 
 
 def config(options: Mapping[str, Any], vocabularies: tuple[int, int], unk: int | None = 2) -> ModelConfig:
@@ -38,16 +38,18 @@ def config(options: Mapping[str, Any], vocabularies: tuple[int, int], unk: int |
 
     `pad_id` and `eos_id` are 0 and 1 if absent.
 
+    options: hyper-parameters by name; `pad_id` and `eos_id` are 0 and 1 if absent.
     vocabularies: sizes of source and target.
+    unk: id of unknown symbols; None: there is none.
 
     Raises CheckpointError that names every option at fault.
     """
     problems = [
-        f"{name} = {options.get(name)!r} is no size" for name in SIZES if not _is_size(options.get(name))
+        f"{name} = {options.get(name)!r} is no size" for name in AAN_SIZES if not _is_size(options.get(name))
     ]
     problems += [
         f"{name} = {options[name]!r} is not supported"
-        for name, harmless in NEUTRAL.items()
+        for name, harmless in AAN_NEUTRAL.items()
         if name in options and options[name] not in harmless
     ]
     norms = options.get("layer_preprocess", "none"), options.get("layer_postprocess", "layer_norm")
@@ -95,7 +97,9 @@ def weights(variables: Mapping[str, NDArray[Any]], config: ModelConfig) -> dict[
             problems.append(f"{name} holds values that are not finite")
     if problems:
         raise CheckpointError("the variables do not fit the options: " + "; ".join(problems))
-    assert set(arrays) == set(shapes), "export/importers/aan.py names all weights of the architecture"
+    assert set(arrays) == set(shapes), (
+        "export/importers/tensorflow/aan.py names all weights of the architecture"
+    )
     return arrays
 
 
@@ -106,9 +110,9 @@ def rename_weights(
     that the model is made of."""
     arrays, used = {}, set()
     for ours, theirs, part, parts in _names(config):
-        used.add(ROOT + theirs)
-        if ROOT + theirs in variables:
-            array = variables[ROOT + theirs]
+        used.add(AAN_ROOT + theirs)
+        if AAN_ROOT + theirs in variables:
+            array = variables[AAN_ROOT + theirs]
             piece = np.array_split(array, parts, axis=-1)[part] if parts > 1 else array
             turned = piece.T if theirs.endswith("/matrix") else piece
             arrays[ours] = np.ascontiguousarray(turned, dtype=np.float32)

@@ -28,7 +28,7 @@ MAGIC: Final = 0xDB4775248B80FB57
 FOOTER: Final = 48
 TRAILER: Final = 5  # of a block: how it is compressed, and a checksum
 LARGEST_INDEX: Final = 1 << 26
-DEEPEST: Final = 8  # axes of a variable
+MAX_AXES: Final = 8  # axes of a variable
 DTYPES: Final[dict[int, np.dtype[Any]]] = {
     1: np.dtype("<f4"),
     2: np.dtype("<f8"),
@@ -239,7 +239,7 @@ def _entry(data: bytes) -> Entry:
             shape = [size for n, dim in _fields(value) if n == 2 for size in _sizes(dim)]
         sliced |= number == 7
         values[number] = value
-    if len(shape) > DEEPEST:
+    if len(shape) > MAX_AXES:
         raise DamagedFile(f"a variable of {len(shape)} axes")
     return Entry(values[1], tuple(shape), values[3], values[4], values[5], values[6], sliced)
 

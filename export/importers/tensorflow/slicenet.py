@@ -23,8 +23,8 @@ from engine.models.layers import Attention
 from engine.models.separable import Block, ConvStep, SuperSeparable
 
 Array = NDArray[np.float32]
-ROOT: Final = "slice_net"
-BODY: Final = f"{ROOT}/body/slicenet"
+SLICENET_ROOT: Final = "slice_net"
+BODY: Final = f"{SLICENET_ROOT}/body/slicenet"
 PROJECTIONS: Final = {"q_proj": "q", "k_proj": "k", "v_proj": "v", "out_proj": "output_transform"}
 WHOLE: Final = (
     "hidden_size",
@@ -113,28 +113,30 @@ def scheme(hyperparameters: Mapping[str, Any]) -> tuple[tuple[int, ...], tuple[i
 
 def weights(variables: Mapping[str, NDArray[Any]], config: ModelConfig) -> tuple[dict[str, Array], list[str]]:
     """Return t2t's variables under our names, and every variable that is missing, left over or of another
-    shape. A decoder without attention has no use for the encoder's, which are dropped."""
-    rest, problems = dict(variables), []
-    tensors: dict[str, Array] = {}
+    shape. A decoder without attention has no use for the encoder's: they are dropped."""
+    rest = dict(variables)
     if config.encoder is None:
-        rest = {name: v for name, v in rest.items() if not name.startswith(f"{BODY}/encoder/")}
-        rest = {name: v for name, v in rest.items() if not name.endswith("/input_emb/weights_0")}
+        rest = {name: variable for name, variable in rest.items() if not _of_encoder(name)}
+    problems: list[str] = []
+    tensors: dict[str, Array] = {}
     with torch.device("meta"):
         model = build(config)
     shapes = {name: tuple(p.shape) for name, p in model.named_parameters()}
     for name, parts in _names(model, config):
-        missing = [part for part in parts if part not in rest]
-        arrays = [np.asarray(rest.pop(part), np.float32) for part in parts if part in rest]
-        problems += [f"{part} is missing" for part in missing]
-        if missing:
-            continue
-        weight = _assemble_weight(arrays, name)
-        if weight is None or weight.shape != shapes[name]:
+        missing = set(parts) - set(rest)
+        problems += [f"{part} is missing" for part in sorted(missing)]
+        arrays = [np.asarray(rest.pop(part), np.float32) for part in parts if part not in missing]
+        weight = None if missing else _assemble_weight(arrays, name)
+        if weight is not None and weight.shape == shapes[name]:
+            tensors[name] = weight
+        elif not missing:
             sizes = ", ".join(str(a.shape) for a in arrays)
             problems.append(f"{parts[0]} has shape {sizes}, which does not fit {name} {shapes[name]}")
-        else:
-            tensors[name] = weight
     return tensors, problems + [f"{name} is not part of the model" for name in sorted(rest)]
+
+
+def _of_encoder(name: str) -> bool:
+    return name.startswith(f"{BODY}/encoder/") or name.endswith("/input_emb/weights_0")
 
 
 def _assemble_weight(arrays: Sequence[Array], name: str) -> Array | None:
@@ -170,7 +172,7 @@ def _tables(config: ModelConfig) -> Iterator[tuple[str, list[str]]]:
     yield "decoder.target_space.weight", [f"{BODY}/target_space_embedding/kernel"]
 
     def table(vocab: int, kind: str) -> list[str]:
-        return [f"{ROOT}/symbol_modality_{vocab}_{decoder.embed_dim}/{kind}/weights_0"]
+        return [f"{SLICENET_ROOT}/symbol_modality_{vocab}_{decoder.embed_dim}/{kind}/weights_0"]
 
     if config.share_output:
         side = "encoder" if config.encoder is not None else "decoder"

@@ -6,73 +6,52 @@ The folder is a training's output: a checkpoint, `hparams.json`, and the vocabul
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from engine.bundle.bundle import Bundle, Description
-from engine.errors import BundleError, CheckpointError
-from engine.text.subwords import read_subtokens
-from export.importers import slicenet
-from export.importers.imported import ImportedModel, check_folders, write
+from engine.errors import CheckpointError
+from engine.text.tokenizers.subwords import read_subtokens
+from export.importers.importing import ImportedModel, ProblemList, StoppedError
 from export.importers.json_object import read_object
-from export.importers.tensorflow import read_variables
+from export.importers.settings import Tensor2TensorImport
+from export.importers.tensorflow import slicenet
+from export.importers.tensorflow.checkpoint import read_variables
 
 HPARAMS: Final = "hparams.json"
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What a folder does not say. None: find out from it, or refuse.
+def read(folder: Path, settings: Tensor2TensorImport, problems: ProblemList) -> ImportedModel:
+    """Read the SliceNet of a folder.
 
-    source, target: language codes.
-    checkpoint: its name, such as "model.ckpt-250000".
-    vocabularies: names of the source's and the target's files.
-    target_space: the problem's number of the target space, which hparams.json seldom holds.
+    folder: with checkpoint, hparams.json and vocabularies.
+    settings: what the folder does not say; the languages must be there.
+    problems: gets what is missing, unsupported, or does not fit.
+
+    Raises CheckpointError on what it can't go on past.
     """
-
-    source: str
-    target: str
-    name: str | None = None
-    checkpoint: str | None = None
-    vocabularies: tuple[str, ...] = ()
-    target_space: int | None = None
-    half: bool = False
-
-
-def convert(folder: Path, out: Path, settings: Settings, *, overwrite: bool = False) -> Bundle:
-    """Import the model of `folder` as the bundle `out`.
-
-    Raises CheckpointError that names what is missing, unsupported or does not fit; BundleError when `out`
-    exists. Nothing is written before everything was checked.
-    """
-    folder = Path(folder)
-    check_folders(folder, out, overwrite=overwrite)
+    if settings.source is None or settings.target is None:
+        problems.add(f"{folder}: does not name its languages: give --source and --target")
+    found = problems.of(lambda: read_variables(folder, settings.checkpoint))
     paths = _vocabularies(folder, settings.vocabularies)
-    try:
-        sizes = [len(read_subtokens(path)) for path in paths]
-    except BundleError as error:
-        raise CheckpointError(str(error)) from error
-    hyperparameters = _hyperparameters(folder, settings, sizes)
-    config, problems = slicenet.model_config(hyperparameters)
-    if config is None:
-        raise CheckpointError(f"{folder / HPARAMS}: can't be imported: " + "; ".join(problems))
-    path, variables = read_variables(folder, settings.checkpoint)
-    weights, problems = slicenet.weights(variables, config)
-    if problems:
-        raise CheckpointError(f"{path}: its variables do not fit its options: " + "; ".join(problems))
+    sizes = [len(read_subtokens(path)) for path in paths]
+    config, faults = slicenet.model_config(_hyperparameters(folder, settings, sizes))
+    problems.unfit(f"{folder / HPARAMS}: can't be imported", faults)
+    if config is None or found is None:
+        raise StoppedError
+    path, variables = found
+    weights, faults = slicenet.weights(variables, config)
+    problems.unfit(f"{path}: its variables do not fit its options", faults)
     names = [f"{side}.subwords" for side in ("source", "target")] if len(paths) > 1 else ["vocab.subwords"]
-    description = Description(
-        name=settings.name or out.resolve().name,
-        task="translate",
-        source=settings.source,
-        target=settings.target,
+    return ImportedModel(
+        origin=f"`convoy convert tensor2tensor` ({path.name})",
         config=config,
+        weights=weights,
         text={"kind": "subwords", "source": names[0], "target": names[-1]},
+        files=dict(zip(names, paths, strict=True)),
+        source=str(settings.source),
+        target=str(settings.target),
+        half=False,
     )
-    origin = f"`convoy convert tensor2tensor` ({path.name})"
-    files = dict(zip(names, paths, strict=True))
-    return write(ImportedModel(origin, description, weights, files, settings.half), out, overwrite=overwrite)
 
 
 def _vocabularies(folder: Path, file_names: tuple[str, ...]) -> list[Path]:
@@ -92,7 +71,7 @@ def _vocabularies(folder: Path, file_names: tuple[str, ...]) -> list[Path]:
     return paths
 
 
-def _hyperparameters(folder: Path, settings: Settings, sizes: list[int]) -> Mapping[str, Any]:
+def _hyperparameters(folder: Path, settings: Tensor2TensorImport, sizes: list[int]) -> Mapping[str, Any]:
     values = read_object(folder / HPARAMS)
     step = values.get("vocab_divisor", 1)
     if type(step) is not int or not 0 < step <= 65536:

@@ -6,87 +6,74 @@ The folder is a training's output: a checkpoint, `params.json` and `transformer.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from engine.bundle.bundle import Bundle, Description
-from engine.errors import BundleError, CheckpointError
-from engine.text.fairseq import read_bpe
-from engine.text.symbols import Settings as TextSettings
-from export.importers import aan
-from export.importers.imported import ImportedModel, check_folders, write
+from engine.bundle.bundle import Content
+from engine.errors import CheckpointError
+from engine.text.tokenizers.fairseq import read_bpe
+from engine.text.tokenizers.symbols import SymbolsSettings as TextSettings
+from export.importers.importing import ImportedModel, ProblemList, StoppedError
 from export.importers.json_object import read_object
-from export.importers.tensorflow import read_variables
+from export.importers.settings import ThumtImport
+from export.importers.tensorflow import aan
+from export.importers.tensorflow.checkpoint import read_variables
 
 OPTIONS: Final = ("params.json", "transformer.json")
 SPECIAL: Final = {"pad": "<pad>", "eos": "<eos>", "unk": "<unk>"}  # unless the options name others
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What a folder does not say. None: find out from it, or refuse.
+def read(folder: Path, settings: ThumtImport, problems: ProblemList) -> ImportedModel:
+    """Read the averaged attention network of a folder.
 
-    source, target: language codes.
-    checkpoint: its name, such as "model.ckpt-250000".
-    vocabularies: names of the source's and the target's files.
-    codes: name of the file of BPE codes; without, text comes and goes as symbols between spaces.
+    folder: with checkpoint, options and vocabularies.
+    settings: what the folder does not say; the languages must be there.
+    problems: gets what is missing, unsupported, or does not fit.
+
+    Raises CheckpointError on what it can't go on past.
     """
-
-    source: str
-    target: str
-    name: str | None = None
-    checkpoint: str | None = None
-    vocabularies: tuple[str, ...] = ()
-    codes: str | None = None
-    half: bool = False
-
-
-def convert(folder: Path, out: Path, settings: Settings, *, overwrite: bool = False) -> Bundle:
-    """Import the model of `folder` as the bundle `out`.
-
-    Raises CheckpointError that names what is missing, unsupported or does not fit; BundleError when `out`
-    exists. Nothing is written before everything was checked.
-    """
-    folder = Path(folder)
-    check_folders(folder, out, overwrite=overwrite)
+    if settings.source is None or settings.target is None:
+        problems.add(f"{folder}: does not name its languages: give --source and --target")
+    codes = None if settings.codes is None else folder / settings.codes
+    if codes is not None:
+        problems.of(lambda: read_bpe(codes))
+    found = problems.of(lambda: read_variables(folder, settings.checkpoint))
     options = _options(folder)
     vocabularies = [_symbols(path, options) for path in _paths(folder, options, settings.vocabularies)]
     specials = [_specials(symbols, options, folder) for symbols in vocabularies]
     if specials[0] != specials[1]:
         raise CheckpointError(f"{folder}: the special symbols have other ids in the two vocabularies")
     options = {**options, "pad_id": specials[0]["pad"], "eos_id": specials[0]["eos"]}
-    sizes = len(vocabularies[0]), len(vocabularies[1])
-    config = aan.config(options, sizes, unk=specials[0]["unk"])
-    path, variables = read_variables(folder, settings.checkpoint)
-    try:
-        weights = aan.weights(variables, config)
-    except CheckpointError as error:
-        raise CheckpointError(f"{path}: {error}") from error
+    config = aan.config(options, (len(vocabularies[0]), len(vocabularies[1])), unk=specials[0]["unk"])
+    if found is None:
+        raise StoppedError
+    path, variables = found
+    weights = problems.naming(str(path), lambda: aan.weights(variables, config))
     names = [f"vocab.{side}.json" for side in ("source", "target")]
-    files: dict[str, bytes | Path] = {
+    files: dict[str, Content] = {
         name: json.dumps(symbols, ensure_ascii=False, indent=0).encode()
         for name, symbols in zip(names, vocabularies, strict=True)
     }
-    if settings.codes is not None:
-        files["bpecodes"] = _codes(folder / settings.codes)
+    if codes is not None:
+        files["bpecodes"] = codes
     text = TextSettings(
         source_vocabulary=names[0],
         target_vocabulary=names[1],
-        bpe="bpecodes" if settings.codes is not None else None,
-        source_language=settings.source,
-        target_language=settings.target,
+        bpe=None if codes is None else "bpecodes",
+        source_language=str(settings.source),
+        target_language=str(settings.target),
     )
-    description = Description(
-        name=settings.name or out.resolve().name,
-        task="translate",
-        source=settings.source,
-        target=settings.target,
+    return ImportedModel(
+        origin=f"`convoy convert thumt` ({path.name})",
         config=config,
+        weights=weights,
         text={"kind": "symbols", **asdict(text)},
+        files=files,
+        source=str(settings.source),
+        target=str(settings.target),
+        half=False,
     )
-    origin = f"`convoy convert thumt` ({path.name})"
-    return write(ImportedModel(origin, description, weights, files, settings.half), out, overwrite=overwrite)
 
 
 def _options(folder: Path) -> dict[str, Any]:
@@ -130,11 +117,3 @@ def _specials(symbols: list[str], options: dict[str, Any], folder: Path) -> dict
     if missing:
         raise CheckpointError(f"{folder}: a vocabulary lacks {missing}, so it is not one of this model")
     return {name: symbols.index(_special(options, name)) for name in SPECIAL}
-
-
-def _codes(path: Path) -> Path:
-    try:
-        read_bpe(path)
-    except BundleError as error:
-        raise CheckpointError(str(error)) from error
-    return path

@@ -17,11 +17,10 @@ from cli.main import app
 from engine.api import Placement, Service, ServiceSettings
 from engine.bundle.bundle import open_bundle
 from engine.errors import CheckpointError
-from engine.text.tokenizer import open_tokenizer
+from engine.text.tokenizers.tokenizer import open_tokenizer
 from export.graphs.onnx import add_graphs
-from export.importers.argos import convert
-from export.importers.packages import unpack
-from tests.argos_packages import TEXTS, pack, sentencepiece_model, write
+from export.importers.ctranslate2.zips import unpack
+from tests.argos_packages import TEXTS, convert, pack, sentencepiece_model, write
 
 
 @pytest.fixture(scope="module")

@@ -18,10 +18,10 @@ from engine.backends import Placement
 from engine.bundle.bundle import open_bundle
 from engine.bundle.shortlist import SHORTLIST, load_shortlist
 from engine.errors import CheckpointError
-from engine.text.tokenizer import open_tokenizer
+from engine.text.tokenizers.tokenizer import open_tokenizer
 from export.graphs.onnx import add_graphs
-from export.importers import bergamot
-from export.importers.marian_model import Settings
+from export.importers import convert
+from export.importers.settings import StudentImport
 from tests.export.importers.test_marian_native import AAN, BASE, DECODING, PRE, SSRU, arrays_of, with_options
 from tests.marian_models import pieces, sentences
 from tests.marian_reference import Reference, write_binary
@@ -35,7 +35,7 @@ TEXTS = (GOLDEN / "input.txt").read_text("utf-8").splitlines()
 @pytest.fixture(scope="module")
 def student(tmp_path_factory):
     """The golden student as a bundle with its graphs."""
-    return add_graphs(bergamot.convert(GOLDEN, tmp_path_factory.mktemp("student") / "deen"))
+    return add_graphs(convert("bergamot", GOLDEN, tmp_path_factory.mktemp("student") / "deen"))
 
 
 @pytest.mark.parametrize("backend", [*INT8, "torch"])
@@ -74,7 +74,7 @@ def test_firefoxs_settings_are_the_default_and_its_answers_ours(student):
 
 
 def test_int8_weights_are_the_files_own_and_floats_are_made_of_them(student):
-    from export.importers.marian_files import read_arrays
+    from export.importers.marian.files import read_arrays
 
     theirs = read_arrays(GOLDEN / "model.deen.intgemm.alphas.bin.gz")
     ours, matrix = student.weights(), theirs["decoder_l1_rnn_Wf"]
@@ -120,7 +120,7 @@ def len_of(side: str) -> int:
 @pytest.mark.parametrize("name", VARIANTS)
 def test_quantised_models_of_every_kind_are_marians_in_float_and_int8(tmp_path, name):
     arrays, options = make(tmp_path / "deen", VARIANTS[name])
-    bundle = add_graphs(bergamot.convert(tmp_path / "deen", tmp_path / "out"))
+    bundle = add_graphs(convert("bergamot", tmp_path / "deen", tmp_path / "out"))
     assert bundle.config.quantization == "alphas"
     assert (bundle.source, bundle.target) == ("de", "en")
     tokenizer = open_tokenizer(bundle)
@@ -142,11 +142,11 @@ def test_quantised_models_of_every_kind_are_marians_in_float_and_int8(tmp_path, 
 
 def test_without_alphas_int8_scales_row_by_row(tmp_path):
     make(tmp_path / "deen", SSRU, alpha=None)
-    assert bergamot.convert(tmp_path / "deen", tmp_path / "out").config.quantization == "rows"
+    assert convert("bergamot", tmp_path / "deen", tmp_path / "out").config.quantization == "rows"
 
 
 def test_alphas_may_be_left_aside(tmp_path):
-    bundle = bergamot.convert(GOLDEN, tmp_path / "out", alphas=False)
+    bundle = convert("bergamot", GOLDEN, tmp_path / "out", StudentImport(alphas=False))
     assert bundle.config.quantization == "rows"
     assert not any(weight.alpha for weight in bundle.weights().quantized.values())
 
@@ -161,7 +161,7 @@ def test_intgemm16_weights_become_floats(tmp_path):
         if not name.endswith("_QuantMultA")
     }
     write_binary(with_options(sixteen, options), tmp_path / "deen" / "model.deen.intgemm.bin")
-    bundle = bergamot.convert(tmp_path / "deen", tmp_path / "out")
+    bundle = convert("bergamot", tmp_path / "deen", tmp_path / "out")
     assert bundle.config.quantization == "none"
     whole, multiplier = sixteen["decoder_l1_rnn_W"]
     weight = bundle.weights()["decoder.layers.0.candidate.weight"]
@@ -169,7 +169,7 @@ def test_intgemm16_weights_become_floats(tmp_path):
 
 
 def test_packed_files_hold_the_same_model(tmp_path):
-    whole = bergamot.convert(GOLDEN, tmp_path / "deen")
+    whole = convert("bergamot", GOLDEN, tmp_path / "deen")
     plain = tmp_path / "unpacked"
     plain.mkdir()
     for path in GOLDEN.iterdir():
@@ -177,7 +177,7 @@ def test_packed_files_hold_the_same_model(tmp_path):
             (plain / path.stem).write_bytes(gzip.decompress(path.read_bytes()))
         elif path.suffix == ".zst":
             (plain / path.stem).write_bytes(zstandard.decompress(path.read_bytes()))
-    again = bergamot.convert(plain, tmp_path / "again", Settings(name="deen"))
+    again = convert("bergamot", plain, tmp_path / "again", StudentImport(name="deen"))
     assert again.digest == whole.digest
 
 
@@ -205,7 +205,7 @@ def test_metadata_of_another_file_is_noticed(tmp_path):
     shutil.copytree(GOLDEN, folder)
     (folder / "metadata.json").write_text(json.dumps({"hash": "0" * 64, "architecture": "tiny"}))
     with pytest.raises(CheckpointError, match=r"its SHA-256 is not that of metadata\.json"):
-        bergamot.convert(folder, tmp_path / "out")
+        convert("bergamot", folder, tmp_path / "out")
 
 
 def test_an_answer_of_a_student_is_the_same_bit_for_bit_in_any_company(student):

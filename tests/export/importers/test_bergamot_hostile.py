@@ -18,7 +18,7 @@ import yaml
 import zstandard
 
 from engine.errors import CheckpointError
-from export.importers import bergamot
+from export.importers import convert
 from tests.export.importers.test_bergamot import make
 from tests.export.importers.test_marian_native import SSRU, with_options
 from tests.marian_reference import write_binary
@@ -35,7 +35,7 @@ def whole(tmp_path_factory):
     arrays, options = make(folder, SSRU)
     size = options["dim-vocabs"][0]
     (folder / LEXICON).write_bytes(lexicon([[3, 4]] * size))
-    bergamot.convert(folder, folder.parent / "out")
+    convert("bergamot", folder, folder.parent / "out")
     return folder, arrays, options
 
 
@@ -303,7 +303,7 @@ def test_a_hostile_file_gives_one_line_allocates_nothing_and_leaves_nothing(whol
     tracemalloc.start()
     try:
         with pytest.raises(CheckpointError) as caught:
-            bergamot.convert(tmp_path / "deen", tmp_path / "out")
+            convert("bergamot", tmp_path / "deen", tmp_path / "out")
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -324,4 +324,4 @@ def test_a_shortlist_whose_checksum_counts_is_refused_with_another(whole, tmp_pa
     folder = shutil.copytree(whole[0], tmp_path / "deen")
     (folder / "config.yml").write_text(yaml.safe_dump({"shortlist": [LEXICON, True]}))
     with pytest.raises(CheckpointError, match="its checksum is not that of its content"):
-        bergamot.convert(folder, tmp_path / "out")
+        convert("bergamot", folder, tmp_path / "out")

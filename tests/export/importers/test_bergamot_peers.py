@@ -8,9 +8,9 @@ import pytest
 import sentencepiece
 
 from engine.backends import Placement
-from engine.text.tokenizer import open_tokenizer
+from engine.text.tokenizers.tokenizer import open_tokenizer
 from export.graphs.onnx import add_graphs
-from export.importers import bergamot
+from export.importers import convert
 from loadtest.engine import students_compare
 from tests.students import answers
 from tests.thorough import THOROUGH
@@ -25,10 +25,10 @@ def test_fxtranslate_writes_the_same_tokens(tmp_path, monkeypatch, seed):
     monkeypatch.setattr(students_compare, "PIECES", PIECES)
     monkeypatch.setattr(students_compare, "VOCABULARY", PIECES)
     lines = students_compare.corpus(400)
-    students_compare.write_student(tmp_path, students_compare.Size(64, 128, 2), lines, seed)
+    students_compare.write_student(tmp_path, students_compare.StudentSize(64, 128, 2), lines, seed)
     files = [next(tmp_path.glob(name)).read_bytes() for name in ("model*", "vocab*", "lex*")]
     theirs = fxtranslate.Translator(files[0], files[1], files[1], files[2])
-    bundle = add_graphs(bergamot.convert(tmp_path, tmp_path / "bundle"))
+    bundle = add_graphs(convert("bergamot", tmp_path, tmp_path / "bundle"))
     tokenizer, pieces = open_tokenizer(bundle), sentencepiece.SentencePieceProcessor(model_proto=files[1])
     texts = [" ".join(line.split()[:4]) for line in lines[:EACH]]
     # it writes up to twice the source and four more

@@ -9,7 +9,7 @@ import pytest
 
 from engine.api import Placement, Service, ServiceSettings, TextOptions
 from export.graphs.onnx import add_graphs
-from export.importers import bergamot
+from export.importers import convert
 from tests.served import server
 from tests.students import GOLDEN
 
@@ -25,7 +25,7 @@ def bundles(tmp_path_factory):
         folder.mkdir(parents=True)
         for path in GOLDEN.glob("*deen*"):
             shutil.copy(path, folder / path.name.replace("deen", pair))
-        add_graphs(bergamot.convert(folder, root / "bundles" / pair))
+        add_graphs(convert("bergamot", folder, root / "bundles" / pair))
     return root / "bundles"
 
 
@@ -53,7 +53,7 @@ def test_a_pivot_is_the_second_models_answer_to_the_firsts(bundles):
     service = Service.open([bundles], ServiceSettings(Placement(precision="int8", lanes=LANES)))
     service.start()
     try:
-        name = service.pick("translate", "de", "fr")
+        name = service.pick("translate", "de", "fr").name
         assert name == "deen+enfr"
         (whole,) = asyncio.run(service.run(name, ["Wo ist der Bahnhof?"], TextOptions()))
         (first,) = asyncio.run(service.run("deen", ["Wo ist der Bahnhof?"], TextOptions()))

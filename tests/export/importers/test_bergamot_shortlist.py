@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from export.importers.bergamot_shortlist import Pruning, Vocabularies, read_shortlist
+from export.importers.marian.bergamot_shortlist import Pruning, StudentVocabularies, read_shortlist
 from tests.export.importers.test_bergamot_hostile import lexicon
 
 SIZE = 40  # pieces; the model has one more row
@@ -21,7 +21,7 @@ sources = st.lists(tokens, min_size=1, max_size=6)
 
 
 def vocabularies(shared):
-    return Vocabularies(PIECES, PIECES, SIZE + 1, 1, shared)
+    return StudentVocabularies(PIECES, PIECES, SIZE + 1, 1, shared)
 
 
 def chosen(lists, first, source, shared):

@@ -19,15 +19,17 @@ from hypothesis import strategies as st
 from engine.bundle.bundle import Bundle, open_bundle
 from engine.bundle.shortlist import SHORTLIST, load_shortlist
 from engine.errors import BundleError, CheckpointError
-from engine.executors.onnx import OnnxExecutor, open_sessions
+from engine.executors.onnx.executor import OnnxExecutor
+from engine.executors.onnx.sessions import open_sessions
 from engine.native import library
 from engine.schedule.lane import Lane
-from engine.text.tokenizer import open_tokenizer
+from engine.text.tokenizers.tokenizer import open_tokenizer
 from engine.types import DecodeOptions
 from export.graphs.onnx import encoder_graph, step_graph
-from export.importers import ctranslate2_map
-from export.importers.ctranslate2 import Settings, convert
-from export.importers.ctranslate2_file import read_variables
+from export.importers import convert
+from export.importers.ctranslate2 import vocabulary_map as ctranslate2_map
+from export.importers.ctranslate2.variables import read_variables
+from export.importers.settings import CTranslate2Import
 from loadtest.engine import int8_bleu
 from tests.ctranslate2_models import Options, answers, words, write
 from tests.engine.executors.test_batch_independence import decode
@@ -140,7 +142,12 @@ def compare(
 @cache
 def imported(name: str, quantization: str | None, root: Path) -> tuple[Path, Bundle]:
     folder = write(root / f"{name}-{quantization}", ARCHITECTURES[name], quantization)
-    return folder, convert(folder, root / f"{name}-{quantization}-bundle", Settings("en", "de"))
+    return folder, convert(
+        "ctranslate2",
+        folder,
+        root / f"{name}-{quantization}-bundle",
+        CTranslate2Import(source="en", target="de"),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -170,7 +177,7 @@ def test_beams_and_scores_are_those_of_ctranslate2(name, root) -> None:
 @pytest.mark.parametrize("kernels", ["pure", *(["native"] if library() else [])])
 def test_alignments_are_of_the_heads_that_the_file_names(kernels, heads, layer, tmp_path) -> None:
     folder = write(tmp_path / "model", Options(end=2.0, alignment=(heads, layer)))
-    bundle = convert(folder, tmp_path / "bundle", Settings("en", "de"))
+    bundle = convert("ctranslate2", folder, tmp_path / "bundle", CTranslate2Import(source="en", target="de"))
     tokenizer, texts = open_tokenizer(bundle), sources(Options(), 3) + sources(Options(), 4)
     translator = Translator(str(folder), compute_type="float32", intra_threads=1)
     limits = {"beam_size": 1, "max_decoding_length": 12, "min_decoding_length": 3}
@@ -193,7 +200,7 @@ LIKELY = tuple(f"w{i}\tw{i} w{(3 * i) % 36} w{(5 * i + 1) % 36}" for i in range(
 def test_a_vocabulary_map_allows_the_tokens_that_ctranslate2_allows(kernels, tmp_path) -> None:
     options = Options(seed=5, end=2.0, likely=("\tw1 w2 w3", *LIKELY, "w4 w5\tw30 w31", "w9\tnone w7"))
     folder = write(tmp_path / "model", options)
-    bundle = convert(folder, tmp_path / "bundle", Settings("en", "de"))
+    bundle = convert("ctranslate2", folder, tmp_path / "bundle", CTranslate2Import(source="en", target="de"))
     assert not bundle.shortlisted
     shortlist = load_shortlist(bundle.file(SHORTLIST).read_bytes(), (40, 40), bundle.config.eos)
     parts = {"encoder": encoder_graph(bundle.config, "fp32", kernels)}
@@ -212,11 +219,11 @@ def test_a_vocabulary_map_allows_the_tokens_that_ctranslate2_allows(kernels, tmp
     [(b"w1 w2\n", "no tab"), (b"\xff\t\n", "not readable"), (b"w1\tw1 w2 w3 w4", "4 targets for one")],
 )
 def test_a_map_that_is_none_is_refused(content, complaint, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(ctranslate2_map, "WIDEST", 3)
+    monkeypatch.setattr(ctranslate2_map, "MAX_SYMBOL_TARGETS", 3)
     folder = write(tmp_path / "model", Options(layers=(1, 1)))
     (folder / "vmap.txt").write_bytes(content)
     with pytest.raises(CheckpointError, match=complaint):
-        convert(folder, tmp_path / "out", Settings("en", "de"))
+        convert("ctranslate2", folder, tmp_path / "out", CTranslate2Import(source="en", target="de"))
     assert not (tmp_path / "out").exists()
 
 
@@ -255,7 +262,9 @@ def test_int8_values_are_those_of_the_file(root) -> None:
 
 def test_a_prefix_is_forced_costs_nothing_and_is_not_shown(root) -> None:
     folder, _ = imported("OpenNMT-py", None, root)
-    bundle = convert(folder, root / "prefixed", Settings("en", "de", prefix="w7"))
+    bundle = convert(
+        "ctranslate2", folder, root / "prefixed", CTranslate2Import(source="en", target="de", prefix="w7")
+    )
     tokenizer = open_tokenizer(bundle)
     token = words(40).index("w7")
     assert tokenizer.beginning == (token,)
@@ -275,7 +284,9 @@ def test_a_prefix_is_forced_costs_nothing_and_is_not_shown(root) -> None:
                 shared += 1
     assert shared >= 8
     with pytest.raises(CheckpointError, match="lacks the prefix"):
-        convert(folder, root / "wrong", Settings("en", "de", prefix="<de>"))
+        convert(
+            "ctranslate2", folder, root / "wrong", CTranslate2Import(source="en", target="de", prefix="<de>")
+        )
 
 
 def older(path: Path, version: int) -> None:
@@ -307,13 +318,13 @@ def older(path: Path, version: int) -> None:
 def test_older_versions_give_the_same_weights(version, tmp_path) -> None:
     options = replace(ARCHITECTURES["OpenNMT-py"], positions="stored")
     folder = write(tmp_path / "new", options)
-    new = convert(folder, tmp_path / "a", Settings("en", "de"))
+    new = convert("ctranslate2", folder, tmp_path / "a", CTranslate2Import(source="en", target="de"))
     variables = read_variables(folder / "model.bin")
     # before version 4 four bytes are a float: attributes were single bytes then
     keep = {n: a for n, a in variables.arrays.items() if a.dtype == np.float32 or a.dtype.itemsize == 1}
     assert {a.dtype.itemsize for a in keep.values()} <= {1, 4}
     older(folder / "model.bin", version)
-    old = convert(folder, tmp_path / "b", Settings("en", "de"))
+    old = convert("ctranslate2", folder, tmp_path / "b", CTranslate2Import(source="en", target="de"))
     assert all(np.array_equal(new.weights()[name], weight) for name, weight in old.weights().items())
 
 
@@ -322,19 +333,19 @@ def test_vocabularies_of_text_lines_are_read(tmp_path) -> None:
     symbols = json.loads((folder / "shared_vocabulary.json").read_text())
     (folder / "shared_vocabulary.json").unlink()
     (folder / "shared_vocabulary.txt").write_text("\r\n".join(symbols) + "\r\n")
-    bundle = convert(folder, tmp_path / "out", Settings("en", "de"))
+    bundle = convert("ctranslate2", folder, tmp_path / "out", CTranslate2Import(source="en", target="de"))
     assert open_tokenizer(bundle).encode("w5") == [5 + 4]
 
 
 def test_unknown_pieces_become_those_of_the_source() -> None:
-    from engine.text.fairseq_pieces import DictionaryPieces
-    from engine.text.symbols import dictionary
+    from engine.text.tokenizers.fairseq_pieces import DictionaryPieces
+    from engine.text.tokenizers.symbols import make_dictionary
 
     class Words:
         def encode(self, text: str, out_type: type) -> list[str]:
             return [f"▁{word}" for word in text.split()]
 
-    both = dictionary(["<unk>", "</s>", "▁a", "▁b"], {1}, 0)
+    both = make_dictionary(["<unk>", "</s>", "▁a", "▁b"], {1}, 0)
     tokenizer = DictionaryPieces((Words(), Words()), both, both)
     attention = np.array([[0.9, 0.1, 0.0], [0.2, 0.8, 0.0], [0, 0, 1.0]])
     assert tokenizer.encode("a Qx") == [2, 0]
@@ -361,7 +372,7 @@ def test_what_is_not_carried_over_is_refused_by_name(change, complaint, tmp_path
     monkeypatch.setattr(made, "specification", changed)
     folder = write(tmp_path / "model", Options())
     with pytest.raises(CheckpointError, match=complaint):
-        convert(folder, tmp_path / "out", Settings("en", "de"))
+        convert("ctranslate2", folder, tmp_path / "out", CTranslate2Import(source="en", target="de"))
     assert not (tmp_path / "out").exists()
 
 
@@ -373,7 +384,7 @@ def test_other_kinds_of_models_are_refused_by_name(name, tmp_path) -> None:
         struct.pack("<IH", 6, len(name) + 1) + name.encode() + b"\0" + struct.pack("<III", 3, 0, 0)
     )
     with pytest.raises(CheckpointError, match=name):
-        convert(tmp_path, tmp_path / "out", Settings("en", "de"))
+        convert("ctranslate2", tmp_path, tmp_path / "out", CTranslate2Import(source="en", target="de"))
 
 
 @pytest.fixture(scope="module")
@@ -396,7 +407,7 @@ def test_a_damaged_file_is_refused_in_one_line_or_read_as_it_is(data, small, roo
     for name in ("config.json", "shared_vocabulary.json"):
         (folder / name).write_bytes((original / name).read_bytes())
     try:
-        convert(folder, folder / "out", Settings("en", "de"))
+        convert("ctranslate2", folder, folder / "out", CTranslate2Import(source="en", target="de"))
     except (CheckpointError, BundleError) as error:
         assert "\n" not in str(error)
         assert not (folder / "out").exists()
@@ -421,4 +432,4 @@ def test_wrong_files_beside_the_model_are_refused(name, content, complaint, root
     folder = write(tmp_path / "model", Options(layers=(1, 1)))
     (folder / name).write_bytes(content)
     with pytest.raises(CheckpointError, match=complaint):
-        convert(folder, tmp_path / "out", Settings("en", "de"))
+        convert("ctranslate2", folder, tmp_path / "out", CTranslate2Import(source="en", target="de"))

@@ -9,7 +9,7 @@ import pytest
 
 from cli.main import app
 from engine.bundle.bundle import open_bundle
-from export.importers.fairseq import FAMILIES
+from export.importers.fairseq.importer import FAMILIES
 from tests.golden_fixtures import ROOT
 
 TEXT = (ROOT.parent / "docs" / "import.md").read_text("utf-8")

@@ -15,7 +15,8 @@ import torch
 from cli.main import app
 from engine.bundle.bundle import open_bundle
 from engine.models import load
-from export.importers.fairseq import Settings, convert
+from export.importers import convert
+from export.importers.settings import FairseqImport
 from tests.checkpoints import folder_of, namespace, refused, same_weights, state
 from tests.golden_fixtures import SELECTION, imported
 
@@ -42,13 +43,13 @@ NAMED = ("checkpoint1.pt", "checkpoint2.pt", "checkpoint3.pt")
 
 def test_several_checkpoints_are_an_ensemble_with_the_mean_probability(several, tmp_path):
     path, _ = several
-    bundle = convert(path, tmp_path / "all", Settings(checkpoints=NAMED))
+    bundle = convert("fairseq", path, tmp_path / "all", FairseqImport(checkpoints=NAMED))
     assert (bundle.config.architecture, len(bundle.config.members)) == ("ensemble", 3)
     source, previous = torch.tensor([[5, 9, 30, 2]]), torch.tensor([[2, 7, 8]])
     with torch.no_grad():
         alone = []
         for name in NAMED:
-            single = convert(path, tmp_path / name, Settings(checkpoints=(name,)))
+            single = convert("fairseq", path, tmp_path / name, FairseqImport(checkpoints=(name,)))
             alone.append(load(single.config, single.weights())(source, previous).double().exp())
         together = load(bundle.config, bundle.weights())(source, previous).double()
     assert (alone[0] - alone[1]).abs().max() > 1e-3
@@ -57,42 +58,44 @@ def test_several_checkpoints_are_an_ensemble_with_the_mean_probability(several, 
 
 def test_members_of_an_ensemble_may_differ_in_everything_but_their_dictionaries(tmp_path):
     members = [SELECTION / name / "checkpoint.pt" for name in ("dyn_glu", "dyn_glu_fp16", "old061_dyn_glu")]
-    chosen = Settings(checkpoints=tuple(map(str, members)))
-    bundle = convert(SELECTION / "dyn_glu", tmp_path / "out", chosen)
+    chosen = FairseqImport(checkpoints=tuple(map(str, members)))
+    bundle = convert("fairseq", SELECTION / "dyn_glu", tmp_path / "out", chosen)
     assert len(bundle.config.members) == 3
     half = bundle.weights()["members.1.decoder.embed_tokens.weight"]
     same_weights({"": half}, {"": imported("dyn_glu_fp16").weights()["decoder.embed_tokens.weight"]})
     other = SELECTION / "light_glu" / "checkpoint.pt"
     path = SELECTION / "dyn_glu"
-    with_other = Settings(checkpoints=("checkpoint.pt", str(other)))
+    with_other = FairseqImport(checkpoints=("checkpoint.pt", str(other)))
     message = refused_at(path, tmp_path, with_other)
     assert re.search(r"light_glu.dict\.src\.txt: differs from .*dyn_glu.dict\.src\.txt", message)
 
 
-def refused_at(path: Path, tmp_path: Path, settings: Settings) -> str:
+def refused_at(path: Path, tmp_path: Path, settings: FairseqImport) -> str:
     shutil.copytree(path, tmp_path / "copy" / path.name)
     return refused(tmp_path / "copy" / path.name, settings=settings)
 
 
 def test_members_that_do_not_belong_together_are_refused(several):
     path, states = several
-    refused(path, "named twice", settings=Settings(checkpoints=(NAMED[0], f"./{NAMED[0]}")))
+    refused(path, "named twice", settings=FairseqImport(checkpoints=(NAMED[0], f"./{NAMED[0]}")))
     shutil.copyfile(path / NAMED[0], path / "again.pt")
     refused(
-        path, "again.pt: holds the same weights as", settings=Settings(checkpoints=(NAMED[0], "again.pt"))
+        path,
+        "again.pt: holds the same weights as",
+        settings=FairseqImport(checkpoints=(NAMED[0], "again.pt")),
     )
     torch.save({"args": namespace(target_lang="src"), "model": states[1]}, path / "turned.pt")
-    refused(path, "turned.pt: its target_lang", settings=Settings(checkpoints=(NAMED[0], "turned.pt")))
+    refused(path, "turned.pt: its target_lang", settings=FairseqImport(checkpoints=(NAMED[0], "turned.pt")))
     wrong = {"args": namespace(renorm_padding=True), "model": states[1]}
     torch.save(wrong, path / "wrong1.pt")
     torch.save({**wrong, "args": namespace(arch="tacotron")}, path / "wrong2.pt")
-    both = Settings(checkpoints=("wrong1.pt", NAMED[0], "wrong2.pt"))
+    both = FairseqImport(checkpoints=("wrong1.pt", NAMED[0], "wrong2.pt"))
     refused(path, r"wrong1\.pt.*renorm_padding = True.*wrong2\.pt.*'tacotron'", settings=both)
 
 
 def test_an_average_is_the_mean_of_the_weights(several, tmp_path):
     path, states = several
-    bundle = convert(path, tmp_path / "out", Settings(checkpoints=NAMED, average=True))
+    bundle = convert("fairseq", path, tmp_path / "out", FairseqImport(checkpoints=NAMED, average=True))
     assert bundle.config == imported("dyn_noglu").config
     for name, weight in bundle.weights().items():
         mean = np.mean([s[name].double().numpy() for s in states], 0)
@@ -101,13 +104,13 @@ def test_an_average_is_the_mean_of_the_weights(several, tmp_path):
 
 def test_what_has_no_average_is_refused(several):
     path, states = several
-    refused(path, "needs several", settings=Settings(checkpoints=NAMED[:1], average=True))
+    refused(path, "needs several", settings=FairseqImport(checkpoints=NAMED[:1], average=True))
     torch.save({"args": namespace(encoder_normalize_before=True), "model": states[0]}, path / "pre.pt")
-    chosen = Settings(checkpoints=(NAMED[0], "pre.pt"), average=True)
+    chosen = FairseqImport(checkpoints=(NAMED[0], "pre.pt"), average=True)
     refused(path, r"pre\.pt: can't be averaged.*encoder_normalize_before", settings=chosen)
     states[1].popitem()
     torch.save({"args": namespace(), "model": states[1]}, path / "less.pt")
-    chosen = Settings(checkpoints=(NAMED[0], "less.pt"), average=True)
+    chosen = FairseqImport(checkpoints=(NAMED[0], "less.pt"), average=True)
     refused(path, r"less\.pt: can't be averaged.*differ in name or shape", settings=chosen)
 
 
@@ -116,8 +119,8 @@ def test_the_mean_of_half_precision_is_stored_in_full(tmp_path):
     source = folder_of(tmp_path / "two", {"args": namespace(path), "model": state(path)}, like=path)
     moved = collections.OrderedDict((n, w * 1.5) for n, w in state(path).items())
     torch.save({"args": namespace(path), "model": moved}, source / "b.pt")
-    chosen = Settings(checkpoints=("model.pt", "b.pt"), average=True)
-    weight = convert(source, tmp_path / "out", chosen).weights()["decoder.layers.0.fc1.weight"]
+    chosen = FairseqImport(checkpoints=("model.pt", "b.pt"), average=True)
+    weight = convert("fairseq", source, tmp_path / "out", chosen).weights()["decoder.layers.0.fc1.weight"]
     first = state(path)["decoder.layers.0.fc1.weight"]
     mean = (first.float() + (first * 1.5).float()) / 2
     np.testing.assert_array_equal(weight, mean.numpy())

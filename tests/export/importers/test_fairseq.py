@@ -14,8 +14,9 @@ import torch
 from engine.bundle.bundle import open_bundle
 from engine.errors import BundleError
 from engine.models import load
+from export.importers import convert
 from export.importers.checkpoint import read_checkpoint
-from export.importers.fairseq import FAMILIES, convert
+from export.importers.fairseq.importer import FAMILIES
 from tests.checkpoints import folder_of, joined, namespace, refused, same_weights, state
 from tests.golden_fixtures import ENSEMBLE, NAMES, ROOT, SELECTION, fixture, folder, imported, parameters
 
@@ -49,7 +50,7 @@ def test_half_precision_stays_half_in_the_file():
 
 
 def release_era(weights):
-    """The same weights under the names of fairseq 0.6 to 0.8 (REFERENCE.md 2.3)."""
+    """The same weights under the names of fairseq 0.6 to 0.8 (docs/reference.md 2.3)."""
     old = collections.OrderedDict()
     for name, weight in joined(weights).items():
         if name.endswith("conv_bias"):
@@ -65,7 +66,7 @@ def release_era(weights):
 
 def test_release_era_files_give_the_same_weights(made, tmp_path):
     old = {"args": namespace(left_pad_source="True"), "model": release_era(state()), "extra_state": {}}
-    bundle = convert(made(old, old=True), tmp_path / "out")
+    bundle = convert("fairseq", made(old, old=True), tmp_path / "out")
     same_weights(bundle.weights(), imported("dyn_noglu").weights())
 
 
@@ -83,7 +84,7 @@ class OldTensor:
 @pytest.mark.filterwarnings("ignore:TypedStorage")
 def test_tensors_of_the_oldest_torch_are_read(made, tmp_path):
     model = collections.OrderedDict((name, OldTensor(weight)) for name, weight in state().items())
-    bundle = convert(made({"args": namespace(), "model": model}, old=True), tmp_path / "out")
+    bundle = convert("fairseq", made({"args": namespace(), "model": model}, old=True), tmp_path / "out")
     same_weights(bundle.weights(), imported("dyn_noglu").weights())
 
 
@@ -107,7 +108,7 @@ def test_transformers_of_the_oldest_names_give_the_same_weights(name, tmp_path):
         path, activation_fn="absent", no_scale_embedding="absent", cross_self_attention="absent"
     )
     source = folder_of(tmp_path / "old", {"args": options, "model": old}, old=True, like=path)
-    bundle = convert(source, tmp_path / "out")
+    bundle = convert("fairseq", source, tmp_path / "out")
     assert bundle.config == imported(name).config
     same_weights(bundle.weights(), imported(name).weights())
 
@@ -122,7 +123,7 @@ def test_only_transformers_before_version_2_lack_the_last_norm(name, version, tm
     options = namespace(path, encoder_normalize_before=True, decoder_normalize_before=True)
     source = folder_of(tmp_path / "made", {"args": options, "model": weights}, like=path)
     if version == 1:
-        config = convert(source, tmp_path / "out").config
+        config = convert("fairseq", source, tmp_path / "out").config
         assert (config.encoder.final_norm, config.decoder.final_norm) == (False, False)
         return
     refused(source, r"decoder\.layer_norm\.weight is missing", r"encoder\.layer_norm\.bias is missing")
@@ -130,7 +131,10 @@ def test_only_transformers_before_version_2_lack_the_last_norm(name, version, tm
         weights[f"{side}.layer_norm.weight"] = torch.full((width,), 0.5)
         weights[f"{side}.layer_norm.bias"] = torch.zeros(width)
     folder_of(source, {"args": options, "model": weights}, like=path)
-    assert convert(source, tmp_path / "out").weights()["decoder.layer_norm.weight"].tolist() == [0.5] * 48
+    assert (
+        convert("fairseq", source, tmp_path / "out").weights()["decoder.layer_norm.weight"].tolist()
+        == [0.5] * 48
+    )
 
 
 @pytest.mark.parametrize("name", parameters("transformer_base"))
@@ -156,7 +160,7 @@ def test_options_of_transformers_are_carried_over(name, tmp_path):
         checkpoint_activations=True,
     )
     source = folder_of(tmp_path / "made", {"args": options, "model": weights}, like=path)
-    config = convert(source, tmp_path / "out").config
+    config = convert("fairseq", source, tmp_path / "out").config
     assert (config.scale_embeddings, config.max_source, config.max_target) == (False, 100, 50)
     for stack in (config.encoder, config.decoder):
         assert (stack.activation, stack.embedding_norm, stack.learned_positions) == ("gelu", True, True)
@@ -178,7 +182,7 @@ def test_weights_saved_on_a_gpu_are_read_on_the_cpu(made, tmp_path, old):
         with zipfile.ZipFile(path, "w") as archive:
             for name, content in entries.items():
                 archive.writestr(name, content.replace(cpu, cuda) if name.endswith("data.pkl") else content)
-    bundle = convert(path.parent, tmp_path / "out")
+    bundle = convert("fairseq", path.parent, tmp_path / "out")
     same_weights(bundle.weights(), imported("dyn_noglu").weights())
 
 
@@ -195,7 +199,7 @@ def test_a_cfg_with_plain_dictionaries_is_read(made, tmp_path, grouped):
         "model": {**model, "_name": "lightconv"},
         "task": {"_name": "translation", "source_lang": "src", "target_lang": "tgt"},
     }
-    bundle = convert(made({"args": None, "cfg": cfg, "model": state()}), tmp_path / "out")
+    bundle = convert("fairseq", made({"args": None, "cfg": cfg, "model": state()}), tmp_path / "out")
     assert bundle.config == imported("dyn_noglu").config
     assert (bundle.source, bundle.target) == ("src", "tgt")
 
@@ -226,14 +230,14 @@ def test_a_cfg_that_omegaconf_pickled_is_read_without_it(version, kind):
 @pytest.mark.parametrize("old", [False, True])
 def test_numpy_scalars_of_the_training_state_are_dropped(made, tmp_path, old):
     content = {"args": namespace(), "model": state(), "extra_state": {"best": np.float64(3.5)}}
-    assert convert(made(content, old=old), tmp_path / "out").name == "out"
+    assert convert("fairseq", made(content, old=old), tmp_path / "out").name == "out"
 
 
 def test_absent_options_default_as_the_architecture(made, tmp_path):
     names = ("encoder_conv_dim", "decoder_conv_dim", "decoder_embed_dim", "decoder_ffn_embed_dim")
     absent = dict.fromkeys((*names, "weight_softmax", "max_source_positions"), "absent")
     content = {"args": namespace(**absent, max_positions=1024), "model": state()}
-    assert convert(made(content), tmp_path / "out").config == imported("dyn_noglu").config
+    assert convert("fairseq", made(content), tmp_path / "out").config == imported("dyn_noglu").config
 
 
 def test_defaults_are_those_measured_in_the_reference():
@@ -264,8 +268,8 @@ def test_the_architecture_of_tensor2tensor_normalises_before():
 
 def test_an_existing_bundle_is_kept(made, tmp_path):
     path = made({"args": namespace(), "model": state()})
-    first = convert(path, tmp_path / "out")
+    first = convert("fairseq", path, tmp_path / "out")
     with pytest.raises(BundleError, match="already exists"):
-        convert(path, tmp_path / "out")
-    convert(path, tmp_path / "out", overwrite=True)
+        convert("fairseq", path, tmp_path / "out")
+    convert("fairseq", path, tmp_path / "out", overwrite=True)
     assert open_bundle(tmp_path / "out").manifest == first.manifest

@@ -14,11 +14,11 @@ from safetensors.torch import load_file, save_file
 from engine.api import InvalidRequest, Placement, Service, ServiceSettings, TextOptions
 from engine.errors import CheckpointError
 from engine.models import load
-from engine.text.tokenizer import open_tokenizer
+from engine.text.tokenizers.tokenizer import open_tokenizer
 from engine.types import DecodeOptions
 from export.graphs.onnx import add_graphs
-from export.importers.hf import convert
-from export.importers.language_codes import language_symbols
+from export.importers import convert
+from export.importers.huggingface.language_codes import language_symbols
 from tests.export.importers.test_marian import decoded, executor
 from tests.hf_models import EVERY, SPOKEN, WISH, imported
 from tests.marian_models import sentences
@@ -139,7 +139,7 @@ def test_every_direction_of_a_multilingual_model_is_served(models, family, setti
     try:
         codes = {language.code for language in service.languages()}
         assert {source, target, "en"} <= codes
-        name = service.pick("translate", source, target, None)
+        name = service.pick("translate", source, target, None).name
         tokenizer = folder.tokenizer
         spoken = {"zh-Hant": "zho_Hant", "de": "deu_Latn"}
         tokenizer.src_lang = spoken.get(source, source)
@@ -186,7 +186,7 @@ def test_weights_in_shards_are_the_same_model(models, tmp_path):
         save_file({name: tensors[name] for name in own}, copy / part)
     places = {name: part for part, own in parts.items() for name in own}
     (copy / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
-    sharded = convert(copy, tmp_path / "out", WISH)
+    sharded = convert("hf", copy, tmp_path / "out", WISH)
     assert sharded.weights().keys() == bundle.weights().keys()
     assert all((sharded.weights()[name] == weight).all() for name, weight in bundle.weights().items())
     (copy / "model-2.safetensors").unlink()
@@ -201,7 +201,7 @@ def refused(folder, tmp_path, message):
     """One clear error, and nothing is left."""
     out = tmp_path / "refused"
     with pytest.raises(CheckpointError, match=message) as error:
-        convert(folder, out, WISH)
+        convert("hf", folder, out, WISH)
     assert "\n" not in str(error.value)
     assert not out.exists()
 
@@ -287,7 +287,7 @@ def test_settings_of_summaries_come_from_the_folder(models, tmp_path, file):
     }
     named = {"task_specific_params": {"summarization": settings}} if file == "config.json" else settings
     (copy / file).write_text(json.dumps(said | named | {"early_stopping": True}))
-    bundle = convert(copy, tmp_path / "out")
+    bundle = convert("hf", copy, tmp_path / "out")
     assert (bundle.task, bundle.source, bundle.target) == ("summarize", "en", "en")
     options = bundle.options
     assert (options.beam_size, options.length_penalty, options.no_repeat_ngram_size) == (4, 2.0, 3)

@@ -17,12 +17,10 @@ from cli.main import app
 from engine.api import CheckpointError, Placement, Service, ServiceSettings, TextOptions
 from engine.bundle.bundle import PACKED, open_bundle
 from engine.bundle.shortlist import SHORTLIST, load_shortlist
-from engine.text.tokenizer import open_tokenizer
+from engine.text.tokenizers.tokenizer import open_tokenizer
 from export.graphs.onnx import add_graphs
-from export.importers import marian
-from export.importers.hf import convert
-from export.importers.hf_model import Overrides
-from export.importers.marian_model import Settings as MarianSettings
+from export.importers import convert
+from export.importers.settings import HuggingFaceImport, MarianImport
 from tests import marian_models
 from tests.export.importers.test_marian import decoded, executor
 from tests.hf_models import WISH, imported, make
@@ -84,7 +82,7 @@ def test_requests_of_several_languages_in_one_batch_are_answered_as_if_alone(lis
     service = Service.open([bundle.path], ServiceSettings(placement))
     service.start()
     try:
-        names = [service.pick("translate", "en", target, None) for target in ("de", "fr", "zu")]
+        names = [service.pick("translate", "en", target, None).name for target in ("de", "fr", "zu")]
         options = TextOptions({"beam_size": 3, "max_length": 12}, split=False)
         texts = lines(6, 31)
 
@@ -108,7 +106,7 @@ def test_a_listed_answer_is_that_of_transformers_with_all_else_suppressed(listed
     (german,) = open_tokenizer(bundle).beginning
     shortlist = shortlist_of(bundle.path)
     try:
-        name = service.pick("translate", "en", "de", None)
+        name = service.pick("translate", "en", "de", None).name
         options = TextOptions({"beam_size": 1, "max_length": 12}, split=False)
         for text, ours in zip(lines(4, 41), service.run_many(name, lines(4, 41), options), strict=True):
             ids = folder.tokenizer(text).input_ids
@@ -175,12 +173,12 @@ def test_an_answer_is_the_same_to_the_bit_whatever_else_is_in_its_batch(family, 
 
 def test_a_model_of_marian_comes_the_same_by_either_command(tmp_path):
     folder = marian_models.make(tmp_path / "hf", "relu")
-    wish = Overrides(name="m", source="en", target="de")
-    ours = convert(folder.path, tmp_path / "a", wish)
-    theirs = marian.convert(folder.path, tmp_path / "b", MarianSettings("m", "en", "de"))
+    wish = HuggingFaceImport(name="m", source="en", target="de")
+    ours = convert("hf", folder.path, tmp_path / "a", wish)
+    theirs = convert("marian", folder.path, tmp_path / "b", MarianImport(name="m", source="en", target="de"))
     assert ours.manifest == theirs.manifest
     with pytest.raises(CheckpointError, match="translates without a prompt"):
-        convert(folder.path, tmp_path / "c", Overrides(task="summarize"))
+        convert("hf", folder.path, tmp_path / "c", HuggingFaceImport(task="summarize"))
 
 
 def test_all_that_is_wrong_with_a_folder_is_in_one_message(tmp_path):
@@ -191,7 +189,7 @@ def test_all_that_is_wrong_with_a_folder_is_in_one_message(tmp_path):
     for name in ("vocab.json", "merges.txt", "model.safetensors"):
         (copy / name).unlink()
     with pytest.raises(CheckpointError) as error:
-        convert(copy, tmp_path / "out", WISH)
+        convert("hf", copy, tmp_path / "out", WISH)
     message = str(error.value)
     for part in ("mish", "d_model = -1", "pad_token_id", "vocab.json, merges.txt", "model.safetensors"):
         assert part in message
@@ -203,7 +201,7 @@ def test_all_that_is_wrong_with_a_folder_is_in_one_message(tmp_path):
 def test_int8_weights_are_stored_once_rounded_and_large_ones_are_packed_for_mapping(tmp_path, monkeypatch):
     folder, bundle = imported("nllb", "relu")
     monkeypatch.setattr("export.graphs.packed.LARGE", 1)
-    whole = add_graphs(convert(folder.path, tmp_path / "int8", replace(WISH, int8=True)))
+    whole = add_graphs(convert("hf", folder.path, tmp_path / "int8", replace(WISH, int8=True)))
     assert PACKED in whole.files()
     floats, weights = bundle.weights(), whole.weights()
     assert weights.quantized.keys() == {n for n, w in floats.items() if w.ndim == 2}
@@ -229,10 +227,11 @@ def test_a_conversion_holds_little_more_than_the_checkpoint(tmp_path):
     folder = make(tmp_path / "hf", "nllb", "relu", vocab_size=200_000, d_model=256)
     size = sum(file.stat().st_size for file in folder.path.glob("*.safetensors"))
     script = (
-        "import resource, sys\nfrom pathlib import Path\nimport export.importers.hf as hf\n"
-        "from export.importers.hf_model import Overrides\n"
+        "import resource, sys\nfrom pathlib import Path\nfrom export.importers import convert\n"
+        "from export.importers.settings import HuggingFaceImport\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
-        "hf.convert(Path(sys.argv[1]), Path(sys.argv[2]), Overrides(source='en', target='de', int8=True))\n"
+        "settings = HuggingFaceImport(source='en', target='de', int8=True)\n"
+        "convert('hf', Path(sys.argv[1]), Path(sys.argv[2]), settings)\n"
         "print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)"
     )
     words = [sys.executable, "-c", script, str(folder.path), str(tmp_path / "out")]
@@ -243,7 +242,7 @@ def test_a_conversion_holds_little_more_than_the_checkpoint(tmp_path):
 def test_a_summarizer_tells_a_long_document_s_summary_as_it_grows(tmp_path):
     """BART's kind, a document of twenty times what it reads, over HTTP."""
     folder, _ = imported("bart", "large-cnn")
-    bundle = add_graphs(convert(folder.path, tmp_path / "news", Overrides(source="en")))
+    bundle = add_graphs(convert("hf", folder.path, tmp_path / "news", HuggingFaceImport(source="en")))
     document = " ".join(line.capitalize() for line in sentences(90, 71))
     assert len(open_tokenizer(bundle).encode(document)) > 20 * bundle.config.max_source
 

@@ -11,14 +11,15 @@ import torch
 from safetensors.numpy import load_file
 
 from engine.bundle.bundle import graph_name, graph_parts
-from engine.executors.onnx import OnnxExecutor, open_sessions
-from engine.executors.torch import TorchExecutor
+from engine.executors.onnx.executor import OnnxExecutor
+from engine.executors.onnx.sessions import open_sessions
+from engine.executors.torch.executor import TorchExecutor
 from engine.models import load
 from engine.native import library
 from engine.schedule.lane import Lane
 from engine.types import Request
 from export.graphs.onnx import graphs
-from export.importers.marian import convert
+from export.importers import convert
 from tests.marian_models import OPTIONS, make, sentences, transformers
 from tests.models import BACKENDS
 from tests.thorough import some, some_of
@@ -33,7 +34,7 @@ def models(tmp_path_factory):
     def of(name):
         if name not in made:
             folder = make(root / name / "hf", name)
-            made[name] = folder, convert(folder.path, root / name / "bundle")
+            made[name] = folder, convert("marian", folder.path, root / name / "bundle")
         return made[name]
 
     return of
@@ -131,11 +132,11 @@ def saved(folder, path):
 
 def test_a_stored_table_of_positions_is_used_where_it_is_another(tmp_path):
     folder = make(tmp_path / "hf", "post-norm swish")
-    usual = convert(saved(folder, tmp_path / "usual"), tmp_path / "a")
+    usual = convert("marian", saved(folder, tmp_path / "usual"), tmp_path / "a")
     assert not usual.config.encoder.learned_positions
     with torch.no_grad():
         folder.model.model.decoder.embed_positions.weight.mul_(0.9)
-    changed = convert(saved(folder, tmp_path / "changed"), tmp_path / "b")
+    changed = convert("marian", saved(folder, tmp_path / "changed"), tmp_path / "b")
     assert changed.config.decoder.learned_positions
     assert not changed.config.encoder.learned_positions
     source = sources_of(folder, 1)[0][:20] + [0]
@@ -150,7 +151,7 @@ def test_a_stored_table_of_positions_is_used_where_it_is_another(tmp_path):
 
 def test_fp16_weights_stay_fp16(tmp_path):
     folder = make(tmp_path / "hf", "relu", half=True)
-    bundle = convert(folder.path, tmp_path / "out")
+    bundle = convert("marian", folder.path, tmp_path / "out")
     stored = load_file(bundle.file("model.safetensors"))
     assert {weight.dtype for weight in stored.values()} == {np.dtype(np.float16)}
     sources = sources_of(folder, 3)
@@ -179,7 +180,7 @@ def test_the_settings_of_the_search_are_replayed(models, tmp_path, generation, b
     usual = folder.model.generation_config.to_dict()
     chosen = transformers.GenerationConfig(**{**usual, **generation, "bad_words_ids": words})
     chosen.save_pretrained(shutil.copytree(folder.path, tmp_path / "hf"))
-    bundle = convert(tmp_path / "hf", tmp_path / "out")
+    bundle = convert("marian", tmp_path / "hf", tmp_path / "out")
     assert bundle.options.beam_size == generation["num_beams"]
     sources = sources_of(folder, 6)
     found = decoded(executor(bundle, backend, bundle.options.beam_size), bundle, sources)
@@ -195,7 +196,7 @@ def test_the_settings_of_the_search_are_replayed(models, tmp_path, generation, b
 def test_settings_without_a_counterpart_are_named_in_the_card(tmp_path):
     generation = {"early_stopping": False, "repetition_penalty": 1.3, "forced_bos_token_id": 7}
     folder = make(tmp_path / "hf", "relu", generation=generation)
-    bundle = convert(folder.path, tmp_path / "out")
+    bundle = convert("marian", folder.path, tmp_path / "out")
     card = (bundle.path / "README.md").read_text()
     for name, value in generation.items():
         assert f"{name} = {value!r}" in card

@@ -16,10 +16,10 @@ import yaml
 from engine.backends import Placement
 from engine.bundle.bundle import Bundle, add_files
 from engine.bundle.shortlist import SHORTLIST, Shortlist, load_shortlist
-from engine.text.tokenizer import open_tokenizer
+from engine.text.tokenizers.tokenizer import open_tokenizer
 from export.graphs.onnx import add_graphs
-from export.importers import bergamot, marian
-from export.importers.marian_model import Settings
+from export.importers import convert
+from export.importers.settings import MarianImport, StudentImport
 from tests.models import NEEDS_LIBRARY
 from tests.students import WHOLE, Agreement, agreement, alignment_agreement, answers
 from tests.thorough import THOROUGH
@@ -86,11 +86,11 @@ def bundles(tmp_path_factory):
 
     def of(folder: str, *, alphas: bool = True) -> Bundle:
         if (folder, alphas) not in made:
-            out, settings = root / f"{folder}-{alphas}", Settings(source="de", target="en")
+            out, spoken = root / f"{folder}-{alphas}", {"source": "de", "target": "en"}
             if folder == DAN:
-                bundle = marian.convert(WHOLE / folder, out, settings)
+                bundle = convert("marian", WHOLE / folder, out, MarianImport(**spoken))
             else:
-                bundle = bergamot.convert(WHOLE / folder, out, settings, alphas=alphas)
+                bundle = convert("bergamot", WHOLE / folder, out, StudentImport(alphas=alphas, **spoken))
             made[folder, alphas] = add_graphs(bundle)
         return made[folder, alphas]
 
@@ -102,8 +102,8 @@ def bundles(tmp_path_factory):
             options = yaml.safe_load(config.read_text())
             options["shortlist"] = [options["shortlist"][0], 20, 3, 0.01]
             config.write_text(yaml.safe_dump(options))
-            settings = Settings(source="de", target="en")
-            made["pruned"] = add_graphs(bergamot.convert(root / "files", root / "pruned", settings))
+            settings = StudentImport(source="de", target="en")
+            made["pruned"] = add_graphs(convert("bergamot", root / "files", root / "pruned", settings))
         return made["pruned"]
 
     of.pruned = pruned

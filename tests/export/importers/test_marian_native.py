@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from engine.errors import CheckpointError
 from engine.models import load
-from engine.text.tokenizer import open_tokenizer
-from export.importers.marian import convert
-from export.importers.marian_files import read_symbols
-from export.importers.marian_model import Settings
+from engine.text.tokenizers.tokenizer import open_tokenizer
+from export.importers import convert
+from export.importers.marian.files import read_symbols
+from export.importers.settings import MarianImport
 from tests.export.importers.test_marian import decoded, executor
 from tests.marian_models import pieces, sentences, vocabulary
 from tests.marian_reference import Reference, positions, write_binary
@@ -188,7 +188,10 @@ def models(tmp_path_factory):
         if name not in made:
             arrays, options = make(root / name / "marian", name)
             bundle = convert(
-                root / name / "marian", root / name / "out", Settings(source="eng", target="nld")
+                "marian",
+                root / name / "marian",
+                root / name / "out",
+                MarianImport(source="eng", target="nld"),
             )
             made[name] = Reference(arrays, options), bundle
         return made[name]
@@ -249,7 +252,9 @@ def test_both_beam_rules_share_a_lane_and_none_disturbs_the_other(models, name):
 @pytest.mark.parametrize("name", ["post-norm", "pre-norm", "aan", "separate"])
 def test_the_binary_format_holds_the_same_model(tmp_path, models, name):
     make(tmp_path / "marian", name, binary=True)
-    bundle = convert(tmp_path / "marian", tmp_path / "out", Settings(source="eng", target="nld"))
+    bundle = convert(
+        "marian", tmp_path / "marian", tmp_path / "out", MarianImport(source="eng", target="nld")
+    )
     assert bundle.manifest["model.safetensors"] == models(name)[1].manifest["model.safetensors"]
 
 
@@ -289,7 +294,7 @@ def test_a_sentencepiece_vocabulary_gives_its_own_ids(tmp_path):
         path.unlink()
     (folder / "vocab.spm").write_bytes(pieces("source"))
     (folder / "decoder.yml").unlink()
-    bundle = convert(folder, tmp_path / "out", Settings(source="eng", target="eng"))
+    bundle = convert("marian", folder, tmp_path / "out", MarianImport(source="eng", target="eng"))
     import sentencepiece
 
     processor = sentencepiece.SentencePieceProcessor(model_proto=pieces("source"))
@@ -304,7 +309,9 @@ def test_a_vocabulary_alone_means_symbols_between_spaces(tmp_path):
     make(tmp_path / "marian", "post-norm")
     for path in (tmp_path / "marian").glob("*.spm"):
         path.unlink()
-    bundle = convert(tmp_path / "marian", tmp_path / "out", Settings(source="eng", target="nld"))
+    bundle = convert(
+        "marian", tmp_path / "marian", tmp_path / "out", MarianImport(source="eng", target="nld")
+    )
     tokenizer = open_tokenizer(bundle)
     symbols = ["\u2581ba", "de", "unheard"]
     known = vocabulary([pieces("source"), pieces("target")])
@@ -385,7 +392,7 @@ def test_options_that_do_not_fit_are_named(tmp_path, changes, message):
 
 def refusal(folder, tmp_path):
     with pytest.raises(CheckpointError) as caught:
-        convert(folder, tmp_path / "out", Settings(source="eng", target="nld"))
+        convert("marian", folder, tmp_path / "out", MarianImport(source="eng", target="nld"))
     assert not (tmp_path / "out").exists()
     return str(caught.value)
 

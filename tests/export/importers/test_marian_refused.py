@@ -14,8 +14,8 @@ from safetensors.torch import load_file, save_file
 
 from engine.bundle.bundle import open_bundle
 from engine.errors import BundleError, CheckpointError
-from export.importers.marian import convert
-from export.importers.marian_model import Settings
+from export.importers import convert
+from export.importers.settings import MarianImport
 from tests.export.importers.test_safety import traps
 from tests.marian_models import make
 
@@ -35,7 +35,7 @@ def refusal(folder, tmp_path, settings=None):
     """The one error of a conversion, after which there is no bundle."""
     out = tmp_path / "out"
     with pytest.raises(CheckpointError) as caught:
-        convert(folder, out, settings)
+        convert("marian", folder, out, settings)
     assert not out.exists()
     return str(caught.value)
 
@@ -150,11 +150,11 @@ def test_a_truncated_pickle_is_refused(folder, tmp_path):
 
 
 def test_a_pickled_state_dictionary_gives_the_same_bundle(folder, tmp_path):
-    convert(folder, tmp_path / "a", Settings(name="same"))
+    convert("marian", folder, tmp_path / "a", MarianImport(name="same"))
     weights = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
     torch.save(OrderedDict(weights), folder / "pytorch_model.bin")
-    convert(folder, tmp_path / "b", Settings(name="same"))
+    convert("marian", folder, tmp_path / "b", MarianImport(name="same"))
     first, second = (open_bundle(tmp_path / name).manifest for name in "ab")
     assert first == second
 
@@ -164,17 +164,17 @@ def test_several_languages_need_a_choice(tmp_path):
     change(folder / "tokenizer_config.json", target_lang="mul")
     message = refusal(folder, tmp_path)
     assert "--target: deu, fra, nld" in message
-    assert convert(folder, tmp_path / "out", Settings(target="DEU")).target == "deu"
+    assert convert("marian", folder, tmp_path / "out", MarianImport(target="DEU")).target == "deu"
 
 
 def test_languages_that_nothing_names_are_asked_for(folder, tmp_path):
     (folder / "tokenizer_config.json").unlink()
     assert "--source and --target" in refusal(folder, tmp_path)
-    assert convert(folder, tmp_path / "out", Settings(source="en", target="nl")).source == "en"
+    assert convert("marian", folder, tmp_path / "out", MarianImport(source="en", target="nl")).source == "en"
 
 
 def test_an_existing_bundle_stays_unless_it_may_go(folder, tmp_path):
-    convert(folder, tmp_path / "out")
+    convert("marian", folder, tmp_path / "out")
     with pytest.raises(BundleError, match="already exists"):
-        convert(folder, tmp_path / "out")
-    convert(folder, tmp_path / "out", overwrite=True)
+        convert("marian", folder, tmp_path / "out")
+    convert("marian", folder, tmp_path / "out", overwrite=True)

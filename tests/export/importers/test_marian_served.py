@@ -104,8 +104,8 @@ def test_languages_lists_every_direction(client):
 
 
 def test_a_pivot_goes_through_a_direction_of_a_model_of_several_languages(folders, service):
-    name = service.pick("translate", "eng", "fra")
-    assert name == service.pick("translate", "en", "fr") == "eng-nld+mul@nl:fr"
+    name = service.pick("translate", "eng", "fra").name
+    assert name == service.pick("translate", "en", "fr").name == "eng-nld+mul@nl:fr"
     (line,) = short(1, 23)
     (result,) = asyncio.run(service.run(name, [line], TextOptions()))
     between = expected(folders[0]["eng-nld"], line)
@@ -113,15 +113,15 @@ def test_a_pivot_goes_through_a_direction_of_a_model_of_several_languages(folder
 
 
 def test_coverage_counts_the_words_of_the_text_only(service):
-    name = service.pick("translate", "spa", "fra")
+    name = service.pick("translate", "spa", "fra").name
     (result,) = asyncio.run(service.run(name, ["baba kolu"], TextOptions(coverage=True)))
     assert [coverage.words for coverage in result.coverage] == [["baba", "kolu"]]
 
 
 def test_directions_that_a_model_does_not_have_are_refused(service):
-    assert service.pick("translate", "spa", "deu") == "mul@es:de"
-    assert service.pick("translate", "nld", "deu") == "mul"
-    assert service.pick("translate", "spa", "fra", "mul") == "mul@es:fr"
+    assert service.pick("translate", "spa", "deu").name == "mul@es:de"
+    assert service.pick("translate", "nld", "deu").name == "mul"
+    assert service.pick("translate", "spa", "fra", "mul").name == "mul@es:fr"
     with pytest.raises(UnknownModel):
         service.pick("translate", "nld", "nld", "mul")
     for name in ("mul@spa:eng", "mul@xyz:deu", "mul@deu", "mul@", "eng-nld@spa:deu"):
@@ -175,9 +175,9 @@ def test_a_direction_of_a_model_that_is_not_loaded_loads_it(folders):
             "eng-nld": "unloaded",
             "mul": "loaded",
         }
-        assert service.pick("translate", "en", "fr") == "eng-nld+mul@nl:fr"
+        assert service.pick("translate", "en", "fr").name == "eng-nld+mul@nl:fr"
     with started([folders[1]], budget=2 * cost) as service:
-        name = service.pick("translate", "en", "fr")
+        name = service.pick("translate", "en", "fr").name
         (result,) = asyncio.run(service.run(name, [line]))
         between = expected(folders[0]["eng-nld"], line)
         assert result.text == expected(folders[0]["mul"], f">>fra<< {between}")

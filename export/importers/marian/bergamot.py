@@ -1,0 +1,65 @@
+"""`convoy convert bergamot`: students of Firefox Translations and Bergamot to bundles.
+
+Their network and arithmetic are Marian's (`export.importers.marian.native`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from engine.bundle.shortlist import SHORTLIST, Shortlist
+from export.importers.importing import ImportedModel, ProblemList
+from export.importers.marian.bergamot_shortlist import Pruning, StudentVocabularies, read_shortlist
+from export.importers.marian.model import MarianModel, imported
+from export.importers.marian.native import Files, read_files
+from export.importers.marian.student_files import Student, find_student
+from export.importers.settings import StudentImport
+
+
+def read(folder: Path, settings: StudentImport, problems: ProblemList) -> ImportedModel:
+    """Read the student of a folder.
+
+    folder: with its files.
+    settings: what the folder does not say.
+    problems: gets what is wrong with the weights.
+
+    Raises CheckpointError that names what is missing, unsupported or damaged.
+    """
+    student = find_student(folder, settings.checkpoint)
+    return imported(read_student(student, alphas=settings.alphas), folder, settings, problems)
+
+
+def read_student(student: Student, *, alphas: bool = True) -> MarianModel:
+    """Read and check a student's files. Raises CheckpointError."""
+    student_files = Files(student.model, student.vocabularies, student.settings)
+    model = read_files(student_files, alphas=alphas)
+    leftovers = tuple(option for option in model.left if not option.startswith("shortlist"))
+    files = dict(model.files)
+    if student.shortlist is not None:
+        files[SHORTLIST] = _read_shortlist(student.shortlist, student, model).dump()
+    return replace(
+        model,
+        layout="a student of Firefox Translations or Bergamot",
+        command="bergamot",
+        files=files,
+        left=leftovers,
+        spoken=student.spoken,
+        shortlisted=student.shortlist is not None,
+    )
+
+
+def _read_shortlist(path: Path, student: Student, model: MarianModel) -> Shortlist:
+    assert model.config.unk is not None
+    vocabularies = StudentVocabularies(
+        source=model.vocabulary,
+        target=model.target_vocabulary,
+        size=model.config.source_vocab,
+        unk=model.config.unk,
+        shared=student.vocabularies[0] == student.vocabularies[1],
+    )
+    # after the path: of a text how it is cut, of a binary file whether its checksum counts
+    named = student.settings.get("shortlist")
+    cut = [value for value in named[1:4] if type(value) in (int, float)] if isinstance(named, list) else []
+    choice = Pruning(*map(int, cut[:2]), *map(float, cut[2:]))
+    return read_shortlist(path, vocabularies, choice, check=isinstance(named, list) and True in named[1:])

@@ -1,0 +1,197 @@
+"""Weights of others under our names, and everything that keeps them from fitting a model of ours."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from engine.bundle.config import ModelConfig
+from engine.bundle.weights import Later, QuantizedWeight, Stored
+from engine.models import build, misfits, weight_shapes
+
+Weights = dict[str, NDArray[np.float32]]
+Array = NDArray[np.float32] | QuantizedWeight
+
+IMPOSSIBLE: Final = -1e4  # the logit of a token that is never chosen; fp16 holds it
+LARGEST_SIZE: Final = 65_536  # of any width or number of positions; tables are made for every model
+MOST_LAYERS: Final = 1_000
+CHECKED_ROWS: Final = 4096  # of a weight, looked at together
+PLAIN_TABLES: Final = re.compile(r"\.(embed_positions|relative)\.weight$")  # int8 graphs read them as floats
+JOINT: Final = re.compile(r"\.in_proj_(weight|bias)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """How a family's weights are called in files of all eras.
+
+    dropped: weights without a use.
+    """
+
+    renamed: tuple[tuple[re.Pattern[str], str], ...]
+    dropped: re.Pattern[str]
+
+
+def read_weights(
+    state: Mapping[str, Tensor],
+    config: ModelConfig,
+    names: Names,
+    ties: Iterable[tuple[str, str]] = (),
+) -> tuple[Weights, list[str]]:
+    """Return the state dictionary of any era under our names, and every weight that is missing, left over,
+    of another shape, not finite, or said to be shared but different.
+
+    state: tensors by the file's names.
+    config: of the model.
+    names: what the family's weights are called.
+    ties: pairs (copy, original); a file may leave the copy out (release era) or keep both (main).
+    """
+    named, problems = rename(state, names)
+    return fit_weights(named, config, problems + untie(named, ties))
+
+
+def untie(named: dict[str, Tensor], ties: Iterable[tuple[str, str]]) -> list[str]:
+    """Drop the copies of shared tables, and return what is wrong with those that differ.
+
+    named: weights by our names; loses the copies.
+    ties: pairs (copy, original), a copy of a copy last.
+    """
+    pairs = [(copy, original) for copy, original in ties if original in named]
+    problems = [
+        f"{copy} differs from {original}, although the options say they are shared"
+        for copy, original in pairs
+        if copy in named and not _same(named[copy], named[original])
+    ]
+    for copy, _ in pairs:
+        named.pop(copy, None)
+    return problems
+
+
+def fit_weights(
+    named: Mapping[str, Tensor], config: ModelConfig, problems: list[str]
+) -> tuple[Weights, list[str]]:
+    """Return weights under our names as arrays, and `problems` with every one that does not fit the model.
+
+    named: tensors by our names.
+    config: of the model.
+    problems: what was wrong before.
+    """
+    problems = [*problems, *_shape_problems(named, config), *_value_problems(named)]
+    return {name: weight.detach().to(torch.float32).numpy() for name, weight in named.items()}, problems
+
+
+def fitted_later(
+    named: Mapping[str, Tensor], config: ModelConfig, problems: list[str]
+) -> tuple[dict[str, Later], list[str]]:
+    """Do as `fit_weights`, for large models.
+
+    Arrays are made one by one, in int8 where the configuration says so.
+
+    named: tensors by our names.
+    config: of the model.
+    problems: what was wrong before.
+    """
+    problems = [*problems, *_shape_problems(named, config), *_value_problems(named)]
+    return {name: _later(name, weight, config) for name, weight in named.items()}, problems
+
+
+def _later(name: str, weight: Tensor, config: ModelConfig) -> Later:
+    """Matrices that are multiplied with, and tables of tokens, may be int8; tables of positions are not."""
+    whole = config.quantization == "rows" and weight.dim() == 2 and not PLAIN_TABLES.search(name)
+    narrow = weight.dtype in (torch.float16, torch.float32)
+
+    def make() -> NDArray[Any]:
+        values: NDArray[Any] = weight.detach().to(weight.dtype if narrow else torch.float32).numpy()
+        return values
+
+    return Later(tuple(weight.shape), make, whole)
+
+
+def _value_problems(named: Mapping[str, Tensor]) -> list[str]:
+    problems = [f"{n} holds {w.dtype}, no floats" for n, w in named.items() if not w.is_floating_point()]
+    return problems + [
+        f"{name} holds values that are not finite"
+        for name, weight in named.items()
+        if not all(bool(piece.isfinite().all()) for piece in torch.atleast_1d(weight).split(CHECKED_ROWS))
+    ]
+
+
+def _shape_problems(named: Mapping[str, Tensor], config: ModelConfig) -> list[str]:
+    with torch.device("meta"):
+        shapes = weight_shapes(build(config))
+    return misfits(shapes, {name: tuple(weight.shape) for name, weight in named.items()})
+
+
+def rename(state: Mapping[str, Tensor], names: Names) -> tuple[dict[str, Tensor], list[str]]:
+    """Return the weights that matter under their newest names, and those that came under two."""
+    named: dict[str, Tensor] = {}
+    problems = []
+    for old, weight in state.items():
+        if names.dropped.search(old):
+            continue
+        new = old
+        for pattern, replacement in names.renamed:
+            new = pattern.sub(replacement, new)
+        for name, part in _split_joint(new, weight):
+            if name in named:
+                problems.append(f"{name} occurs under two names")
+            named[name] = part
+    return named, problems
+
+
+def tied_embeddings(config: ModelConfig) -> list[tuple[str, str]]:
+    """List the pairs (copy, original) of a residual encoder-decoder's shared tables."""
+    table = "decoder.embed_tokens.weight"
+    ties = [("decoder.output_projection.weight", table)] if config.share_output else []
+    return [*ties, (table, "encoder.embed_tokens.weight")] if config.share_embeddings else ties
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    return a.shape == b.shape and torch.equal(a.float(), b.float())
+
+
+def _split_joint(name: str, weight: Tensor) -> list[tuple[str, Tensor]]:
+    """Before fairseq 0.9 the projections of attention were one weight, rows q | k | v."""
+    match = JOINT.search(name)
+    if not match or not weight.dim() or weight.shape[0] % 3:
+        return [(name, weight)]
+    base = name[: match.start()]
+    parts = zip("qkv", weight.chunk(3), strict=True)
+    return [(f"{base}.{letter}_proj.{match[1]}", part.contiguous()) for letter, part in parts]
+
+
+def misfitting(weights: Mapping[str, Array], config: ModelConfig) -> list[str]:
+    """List all that keeps weights from being a model's: missing ones, shapes, values that are no numbers."""
+    with torch.device("meta"):
+        shapes = weight_shapes(build(config))
+    problems = misfits(shapes, {name: tuple(weight.shape) for name, weight in weights.items()})
+    for name, weight in weights.items():
+        if isinstance(weight, QuantizedWeight):
+            problems += [f"{name} {problem}" for problem in weight.problems()]
+        elif not np.isfinite(weight).all():
+            problems.append(f"{name} holds values that are not finite")
+    return problems
+
+
+def all_half(tensors: Mapping[str, Tensor]) -> bool:
+    """Tell whether a file stores all its floats as fp16."""
+    return all(tensor.dtype == torch.float16 for tensor in tensors.values() if tensor.is_floating_point())
+
+
+def half_holds(weights: Mapping[str, Stored]) -> bool:
+    """Tell whether fp16 holds every weight as it is; not where an import computed with what was stored."""
+    with np.errstate(over="ignore"):
+        return all(_half_holds(weight) for weight in weights.values())
+
+
+def _half_holds(weight: Stored) -> bool:
+    if isinstance(weight, QuantizedWeight) or (isinstance(weight, Later) and weight.int8):
+        return True
+    values = weight.make() if isinstance(weight, Later) else np.asarray(weight)
+    return values.dtype == np.float16 or np.array_equal(values.astype(np.float16).astype(np.float32), values)

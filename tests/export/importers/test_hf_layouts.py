@@ -1,0 +1,261 @@
+"""Folders of Hugging Face as they are published, and as `transformers` 5 saves them: layouts and settings."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sentencepiece
+import torch
+from safetensors.torch import load_file, save_file
+
+from engine.bundle.bundle import open_bundle
+from engine.errors import CheckpointError
+from engine.text.tokenizers.tokenizer import open_tokenizer
+from export.importers import convert
+from export.importers.huggingface.tokenizer_json import sentencepiece_model
+from tests.hf_models import SPOKEN, WISH, imported, transformers
+from tests.marian_models import sentences
+
+
+def copied(family: str, setting: str, place: Path) -> Path:
+    return shutil.copytree(imported(family, setting)[0].path, place / "hf")
+
+
+def change(path: Path, **values: object) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def same(ours, theirs) -> None:
+    """Two bundles of the same weights."""
+    ours, theirs = ours.weights(), theirs.weights()
+    assert set(ours) == set(theirs)
+    assert all((ours[name] == theirs[name]).all() for name in theirs)
+
+
+def test_madlad_as_published_has_a_decoders_table_and_no_shared_one(tmp_path) -> None:
+    folder, bundle = copied("madlad", "gated", tmp_path), imported("madlad", "gated")[1]
+    tensors = load_file(folder / "model.safetensors")
+    tensors["decoder.embed_tokens.weight"] = tensors.pop("shared.weight")
+    tensors.pop("encoder.embed_tokens.weight", None)
+    save_file(tensors, folder / "model.safetensors")
+    same(convert("hf", folder, tmp_path / "out", WISH), bundle)
+
+
+def test_a_tied_t5_may_hold_all_four_copies_of_its_table(tmp_path) -> None:
+    folder, bundle = copied("t5", "tied relu", tmp_path), imported("t5", "tied relu")[1]
+    tensors = load_file(folder / "model.safetensors")
+    names = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight")
+    torch.save(
+        tensors | {name: tensors["shared.weight"].clone() for name in names}, folder / "pytorch_model.bin"
+    )
+    (folder / "model.safetensors").unlink()
+    same(convert("hf", folder, tmp_path / "out", WISH), bundle)
+
+
+def test_copies_that_differ_are_named_and_not_thrown_away(tmp_path) -> None:
+    folder = copied("t5", "tied relu", tmp_path)
+    tensors = load_file(folder / "model.safetensors")
+    tensors["lm_head.weight"] = tensors["shared.weight"] + 1
+    save_file(tensors, folder / "model.safetensors")
+    with pytest.raises(CheckpointError, match="output_projection.weight differs"):
+        convert("hf", folder, tmp_path / "out", WISH)
+
+
+@pytest.mark.parametrize(("family", "setting"), [("flan", "gated"), ("t5", "tied relu")])
+def test_transformers_5_calls_every_t5_tied_and_its_weights_tell(tmp_path, family, setting) -> None:
+    folder, bundle = copied(family, setting, tmp_path), imported(family, setting)[1]
+    change(folder / "config.json", tie_word_embeddings=True, scale_decoder_outputs=family == "t5")
+    same(convert("hf", folder, tmp_path / "out", WISH), bundle)
+
+
+def test_mbart_without_a_tokenizers_class_is_not_taken_for_mbart_50(tmp_path) -> None:
+    folder = copied("mbart50", "gelu", tmp_path)
+    said = json.loads((folder / "tokenizer_config.json").read_text())
+    del said["tokenizer_class"]
+    (folder / "tokenizer_config.json").write_text(json.dumps(said))
+    assert convert("hf", folder, tmp_path / "by-config", WISH).config.eos == 2
+    config = json.loads((folder / "config.json").read_text())
+    del config["tokenizer_class"]
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match="MBartTokenizer, which ends sources with their language"):
+        convert("hf", folder, tmp_path / "out", WISH)
+
+
+@pytest.mark.parametrize("kind", ["fp16's own", "another"])
+def test_a_stored_table_of_positions_of_pegasus_is_used_where_it_differs(tmp_path, kind) -> None:
+    folder, bundle = copied("pegasus", "relu", tmp_path), imported("pegasus", "relu")[1]
+    assert "encoder.embed_positions.weight" not in bundle.weights()
+    tensors = load_file(folder / "model.safetensors")
+    name = "model.encoder.embed_positions.weight"
+    table = tensors[name] if name in tensors else imported("pegasus", "relu")[0].model.state_dict()[name]
+    stored = table.half().float() if kind == "fp16's own" else table.flip(0).contiguous()
+    save_file(tensors | {name: stored}, folder / "model.safetensors")
+    weights = convert("hf", folder, tmp_path / "out", WISH).weights()
+    np.testing.assert_array_equal(weights["encoder.embed_positions.weight"], stored.numpy())
+
+
+def test_what_was_scaled_is_not_rounded_to_fp16_again(tmp_path) -> None:
+    folder = copied("mt5", "gated", tmp_path)
+    change(folder / "config.json", d_kv=8)
+    tensors = {name: w.half() for name, w in load_file(folder / "model.safetensors").items()}
+    save_file(tensors, folder / "model.safetensors")
+    weights = convert("hf", folder, tmp_path / "out", WISH).weights()
+    query = tensors["decoder.block.0.layer.0.SelfAttention.q.weight"].float() * 8**0.5
+    name = "decoder.layers.0.self_attn.q_proj.weight"
+    np.testing.assert_allclose(weights[name], query.numpy(), rtol=0, atol=1e-6)
+
+
+REFUSED = [
+    ("t5", "tied relu", {"forced_bos_token_id": 5}, "forced_bos_token_id"),
+    ("pegasus", "relu", {"forced_bos_token_id": 5}, "forced_bos_token_id"),
+    ("bart", "large-cnn", {"forced_bos_token_id": 99999}, "forced_bos_token_id = 99999"),
+    ("bart", "large-cnn", {"num_beams": "4"}, "num_beams = '4' is no number"),
+    ("bart", "large-cnn", {"num_beams": 0}, "beam_size"),
+    ("bart", "large-cnn", {"num_beams": 10000}, "beam_size"),
+    ("bart", "large-cnn", {"length_penalty": float("inf")}, "length_penalty"),
+    ("t5", "tied relu", {"eos_token_id": [1, 2]}, "one token ends a target"),
+    ("nllb", "relu", {"sequence_bias": [[[5], -1.0]]}, "sequence_bias"),
+]
+
+
+@pytest.mark.parametrize(("family", "setting", "rules", "message"), REFUSED)
+def test_settings_that_cannot_be_used_are_refused_and_nothing_is_written(
+    tmp_path, family, setting, rules, message
+) -> None:
+    folder = copied(family, setting, tmp_path)
+    change(folder / "generation_config.json", **rules)
+    with pytest.raises(CheckpointError, match=message) as error:
+        convert("hf", folder, tmp_path / "out", WISH)
+    assert "\n" not in str(error.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["hf"]
+
+
+def test_a_pegasus_whose_ids_begin_elsewhere_is_refused_or_read_so(tmp_path) -> None:
+    folder = copied("pegasus", "relu", tmp_path)
+    change(folder / "tokenizer_config.json", offset="many")
+    with pytest.raises(CheckpointError, match="offset = 'many'"):
+        convert("hf", folder, tmp_path / "out", WISH)
+
+
+def test_the_card_names_every_setting_that_is_not_carried_over(tmp_path) -> None:
+    folder = copied("t5", "tied relu", tmp_path)
+    rules = {"min_new_tokens": 3, "num_return_sequences": 2, "repetition_penalty": 1.2, "brand_new": 7}
+    change(folder / "generation_config.json", **rules, use_cache=True, temperature=0.3)
+    bundle = convert("hf", folder, tmp_path / "out", WISH)
+    card = (bundle.path / "README.md").read_text()
+    for named in ("num_return_sequences = 2", "repetition_penalty = 1.2", "brand_new = 7"):
+        assert named in card
+    assert "temperature" not in card, "nothing is drawn"
+    assert bundle.options.min_length == 3
+    assert open_bundle(bundle.path).options.beam_size == 1
+
+
+WORDS = [
+    ("num_decoder_layers", "two", "num_decoder_layers = 'two' is no size"),
+    ("layer_norm_epsilon", "1e-6", "layer_norm_epsilon = '1e-6' is no small number"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "message"), WORDS)
+def test_sizes_in_words_are_refused_in_ours(tmp_path, name, value, message) -> None:
+    folder = copied("t5", "tied relu", tmp_path)
+    change(folder / "config.json", **{name: value})
+    with pytest.raises(CheckpointError, match=message):
+        convert("hf", folder, tmp_path / "out", WISH)
+
+
+LINES = [
+    "ba ba!",
+    "Gr\u00f6\u00dfe & Ma\u00df: 3,5 \u20ac",
+    "  two   spaces ",
+    "\u65e5\u672c\u8a9e text",
+    "bade kolo  x",
+]
+FAST = {
+    "bart": ("large-cnn", "BartTokenizerFast"),
+    "mbart50": ("gelu", "MBart50TokenizerFast"),
+    "pegasus": ("relu", "PegasusTokenizerFast"),
+    "nllb": ("relu", "NllbTokenizerFast"),
+    "t5": ("tied relu", "T5TokenizerFast"),
+    "madlad": ("gated", "T5TokenizerFast"),
+}
+
+
+@pytest.mark.parametrize("family", FAST)
+def test_a_folder_with_tokenizer_json_alone_gives_the_ids_of_its_own_tokenizer(tmp_path, family) -> None:
+    setting, name = FAST[family]
+    folder = copied(family, setting, tmp_path)
+    fast = getattr(transformers, name).from_pretrained(folder)
+    if family in SPOKEN:
+        fast.src_lang, fast.tgt_lang = SPOKEN[family]
+    fast.backend_tokenizer.save(str(folder / "tokenizer.json"))
+    for file in ("spiece.model", "sentencepiece.bpe.model", "vocab.json", "merges.txt", "added_tokens.json"):
+        (folder / file).unlink(missing_ok=True)
+    bundle = convert("hf", folder, tmp_path / "out", WISH)
+    ours = open_tokenizer(bundle)
+    for line in LINES:
+        asked = f"<2de> {line}" if family == "madlad" else line
+        assert [*ours.encode(line), bundle.config.eos] == fast(asked).input_ids, line
+        ids = ours.encode_target(line)
+        theirs = fast.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        assert ours.decode(ids).strip() == theirs.strip()
+
+
+ONE_PIECE = {"type": "Unigram", "vocab": [["a", 1.0]], "unk_id": 0}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"model": {"type": "WordPiece", "vocab": {}}}, "of the kind 'WordPiece'"),
+        ({"model": {"type": "Unigram", "vocab": [["a", "x"]], "unk_id": 0}}, "no pieces with scores"),
+        ({"model": {"type": "Unigram", "vocab": [["a", 1.0]], "unk_id": 3}}, "what is unknown"),
+        ({"model": {"type": "Unigram", "vocab": [["a", 1.0], ["a", 2.0]], "unk_id": 0}}, "twice"),
+        (
+            {"model": {"type": "Unigram", "vocab": [["a", 1.0]], "unk_id": 0}, "normalizer": {"type": "NFD"}},
+            "NFD",
+        ),
+        ({"pre_tokenizer": {"type": "Digits"}}, "Digits"),
+        ({"model": {"type": "BPE", "vocab": {"a": -1}, "merges": []}}, "not symbols with ids"),
+        ({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": ["a b c"]}}, "not symbols with ids"),
+    ],
+)
+def test_a_tokenizer_json_that_is_damaged_or_of_another_kind_is_one_line(tmp_path, content, message) -> None:
+    folder = copied("t5", "tied relu", tmp_path)
+    (folder / "spiece.model").unlink()
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(CheckpointError, match=message) as error:
+        convert("hf", folder, tmp_path / "out", WISH)
+    assert "\n" not in str(error.value)
+
+
+def test_a_bart_that_begins_texts_with_a_space_gets_one(tmp_path) -> None:
+    folder = copied("bart", "large-cnn", tmp_path)
+    change(folder / "tokenizer_config.json", add_prefix_space=True)
+    theirs = transformers.BartTokenizer.from_pretrained(folder)
+    bundle = convert("hf", folder, tmp_path / "out", WISH)
+    ours = open_tokenizer(bundle)
+    for line in LINES:
+        assert [*ours.encode(line), bundle.config.eos] == theirs(line).input_ids
+
+
+def test_merges_of_a_tokenizer_json_are_those_of_sentencepiece(tmp_path) -> None:
+    """NLLB-200's published tokenizer is BPE, not Unigram."""
+    out = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(sentences(200, 5)), model_writer=out, vocab_size=90, model_type="bpe",
+        bos_id=1, eos_id=2, unk_id=0, pad_id=-1, hard_vocab_limit=False, minloglevel=2,
+    )  # fmt: skip
+    (tmp_path / "sentencepiece.bpe.model").write_bytes(out.getvalue())
+    fast = transformers.NllbTokenizerFast(str(tmp_path / "sentencepiece.bpe.model"))
+    assert json.loads(fast.backend_tokenizer.to_str())["model"]["type"] == "BPE"
+    fast.backend_tokenizer.save(str(tmp_path / "tokenizer.json"))
+    made = sentencepiece_model(tmp_path / "tokenizer.json")
+    ours = sentencepiece.SentencePieceProcessor(model_proto=made)
+    for line in [*LINES, *sentences(30, 6)]:
+        assert ours.encode(line) == fast(line, add_special_tokens=False).input_ids, line
