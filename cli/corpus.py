@@ -1,0 +1,254 @@
+"""`convoy corpus`: files translated in bulk, exactly once, on one machine or many."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, get_args
+
+import typer
+from tqdm import tqdm
+
+from cli import texts
+from cli.choices import AnswerFlags, ModelChoice
+from cli.flags import Command, explicit_flags, extend, flags_of_options
+from engine.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from corpus.engines import EngineChoice
+    from corpus.folder import JobFolder
+    from corpus.job import CorpusJob
+    from corpus.plan import ShardPlan
+
+INCOMPLETE: Final = 1  # exit code: all is done that can be, and some files can't be read
+
+Inputs = Annotated[list[str], typer.Argument(help="Files, folders, globs, or URLs that fsspec opens.")]
+Out = Annotated[Path, typer.Option(help="The output's folder; a job that was interrupted goes on in it.")]
+Model = Annotated[Path, typer.Option(help="A bundle folder.")]
+Then = Annotated[Path | None, typer.Option(help="A second bundle, which reads the first one's answers.")]
+TextColumn = Annotated[
+    str | None,
+    typer.Option(help="The text's: a name, or a number from 1 in TSV and CSV without a header."),
+]
+Columns = Annotated[
+    str | None,
+    typer.Option(help="What is written, as in translation=mt,score,status. Default: translation."),
+]
+Format = Annotated[
+    str, typer.Option("--format", help="Of files whose names do not say it: text, tsv, csv or jsonl.")
+]
+Errors = Annotated[str, typer.Option(help="Lines that fail: stop at them, mark them, or drop them.")]
+OnlyLanguage = Annotated[
+    bool, typer.Option("--only-language", help="Leave lines in other languages than the source's.")
+]
+ShardLines = Annotated[int, typer.Option(min=1, help="So many at most are done again after a kill.")]
+Window = Annotated[
+    int, typer.Option("--window", min=1, max=40_000, help="Lines sorted and de-duplicated together.")
+]
+MaxLineBytes = Annotated[int, typer.Option(min=1, help="Longer lines are not translated.")]
+Engines = Annotated[
+    int | None, typer.Option(min=1, help="Processes with an engine; else as many as cores, on GPUs one.")
+]
+LeaseSeconds = Annotated[float, typer.Option(min=1.0, help="After which a silent machine's shards are free.")]
+Price = Annotated[
+    float | None, typer.Option("--price-per-hour", min=0.0, help="Dollars, of all machines together.")
+]
+MetricsPort = Annotated[int | None, typer.Option(min=1, max=65_535, help="Where Prometheus may ask.")]
+
+
+def _optional(flag: Any) -> Any:
+    """The same flag, None where it is not given."""
+    kind, option = get_args(flag)
+    return Annotated[kind | None, option]
+
+
+RAY_FLAGS: Final[Mapping[str, Any]] = {
+    "ray": Annotated[
+        str | None, typer.Option(help="A Ray cluster to run on: its address, auto, or local for one here.")
+    ],
+    "ray_cpus": Annotated[float | None, typer.Option(min=0.0, help="Cores of each engine there; else 1.")],
+    "ray_gpus": Annotated[float | None, typer.Option(min=0.0, help="GPUs of each, as 0.5; else none.")],
+}
+# flags by the names of the fields that they are for; those that are not given leave the default
+ANSWER_FLAGS: Final[Mapping[str, Any]] = {
+    "prefix": Annotated[str | None, typer.Option(help="What each translation begins with.")],
+    "split": Annotated[bool | None, typer.Option(help="Translate each line sentence by sentence.")],
+    "truncate": Annotated[
+        bool | None, typer.Option("--truncate", help="With --no-split: shorten lines that are too long.")
+    ],
+    "replace_unk": _optional(texts.ReplaceUnk),
+    "protect": _optional(texts.Protect),
+    "follow_form": _optional(texts.FollowForm),
+    "local_numbers": _optional(texts.LocalNumbers),
+}
+PLACE_FLAGS: Final[Mapping[str, Any]] = {
+    "precision": texts.Precision,
+    "backend": _optional(texts.Backend),
+    "device": _optional(texts.Device),
+    "threads": Annotated[int | None, typer.Option(min=1, help="Threads of each engine; else 1.")],
+    "source": texts.Source,
+    "target": texts.Target,
+    "shortlist": texts.Shortlist,
+    "fast": _optional(texts.Fast),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """How the work is shared and watched; no byte of the output depends on it.
+
+    cluster: of RAY_FLAGS those that were given.
+    """
+
+    engines: int
+    lease_seconds: float
+    price: float | None
+    metrics_port: int | None
+    cluster: Mapping[str, Any]
+
+
+def _flags(command: Command) -> Command:
+    return extend(command, {**RAY_FLAGS, **PLACE_FLAGS, **ANSWER_FLAGS, **flags_of_options()})
+
+
+@_flags
+def corpus(
+    inputs: Inputs,
+    out: Out,
+    model: Model,
+    then: Then = None,
+    column: TextColumn = None,
+    columns: Columns = None,
+    format_name: Format = "text",
+    errors: Errors = "mark",
+    only_language: OnlyLanguage = False,
+    shard_lines: ShardLines = 10_000,
+    window_lines: Window = 4_000,
+    max_line_bytes: MaxLineBytes = 1 << 20,
+    engines: Engines = None,
+    lease_seconds: LeaseSeconds = 60.0,
+    price: Price = None,
+    metrics_port: MetricsPort = None,
+    **rest: Any,
+) -> None:
+    """Translate a corpus: text, TSV, CSV, JSONL or Parquet, each file in its own format.
+
+    Run it again after an interruption, or on several machines with one --out: each shard is written once, and
+    the output is the same to the byte. Exit code 1: all is done, but some files could not be read to the end.
+    """
+    from corpus.engines import EngineChoice
+    from corpus.job import ERRORS, CorpusJob
+
+    given = explicit_flags(rest)
+    place = ModelChoice(model, **{"threads": 1} | _of(PLACE_FLAGS, given))
+    models = [path.resolve() for path in (model, then) if path]
+    wish = AnswerFlags(_of(flags_of_options(), given), **_of(ANSWER_FLAGS, given))
+    choice = EngineChoice(tuple(models), texts.settings_of(place, wish, models))
+    job = CorpusJob(
+        **_what(choice, place, wish, columns),
+        column=column,
+        errors=_one_of("--errors", errors, ERRORS),
+        only_language=only_language,
+        shard_lines=shard_lines,
+        window_lines=window_lines,
+        max_line_bytes=max_line_bytes,
+    )
+    sharing = Sharing(engines or _engines(place), lease_seconds, price, metrics_port, _of(RAY_FLAGS, given))
+    _run(job, choice, inputs, _one_of("--format", format_name, ("text", "tsv", "csv", "jsonl")), out, sharing)
+
+
+def _what(choice: EngineChoice, place: ModelChoice, wish: AnswerFlags, columns: str | None) -> dict[str, Any]:
+    """What a job is made of that the models decide. Raises InvalidRequest, UnknownModel."""
+    from corpus.columns import options_for, parse_columns
+    from corpus.job import models_of
+
+    usual = "translation,alternatives" if wish.decode.get("n_best", 1) > 1 else "translation"
+    chosen = parse_columns(columns or usual)
+    service = choice.look()
+    infos = service.models()
+    if len(infos) != len(choice.models):
+        raise InvalidRequest(f"{', '.join(map(str, choice.models))}: give one bundle for each model")
+    name = "+".join(info.name for info in infos)
+    route = service.pick(infos[0].task, place.source, place.target, name)
+    return {
+        "models": models_of(infos),
+        "route": route.name,
+        "languages": (place.source or infos[0].source, place.target or infos[-1].target),
+        "columns": chosen,
+        "options": options_for(chosen, wish.options()),
+        "runs": {
+            "backend": place.backend,
+            "device": place.device.partition(":")[0],
+            "precision": choice.settings.placement.precision,
+            "shortlist": place.shortlist,
+            "fast": place.fast,
+        },
+    }
+
+
+def _run(
+    job: CorpusJob, choice: EngineChoice, inputs: Sequence[str], kind: str, out: Path, sharing: Sharing
+) -> None:
+    """Begin or go on with a job, and say what came of it. Raises what planning and working raise."""
+    from corpus.cutting import cut
+    from corpus.engines import leaving_on_sigterm
+    from corpus.folder import JobFolder
+    from corpus.inputs import find_inputs
+
+    files, folder = find_inputs(inputs, kind), JobFolder(out.resolve())
+    with tqdm(unit="line", desc="reading", disable=not sys.stderr.isatty(), leave=False) as bar:
+        plan = folder.begin(job, files, lambda: cut(job, files, bar.update))
+    with leaving_on_sigterm():
+        _work(folder, plan, choice, sharing)
+    summary = folder.finish(plan)["summary"]
+    typer.echo(json.dumps(summary))
+    if summary["files_with_problems"]:
+        raise typer.Exit(INCOMPLETE)
+
+
+def _of(flags: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The given ones among some flags."""
+    return {name: value for name, value in given.items() if name in flags}
+
+
+def _work(folder: JobFolder, plan: ShardPlan, choice: EngineChoice, sharing: Sharing) -> None:
+    from corpus.engines import Helpers
+    from corpus.leases import Leases
+    from corpus.progress import Progress
+    from corpus.worker import CorpusWorker
+
+    if len(folder.done()) == len(plan.shards):
+        return
+    on_ray = "ray" in sharing.cluster
+    with ExitStack() as stack:
+        helpers = Helpers(folder.root, choice, sharing.lease_seconds, 0 if on_ray else sharing.engines - 1)
+        stack.enter_context(helpers)
+        leases = stack.enter_context(Leases(folder.leases, sharing.lease_seconds))
+        progress = Progress(folder, plan, leases, sharing.price, sharing.metrics_port, helpers.look_after)
+        stack.enter_context(progress)
+        if on_ray:
+            from corpus.ray_data import Cluster, work_on_ray
+
+            given = sharing.cluster
+            cpus, gpus = given.get("ray_cpus", 1.0), given.get("ray_gpus", 0.0)
+            work_on_ray(folder, plan, choice, Cluster(given["ray"], sharing.engines, cpus, gpus), leases)
+            return
+        service = stack.enter_context(choice.opened())
+        CorpusWorker(folder, plan, leases).work(service)
+
+
+def _engines(place: ModelChoice) -> int:
+    """As many as there are cores; on GPUs one, which takes all of them."""
+    from engine.api import processors
+
+    return max(1, processors() // (place.threads or 1)) if place.device == "cpu" else 1
+
+
+def _one_of(flag: str, value: str, known: Sequence[str]) -> str:
+    if value not in known:
+        raise InvalidRequest(f"{flag} takes {', '.join(known)}, not {value!r}")
+    return value

@@ -1,0 +1,140 @@
+"""What may be written beside a text, as plain values that every format can hold."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from corpus.job import CorpusJob
+from corpus.line import LineStatus
+from engine.api import Alignment, InvalidRequest, TextOptions, TextResult
+
+WORD: Final = re.compile(r"\S+")
+DIGITS: Final = 6  # of scores and shares
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """All that is known of a line when it is written.
+
+    result: None where the line was not translated.
+    language: as it was detected; None where that was not asked for or not found.
+    """
+
+    text: str
+    status: LineStatus
+    result: TextResult | None
+    language: str | None
+    job: CorpusJob
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """Something that is known of a line.
+
+    kind: "text", "number", "texts" or "numbers".
+    value: of an answer; of one without a result only where `always`.
+    """
+
+    help: str
+    kind: str
+    value: Callable[[Answer, TextResult], Any]
+    always: bool = False
+
+
+def _flags(answer: Answer, result: TextResult) -> list[str]:
+    flags = {
+        "truncated": result.truncated,
+        "length": result.finish == "length",
+        "loop": result.repetition.loop,
+        "missed": any(sentence.missed for sentence in result.coverage),
+    }
+    return [name for name, holds in flags.items() if holds]
+
+
+def _covered(answer: Answer, result: TextResult) -> float | None:
+    words = sum(len(sentence.words) for sentence in result.coverage)
+    missed = sum(len(sentence.missed) for sentence in result.coverage)
+    return round(1 - missed / words, DIGITS) if words else None
+
+
+def _pharaoh(answer: Answer, result: TextResult) -> str:
+    """Words of the source and of the translation, from 0, as "0-0 1-2": of each piece the one it attends to
+    most. Words are what white space separates."""
+    sources, targets = _starts(answer.text), _starts(result.text)
+    pairs = {pair for alignment in result.alignment for pair in _links(alignment, sources, targets)}
+    return " ".join(f"{source}-{target}" for source, target in sorted(pairs))
+
+
+def _starts(text: str) -> list[int]:
+    return [match.start() for match in WORD.finditer(text)]
+
+
+def _links(alignment: Alignment, sources: Sequence[int], targets: Sequence[int]) -> list[tuple[int, int]]:
+    links = []
+    pieces = [i for i, place in enumerate(alignment.source_places) if place is not None]
+    for row, target in zip(alignment.matrix, alignment.target_places, strict=True):
+        if target is None or not pieces:
+            continue
+        source = alignment.source_places[max(pieces, key=row.__getitem__)]
+        assert source is not None
+        links.append((bisect_right(sources, source[0]) - 1, bisect_right(targets, target[0]) - 1))
+    return links
+
+
+COLUMNS: Final[Mapping[str, Column]] = {
+    "translation": Column("the answer", "text", lambda _, result: result.text),
+    "score": Column(
+        "log-probability (natural), by the model's length penalty",
+        "number",
+        lambda _, result: round(result.score, DIGITS),
+    ),
+    "alternatives": Column("further answers, with --n-best", "texts", lambda _, result: result.alternatives),
+    "alternative_scores": Column(
+        "their scores", "numbers", lambda _, r: [round(score, DIGITS) for score in r.alternative_scores]
+    ),
+    "status": Column("what became of the line", "text", lambda answer, _: str(answer.status), always=True),
+    "flags": Column("truncated, length, loop, missed (with coverage)", "texts", _flags),
+    "coverage": Column("share of the source's words that something attended to", "number", _covered),
+    "alignment": Column("words of source and translation that belong together: 0-0 1-2", "text", _pharaoh),
+    "language": Column("the source's language, detected", "text", lambda a, _: a.language, always=True),
+    "source": Column("the text itself", "text", lambda answer, _: answer.text, always=True),
+    "pivot": Column("the first of two models' answer", "text", lambda _, r: r.via.text if r.via else None),
+    "model": Column("names of the models", "text", lambda a, _: "+".join(a.job.models), always=True),
+    "version": Column("hashes of the models, short", "text", lambda a, _: a.job.version, always=True),
+}
+
+
+def parse_columns(text: str) -> dict[str, str]:
+    """Read "translation=mt,score": names of COLUMNS, and the names that they get. Raises InvalidRequest."""
+    chosen: dict[str, str] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, _, renamed = part.partition("=")
+        if name not in COLUMNS:
+            raise InvalidRequest(f"unknown column {name!r}; known are {', '.join(COLUMNS)}")
+        if name in chosen or (renamed or name) in chosen.values():
+            raise InvalidRequest(f"column {part!r} comes twice")
+        chosen[name] = renamed or name
+    if not chosen:
+        raise InvalidRequest(f"no columns: choose among {', '.join(COLUMNS)}")
+    return chosen
+
+
+def options_for(columns: Mapping[str, str], options: TextOptions) -> TextOptions:
+    """Ask for what the columns show, too."""
+    return replace(
+        options,
+        coverage=options.coverage or bool({"coverage", "flags"} & columns.keys()),
+        alignment=options.alignment or "alignment" in columns,
+    )
+
+
+def values_of(answer: Answer) -> list[Any]:
+    """Take the values of a line, one of each of the job's columns; None where there is none."""
+    chosen = [COLUMNS[name] for name in answer.job.columns]
+    blank = answer.result or TextResult("")
+    known = answer.result is not None
+    return [column.value(answer, blank) if known or column.always else None for column in chosen]

@@ -1,0 +1,89 @@
+"""TSV without quotes, and CSV (RFC 4180). The columns of the input stay to the byte."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from typing import Any, Final
+
+from corpus.formats.text import decode, tab_free, to_cell
+from corpus.line import BadLine, LineStatus
+from engine.api import InvalidRequest
+
+LINE_END: Final = "\r\n"  # both, so that cells with either are quoted
+
+
+class Delimited:
+    """Rows of cells, of which one is the text.
+
+    names: of the columns that are written after those that are there.
+    column: the text's: its name, or its number from 1 where the file has no header.
+    header: the file's first row; empty where it has none.
+    quoted: whether this is CSV.
+    """
+
+    def __init__(self, names: Sequence[str], column: str, header: bytes, *, quoted: bool) -> None:
+        self.quoted = quoted
+        self._width = 0
+        self.header = b""
+        if not header:
+            self._index = int(column) - 1
+            return
+        there = self._cells(_decode_header(header))
+        taken = sorted(set(there) & set(names))
+        if column not in there:
+            raise InvalidRequest(f"has no column {column!r}, but {', '.join(there)}")
+        if taken:
+            raise InvalidRequest(
+                f"has a column {taken[0]!r} already: give the new one another name, as in --columns "
+                f"{taken[0]}=new_{taken[0]}"
+            )
+        self._index, self._width = there.index(column), len(there)
+        self.header = header + self._tail(names) + b"\n"
+
+    def read(self, raw: bytes) -> str | None:
+        cells = self._cells(decode(raw))
+        if self._index >= len(cells) or (self._width and len(cells) != self._width):
+            wanted = self._width or f"at least {self._index + 1}"
+            raise BadLine(LineStatus.MALFORMED, f"{len(cells)} cells instead of {wanted}")
+        return cells[self._index]
+
+    def write(self, raw: bytes, values: Sequence[Any], *, whole: bool) -> bytes:
+        if not whole:
+            cells = self._cells(raw.decode("utf-8", "replace"), strict=False)
+            if self._width:
+                cells = [*cells, *[""] * self._width][: self._width]
+            raw = self._join(cells)
+        return raw + self._tail(values)
+
+    def _cells(self, row: str, *, strict: bool = True) -> list[str]:
+        if not self.quoted:
+            return row.split("\t")
+        try:
+            return next(csv.reader(io.StringIO(row, newline=""), strict=strict), [""])
+        except csv.Error as error:
+            raise BadLine(LineStatus.MALFORMED, str(error)) from None
+
+    def _tail(self, values: Sequence[Any]) -> bytes:
+        separator = b"," if self.quoted else b"\t"
+        return separator + self._join([to_cell(value) for value in values])
+
+    def _join(self, cells: Sequence[str]) -> bytes:
+        if not self.quoted:
+            return "\t".join(map(tab_free, cells)).encode()
+        out = io.StringIO()
+        csv.writer(out, lineterminator=LINE_END).writerow(cells)
+        return out.getvalue().removesuffix(LINE_END).encode()
+
+
+def is_number(column: str) -> bool:
+    """Tell whether a column is named by its number, so that the file has no header."""
+    return column.isascii() and column.isdecimal() and int(column) > 0
+
+
+def _decode_header(header: bytes) -> str:
+    try:
+        return header.decode()
+    except UnicodeDecodeError:
+        raise InvalidRequest("the header is not UTF-8: convert the file, for instance with iconv") from None

@@ -1,0 +1,191 @@
+"""How far all processes of a job are: a bar on a terminal, JSON lines elsewhere, Prometheus metrics."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from tqdm import tqdm
+
+from corpus.folder import JobFolder
+from corpus.leases import Leases
+from corpus.plan import ShardPlan
+
+BAR_SECONDS: Final = 1.0
+JSON_SECONDS: Final = 10.0
+RATE_SECONDS: Final = 60.0  # that a speed is the mean of
+HOUR: Final = 3_600.0
+
+
+@dataclass(frozen=True, slots=True)
+class JobProgress:
+    """How far a job is, by what all its processes have told.
+
+    lines, words: done, those of shards under way included.
+    of: lines of the job.
+    lines_per_second, words_per_second: of about the last minute, all processes together.
+    statuses: of lines in shards that are done.
+    """
+
+    lines: int
+    words: int
+    of: int
+    shards: int
+    of_shards: int
+    lines_per_second: float
+    words_per_second: float
+    statuses: Counter[str]
+
+    @property
+    def seconds_left(self) -> float | None:
+        return (self.of - self.lines) / self.lines_per_second if self.lines_per_second else None
+
+    def words_per_dollar(self, price: float | None) -> float | None:
+        """Tell how many words an hour's price buys at this speed.
+
+        price: dollars an hour, of all machines together.
+        """
+        return self.words_per_second * HOUR / price if price else None
+
+    def as_json(self, price: float | None) -> dict[str, Any]:
+        left, dollar = self.seconds_left, self.words_per_dollar(price)
+        return {
+            "lines": self.lines,
+            "of": self.of,
+            "shards": self.shards,
+            "of_shards": self.of_shards,
+            "lines_per_second": round(self.lines_per_second, 2),
+            "words_per_second": round(self.words_per_second, 2),
+            "seconds_left": None if left is None else round(left),
+            **({} if dollar is None else {"words_per_dollar": round(dollar)}),
+            "statuses": dict(sorted(self.statuses.items())),
+        }
+
+
+@dataclass(slots=True)
+class Progress:
+    """Looks at a job's folder now and then, and says how far it is.
+
+    price: dollars an hour, of all machines together.
+    metrics_port: where Prometheus may ask.
+    on_look: called each time.
+    """
+
+    folder: JobFolder
+    plan: ShardPlan
+    leases: Leases
+    price: float | None = None
+    metrics_port: int | None = None
+    on_look: Callable[[], object] = lambda: None
+    _known: set[int] = field(default_factory=set)
+    _sums: Counter[str] = field(default_factory=Counter)
+    _statuses: Counter[str] = field(default_factory=Counter)
+    _past: deque[tuple[float, int, int]] = field(default_factory=deque)
+    _over: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+    latest: JobProgress | None = None
+
+    def __enter__(self) -> Progress:
+        self.look()
+        if self.metrics_port is not None:
+            _serve_metrics(self, self.metrics_port)
+        self._thread = threading.Thread(target=self._run, name="convoy-progress", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        assert self._thread
+        self._thread.join()
+
+    def look(self) -> JobProgress:
+        """Read what has been done since. Raises OSError."""
+        for number in self.folder.done() - self._known:
+            tally = self.folder.tally(number)
+            self._known.add(number)
+            self._sums.update(lines=tally.lines, words=tally.words)
+            self._statuses.update(tally.statuses)
+        lines, words = self._sums["lines"], self._sums["words"]
+        for more_lines, more_words in self.leases.progress():
+            lines, words = lines + more_lines, words + more_words
+        now = time.monotonic()
+        self._past.append((now, lines, words))
+        while len(self._past) > 2 and now - self._past[1][0] > RATE_SECONDS:
+            self._past.popleft()
+        then, lines_then, words_then = self._past[0]
+        seconds = max(now - then, 1e-9)
+        self.latest = JobProgress(
+            lines,
+            words,
+            self.plan.lines,
+            len(self._known),
+            len(self.plan.shards),
+            max(0.0, (lines - lines_then) / seconds),
+            max(0.0, (words - words_then) / seconds),
+            Counter(self._statuses),
+        )
+        return self.latest
+
+    def _run(self) -> None:
+        terminal = sys.stderr.isatty()
+        bar = tqdm(total=self.plan.lines, unit="line", disable=not terminal, smoothing=0)
+        with bar:
+            while not self._over.wait(BAR_SECONDS if terminal else JSON_SECONDS):
+                self.on_look()
+                self._look_and_say(bar if terminal else None)
+            self._look_and_say(bar if terminal else None)
+
+    def _look_and_say(self, bar: Any) -> None:
+        with suppress(OSError):  # the folder's disk is away for a moment
+            self._say(self.look(), bar)
+
+    def _say(self, snapshot: JobProgress, bar: Any) -> None:
+        if bar is None:
+            print(json.dumps(snapshot.as_json(self.price)), file=sys.stderr, flush=True)
+            return
+        dollar = snapshot.words_per_dollar(self.price)
+        bar.set_postfix_str(
+            f"{snapshot.words_per_second:,.0f} words/s" + (f", {dollar:,.0f} words/$" if dollar else "")
+        )
+        bar.n = snapshot.lines
+        bar.refresh()
+
+
+def _serve_metrics(progress: Progress, port: int) -> None:
+    """Let Prometheus ask, on all interfaces. Raises OSError when the port is taken."""
+    from prometheus_client import CollectorRegistry, start_http_server
+    from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+    class Collector:
+        """Tells what was seen last."""
+
+        def collect(self) -> Iterator[Metric]:
+            snapshot = progress.latest
+            assert snapshot
+            for name, help_text, value in (
+                ("lines_done", "Lines translated, of all processes.", snapshot.lines),
+                ("lines", "Lines of the job.", snapshot.of),
+                ("shards_done", "Shards written.", snapshot.shards),
+                ("shards", "Shards of the job.", snapshot.of_shards),
+                ("words_done", "Words translated.", snapshot.words),
+                ("lines_per_second", "Lines a second, of all processes.", snapshot.lines_per_second),
+                ("words_per_second", "Words a second, of all processes.", snapshot.words_per_second),
+            ):
+                yield GaugeMetricFamily(f"convoy_corpus_{name}", help_text, value=value)
+            family = CounterMetricFamily(
+                "convoy_corpus_statuses", "Lines of finished shards by status.", labels=["status"]
+            )
+            for status, count in sorted(snapshot.statuses.items()):
+                family.add_metric([status], count)
+            yield family
+
+    registry = CollectorRegistry()
+    registry.register(Collector())
+    start_http_server(port, registry=registry)

@@ -1,0 +1,144 @@
+"""The same job as a Ray Data pipeline: read, answer, write (extra `ray-data`).
+
+A row is a shard. Reading and writing are tasks on CPUs, the engines an actor pool that grows with the work;
+Ray runs again what was lost with a worker. No shard has a lease: of two writers only one can name its output
+(`JobFolder.commit`), and both would write the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import ray.data
+
+from corpus.answering import Answering
+from corpus.engines import EngineChoice
+from corpus.folder import JobFolder
+from corpus.formats.table import open_reader
+from corpus.leases import Leases
+from corpus.output import ShardOutput
+from corpus.plan import ShardPlan
+from engine.api import InvalidRequest
+
+LOCAL: Final = "local"
+RowOfRay = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Where a job runs.
+
+    address: of a Ray cluster, "auto" for the one of this machine, "local" for a new one here.
+    engines: actors at most.
+    cpus, gpus: of each, also parts of one.
+    """
+
+    address: str
+    engines: int
+    cpus: float = 1.0
+    gpus: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """What Ray carries as it is, instead of making columns of it.
+
+    content: windows of lines; once they are answered, each with its rows.
+    """
+
+    content: list[Any]
+
+
+def work_on_ray(
+    folder: JobFolder, plan: ShardPlan, choice: EngineChoice, cluster: Cluster, leases: Leases
+) -> None:
+    """Do the shards of a folder that are not done. Blocks.
+
+    folder: of the job; all machines see it under this name, as they do inputs and models.
+    plan: what is in it.
+    choice: the engines' models.
+    cluster: where they run.
+    leases: of this process, which takes one so that no other Ray job runs on the folder.
+
+    Raises InvalidRequest when another driver works on this folder, and what Ray raises when the work fails.
+    """
+    root = folder.root
+    with ExitStack() as stack:
+        if leases.claim(len(plan.shards)) is None:  # a number that no shard has
+            raise InvalidRequest(f"{root}: another Ray job works on this folder; wait for it, or end it")
+        folder.sweep_own_asides()
+        ray.init(None if cluster.address == LOCAL else cluster.address, include_dashboard=False)
+        stack.callback(ray.shutdown)
+        _set_up(ray.data.DataContext.get_current())
+        left = [shard.number for shard in plan.shards if not folder.is_done(shard.number)]
+        shards = ray.data.from_items([{"shard": number} for number in left], override_num_blocks=len(left))
+        read = shards.map(read_shard, fn_kwargs={"root": root})
+        answered = read.map_batches(
+            EngineActor,
+            batch_size=1,
+            batch_format="numpy",
+            compute=ray.data.ActorPoolStrategy(
+                min_size=1, max_size=cluster.engines, initial_size=cluster.engines
+            ),
+            fn_constructor_kwargs={"root": root, "choice": choice},
+            num_cpus=cluster.cpus,
+            num_gpus=cluster.gpus,
+        )
+        for _ in answered.map(write_shard, fn_kwargs={"root": root}).iter_rows():
+            """Each row says that a shard is done, as the folder does."""
+
+
+def read_shard(row: RowOfRay, root: Path) -> RowOfRay:
+    """Read the lines of a shard, on a CPU."""
+    plan = JobFolder(root).plan()
+    shard = plan.shards[int(row["shard"])]
+    reader = open_reader(plan.job, plan.files[shard.file])
+    try:
+        windows = list(reader.windows(shard))
+    finally:
+        reader.close()
+    return {"shard": shard.number, "windows": Parcel(windows)}
+
+
+class EngineActor:
+    """An engine that answers shards, one after the other."""
+
+    def __init__(self, root: Path, choice: EngineChoice) -> None:
+        self._stack = ExitStack()
+        service = self._stack.enter_context(choice.opened())
+        self._answering = Answering(service, JobFolder(root).plan().job)
+
+    def __call__(self, batch: Mapping[str, Any]) -> Mapping[str, Any]:
+        answered = [self._answer(parcel) for parcel in batch["windows"]]
+        return {"shard": batch["shard"], "answered": answered}
+
+    def _answer(self, parcel: Parcel) -> Parcel:
+        windows = ((None, window) for window in parcel.content)
+        return Parcel([(window, rows) for _, window, rows in self._answering.answer(windows)])
+
+
+def write_shard(row: RowOfRay, root: Path) -> RowOfRay:
+    """Write the answers of a shard, on a CPU."""
+    folder = JobFolder(root)
+    plan = folder.plan()
+    shard = plan.shards[int(row["shard"])]
+    output = ShardOutput(plan, shard, folder.own_aside(shard.number))
+    try:
+        output.open()
+        for window, rows in row["answered"].content:
+            output.write(window, rows)
+        output.close()
+        folder.commit(shard, output.aside, output.tally, lambda: True)
+    finally:
+        output.discard()
+    return {"shard": shard.number}
+
+
+def _set_up(context: Any) -> None:
+    """Leave progress to ours, and let lines that stop a job stop it at once."""
+    context.enable_progress_bars = False
+    context.print_on_execution_start = False

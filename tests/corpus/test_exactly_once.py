@@ -1,0 +1,241 @@
+"""Whoever is killed when: an output equals an undisturbed one, to the byte, and no shard is written twice."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import resource
+import signal
+from importlib.util import find_spec
+
+import pytest
+
+from corpus.folder import STATE, JobFolder, Tally
+from engine.api import InvalidRequest
+from tests.corpus.jobs import (
+    finish,
+    is_at_work,
+    job_of,
+    killed_at_random,
+    output_of,
+    run_job,
+    sentences,
+    start,
+)
+from tests.served import running, until
+from tests.thorough import some
+
+LINES = 1_600
+KINDS = ["text", "jsonl", *(["parquet"] if find_spec("pyarrow") else [])]
+FLAGS = {
+    "text": ["--shard-lines", 200],
+    "jsonl": ["--shard-lines", 150, "--column", "text", "--columns", "translation,score,status"],
+    "parquet": ["--shard-lines", 250, "--column", "text", "--columns", "translation,score,flags"],
+}
+SAMPLING = ["--sampling", "--seed", 7, "--top-k", 10, "--beam-size", 2, "--n-best", 2]
+
+
+def corpus_of(kind, folder):
+    """A file of a kind; the second half says again what the first says."""
+    half = sentences(LINES // 2)
+    texts = [*half, *half]
+    if kind == "text":
+        (folder / "a.txt.gz").write_bytes(gzip.compress("\n".join(texts).encode()))
+        return folder / "a.txt.gz"
+    if kind == "jsonl":
+        lines = [json.dumps({"id": number, "text": text}) for number, text in enumerate(texts)]
+        (folder / "a.jsonl").write_text("\n".join(lines), "utf-8")
+        return folder / "a.jsonl"
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table({"text": texts}), folder / "a.parquet", row_group_size=700)
+    return folder / "a.parquet"
+
+
+@pytest.fixture(scope="module")
+def service():
+    with running() as service:
+        yield service
+
+
+@pytest.fixture(scope="module")
+def corpora(tmp_path_factory):
+    """Of a kind and flags: a file, and the output of a job that nobody disturbed."""
+    folder, known = tmp_path_factory.mktemp("corpora"), {}
+
+    def of(kind, *flags):
+        if (kind, flags) not in known:
+            whole = folder / f"whole{len(known)}"
+            path = corpus_of(kind, folder)
+            finish([path], whole, *flags)
+            known[kind, flags] = path, output_of(whole)
+        return known[kind, flags]
+
+    return of
+
+
+def test_a_job_that_was_killed_goes_on_to_the_same_bytes(corpora, tmp_path):
+    flags, luck = [*FLAGS["text"], *SAMPLING], random.Random(1)
+    path, whole = corpora("text", *flags)
+    kills = sum(killed_at_random([path], tmp_path / "out", luck, *flags) for _ in range(2))
+    finish([path], tmp_path / "out", *flags)
+    assert kills
+    assert output_of(tmp_path / "out") == whole
+    assert not is_at_work(tmp_path / "out")
+
+
+def test_two_processes_share_a_job_one_is_killed_and_the_bytes_are_the_same(corpora, tmp_path):
+    (path, whole), luck = corpora("jsonl", *FLAGS["jsonl"]), random.Random(2)
+    with start([path], tmp_path / "out", *FLAGS["jsonl"]) as other:
+        killed_at_random([path], tmp_path / "out", luck, *FLAGS["jsonl"])
+        _, stderr = other.communicate(timeout=120)
+    assert other.returncode == 0, stderr.decode()
+    assert output_of(tmp_path / "out") == whole
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("kind", KINDS)
+def test_twenty_kills_leave_the_same_bytes(corpora, tmp_path, kind):
+    flags, luck = [*FLAGS[kind], *SAMPLING], random.Random(3)
+    path, whole = corpora(kind, *flags)
+    kills, round_ = 0, 0
+    while kills < some(20, 3):
+        round_ += 1
+        out = tmp_path / f"out{round_}"
+        for _ in range(4):
+            kills += killed_at_random([path], out, luck, *flags, longest=2.0)
+        finish([path], out, *flags)
+        assert output_of(out) == whole
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("kind", KINDS)
+def test_of_two_processes_twenty_kills_leave_the_same_bytes(corpora, tmp_path, kind):
+    (path, whole), luck = corpora(kind, *FLAGS[kind]), random.Random(4)
+    kills, round_ = 0, 0
+    while kills < 20:
+        round_ += 1
+        out = tmp_path / f"out{round_}"
+        with start([path], out, *FLAGS[kind]) as other:
+            for _ in range(4):
+                kills += killed_at_random([path], out, luck, *FLAGS[kind], longest=2.0)
+            assert other.wait(300) == 0
+        assert output_of(out) == whole
+
+
+def test_ctrl_c_stops_all_engines_and_gives_back_what_was_under_way(corpora, tmp_path):
+    path, whole = corpora("text", *FLAGS["text"])
+    flags = ["--engines", 2, *FLAGS["text"]]
+    with start([path], tmp_path / "out", *flags) as process:
+        until(lambda: is_at_work(tmp_path / "out"), 120)
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=60)
+    assert process.returncode in (130, 0)  # 0: all was done before the interrupt came
+    assert b"Traceback" not in stderr
+    assert not is_at_work(tmp_path / "out")
+    assert not list((tmp_path / "out" / STATE / "leases").iterdir())
+    finish([path], tmp_path / "out", *flags)
+    assert output_of(tmp_path / "out") == whole
+
+
+def test_a_full_disk_is_told_and_the_job_goes_on_when_there_is_room(corpora, tmp_path):
+    """A limit on the size of files is the full disk that a test may have."""
+    path, whole = corpora("jsonl", *FLAGS["jsonl"])
+    room = 20_000  # less than a shard
+
+    def limited():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
+
+    plan = tmp_path / "out" / STATE / "plan.json"
+    with start([path], tmp_path / "out", *FLAGS["jsonl"], preexec_fn=limited) as process:
+        _, stderr = process.communicate(timeout=120)
+    assert process.returncode == 2
+    assert stderr.decode().splitlines()[-1] == "convoy: error: File too large"
+    assert not is_at_work(tmp_path / "out")
+    assert not output_of(tmp_path / "out")
+    assert plan.exists()
+    finish([path], tmp_path / "out", *FLAGS["jsonl"])
+    assert output_of(tmp_path / "out") == whole
+
+
+def test_other_options_models_and_inputs_are_refused_by_name(service, tmp_path):
+    (tmp_path / "a.txt").write_text("Das ist gut.\n", "utf-8")
+    job, out = job_of(service), tmp_path / "out"
+    run_job(service, job, [tmp_path / "a.txt"], out)
+    before = output_of(out)
+    with pytest.raises(InvalidRequest, match=r"options.decode.beam_size was None and is 2"):
+        run_job(service, job_of(service, decode={"beam_size": 2}), [tmp_path / "a.txt"], out)
+    with pytest.raises(InvalidRequest, match="models.toy-en-de was None"):
+        run_job(service, job_of(service, "toy-en-de"), [tmp_path / "a.txt"], out)
+    (tmp_path / "b.txt").write_text("Noch eine.\n", "utf-8")
+    with pytest.raises(InvalidRequest, match=r"input .*b.txt is new"):
+        run_job(service, job, [tmp_path / "a.txt", tmp_path / "b.txt"], out)
+    (tmp_path / "a.txt").write_text("Das ist besser.\n", "utf-8")
+    with pytest.raises(InvalidRequest, match=r"a.txt had 13 bytes and has 16"):
+        run_job(service, job, [tmp_path / "a.txt"], out)
+    assert output_of(out) == before
+    with pytest.raises(InvalidRequest, match="holds other files"):
+        run_job(service, job, [tmp_path / "b.txt"], tmp_path)
+
+
+def test_an_input_that_changes_under_way_is_noticed(service, tmp_path):
+    path, out = tmp_path / "a.txt", tmp_path / "out"
+    path.write_text("Das ist gut.\n" * 10, "utf-8")
+    job = job_of(service)
+    run_job(service, job, [path], out)
+    (out / "a.txt").unlink()
+    path.write_text("Das ist Gut.\n" * 10, "utf-8")
+    with pytest.raises(InvalidRequest, match="is not what it was when this job began"):
+        run_job(service, job, [path], out)
+    assert not (out / "a.txt").exists()
+
+
+def test_an_output_that_is_gone_or_damaged_is_made_again(service, tmp_path):
+    path, out = corpus_of("text", tmp_path), tmp_path / "out"
+    path.write_bytes(gzip.compress("\n".join(sentences(200)).encode()))
+    job = job_of(service, shard_lines=50)
+    run_job(service, job, [path], out)
+    before = output_of(out)
+    (out / "a.00001-of-00004.txt.gz").unlink()
+    (out / "a.00002-of-00004.txt.gz").write_bytes(b"half")
+    run_job(service, job, [path], out)
+    assert output_of(out) == before
+
+
+def test_who_lost_its_lease_commits_nothing_and_a_late_commit_changes_nothing(service, tmp_path):
+    path, out = tmp_path / "a.txt", tmp_path / "out"
+    path.write_text("Das ist gut.\n", "utf-8")
+    run_job(service, job_of(service), [path], out)
+    folder = JobFolder(out)
+    (shard,) = folder.plan().shards
+    done = folder.tally(0)
+    aside = folder.aside(0, 5)
+    aside.write_bytes(b"late")
+    assert not folder.commit(shard, aside, Tally(), lambda: True)  # it is done
+    (out / STATE / "done" / "00000000").unlink()
+    assert not folder.commit(shard, aside, Tally(), lambda: False)  # the lease was lost
+    assert output_of(out)["a.txt"] != b"late"
+    # a process was killed between the output's name and its note: the next one finds it to be equal
+    inode = (out / "a.txt").stat().st_ino
+    aside.write_bytes((out / "a.txt").read_bytes())
+    assert folder.commit(shard, aside, done, lambda: True)
+    assert (out / "a.txt").stat().st_ino == inode
+    assert folder.is_done(0)
+
+
+def test_a_paused_process_that_lost_its_shard_writes_nothing_twice(corpora, tmp_path):
+    """SIGSTOP for longer than leases last, as a machine that sleeps."""
+    (path, whole), out = corpora("text", *FLAGS["text"]), tmp_path / "out"
+    with start([path], out, *FLAGS["text"]) as paused:
+        until(lambda: is_at_work(out), 120)
+        paused.send_signal(signal.SIGSTOP)
+        for lease in (out / STATE / "leases").iterdir():  # the same machine would see that it lives
+            lease.write_bytes(lease.read_bytes().replace(b'"machine": "', b'"machine": "x'))
+        finish([path], out, *FLAGS["text"])
+        inodes = {each.name: each.stat().st_ino for each in out.glob("*.gz")}
+        paused.send_signal(signal.SIGCONT)
+        assert paused.wait(60) == 0
+    assert {each.name: each.stat().st_ino for each in out.glob("*.gz")} == inodes
+    assert output_of(out) == whole

@@ -1,0 +1,40 @@
+"""How far a job is: JSON lines without a terminal, and what Prometheus is told."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.corpus.jobs import sentences, start
+from tests.served import until
+from tests.server.test_server_process import free_port
+
+
+def scraped(port):
+    """The samples of a job's metrics by name and status, once it answers."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+            families = list(text_string_to_metric_families(answer.read().decode()))
+    except OSError:
+        return {}
+    samples = [sample for family in families for sample in family.samples]
+    return {(sample.name, sample.labels.get("status")): sample.value for sample in samples}
+
+
+def test_progress_and_metrics_are_told_while_a_job_runs(tmp_path):
+    port, path = free_port(), tmp_path / "a.txt"
+    path.write_text("\n".join(sentences(1_000)), "utf-8")
+    flags = ["--shard-lines", 100, "--metrics-port", port, "--price-per-hour", 0.5]
+    with start([path], tmp_path / "out", *flags) as process:
+        until(lambda: scraped(port) or process.poll() is not None, 120)
+        found = scraped(port)
+        _, stderr = process.communicate(timeout=120)
+    assert process.returncode == 0, stderr.decode()
+    assert (found["convoy_corpus_lines", None], found["convoy_corpus_shards", None]) == (1_000, 10)
+    assert found["convoy_corpus_lines_done", None] <= 1_000
+    last = json.loads(stderr.decode().splitlines()[-1])
+    assert (last["lines"], last["of"], last["shards"]) == (1_000, 1_000, 10)
+    assert sum(last["statuses"].values()) == 1_000
+    assert last["words_per_dollar"] > 0

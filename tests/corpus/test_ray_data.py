@@ -1,0 +1,77 @@
+"""The same job on a local Ray of two engines, of which some are killed. `make test-ray`; needs `ray-data`."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from corpus.folder import STATE
+from tests.corpus.jobs import finish, output_of, start
+from tests.corpus.test_exactly_once import FLAGS, KINDS, corpus_of
+from tests.served import until
+from tests.thorough import some
+
+pytestmark = [
+    pytest.mark.ray,
+    pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray: pip install 'convoy-server[ray-data]'"),
+]
+ON_RAY = ["--ray", "local", "--ray-cpus", 0.5, "--engines", 2]
+ENGINE = "ray::MapWorker(MapBatches(EngineActor))"
+
+
+def engines():
+    """Processes with an engine, of this machine."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if path.read_text("utf-8").startswith(ENGINE):
+                found.append(int(path.parent.name))
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return found
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quiet():
+    before = os.environ.get("RAY_USAGE_STATS_ENABLED")
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    yield
+    os.environ.pop("RAY_USAGE_STATS_ENABLED")
+    if before is not None:
+        os.environ["RAY_USAGE_STATS_ENABLED"] = before
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_engines_that_are_killed_on_ray_leave_the_same_bytes(tmp_path, kind):
+    path, out, luck = corpus_of(kind, tmp_path), tmp_path / "out", random.Random(5)
+    flags = [*FLAGS[kind], "--beam-size", 4]
+    finish([path], tmp_path / "whole", *flags)
+    kills = 0
+    with start([path], out, *flags, *ON_RAY) as process:
+        while kills < some(7, 3) and process.poll() is None:
+            until(lambda: engines() or process.poll() is not None, 120)
+            time.sleep(luck.uniform(0, 2))
+            for victim in engines()[:1]:
+                os.kill(victim, signal.SIGKILL)
+                kills += 1
+        _, stderr = process.communicate(timeout=300)
+    assert process.returncode == 0, stderr.decode()
+    assert kills
+    assert output_of(out) == output_of(tmp_path / "whole")
+    assert not list((out / STATE / "aside").iterdir())
+
+
+def test_a_job_that_ray_began_is_finished_without_it(tmp_path):
+    path, out = corpus_of("text", tmp_path), tmp_path / "out"
+    with start([path], out, *FLAGS["text"], *ON_RAY) as process:
+        until(lambda: list((out / STATE / "done").glob("*")) or process.poll() is not None, 180)
+        process.kill()
+    finish([path], out, *FLAGS["text"])
+    finish([path], tmp_path / "whole", *FLAGS["text"])
+    assert output_of(out) == output_of(tmp_path / "whole")
