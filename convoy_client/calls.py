@@ -12,72 +12,78 @@ import httpx
 from convoy_client import results
 from convoy_client.errors import ApiError, BadAnswer
 from convoy_client.events import Event
-from convoy_client.exchange import Call, json_of
+from convoy_client.exchange import ApiCall, json_of
 from convoy_client.results import Detection, Language, Model, Partial, Score, Summary, Translation
 
-FAILED: Final = 500  # of an error in a stream, whose own status was 200
+FAILED_STATUS: Final = 500  # of an error in a stream, whose own status was 200
 
 
-def translate(text: str, target: str, source: str, options: Mapping[str, Any]) -> Call[Translation]:
+def translate(text: str, target: str, source: str, options: Mapping[str, Any]) -> ApiCall[Translation]:
     body = {"q": text, "source": source, "target": target, **options}
-    return Call("POST", "/translate", lambda r: results.translations(json_of(r), None)[0], body)
+    return ApiCall("POST", "/translate", lambda r: results.translations(json_of(r), None)[0], body)
 
 
 def translate_all(
     texts: Sequence[str], target: str, source: str, options: Mapping[str, Any]
-) -> Call[list[Translation]]:
+) -> ApiCall[list[Translation]]:
     body = {"q": list(texts), "source": source, "target": target, **options}
-    return Call("POST", "/translate", lambda r: results.translations(json_of(r), len(texts)), body)
+    return ApiCall("POST", "/translate", lambda r: results.translations(json_of(r), len(texts)), body)
 
 
-def summarize(text: str, options: Mapping[str, Any]) -> Call[Summary]:
+def summarize(text: str, options: Mapping[str, Any]) -> ApiCall[Summary]:
     body = {"q": text, **options}
-    return Call("POST", "/summarize", lambda r: results.summaries(json_of(r), None)[0], body)
+    return ApiCall("POST", "/summarize", lambda r: results.summaries(json_of(r), None)[0], body)
 
 
-def summarize_all(texts: Sequence[str], options: Mapping[str, Any]) -> Call[list[Summary]]:
+def summarize_all(texts: Sequence[str], options: Mapping[str, Any]) -> ApiCall[list[Summary]]:
     body = {"q": list(texts), **options}
-    return Call("POST", "/summarize", lambda r: results.summaries(json_of(r), len(texts)), body)
+    return ApiCall("POST", "/summarize", lambda r: results.summaries(json_of(r), len(texts)), body)
 
 
-def score(text: str, source_text: str | None, options: Mapping[str, Any]) -> Call[Score]:
+def score(text: str, source_text: str | None, options: Mapping[str, Any]) -> ApiCall[Score]:
     body = {"q": text, "source_text": source_text, **options}
-    return Call("POST", "/score", lambda r: results.scores(json_of(r), None)[0], body)
+    return ApiCall("POST", "/score", lambda r: results.scores(json_of(r), None)[0], body)
 
 
 def score_all(
     texts: Sequence[str], source_texts: Sequence[str] | None, options: Mapping[str, Any]
-) -> Call[list[Score]]:
+) -> ApiCall[list[Score]]:
     sources = None if source_texts is None else list(source_texts)
     body = {"q": list(texts), "source_text": sources, **options}
-    return Call("POST", "/score", lambda r: results.scores(json_of(r), len(texts)), body)
+    return ApiCall("POST", "/score", lambda r: results.scores(json_of(r), len(texts)), body)
 
 
-def detect(text: str) -> Call[list[Detection]]:
-    return Call("POST", "/detect", lambda r: results.from_array(Detection, json_of(r)), {"q": text})
+def detect(text: str) -> ApiCall[list[Detection]]:
+    return ApiCall("POST", "/detect", lambda r: results.from_array(Detection, json_of(r)), {"q": text})
 
 
-def languages() -> Call[list[Language]]:
-    return Call("GET", "/languages", lambda r: results.from_array(Language, json_of(r)))
+def languages() -> ApiCall[list[Language]]:
+    return ApiCall("GET", "/languages", lambda r: results.from_array(Language, json_of(r)))
 
 
-def models() -> Call[list[Model]]:
-    return Call("GET", "/models", lambda r: results.from_array(Model, json_of(r)))
+def models() -> ApiCall[list[Model]]:
+    return ApiCall("GET", "/models", lambda r: results.from_array(Model, json_of(r)))
 
 
-def health() -> Call[bool]:
-    return Call("GET", "/health/ready", lambda r: r.is_success, accepts=frozenset({503}))
+def health() -> ApiCall[bool]:
+    return ApiCall("GET", "/health/ready", lambda r: r.is_success, accepts=frozenset({503}))
 
 
-def upload(name: str, content: bytes, target: str, source: str) -> Call[str]:
-    """Ask for the translation of a file; the answer is the path to fetch it from."""
-    return Call(
+def upload(name: str, content: bytes, target: str, source: str) -> ApiCall[str]:
+    """Ask for the translation of a file; the answer is the path to fetch the translated file from.
+
+    name: the file's name, whose ending says its format.
+    content: the file's bytes.
+    target: code of the language to translate into.
+    source: code of the file's language, or "auto".
+    """
+    return ApiCall(
         "POST", "/translate_file", _file_path, {"source": source, "target": target}, file=(name, content)
     )
 
 
-def download(path: str) -> Call[bytes]:
-    return Call("GET", path, lambda r: r.content)
+def download(path: str) -> ApiCall[bytes]:
+    return ApiCall("GET", path, lambda r: r.content)
 
 
 def parts(events: Iterable[Event]) -> list[Partial | Translation]:
@@ -95,7 +101,7 @@ def _part(event: Event) -> Partial | Translation | None:
         if event.name == "partial":
             return Partial(data["index"], data["text"])
         if event.name == "error":
-            raise ApiError(str(data.get("error", data)), int(data.get("status", FAILED)))
+            raise ApiError(str(data.get("error", data)), int(data.get("status", FAILED_STATUS)))
     except (ValueError, KeyError, TypeError, AttributeError):
         raise BadAnswer("the stream holds an event that can't be read") from None
     return results.translations(data, None)[0]

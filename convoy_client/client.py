@@ -16,7 +16,7 @@ import httpx
 from convoy_client import calls
 from convoy_client.errors import Unreachable
 from convoy_client.events import EventReader
-from convoy_client.exchange import Call, Outcome, Patience, Pause, Send, exchange, request_of
+from convoy_client.exchange import ApiCall, Outcome, Patience, Pause, Send, exchange, request_of
 from convoy_client.results import Detection, Language, Model, Partial, Score, Summary, Translation
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ class _Base:
             self._headers["Authorization"] = f"Bearer {api_key}"
 
     def _exchange(
-        self, call: Call[Any], timeout: float | None
+        self, call: ApiCall[Any], timeout: float | None
     ) -> Generator[Send | Pause, Outcome, httpx.Response]:
         patience = self._patience if timeout is None else replace(self._patience, timeout=timeout)
         return exchange(patience, call.accepts)
@@ -78,7 +78,14 @@ class Client(_Base):
         timeout: float | None = None,
         **options: Any,
     ) -> list[Translation]:
-        """Translate texts in one request: all are accepted or none."""
+        """Translate texts in one request: all are accepted or none.
+
+        texts: what to translate.
+        target: code of the language to translate into.
+        source: code of the texts' language; "auto" has the server detect it.
+        timeout: seconds for the answer; None: the client's own.
+        options: other fields of the request.
+        """
         return self._ask(calls.translate_all(texts, target, source, options), timeout) if texts else []
 
     def stream(
@@ -86,7 +93,13 @@ class Client(_Base):
     ) -> Iterator[Partial | Translation]:
         """Yield beginnings of the translation while it is made, then the translation itself.
 
-        Left early, it is given up.
+        text: what to translate.
+        target: code of the language to translate into.
+        source: code of the text's language; "auto" has the server detect it.
+        timeout: seconds for the answer; None: the client's own.
+        options: other fields of the request.
+
+        Leaving the iterator early gives the translation up.
         """
         call = calls.translate(text, target, source, {**options, "stream": True})
         with closing(self._send(call, timeout, stream=True)) as response:
@@ -113,7 +126,13 @@ class Client(_Base):
     def score(
         self, text: str, source_text: str | None = None, *, timeout: float | None = None, **options: Any
     ) -> Score:
-        """Tell how probable a model finds a text, by itself or as the translation of source_text."""
+        """Tell how probable a model finds a text.
+
+        text: what to score.
+        source_text: what the text is a translation of; None scores the text by itself.
+        timeout: seconds for the answer; None: the client's own.
+        options: other fields of the request.
+        """
         return self._ask(calls.score(text, source_text, options), timeout)
 
     def score_all(
@@ -124,13 +143,27 @@ class Client(_Base):
         timeout: float | None = None,
         **options: Any,
     ) -> list[Score]:
-        """Score texts in one request: all are accepted or none."""
+        """Score texts in one request: all are accepted or none.
+
+        texts: what to score.
+        source_texts: what each text is a translation of; None scores the texts by themselves.
+        timeout: seconds for the answer; None: the client's own.
+        options: other fields of the request.
+        """
         return self._ask(calls.score_all(texts, source_texts, options), timeout) if texts else []
 
     def translate_file(
         self, path: Path | str, target: str, source: str = "auto", *, timeout: float | None = None
     ) -> bytes:
-        """Translate the document at `path`, and return it in the same format. Raises OSError as well."""
+        """Translate a document, and return it in the same format.
+
+        path: the document; its ending says its format.
+        target: code of the language to translate into.
+        source: code of the document's language; "auto" has the server detect it.
+        timeout: seconds for the answer; None: the client's own.
+
+        Raises OSError as well.
+        """
         file = Path(path)
         where = self._ask(calls.upload(file.name, file.read_bytes(), target, source), timeout)
         return self._ask(calls.download(where), timeout)
@@ -149,10 +182,10 @@ class Client(_Base):
         """Tell whether every model answers, and the server is not stopping."""
         return self._ask(calls.health(), timeout)
 
-    def _ask(self, call: Call[T], timeout: float | None) -> T:
+    def _ask(self, call: ApiCall[T], timeout: float | None) -> T:
         return call.read(self._send(call, timeout))
 
-    def _send(self, call: Call[Any], timeout: float | None, *, stream: bool = False) -> httpx.Response:
+    def _send(self, call: ApiCall[Any], timeout: float | None, *, stream: bool = False) -> httpx.Response:
         steps, outcome = self._exchange(call, timeout), None
         while True:
             try:
@@ -210,7 +243,14 @@ class AsyncClient(_Base):
         timeout: float | None = None,
         **options: Any,
     ) -> list[Translation]:
-        """Translate texts in one request: all are accepted or none."""
+        """Translate texts in one request: all are accepted or none.
+
+        texts: what to translate.
+        target: code of the language to translate into.
+        source: code of the texts' language; "auto" has the server detect it.
+        timeout: seconds for the answer; None: the client's own.
+        options: other fields of the request.
+        """
         return await self._ask(calls.translate_all(texts, target, source, options), timeout) if texts else []
 
     async def stream(
@@ -218,7 +258,13 @@ class AsyncClient(_Base):
     ) -> AsyncIterator[Partial | Translation]:
         """Yield beginnings of the translation while it is made, then the translation itself.
 
-        Left early, it is given up.
+        text: what to translate.
+        target: code of the language to translate into.
+        source: code of the text's language; "auto" has the server detect it.
+        timeout: seconds for the answer; None: the client's own.
+        options: other fields of the request.
+
+        Leaving the iterator early gives the translation up.
         """
         call = calls.translate(text, target, source, {**options, "stream": True})
         response = await self._send(call, timeout, stream=True)
@@ -247,7 +293,13 @@ class AsyncClient(_Base):
     async def score(
         self, text: str, source_text: str | None = None, *, timeout: float | None = None, **options: Any
     ) -> Score:
-        """Tell how probable a model finds a text, by itself or as the translation of source_text."""
+        """Tell how probable a model finds a text.
+
+        text: what to score.
+        source_text: what the text is a translation of; None scores the text by itself.
+        timeout: seconds for the answer; None: the client's own.
+        options: other fields of the request.
+        """
         return await self._ask(calls.score(text, source_text, options), timeout)
 
     async def score_all(
@@ -258,13 +310,27 @@ class AsyncClient(_Base):
         timeout: float | None = None,
         **options: Any,
     ) -> list[Score]:
-        """Score texts in one request: all are accepted or none."""
+        """Score texts in one request: all are accepted or none.
+
+        texts: what to score.
+        source_texts: what each text is a translation of; None scores the texts by themselves.
+        timeout: seconds for the answer; None: the client's own.
+        options: other fields of the request.
+        """
         return await self._ask(calls.score_all(texts, source_texts, options), timeout) if texts else []
 
     async def translate_file(
         self, path: Path | str, target: str, source: str = "auto", *, timeout: float | None = None
     ) -> bytes:
-        """Translate the document at `path`, and return it in the same format. Raises OSError as well."""
+        """Translate a document, and return it in the same format.
+
+        path: the document; its ending says its format.
+        target: code of the language to translate into.
+        source: code of the document's language; "auto" has the server detect it.
+        timeout: seconds for the answer; None: the client's own.
+
+        Raises OSError as well.
+        """
         file = Path(path)
         content = await asyncio.to_thread(file.read_bytes)
         where = await self._ask(calls.upload(file.name, content, target, source), timeout)
@@ -284,10 +350,12 @@ class AsyncClient(_Base):
         """Tell whether every model answers, and the server is not stopping."""
         return await self._ask(calls.health(), timeout)
 
-    async def _ask(self, call: Call[T], timeout: float | None) -> T:
+    async def _ask(self, call: ApiCall[T], timeout: float | None) -> T:
         return call.read(await self._send(call, timeout))
 
-    async def _send(self, call: Call[Any], timeout: float | None, *, stream: bool = False) -> httpx.Response:
+    async def _send(
+        self, call: ApiCall[Any], timeout: float | None, *, stream: bool = False
+    ) -> httpx.Response:
         steps, outcome = self._exchange(call, timeout), None
         while True:
             try:

@@ -19,12 +19,13 @@ from convoy_client.errors import ApiError, BadAnswer, ClientError, Unreachable
 
 T = TypeVar("T")
 
-AGAIN: Final = frozenset({429, 503})
-GRACE: Final = 2.0  # seconds beyond the deadline in which the server may still tell that it has passed
+RETRIED_STATUSES: Final = frozenset({429, 503})
+# beyond the deadline, in which the server may still tell that it has passed
+GRACE_SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Generic[T]):
+class ApiCall(Generic[T]):
     """A question: `body` goes as JSON, `file` (name, content) as a form with `body` as its fields.
 
     read: what the answer means; may raise BadAnswer.
@@ -91,10 +92,12 @@ def exchange(
     raise AssertionError("the last try returns or raises")
 
 
-def request_of(client: httpx.Client | httpx.AsyncClient, call: Call[Any], send: Send) -> httpx.Request:
-    """Make the request of a call.
+def request_of(client: httpx.Client | httpx.AsyncClient, call: ApiCall[Any], send: Send) -> httpx.Request:
+    """Make the request of a call, which tells the server how long a POST may take.
 
-    The server is told how long a POST may take, so that nothing is computed in vain.
+    client: sends the request.
+    call: what is asked of the server.
+    send: how many seconds the answer may take, and whether it is a stream.
     """
     seconds = max(send.seconds, 0.001)
     sent: dict[str, Any] = {}
@@ -103,7 +106,7 @@ def request_of(client: httpx.Client | httpx.AsyncClient, call: Call[Any], send: 
     elif call.body is not None:
         # half of a surrogate pair has no UTF-8 form; the server answers what is wrong with its escape
         sent = {"content": json.dumps(call.body).encode(), "headers": {"content-type": "application/json"}}
-    request = client.build_request(call.method, call.path, timeout=seconds + GRACE, **sent)
+    request = client.build_request(call.method, call.path, timeout=seconds + GRACE_SECONDS, **sent)
     if call.method == "POST":
         request.headers["X-Request-Timeout"] = f"{seconds:.3f}"
     return request
@@ -128,7 +131,7 @@ def _fault(outcome: httpx.Response | httpx.TransportError) -> tuple[ClientError,
         return ApiError(f"the server is at another place: {where}", outcome.status_code), False
     reason = _message(outcome) or outcome.reason_phrase
     error = ApiError(reason, outcome.status_code, _retry_after(outcome.headers))
-    return error, outcome.status_code in AGAIN
+    return error, outcome.status_code in RETRIED_STATUSES
 
 
 def _message(response: httpx.Response) -> str:

@@ -90,7 +90,7 @@ class Score:
 
     score: natural logarithm, of the text and its end; None for minus infinity.
     tokens, token_scores: end-of-sentence last.
-    model: whose score it is.
+    model: name of the model.
     """
 
     score: float | None
@@ -103,7 +103,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """The beginning of an answer that is still being made: it is never taken back.
+    """The beginning of an answer that is still being made, never taken back.
 
     index: of the text.
     """
@@ -143,7 +143,7 @@ class Model:
 
 
 # the server's names, which are LibreTranslate's or in its manner, by ours
-NAMES: Final = {
+FIELD_NAMES: Final = {
     "token_scores": "tokenScores",  # nosec B105 # the name of a field
     "source_tokens": "sourceTokens",
     "target_tokens": "targetTokens",
@@ -156,7 +156,7 @@ def translations(data: Any, count: int | None) -> list[Translation]:
         Translation(
             text=_text(one["translatedText"]),
             detected=_maybe(Detection, one.get("detectedLanguage")),
-            extra=_rest(one, "translatedText", "detectedLanguage", *SHARED),
+            extra=_rest(one, "translatedText", "detectedLanguage", *SHARED_FIELDS),
             **_common_fields(one),
         )
         for one in _apart(data, count, "translatedText")
@@ -168,7 +168,7 @@ def summaries(data: Any, count: int | None) -> list[Summary]:
     return [
         Summary(
             text=_text(one["summaryText"]),
-            extra=_rest(one, "summaryText", *SHARED),
+            extra=_rest(one, "summaryText", *SHARED_FIELDS),
             **_common_fields(one),
         )
         for one in _apart(data, count, "summaryText")
@@ -191,7 +191,7 @@ def from_array(kind: type[T], data: Any) -> list[T]:
     return [_from_object(kind, one) for one in data]
 
 
-SHARED: Final = ("alternatives", "truncated", "scores", "alignment", "timings")
+SHARED_FIELDS: Final = ("alternatives", "truncated", "scores", "alignment", "timings")
 
 
 def _common_fields(one: Mapping[str, Any]) -> dict[str, Any]:
@@ -221,7 +221,7 @@ def _apart(data: Any, count: int | None, text: str) -> list[dict[str, Any]]:
 
 def _from_object(kind: type[T], data: Any) -> T:
     """A dataclass from a JSON object; what it has no field for goes to `extra` where there is one."""
-    names = {f.name: NAMES.get(f.name, f.name) for f in fields(kind)}  # type: ignore[arg-type]
+    names = {f.name: FIELD_NAMES.get(f.name, f.name) for f in fields(kind)}  # type: ignore[arg-type]
     has_extra = names.pop("extra", None) is not None
     try:
         values = {ours: data[theirs] for ours, theirs in names.items()}

@@ -11,8 +11,9 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from itertools import chain
 from types import FrameType
 from typing import Any, Final
@@ -22,28 +23,31 @@ from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 
-from engine.api import Service, share_threads
-from server import logs, metrics
-from server.access import Access, AccessMiddleware, Doors
-from server.allocator import thrifty, trimming
-from server.contracts import CONTRACTS
-from server.contracts.convoy.status import version_text
-from server.metrics import Metrics, Sources
-from server.middleware import RequestMiddleware, on_http_exception
-from server.openapi import complete_schema, operation_name
-from server.peers import Listener, WorkerContext
+from engine.api import ConfigError, Service, share_threads
+from server.callers.access import Access, AccessMiddleware, PathRules
+from server.contract import Contract
+from server.contracts import contract_of, served_contracts
+from server.files.documents import serving_files
+from server.http.claims import ClaimsMiddleware
+from server.http.middleware import RequestMiddleware, http_exceptions
+from server.http.openapi import complete_schema, operation_name, version_text
+from server.observing import logs, metrics
+from server.observing.metrics import Metrics, Sources
+from server.observing.tracing import Tracing
+from server.process.allocator import thrifty, trimming
+from server.process.peers import Listener, WorkerContext
+from server.process.watchdog import HttpProtocol
 from server.settings import ServerSettings
 from server.state import AppState
-from server.tracing import Tracing
-from server.watchdog import HttpProtocol
 
 logger = logging.getLogger(__name__)
 
-LOST: Final = 70  # exit code when the device is lost: a supervisor starts the process again
-IDLE: Final = 30  # seconds that a connection is kept: clients that poll every 5 s would lose a race at 5
-LAST_MOMENT: Final = 5.0  # seconds that requests cut short get to be answered
-SWITCH: Final = 0.001  # seconds that Python lets one thread run while others wait: engines need few
-TICKS: Final = 10  # of uvicorn's, a second together: between two copies of a worker's figures
+LOST_CODE: Final = 70  # exit code when the device is lost: a supervisor starts the process again
+# seconds that a connection is kept: clients that poll every 5 s would lose a race at 5
+KEEP_ALIVE_SECONDS: Final = 30
+LAST_SECONDS: Final = 5.0  # that requests cut short get to be answered
+SWITCH_SECONDS: Final = 0.001  # that Python lets one thread run while others wait: engines need few
+REFRESH_TICKS: Final = 10  # of uvicorn's, a second together: between two copies of a worker's figures
 
 
 def create_app(
@@ -51,9 +55,12 @@ def create_app(
 ) -> FastAPI:
     """Build the application around a service that is not yet started.
 
-    `app.state.convoy` holds what routes share.
+    service: the models.
+    settings: what the operator has set.
+    metrics: where figures are kept.
+    worker: what this process is among several workers; None: the only one.
 
-    worker: of this process among several workers.
+    `app.state.convoy` holds what routes share.
 
     Raises ConfigError when the keys can't be read.
     """
@@ -66,6 +73,40 @@ def create_app(
     metrics.watch(sources)
     tracing = Tracing.to(settings.traces) if settings.traces else None
 
+    # /docs from this machine: a server without a way out still shows its page
+    app = FastAPIOffline(
+        redoc_url=None,
+        title="Convoy",
+        version=version_text(),
+        lifespan=_lifespan(access, state, tracing),
+        generate_unique_id_function=operation_name,
+    )
+    app.state.convoy, app.state.access = state, access
+    _speak(app, served_contracts(settings.plugins), tracing)
+    return app
+
+
+def _speak(app: FastAPI, contracts: Sequence[Contract], tracing: Tracing | None) -> None:
+    """Give the application the routes of contracts, what stands around them, and their description."""
+    state, access = app.state.convoy, app.state.access
+    of_path = partial(contract_of, contracts=contracts)
+    if claims := [claim for contract in contracts for claim in contract.claims]:
+        app.add_middleware(ClaimsMiddleware, claims=claims, body_limit=state.settings.body_limit)
+    app.add_middleware(AccessMiddleware, access=access, contracts=contracts)
+    # added last: outermost
+    app.add_middleware(RequestMiddleware, state=state, contract_of=of_path, tracing=tracing)
+    app.add_exception_handler(HTTPException, http_exceptions(of_path))
+    for router in chain.from_iterable(contract.routers for contract in contracts):
+        app.include_router(router)
+    _describe(app, state.settings, PathRules(contracts))
+
+
+def _lifespan(
+    access: Access, state: AppState, tracing: Tracing | None
+) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+    """What starts with the application and ends with it."""
+    service, settings = state.service, state.settings
+
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         service.start()
@@ -77,40 +118,24 @@ def create_app(
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, state.reload_all)
         if state.peers:
             state.peers.join()
-        async with state.lag.watching(), trimming():
+        async with serving_files(app), state.lag.watching(), trimming(), _grpc(app, state):
             yield
         for task in tasks:
             task.cancel()
-        await state.documents.close()
         if state.peers:
             state.peers.leave()
-        patience = LAST_MOMENT if service.device_lost() else settings.drain_timeout
+        patience = LAST_SECONDS if service.device_lost() else settings.drain_timeout
         await asyncio.to_thread(service.stop, drain=True, timeout=patience)
         await access.quotas.close()
         if tracing:
             await asyncio.to_thread(tracing.close)
 
-    # /docs from this machine: a server without a way out still shows its page
-    app = FastAPIOffline(
-        redoc_url=None,
-        title="Convoy",
-        version=version_text(),
-        lifespan=lifespan,
-        generate_unique_id_function=operation_name,
-    )
-    app.state.convoy, app.state.access = state, access
-    app.add_middleware(AccessMiddleware, access=access, contracts=CONTRACTS)
-    app.add_middleware(RequestMiddleware, state=state, tracing=tracing)  # added last: outermost
-    app.add_exception_handler(HTTPException, on_http_exception)
-    for router in chain.from_iterable(contract.routers for contract in CONTRACTS):
-        app.include_router(router)
-    _describe(app, settings)
-    return app
+    return lifespan
 
 
-def _describe(app: FastAPI, settings: ServerSettings) -> None:
+def _describe(app: FastAPI, settings: ServerSettings, rules: PathRules) -> None:
     """Have the description in OpenAPI tell this server's limits, and who may ask what."""
-    doors, plain = Doors(CONTRACTS), app.openapi
+    plain = app.openapi
     limits = {
         "texts": settings.batch_limit,
         "characters": settings.char_limit,
@@ -121,14 +146,29 @@ def _describe(app: FastAPI, settings: ServerSettings) -> None:
     }
 
     def who(method: str, path: str) -> str:
-        if doors.token_setting(re.sub(r"\{[^}]*\}", "x", path)):
+        if rules.token_setting(re.sub(r"\{[^}]*\}", "x", path)):
             return "operator"
-        return "anybody" if doors.is_open(method, path) else "key"
+        return "anybody" if rules.is_open(method, path) else "key"
 
     def openapi() -> dict[str, Any]:
         return app.openapi_schema if app.openapi_schema else complete_schema(plain(), limits, who)
 
     app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's own way to extend it
+
+
+@asynccontextmanager
+async def _grpc(app: FastAPI, state: AppState) -> AsyncIterator[None]:
+    """Serve gRPC too where the settings name a port. Raises ConfigError when its library is missing."""
+    if state.settings.grpc_port is None:
+        yield
+        return
+    try:
+        from server.grpc.servicer import serving_grpc
+    except ModuleNotFoundError as error:
+        message = f"gRPC needs its library ({error}); run: pip install 'convoy-server[grpc]'"
+        raise ConfigError(message) from error
+    async with serving_grpc(app, state) as app.state.grpc_port:
+        yield
 
 
 class DrainingServer(uvicorn.Server):
@@ -147,33 +187,33 @@ class DrainingServer(uvicorn.Server):
             self.complete = self._state.in_flight == 0
             self.should_exit = self.force_exit = True
         elif self.own_process:  # whatever holds a thread by then
-            _end_after(self._state.settings.drain_timeout + 3 * LAST_MOMENT, 1)
+            _end_after(self._state.settings.drain_timeout + 3 * LAST_SECONDS, 1)
         self._state.draining = True
         self._until = time.monotonic() + self._state.settings.drain_timeout
 
     async def on_tick(self, counter: int) -> bool:
         state = self._state
         if state.service.device_lost() and not self.device_lost:
-            logger.critical("a device is lost: this process answers what it can and ends with %d", LOST)
+            logger.critical("a device is lost: this process answers what it can and ends with %d", LOST_CODE)
             self.device_lost = state.draining = True
-            self._until = time.monotonic() + LAST_MOMENT
+            self._until = time.monotonic() + LAST_SECONDS
         if state.draining and not self.should_exit:
             late = time.monotonic() > self._until
             if late and state.in_flight:
                 logger.warning("%d requests are cut short after the drain timeout", state.in_flight)
                 self.complete = False
-                await asyncio.to_thread(state.service.stop, drain=False, timeout=LAST_MOMENT)
+                await asyncio.to_thread(state.service.stop, drain=False, timeout=LAST_SECONDS)
             self.should_exit = late or not state.in_flight
         if state.peers:
             state.peers.tell(ready=state.ready_here, connections=len(self.server_state.connections))
-            if counter % TICKS == 0 and not self.device_lost:  # what asks a lost device raises
+            if counter % REFRESH_TICKS == 0 and not self.device_lost:  # what asks a lost device raises
                 state.metrics.refresh()
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await super().shutdown(sockets)
         if self.own_process:  # a thread that hangs must not keep the process
-            _end_after(LAST_MOMENT, 0 if self.complete else 1)
+            _end_after(LAST_SECONDS, 0 if self.complete else 1)
 
 
 def _end_after(seconds: float, code: int) -> None:
@@ -203,11 +243,11 @@ def run(settings: ServerSettings, worker: WorkerContext | None = None) -> int:
     app = create_app(service, settings, figures, worker)
     server = DrainingServer(configure(app, settings), app.state.convoy)
     server.own_process = True
-    sys.setswitchinterval(SWITCH)
+    sys.setswitchinterval(SWITCH_SECONDS)
     server.run(_sockets(server, worker) if worker else None)
     if server.device_lost:
         logging.shutdown()
-        os._exit(LOST)  # libraries that would tidy up on a lost device may hang or abort
+        os._exit(LOST_CODE)  # libraries that would tidy up on a lost device may hang or abort
     return 0 if server.complete else 1
 
 
@@ -219,7 +259,7 @@ def _sockets(server: DrainingServer, worker: WorkerContext) -> list[socket.socke
 def configure(app: FastAPI, settings: ServerSettings) -> uvicorn.Config:
     """Configure Uvicorn by its share of the settings.
 
-    Its access log gets no query strings: they may hold keys and texts.
+    The access log gets no query strings, which may hold keys and texts.
     """
     logging.getLogger("uvicorn.access").addFilter(without_query)
     return uvicorn.Config(
@@ -235,8 +275,8 @@ def configure(app: FastAPI, settings: ServerSettings) -> uvicorn.Config:
         server_header=False,
         ssl_certfile=settings.ssl_certfile,
         ssl_keyfile=settings.ssl_keyfile,
-        timeout_keep_alive=IDLE,
-        timeout_graceful_shutdown=round(LAST_MOMENT),
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=round(LAST_SECONDS),
     )
 
 

@@ -16,9 +16,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, Final
 
-from engine.api import MarkedText, ModelInfo, Slices, TextOptions, TextResult, Timings
+from engine.api import MarkedText, ModelInfo, ModelRoute, Slices, TextOptions, TextResult, Timings
 
-OVERHEAD: Final = 200  # bytes of an entry beside its answer, about
+ENTRY_BYTES: Final = 200  # of an entry beside its answer, about
 STRICTLY: Final = ("utf-8", "surrogatepass")
 NO_TIME: Final = Timings(0.0, 0.0, 0.0, 0)
 
@@ -43,7 +43,7 @@ class Cache:
         """Keep an answer; one that is larger than the whole cache is not kept."""
         # nobody waits for it the next time
         result = replace(result, timings=NO_TIME)
-        size = OVERHEAD + size_of(result)
+        size = ENTRY_BYTES + size_of(result)
         with self._lock:
             if key in self._kept:
                 self._size -= self._kept.pop(key)[1]
@@ -74,14 +74,17 @@ def repeatable(infos: Sequence[ModelInfo], options: TextOptions) -> bool:
 
 
 def keys_of(
-    model: str, infos: Sequence[ModelInfo], texts: Sequence[str | MarkedText], options: TextOptions
+    route: ModelRoute, texts: Sequence[str | MarkedText], options: TextOptions
 ) -> Slices[list[bytes]]:
     """Compute for each text, in slices, a digest of all that its answer depends on.
 
-    model: as it was asked for, with its languages.
+    route: the models, each with its languages and the digest of its bundle.
+    texts: what is to be answered.
+    options: how it is to be answered.
     """
     shared = hashlib.blake2b(digest_size=32)
-    shared.update(repr((model, tuple(info.digest for info in infos), _plain(options))).encode(*STRICTLY))
+    digests = tuple(info.digest for info in route.infos)
+    shared.update(repr((route.name, digests, _plain(options))).encode(*STRICTLY))
     keys = []
     for text in texts:
         own = shared.copy()

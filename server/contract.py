@@ -5,31 +5,69 @@ A path that ends with "*" stands for all that begin with it, others for themselv
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from fastapi import APIRouter
 from starlette.types import Scope
 
 
 @dataclass(frozen=True, slots=True)
+class Fault:
+    """What the body of an error is made of.
+
+    message: what is wrong, and what to do about it.
+    status: of HTTP.
+    code: the error's stable name; "" for a path or method that there is not.
+    parameter: name of the parameter at fault; "" where it is not known.
+    """
+
+    message: str
+    status: int
+    code: str = ""
+    parameter: str = ""
+
+
+def under(*keys: str) -> Callable[[Fault], Any]:
+    """Make the shape of errors that are an object with the message under these keys."""
+    return lambda fault: dict.fromkeys(keys, fault.message)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Requests to a path of another contract that are for this one, told by their JSON.
+
+    path: the other contract's, asked by POST.
+    field: a name that the body must have, beside which it must have no `q`.
+    route: the contract's own path for them.
+    """
+
+    path: str
+    field: str
+    route: str
+
+
+@dataclass(frozen=True, slots=True)
 class Contract:
     """A family of routes.
 
-    routers: its routes.
-    paths: whose errors have its shape; the longest path among all contracts decides.
-    error_keys: under which names an error's body holds the message.
-    statuses: by an error's code, where it is not the status of `errors.STATUSES`.
-    open_paths: what GET and HEAD may read without a key: it costs nothing and tells nothing.
-    operator_paths: patterns of paths that need a token of their own, with the setting that holds it.
+    routers: the routes.
+    paths: patterns of paths whose errors have the contract's shape; the longest among all contracts decides.
+    error_body: makes the JSON of an error.
+    statuses: HTTP statuses by error code, where they are not those of `errors.STATUSES`.
+    open_paths: patterns of paths that GET and HEAD may read without a key.
+    operator_paths: patterns of paths that need a token of their own, with the setting that holds the token.
+    claims: requests to paths of other contracts that are for this one.
     """
 
     routers: tuple[APIRouter, ...]
     paths: tuple[str, ...]
-    error_keys: tuple[str, ...] = ("error",)
+    error_body: Callable[[Fault], Any] = under("error")
     statuses: Mapping[str, int] = field(default_factory=dict)
     open_paths: tuple[str, ...] = ()
     operator_paths: Mapping[str, str] = field(default_factory=dict)
+    claims: tuple[Claim, ...] = ()
 
 
 def longest_match(paths: Iterable[str], path: str) -> int:

@@ -10,13 +10,14 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
 from engine.api import ConvoyError, Overloaded
-from server.contract import Contract
+from server.contract import Contract, Fault
 
 INTERNAL: Final = "internal error: see the server's log"
 # by the code of an error; a contract may have others for some
 STATUSES: Final[Mapping[str, int]] = {
     "invalid_request": 400,
     "key_required": 400,
+    "unsupported_parameter": 400,
     "unauthorized": 401,
     "disabled": 403,
     "invalid_key": 403,
@@ -50,10 +51,13 @@ STATUSES: Final[Mapping[str, int]] = {
 class Refusal(ConvoyError):
     """A refusal of the server itself, before any model: `code` is one of STATUSES."""
 
-    def __init__(self, code: str, message: str, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, code: str, message: str, headers: Mapping[str, str] | None = None, parameter: str = ""
+    ) -> None:
+        """parameter: name of the request's parameter at fault."""
         super().__init__(message)
         assert code in STATUSES, code
-        self.code, self.headers = code, headers
+        self.code, self.headers, self.parameter = code, headers, parameter
 
 
 def error_response(error: ConvoyError, contract: Contract) -> JSONResponse:
@@ -61,22 +65,25 @@ def error_response(error: ConvoyError, contract: Contract) -> JSONResponse:
 
     Overloaded says in whole seconds when to come back.
     """
-    status = contract.statuses.get(error.code, STATUSES[error.code])
     headers = error.headers if isinstance(error, Refusal) else None
     if isinstance(error, Overloaded):
         headers = {"Retry-After": str(math.ceil(error.retry_after))}
-    return _response(str(error), status, headers, contract)
+    fault = fault_of(error, contract)
+    return JSONResponse(contract.error_body(fault), fault.status, headers)
+
+
+def fault_of(error: ConvoyError, contract: Contract) -> Fault:
+    """Tell what the answer for an error says, with the contract's own status where it has one."""
+    status = contract.statuses.get(error.code, STATUSES[error.code])
+    return Fault(str(error), status, error.code, error.parameter if isinstance(error, Refusal) else "")
 
 
 def http_response(error: HTTPException, request: str, contract: Contract) -> JSONResponse:
     """Make the response for a path or method that there is not.
 
-    request: its method and path, to be named.
+    error: what the framework raised.
+    request: the request's method and path, to be named.
+    contract: whose clients read the response.
     """
-    return _response(f"{error.detail}: {request}", error.status_code, error.headers, contract)
-
-
-def _response(
-    message: str, status: int, headers: Mapping[str, str] | None, contract: Contract
-) -> JSONResponse:
-    return JSONResponse(dict.fromkeys(contract.error_keys, message), status, headers)
+    fault = Fault(f"{error.detail}: {request}", error.status_code)
+    return JSONResponse(contract.error_body(fault), fault.status, error.headers)

@@ -18,7 +18,7 @@ REGIONS: Final = {
     "pt-br": "pb",
 }  # that are languages of their own
 SHORT: Final = {alias.casefold(): code for code, alias in ALIASES.items()}
-NAMES: Final = {
+LANGUAGE_NAMES: Final = {
     "ar": "Arabic",
     "az": "Azerbaijani",
     "bg": "Bulgarian",
@@ -79,7 +79,7 @@ NAMES: Final = {
 def inward(code: str) -> str:
     """Turn a client's code into the form that models are offered by.
 
-    It is lower case, aliases resolved, of two letters where there is such a code ("deu" is "de").
+    That form is lower case, aliases resolved, of two letters where there is such a code ("deu" is "de").
     """
     plain = code.strip().casefold()
     return SHORT.get(plain, short(plain))
@@ -104,4 +104,4 @@ def outward(code: str) -> str:
 
 def name_of(code: str) -> str:
     """Return the English name of a language, or the code itself."""
-    return NAMES.get(code, code)
+    return LANGUAGE_NAMES.get(code, code)

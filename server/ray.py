@@ -28,13 +28,13 @@ from starlette.types import Message, Scope
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from engine.api import ConvoyError, Service, share_threads
-from server.access import Doors
-from server.app import LAST_MOMENT, create_app
+from server.app import LAST_SECONDS, create_app
+from server.callers.access import PathRules
 from server.contract import path_of
-from server.contracts import CONTRACTS, contract_of
+from server.contracts import contract_of, served_contracts
 from server.errors import Refusal, error_response
-from server.metrics import Metrics
-from server.parameters import FORM_OVERHEAD, body_of
+from server.http.parameters import FORM_OVERHEAD, body_of
+from server.observing.metrics import Metrics
 from server.settings import ServerSettings
 
 logger = logging.getLogger(__name__)
@@ -53,10 +53,10 @@ SCOPE: Final = (  # what of a request a replica is told
     "client",
     "server",
 )
-TRIES: Final = 2
+MAX_TRIES: Final = 2
 BUSY: Final = "all replicas are busy: try again later"
 LOST: Final = "the replica that had the request ended, and so did the next: send it again"
-POLL: Final = 0.05  # seconds
+POLL_SECONDS: Final = 0.05
 Head = tuple[int, list[tuple[bytes, bytes]]]
 
 
@@ -92,7 +92,7 @@ class Replica:
         self._lifespan = inner.router.lifespan_context(inner)
         await self._lifespan.__aenter__()
         while not self._state.ready:
-            await asyncio.sleep(POLL)
+            await asyncio.sleep(POLL_SECONDS)
 
     async def __del__(self) -> None:
         """Ray has let the requests under way finish."""
@@ -133,7 +133,7 @@ class Replica:
             task.result()
         finally:
             gone.set()
-            _, late = await asyncio.wait([task], timeout=LAST_MOMENT)
+            _, late = await asyncio.wait([task], timeout=LAST_SECONDS)
             for one in late:
                 one.cancel()
 
@@ -154,14 +154,15 @@ class Front:
 
     def __init__(self, replicas: Any, settings: ServerSettings) -> None:
         self._replicas, self._streams = replicas, replicas.options(stream=True)
-        self._doors = Doors(CONTRACTS)
+        self._contracts = served_contracts(settings.plugins)
+        self._rules = PathRules(self._contracts)
         self._limit = max(settings.body_limit, settings.file_limit + FORM_OVERHEAD)
 
     async def __call__(self, request: Request) -> Response:
         try:
             return await self._answer(request)
         except ConvoyError as error:
-            return error_response(error, contract_of(path_of(request.scope)))
+            return error_response(error, contract_of(path_of(request.scope), self._contracts))
 
     async def _answer(self, request: Request) -> Response:
         """Raises ConvoyError."""
@@ -178,18 +179,18 @@ class Front:
 
     def _is_order(self, path: str) -> bool:
         """Whether a path orders something of models, which concerns every replica."""
-        return self._doors.token_setting(path) == "admin_token"
+        return self._rules.token_setting(path) == "admin_token"
 
     async def _one(self, scope: dict[str, Any], body: bytes) -> Response:
         """Of one replica; of another when that one dies before it has said a word. Raises RayActorError."""
-        for tried in range(1, TRIES + 1):
+        for tried in range(1, MAX_TRIES + 1):
             parts = self._streams.respond.remote(scope, body)
             try:
                 status, headers = await anext(parts)
                 break
             except RayActorError:
                 logger.warning("a replica has ended with %s %s", scope["method"], scope["path"])
-                if tried == TRIES:
+                if tried == MAX_TRIES:
                     raise
             except asyncio.CancelledError:
                 parts.cancel()

@@ -55,7 +55,8 @@ TWINS: Final = {
 }
 FLAGS: Final = ("LT_DISABLE_FILES_TRANSLATION", "LT_DISABLE_WEB_UI", "LT_DEBUG")
 Names = Annotated[tuple[str, ...], NoDecode]
-SHORTEST_KEY: Final = 16  # characters; those that `convoy keys new` makes have 47
+Plugin = Literal["deeplx", "immersive", "mtran", "google", "mcp"]
+MIN_KEY_CHARACTERS: Final = 16  # characters; those that `convoy keys new` makes have 47
 YES: Final = frozenset({"1", "true", "t", "yes", "y", "on"})
 NO: Final = frozenset({"", "0", "false", "f", "no", "n", "off"})
 
@@ -69,6 +70,14 @@ class ServerSettings(BaseSettings):
         (Path("models"),),
         description="Bundles, or folders of bundles; also packages of Argos and models of CTranslate2.",
     )
+    fetch: Names = Field(
+        (),
+        description="Names or pairs (de-en,en-de) of models to fetch from fetch_mirror at the start, if the "
+        "first folder of models lacks them.",
+    )
+    fetch_mirror: str = Field(
+        "", description="Address or folder of a mirror (`convoy package` makes one); none is known."
+    )
     cache: Path | None = Field(
         None,
         description="Where models of others (Argos, CTranslate2) lie once they are converted; else beside "
@@ -76,6 +85,9 @@ class ServerSettings(BaseSettings):
     )
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0: any free one.")
+    grpc_port: int | None = Field(
+        None, ge=0, le=65535, description="Port of gRPC (KServe), extra `grpc`; 0: any free one; else none."
+    )
     backend: str = Field("onnx", description=BACKEND_HELP)
     device: str = Field("cpu", description=DEVICE_HELP)
     precision: str | None = Field(None, description=f"{PRECISION_HELP} Default: fp32.")
@@ -136,6 +148,12 @@ class ServerSettings(BaseSettings):
         (), description="Load only the models whose languages are all among these: de,en."
     )
     url_prefix: str = Field("", description="Path that the server is mounted under, such as /translate.")
+    plugins: Annotated[tuple[Plugin, ...], NoDecode] = Field(
+        (), description="Contracts of other tools to speak too: deeplx,immersive,mtran,google,mcp."
+    )
+    suggestions: Path | None = Field(
+        None, description="File that better translations are added to, which users send to /suggest."
+    )
     web: bool = Field(True, description="Whether there is a web page at /.")
     files: bool = Field(True, description="Whether files are translated.")
     file_limit: int = Field(10_485_760, ge=1, description="Bytes of one file.")
@@ -218,9 +236,9 @@ class ServerSettings(BaseSettings):
                 raise ValueError("names no keys: make some with `convoy keys new`, set CONVOY_API_KEY_FILE")
             return ()
         keys = () if value.casefold() in NO else tuple(part.strip() for part in value.split(","))
-        if any(len(key) < SHORTEST_KEY for key in keys):
+        if any(len(key) < MIN_KEY_CHARACTERS for key in keys):
             raise ValueError(
-                f"each key needs {SHORTEST_KEY} characters: make one with `openssl rand -hex 32`"
+                f"each key needs {MIN_KEY_CHARACTERS} characters: make one with `openssl rand -hex 32`"
             )
         return keys
 
@@ -245,7 +263,7 @@ class ServerSettings(BaseSettings):
             raise ValueError("is of no use without ssl_certfile")
         return value
 
-    @field_validator("cors_origins", "trusted_proxies", "allowed_hosts", mode="before")
+    @field_validator("cors_origins", "trusted_proxies", "allowed_hosts", "fetch", "plugins", mode="before")
     @classmethod
     def _split_names(cls, value: Any) -> Any:
         parts = value.split(",") if isinstance(value, str) else value

@@ -14,16 +14,15 @@ from starlette.requests import Request
 
 from engine.api import BundleError, ConvoyError, InvalidRequest, ModelInfo, Service, State, Stopping
 from server.cache import Cache
-from server.document_processes import DocumentProcesses
-from server.metrics import Metrics
-from server.peers import Peers, WorkerContext
+from server.observing.metrics import Metrics
+from server.process.peers import Peers, WorkerContext
+from server.process.watchdog import LoopLag
 from server.settings import ServerSettings
-from server.watchdog import LoopLag
 
 logger = logging.getLogger(__name__)
 
 STOPPING: Final = "the server is stopping: send the request again, elsewhere or later"
-RETRY = 1.0  # seconds between two tries of a canary
+RETRY_SECONDS = 1.0  # seconds between two tries of a canary
 
 
 @dataclass(eq=False, slots=True)
@@ -33,11 +32,10 @@ class AppState:
     draining: after SIGTERM; new work is refused.
     in_flight: requests not yet answered.
     loaded_at_start: models that have to show that they work; others show it when they are loaded.
-    proven: those of them that have.
+    proven: models of the start that have answered.
     tasks: reloads under way.
-    worker: what this process is among several; None: it is the only one.
-    cache: answers that were given before; None: they are not kept.
-    documents: what reads and writes files.
+    worker: what this process is among several; None: the only one.
+    cache: answers that were given before; None: none is kept.
     lag: how late the event loop is.
     """
 
@@ -52,7 +50,6 @@ class AppState:
     worker: InitVar[WorkerContext | None] = None
     peers: Peers | None = field(init=False)
     cache: Cache | None = field(init=False)
-    documents: DocumentProcesses = field(init=False)
     lag: LoopLag = field(default_factory=LoopLag)
 
     def __post_init__(self, worker: WorkerContext | None) -> None:
@@ -60,7 +57,6 @@ class AppState:
             n for n, entry in self.service.shelf_entries().items() if entry.state is State.LOADED
         )
         self.peers = Peers(worker, self.obey) if worker else None
-        self.documents = DocumentProcesses()
         self.cache = Cache(self.settings.cache_bytes) if self.settings.cache_bytes else None
 
     @property
@@ -122,7 +118,7 @@ class AppState:
         while True:
             await asyncio.sleep(self.settings.watch)
             try:
-                await asyncio.to_thread(self.service.look)
+                await asyncio.to_thread(self.service.rescan_folders)
             except Stopping:
                 return
             except Exception:
@@ -137,7 +133,7 @@ class AppState:
                     self.proven.add(name)
                 except ConvoyError as error:
                     logger.warning("%s is not ready: %s", name, error)
-                    await asyncio.sleep(RETRY)
+                    await asyncio.sleep(RETRY_SECONDS)
 
 
 def state_of(request: Request) -> AppState:
@@ -147,9 +143,7 @@ def state_of(request: Request) -> AppState:
 
 
 def refuse_while_draining(request: Request) -> None:
-    """Refuse a request while the server drains, as new POST requests are refused.
-
-    It is for routes whose GET is as much work as those.
+    """Refuse a request while the server drains, for routes whose GET is as much work as a POST.
 
     Raises Stopping.
     """

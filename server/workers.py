@@ -1,8 +1,8 @@
 """`convoy serve`: in this process, or in N workers under a supervisor.
 
-The supervisor opens the port, starts the workers and keeps them going; it answers no request itself. A worker
-that dies is started again, after a pause that grows when it dies soon; connections that nobody had accepted
-wait for the others. What must reach all workers goes through here.
+The supervisor opens the port, starts the workers and keeps them going, and answers no request itself. A
+worker that dies is started again, after a pause that grows when it dies soon; connections that nobody had
+accepted wait for the others. What must reach all workers goes through here.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from engine.api import BundleError, ConfigError, ConvoyError
-from server import logs, metrics
-from server.app import LAST_MOMENT, run
-from server.peers import ABSENT, Board, WorkerContext, send
-from server.quotas import Counters
+from server.app import LAST_SECONDS, run
+from server.callers.quotas import Counters
+from server.observing import logs, metrics
+from server.process.peers import ABSENT, Board, WorkerContext, send
+from server.process.temporary import OwnFolder
 from server.settings import ServerSettings
-from server.temporary import OwnFolder
 
 if TYPE_CHECKING:
-    from server.peers import Link
+    from server.process.peers import Link
 
 logger = logging.getLogger(__name__)
 
-BACKLOG: Final = 2048  # connections that wait until a worker accepts them
-CALM: Final = 60.0  # seconds after which the death of a worker has nothing to do with the one before
-LONGEST: Final = 30.0  # seconds between a death and the next start, at most
-BAD_INPUT: Final = 2
+MAX_BACKLOG: Final = 2048  # connections that wait until a worker accepts them
+CALM_SECONDS: Final = 60.0  # after which the death of a worker has nothing to do with the one before
+MAX_PAUSE_SECONDS: Final = 30.0  # between a death and the next start, at most
+BAD_INPUT_CODE: Final = 2
 
 
 @dataclass(eq=False, slots=True)
@@ -164,7 +164,7 @@ class Supervisor:
 
     def _again(self, worker: Worker, code: int) -> None:
         number = worker.number
-        if worker.ready and time.monotonic() - worker.began > CALM:
+        if worker.ready and time.monotonic() - worker.began > CALM_SECONDS:
             self._deaths[number] = 0
         pause = pause_after(self._deaths[number])
         self._deaths[number] += 1
@@ -175,7 +175,7 @@ class Supervisor:
         """Pass a signal on: at the first all workers drain, at the second they end."""
         if not self._stopping:
             self._stopping = True
-            late = self._settings.drain_timeout + 3 * LAST_MOMENT
+            late = self._settings.drain_timeout + 3 * LAST_SECONDS
             self._loop.call_later(late, self._kill)
         for worker in self._workers.values():
             worker.process.terminate()
@@ -258,7 +258,7 @@ def work(settings: ServerSettings, context: WorkerContext) -> None:
     except (ConvoyError, ModuleNotFoundError) as error:
         details = {"code": getattr(error, "code", ""), "module": getattr(error, "name", "")}
         send(context.link, {"kind": "failed", "fault": str(error)} | details)
-        code = BAD_INPUT
+        code = BAD_INPUT_CODE
     sys.exit(code)
 
 
@@ -267,7 +267,7 @@ def pause_after(deaths: int) -> float:
 
     deaths: how many times it has died soon after its start.
     """
-    return min(LONGEST, 2.0 ** (deaths - 1)) if deaths else 0.0
+    return min(MAX_PAUSE_SECONDS, 2.0 ** (deaths - 1)) if deaths else 0.0
 
 
 def _fault_of(message: dict[str, Any]) -> Exception:
@@ -286,7 +286,7 @@ def _listener(settings: ServerSettings) -> socket.socket:
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
-        listener.listen(BACKLOG)
+        listener.listen(MAX_BACKLOG)
     except OSError as error:
         raise ConfigError(f"can't listen on {settings.host}:{settings.port}: {error}") from error
     host, port = listener.getsockname()[:2]

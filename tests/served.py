@@ -21,11 +21,11 @@ from engine.bundle.bundle import Description, add_files, open_bundle, write_bund
 from engine.bundle.config import ModelConfig
 from engine.bundle.stacks import StackConfig
 from engine.models import build
-from engine.text.borrowed import FILE, BorrowedWord, dump
-from engine.text.tokenizer import open_tokenizer
+from engine.text.tokenizers.placeholder_words import PLACEHOLDERS_FILE, PlaceholderWord, dump
+from engine.text.tokenizers.tokenizer import open_tokenizer
 from export.graphs.onnx import graphs
 from server.app import DrainingServer, configure, create_app
-from server.metrics import Metrics
+from server.observing.metrics import Metrics
 from server.settings import ServerSettings
 from tests.golden_fixtures import real_golden
 
@@ -90,13 +90,13 @@ def bundles() -> Path:
 def lending(source: Path, folder: Path) -> None:
     """Copy a bundle into a folder, with four words of its vocabulary as placeholders."""
     shutil.copytree(source, folder / source.name)
-    bundle, words = open_bundle(source), list[BorrowedWord]()
+    bundle, words = open_bundle(source), list[PlaceholderWord]()
     tokenizer = open_tokenizer(bundle)
     for token in range(bundle.config.source_vocab):
         word = tokenizer.word([token], target=False)
         if word.isalpha() and len(word) > 2 and tokenizer.encode(word) == [token]:
-            words.append(BorrowedWord(word, token, token))
-    add_files(folder / source.name, {FILE: dump(words[:4], 1.0)})
+            words.append(PlaceholderWord(word, token, token))
+    add_files(folder / source.name, {PLACEHOLDERS_FILE: dump(words[:4], 1.0)})
 
 
 def settings_of(**values) -> ServiceSettings:

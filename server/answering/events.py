@@ -12,44 +12,33 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import aclosing, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import suppress
 from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from engine.api import (
-    Cancelled,
-    ConvoyError,
-    MarkedText,
-    Partial,
-    Service,
-    TextOptions,
-    TextResult,
-    in_slices,
-)
-from server.cache import keys_of, repeatable
-from server.context import CANCELLED, FAILED, set_outcome
+from engine.api import Cancelled, ConvoyError, Partial
+from server.answering.results import OnPartial
 from server.errors import INTERNAL
-from server.parameters import while_connected
-from server.responses import json_bytes
-from server.state import AppState, state_of
+from server.http.parameters import while_connected
+from server.http.responses import json_bytes
+from server.observing.context import CANCELLED, FAILED, set_outcome
+from server.state import state_of
 
 logger = logging.getLogger(__name__)
 
-OnPartial = Callable[[Partial], None]
-Event = tuple[str, Any]  # an event's name, "" for none, and its data
-Answering = Callable[
-    [OnPartial | None], Coroutine[Any, Any, dict[str, Any]]
-]  # the plain answer; tells of it, if asked
+Event = tuple[str, Any]  # an event's name, "" for none, and its data; bytes as they are, else as JSON
+# makes the plain answer, and tells a listener what is certain of it by then
+Answering = Callable[[OnPartial | None], Coroutine[Any, Any, dict[str, Any]]]
 
-INLINE: Final = 20  # texts and phrases whose digests are made in the event loop itself
-MOMENT: Final = 1.0  # seconds in which a failure still gets its status
-ALIVE: Final = 15.0  # seconds of silence after which a comment keeps proxies from closing the connection
-LAST: Final = "end"  # id of the last event: an EventSource that comes back with it is told to stay away
-HEADERS: Final = [
+PLAIN_ERROR_SECONDS: Final = 1.0  # in which a failure still gets its status
+# seconds of silence after which a comment keeps proxies from closing the connection
+COMMENT_SECONDS: Final = 15.0
+LAST_ID: Final = "end"  # id of the last event: an EventSource that comes back with it is told to stay away
+STREAM_HEADERS: Final = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
     (b"x-accel-buffering", b"no"),
@@ -59,88 +48,43 @@ HEADERS: Final = [
 class Dialect:
     """What is sent of a stream, in order. One for each stream."""
 
-    def partial(self, partial: Partial) -> Event | None:
-        return "partial", {"index": partial.index, "text": partial.text}
+    def partial(self, partial: Partial) -> list[Event]:
+        return [("partial", {"index": partial.index, "text": partial.text})]
 
-    def result(self, answer: dict[str, Any]) -> Event | None:
-        return "result", answer
+    def result(self, answer: dict[str, Any]) -> list[Event]:
+        return [("result", answer)]
 
-    def error_event(self, message: str) -> Event:
-        return "error", {"error": message}
-
-
-async def answer_json(work: Answering) -> bytes:
-    """Return the plain answer, as JSON."""
-    return await json_bytes(await work(None))
+    def error(self, error: ConvoyError) -> list[Event]:
+        return [("error", {"error": str(error)})]
 
 
-async def results_of(
-    state: AppState,
-    model: str,
-    texts: Sequence[str | MarkedText],
-    options: TextOptions,
-    deadline: float,
-    on_partial: OnPartial | None = None,
-) -> list[TextResult]:
-    """Do as `Service.run`, or with `on_partial` the same by `Service.stream`.
+class Deltas:
+    """What is new of each answer as it grows, for streams that tell every word once."""
 
-    What the cache has is not computed again, and of it nothing is told before the end.
-    """
-    cache, infos = state.cache, state.service.behind(model) if state.cache else []
-    if cache is None or not repeatable(infos, options):
-        return await _run_or_stream(state.service, model, texts, options, deadline, on_partial)
-    small = len(texts) * (1 + len(options.glossary) + len(options.ignore)) <= INLINE
-    keys = await in_slices(keys_of(model, infos, texts, options), deadline, small=small)
-    results = [cache.get(key) for key in keys]
-    missing = [number for number, result in enumerate(results) if result is None]
-    state.metrics.hits.labels(model).inc(len(texts) - len(missing))
-    state.metrics.misses.labels(model).inc(len(missing))
-    if missing:
-        misses, listener = (
-            [texts[n] for n in missing],
-            renumber(on_partial, missing) if on_partial else None,
-        )
-        new = await _run_or_stream(state.service, model, misses, options, deadline, listener)
-        same = state.service.behind(model) == infos  # else a reload came between: whose answer is it?
-        for number, result in zip(missing, new, strict=True):
-            results[number] = result
-            if same:
-                cache.put(keys[number], result)
-    return [result for result in results if result is not None]
+    def __init__(self) -> None:
+        self._told: dict[int, str] = {}
 
+    def next(self, index: int, text: str) -> str:
+        """Return what comes after what was told of an answer before.
 
-def renumber(on_partial: OnPartial, numbers: Sequence[int]) -> OnPartial:
-    """Make a listener for texts that are some of others: it tells of them by their numbers among those."""
-    return lambda partial: on_partial(Partial(numbers[partial.index], partial.text))
-
-
-async def _run_or_stream(
-    service: Service,
-    model: str,
-    texts: Sequence[str | MarkedText],
-    options: TextOptions,
-    deadline: float,
-    on_partial: OnPartial | None,
-) -> list[TextResult]:
-    if on_partial is None:
-        return await service.run(model, texts, options, deadline)
-    answers: list[TextResult] = []
-    async with aclosing(service.stream(model, texts, options, deadline)) as results:
-        async for event in results:
-            if isinstance(event, Partial):
-                on_partial(event)
-            else:
-                answers = event
-    return answers
+        index: number of the answer's text.
+        text: the answer so far; it begins with what was told.
+        """
+        told, self._told[index] = self._told.get(index, ""), text
+        assert text.startswith(told)
+        return text[len(told) :]
 
 
 async def events(request: Request, work: Answering, dialect: Dialect | None = None) -> Response:
-    """Make the response that streams `work`; it is cancelled when the client goes.
+    """Make the response that streams an answer.
 
-    A request that says it has read the last event before gets no content. Raises what `work` raises within a
-    moment, when it has told nothing yet.
+    request: the client's; one that has read the last event before gets no content.
+    work: makes the answer; cancelled when the client goes.
+    dialect: the words of the stream; None: ours.
+
+    Raises what `work` raises within a moment, when nothing has been told yet.
     """
-    if request.headers.get("last-event-id") == LAST:
+    if request.headers.get("last-event-id") == LAST_ID:
         return Response(status_code=204)
     feed = _Feed(work, dialect or Dialect())
     try:
@@ -164,7 +108,7 @@ class _Feed:
     async def first(self) -> None:
         """Wait a moment for the first partial. Raises what has gone wrong by then."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(MOMENT):
+            async with asyncio.timeout(PLAIN_ERROR_SECONDS):
                 await self.changed.wait()
         if self.task.done():
             self.task.result()
@@ -173,7 +117,9 @@ class _Feed:
         """Events on the wire. Raises what `work` raises."""
         while not self.task.done() or self._waiting:
             try:
-                async with asyncio.timeout(ALIVE):  # Python 3.11's wait_for may swallow a cancellation
+                async with asyncio.timeout(
+                    COMMENT_SECONDS
+                ):  # Python 3.11's wait_for may swallow a cancellation
                     await self.changed.wait()
             except TimeoutError:
                 yield b": still at work\n\n"
@@ -182,11 +128,11 @@ class _Feed:
                 self.changed.clear()
             while self._waiting:
                 index = next(iter(self._waiting))
-                yield await _event(self.dialect.partial(Partial(index, self._waiting.pop(index))))
-        yield await _event(self.dialect.result(self.task.result()), LAST)
+                yield await _wire(self.dialect.partial(Partial(index, self._waiting.pop(index))))
+        yield await _wire(self.dialect.result(self.task.result()), LAST_ID)
 
-    async def error_event(self, message: str) -> bytes:
-        return await _event(self.dialect.error_event(message), LAST)
+    async def error(self, error: ConvoyError) -> bytes:
+        return await _wire(self.dialect.error(error), LAST_ID)
 
     async def close(self) -> None:
         self.task.cancel()
@@ -201,7 +147,7 @@ class _Events(Response):
     def __init__(self, request: Request, feed: _Feed) -> None:
         super().__init__()
         self._request, self._feed = request, feed
-        self.raw_headers = list(HEADERS)
+        self.raw_headers = list(STREAM_HEADERS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -220,26 +166,25 @@ class _Events(Response):
         except ConvoyError as error:
             state_of(self._request).metrics.rejections.labels(error.code).inc()
             set_outcome(FAILED)
-            await send(
-                {
-                    "type": "http.response.body",
-                    "body": await self._feed.error_event(str(error)),
-                    "more_body": True,
-                }
-            )
+            body = await self._feed.error(error)
+            await send({"type": "http.response.body", "body": body, "more_body": True})
         except Exception:  # too late for the gate to answer
             logger.exception("%s failed", self._request.url.path)
             set_outcome(FAILED)
-            body = await self._feed.error_event(INTERNAL)
+            body = await self._feed.error(ConvoyError(INTERNAL))
             await send({"type": "http.response.body", "body": body, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
 
 
-async def _event(event: Event | None, number: str = "") -> bytes:
-    """number: the id of an event that has a name."""
-    if event is None:
-        return b""
-    name, data = event
-    line = b"data: " + await json_bytes(data)
-    lines = [f"event: {name}".encode(), line] if name else [line]
-    return b"\n".join([*lines, *([f"id: {number}".encode()] if name and number else []), b"", b""])
+async def _wire(events: list[Event], number: str = "") -> bytes:
+    """Events as they are sent.
+
+    number: the id of events that have a name.
+    """
+    blocks: list[bytes] = []
+    for name, data in events:
+        lines = [f"event: {name}".encode()] if name else []
+        lines.append(b"data: " + (data if isinstance(data, bytes) else await json_bytes(data)))
+        lines += [f"id: {number}".encode()] if name and number else []
+        blocks.append(b"\n".join(lines) + b"\n\n")
+    return b"".join(blocks)

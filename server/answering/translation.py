@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from documents.attributes import AttributedPage
@@ -17,7 +16,7 @@ from engine.api import (
     InvalidRequest,
     Language,
     MarkedText,
-    Overloaded,
+    ModelRoute,
     Service,
     TextOptions,
     TextResult,
@@ -25,108 +24,147 @@ from engine.api import (
     in_slices,
     one_slice,
 )
-from server.document_processes import OpenDocument
-from server.events import OnPartial, renumber, results_of
+from server.answering.results import OnPartial, renumber, results_of
 from server.languages import inward, name_of, outward
 from server.state import AppState
 
 NOTHING: Final = {"confidence": 0.0, "language": "en"}  # LibreTranslate's answer for text without letters
-INLINE: Final = 500  # characters whose formats are joined in the event loop itself
-PER_SPAN: Final = 100  # of these are as much work as a span
+INLINE_CHARACTERS: Final = 500  # whose formats are joined in the event loop itself
+SPAN_CHARACTERS: Final = 100  # that are as much work as a span
 SomePage = TypeVar("SomePage", bound=Page | AttributedPage)
-CHUNK: Final = 8_000  # characters of a document that wait in the queue at once
-SHORTEST: Final = 20  # characters that a segment counts as, however short it is
 
 
 async def run_each(
     state: AppState,
     texts: Sequence[str | MarkedText],
-    models: Sequence[str | None],
+    routes: Sequence[ModelRoute | None],
     options: TextOptions,
     deadline: float,
     on_partial: OnPartial | None = None,
 ) -> list[TextResult]:
-    """Run each text by its own model; None echoes it. One group for each model: all are answered or none.
+    """Run each text by its own model. One group for each model: all are answered or none.
 
-    on_partial: what is certain of the answers, by the numbers of the texts.
+    state: what routes share.
+    texts: sources, some of them with what must stay as it is.
+    routes: a model for each text; None echoes it.
+    options: how to answer.
+    deadline: a time.monotonic() by which the answers must be there.
+    on_partial: told what is certain of the answers, by the numbers of the texts.
+
+    Raises what `Service.run` raises.
     """
-    groups: dict[str, list[int]] = {}
-    for number, model in enumerate(models):
-        if model is not None:
-            groups.setdefault(model, []).append(number)
     answers = [TextResult(text if isinstance(text, str) else text.text) for text in texts]
-    runs = {
-        model: asyncio.create_task(
-            results_of(
-                state,
-                model,
-                [texts[n] for n in numbers],
-                options,
-                deadline,
-                renumber(on_partial, numbers) if on_partial else None,
-            )
-        )
-        for model, numbers in groups.items()
-    }
-    try:
-        await asyncio.gather(*runs.values())
-    finally:  # one refused, or the client has gone: the others are for nobody
-        for run in runs.values():
-            run.cancel()
-        await asyncio.gather(*runs.values(), return_exceptions=True)
-    for model, numbers in groups.items():
-        results = runs[model].result()
-        state.metrics.record_work(model, results)
+    groups: dict[str, tuple[ModelRoute, list[int]]] = {}
+    for number, route in enumerate(routes):
+        if route is not None:
+            groups.setdefault(route.name, (route, []))[1].append(number)
+
+    async def run(route: ModelRoute, numbers: Sequence[int]) -> None:
+        listener = renumber(on_partial, numbers) if on_partial else None
+        sources = [texts[number] for number in numbers]
+        results = await results_of(state, route, sources, options, deadline, listener)
+        state.metrics.record_work(route.name, results)
         for number, result in zip(numbers, results, strict=True):
             answers[number] = result
+
+    runs = [asyncio.create_task(run(route, numbers)) for route, numbers in groups.values()]
+    try:
+        await asyncio.gather(*runs)
+    finally:  # one refused, or the client has gone: the others are for nobody
+        for task in runs:
+            task.cancel()
+        await asyncio.gather(*runs, return_exceptions=True)
     return answers
 
 
 async def run_segments(
     state: AppState,
     segments: Sequence[Segment],
-    models: Sequence[str | None],
+    routes: Sequence[ModelRoute | None],
     options: TextOptions,
     deadline: float,
 ) -> tuple[list[Segment], list[TextResult]]:
-    """Translate segments; one that is echoed is the very same object."""
+    """Translate segments, with their formats.
+
+    state: what routes share.
+    segments: prose of pages or files; one that is echoed is the very same object in the answer.
+    routes: a model for each segment; None echoes it.
+    options: how to answer.
+    deadline: a time.monotonic() by which the answers must be there.
+
+    Returns the translated segments, and the results that they were made of.
+    """
     if any(segment.spans for segment in segments):
         options = replace(options, alignment=True)
     texts = [
-        _mark_protected(state.service, segment, model) if model else segment.text
-        for segment, model in zip(segments, models, strict=True)
+        _mark_protected(segment, protect=route is not None and route.keeps_phrases)
+        for segment, route in zip(segments, routes, strict=True)
     ]
-    results = await run_each(state, texts, models, options, deadline)
-
+    results = await run_each(state, texts, routes, options, deadline)
     projected = each(
-        one_slice(project, segment, result) if model else one_slice(lambda segment=segment: segment)
-        for segment, result, model in zip(segments, results, models, strict=True)
+        one_slice(project, segment, result) if route else one_slice(lambda segment=segment: segment)
+        for segment, result, route in zip(segments, results, routes, strict=True)
     )
-    work = sum(len(segment.text) + PER_SPAN * len(segment.spans) for segment in segments)
-    return await in_slices(projected, deadline, small=work <= INLINE), results
+    work = sum(len(segment.text) + SPAN_CHARACTERS * len(segment.spans) for segment in segments)
+    return await in_slices(projected, deadline, small=work <= INLINE_CHARACTERS), results
 
 
 async def read_pages(
     texts: Sequence[str], reader: Callable[[str], SomePage], deadline: float
 ) -> list[SomePage]:
-    """Read texts with tags as pages, outside of the event loop. Raises DeadlineExceeded."""
-    small = sum(map(len, texts)) <= INLINE
+    """Read texts with tags as pages, outside of the event loop.
+
+    texts: HTML or XML.
+    reader: reads one of them.
+    deadline: a time.monotonic().
+
+    Raises DeadlineExceeded.
+    """
+    small = sum(map(len, texts)) <= INLINE_CHARACTERS
     return await in_slices(each(one_slice(reader, text) for text in texts), deadline, small=small)
 
 
-def keeps_phrases(service: Service, model: str) -> bool:
-    """Tell whether a model has symbols for what must stay as it is; of a pivot's two, both."""
-    return all(info.placeholders for info in service.behind(model))
+def page_prose(page: Page | AttributedPage) -> str:
+    """Return the text of a page, to detect its language by."""
+    return "\n".join(segment.text for segment in page.segments)
 
 
-def _mark_protected(service: Service, segment: Segment, model: str) -> str | MarkedText:
+async def translate_pages(
+    state: AppState,
+    pages: Sequence[SomePage],
+    routes: Sequence[ModelRoute | None],
+    options: TextOptions,
+    deadline: float,
+) -> tuple[list[str], list[TextResult]]:
+    """Translate pages with their tags.
+
+    state: what routes share.
+    pages: as `read_pages` has read them.
+    routes: a model for each page; None echoes it.
+    options: how to answer.
+    deadline: a time.monotonic() by which the answers must be there.
+
+    Returns the translated pages as text, and the results of their segments.
+    """
+    segments = [segment for page in pages for segment in page.segments]
+    by_segment = [route for page, route in zip(pages, routes, strict=True) for _ in page.segments]
+    translations, results = await run_segments(state, segments, by_segment, options, deadline)
+    rest = iter(translations)
+    return [page.join([next(rest) for _ in page.segments]) for page in pages], results
+
+
+def _mark_protected(segment: Segment, *, protect: bool) -> str | MarkedText:
     """The text, with what must stay as it is where the model has symbols for it."""
-    spans = protected_ranges(segment)
-    return MarkedText(segment.text, spans) if spans and keeps_phrases(service, model) else segment.text
+    spans = protected_ranges(segment) if protect else ()
+    return MarkedText(segment.text, spans) if spans else segment.text
 
 
-def model_for(state: AppState, source: str, target: str, name: str | None = None) -> str | None:
+def route_for(state: AppState, source: str, target: str, name: str | None = None) -> ModelRoute | None:
     """Pick the model for two languages; None when they are the same, so that a text stays as it is.
+
+    state: what routes share.
+    source, target: our codes of languages.
+    name: the model's name, where the client has named one.
 
     Raises InvalidRequest in LibreTranslate's words when there is none, UnknownModel when `name` is none.
     """
@@ -168,68 +206,33 @@ def _source(service: Service, text: str) -> dict[str, Any]:
     return _likely(detection)[0]
 
 
-async def detected_models(
-    state: AppState, samples: Sequence[str], target: str, deadline: float, name: str | None = None
-) -> tuple[list[dict[str, Any]], list[str | None]]:
-    """Find for each text its language and its model; none for text without letters.
+async def routes_for(
+    state: AppState,
+    samples: Sequence[str],
+    source: str | None,
+    target: str,
+    deadline: float,
+    name: str | None = None,
+) -> tuple[list[dict[str, Any]], list[ModelRoute | None]]:
+    """Find each text's language, where it must be detected, and its model.
 
+    state: what routes share.
+    samples: prose of each text.
+    source: our code of all texts' language; None detects that of each.
+    target: our code of the language to translate into.
+    deadline: a time.monotonic().
+    name: the model's name, where the client has named one.
+
+    Returns detections, as LibreTranslate answers them, none where `source` is given; and a model for each
+    text, None for one to be echoed, such as text without letters.
     Raises InvalidRequest on a text in a language that no model reads, and DeadlineExceeded.
     """
+    if source is not None:
+        return [], [route_for(state, source, target, name)] * len(samples)
     service = state.service
     detections = await in_slices(each(one_slice(_source, service, sample) for sample in samples), deadline)
-    models = [
-        None if language == NOTHING else model_for(state, inward(str(language["language"])), target, name)
+    routes = [
+        None if language == NOTHING else route_for(state, inward(str(language["language"])), target, name)
         for language in detections
     ]
-    return detections, models
-
-
-@dataclass(frozen=True, slots=True)
-class DocumentTask:
-    """What becomes of a document.
-
-    model: None leaves it as it is.
-    owner: whose it is.
-    name: of the result.
-    """
-
-    document: OpenDocument
-    model: str | None
-    options: TextOptions
-    owner: str
-    name: str
-
-
-async def translate_document(state: AppState, task: DocumentTask, deadline: float) -> bytes:
-    """Translate a document, and return the translated file.
-
-    Its text goes through the queue in parts, so that others have their turn; where the queue is full it
-    waits. Raises the errors of `run_each`.
-    """
-    document, model, options = task.document, task.model, task.options
-    translations: list[Segment] = []
-    for part in _parts(document.segments):
-        while True:
-            try:
-                segments, _ = await run_segments(state, part, [model] * len(part), options, deadline)
-                break
-            except Overloaded as error:
-                if time.monotonic() + error.retry_after > deadline:
-                    raise
-                await asyncio.sleep(error.retry_after)
-        translations += segments
-    return await state.documents.write(document, translations, task.owner, deadline)
-
-
-def _parts(segments: Sequence[Segment]) -> Iterator[list[Segment]]:
-    part: list[Segment] = []
-    size = 0
-    for segment in segments:
-        length = max(SHORTEST, len(segment.text))
-        if part and size + length > CHUNK:
-            yield part
-            part, size = [], 0
-        part.append(segment)
-        size += length
-    if part:
-        yield part
+    return detections, routes

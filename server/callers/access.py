@@ -1,4 +1,4 @@
-"""Who may send a request, and how much, decided before any route.
+"""Requests are let in or refused, by key, token and rate, before any route.
 
 A path is open (it costs nothing and tells nothing), needs an operator's token of its own (/metrics, /docs),
 or, as every other, takes a key where keys are configured. Refusing takes no route and no model.
@@ -24,26 +24,29 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from engine.api import InvalidRequest
+from server.callers.keys import Key, KeyRing, digest_of, keys_from_tokens
+from server.callers.quotas import MEMORY, Count, Quotas, rates_of
 from server.contract import Contract, longest_match, path_of
 from server.errors import Refusal
-from server.keys import Key, KeyRing, digest_of, keys_from_tokens
-from server.parameters import FORM_OVERHEAD, body_of, parameters
-from server.quotas import MEMORY, Count, Quotas, rates_of
+from server.http.parameters import FORM_OVERHEAD, body_of, parameters
 from server.settings import ServerSettings
 
-FIELDS: Final = ("api_key", "auth_key")  # LibreTranslate's name of a key in a query or body, and DeepL's
-SCHEMES: Final = frozenset({"bearer", "deepl-auth-key"})
-FAILURES: Final = rates_of(30)  # requests a minute of an address that has shown no valid key
+KEY_FIELDS: Final = ("api_key", "auth_key")  # LibreTranslate's name of a key in a query or body, and DeepL's
+QUERY_KEY_FIELDS: Final = (*KEY_FIELDS, "key", "token")  # in a query Google's name too, and reading tools'
+KEY_SCHEMES: Final = frozenset({"bearer", "deepl-auth-key"})
+FAILURES_A_MINUTE: Final = rates_of(30)  # requests a minute of an address that has shown no valid key
 EVERYBODY: Final = "all"  # shares one counter where nobody is limited
-UNLIMITED: Final = 1_000_000_000_000  # characters: DeepL's own number for no limit
+UNLIMITED_CHARACTERS: Final = 1_000_000_000_000  # characters: DeepL's own number for no limit
 
 
 @dataclass(eq=False, slots=True)
 class Visitor:
-    """Who sends a request: by the id of a key or by an address, never by a key itself.
+    """The sender of a request.
 
-    characters: in 30 days; -1 is no limit.
-    charged: those of this request, given back if it fails.
+    name: the id of a key, or an address; never a key itself.
+    rates: limits on requests.
+    characters: limit in 30 days; -1 is none.
+    charged: characters of this request, given back if it fails.
     """
 
     name: str
@@ -87,10 +90,17 @@ class Access:
         """Return whether a request from a web page of this origin needs a key."""
         if self._ring is None or self.settings.anonymous:
             return False
-        return self._free is None or not self._free.match(origin)
+        return self._free is None or not self._free.fullmatch(origin)
 
     def visitor(self, token: str | None, origin: str, address: str) -> Visitor:
-        """Tell as whom a request counts. Raises Refusal: key_required, invalid_key."""
+        """Tell as whom a request counts.
+
+        token: the key that was sent; None: none.
+        origin: the web page's that sends the request, or "".
+        address: the sender's.
+
+        Raises Refusal: key_required, invalid_key.
+        """
         if self._ring is not None and token:
             key = self._ring.find(token)
             if key is None:
@@ -110,14 +120,14 @@ class Access:
 
     async def check_failures(self, address: str) -> None:
         """Raise Refusal (slowdown) when too many requests from there have had no key, or a wrong one."""
-        seconds = await self._failures.wait(block_of(address), FAILURES)
+        seconds = await self._failures.wait(block_of(address), FAILURES_A_MINUTE)
         if seconds:
             message = "Slowdown: too many requests without a valid API key"
             raise Refusal("slowdown", message, {"Retry-After": str(seconds)})
 
     async def note_failure(self, address: str) -> None:
         """Count a request that had no key, or a wrong one."""
-        await self._failures.count_request(block_of(address), FAILURES)
+        await self._failures.count_request(block_of(address), FAILURES_A_MINUTE)
 
     def _holder(self, key: Key) -> Visitor:
         rates = self._rates if key.requests is None else rates_of(key.requests)
@@ -125,8 +135,8 @@ class Access:
         return Visitor(f"key:{key.id}", rates, characters)
 
 
-class Doors:
-    """Which paths need no key, and which the operator's tokens, summed over contracts."""
+class PathRules:
+    """Paths that need no key, and paths that need a token of the operator's, of all contracts together."""
 
     def __init__(self, contracts: Sequence[Contract]) -> None:
         self._open = [path for contract in contracts for path in contract.open_paths]
@@ -137,7 +147,7 @@ class Doors:
         ]
 
     def is_open(self, method: str, path: str) -> bool:
-        """Return whether anybody may send such a request: it costs nothing and tells nothing."""
+        """Return whether anybody may send such a request, as for what costs nothing and tells nothing."""
         return method in ("GET", "HEAD") and longest_match(self._open, path) >= 0
 
     def token_setting(self, path: str) -> str | None:
@@ -148,22 +158,22 @@ class Doors:
 class AccessMiddleware:
     """Lets requests pass that may; leaves the visitor in the request's state, for `charge` and `usage`.
 
-    Raises Refusal, which the middleware around it answers.
+    Raises Refusal; the middleware around this one answers.
     """
 
     def __init__(self, app: ASGIApp, access: Access, contracts: Sequence[Contract]) -> None:
-        self._app, self._access, self._doors = app, access, Doors(contracts)
+        self._app, self._access, self._rules = app, access, PathRules(contracts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         path = path_of(scope)
-        setting = self._doors.token_setting(path)
+        setting = self._rules.token_setting(path)
         if setting is not None:
             token = getattr(self._access.settings, setting)
             _check_token(token, Headers(scope=scope).get("authorization", ""))
-        elif not self._doors.is_open(scope["method"], path):
+        elif not self._rules.is_open(scope["method"], path):
             await self._enter(scope, receive, send)
             return
         await self._app(scope, receive, send)
@@ -198,18 +208,21 @@ class AccessMiddleware:
         try:
             await self._app(scope, receive, answer)
         finally:
-            if status >= 400 and visitor.charged:
-                with suppress(Refusal):  # Redis went meanwhile; it is logged
-                    await access.quotas.add(visitor.name, -visitor.charged)
+            if status >= 400:
+                await _refund(access, visitor)
 
 
-async def charge(request: Request, texts: Iterable[str]) -> int:
+async def charge(request: Request, texts: Iterable[str], prefix: str = "") -> int:
     """Count the characters of texts that a model is to read, before it does; returns their number.
+
+    request: the client's.
+    texts: what is to be read.
+    prefix: the beginning of each answer, read with each text.
 
     Raises Refusal when they exceed the visitor's quota. A request that fails later is not charged.
     """
     visitor, access = _visitor_of(request)
-    characters = sum(map(len, texts))
+    characters = sum(len(text) + len(prefix) for text in texts)
     visitor.charged += characters
     count = await access.quotas.add(visitor.name, characters)
     if visitor.characters != -1 and count > visitor.characters:
@@ -217,10 +230,36 @@ async def charge(request: Request, texts: Iterable[str]) -> int:
     return characters
 
 
+async def give_back(request: Request, texts: Iterable[str], prefix: str = "") -> None:
+    """Give back what texts were charged that are not answered, in a request that others of are.
+
+    request: the client's.
+    texts: those that are not answered.
+    prefix: the beginning of each answer, as it was charged.
+    """
+    visitor, access = _visitor_of(request)
+    characters = sum(len(text) + len(prefix) for text in texts)
+    visitor.charged -= characters
+    await access.quotas.add(visitor.name, -characters)
+
+
+async def refund(request: Request) -> None:
+    """Give back all that a request was charged: it has failed, whatever its status is."""
+    visitor, access = _visitor_of(request)
+    await _refund(access, visitor)
+
+
+async def _refund(access: Access, visitor: Visitor) -> None:
+    characters, visitor.charged = visitor.charged, 0
+    if characters:
+        with suppress(Refusal):  # Redis went meanwhile; it is logged
+            await access.quotas.add(visitor.name, -characters)
+
+
 async def usage(request: Request) -> Usage:
     """Return what the sender of a request has used."""
     visitor, access = _visitor_of(request)
-    limit = visitor.characters if visitor.characters != -1 else UNLIMITED
+    limit = visitor.characters if visitor.characters != -1 else UNLIMITED_CHARACTERS
     return Usage(await access.quotas.count(visitor.name), limit)
 
 
@@ -276,14 +315,14 @@ def _check_token(token: SecretStr | None, authorization: str) -> None:
 
 def _token_of_head(scope: Scope, headers: Headers) -> str | None:
     scheme, _, credentials = headers.get("authorization", "").partition(" ")
-    if scheme.lower() in SCHEMES and credentials.strip():
+    if scheme.lower() in KEY_SCHEMES and credentials.strip():
         return credentials.strip()
     if credentials := headers.get("x-api-key", "").strip():
         return credentials
-    if b"_key=" not in scope["query_string"]:
+    if not any(name in scope["query_string"] for name in (b"key=", b"token=")):
         return None
     query = dict(parse_qsl(scope["query_string"].decode("latin-1")))
-    return next((query[name] for name in FIELDS if query.get(name)), None)
+    return next((query[name] for name in QUERY_KEY_FIELDS if query.get(name)), None)
 
 
 async def _token_of_body(scope: Scope, receive: Receive, limit: int) -> tuple[str | None, Receive]:
@@ -301,7 +340,7 @@ async def _token_of_body(scope: Scope, receive: Receive, limit: int) -> tuple[st
         return {"type": "http.request", "body": raw, "more_body": False}
 
     values: dict[str, Any] = {}
-    if any(name.encode() in raw for name in FIELDS):
+    if any(name.encode() in raw for name in KEY_FIELDS):
         with suppress(InvalidRequest):
             values = await parameters(Request(scope, again), limit)
-    return next((str(values[name]) for name in FIELDS if values.get(name)), None), replay
+    return next((str(values[name]) for name in KEY_FIELDS if values.get(name)), None), replay

@@ -21,14 +21,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from engine.api import ConfigError, InvalidRequest
-from server import locks
+from server.process import locks
 
 logger = logging.getLogger(__name__)
 
-PREFIX: Final = "cvy_"  # lets scanners for leaked secrets find ours
-SHORTEST: Final = 16  # characters of a key that an operator chose
-VERSION: Final = 1
-STALE: Final = 1.0  # seconds after which the file is looked at again
+KEY_PREFIX: Final = "cvy_"  # lets scanners for leaked secrets find ours
+FORMAT_VERSION: Final = 1
+STALE_SECONDS: Final = 1.0  # after which the file is looked at again
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +52,15 @@ def digest_of(token: str) -> str:
 
 
 def make_key(name: str, requests: int | None = None, characters: int | None = None) -> tuple[Key, str]:
-    """Make a new key and its token, which exists nowhere else."""
-    token = PREFIX + secrets.token_urlsafe(32)
+    """Make a new key and its token.
+
+    name: whose the key is.
+    requests: limit a minute; -1 is none, None the server's own.
+    characters: limit in 30 days; -1 is none, None the server's own.
+
+    Returns the token beside the key: the file holds only the token's digest.
+    """
+    token = KEY_PREFIX + secrets.token_urlsafe(32)
     created = datetime.now(UTC).isoformat(timespec="seconds")
     return Key(secrets.token_hex(6), name, digest_of(token), created, requests, characters), token
 
@@ -72,7 +78,7 @@ def read_keys(path: Path) -> tuple[Key, ...]:
     """Read the keys of a file. Raises ConfigError that names the file when it can't be read or understood."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-        if data["version"] != VERSION:
+        if data["version"] != FORMAT_VERSION:
             raise ConfigError(f"{path}: version {data['version']!r} of the key file is not known")
         return tuple(_key(entry) for entry in data["keys"])
     except OSError as error:
@@ -112,7 +118,7 @@ class KeyRing:
         self._looked = time.monotonic()
 
     def find(self, token: str) -> Key | None:
-        if self._path and time.monotonic() - self._looked > STALE:
+        if self._path and time.monotonic() - self._looked > STALE_SECONDS:
             self._refresh(self._path)
         digest = digest_of(token)
         # what the time of this look-up could tell is of the digest, and that tells nothing of any key
@@ -165,7 +171,7 @@ def _key(entry: Any) -> Key:
 
 def _write(path: Path, keys: Sequence[Key]) -> None:
     """The whole file or nothing."""
-    text = json.dumps({"version": VERSION, "keys": [asdict(key) for key in keys]}, indent=1) + "\n"
+    text = json.dumps({"version": FORMAT_VERSION, "keys": [asdict(key) for key in keys]}, indent=1) + "\n"
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
     try:

@@ -16,8 +16,8 @@ from limits.aio.strategies import SlidingWindowCounterRateLimiter
 from limits.errors import ConfigurationError, StorageError
 
 from engine.api import ConfigError
-from server.clock import steady
 from server.errors import Refusal
+from server.process.clock import steady
 
 logger = logging.getLogger(__name__)
 
@@ -27,13 +27,16 @@ Count = Callable[[str, list[Any]], Awaitable[Any]]
 
 MEMORY: Final = "memory://"
 REDIS: Final = ("redis://", "rediss://", "redis+unix://")
-PATIENCE: Final = 2.0  # seconds that Redis gets to answer
-SWEEP: Final = 60.0  # seconds between two looks for counters that have ended
-MONTH: Final = 30 * 24 * 3600  # seconds: the window of characters, from the first of them
+STORAGE_SECONDS: Final = 2.0  # that Redis gets to answer
+SWEEP_SECONDS: Final = 60.0  # between two looks for counters that have ended
+MONTH_SECONDS: Final = 30 * 24 * 3600  # seconds: the window of characters, from the first of them
 
 
 def rates_of(minute: int, hour: int = -1, day: int = -1) -> tuple[RateLimitItem, ...]:
-    """Make the limits on requests; -1 is none."""
+    """Make the limits on requests.
+
+    minute, hour, day: requests in so long; -1 is no limit.
+    """
     kinds = (RateLimitItemPerMinute, RateLimitItemPerHour, RateLimitItemPerDay)
     return tuple(
         kind(amount) for kind, amount in zip(kinds, (minute, hour, day), strict=True) if amount != -1
@@ -72,7 +75,7 @@ class Quotas:
 
     async def add(self, name: str, characters: int) -> int:
         """Count characters, or with a negative number give them back; returns the new count."""
-        return await _await_storage(self._storage.incr(_key(name), MONTH, characters))
+        return await _await_storage(self._storage.incr(_key(name), MONTH_SECONDS, characters))
 
     async def count(self, name: str) -> int:
         # below 0 when characters are given back after their month has ended
@@ -86,8 +89,10 @@ class Quotas:
 
 
 class Counters(MemoryStorage):
-    """The library's own looks at all counters at every hit, which is slow for many addresses, and it counts
-    by the wall clock, which may be set."""
+    """Counters in memory, by a clock that nobody sets; a hit looks at its own counter only.
+
+    The library's own storage looks at all counters at every hit, and counts by the wall clock.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -114,7 +119,7 @@ class Counters(MemoryStorage):
         return True
 
     async def incr(self, key: str, expiry: float, amount: int = 1) -> int:
-        if self._clock() - self._swept > SWEEP:
+        if self._clock() - self._swept > SWEEP_SECONDS:
             self._swept = self._clock()
             for old in list(self.expirations):
                 await self.get(old)  # drops what has ended
@@ -156,7 +161,7 @@ class RemoteCounters(Counters):
 
     async def _ask(self, verb: str, *arguments: Any) -> Any:
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(STORAGE_SECONDS):
                 return await self._count(verb, list(arguments))
         except TimeoutError as error:
             raise StorageError(error) from error
@@ -186,8 +191,8 @@ def _open(url: str, count: Count | None) -> Storage:
             f"async+{url}",
             wrap_exceptions=True,
             implementation="redispy",
-            socket_timeout=PATIENCE,
-            socket_connect_timeout=PATIENCE,
+            socket_timeout=STORAGE_SECONDS,
+            socket_connect_timeout=STORAGE_SECONDS,
         )
     except ConfigurationError as error:
         raise ConfigError("Redis needs its library: pip install 'convoy-server[redis]'") from error

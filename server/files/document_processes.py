@@ -1,6 +1,6 @@
 """Files are read and written by processes beside the server: what hangs there is ended.
 
-They start when the first file comes, and end when there has been none for a while.
+Processes start when the first file comes, and end when there has been none for a while.
 """
 
 from __future__ import annotations
@@ -14,24 +14,25 @@ import os
 import sys
 import time
 from asyncio.subprocess import PIPE, Process
-from collections import Counter
+from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from documents.spans import Segment
-from documents.worker import HEAD, SECONDS, encode_message, from_lines, to_lines
+from documents.worker import LENGTH_BYTES, MAX_PROCESSOR_SECONDS, encode_message, from_lines, to_lines
 from engine.api import DeadlineExceeded, InvalidRequest, Overloaded, Slices, TooLarge, in_slices
 
 logger = logging.getLogger(__name__)
 Item = TypeVar("Item")
 
-PROCESSES: Final = 2
-SHARE: Final = 8  # files of one owner that wait for a process or have one
-IDLE: Final = 60.0  # seconds until a process that nobody uses ends
-LARGEST: Final = 1 << 28  # bytes of an answer
-ENDED: Final = f"the file takes more than {SECONDS} s or too much memory to read: split it"
+MAX_PROCESSES: Final = 2  # for files of any size
+SMALL_BYTES: Final = 65_536  # of a file that need not wait for larger ones: small ones have a process
+MAX_OWNER_FILES: Final = 8  # files of one owner that wait for a process or have one
+IDLE_SECONDS: Final = 60.0  # until a process that nobody uses ends
+MAX_ANSWER_BYTES: Final = 1 << 28  # of an answer
+ENDED: Final = f"the file takes more than {MAX_PROCESSOR_SECONDS} s or too much memory to read: split it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +49,52 @@ class OpenDocument:
     attributes: bool = False
 
 
-class DocumentProcesses:
-    """For one event loop."""
+class OwnerTurns:
+    """Places that owners take in turn, each owner first come, first served. For one event loop."""
 
-    def __init__(self, processes: int = PROCESSES) -> None:
+    def __init__(self, places: int) -> None:
+        self._free = places
+        self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+
+    @asynccontextmanager
+    async def turn(self, owner: str) -> AsyncIterator[None]:
+        """Wait for a place, and have it."""
+        if self._free:
+            self._free -= 1
+        else:
+            granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.setdefault(owner, deque()).append(granted)
+            try:
+                await granted
+            except asyncio.CancelledError:
+                if granted.done() and not granted.cancelled():  # it came too late
+                    self._give()
+                raise
+        try:
+            yield
+        finally:
+            self._give()
+
+    def _give(self) -> None:
+        """Hand a place to the owner whose turn it is."""
+        while self._waiting:
+            owner, line = next(iter(self._waiting.items()))
+            granted = line.popleft()
+            del self._waiting[owner]
+            if line:
+                self._waiting[owner] = line  # behind the others
+            if not granted.cancelled():
+                granted.set_result(None)
+                return
+        self._free += 1
+
+
+class DocumentProcesses:
+    """Processes that read and write files, and whose turn it is to have one. For one event loop."""
+
+    def __init__(self, processes: int = MAX_PROCESSES) -> None:
         self._idle: list[tuple[Process, float]] = []
-        self._places = asyncio.Semaphore(processes)
+        self._places, self._small_places = OwnerTurns(processes), OwnerTurns(1)
         self._owners: Counter[str] = Counter()
         self._sweeping: asyncio.TimerHandle | None = None
 
@@ -62,8 +103,9 @@ class DocumentProcesses:
     ) -> OpenDocument:
         """Read a file.
 
-        name: its ending says what it is.
-        owner: whose it is; each has a share of the processes.
+        name: the file's name, whose ending says what it is.
+        data: the file's bytes.
+        owner: name of the visitor whose share of the processes is used.
         deadline: a time.monotonic().
         attributes: of a page, whether descriptions such as `alt` are prose too.
 
@@ -77,7 +119,15 @@ class DocumentProcesses:
     async def write(
         self, document: OpenDocument, segments: Sequence[Segment], owner: str, deadline: float
     ) -> bytes:
-        """Write the file with other segments in the places of its own. Raises what `read` raises."""
+        """Write a file with other segments in the places of its own.
+
+        document: the file, as it was read.
+        segments: the translated prose, in the document's order.
+        owner: name of the visitor whose share of the processes is used.
+        deadline: a time.monotonic().
+
+        Raises what `read` raises.
+        """
         head = {"verb": "write", "name": document.name, "file": len(document.data)}
         head["attributes"] = document.attributes
         lines = await in_slices(_collect(to_lines(segments)), deadline)
@@ -91,11 +141,16 @@ class DocumentProcesses:
             await _end(self._idle.pop()[0])
 
     async def _ask(self, head: dict[str, Any], body: bytes, owner: str, deadline: float) -> bytes:
-        if self._owners[owner] >= SHARE:
-            raise Overloaded(f"{SHARE} of your files are on their way: try again later", 5.0)
+        if self._owners[owner] >= MAX_OWNER_FILES:
+            raise Overloaded(f"{MAX_OWNER_FILES} of your files are on their way: try again later", 5.0)
         self._owners[owner] += 1
         try:
-            async with asyncio.timeout_at(_loop_time(deadline)), self._places, self._process() as process:
+            places = self._small_places if len(body) <= SMALL_BYTES else self._places
+            async with (
+                asyncio.timeout_at(_loop_time(deadline)),
+                places.turn(owner),
+                self._process() as process,
+            ):
                 answer, content = await _exchange(process, encode_message(head, body))
         except TimeoutError:
             raise DeadlineExceeded("the deadline passed while a file was read or written") from None
@@ -124,19 +179,19 @@ class DocumentProcesses:
     def _keep(self, process: Process) -> None:
         self._idle.append((process, time.monotonic()))
         if self._sweeping is None:
-            self._sweeping = asyncio.get_running_loop().call_later(IDLE, self._sweep)
+            self._sweeping = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._sweep)
 
     def _sweep(self) -> None:
         """End what has been idle for a while."""
         self._sweeping = None
         now = time.monotonic()
-        rest = [(process, since) for process, since in self._idle if now - since < IDLE]
+        rest = [(process, since) for process, since in self._idle if now - since < IDLE_SECONDS]
         for process, since in self._idle:
-            if now - since >= IDLE:
+            if now - since >= IDLE_SECONDS:
                 _kill(process)
         self._idle = rest
         if rest:
-            self._sweeping = asyncio.get_running_loop().call_later(IDLE, self._sweep)
+            self._sweeping = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._sweep)
 
 
 def _collect(items: Iterable[Item]) -> Slices[list[Item]]:
@@ -167,9 +222,9 @@ async def _exchange(process: Process, message: bytes) -> tuple[dict[str, Any], b
     try:
         process.stdin.write(message)
         await process.stdin.drain()
-        length = int.from_bytes(await process.stdout.readexactly(HEAD), "big")
+        length = int.from_bytes(await process.stdout.readexactly(LENGTH_BYTES), "big")
         head = json.loads(await process.stdout.readexactly(length))
-        if head["size"] > LARGEST:
+        if head["size"] > MAX_ANSWER_BYTES:
             raise TooLarge(ENDED)
         return head, await process.stdout.readexactly(head["size"])
     except (asyncio.IncompleteReadError, ConnectionError):  # it was ended by a limit, or has failed

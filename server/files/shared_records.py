@@ -15,8 +15,8 @@ from server.errors import Refusal
 
 logger = logging.getLogger(__name__)
 
-ID: Final = re.compile(r"[0-9A-Za-z-]{1,64}")
-ENDING: Final = ".json"
+RECORD_ID: Final = re.compile(r"[0-9A-Za-z-]{1,64}")
+RECORD_ENDING: Final = ".json"
 
 
 class Records:
@@ -36,41 +36,46 @@ class Records:
             return
         fresh = self.folder / f"{id}.{secrets.token_hex(8)}"
         try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # systems tidy up
             fresh.write_text(json.dumps(record), "utf-8")
-            os.replace(fresh, self.folder / f"{id}{ENDING}")
+            os.replace(fresh, self.folder / f"{id}{RECORD_ENDING}")
         except OSError as error:
-            fresh.unlink(missing_ok=True)
+            _remove(fresh)
             raise storage_full(error) from error
         except BaseException:
-            fresh.unlink(missing_ok=True)
+            _remove(fresh)
             raise
 
     def get(self, id: str) -> dict[str, Any] | None:
         if self.folder is None:
             return self._memory.get(id)
-        if not ID.fullmatch(id):
+        if not RECORD_ID.fullmatch(id):
             return None
         try:
-            record: dict[str, Any] = json.loads((self.folder / f"{id}{ENDING}").read_text("utf-8"))
-        except FileNotFoundError:
+            record: dict[str, Any] = json.loads((self.folder / f"{id}{RECORD_ENDING}").read_text("utf-8"))
+        except (FileNotFoundError, NotADirectoryError):
             return None
         return record
 
     def has(self, id: str) -> bool:
         if self.folder is None:
             return id in self._memory
-        return bool(ID.fullmatch(id)) and (self.folder / f"{id}{ENDING}").exists()
+        return bool(RECORD_ID.fullmatch(id)) and (self.folder / f"{id}{RECORD_ENDING}").exists()
 
     def ids(self) -> list[str]:
         if self.folder is None:
             return list(self._memory)
-        return [path.stem for path in self.folder.glob(f"*{ENDING}")]
+        return [path.stem for path in self.folder.glob(f"*{RECORD_ENDING}")]
 
     def drop(self, id: str) -> None:
         self._memory.pop(id, None)
-        if self.folder is not None and ID.fullmatch(id):
-            with suppress(FileNotFoundError):
-                (self.folder / f"{id}{ENDING}").unlink()
+        if self.folder is not None and RECORD_ID.fullmatch(id):
+            _remove(self.folder / f"{id}{RECORD_ENDING}")
+
+
+def _remove(path: Path) -> None:
+    with suppress(FileNotFoundError, NotADirectoryError):
+        path.unlink()
 
 
 def storage_full(error: OSError) -> Refusal:

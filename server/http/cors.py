@@ -10,12 +10,12 @@ from starlette.types import Scope
 
 Pairs = list[tuple[bytes, bytes]]
 
-REST: Final = [
+OTHER_HEADERS: Final = [
     (
         b"access-control-allow-headers",
         b"Authorization, Content-Type, X-API-Key, X-Request-ID, X-Request-Timeout",
     ),
-    (b"access-control-allow-methods", b"GET, HEAD, POST, DELETE"),
+    (b"access-control-allow-methods", b"GET, HEAD, POST, PUT, PATCH, DELETE"),
     (b"access-control-expose-headers", b"Retry-After, X-Request-ID, X-Trace-ID"),
     (b"access-control-max-age", b"1728000"),
 ]
@@ -27,9 +27,9 @@ def cors_headers(scope: Scope, origins: Sequence[str]) -> Pairs:
     With a list of origins, an answer names the one that asks or none.
     """
     if "*" in origins:
-        return [(b"access-control-allow-origin", b"*"), *REST]
+        return [(b"access-control-allow-origin", b"*"), *OTHER_HEADERS]
     asking = Headers(scope=scope).get("origin", "")
     vary = (b"vary", b"Origin")  # a cache must not give one origin's answer to another
     if asking not in origins:
         return [vary]
-    return [(b"access-control-allow-origin", asking.encode("latin-1")), vary, *REST]
+    return [(b"access-control-allow-origin", asking.encode("latin-1")), vary, *OTHER_HEADERS]

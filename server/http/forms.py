@@ -13,21 +13,23 @@ from starlette.types import Message
 
 from engine.api import InvalidRequest, Slices, in_slices, one_slice
 
-ENCODED: Final = "application/x-www-form-urlencoded"
-INLINE: Final = 16_384  # bytes that are read in the event loop itself
-FIELDS: Final = 2_000
-PIECE: Final = 16_384  # bytes that are decoded at once: the interpreter is held meanwhile
+URL_ENCODED: Final = "application/x-www-form-urlencoded"
+INLINE_BYTES: Final = 16_384  # that are read in the event loop itself
+MAX_FIELDS: Final = 2_000
+PIECE_BYTES: Final = 16_384  # that are decoded at once: the interpreter is held meanwhile
 
 
 async def form_of(request: Request, kind: str, raw: bytes) -> FormData:
     """Read the form that a body is; an empty one where it is none. What is uploaded stays in memory.
 
-    kind: the media type.
+    request: the client's, for its headers.
+    kind: the media type of the body.
+    raw: the whole body.
 
     Raises InvalidRequest.
     """
-    small = len(raw) <= INLINE
-    if kind == ENCODED:
+    small = len(raw) <= INLINE_BYTES
+    if kind == URL_ENCODED:
         return await in_slices(read_fields(raw), small=small)
 
     async def replay() -> Message:
@@ -35,7 +37,7 @@ async def form_of(request: Request, kind: str, raw: bytes) -> FormData:
 
     async def read() -> FormData:
         whole = Request(request.scope, replay)
-        return await whole.form(max_files=1, max_fields=FIELDS, max_part_size=max(1, len(raw)))
+        return await whole.form(max_files=1, max_fields=MAX_FIELDS, max_part_size=max(1, len(raw)))
 
     try:
         return await read() if small else await in_slices(one_slice(lambda: asyncio.run(read())))
@@ -44,9 +46,9 @@ async def form_of(request: Request, kind: str, raw: bytes) -> FormData:
 
 
 def read_fields(raw: bytes) -> Slices[FormData]:
-    """Read names and values of a form in a single line. Raises InvalidRequest on more than FIELDS."""
-    if raw.count(b"&") >= FIELDS:
-        raise InvalidRequest(f"Invalid form: it has more than {FIELDS} fields")
+    """Read names and values of a form in a single line. Raises InvalidRequest on more than MAX_FIELDS."""
+    if raw.count(b"&") >= MAX_FIELDS:
+        raise InvalidRequest(f"Invalid form: it has more than {MAX_FIELDS} fields")
     items: list[tuple[str, str | UploadFile]] = []
     for field in raw.split(b"&"):
         name, _, value = field.partition(b"=")
@@ -59,7 +61,7 @@ def _unquote_form(text: bytes) -> Slices[str]:
     """UTF-8 with + for spaces and escapes as %C3, decoded a piece at a time."""
     pieces, begin = [], 0
     while begin < len(text):
-        end = begin + PIECE
+        end = begin + PIECE_BYTES
         escape = text.rfind(b"%", end - 2, end)  # one that the end would cut goes with the next piece
         end = escape if escape > begin else end
         pieces.append(unquote_to_bytes(text[begin:end].replace(b"+", b" ")))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Awaitable, Callable
 from ipaddress import ip_address
 from typing import Final
 
@@ -15,14 +16,13 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from engine.api import ConvoyError, Stopping
-from server.context import HEADER, RequestContext, context_of, current
-from server.contract import path_of
-from server.contracts import contract_of
-from server.cors import cors_headers
+from server.contract import Contract, path_of
 from server.errors import INTERNAL, Refusal, error_response, http_response
+from server.http.cors import cors_headers
+from server.observing.context import ID_HEADER, RequestContext, context_of, current
+from server.observing.tracing import Tracing
 from server.settings import ServerSettings
 from server.state import STOPPING, AppState
-from server.tracing import Tracing
 
 logger = logging.getLogger(__name__)
 
@@ -38,8 +38,14 @@ class RequestMiddleware:
     """Around every request: its context, the headers of all answers, no new work while the server drains, and
     the one place where errors become answers."""
 
-    def __init__(self, app: ASGIApp, state: AppState, tracing: Tracing | None = None) -> None:
-        self._app, self._state, self._tracing = app, state, tracing
+    def __init__(
+        self,
+        app: ASGIApp,
+        state: AppState,
+        contract_of: Callable[[str], Contract],
+        tracing: Tracing | None = None,
+    ) -> None:
+        self._app, self._state, self._contract_of, self._tracing = app, state, contract_of, tracing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -57,7 +63,7 @@ class RequestMiddleware:
         try:
             error = await self._error_of(inner, receive, answer)
             if error is not None:
-                response = error_response(error, contract_of(path_of(scope)))
+                response = error_response(error, self._contract_of(path_of(scope)))
                 await response(inner, receive, answer)
         finally:
             state.in_flight -= 1
@@ -93,7 +99,7 @@ class RequestMiddleware:
             await Response(status_code=204)(scope, receive, send)
             return
         check_host(Headers(scope=scope).get("host", ""), self._state.settings)
-        if self._state.draining and scope["method"] == "POST":
+        if self._state.draining and scope["method"] in ("POST", "PUT", "PATCH"):
             raise Stopping(STOPPING)
         await self._app(scope, receive, send)
 
@@ -106,7 +112,7 @@ class _Answer:
         self._send, self._state = send, state
         self._headers = [
             *cors_headers(scope, state.settings.cors_origins),
-            (HEADER.encode(), context.id.encode()),
+            (ID_HEADER.encode(), context.id.encode()),
             (b"x-content-type-options", b"nosniff"),
         ]
 
@@ -123,11 +129,17 @@ class _Answer:
         await self._send(message)
 
 
-async def on_http_exception(request: Request, error: Exception) -> JSONResponse:
-    """Answer 404, 405 and the like in the shape of the contract."""
-    assert isinstance(error, HTTPException)
-    request_line = f"{request.method} {request.url.path[:200]}"
-    return http_response(error, request_line, contract_of(path_of(request.scope)))
+def http_exceptions(
+    contract_of: Callable[[str], Contract],
+) -> Callable[[Request, Exception], Awaitable[JSONResponse]]:
+    """Make what answers 404, 405 and the like in the shape of a path's contract."""
+
+    async def on_http_exception(request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, HTTPException)
+        request_line = f"{request.method} {request.url.path[:200]}"
+        return http_response(error, request_line, contract_of(path_of(request.scope)))
+
+    return on_http_exception
 
 
 def check_host(host: str, settings: ServerSettings) -> None:

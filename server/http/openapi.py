@@ -4,11 +4,14 @@ several forms; the examples are real: the test-suite sends them."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from importlib import metadata
 from typing import Any, Final
 
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field
 
+DISTRIBUTION: Final = "convoy-server"
+UNINSTALLED: Final = "0+source"  # the version of a source tree that is not installed
 JSON: Final = "application/json"
 FORM: Final = "application/x-www-form-urlencoded"
 MULTIPART: Final = "multipart/form-data"
@@ -116,14 +119,21 @@ class Extras(BaseModel):
     timings: dict[str, float] | None = None
 
 
+class TextError(BaseModel):
+    code: str
+    error: str
+
+
 class TranslateAnswer(Extras):
-    translatedText: str | list[str]
-    detectedLanguage: DetectedLanguage | list[DetectedLanguage] | None = None
+    translatedText: str | list[str | None]
+    detectedLanguage: DetectedLanguage | list[DetectedLanguage | None] | None = None
+    errors: list[TextError | None] | None = None
 
 
 class SummarizeAnswer(Extras):
-    summaryText: str | list[str]
-    truncated: bool | list[bool]
+    summaryText: str | list[str | None]
+    truncated: bool | list[bool | None]
+    errors: list[TextError | None] | None = None
     parts: int | list[int] | None = None
     rounds: int | list[int] | None = None
 
@@ -174,9 +184,12 @@ def request_of(
     example: Mapping[str, Any] | None,
     kinds: tuple[str, ...] = (JSON, FORM),
 ) -> dict[str, Any]:
-    """Describe a body of these kinds for OpenAPI.
+    """Describe a body for OpenAPI.
 
-    example: a body that this server answers with 200.
+    properties: schemas of the body's fields, by name.
+    required: names of fields that must be there.
+    example: a body that this server answers with 200; None: none is shown.
+    kinds: media types in which the body may come.
     """
     schema = {"type": "object", "required": required, "properties": dict(properties)}
     shown = {"example": dict(example)} if example else {}
@@ -208,6 +221,14 @@ class VersionAnswer(BaseModel):
     version: str
 
 
+def version_text() -> str:
+    """Return the version of this distribution; of a source tree that is not installed, one that says so."""
+    try:
+        return metadata.version(DISTRIBUTION)
+    except metadata.PackageNotFoundError:
+        return UNINSTALLED
+
+
 SECURITY: Final = {
     "ApiKey": {"type": "http", "scheme": "bearer", "description": "A key, where the server has keys."},
     "ApiKeyHeader": {"type": "apiKey", "in": "header", "name": "X-API-Key", "description": "The same."},
@@ -235,7 +256,9 @@ def operation_name(route: APIRoute) -> str:
 def complete_schema(schema: dict[str, Any], limits: Mapping[str, int], who: Who) -> dict[str, Any]:
     """Complete a description with what only a running server knows: its limits, and who may ask what.
 
+    schema: the description, which is changed.
     limits: "texts", "characters", "phrases", "tags", "bytes" and "file bytes" of a request; -1 is none.
+    who: tells by method and path whether "anybody", a "key" or the "operator" may ask.
     """
     schema.setdefault("components", {})["securitySchemes"] = SECURITY
     for path, methods in schema["paths"].items():
@@ -255,7 +278,7 @@ def _security(who: str, path: str) -> list[dict[str, list[str]]]:
     if who == "anybody":
         return []
     keys: list[dict[str, list[str]]] = [{}, {"ApiKey": []}, {"ApiKeyHeader": []}]  # {}: where there are none
-    return [*keys, {"DeepLKey": []}] if path.startswith("/v2/") else keys
+    return [*keys, {"DeepLKey": []}] if path.startswith(("/v2/", "/v3/")) else keys
 
 
 def _limit(properties: dict[str, Any], limits: Mapping[str, int]) -> None:

@@ -23,7 +23,9 @@ async def json_response(
 ) -> Response:
     """Make a response of JSON values and arrays.
 
+    answer: what the body says.
     deadline: a time.monotonic(), for a long one.
+    headers: of the response, beside its type.
 
     Raises DeadlineExceeded.
     """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, fields
@@ -24,14 +23,17 @@ from engine.api import (
     one_slice,
     slowest,
 )
+from server.errors import Refusal
+from server.http.parameters import parse_json
 
 # `alternatives`, `prefix` (as text) and `alignment` of TextRequest stand for these
 ELSEWHERE: Final = frozenset({"n_best", "prefix", "free_prefix", "quotas", "alignment"})
-OPTIONS: Final = tuple(f.name for f in fields(DecodeOptions) if f.name not in ELSEWHERE)
-SHORT: Final = 2_000  # characters of answers, about, with short extras
-CELLS: Final = 1_000_000  # numbers of an alignment
-FAULTS: Final = 10  # that an error names
-SHOWN: Final = 200  # characters of a client's own words that an error repeats
+OPTION_NAMES: Final = tuple(f.name for f in fields(DecodeOptions) if f.name not in ELSEWHERE)
+INLINE_ANSWER_CHARACTERS: Final = 2_000  # of answers, about, with short extras
+MAX_PREFIX_CHARACTERS: Final = 16_384
+MAX_ALIGNMENT_CELLS: Final = 1_000_000  # numbers of an alignment
+MAX_FAULTS: Final = 10  # that an error names
+SHOWN_CHARACTERS: Final = 200  # of a client's own words that an error repeats
 
 
 class TextRequest(BaseModel):
@@ -41,11 +43,16 @@ class TextRequest(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     model: str | None = Field(None, description="A model's name; else the first that fits.")
-    prefix: str = Field("", description="What the answer begins with.")
+    prefix: str = Field("", description="What the answer begins with.", max_length=MAX_PREFIX_CHARACTERS)
     alignment: bool = Field(False, description="Also answer the cross-attention of each sentence.")
     scores: bool = Field(False, description="Also answer score, tokens, their scores and the finish reason.")
     timings: bool = Field(False, description="Also answer seconds waited, encoded and decoded.")
     truncate: bool = Field(False, description="Shorten a text that must stay whole and is too long.")
+    partial: bool = Field(
+        False,
+        description="Of an array: answer the texts that can be answered, with null and an entry of `errors` "
+        "for the others.",
+    )
     stream: bool = Field(False, description="Answer by server-sent events, as soon as words are certain.")
     coverage: bool = Field(False, description="Also answer which source words nothing attended to.")
     repetition: bool = Field(False, description="Also answer how much the answer repeats itself.")
@@ -77,12 +84,17 @@ class TranslateFields(TextRequest):
     @field_validator("ignore", mode="before")
     @classmethod
     def _lines(cls, value: Any) -> Any:
-        return value.splitlines() if isinstance(value, str) else value
+        if not isinstance(value, str):
+            return value
+        return [line for part in value.split("\n") if (line := part.removesuffix("\r"))]
 
     @field_validator("glossary", mode="before")
     @classmethod
     def _object(cls, value: Any) -> Any:
-        return json.loads(value) if isinstance(value, str) else value  # its ValueError names the field
+        try:
+            return parse_json(value.encode()) if isinstance(value, str) else value
+        except (InvalidRequest, UnicodeEncodeError) as error:
+            raise ValueError(str(error)) from None  # names the field
 
     replace_unk: bool = Field(
         False, description="Unknown words become the source words that they attend to most."
@@ -105,7 +117,7 @@ def _with_options(name: str, base: type[Fields]) -> type[Fields]:
     """The model with one field for each decoding option."""
     hints = get_type_hints(DecodeOptions)
     definitions: dict[str, Any] = {}
-    for option in OPTIONS:
+    for option in OPTION_NAMES:
         sentence = f"{OPTION_HELP[option]} Null: as the model has it."
         definitions[option] = (hints[option] | None, Field(None, description=sentence))
     return create_model(name, __base__=base, **definitions)
@@ -117,18 +129,20 @@ Checked = TypeVar("Checked", bound=BaseModel)
 
 
 def validate(kind: type[Checked], values: dict[str, Any]) -> Checked:
-    """Validate the values of a request. Raises InvalidRequest that names the parameters at fault."""
+    """Validate the values of a request. Raises Refusal that names the parameters at fault."""
     try:
         return kind.model_validate(values)
     except ValidationError as error:
-        problems = error.errors(include_url=False)[:FAULTS]
+        problems = error.errors(include_url=False)[:MAX_FAULTS]
         faults = (f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in problems)
-        raise InvalidRequest(f"Invalid request: {'; '.join(faults)}") from None
+        message = f"Invalid request: {'; '.join(faults)}"
+        parameter = str(problems[0]["loc"][0]) if problems[0]["loc"] else ""
+        raise Refusal("invalid_request", message, parameter=parameter) from None
 
 
 def text_options(request: TextRequest, alternatives: int) -> TextOptions:
     """Make the options of a request. What was not given stays the model's default."""
-    decode = {name: getattr(request, name) for name in OPTIONS if getattr(request, name) is not None}
+    decode = {name: getattr(request, name) for name in OPTION_NAMES if getattr(request, name) is not None}
     return TextOptions(
         decode=decode,
         prefix=request.prefix,
@@ -167,20 +181,35 @@ def texts_of(values: dict[str, Any]) -> str | list[str]:
     raise InvalidRequest("Invalid request: q must be a string or an array of strings")
 
 
-def alternatives_of(values: dict[str, Any], limit: int) -> int:
-    """Read `alternatives`, 0 when missing or negative; `limit` is the most there can be."""
+def alternatives_of(values: dict[str, Any], beams: int, limit: int) -> int:
+    """Read `alternatives`, 0 when missing or negative.
+
+    values: of the request.
+    beams: hypotheses of the model's widest search, of which the first is the answer itself.
+    limit: the server's own; -1 is none.
+
+    Raises InvalidRequest in LibreTranslate's words.
+    """
+    most = beams - 1 if limit == -1 else min(limit, beams - 1)
     value = values.get("alternatives") or 0
     try:
         count = max(0, int(value))
     except (ValueError, TypeError, OverflowError):
         raise InvalidRequest("Invalid request: alternatives parameter is not a number") from None
-    if count > limit:
-        raise InvalidRequest(f"Invalid request: alternatives parameter must be <= {limit}")
+    if count > most:
+        raise InvalidRequest(f"Invalid request: alternatives parameter must be <= {most}")
     return count
 
 
 def check_sizes(texts: str | list[str], char_limit: int, batch_limit: int) -> list[str]:
-    """Return texts as a list. Raises InvalidRequest in LibreTranslate's words when they exceed a limit."""
+    """Return texts as a list.
+
+    texts: one, or several.
+    char_limit: characters of each; -1 is none.
+    batch_limit: number of texts, where there are several; -1 is none.
+
+    Raises InvalidRequest in LibreTranslate's words when they exceed a limit.
+    """
     batch = [texts] if isinstance(texts, str) else texts
     sizes = [(len(text), char_limit) for text in batch]
     if not isinstance(texts, str):
@@ -189,6 +218,15 @@ def check_sizes(texts: str | list[str], char_limit: int, batch_limit: int) -> li
         if limit != -1 and size > limit:
             raise InvalidRequest(f"Invalid request: request ({size}) exceeds text limit ({limit})")
     return batch
+
+
+def text_limit(values: dict[str, Any], char_limit: int) -> int:
+    """Return the limit of characters for `check_sizes`: none where each text has its own error.
+
+    values: of the request.
+    char_limit: the server's own; -1 is none.
+    """
+    return -1 if values.get("partial") is True and isinstance(values.get("q"), list) else char_limit
 
 
 def phrases_of(values: dict[str, Any]) -> int:
@@ -219,8 +257,17 @@ def check_tags(texts: Iterable[str], limit: int) -> None:
         )
 
 
+def as_asked(lists: dict[str, list[Any]], *, batch: bool) -> dict[str, Any]:
+    """Give lists where a request had an array of texts, else the only entry of each."""
+    return lists if batch else {name: values[0] for name, values in lists.items()}
+
+
 def extras(request: TextRequest, results: list[TextResult], *, batch: bool) -> Slices[dict[str, Any]]:
-    """Collect the optional parts of an answer, in slices: lists for an array of texts.
+    """Collect the optional parts of an answer, in slices.
+
+    request: says which parts.
+    results: of all its texts.
+    batch: whether the request had an array of texts.
 
     Raises TooLarge on an alignment that nobody could read.
     """
@@ -236,7 +283,7 @@ def extras(request: TextRequest, results: list[TextResult], *, batch: bool) -> S
     for name, part in parts.items():
         if getattr(request, name):
             lists[name] = yield from each(one_slice(part, result) for result in results)
-    answer: dict[str, Any] = dict(lists) if batch else {name: values[0] for name, values in lists.items()}
+    answer = as_asked(lists, batch=batch)
     if request.timings:
         answer["timings"] = asdict(slowest([result.timings for result in results]))
     return answer
@@ -244,21 +291,22 @@ def extras(request: TextRequest, results: list[TextResult], *, batch: bool) -> S
 
 def is_short(results: Sequence[TextResult]) -> bool:
     """Return whether `extras` of results take no time to speak of."""
-    return sum(len(result.text) + 50 for result in results) <= SHORT
+    return sum(len(result.text) + 50 for result in results) <= INLINE_ANSWER_CHARACTERS
 
 
 def check_cells(count: int) -> None:
     """Raise TooLarge on an alignment of more numbers than this server answers."""
-    if count > CELLS:
+    if count > MAX_ALIGNMENT_CELLS:
         raise TooLarge(
-            f"the alignment has {count} numbers; this server answers {CELLS}: send fewer or shorter texts"
+            f"the alignment has {count} numbers; this server answers {MAX_ALIGNMENT_CELLS}: "
+            "send fewer or shorter texts"
         )
 
 
 def describe(info: ModelInfo, entry: ShelfEntry) -> dict[str, Any]:
     """Describe a model as JSON."""
     description = asdict(info) | {"state": entry.state, "memory": entry.cost}
-    description["options"] = {name: finite(description["options"][name]) for name in OPTIONS}
+    description["options"] = {name: finite(description["options"][name]) for name in OPTION_NAMES}
     return description
 
 

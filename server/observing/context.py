@@ -19,10 +19,10 @@ from starlette.types import Scope
 
 from engine.api import Timings
 
-HEADER: Final = "x-request-id"
+ID_HEADER: Final = "x-request-id"
 ID: Final = re.compile(r"[\w.:/+=@-]{1,128}", re.ASCII)
-NOBODY: Final = "none"  # the model of a request that reached none
-SEVERAL: Final = "several"
+NO_MODEL: Final = "none"  # the model of a request that reached none
+SEVERAL_MODELS: Final = "several"
 CANCELLED: Final = "cancelled"
 FAILED: Final = "failed"
 OUTCOMES: Final[Mapping[int, str]] = {
@@ -61,7 +61,7 @@ class RequestContext:
     @property
     def model(self) -> str:
         models = {work.model for work in self.work}
-        return next(iter(models), NOBODY) if len(models) < 2 else SEVERAL
+        return next(iter(models), NO_MODEL) if len(models) < 2 else SEVERAL_MODELS
 
     def outcome_of(self, status: int) -> str:
         """Name the outcome: ok, invalid, rejected, late, cancelled or failed.
@@ -78,7 +78,7 @@ current: Final[ContextVar[RequestContext | None]] = ContextVar("current", defaul
 
 def context_of(scope: Scope) -> RequestContext:
     """Make a context for a new request: with the client's X-Request-ID if that can stand in a log."""
-    header = Headers(scope=scope).get(HEADER, "")
+    header = Headers(scope=scope).get(ID_HEADER, "")
     return RequestContext(header if ID.fullmatch(header) else uuid.uuid4().hex)
 
 

@@ -8,17 +8,17 @@ import time
 from datetime import UTC, datetime
 from typing import Final
 
-from server.context import current
+from server.observing.context import current
 from server.settings import ServerSettings
 
-PAUSE: Final = 10.0  # seconds
-TEXT: Final = "%(asctime)s %(levelname)s %(name)s%(request)s: %(message)s"
+REPEAT_SECONDS: Final = 10.0
+LINE_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s%(request)s: %(message)s"
 
 
 def set_up(settings: ServerSettings) -> None:
     """Set up the logs of a process of its own: this replaces the handlers of the root logger."""
     handler = logging.StreamHandler()
-    handler.setFormatter(Json() if settings.log_format == "json" else Lines(TEXT))
+    handler.setFormatter(Json() if settings.log_format == "json" else Lines(LINE_FORMAT))
     logging.basicConfig(level=settings.log_level.upper(), handlers=[handler], force=True)
     logging.getLogger("asyncio").addFilter(Seldom("socket.accept() out of system resource"))
 
@@ -37,7 +37,7 @@ class Seldom(logging.Filter):
         now = time.monotonic()
         if now < self._next:
             return False
-        self._next = now + PAUSE
+        self._next = now + REPEAT_SECONDS
         return True
 
 

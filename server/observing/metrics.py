@@ -25,20 +25,20 @@ from prometheus_client import (
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
 from engine.api import DeviceMemory, Observer, ShelfEntry, State, Stats, TextResult, TextScore, slowest
-from server.context import ModelWork, current
+from server.observing.context import ModelWork, current
 
-LATENCY: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
-STEP: Final = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.0)
-SLOTS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+LATENCY_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+STEP_SECONDS: Final = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.0)
+SLOT_COUNTS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 # how a gauge of the process is made of its workers'
-PROCESS: Final = {
+PROCESS_GAUGES: Final = {
     "process_virtual_memory_bytes": "livesum",
     "process_resident_memory_bytes": "livesum",
     "process_start_time_seconds": "livemin",
     "process_open_fds": "livesum",
     "process_max_fds": "livesum",
 }
-WORKER: Final = "PROMETHEUS_MULTIPROC_DIR"  # where prometheus_client looks for the folder
+FOLDER_VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"  # where prometheus_client looks for the folder
 
 
 def share(folder: Path, number: int) -> None:
@@ -46,7 +46,7 @@ def share(folder: Path, number: int) -> None:
 
     A worker that is started again under its number goes on counting where the one before it ended.
     """
-    os.environ[WORKER] = str(folder)
+    os.environ[FOLDER_VARIABLE] = str(folder)
     values.ValueClass = values.MultiProcessValue(lambda: number)
 
 
@@ -81,7 +81,7 @@ class Metrics:
             "From the request's head to the response's end.",
             ["route", "model", "outcome"],
             registry=registry,
-            buckets=LATENCY,
+            buckets=LATENCY_SECONDS,
         )
         self.in_flight = self._gauge("convoy_requests_in_flight", "Requests not yet answered.")
         self.rejections = self._counter(
@@ -90,17 +90,19 @@ class Metrics:
         self.hits = self._counter("convoy_cache_hits", "Texts answered from the cache.", "model")
         self.misses = self._counter("convoy_cache_misses", "Texts that were not in the cache.", "model")
         self.queue = self._seconds(
-            "convoy_queue_duration_seconds", "A request's longest wait in the queue.", LATENCY
+            "convoy_queue_duration_seconds", "A request's longest wait in the queue.", LATENCY_SECONDS
         )
         self.decode = self._seconds(
-            "convoy_decode_duration_seconds", "A request's longest decoding.", LATENCY
+            "convoy_decode_duration_seconds", "A request's longest decoding.", LATENCY_SECONDS
         )
-        self.step = self._seconds("convoy_step_duration_seconds", "One decoding step of one lane.", STEP)
+        self.step = self._seconds(
+            "convoy_step_duration_seconds", "One decoding step of one lane.", STEP_SECONDS
+        )
         self.encode = self._seconds(
-            "convoy_encode_duration_seconds", "One batch of sources encoded and placed.", STEP
+            "convoy_encode_duration_seconds", "One batch of sources encoded and placed.", STEP_SECONDS
         )
         self.step_slots = Histogram(
-            "convoy_step_slots", "Slots used by a step.", ["model"], registry=registry, buckets=SLOTS
+            "convoy_step_slots", "Slots used by a step.", ["model"], registry=registry, buckets=SLOT_COUNTS
         )
         self.tokens = self._counter(
             "convoy_tokens", "Tokens encoded (source) and answered (target).", "model", "kind"
@@ -135,7 +137,7 @@ class Metrics:
         MultiProcessCollector(together, str(self._folder))
         return generate_latest(together)
 
-    def _seconds(self, name: str, help_text: str, buckets: tuple[float, ...]) -> Histogram:
+    def _seconds(self, name: str, help_text: str, buckets: Sequence[float]) -> Histogram:
         return Histogram(name, help_text, ["model"], registry=self.registry, buckets=buckets)
 
     def _counter(self, name: str, help_text: str, *labels: str) -> Counter:
@@ -200,7 +202,7 @@ class _Figures:
         self._process = ProcessCollector(registry=None)
         self._own = {
             name: gauge(name, f"Of the process: {name.removeprefix('process_')}.", kind=kind)
-            for name, kind in PROCESS.items()
+            for name, kind in PROCESS_GAUGES.items()
         }
         self._cpu = counter("process_cpu_seconds", "Processor time, of user and system.")
         self._seen: dict[tuple[str, ...], float] = {}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from starlette.types import Scope
 
 from engine.api import ConfigError
-from server.context import FAILED, ModelWork, RequestContext
+from server.observing.context import FAILED, ModelWork, RequestContext
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-NANO = 1_000_000_000
+NANOSECONDS = 1_000_000_000
 
 
 class Tracing:
@@ -51,9 +51,12 @@ class Tracing:
         return cls(provider)
 
     def write(self, scope: Scope, context: RequestContext, route: str, status: int) -> None:
-        """Write the spans of a request that has just ended.
+        """Write the spans of a request that has just ended, within the trace of its `traceparent`.
 
-        They go on with the trace of its `traceparent`.
+        scope: the request's.
+        context: what is known of the request.
+        route: the path's pattern.
+        status: of the answer; 0 is none.
         """
         from opentelemetry.trace import SpanKind, Status, StatusCode, set_span_in_context
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -88,7 +91,7 @@ class Tracing:
 def _stages(tracer: Tracer, context: object, work: ModelWork) -> None:
     """The stages of a request's slowest sentence, one after the other, up to when the answer was there."""
     stages = {"queue": work.timings.queue, "encode": work.timings.encode, "decode": work.timings.decode}
-    at = work.ended - round(sum(stages.values()) * NANO)
+    at = work.ended - round(sum(stages.values()) * NANOSECONDS)
     for name, seconds in stages.items():
         span = tracer.start_span(
             name,
@@ -100,5 +103,5 @@ def _stages(tracer: Tracer, context: object, work: ModelWork) -> None:
             },
             start_time=at,
         )
-        at += round(seconds * NANO)
+        at += round(seconds * NANOSECONDS)
         span.end(at)

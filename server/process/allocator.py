@@ -17,14 +17,14 @@ from engine.api import trim_heap
 
 # mallopt(3). A fixed threshold: by default it grows with what has been freed, and large arrays then come
 # from a heap that has no way back; their untouched pages would be resident too.
-OPTIONS: Final = {
+MALLOC_OPTIONS: Final = {
     "M_MMAP_THRESHOLD": (-3, 128 * 1024),
     "M_TRIM_THRESHOLD": (-1, 128 * 1024),
     "M_ARENA_MAX": (-8, 2),  # by default each thread gets a heap of its own, up to 8 for each core
 }
 STATM: Final = Path("/proc/self/statm")
-PAUSE: Final = 10.0  # seconds between two looks at how much memory there is
-MUCH: Final = 32 << 20  # bytes above the least so far that are worth looking for
+TRIM_SECONDS: Final = 10.0  # between two looks at how much memory there is
+TRIM_BYTES: Final = 32 << 20  # above the least so far that are worth looking for
 
 
 @asynccontextmanager
@@ -43,9 +43,9 @@ async def _trim(least: int) -> None:
     """least: bytes that there were at the start."""
     seen = least
     while True:
-        await asyncio.sleep(PAUSE)
+        await asyncio.sleep(TRIM_SECONDS)
         now = resident()
-        if now > least + MUCH and now != seen:  # something has happened since the last time
+        if now > least + TRIM_BYTES and now != seen:  # something has happened since the last time
             await asyncio.to_thread(trim_heap)
         seen = resident()
         least = min(least, seen)
@@ -63,5 +63,5 @@ def thrifty() -> None:
     mallopt = None if sys.platform == "win32" else getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:  # the C library is another
         return
-    for option, value in OPTIONS.values():
+    for option, value in MALLOC_OPTIONS.values():
         mallopt(option, value)

@@ -1,4 +1,4 @@
-"""A clock for what is kept a while: it goes on when somebody sets the machine's."""
+"""A clock for what is kept a while, which goes on when somebody sets the machine's."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
+BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 def steady(folder: Path | None) -> Callable[[], float]:
@@ -24,7 +24,7 @@ def steady(folder: Path | None) -> Callable[[], float]:
 
 
 def _shared_offset(folder: Path, offset: float) -> float:
-    boot = BOOT.read_text("utf-8").strip() if BOOT.exists() else "one"
+    boot = BOOT_ID.read_text("utf-8").strip() if BOOT_ID.exists() else "one"
     path, fresh = folder / f"clock.{boot}", folder / f"clock.{secrets.token_hex(8)}"
     if not path.exists():
         fresh.write_text(repr(offset), "utf-8")

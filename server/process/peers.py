@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # a pipe between processes, as each system has it
         Link = Connection
 
 ABSENT: Final = -1  # connections of a worker that is not there
-PATIENCE: Final = 100  # times that a worker leaves a connection to one that has fewer
+MAX_LEFT_CONNECTIONS: Final = 100  # times that a worker leaves a connection to one that has fewer
 
 Obey = Callable[[str], Awaitable[object]]  # does what all workers are asked for
 
@@ -87,7 +87,7 @@ class Listener(socket.socket):
 
     def accept(self) -> tuple[socket.socket, Any]:
         own = self._board[self._number] = self._count()
-        if self._left < PATIENCE and any(0 <= other < own for other in self._board):
+        if self._left < MAX_LEFT_CONNECTIONS and any(0 <= other < own for other in self._board):
             self._left += 1
             time.sleep(0)  # who else is ready goes first
             raise BlockingIOError  # asyncio tries again in the next turn

@@ -1,4 +1,4 @@
-"""Temporary folders that go with their process; those of a process that was killed go at the next start."""
+"""Temporary folders that go with their process; folders of a killed process go at the next start."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from server import locks
+from server.process import locks
 
-HELD: Final = "held"  # a file that the owner of a folder keeps locked
+LOCK_NAME: Final = "held"  # a file that the owner of a folder keeps locked
 
 
 class OwnFolder:
@@ -23,7 +23,7 @@ class OwnFolder:
         _sweep(prefix)
         while True:
             self.path = Path(tempfile.mkdtemp(prefix=prefix))
-            self._held = (self.path / HELD).open("w")
+            self._held = (self.path / LOCK_NAME).open("w")
             locks.lock(self._held.fileno())
             if self.path.exists():
                 break
@@ -40,7 +40,7 @@ def _sweep(prefix: str) -> None:
         with suppress(OSError):
             if folder.is_symlink() or not _own(folder):
                 continue
-            with (folder / HELD).open("r+") as lock_file:
+            with (folder / LOCK_NAME).open("r+") as lock_file:
                 locks.lock_at_once(lock_file.fileno())  # raises while its owner lives
                 shutil.rmtree(folder, ignore_errors=True)
 

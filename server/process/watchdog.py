@@ -14,28 +14,30 @@ from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 logger = logging.getLogger(__name__)
 
-PULSE: Final = 0.05  # seconds between two looks
-SPAN: Final = 5.0  # seconds of which the longest lag is kept
-SPANS: Final = 12  # that are kept
-LONG: Final = 1.0  # seconds of lag that are logged
-HEAD_TIMEOUT: Final = 20.0  # seconds that the head of a request may take
+PULSE_SECONDS: Final = 0.05  # between two looks
+SPAN_SECONDS: Final = 5.0  # of which the longest lag is kept
+MAX_SPANS: Final = 12  # that are kept
+LOGGED_LAG_SECONDS: Final = 1.0  # of lag that are logged
+HEAD_SECONDS: Final = 20.0  # that the head of a request may take
 
 
 class LoopLag:
     """Measures by how many seconds the event loop comes late to what is due; nobody is served meanwhile."""
 
     def __init__(self) -> None:
-        self._longest: deque[tuple[float, float]] = deque(maxlen=SPANS)  # when a span began, its longest lag
+        self._longest: deque[tuple[float, float]] = deque(
+            maxlen=MAX_SPANS
+        )  # when a span began, its longest lag
 
     def longest(self) -> float:
         """Return the longest lag of the last minute, in seconds."""
-        since = time.monotonic() - SPAN * SPANS
+        since = time.monotonic() - SPAN_SECONDS * MAX_SPANS
         return max((lag for began, lag in self._longest if began >= since), default=0.0)
 
     def note(self, lag: float) -> None:
         """Take one lag into account."""
         now = time.monotonic()
-        if not self._longest or now - self._longest[-1][0] > SPAN:
+        if not self._longest or now - self._longest[-1][0] > SPAN_SECONDS:
             self._longest.append((now, lag))
         elif lag > self._longest[-1][1]:
             self._longest[-1] = self._longest[-1][0], lag
@@ -51,11 +53,11 @@ class LoopLag:
 
     async def _watch(self) -> None:
         while True:
-            due = time.monotonic() + PULSE
-            await asyncio.sleep(PULSE)
+            due = time.monotonic() + PULSE_SECONDS
+            await asyncio.sleep(PULSE_SECONDS)
             lag = max(0.0, time.monotonic() - due)
             self.note(lag)
-            if lag > LONG:
+            if lag > LOGGED_LAG_SECONDS:
                 logger.warning("nobody was served for %.1f s: something held the event loop", lag)
 
 
@@ -82,7 +84,7 @@ class HttpProtocol(AutoHTTPProtocol):  # type: ignore[misc,valid-type]  # which 
     def _expect(self) -> None:
         """Give the next head its time; more of it gives it no more."""
         if self._deadline is None and not self.transport.is_closing():
-            self._deadline = self.loop.call_later(HEAD_TIMEOUT, self._late)
+            self._deadline = self.loop.call_later(HEAD_SECONDS, self._late)
 
     def _late(self) -> None:
         self._deadline = None

@@ -331,7 +331,7 @@ def test_a_server_that_says_nothing_is_given_up(kind, monkeypatch, small):
         await asyncio.sleep(0.6)
         return JSONResponse(GOOD)
 
-    monkeypatch.setattr("convoy_client.exchange.GRACE", 0.0)
+    monkeypatch.setattr("convoy_client.exchange.GRACE_SECONDS", 0.0)
     route = Route("/translate", endpoint, methods=["POST"])
     url = small(route)
     with pytest.raises(Unreachable, match="in time"):

@@ -22,12 +22,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.api import ConfigError, InvalidRequest
-from server import keys
-from server.access import Usage, block_of, charge, usage
 from server.app import create_app
-from server.keys import KeyRing, digest_of, editing, keys_from_tokens, make_key, read_keys, remove_key
-from server.metrics import Metrics
-from server.quotas import Quotas
+from server.callers import keys
+from server.callers.access import Usage, block_of, charge, usage
+from server.callers.keys import KeyRing, digest_of, editing, keys_from_tokens, make_key, read_keys, remove_key
+from server.callers.quotas import Quotas, rates_of
+from server.observing.metrics import Metrics
 from server.settings import ServerSettings
 from tests.served import bundles, running, until
 
@@ -147,7 +147,7 @@ def test_a_missing_key_file_names_the_command_that_makes_one(tmp_path):
 def test_a_running_server_follows_its_key_file_and_keeps_the_last_keys_of_a_damaged_one(
     tmp_path, monkeypatch, caplog
 ):
-    monkeypatch.setattr(keys, "STALE", -1.0)  # look at every request
+    monkeypatch.setattr(keys, "STALE_SECONDS", -1.0)  # look at every request
     path = tmp_path / "keys.json"
     (ann, token), (bob, other) = make_key("Ann"), make_key("Bob")
     with editing(path) as held:
@@ -228,11 +228,13 @@ def routes_of(router):
             yield route.path, route.methods
 
 
-async def test_no_route_but_the_open_ones_is_reached_without_a_key(ask):
-    from server.access import Doors
+async def test_no_route_but_the_open_ones_is_reached_without_a_key(ask, monkeypatch):
+    from server.callers.access import PathRules
     from server.contracts import CONTRACTS
 
-    doors = Doors(CONTRACTS)
+    rules = PathRules(CONTRACTS)
+    # more routes than failures that an address may have
+    monkeypatch.setattr("server.callers.access.FAILURES_A_MINUTE", rates_of(1_000))
 
     async with ask(api_keys=KEY) as client:
         app = client._transport.app
@@ -240,8 +242,8 @@ async def test_no_route_but_the_open_ones_is_reached_without_a_key(ask):
         for path, methods in routes_of(app):
             for method in methods - {"OPTIONS"}:
                 place = re.sub(r"\{[^}]*\}", "x", path)
-                token = doors.token_setting(place)
-                if doors.is_open(method, place) or token in ("docs_auth_token", "metrics_auth_token"):
+                token = rules.token_setting(place)
+                if rules.is_open(method, place) or token in ("docs_auth_token", "metrics_auth_token"):
                     continue
                 answer = await client.request(method, place)
                 assert answer.status_code in (400, 401, 403), (method, path)
@@ -508,7 +510,7 @@ def redis(tmp_path_factory):
 
 async def exercise(quotas):
     """The same answers from any storage."""
-    from server.quotas import rates_of
+    from server.callers.quotas import rates_of
 
     rates = rates_of(2, 3)
     found = [await quotas.count_request("a", rates) for _ in range(3)]
@@ -523,7 +525,7 @@ async def exercise(quotas):
 
 
 async def test_counters_in_memory(monkeypatch):
-    monkeypatch.setattr("server.quotas.SWEEP", -1.0)  # at every hit
+    monkeypatch.setattr("server.callers.quotas.SWEEP_SECONDS", -1.0)  # at every hit
     await exercise(Quotas("memory://"))
 
 
@@ -537,7 +539,7 @@ async def test_counters_in_redis_are_shared_and_kept(redis):
 
 
 async def test_ended_counters_are_forgotten(monkeypatch):
-    monkeypatch.setattr("server.quotas.SWEEP", -1.0)
+    monkeypatch.setattr("server.callers.quotas.SWEEP_SECONDS", -1.0)
     quotas = Quotas("memory://")
     storage = quotas._storage
     for number in range(100):

@@ -16,10 +16,11 @@ from tests.server.contracts.test_clients import modules
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "api.md"
 PAIR = re.compile(r"```sh\n([^`]*)\n```\n```json\n(.*?)\n```", re.DOTALL)
+PLUGINS = "deeplx,immersive,mtran,google,mcp"
 ADDRESS = "http://127.0.0.1:8000"
 SWITCHING = ROOT / "docs" / "switching.md"
-PROGRAM = re.compile(r"```(python|js)\n(.*?)\n```\n```text\n(.*?)\n```", re.DOTALL)
-PROGRAMS = PROGRAM.findall(SWITCHING.read_text("utf-8")) if SWITCHING.exists() else []
+PROGRAM = re.compile(r"```(python|js)\n((?:(?!```).)*?)\n```\n```text\n(.*?)\n```", re.DOTALL)
+PROGRAMS = [program for page in (SWITCHING, PAGE) for program in PROGRAM.findall(page.read_text("utf-8"))]
 PAIRS = PAIR.findall(PAGE.read_text("utf-8")) if PAGE.exists() else []
 
 
@@ -32,7 +33,7 @@ def address():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tests.served.bundles", lambda: ROOT / "models")
         lanes = {"lanes": ((1, 4), (5, 8)), "verify": False}
-        with server(service_settings=lanes) as (client, _, _):
+        with server(service_settings=lanes, plugins=PLUGINS) as (client, _, _):
             yield str(client.base_url).rstrip("/")
 
 

@@ -9,7 +9,6 @@ import io
 import os
 import signal
 import socket
-import statistics
 import threading
 import time
 import zipfile
@@ -98,7 +97,7 @@ class Others:
 
 @pytest.fixture(scope="module")
 def place():
-    with process() as (client, running):
+    with process(PLUGINS="deeplx,immersive,mtran,google") as (client, running):
         client.post("/detect", json={"q": "Das ist gut."})  # its model stays
         client.post("/translate", json=GERMAN)
         running.idle = resident(running)
@@ -140,10 +139,28 @@ def raw(path, content, kind):
     return lambda client: client.build_request("POST", path, content=content, headers={"Content-Type": kind})
 
 
+TENSOR = {"name": "text_input", "datatype": "BYTES", "shape": [1], "data": ["x"]}
+
+
+def tensors(**values):
+    body = {"inputs": [TENSOR | values]}
+    return lambda client: client.build_request("POST", "/v2/models/toy-de-en/infer", json=body)
+
+
 ATTACKS = {
     "subtitles of digits": file("a.srt", b"1" * 1_700),
     "subtitles of white space": file("a.srt", b" \n" * 20_000 + b"x"),
     "a word without end": translate(q="a" * 50_000),
+    "letters without end": translate(q="a" * 60_000),
+    "a prefix without end": translate(q=["Ja."] * 30, prefix="a" * 900_000),
+    "a prefix as long as may be": translate(q=["Ja."] * 30, prefix="a" * 16_384),
+    "shapes of many dimensions": tensors(shape=[2**31 - 1] * 90_000),
+    "tensors of empty elements": tensors(shape=[1], data=[[]] * 40_000),
+    "outputs without end": lambda client: client.build_request(
+        "POST",
+        "/v2/models/toy-de-en/infer",
+        json={"inputs": [TENSOR], "outputs": [{"name": "score"}] * 45_000},
+    ),
     "half an address": translate(q="a.b-" * 24_000),
     "dots": deepl(text=["." * 99_000], preserve_formatting=True),
     "dots that end in a letter": deepl(text=["." * 99_000 + "x"], preserve_formatting=True),
@@ -191,6 +208,27 @@ ATTACKS = {
         b"--x\r\nContent-Disposition: form-data; name=q\r\n\r\n\r\n" * 19_000,
         "multipart/form-data; boundary=x",
     ),
+    "texts without end for a tool": raw(
+        "/imme", b'{"target_lang":"en","text_list":[' + b'"a",' * 180_000 + b'""]}', "application/json"
+    ),
+    "a page for Google": raw("/language/translate/v2", b"target=en&q=" + b"%3Cp%3E" * 140_000, FORM),
+    "a body that two contracts claim": raw(
+        "/translate", b'{"text":"' + b"a. " * 30_000 + b'","to":"en"}', "application/json"
+    ),
+    "messages without end": raw(
+        "/v1/chat/completions",
+        b'{"model":"convoy","messages":['
+        + b'{"role":"system","content":"translate to "},' * 20_000
+        + b"{}]}",
+        "application/json",
+    ),
+    "a system message without end": raw(
+        "/v1/chat/completions",
+        b'{"model":"convoy","messages":[{"role":"system","content":"translate'
+        + b" from en to" * 80_000
+        + b'"},{"role":"user","content":"Ja."}]}',
+        "application/json",
+    ),
     "a glossary to be kept": lambda client: client.build_request(
         "POST",
         "/v2/glossaries",
@@ -228,11 +266,18 @@ def slowed(client, others, request):
     longest = max(times.health)
     if longest > max(HEALTH, 4 * max(usual.health + after.health)) + 2 * lag.longest:
         return f"/health took {longest:.2f} s where the machine was {lag.longest:.3f} s late"
-    usual_sentence = max(statistics.median(usual.sentence), statistics.median(after.sentence))
+    usual_sentence = nearly_longest(usual.sentence + after.sentence)
     decoded = not answers or answers[0].status_code in (200, 504)
     allowed = (SHARED if decoded else SLOWER) * usual_sentence + HEALTH + 2 * lag.longest
-    sentence = statistics.median(times.sentence)
-    return f"a sentence took {sentence:.3f} s, {usual_sentence:.3f} s else" if sentence > allowed else ""
+    tenth, worst = nearly_longest(times.sentence), max(times.sentence)
+    if tenth > allowed:
+        return f"a tenth of the sentences took {tenth:.3f} s or more, {usual_sentence:.3f} s else"
+    return f"a sentence took {worst:.3f} s, {usual_sentence:.3f} s else" if worst > 2 * allowed else ""
+
+
+def nearly_longest(seconds):
+    """The 90th percentile."""
+    return sorted(seconds)[round(0.9 * (len(seconds) - 1))]
 
 
 @pytest.mark.parametrize("name", ATTACKS)

@@ -7,7 +7,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from engine.api import MarkedText, TextOptions, TextResult, Timings, at_once
+from engine.api import MarkedText, ModelRoute, TextOptions, TextResult, Timings, at_once
 from server.cache import Cache, keys_of, repeatable, size_of
 from tests.served import open_service, server, until
 from tests.server.test_reload import NAME, TOKEN, asked, place, rewritten
@@ -29,8 +29,8 @@ OPTIONS = [
 ]
 
 
-def key_of(model, infos, text, options):
-    return at_once(keys_of(model, infos, [text], options))[0]
+def key_of(route, text, options):
+    return at_once(keys_of(route, [text], options))[0]
 
 
 def counted(client, kind):
@@ -72,23 +72,25 @@ def test_the_size_of_an_answer_is_at_least_that_of_its_parts(text, tokens):
 
 
 @pytest.fixture(scope="module")
-def infos():
-    return open_service().behind(NAME)
+def route():
+    return open_service().route(NAME)
 
 
-def test_a_key_tells_everything_apart_that_an_answer_depends_on(infos):
-    other = [replace(infos[0], digest="other")]
-    keys = [key_of(NAME, infos, "Das", options) for options in OPTIONS]
+def test_a_key_tells_everything_apart_that_an_answer_depends_on(route):
+    keys = [key_of(route, "Das", options) for options in OPTIONS]
     keys += [
-        key_of(NAME, infos, text, OPTIONS[0])
-        for text in ("das", MarkedText("Das"), MarkedText("Das", ((0, 1),)))
+        key_of(route, text, OPTIONS[0]) for text in ("das", MarkedText("Das"), MarkedText("Das", ((0, 1),)))
     ]
-    keys += [key_of(NAME, other, "Das", OPTIONS[0]), key_of("other", infos, "Das", OPTIONS[0])]
+    (leg,) = route.legs
+    others = [
+        ModelRoute((replace(leg, info=replace(leg.info, **{name: "other"})),)) for name in ("digest", "name")
+    ]
+    keys += [key_of(other, "Das", OPTIONS[0]) for other in others]
     assert len(set(keys)) == len(keys)
-    assert keys[0] == key_of(NAME, infos, "Das", TextOptions())
+    assert keys[0] == key_of(route, "Das", TextOptions())
 
 
-def test_the_bundles_behind_a_name_are_found_whatever_the_name(infos):
+def test_the_bundles_behind_a_name_are_found_whatever_the_name(route):
     service = open_service()
     names = {
         NAME: [NAME],
@@ -97,13 +99,14 @@ def test_the_bundles_behind_a_name_are_found_whatever_the_name(infos):
         f"{NAME}@de:en+toy-en-de@en:de": [NAME, "toy-en-de"],
     }
     for name, expected in names.items():
-        assert [info.name for info in service.behind(name)] == expected
+        assert [info.name for info in service.route(name).infos] == expected
     digests = {info.digest for info in service.models()}
     assert len(digests) == 3
     assert all(len(digest) == 64 for digest in digests)
 
 
-def test_sampling_is_repeatable_with_a_seed_only(infos):
+def test_sampling_is_repeatable_with_a_seed_only(route):
+    infos = route.infos
     sampled = [replace(infos[0], options=replace(infos[0].options, sampling=True))]
     assert repeatable(infos, TextOptions())
     assert not repeatable(infos, TextOptions(decode={"sampling": True}))

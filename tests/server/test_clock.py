@@ -10,9 +10,9 @@ import pytest
 from limits import RateLimitItemPerMinute
 
 from convoy_client.exchange import _retry_after
-from server.clock import steady
-from server.quotas import Quotas
-from server.store import Store
+from server.callers.quotas import Quotas
+from server.files.store import Store
+from server.process.clock import steady
 
 DAY = 86_400
 
@@ -41,7 +41,7 @@ def test_processes_that_share_a_folder_agree_whenever_they_start(tmp_path, jump)
     first = steady(tmp_path)
     jump(DAY)
     assert steady(tmp_path)() == pytest.approx(first(), abs=0.1)
-    code = "import sys; from pathlib import Path; from server.clock import steady; "
+    code = "import sys; from pathlib import Path; from server.process.clock import steady; "
     code += "print(repr(steady(Path(sys.argv[1]))() - float(sys.argv[2])))"
     other = [sys.executable, "-c", code, tmp_path, repr(first())]
     assert abs(float(subprocess.run(other, check=True, capture_output=True, text=True).stdout)) < 60

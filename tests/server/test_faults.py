@@ -32,7 +32,7 @@ from engine.api import BundleError, Placement, Service, ServiceSettings
 from engine.bundle.bundle import open_bundle
 from loadtest.http.openloop import arrivals, percentile, run, summarise, translate
 from loadtest.texts import sentences
-from server.keys import editing, make_key
+from server.callers.keys import editing, make_key
 from tests.served import LANES, bundles, busy, server, until
 from tests.server.test_server_process import GERMAN, MAIN, ROOT, SLOW, free_port, process, raw_request
 from tests.timing import MachineLag, thrice

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import shutil
 import threading
 
@@ -36,6 +37,16 @@ def names(client):
 
 def directions(client):
     return {entry["code"]: set(entry["targets"]) for entry in client.get("/languages").json()}
+
+
+def test_a_pipe_among_the_files_of_a_bundle_does_not_stop_the_look_for_others(folder):
+    with served_from(folder) as (client, *_):
+        shutil.copytree(bundles() / TITLE, folder / "a-pipe")
+        (folder / "a-pipe" / "model.safetensors").unlink()
+        os.mkfifo(folder / "a-pipe" / "model.safetensors")
+        threading.Event().wait(0.1)
+        shutil.copytree(bundles() / EN, folder / EN)
+        until(lambda: names(client) == {DE, EN})
 
 
 @pytest.mark.parametrize("budget", [None, 10**9])

@@ -30,25 +30,34 @@ from engine.api import (
     one_slice,
     trim_heap,
 )
-from engine.schedule.slices import TURN
-from server import locks
-from server.access import Doors
-from server.allocator import MUCH, STATM, resident, trimming
+from engine.schedule.slices import TURN_SECONDS
+from server.callers.access import PathRules
+from server.callers.quotas import Counters, Quotas, RemoteCounters, rates_of
 from server.contract import Contract, longest_match
-from server.document_processes import SHARE, DocumentProcesses
 from server.errors import Refusal
-from server.forms import read_fields
-from server.middleware import check_host
-from server.parameters import parse_json
-from server.quotas import Counters, Quotas, RemoteCounters, rates_of
-from server.responses import is_small, json_bytes
-from server.schemas import CELLS, check_cells, check_phrases, check_tags, phrases_of
+from server.files.document_processes import MAX_OWNER_FILES, DocumentProcesses, OwnerTurns
+from server.files.store import Store
+from server.http.forms import read_fields
+from server.http.middleware import check_host
+from server.http.parameters import parse_json
+from server.http.responses import is_small, json_bytes
+from server.http.schemas import (
+    MAX_ALIGNMENT_CELLS,
+    TranslateRequest,
+    check_cells,
+    check_phrases,
+    check_tags,
+    phrases_of,
+    validate,
+)
+from server.process import locks
+from server.process.allocator import STATM, TRIM_BYTES, resident, trimming
+from server.process.temporary import OwnFolder
+from server.process.watchdog import LoopLag
 from server.settings import ServerSettings
-from server.store import Store
-from server.temporary import OwnFolder
-from server.watchdog import LoopLag
 from tests.served import server, until
 from tests.server.test_server_process import GERMAN
+from tests.timing import processor_seconds
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -68,6 +77,7 @@ JSON_OBJECT = st.dictionaries(st.text(), JSON, max_size=5)
         ({"ignore": ["a"] * 1_001}, "takes 1000"),
         ({"ignore": ["a"] * 501, "glossary": {str(i): "b" for i in range(500)}}, "1001 phrases"),
         ({"q": "<b>" * 10_001, "format": "html"}, "takes 10000"),
+        ({"prefix": "a" * 16_385}, "prefix: String should have at most 16384 characters"),
     ],
 )
 def test_more_than_a_default_limit_is_refused_and_the_limit_is_told(client, values, limit):
@@ -91,10 +101,26 @@ def test_phrases_are_counted_before_they_are_read():
     assert phrases_of({"ignore": 7, "glossary": None}) == 0
 
 
+def test_phrases_of_a_form_are_read_as_they_are_counted():
+    """`str.splitlines` sees more ends of lines than are counted."""
+    form = "a\x0bb\x1cc\u2028d\r\n\ne"
+    request = validate(TranslateRequest, {"ignore": form})
+    assert request.ignore == ["a\x0bb\x1cc\u2028d", "e"]
+    assert len(request.ignore) <= phrases_of({"ignore": form})
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 300_000, "{" * 40_000, '{"a":' * 900, "{" + '"a":1,' * 300_000 + "}", "1" * 9_000]
+)
+def test_a_glossary_of_a_form_has_the_limits_of_a_body(text):
+    with pytest.raises(Refusal, match="glossary"):
+        validate(TranslateRequest, {"glossary": text})
+
+
 def test_an_alignment_that_nobody_could_read_is_refused():
-    check_cells(CELLS)
+    check_cells(MAX_ALIGNMENT_CELLS)
     with pytest.raises(TooLarge, match="1000001 numbers"):
-        check_cells(CELLS + 1)
+        check_cells(MAX_ALIGNMENT_CELLS + 1)
 
 
 @pytest.mark.parametrize("body", [b"[" * 50_001, b'{"q":[' + b"1," * 200_001 + b"1]}"])
@@ -104,18 +130,24 @@ def test_json_with_too_much_in_it_is_refused_before_it_is_parsed(body):
 
 
 @given(JSON_OBJECT)
-def test_json_with_many_values_is_read_as_json_with_few(value):
-    raw = json.dumps(value).encode()
-    found = parse_json(raw)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("server.parameters.MANY", -1)
-        assert parse_json(raw) == found == value
+def test_json_is_read_as_it_was_written(value):
+    assert parse_json(json.dumps(value).encode()) == value
 
 
-@pytest.mark.parametrize("raw", [b'{"a": NaN}', b'{"a": "\\ud800"}', b'{"a": 1', b"[]", b'{"a":' * 5_000])
-@pytest.mark.parametrize("many", [-1, 10_000])
-def test_what_is_no_json_is_refused_however_long(raw, many, monkeypatch):
-    monkeypatch.setattr("server.parameters.MANY", many)
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"a": NaN}',
+        b'{"a": "\\ud800"}',
+        b'{"a": 1',
+        b"[]",
+        b'{"a":' * 5_000,
+        b'{"a":' + b"1" * 5_000 + b"}",
+        b'{"a": "\xff"}',
+        '{"a": 1}'.encode("utf-16"),
+    ],
+)
+def test_what_is_no_json_is_refused_however_long(raw):
     with pytest.raises(InvalidRequest, match="Invalid JSON"):
         parse_json(raw)
 
@@ -124,7 +156,7 @@ def test_what_is_no_json_is_refused_however_long(raw, many, monkeypatch):
 def test_forms_are_read_as_they_were_written_wherever_they_are_cut(fields, piece):
     fields = [(name, value) for name, value in fields if not any(map(_is_half, name + value))]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("server.forms.PIECE", piece)
+        patch.setattr("server.http.forms.PIECE_BYTES", piece)
         assert at_once(read_fields(urlencode(fields).encode())).multi_items() == fields
 
 
@@ -154,7 +186,7 @@ async def test_work_is_done_in_slices_by_turns():
         assert both_wait.wait(30)
         for _ in range(until):
             order.append(name)
-            time.sleep(2 * TURN)
+            time.sleep(2 * TURN_SECONDS)
             yield
         return name
 
@@ -233,13 +265,13 @@ def test_the_lag_is_told(client):
 
 @pytest.mark.skipif(not STATM.exists(), reason="needs Linux' /proc")
 async def test_freed_memory_goes_back_though_small_pieces_lie_between(monkeypatch):
-    monkeypatch.setattr("server.allocator.PAUSE", 0.05)
+    monkeypatch.setattr("server.process.allocator.TRIM_SECONDS", 0.05)
     trim_heap()  # of what other tests have left
     before = resident()
     async with trimming():
         pieces = [bytes(2_000) for _ in range(100_000)]
         grown = resident() - before
-        assert grown > MUCH
+        assert grown > TRIM_BYTES
         pieces = pieces[::200]
         await asyncio.to_thread(until, lambda: resident() - before < 0.3 * grown)
     assert len(pieces) == 500
@@ -290,7 +322,7 @@ async def test_a_process_that_ends_by_itself_blames_the_file_only_for_want_of_me
 
 
 async def test_an_answer_that_is_too_long_is_not_left_for_the_next_file(monkeypatch):
-    monkeypatch.setattr("server.document_processes.LARGEST", 10)
+    monkeypatch.setattr("server.files.document_processes.MAX_ANSWER_BYTES", 10)
     processes = DocumentProcesses()
     with pytest.raises(TooLarge):
         await processes.read("a.txt", b"a long line", "me", time.monotonic() + 60)
@@ -310,11 +342,40 @@ async def test_a_process_that_was_killed_while_idle_costs_no_file():
 
 async def test_one_owner_has_a_share_of_the_processes():
     processes = DocumentProcesses()
-    processes._owners["me"] = SHARE
+    processes._owners["me"] = MAX_OWNER_FILES
     with pytest.raises(Overloaded):
         await processes.read("a.txt", b"one", "me", time.monotonic() + 60)
     document = await processes.read("a.txt", b"one", "you", time.monotonic() + 60)
     assert len(document.segments) == 1
+    await processes.close()
+
+
+async def test_owners_take_turns_for_a_place():
+    turns, order = OwnerTurns(1), []
+
+    async def work(owner):
+        async with turns.turn(owner):
+            order.append(owner)
+            await asyncio.sleep(0)
+
+    async with turns.turn("first"):
+        tasks = [asyncio.create_task(work(owner)) for owner in ("many", "many", "many", "gone", "small")]
+        await asyncio.sleep(0)
+        tasks[3].cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert order == ["many", "small", "many", "many"]
+    async with turns.turn("again"):
+        assert turns._free == 0
+    assert turns._free == 1
+
+
+async def test_a_small_file_does_not_wait_for_large_ones():
+    processes = DocumentProcesses()
+    async with processes._places.turn("a"), processes._places.turn("b"):  # what they do takes long
+        document = await processes.read("a.txt", b"one", "you", time.monotonic() + 60)
+        assert len(document.segments) == 1
+        with pytest.raises(DeadlineExceeded):
+            await processes.read("a.txt", b"one " * 20_000, "you", time.monotonic() + 0.2)
     await processes.close()
 
 
@@ -343,42 +404,86 @@ def test_a_full_disk_leaves_nothing_half_written_and_is_a_507(tmp_path, monkeypa
     assert not list(tmp_path.glob("*.data"))
 
 
-def test_a_folder_that_somebody_removed_is_a_507(tmp_path):
+def test_a_folder_that_somebody_removed_is_made_anew(tmp_path):
+    store = Store(60, 1_000_000, folder=tmp_path / "files")
+    store.put("a.txt", b"content")
+    shutil.rmtree(store.folder)
+    assert store.usable
+    assert store.get(store.put("b.txt", b"content")).path.read_bytes() == b"content"
+    assert store.size == len(b"content")
+
+
+async def test_a_folder_that_cant_be_made_anew_makes_the_server_unready(tmp_path):
+    with server(store_folder=tmp_path) as (client, _, _):
+        until(lambda: client.get("/health/ready").status_code == 200)
+        shutil.rmtree(tmp_path / "files")
+        assert client.get("/health/ready").status_code == 200
+        shutil.rmtree(tmp_path / "files")
+        (tmp_path / "files").write_text("in the way")
+        answer = client.get("/health/ready")
+        assert (answer.status_code, "folder" in answer.json()["error"]) == (503, True)
+        (tmp_path / "files").unlink()
+
+
+def test_a_file_costs_the_same_whatever_their_number(tmp_path):
+    store = Store(60, 10**9, folder=tmp_path)
+    few = processor_seconds(lambda _: [store.put("a.txt", b"", f"one {n}") for n in range(50)], None)
+    for n in range(1_500):
+        store.put("a.txt", b"", f"owner {n % 300}")
+    many = processor_seconds(lambda _: [store.put("a.txt", b"", f"two {n}") for n in range(50)], None)
+    assert many < 4 * few + 0.1
+
+
+def test_empty_files_take_room_too_and_an_owner_has_so_many_at_most(tmp_path, monkeypatch):
+    store = Store(60, 10 * 4_096, folder=tmp_path)
+    for n in range(10):
+        store.put("a.txt", b"", f"owner {n}")
+    with pytest.raises(Overloaded):
+        store.put("a.txt", b"", "another")
+    monkeypatch.setattr("server.files.store.MAX_OWNER_FILES", 3)
+    plenty = Store(60, 10**9)
+    for _ in range(3):
+        plenty.put("a.txt", b"", "me")
+    with pytest.raises(Overloaded):
+        plenty.put("a.txt", b"", "me")
+    plenty.put("a.txt", b"", "you")
+    plenty.close()
+
+
+def test_a_folder_that_something_is_in_the_way_of_is_a_507(tmp_path):
     store = Store(60, 1_000_000, folder=tmp_path / "files")
     shutil.rmtree(store.folder)
+    store.folder.write_text("in the way")
     with pytest.raises(Refusal, match="disk") as refused:
         store.put("a.txt", b"content")
     assert refused.value.code == "storage_full"
 
 
-def test_a_document_whose_state_cant_be_kept_counts_no_longer_as_under_way(monkeypatch):
-    with server() as (client, state, _):
-        sent = {"data": {"target_lang": "EN", "source_lang": "DE"}, "files": {"file": ("a.txt", b"Gut.")}}
+def test_a_document_whose_state_cant_be_kept_counts_no_longer_as_under_way(tmp_path):
+    sent = {"data": {"target_lang": "EN", "source_lang": "DE"}, "files": {"file": ("a.txt", b"Gut. " * 400)}}
+    with server(store_folder=tmp_path) as (client, state, _):
         assert client.post("/v2/document", **sent).status_code == 200
+        assert state.in_flight
+        shutil.rmtree(tmp_path / "documents")
+        (tmp_path / "documents").write_text("in the way of a folder")
         until(lambda: state.in_flight == 0)
-
-        def full(self, id, record):
-            if record["state"] != "queued":
-                raise Refusal("storage_full", "full")
-
-        monkeypatch.setattr("server.shared_records.Records.put", full)
-        assert client.post("/v2/document", **sent).status_code == 200
-        until(lambda: state.in_flight == 0)
+        assert client.post("/v2/document", **sent).status_code == 507
 
 
 def test_one_owner_has_a_share_of_the_room(tmp_path):
-    store = Store(60, 4_000, folder=tmp_path)
-    store.put("a.txt", b"x" * 900, "me")
+    store = Store(60, 40_000, folder=tmp_path)
+    store.put("a.txt", b"x" * 9_000, "me")
     with pytest.raises(Overloaded):
-        store.put("a.txt", b"x" * 900, "me")
-    store.put("a.txt", b"x" * 900, "you")
-    with pytest.raises(TooLarge, match="keeps 1000"):
-        store.put("a.txt", b"x" * 1_001, "her")
+        store.put("a.txt", b"x" * 9_000, "me")
+    store.put("a.txt", b"x" * 9_000, "you")
+    with pytest.raises(TooLarge, match="keeps 10000"):
+        store.put("a.txt", b"x" * 10_001, "her")
 
 
 def test_the_folder_of_a_killed_process_goes_at_the_next_start(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    code = "import tempfile, sys; tempfile.tempdir = sys.argv[1]\nfrom server.temporary import OwnFolder\n"
+    code = "import tempfile, sys; tempfile.tempdir = sys.argv[1]\n"
+    code += "from server.process.temporary import OwnFolder\n"
     code += "own = OwnFolder('convoy-files-'); print(own.path, flush=True); import time; time.sleep(60)"
     with subprocess.Popen([sys.executable, "-c", code, tmp_path], stdout=subprocess.PIPE, text=True) as other:
         stale = Path(other.stdout.readline().strip())
@@ -483,7 +588,7 @@ def test_a_body_that_does_not_come_is_not_waited_for():
 
 
 def test_a_head_that_does_not_come_is_not_waited_for(monkeypatch):
-    monkeypatch.setattr("server.watchdog.HEAD_TIMEOUT", 0.2)
+    monkeypatch.setattr("server.process.watchdog.HEAD_SECONDS", 0.2)
     with server() as (client, _, _):
         for head in (b"", b"GET /health HT", b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: "):
             with socket.create_connection(("127.0.0.1", client.base_url.port)) as slow:
@@ -493,7 +598,7 @@ def test_a_head_that_does_not_come_is_not_waited_for(monkeypatch):
 
 
 def test_a_head_that_comes_byte_by_byte_gets_no_more_time(monkeypatch):
-    monkeypatch.setattr("server.watchdog.HEAD_TIMEOUT", 0.3)
+    monkeypatch.setattr("server.process.watchdog.HEAD_SECONDS", 0.3)
     with server() as (client, _, _), socket.create_connection(("127.0.0.1", client.base_url.port)) as slow:
         slow.settimeout(0.05)
 
@@ -522,7 +627,7 @@ async def test_counters_of_another_process_count_as_ones_own():
 
 
 async def test_counters_that_do_not_answer_are_a_503(monkeypatch):
-    monkeypatch.setattr("server.quotas.PATIENCE", 0.01)
+    monkeypatch.setattr("server.callers.quotas.STORAGE_SECONDS", 0.01)
 
     async def silent(verb, arguments):
         await asyncio.sleep(60)
@@ -544,7 +649,7 @@ def test_the_longest_path_of_a_contract_counts(path, length):
 
 
 def test_open_paths_are_open_to_reading_only():
-    doors = Doors(
+    doors = PathRules(
         [Contract((), ("/*",), open_paths=("/a",), operator_paths={"/m/[^/]+/load": "admin_token"})]
     )
     assert doors.is_open("GET", "/a")

@@ -9,7 +9,7 @@ import pytest
 
 HIDDEN = """
 import os, sys, types
-import cli.main, documents.worker, server.app, server.keys, server.store, server.workers
+import cli.main, documents.worker, server.app, server.callers.keys, server.files.store, server.workers
 OWN = ("engine", "documents", "server", "cli", "convoy_client", "export")
 for name in [name for name in sys.modules if name.split(".")[0] in OWN]:
     del sys.modules[name]
@@ -30,11 +30,12 @@ USED = """
 import cli.main, documents.worker, server.app
 from pathlib import Path
 from engine.api import processors
-from server import keys, store
+from server.callers import keys
+from server.files import store
 from server.settings import ServerSettings
 assert processors() >= 1
 assert ServerSettings(models=Path("x")).share >= 1
-files = store.Store(lifetime=60.0, limit=100)
+files = store.Store(lifetime=60.0, limit=10_000)
 files.put("a.txt", b"content", "")
 assert files.size
 files.close()

@@ -27,9 +27,9 @@ from engine.api import (
 from server.app import create_app
 from server.contracts import contract_of
 from server.errors import STATUSES, error_response
+from server.http.schemas import ELSEWHERE
 from server.languages import inward, outward
-from server.metrics import Metrics
-from server.schemas import ELSEWHERE
+from server.observing.metrics import Metrics
 from server.settings import ServerSettings
 from tests.served import LANES, MODELS, bundles, open_service, server, until
 
@@ -54,7 +54,7 @@ def post(client, path="/translate", **fields):
 
 def direct(place, text, model="toy-de-en"):
     """What the service itself answers, in the form of the source as LibreTranslate's contract has it."""
-    return asyncio.run(place[1].service.run(model, [text], TextOptions(follow_form=True)))[0]
+    return asyncio.run(place[1].service.run(model, [text], TextOptions(follow_form=True, protect=True)))[0]
 
 
 # LibreTranslate's contract
@@ -207,7 +207,7 @@ def test_every_answer_carries_the_cors_headers(client, path):
     assert headers["access-control-allow-origin"] == "*"
     allowed = headers["access-control-allow-headers"].split(", ")
     assert {"Authorization", "Content-Type", "X-API-Key"} <= set(allowed)
-    assert headers["access-control-allow-methods"] == "GET, HEAD, POST, DELETE"
+    assert headers["access-control-allow-methods"] == "GET, HEAD, POST, PUT, PATCH, DELETE"
     assert headers["access-control-max-age"] == "1728000"
     assert client.options(path).headers["access-control-allow-origin"] == "*"
 
@@ -671,3 +671,16 @@ def test_the_server_may_be_mounted_under_a_prefix():
 def test_suggestions_are_off(client):
     answer = client.post("/suggest", data={"q": "a", "s": "b", "source": "de", "target": "en"})
     assert (answer.status_code, answer.json()) == (403, {"error": "Suggestions are disabled on this server."})
+
+
+def test_a_source_tree_that_is_not_installed_has_a_version_that_says_so(monkeypatch):
+    from importlib import metadata
+
+    from server.http.openapi import UNINSTALLED, version_text
+
+    def absent(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    assert version_text() == metadata.version("convoy-server")
+    monkeypatch.setattr(metadata, "version", absent)
+    assert version_text() == UNINSTALLED

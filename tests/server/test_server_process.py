@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from engine.bundle.bundle import open_bundle
-from engine.text.tokenizer import open_tokenizer
+from engine.text.tokenizers.tokenizer import open_tokenizer
 from tests.served import TARGET, bundles, busy, open_service, server, until
 
 ROOT = Path(__file__).parents[2]
@@ -90,7 +90,7 @@ def slow_down(stepper):
 def test_a_full_queue_is_a_429_that_says_when_to_come_back():
     bundle = open_bundle(bundles() / "toy-de-en")
     size = len(open_tokenizer(bundle).encode(GERMAN["q"])) + 1
-    with server(service_settings={"queue_tokens": 5 * size}) as (client, house, _):
+    with server(service_settings={"queue_tokens": 7 * size}) as (client, house, _):
         slow = SLOW | {"q": SLOW["q"][:4]}
         for lane in house.service.shelf.loaded["toy-de-en"].engine.lanes:
             slow_down(lane.stepper)
@@ -99,10 +99,10 @@ def test_a_full_queue_is_a_429_that_says_when_to_come_back():
             return httpx.post(f"{client.base_url}/translate", json=slow, timeout=60)
 
         with in_background(ask) as first:
-            until(lambda: busy(house.service) == (4, 0))
+            until(lambda: busy(house.service) == (2, 2))  # half of the lane's slots
             with in_background(ask) as second:
-                until(lambda: busy(house.service)[1] == 4)
-                answer = client.post("/translate", json=GERMAN | {"q": [GERMAN["q"]] * 2})
+                until(lambda: busy(house.service) == (4, 4))
+                answer = client.post("/translate", json=GERMAN | {"q": [GERMAN["q"]] * 4})
         assert answer.status_code == 429, answer.text
         assert int(answer.headers["retry-after"]) >= 1
         assert "try again" in answer.json()["error"]
@@ -141,7 +141,7 @@ def test_a_dead_engine_turns_readiness_off_and_leaves_liveness_on():
 
 
 async def test_a_canary_that_fails_is_tried_again(caplog):
-    from server.metrics import Metrics
+    from server.observing.metrics import Metrics
     from server.settings import ServerSettings
     from server.state import AppState
 
@@ -263,7 +263,7 @@ def test_without_torch_it_translates_and_on_sigterm_it_drains_and_exits_with_0()
         url = str(client.base_url)
         with in_background(lambda: httpx.post(f"{url}/translate", json=SLOW, timeout=60)) as done:
             until(
-                lambda: 'convoy_slots_active{lane="1",model="toy-de-en"} 4.0' in client.get("/metrics").text
+                lambda: 'convoy_slots_active{lane="1",model="toy-de-en"} 2.0' in client.get("/metrics").text
             )
             running.send_signal(signal.SIGTERM)
             until(lambda: client.get("/health/ready").status_code == 503)

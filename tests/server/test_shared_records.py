@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 
 from engine.api import Overloaded, TooLarge
-from server.contracts.deepl.documents import BEAT, GONE, DocumentJobs
+from server.contracts.deepl.documents import BEAT_SECONDS, GONE, DocumentJobs
 from server.contracts.deepl.glossaries import Glossaries, Glossary
 from server.errors import Refusal
-from server.shared_records import Records
-from server.store import Store
+from server.files.shared_records import Records
+from server.files.store import Store
 
 IDS = st.sampled_from(["a", "B-1", "c" * 64])
 STEPS = st.lists(st.tuples(st.sampled_from(["put", "drop", "get"]), IDS, st.integers()), max_size=30)
@@ -60,21 +60,21 @@ def test_a_folder_of_records_is_for_its_owner_only_and_a_failed_write_leaves_not
 
 
 def test_a_file_of_one_process_is_anothers_and_room_is_counted_once(tmp_path):
-    one, other = (Store(60.0, 100, folder=tmp_path / "files") for _ in range(2))
-    public = one.put("a.txt", b"1" * 60)
-    assert other.get(public).path.read_bytes() == b"1" * 60
+    one, other = (Store(60.0, 9_000, folder=tmp_path / "files") for _ in range(2))
+    public = one.put("a.txt", b"1" * 6_000)
+    assert other.get(public).path.read_bytes() == b"1" * 6_000
     with pytest.raises(Overloaded):
-        other.put("b.txt", b"2" * 60)
+        other.put("b.txt", b"2" * 6_000)
     one.close()
     assert other.get(public) is not None, "a shared folder stays"
     assert other.get(public.replace("a.txt", "b.txt")) is None
 
 
 def _fill(folder, name):
-    store, done = Store(60.0, 1000, folder=folder), 0
+    store, done = Store(60.0, 100_000, folder=folder), 0
     for _ in range(20):
         try:
-            store.put(name, b"x" * 70)
+            store.put(name, b"x" * 7_000)
             done += 1
         except Overloaded:
             pass
@@ -89,7 +89,7 @@ def test_two_processes_never_keep_more_than_there_is_room_for(tmp_path):
     for process in both:
         process.join(60)
     assert sum(process.exitcode for process in both) == 14
-    assert Store(60.0, 1000, folder=tmp_path).size == 980
+    assert Store(60.0, 100_000, folder=tmp_path).size == 98_000
 
 
 def test_a_document_of_one_process_is_anothers_until_that_one_has_gone(tmp_path):
@@ -100,7 +100,7 @@ def test_a_document_of_one_process_is_anothers_until_that_one_has_gone(tmp_path)
     assert other.find("../" + job.id, key) is None
     assert key not in (tmp_path / f"{job.id}.json").read_text("utf-8")
     now = other.clock()
-    other.clock = lambda: now + 4 * BEAT
+    other.clock = lambda: now + 4 * BEAT_SECONDS
     gone = other.find(job.id, key)
     assert (gone.state, gone.message) == ("error", GONE)
     one.clock = other.clock

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.api import ConfigError, ExecutorFailed
-from server.context import HEADER, context_of
-from server.tracing import Tracing
+from server.observing.context import ID_HEADER, context_of
+from server.observing.tracing import Tracing
 from tests.served import draining, server, until
 from tests.server.test_server_process import ENDLESS, GERMAN, SLOW, process
 
@@ -57,7 +57,7 @@ def test_a_request_id_comes_back_and_without_one_there_is_a_new_one(place):
 
 @given(st.binary(max_size=200))
 def test_no_request_id_can_forge_a_line_of_a_log_or_a_header(given_id):
-    id_ = context_of({"type": "http", "headers": [(HEADER.encode(), given_id)]}).id
+    id_ = context_of({"type": "http", "headers": [(ID_HEADER.encode(), given_id)]}).id
     assert re.fullmatch(r"[!-~]{1,128}", id_)
     assert '"' not in id_
 

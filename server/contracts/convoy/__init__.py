@@ -1,12 +1,12 @@
-"""Our own routes: summarize.py, score.py, stream.py, status.py, web.py (the page)."""
+"""Our own routes: summarize.py, score.py, status.py, web.py (the page)."""
 
 from typing import Final
 
 from server.contract import Contract
-from server.contracts.convoy import score, status, stream, summarize, web
+from server.contracts.convoy import score, status, summarize, web
 
 CONTRACT: Final = Contract(
-    routers=(stream.router, summarize.router, score.router, status.router, web.router),
+    routers=(summarize.router, score.router, status.router, web.router),
     paths=("/*",),
     open_paths=(
         *("/", "/favicon.ico", "/frontend/settings", "/health", "/health/ready", "/models", "/version"),

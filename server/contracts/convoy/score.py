@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from engine.api import (
     InvalidRequest,
+    ModelRoute,
     Service,
     TextScore,
     UnknownModel,
@@ -22,15 +23,15 @@ from engine.api import (
     perplexity,
     slowest,
 )
-from server.access import charge
+from server.callers.access import charge
+from server.http.openapi import TEXTS, errors, request_of
+from server.http.parameters import parameters, while_connected
+from server.http.responses import json_response
+from server.http.schemas import check_sizes, finite, texts_of, validate
 from server.languages import resolve_code
-from server.openapi import TEXTS, errors, request_of
-from server.parameters import parameters, while_connected
-from server.responses import json_response
-from server.schemas import check_sizes, finite, texts_of, validate
 from server.state import deadline_of, state_of
 
-TASK: Final = "language-model"
+LANGUAGE_MODEL: Final = "language-model"
 SOURCES: Final = TEXTS | {"description": "What each text is a translation of; nothing for a language model."}
 EXAMPLE: Final = {
     "q": "Where is the station?",
@@ -98,14 +99,14 @@ async def score(request: Request) -> Response:
         source_texts = sources[0] if isinstance(q, str) else sources
         check_sizes(source_texts, state.settings.char_limit, state.settings.batch_limit)
     wish = validate(ScoreRequest, values)
-    model = _model(state.service, wish, translated=sources is not None)
+    route = _route(state.service, wish, translated=sources is not None)
     await charge(request, [*texts, *(sources or [])])
-    results = await while_connected(request, state.service.score(model, texts, sources, deadline))
-    state.metrics.record_work(model, results)
+    results = await while_connected(request, state.service.score(route, texts, sources, deadline))
+    state.metrics.record_work(route.name, results)
     scores = await in_slices(each(one_slice(_score, result) for result in results), deadline)
     total = math.fsum(result.total for result in results)
     answer: dict[str, Any] = {
-        "model": model,
+        "model": route.name,
         "scores": scores[0] if isinstance(q, str) else scores,
         "perplexity": finite(perplexity(total, sum(len(result.tokens) for result in results))),
     }
@@ -128,9 +129,9 @@ def _sources(values: dict[str, Any], q: str | list[str]) -> list[str] | None:
     raise InvalidRequest("Invalid request: source_text must be a string or an array of strings, as q is")
 
 
-def _model(service: Service, wish: ScoreRequest, *, translated: bool) -> str:
+def _route(service: Service, wish: ScoreRequest, *, translated: bool) -> ModelRoute:
     if wish.model is not None:
-        return wish.model
+        return service.route(wish.model)
     sides = (side for info in service.models() for side in (info.directions.sources, info.directions.targets))
     codes = set(chain.from_iterable(sides))
     source, target = (resolve_code(code, codes) if code else None for code in (wish.source, wish.target))
@@ -138,8 +139,8 @@ def _model(service: Service, wish: ScoreRequest, *, translated: bool) -> str:
         return service.pick("translate", source, target)
     infos = service.models()
     for info in infos:
-        if info.task == TASK and target in (None, info.target):
-            return info.name
+        if info.task == LANGUAGE_MODEL and target in (None, info.target):
+            return service.route(info.name)
     listing = ", ".join(f"{info.name} ({info.task})" for info in infos)
     raise UnknownModel(f"no such language model; give source_text for other models. Loaded are: {listing}")
 

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
-from importlib import metadata
-from typing import Any, Final
+from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from documents import READERS
-from engine.api import BundleError, ExecutorFailed, Unavailable
+from server.answering.orders import ORDER_ERRORS, order
 from server.errors import Refusal
+from server.files.documents import files_of
+from server.http.openapi import ModelAnswer, VersionAnswer, errors, version_text
+from server.http.schemas import describe
 from server.languages import inward, name_of, outward
-from server.openapi import ErrorAnswer, ModelAnswer, VersionAnswer, errors
-from server.schemas import describe
 from server.state import state_of
-
-DISTRIBUTION: Final = "convoy-server"
 
 router = APIRouter()
 
@@ -33,20 +30,18 @@ async def health() -> JSONResponse:
 async def ready(request: Request) -> JSONResponse:
     """Tell whether every model has translated a canary, every engine runs, and the server is not stopping."""
     state = state_of(request)
-    if state.ready:
-        return JSONResponse({"status": "ready"})
     if state.draining:
         raise Refusal("not_ready", "the server is stopping")
-    raise Refusal("not_ready", "an engine has stopped" if state.proven else "models are being tried out")
+    if not state.ready:
+        raise Refusal("not_ready", "an engine has stopped" if state.proven else "models are being tried out")
+    if state.settings.files and not files_of(request).store.usable:
+        raise Refusal("not_ready", "the folder of translated files can't be written to")
+    return JSONResponse({"status": "ready"})
 
 
 @router.get("/version", response_model=VersionAnswer)
 async def version() -> JSONResponse:
     return JSONResponse({"name": "convoy", "version": version_text()})
-
-
-def version_text() -> str:
-    return metadata.version(DISTRIBUTION)
 
 
 @router.get("/models", response_model=list[ModelAnswer])
@@ -57,10 +52,7 @@ async def models(request: Request) -> JSONResponse:
     return JSONResponse([describe(info, entries[info.name]) for info in service.models()])
 
 
-ORDER: Final = errors(401, 403, 404, 409)
-
-
-@router.post("/models/{name}/reload", response_model=ModelAnswer, responses=ORDER)
+@router.post("/models/{name}/reload", response_model=ModelAnswer, responses=ORDER_ERRORS)
 async def reload(request: Request, name: str) -> JSONResponse:
     """Read a model's bundle anew, with the operator's `Authorization: Bearer`.
 
@@ -70,33 +62,19 @@ async def reload(request: Request, name: str) -> JSONResponse:
     return await order(request, "reload", name)
 
 
-@router.post("/models/{name}/load", response_model=ModelAnswer, responses=ORDER)
+@router.post("/models/{name}/load", response_model=ModelAnswer, responses=ORDER_ERRORS)
 async def load(request: Request, name: str) -> JSONResponse:
     """Bring a model into memory, as its first use would, with the operator's `Authorization: Bearer`."""
     return await order(request, "load", name)
 
 
-@router.post("/models/{name}/unload", response_model=ModelAnswer, responses=ORDER)
+@router.post("/models/{name}/unload", response_model=ModelAnswer, responses=ORDER_ERRORS)
 async def unload(request: Request, name: str) -> JSONResponse:
     """Free a model's memory once its requests are answered, with the operator's `Authorization: Bearer`.
 
     Who asks for it later waits until it is loaded again.
     """
     return await order(request, "unload", name)
-
-
-async def order(request: Request, verb: str, name: str) -> JSONResponse:
-    """Do with a model what the operator alone may."""
-    state = state_of(request)
-    if state.settings.admin_token is None:
-        others = ", or send the process SIGHUP" if verb == "reload" else ""
-        raise Refusal("disabled", f"{verb}ing is off here: set CONVOY_ADMIN_TOKEN{others}")
-    try:
-        info = await asyncio.shield(state.order(verb, name))
-    except (BundleError, ExecutorFailed, Unavailable) as error:
-        message = f"the old model goes on: {error}" if verb == "reload" else str(error)
-        raise Refusal("conflict", message) from error
-    return JSONResponse(describe(info, state.service.shelf_entries()[name]))
 
 
 @router.get("/metrics", response_class=PlainTextResponse)
@@ -109,12 +87,6 @@ async def metrics(request: Request) -> Response:
 async def spec(request: Request) -> JSONResponse:
     """Return this description, where LibreTranslate has its own."""
     return JSONResponse(request.app.openapi())
-
-
-@router.post("/suggest", tags=["LibreTranslate"], status_code=403, response_model=ErrorAnswer)
-async def suggest() -> JSONResponse:
-    """Refuse what LibreTranslate's box for better translations sends; this server keeps none."""
-    raise Refusal("disabled", "Suggestions are disabled on this server.")
 
 
 @router.get("/frontend/settings", tags=["LibreTranslate"], response_model=dict[str, Any])
@@ -134,7 +106,7 @@ async def frontend_settings(request: Request) -> JSONResponse:
             "frontendTimeout": settings.frontend_timeout,
             "apiKeys": access.keys,
             "keyRequired": access.needs_key(origin),
-            "suggestions": False,
+            "suggestions": settings.suggestions is not None,
             "filesTranslation": settings.files,
             "supportedFilesFormat": list(READERS) if settings.files else [],
             "language": {

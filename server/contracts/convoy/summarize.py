@@ -2,39 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from engine.api import in_slices, one_slice
-from server.access import charge
-from server.events import Answering, OnPartial, answer_json, events, results_of
-from server.languages import resolve_code
-from server.openapi import STREAMED, SummarizeAnswer, body_of, errors
-from server.parameters import parameters, while_connected
-from server.responses import MEDIA
-from server.schemas import (
+from engine.api import ModelRoute, in_slices
+from server.answering.events import events
+from server.answering.partly import answer_call
+from server.answering.results import OnPartial, results_of
+from server.answering.texts import pick_summarizer
+from server.callers.access import charge
+from server.http.openapi import STREAMED, SummarizeAnswer, body_of, errors, fields_of, in_query
+from server.http.parameters import parameters, while_connected
+from server.http.responses import json_response
+from server.http.schemas import (
     SummarizeFields,
     SummarizeRequest,
     alternatives_of,
+    as_asked,
     check_sizes,
     extras,
     is_short,
+    text_limit,
     text_options,
     texts_of,
     validate,
 )
-from server.state import AppState, deadline_of, state_of
+from server.state import AppState, deadline_of, refuse_while_draining, state_of
+
+FAILURES: Final = (400, 404, 413, 429, 503, 504)
 
 router = APIRouter()
+
+
+@dataclass(frozen=True, slots=True)
+class SummarizeCall:
+    """A checked request.
+
+    texts: in the order of the request.
+    batch: whether the request had an array of texts.
+    route: the model that summarizes.
+    alternatives: number of other answers to each text.
+    options: the other fields of the request.
+    deadline: a time.monotonic() by which the answer must be there.
+    """
+
+    texts: list[str]
+    batch: bool
+    route: ModelRoute
+    alternatives: int
+    options: SummarizeFields
+    deadline: float
 
 
 @router.post(
     "/summarize",
     response_model=SummarizeAnswer,
-    responses=STREAMED | errors(400, 404, 413, 429, 503, 504),
+    responses=STREAMED | errors(*FAILURES),
     openapi_extra=body_of(SummarizeRequest),
 )
 async def summarize(request: Request) -> Response:
@@ -45,60 +72,60 @@ async def summarize(request: Request) -> Response:
     `parts` that end with sentences and joins what they give, "refine" summarizes that again, `rounds` times,
     until one summary is left. `stream` as in /translate.
     """
-    work, stream = await prepare(request)
-    if stream:
-        return await events(request, work)
-    return Response(await while_connected(request, answer_json(work)), media_type=MEDIA)
+    call = await _checked(request)
+    answer = partial(answer_call, request, call, _answer)
+    if call.options.stream:
+        return await events(request, answer)
+    return await json_response(await while_connected(request, answer()), call.deadline)
 
 
-async def prepare(request: Request) -> tuple[Answering, bool]:
-    """Check a request; return what answers it, and whether as a stream."""
-    state = state_of(request)
-    deadline = deadline_of(request, state)
-    values = await parameters(request, state.settings.body_limit)
-    q = texts_of(values)
-    batch = not isinstance(q, str)
-    texts = check_sizes(q, state.settings.char_limit, state.settings.batch_limit)
-    wish = validate(SummarizeRequest, values)
-    model = await _model(state, wish, texts)
-    beams = next(info.limits.beams for info in state.service.models() if info.name == model)
-    limit = state.settings.alternatives_limit
-    alternatives = alternatives_of(values, beams - 1 if limit == -1 else min(limit, beams - 1))
-    await charge(request, texts)
+@router.get(
+    "/summarize/stream",
+    tags=["Streaming"],
+    response_class=Response,
+    responses=STREAMED | errors(*FAILURES),
+    openapi_extra={"parameters": in_query(*fields_of(SummarizeRequest))},
+)
+async def summarize_stream(request: Request) -> Response:
+    """Summarize as POST /summarize with `stream`: parameters in the query string, the answer as events.
 
-    async def work(on_partial: OnPartial | None) -> dict[str, Any]:
-        options = text_options(wish, alternatives)
-        results = await results_of(state, model, texts, options, deadline, on_partial)
-        state.metrics.record_work(model, results)
-        lists: dict[str, list[Any]] = {
-            "summaryText": [result.text for result in results],
-            "truncated": [result.truncated for result in results],
-        }
-        if wish.strategy is not None:
-            lists["parts"] = [result.parts for result in results]
-            lists["rounds"] = [result.rounds for result in results]
-        if alternatives:
-            lists["alternatives"] = [result.alternatives[:alternatives] for result in results]
-        answer = lists if batch else {name: values[0] for name, values in lists.items()}
-        return answer | await in_slices(extras(wish, results, batch=batch), deadline, small=is_short(results))
-
-    return work, wish.stream
-
-
-async def _model(state: AppState, wish: SummarizeFields, texts: Sequence[str]) -> str:
-    """The named model, else the first for the text's language that is likely to read the longest text whole.
-
-    The language is detected where none is given and models are of several.
+    It is for EventSource, which can only ask by query string.
     """
-    service = state.service
-    if wish.source and wish.source.casefold() != "auto":
-        codes = {code for info in service.models() for code in info.directions.sources}
-        source: str | None = resolve_code(wish.source, codes)
-    else:
-        models = [info for info in service.models() if info.task == "summarize"]
-        spoken = list(dict.fromkeys(code for info in models for code in info.directions.sources))
-        source = None
-        if wish.model is None and len(spoken) > 1:
-            detection = await in_slices(one_slice(service.detect, texts[0], spoken))
-            source = detection.ranked[0][0] if detection.other is None else None
-    return service.pick("summarize", source, None, wish.model, characters=max(map(len, texts), default=0))
+    refuse_while_draining(request)
+    return await events(request, partial(answer_call, request, await _checked(request), _answer))
+
+
+async def _checked(request: Request) -> SummarizeCall:
+    """Read and check a request, and charge it."""
+    state = state_of(request)
+    settings, deadline = state.settings, deadline_of(request, state)
+    values = await parameters(request, settings.body_limit)
+    q = texts_of(values)
+    texts = check_sizes(q, text_limit(values, settings.char_limit), settings.batch_limit)
+    options = validate(SummarizeRequest, values)
+    route = await pick_summarizer(state.service, texts, options.source, options.model)
+    alternatives = alternatives_of(values, route.infos[0].limits.beams, settings.alternatives_limit)
+    batch = not isinstance(q, str)
+    if not (batch and options.partial):
+        await charge(request, texts, options.prefix)
+    return SummarizeCall(texts, batch, route, alternatives, options, deadline)
+
+
+async def _answer(
+    state: AppState, call: SummarizeCall, on_partial: OnPartial | None = None
+) -> dict[str, Any]:
+    wish = call.options
+    options = text_options(wish, call.alternatives)
+    results = await results_of(state, call.route, call.texts, options, call.deadline, on_partial)
+    state.metrics.record_work(call.route.name, results)
+    lists: dict[str, list[Any]] = {
+        "summaryText": [result.text for result in results],
+        "truncated": [result.truncated for result in results],
+    }
+    if wish.strategy is not None:
+        lists["parts"] = [result.parts for result in results]
+        lists["rounds"] = [result.rounds for result in results]
+    if call.alternatives:
+        lists["alternatives"] = [result.alternatives[: call.alternatives] for result in results]
+    more = in_slices(extras(wish, results, batch=call.batch), call.deadline, small=is_short(results))
+    return as_asked(lists, batch=call.batch) | await more

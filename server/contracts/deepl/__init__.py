@@ -1,16 +1,17 @@
-"""DeepL's interface, version 2: translate.py, documents.py, glossaries.py and their routes, languages.py.
+"""DeepL's interface, version 2: translate.py, documents.py, languages.py;
+glossaries.py and their routes, multilingual.py those of version 3.
 
 Errors are {"message": "..."}.
 """
 
 from typing import Final
 
-from server.contract import Contract
-from server.contracts.deepl import documents, glossary_routes, translate
+from server.contract import Contract, under
+from server.contracts.deepl import documents, glossary_routes, multilingual_routes, translate
 
 CONTRACT: Final = Contract(
-    routers=(translate.router, documents.router, glossary_routes.router),
-    paths=("/v2/translate*", "/v2/languages*", "/v2/usage*", "/v2/document*", "/v2/glossar*"),
-    error_keys=("message",),
+    routers=(translate.router, documents.router, glossary_routes.router, multilingual_routes.router),
+    paths=("/v2/translate*", "/v2/languages*", "/v2/usage*", "/v2/document*", "/v2/glossar*", "/v3/*"),
+    error_body=under("message"),
     statuses={"key_required": 403, "quota": 456},
 )

@@ -18,27 +18,36 @@ from fastapi.responses import FileResponse, JSONResponse, Response
 from pydantic import BaseModel
 
 from engine.api import ConvoyError, InvalidRequest, Overloaded, TextOptions, in_slices
-from server.access import charge, share_of
-from server.clock import steady
+from server.callers.access import charge, share_of
+from server.callers.keys import digest_of
 from server.contracts.deepl.glossaries import present
-from server.contracts.deepl.glossary_routes import entries_of
 from server.contracts.deepl.languages import codes_of
-from server.contracts.libretranslate.files import FILE, OFF, download_response, model_of, open_file, store_of
+from server.contracts.deepl.multilingual_routes import entries_of
 from server.errors import INTERNAL, Refusal
-from server.keys import digest_of
-from server.openapi import MULTIPART, MessageAnswer, errors, request_of
-from server.parameters import FORM_OVERHEAD, parameters, upload
-from server.schemas import check_phrases
-from server.shared_records import Records, within
+from server.files.documents import (
+    FILE_FIELD,
+    FILES_OFF,
+    DocumentTask,
+    FileServices,
+    download_response,
+    files_of,
+    open_file,
+    route_of,
+    translate_document,
+)
+from server.files.shared_records import Records, within
+from server.files.store import translated_name
+from server.http.openapi import MULTIPART, MessageAnswer, errors, request_of
+from server.http.parameters import FORM_OVERHEAD, parameters, upload, while_connected
+from server.http.schemas import check_phrases
+from server.process.clock import steady
 from server.state import AppState, deadline_of, state_of
-from server.store import Store, translated_name
-from server.translation import DocumentTask, translate_document
 
 logger = logging.getLogger(__name__)
 
-SHARES: Final = 4  # an owner has at most one of so many parts of the places
-MOST: Final = 32  # documents being translated at once
-BEAT: Final = 5.0  # seconds between two signs of life of a job
+OWNER_SHARES: Final = 4  # an owner has at most one of so many parts of the places
+MAX_DOCUMENTS: Final = 32  # being translated at once
+BEAT_SECONDS: Final = 5.0  # between two signs of life of a job
 NOT_FOUND: Final = "Document not found."
 GONE: Final = "the process that translated it has ended: send the document again"
 JobState = Literal["queued", "translating", "done", "error"]
@@ -66,7 +75,7 @@ class DocumentJob:
 class DocumentJobs:
     """Documents that were sent to this process, or to another that shares its records."""
 
-    def __init__(self, records: Records, lifetime: float, most: int = MOST) -> None:
+    def __init__(self, records: Records, lifetime: float, most: int = MAX_DOCUMENTS) -> None:
         """most: documents that this process translates at once."""
         self._records, self._lifetime, self._most = records, lifetime, most
         self.clock = steady(records.folder)
@@ -95,7 +104,7 @@ class DocumentJobs:
         """
         self._sweep()
         own = self._owners[owner]
-        if len(self.tasks) >= self._most or own >= max(1, self._most // SHARES):
+        if len(self.tasks) >= self._most or own >= max(1, self._most // OWNER_SHARES):
             count = own if len(self.tasks) < self._most else self._most
             raise Overloaded(f"{count} documents are being translated: try again later", 5.0)
         key, now = secrets.token_hex(32).upper(), self.clock()
@@ -115,7 +124,7 @@ class DocumentJobs:
         job = DocumentJob(**record)
         if job.until <= now or not hmac.compare_digest(digest_of(key), job.key):
             return None
-        if job.state in ("queued", "translating") and job.seen < now - 3 * BEAT:
+        if job.state in ("queued", "translating") and job.seen < now - 3 * BEAT_SECONDS:
             return replace(job, state="error", message=GONE)
         return job
 
@@ -131,7 +140,7 @@ class DocumentJobs:
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     settings = app.state.convoy.settings
     records = Records(within(settings.store_folder, "documents"))
-    most = max(1, MOST // settings.workers)
+    most = max(1, MAX_DOCUMENTS // settings.workers)
     jobs = app.state.jobs = DocumentJobs(records, settings.file_lifetime, most)
     yield
     for task in jobs.tasks:
@@ -164,7 +173,8 @@ ERRORS: Final = errors(400, 404, 413, 429, 503, model=MessageAnswer)
     response_model=Handle,
     responses=errors(400, 403, 404, 413, 429, 503, 504, model=MessageAnswer),
     openapi_extra=request_of(
-        {"file": FILE} | dict.fromkeys(("target_lang", "source_lang", "glossary_id"), {"type": "string"}),
+        {"file": FILE_FIELD}
+        | dict.fromkeys(("target_lang", "source_lang", "glossary_id"), {"type": "string"}),
         ["file", "target_lang"],
         {"file": "Guten Morgen!", "source_lang": "DE", "target_lang": "EN-GB"},
         (MULTIPART,),
@@ -174,25 +184,26 @@ async def submit(request: Request) -> Response:
     """Take a document; it is translated while the client asks for its status."""
     state = state_of(request)
     if not state.settings.files:
-        raise Refusal("disabled", OFF)
+        raise Refusal("disabled", FILES_OFF)
     values, name, data = await upload(request, state.settings.file_limit + FORM_OVERHEAD)
     if data is None:
         raise InvalidRequest("Parameter 'file' not specified.")
     source, target = codes_of(state.service, values)
     name = values.get("filename") or name
     document = await open_file(request, name, data)
-    model = await model_of(state, document, source, target, deadline_of(request, state))
+    route = await route_of(state, document, source, target, deadline_of(request, state))
     named = [values["glossary_id"]] if values.get("glossary_id") else []
     texts = [segment.text for segment in document.segments]
     entries = entries_of(request, named, source, target)
-    glossary = await in_slices(present(entries, texts), deadline_of(request, state))
+    looking = in_slices(present(entries, texts), deadline_of(request, state))
+    glossary = await while_connected(request, looking)
     check_phrases(len(glossary), state.settings.phrase_limit)
     options = TextOptions(protect=True, glossary=glossary)
     characters = await charge(request, texts)
     jobs = jobs_of(request)
     job, key = jobs.new(characters, share_of(request))
-    work = DocumentTask(document, model, options, share_of(request), translated_name(name, target))
-    jobs.start(_work(state, store_of(request), jobs, job, work), work.owner)
+    work = DocumentTask(document, route, options, share_of(request), translated_name(name, target))
+    jobs.start(_work(state, files_of(request), jobs, job, work), work.owner)
     return JSONResponse({"document_id": job.id, "document_key": key})
 
 
@@ -226,7 +237,7 @@ async def result(request: Request, document_id: str) -> Response:
         raise Refusal("not_found", NOT_FOUND)
     if job.state == "error":
         raise InvalidRequest(job.message)
-    file = store_of(request).get(job.public)
+    file = files_of(request).store.get(job.public)
     if job.state != "done":
         raise Refusal("not_ready", "The document is still being translated.", {"Retry-After": "1"})
     if file is None:
@@ -246,12 +257,12 @@ async def _job(request: Request, id: str) -> DocumentJob | None:
 
 
 async def _work(
-    state: AppState, store: Store, jobs: DocumentJobs, job: DocumentJob, work: DocumentTask
+    state: AppState, files: FileServices, jobs: DocumentJobs, job: DocumentJob, work: DocumentTask
 ) -> None:
     """Translate a document and note what became of it. While it runs, the server counts as busy."""
     state.in_flight += 1
     try:
-        await _translate(state, store, jobs, replace(job, state="translating"), work)
+        await _translate(state, files, jobs, replace(job, state="translating"), work)
     except ConvoyError:  # nothing could be noted: whoever asks is told that it has ended
         logger.warning("a document's state could not be kept")
     finally:
@@ -259,14 +270,14 @@ async def _work(
 
 
 async def _translate(
-    state: AppState, store: Store, jobs: DocumentJobs, job: DocumentJob, work: DocumentTask
+    state: AppState, files: FileServices, jobs: DocumentJobs, job: DocumentJob, work: DocumentTask
 ) -> None:
     jobs.note(job)
     beating = asyncio.create_task(_beat(jobs, job))
     deadline = time.monotonic() + job.until - jobs.clock()
     try:
-        data = await translate_document(state, work, deadline)
-        public = await asyncio.to_thread(store.put, work.name, data, work.owner)
+        data = await translate_document(state, files.processes, work, deadline)
+        public = await asyncio.to_thread(files.store.put, work.name, data, work.owner)
         job = replace(job, public=public, state="done")
     except ConvoyError as error:
         job = replace(job, state="error", message=str(error))
@@ -280,5 +291,5 @@ async def _translate(
 
 async def _beat(jobs: DocumentJobs, job: DocumentJob) -> None:
     while True:
-        await asyncio.sleep(BEAT)
+        await asyncio.sleep(BEAT_SECONDS)
         jobs.note(job)

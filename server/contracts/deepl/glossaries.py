@@ -13,22 +13,33 @@ from typing import Any, Final
 from engine.api import InvalidRequest, Service, Slices, TooLarge
 from server.contracts.deepl.languages import base_of
 from server.errors import Refusal
-from server.shared_records import Records
-from server.translation import keeps_phrases
+from server.files.shared_records import Records
 
-MOST: Final = 1_000  # glossaries of one owner
-ENTRIES: Final = 50_000  # of one glossary
-LONGEST: Final = 1_024  # characters of a phrase
-ROOM: Final = 67_108_864  # bytes of all glossaries together, about
-GRAM: Final = 4  # characters by which an entry is looked for first
-SLICE: Final = 100  # entries looked for at once
-OVERHEAD: Final = 250  # bytes that Python takes for an entry or a glossary, beside its characters
+MAX_GLOSSARIES: Final = 1_000  # of one owner
+MAX_ENTRIES: Final = 50_000  # of one glossary, and of all that a request names
+MAX_NAME_CHARACTERS: Final = 1_024
+OWNER_SHARES: Final = 4  # an owner has at most one of so many parts of the store
+MIN_BYTES: Final = 4_096  # that a glossary counts as
+MAX_PHRASE_CHARACTERS: Final = 1_024  # of a phrase
+MAX_STORE_BYTES: Final = 67_108_864  # of all glossaries together, about
+GRAM_CHARACTERS: Final = 4  # by which an entry is looked for first
+SLICE_ENTRIES: Final = 100  # that are read at once
+SLICE_CHARACTERS: Final = 1_000_000  # that are searched at once
+ENTRY_BYTES: Final = 250  # that Python takes for an entry or a glossary, beside its characters
 
 
 @dataclass(frozen=True, slots=True)
 class Glossary:
-    """source, target: DeepL's codes without variants, in lower case.
-    size: bytes, about.
+    """Phrases with their translations.
+
+    owner: name of the visitor who alone may use it.
+    name: what its owner calls it.
+    source, target: DeepL's codes without variants, in lower case.
+    entries: source phrases with their translations.
+    sharer: name of the visitor whose share of the store it takes; "": the owner's.
+    id: what requests name it by.
+    created: when it was made.
+    size: bytes in memory, about.
     """
 
     owner: str
@@ -36,13 +47,20 @@ class Glossary:
     source: str
     target: str
     entries: Mapping[str, str]
+    sharer: str = ""
     id: str = field(default_factory=lambda: str(uuid.uuid4()))
     created: datetime = field(default_factory=lambda: datetime.now(UTC))
     size: int = field(init=False)
 
     def __post_init__(self) -> None:
         texts = (self.name, *self.entries, *self.entries.values())
-        object.__setattr__(self, "size", sum(len(text.encode()) + OVERHEAD for text in texts))
+        size = sum(len(text.encode()) + ENTRY_BYTES for text in texts)
+        object.__setattr__(self, "size", max(MIN_BYTES, size))
+
+    @property
+    def share(self) -> str:
+        """Whose share of the store it takes."""
+        return self.sharer or self.owner
 
     def tsv(self) -> str:
         return "\n".join(f"{source}\t{target}" for source, target in self.entries.items())
@@ -61,18 +79,24 @@ class Glossaries:
 
         Raises InvalidRequest when the owner has too many, TooLarge when there is no room.
         """
-        if len(self.of(glossary.owner)) >= MOST:
-            raise InvalidRequest(f"there are {MOST} glossaries, as many as this server keeps: delete one")
-        if sum(other.size for other in self._kept.values()) + glossary.size > ROOM:
-            raise TooLarge(
-                f"this server keeps {ROOM} bytes of glossaries: delete some, or send a smaller one"
+        check_name(glossary.name)
+        self._load_all()
+        own = [other for other in self._kept.values() if other.share == glossary.share]
+        if len(own) >= MAX_GLOSSARIES:
+            raise InvalidRequest(
+                f"there are {MAX_GLOSSARIES} glossaries, as many as this server keeps: delete one"
             )
+        for others, room in ((own, MAX_STORE_BYTES // OWNER_SHARES), (self._kept.values(), MAX_STORE_BYTES)):
+            if sum(other.size for other in others) + glossary.size > room:
+                raise TooLarge(
+                    f"this server keeps {room} bytes of glossaries: delete some, or send a smaller one"
+                )
         self._records.put(glossary.id, _record(glossary))
         self._kept[glossary.id] = glossary
 
     def of(self, owner: str) -> list[Glossary]:
-        for id in {*self._records.ids(), *self._kept}:
-            self._load(id)
+        """List an owner's glossaries, the oldest first."""
+        self._load_all()
         own = [glossary for glossary in self._kept.values() if glossary.owner == owner]
         return sorted(own, key=lambda glossary: glossary.created)
 
@@ -92,6 +116,10 @@ class Glossaries:
         self._records.drop(id)
         del self._kept[id]
 
+    def _load_all(self) -> None:
+        for id in {*self._records.ids(), *self._kept}:
+            self._load(id)
+
     def _load(self, id: str) -> Glossary | None:
         if not self._records.has(id):
             self._kept.pop(id, None)
@@ -106,6 +134,12 @@ def _record(glossary: Glossary) -> dict[str, Any]:
     return record | {"entries": dict(glossary.entries), "created": glossary.created.isoformat()}
 
 
+def check_name(name: str) -> None:
+    """Raise InvalidRequest on a name that is too long."""
+    if len(name) > MAX_NAME_CHARACTERS:
+        raise InvalidRequest(f"Parameter 'name' is longer than {MAX_NAME_CHARACTERS} characters.")
+
+
 def read_entries(text: str, kind: str) -> dict[str, str]:
     """Read entries of a glossary, as "tsv" or "csv". Raises InvalidRequest that names the one at fault."""
     if kind not in ("tsv", "csv"):
@@ -115,8 +149,8 @@ def read_entries(text: str, kind: str) -> dict[str, str]:
         source, target = (part.strip() for part in row[:2])
         if not source or not target:
             raise _wrong(f"entry {number} lacks a phrase")
-        if max(len(source), len(target)) > LONGEST:
-            raise _wrong(f"entry {number} is longer than {LONGEST} characters")
+        if max(len(source), len(target)) > MAX_PHRASE_CHARACTERS:
+            raise _wrong(f"entry {number} is longer than {MAX_PHRASE_CHARACTERS} characters")
         if any(character < " " or "\x7f" <= character < "\xa0" for character in source + target):
             raise _wrong(f"entry {number} holds a control character")
         if source in entries:
@@ -124,28 +158,32 @@ def read_entries(text: str, kind: str) -> dict[str, str]:
         entries[source] = target
     if not entries:
         raise _wrong("there is none")
-    if len(entries) > ENTRIES:
-        raise _wrong(f"there are {len(entries)}; this server takes {ENTRIES}")
+    if len(entries) > MAX_ENTRIES:
+        raise _wrong(f"there are {len(entries)}; this server takes {MAX_ENTRIES}")
     return entries
 
 
 def pairs_of(service: Service) -> list[tuple[str, str]]:
     """List the pairs of languages that glossaries may be for.
 
-    They are those whose models have symbols to keep phrases.
+    Models of such a pair have symbols to keep phrases.
     """
     pairs: dict[tuple[str, str], None] = {}
     for language in service.languages():
         for target in language.targets:
-            if keeps_phrases(service, service.pick("translate", language.code, target)):
+            if service.pick("translate", language.code, target).keeps_phrases:
                 pairs[base_of(language.code), base_of(target)] = None
     return list(pairs)
 
 
 def merge_entries(glossaries: Sequence[Glossary], source: str | None, target: str) -> dict[str, str]:
-    """Merge entries of glossaries for a request's languages; of one phrase in several the first counts.
+    """Merge entries of glossaries for a request's languages.
 
-    Raises InvalidRequest when one of them is for other languages.
+    glossaries: in the order of the request; of one phrase in several the first counts.
+    source: our code of the texts' language; None where it is to be detected.
+    target: our code of the language to translate into.
+
+    Raises InvalidRequest when one of them is for other languages, or there are too many entries.
     """
     entries: dict[str, str] = {}
     for glossary in glossaries:
@@ -155,28 +193,59 @@ def merge_entries(glossaries: Sequence[Glossary], source: str | None, target: st
             pair = f"{glossary.source.upper()} to {glossary.target.upper()}"
             raise InvalidRequest(f"Value for 'glossary_id' not supported: the glossary is for {pair}.")
         entries = {**glossary.entries, **entries}
+        if len(entries) > MAX_ENTRIES:
+            raise InvalidRequest(
+                f"Value for 'glossary_ids' not supported: at most {MAX_ENTRIES} entries together."
+            )
     return entries
 
 
 def present(entries: Mapping[str, str], texts: Iterable[str]) -> Slices[dict[str, str]]:
-    """Find the entries, in slices, whose source stands in a text at all, however its white space is.
+    """Find the entries whose source stands in a text at all, however its white space is, in slices.
 
-    Looking for few is faster than for many.
+    entries: source phrases with their translations.
+    texts: what is to be translated.
+
+    Most entries are told by their first characters, which the texts are searched for once. Memory grows with
+    the entries, not with the texts.
     """
-    whole = _fold_space("\n".join(texts)) if entries else ""
-    yield
-    beginnings: set[str] = set()
-    for size in {min(len(_fold_space(source)), GRAM) for source in entries}:
-        beginnings.update(whole[at : at + size] for at in range(len(whole)))
-        yield
-    matches = {}
-    for number, (source, target) in enumerate(entries.items()):
-        folded = _fold_space(source)
-        if folded[:GRAM] in beginnings and folded in whole:  # most are told by their beginning
-            matches[source] = target
-        if not number % SLICE:
+    if not entries:
+        return {}
+    folded: dict[str, list[str]] = {}
+    grams: dict[int, set[str]] = {}
+    for number, source in enumerate(entries):
+        phrase = _fold_space(source)
+        folded.setdefault(phrase, []).append(source)
+        size = min(len(phrase), GRAM_CHARACTERS)
+        grams.setdefault(size, set()).add(phrase[:size])
+        if not number % SLICE_ENTRIES:
             yield
-    return matches
+    whole = _fold_space("\n".join(texts))
+    yield
+    begun = yield from _standing(grams, whole)
+    matches = set[str]()
+    scanned = 0
+    for phrase, sources in folded.items():
+        if phrase[:GRAM_CHARACTERS] in begun:
+            scanned += len(whole)
+            if phrase in whole:
+                matches.update(sources)
+        scanned += 1_000
+        if scanned > SLICE_CHARACTERS:
+            scanned = 0
+            yield
+    return {source: target for source, target in entries.items() if source in matches}
+
+
+def _standing(grams: Mapping[int, set[str]], text: str) -> Slices[set[str]]:
+    """Those of the beginnings, by their lengths, that stand in a text."""
+    standing = set[str]()
+    for size, beginnings in grams.items():
+        for begin in range(0, len(text), SLICE_CHARACTERS // 100):
+            places = range(begin, min(begin + SLICE_CHARACTERS // 100, len(text)))
+            standing.update(beginnings.intersection({text[at : at + size] for at in places}))
+            yield
+    return standing
 
 
 def _fold_space(text: str) -> str:

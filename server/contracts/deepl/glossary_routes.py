@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -11,16 +11,21 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel
 
 from engine.api import InvalidRequest, in_slices, one_slice
-from server.access import owner_of
-from server.contracts.deepl.glossaries import Glossaries, Glossary, merge_entries, pairs_of, read_entries
+from server.callers.access import owner_of, share_of
+from server.contracts.deepl.glossaries import (
+    MAX_NAME_CHARACTERS,
+    Glossaries,
+    Glossary,
+    pairs_of,
+    read_entries,
+)
 from server.contracts.deepl.languages import base_of
-from server.openapi import MessageAnswer, errors, request_of
-from server.parameters import parameters
-from server.shared_records import Records, within
+from server.files.shared_records import Records, within
+from server.http.openapi import MessageAnswer, errors, request_of
+from server.http.parameters import parameters
 from server.state import state_of
 
 TSV: Final = "text/tab-separated-values"
-SEVERAL: Final = 5  # glossaries that one request may name
 
 
 @asynccontextmanager
@@ -48,8 +53,8 @@ class Pair(BaseModel):
     target_lang: str
 
 
-FIELDS: Final = {
-    "name": {"type": "string", "minLength": 1},
+GLOSSARY_FIELDS: Final = {
+    "name": {"type": "string", "minLength": 1, "maxLength": MAX_NAME_CHARACTERS},
     "source_lang": {"type": "string"},
     "target_lang": {"type": "string"},
     "entries": {"type": "string", "description": "Source and target phrases, an entry a line."},
@@ -74,18 +79,18 @@ async def language_pairs(request: Request) -> JSONResponse:
     status_code=201,
     response_model=GlossaryAnswer,
     responses=errors(400, 413, 429, 503, model=MessageAnswer),
-    openapi_extra=request_of(FIELDS, list(FIELDS), None),
+    openapi_extra=request_of(GLOSSARY_FIELDS, list(GLOSSARY_FIELDS), None),
 )
 async def create(request: Request) -> JSONResponse:
     """Keep a glossary until it is deleted, or the server stops. Only who made it can name it."""
     state = state_of(request)
     values = await parameters(request, state.settings.body_limit)
-    fields = {name: _text(values, name) for name in FIELDS}
+    fields = {name: text_parameter(values, name) for name in GLOSSARY_FIELDS}
     pair = base_of(fields["source_lang"].lower()), base_of(fields["target_lang"].lower())
     if pair not in pairs_of(state.service):
         raise InvalidRequest("Unsupported glossary source and target language pair.")
     entries = await in_slices(one_slice(read_entries, fields["entries"], fields["entries_format"]))
-    glossary = Glossary(owner_of(request), fields["name"], *pair, entries)
+    glossary = Glossary(owner_of(request), fields["name"], *pair, entries, share_of(request))
     glossaries_of(request).add(glossary)
     return JSONResponse(_glossary_values(glossary), 201)
 
@@ -128,18 +133,8 @@ def glossaries_of(request: Request) -> Glossaries:
     return glossaries
 
 
-def entries_of(request: Request, ids: Sequence[str], source: str | None, target: str) -> dict[str, str]:
-    """Merge the entries of glossaries that a translation names.
-
-    Raises InvalidRequest on too many and on those for other languages, Refusal on unknown ones.
-    """
-    if len(ids) > SEVERAL:
-        raise InvalidRequest(f"Value for 'glossary_ids' not supported: at most {SEVERAL}.")
-    glossaries = [glossaries_of(request).find(owner_of(request), id) for id in ids]
-    return merge_entries(glossaries, source, target)
-
-
-def _text(values: Mapping[str, Any], name: str) -> str:
+def text_parameter(values: Mapping[str, Any], name: str) -> str:
+    """Return a parameter that must be a text which is not blank. Raises InvalidRequest in DeepL's words."""
     value = values.get(name)
     if not isinstance(value, str) or not value.strip():
         raise InvalidRequest(f"Parameter '{name}' not specified.")

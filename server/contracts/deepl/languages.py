@@ -36,7 +36,7 @@ def codes_of(service: Service, values: dict[str, Any]) -> tuple[str | None, str]
 def model_code(code: str, codes: Collection[str]) -> str | None:
     """Find our code for one of DeepL's, whatever its case.
 
-    It is the language itself where there is no such variant.
+    Where there is no such variant the code is that of the language itself.
     """
     plain, primary = inward(code), code.strip().lower().replace("_", "-").partition("-")[0]
     return next((c for c in (plain, OTHERS.get(plain, ""), primary) if c in codes), None)

@@ -12,21 +12,21 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from documents.html import HTML, MarkupRules, Page, outline, read_html
-from engine.api import InvalidRequest, TextOptions, TextResult, TooLarge, in_slices
-from server.access import charge
-from server.access import usage as usage_of
+from engine.api import InvalidRequest, ModelRoute, TextOptions, TextResult, TooLarge, in_slices
+from server.answering.partly import answer_partly
+from server.answering.translation import page_prose, read_pages, routes_for, run_each, translate_pages
+from server.callers.access import charge
+from server.callers.access import usage as usage_of
 from server.contracts.deepl.glossaries import present
-from server.contracts.deepl.glossary_routes import entries_of
 from server.contracts.deepl.languages import codes_of, languages_of
-from server.openapi import MessageAnswer, errors, in_query, request_of
-from server.parameters import parameters, while_connected
-from server.responses import json_response
-from server.schemas import check_phrases, check_sizes, check_tags, validate
+from server.contracts.deepl.multilingual_routes import entries_of
+from server.http.openapi import MessageAnswer, errors, in_query, request_of
+from server.http.parameters import parameters, while_connected
+from server.http.responses import json_response
+from server.http.schemas import check_phrases, check_sizes, check_tags, validate
 from server.state import AppState, deadline_of, refuse_while_draining, state_of
-from server.translation import detected_models, model_for, read_pages, run_each, run_segments
 
-MARKS: Final = ".!?…。！？"  # that end a sentence
-NAMES: Final = 1_000  # of tags
+MAX_TAG_NAMES: Final = 1_000  # of tags
 ERRORS: Final = errors(400, 404, 413, 429, 503, 504, model=MessageAnswer)
 
 router = APIRouter(prefix="/v2", tags=["DeepL"])
@@ -34,6 +34,9 @@ router = APIRouter(prefix="/v2", tags=["DeepL"])
 
 def _names(value: Any) -> Any:
     """Lists of tags: arrays in JSON, with commas in forms."""
+    count = value.count(",") + 1 if isinstance(value, str) else len(value) if isinstance(value, list) else 0
+    if count > MAX_TAG_NAMES:  # before they are looked at
+        raise ValueError(f"at most {MAX_TAG_NAMES} names")
     parts = value.split(",") if isinstance(value, str) else value
     return [part.strip() for part in parts if part.strip()] if _all_texts(parts) else parts
 
@@ -42,7 +45,7 @@ def _all_texts(parts: Any) -> bool:
     return isinstance(parts, list) and all(isinstance(part, str) for part in parts)
 
 
-Names = Annotated[list[str], Field(max_length=NAMES), BeforeValidator(_names)]
+Names = Annotated[list[str], Field(max_length=MAX_TAG_NAMES), BeforeValidator(_names)]
 Word = Annotated[
     str, BeforeValidator(lambda value: str(int(value)) if isinstance(value, bool | int) else value)
 ]
@@ -69,6 +72,9 @@ class DeepLRequest(BaseModel):
     glossary_id: str | None = Field(None, description="One of /v2/glossaries; needs `source_lang`.")
     glossary_ids: Names = Field([], description="Several, at most five; the first that has a phrase counts.")
     show_billed_characters: bool = True
+    partial: bool = Field(
+        False, description="Of ours: translate the texts that can be; others have a `message` and no text."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +91,12 @@ class DeepLCall:
     glossary: dict[str, str]
 
     def options(self) -> TextOptions:
-        return TextOptions(split=self.wish.split_sentences != "0", protect=True, glossary=self.glossary)
+        return TextOptions(
+            split=self.wish.split_sentences != "0",
+            protect=True,
+            follow_form=self.wish.preserve_formatting,
+            glossary=self.glossary,
+        )
 
 
 class DeepLTranslation(BaseModel):
@@ -93,6 +104,7 @@ class DeepLTranslation(BaseModel):
     text: str
     billed_characters: int
     model_type_used: str | None = None
+    message: str | None = None
 
 
 class DeepLAnswer(BaseModel):
@@ -110,7 +122,7 @@ class UsageAnswer(BaseModel):
     character_limit: int
 
 
-FIELDS: Final = {
+TRANSLATE_FIELDS: Final = {
     "text": {
         "anyOf": [{"type": "array", "items": {"type": "string"}, "minItems": 1}, {"type": "string"}],
         "description": "Texts; in a form, `text` several times.",
@@ -125,7 +137,7 @@ FIELDS: Final = {
     response_model=DeepLAnswer,
     responses=ERRORS,
     openapi_extra=request_of(
-        FIELDS,
+        TRANSLATE_FIELDS,
         ["text", "target_lang"],
         {"text": ["Guten Morgen!"], "source_lang": "DE", "target_lang": "EN-GB"},
     ),
@@ -136,14 +148,15 @@ async def translate(request: Request) -> Response:
     deadline = deadline_of(request, state)
     values = await parameters(request, state.settings.body_limit, ("text",))
     texts, (source, target) = _texts(values), codes_of(state.service, values)
-    check_sizes(texts, state.settings.char_limit, state.settings.batch_limit)
     wish = _wish(values)
+    check_sizes(texts, -1 if wish.partial else state.settings.char_limit, state.settings.batch_limit)
     if wish.tag_handling:
         check_tags(texts, state.settings.tag_limit)
     named = wish.glossary_ids or ([wish.glossary_id] if wish.glossary_id else [])
     call = DeepLCall(texts, source, target, wish, entries_of(request, named, source, target))
-    await charge(request, texts)
-    answer = await while_connected(request, _answer(state, call, deadline))
+    if not wish.partial:
+        await charge(request, texts)
+    answer = await while_connected(request, _answer_call(request, call, deadline))
     return await json_response(answer, deadline, {"X-Trace-ID": secrets.token_hex(16)})
 
 
@@ -151,7 +164,7 @@ async def translate(request: Request) -> Response:
     "/translate",
     response_model=DeepLAnswer,
     responses=ERRORS,
-    openapi_extra={"parameters": in_query(FIELDS, ["text", "target_lang"])},
+    openapi_extra={"parameters": in_query(TRANSLATE_FIELDS, ["text", "target_lang"])},
 )
 async def translate_by_query(request: Request) -> Response:
     """Do the same as `POST /v2/translate` with all in the query string, as OmegaT asks."""
@@ -192,22 +205,38 @@ async def usage(request: Request) -> JSONResponse:
     return JSONResponse({"character_count": used.count, "character_limit": used.limit})
 
 
+async def _answer_call(request: Request, call: DeepLCall, deadline: float) -> dict[str, Any]:
+    """The answer as a whole, or where that is asked for, to each text that can be translated."""
+    state = state_of(request)
+    if not call.wish.partial:
+        return await _answer(state, call, deadline)
+
+    async def some(numbers: list[int]) -> dict[str, Any]:
+        return await _answer(state, replace(call, texts=[call.texts[n] for n in numbers]), deadline)
+
+    answer, faults = await answer_partly(request, call.texts, some)
+    nothing = {"detected_source_language": (call.source or "").upper(), "text": "", "billed_characters": 0}
+    return {
+        "translations": [
+            nothing | {"message": str(fault)} if fault else translation
+            for translation, fault in zip(answer["translations"], faults, strict=True)
+        ]
+    }
+
+
 async def _answer(state: AppState, call: DeepLCall, deadline: float) -> dict[str, Any]:
     texts, source, wish = call.texts, call.source, call.wish
     pages = await read_pages(texts, partial(_page, wish=wish), deadline) if wish.tag_handling else None
-    samples = ["\n".join(s.text for s in page.segments) for page in pages] if pages else texts
+    samples = [page_prose(page) for page in pages] if pages else texts
     glossary = await in_slices(present(call.glossary, samples), deadline)
     check_phrases(len(glossary), state.settings.phrase_limit)
     call = replace(call, glossary=glossary)
-    if source is None:
-        detections, models = await detected_models(state, samples, call.target, deadline)
-        codes = [str(language["language"]) for language in detections]
-    else:
-        models, codes = [model_for(state, source, call.target)] * len(texts), [source] * len(texts)
+    detections, routes = await routes_for(state, samples, source, call.target, deadline)
+    codes = [str(each["language"]) for each in detections] if source is None else [source] * len(texts)
     if pages is None:
-        translations = await _plain(state, call, models, deadline)
+        translations = await _plain(state, call, routes, deadline)
     else:
-        translations = await _translate_tagged(state, call, pages, models, deadline)
+        translations, _ = await translate_pages(state, pages, routes, call.options(), deadline)
     used = {"model_type_used": wish.model_type.removeprefix("prefer_")} if wish.model_type else {}
     return {
         "translations": [
@@ -222,13 +251,15 @@ async def _answer(state: AppState, call: DeepLCall, deadline: float) -> dict[str
     }
 
 
-async def _plain(state: AppState, call: DeepLCall, models: list[str | None], deadline: float) -> list[str]:
+async def _plain(
+    state: AppState, call: DeepLCall, routes: list[ModelRoute | None], deadline: float
+) -> list[str]:
     texts, wish = call.texts, call.wish
     sources = [on_one_line(text) for text in texts] if wish.split_sentences == "nonewlines" else texts
     options = call.options()
 
     async def run(options: TextOptions) -> list[TextResult]:
-        return await run_each(state, sources, models, options, deadline)
+        return await run_each(state, sources, routes, options, deadline)
 
     try:
         results = await run(options)
@@ -236,20 +267,7 @@ async def _plain(state: AppState, call: DeepLCall, models: list[str | None], dea
         if options.split:
             raise
         results = await run(replace(options, split=True))  # longer than a model reads at once
-    translations = [result.text for result in results]
-    if wish.preserve_formatting:
-        translations = [preserve_form(text, new) for text, new in zip(texts, translations, strict=True)]
-    return translations
-
-
-async def _translate_tagged(
-    state: AppState, call: DeepLCall, pages: list[Page], models: list[str | None], deadline: float
-) -> list[str]:
-    segments = [segment for page in pages for segment in page.segments]
-    each = [model for page, model in zip(pages, models, strict=True) for _ in page.segments]
-    translations, _ = await run_segments(state, segments, each, call.options(), deadline)
-    rest = iter(translations)
-    return [page.join([next(rest) for _ in page.segments]) for page in pages]
+    return [result.text for result in results]
 
 
 def _page(text: str, wish: DeepLRequest) -> Page:
@@ -283,20 +301,6 @@ def _wish(values: dict[str, Any]) -> DeepLRequest:
     if wish.glossary_id and wish.glossary_ids:
         raise InvalidRequest("Parameters 'glossary_id' and 'glossary_ids' can't be used together.")
     return wish
-
-
-def preserve_form(source: str, target: str) -> str:
-    """Return a translation with its first letter's case and the mark at its end as in the source."""
-    begin, new = source.lstrip()[:1], target.lstrip()[:1]
-    if begin.islower() and new.isupper() or begin.isupper() and new.islower():
-        target = target.replace(new, new.swapcase(), 1)
-    whole = source.rstrip()
-    end = whole[len(whole.rstrip(MARKS)) :]
-    body = target.rstrip()
-    tail, plain = target[len(body) :], body.rstrip(MARKS)
-    if not end:
-        return plain + tail if plain else target
-    return target if plain != body else plain + end + tail
 
 
 def on_one_line(text: str) -> str:

@@ -8,13 +8,14 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict
 
-from engine.api import InvalidRequest, ModelInfo, Partial
+from engine.api import ConvoyError, InvalidRequest, ModelInfo, Partial
+from server.answering.events import Answering, Deltas, Dialect, Event, events
+from server.answering.results import OnPartial, results_of
 from server.contracts.kserve.models import ERRORS, accept_request, head_of, info_of, message_of, of_model
-from server.contracts.kserve.tensors import VERSION
-from server.events import Answering, Dialect, Event, OnPartial, answer_json, events, results_of
-from server.openapi import EVENTS, JSON, request_of
-from server.parameters import while_connected
-from server.responses import MEDIA
+from server.contracts.kserve.tensors import MODEL_VERSION
+from server.http.openapi import EVENTS, JSON, request_of
+from server.http.parameters import while_connected
+from server.http.responses import json_response
 from server.state import state_of
 
 STREAM: Final[dict[int | str, dict[str, Any]]] = ERRORS | {
@@ -46,14 +47,14 @@ GENERATE: Final = request_of(
 
 
 @of_model(router.post, "/generate", response_model=GenerationAnswer, responses=ERRORS, openapi_extra=GENERATE)
-async def generate(request: Request, model: str, version: str = VERSION) -> Response:
+async def generate(request: Request, model: str, version: str = MODEL_VERSION) -> Response:
     """Answer one text, as Triton's extension has it."""
     work, _, _ = await _generation(request, info_of(request, model, version))
-    return Response(await while_connected(request, answer_json(work)), media_type=MEDIA)
+    return await json_response(await while_connected(request, work(None)))
 
 
 @of_model(router.post, "/generate_stream", response_class=Response, responses=STREAM, openapi_extra=GENERATE)
-async def generate_stream(request: Request, model: str, version: str = VERSION) -> Response:
+async def generate_stream(request: Request, model: str, version: str = MODEL_VERSION) -> Response:
     """Do the same as `generate` by server-sent events.
 
     Each `text_output` is what is new, so that all of them together are the answer of `generate`. A failure
@@ -62,28 +63,28 @@ async def generate_stream(request: Request, model: str, version: str = VERSION) 
     The parameter `stream`, false, asks for one event with all of it.
     """
     work, head, streams = await _generation(request, info_of(request, model, version))
-    return await events(request, work if streams else lambda on_partial: work(None), Chunks(head))
+    return await events(request, work if streams else lambda on_partial: work(None), GeneratedChunks(head))
 
 
-class Chunks(Dialect):
+class GeneratedChunks(Dialect):
     """Triton's stream: events without names, each with the next part of the text."""
 
     def __init__(self, head: dict[str, Any]) -> None:
-        self._head, self._told = head, ""
+        self._head, self._deltas = head, Deltas()
 
-    def partial(self, partial: Partial) -> Event | None:
-        return self._next(partial.text) if partial.text != self._told else None
+    def partial(self, partial: Partial) -> list[Event]:
+        new = self._deltas.next(0, partial.text)
+        return [self._event(new)] if new else []
 
-    def result(self, answer: dict[str, Any]) -> Event | None:
+    def result(self, answer: dict[str, Any]) -> list[Event]:
         text = str(answer["text_output"])
-        return self._next(text) if text != self._told or not text else None
+        new = self._deltas.next(0, text)
+        return [self._event(new)] if new or not text else []
 
-    def error_event(self, message: str) -> Event:
-        return "", {"error": message}
+    def error(self, error: ConvoyError) -> list[Event]:
+        return [("", {"error": str(error)})]
 
-    def _next(self, text: str) -> Event:
-        assert text.startswith(self._told)
-        new, self._told = text[len(self._told) :], text
+    def _event(self, new: str) -> Event:
         return "", self._head | {"text_output": new}
 
 
@@ -96,8 +97,10 @@ async def _generation(request: Request, info: ModelInfo) -> tuple[Answering, dic
     head = head_of(info, body)
     options, deadline = await accept_request(request, info, [text], body)
 
+    route = state.service.route(info.name)
+
     async def work(on_partial: OnPartial | None) -> dict[str, Any]:
-        results = await results_of(state, info.name, [text], options, deadline, on_partial)
+        results = await results_of(state, route, [text], options, deadline, on_partial)
         state.metrics.record_work(info.name, results)
         return head | {"text_output": results[0].text}
 

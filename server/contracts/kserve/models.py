@@ -11,22 +11,22 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict
 
 from engine.api import InvalidRequest, ModelInfo, ShelfEntry, State, TextOptions, UnknownModel
-from server.access import charge
-from server.contracts.convoy.status import ORDER, order, version_text
+from server.answering.orders import ORDER_ERRORS, order
+from server.answering.results import results_of
+from server.callers.access import charge
 from server.contracts.kserve.tensors import (
-    INPUT,
-    LENGTH,
-    OUTPUTS,
-    VERSION,
+    INPUT_NAME,
+    LENGTH_HEADER,
+    MODEL_VERSION,
+    OUTPUT_TYPES,
     read_tensors,
     stats_of,
     write_tensors,
 )
-from server.events import results_of
-from server.openapi import JSON, errors, request_of
-from server.parameters import body_of, parse_body, while_connected
-from server.responses import MEDIA, json_bytes
-from server.schemas import (
+from server.http.openapi import JSON, errors, request_of, version_text
+from server.http.parameters import body_of, parse_json, while_connected
+from server.http.responses import MEDIA, json_bytes
+from server.http.schemas import (
     SummarizeRequest,
     TranslateRequest,
     check_phrases,
@@ -125,19 +125,19 @@ async def index(request: Request) -> JSONResponse:
     state = state_of(request)
     return JSONResponse(
         [
-            {"name": name, "version": VERSION} | _state(state, name, entry)
+            {"name": name, "version": MODEL_VERSION} | _state(state, name, entry)
             for name, entry in state.service.shelf_entries().items()
         ]
     )
 
 
-@router.post("/repository/models/{model}/load", response_model=dict[str, Any], responses=ORDER)
+@router.post("/repository/models/{model}/load", response_model=dict[str, Any], responses=ORDER_ERRORS)
 async def load(request: Request, model: str) -> JSONResponse:
     """Load a model as `POST /models/MODEL/load` does, with the operator's `Authorization: Bearer`."""
     return await order(request, "load", model)
 
 
-@router.post("/repository/models/{model}/unload", response_model=dict[str, Any], responses=ORDER)
+@router.post("/repository/models/{model}/unload", response_model=dict[str, Any], responses=ORDER_ERRORS)
 async def unload(request: Request, model: str) -> JSONResponse:
     """Unload a model as `POST /models/MODEL/unload` does, with the operator's `Authorization: Bearer`."""
     return await order(request, "unload", model)
@@ -150,14 +150,14 @@ async def all_stats(request: Request) -> JSONResponse:
 
 
 @of_model(router.get, "/stats", response_model=dict[str, Any], responses=errors(404))
-async def stats(request: Request, model: str, version: str = VERSION) -> JSONResponse:
+async def stats(request: Request, model: str, version: str = MODEL_VERSION) -> JSONResponse:
     """Return Triton's figures, of sentences; times are sums in nanoseconds."""
     info = info_of(request, model, version)
     return JSONResponse({"model_stats": [stats_of(state_of(request), info.name)]})
 
 
 @of_model(router.get, "/config", response_model=dict[str, Any], responses=errors(404))
-async def config(request: Request, model: str, version: str = VERSION) -> JSONResponse:
+async def config(request: Request, model: str, version: str = MODEL_VERSION) -> JSONResponse:
     """Return Triton's configuration of a model, as far as there is something to say."""
     info = info_of(request, model, version)
     kinds = {"BYTES": "TYPE_STRING", "FP32": "TYPE_FP32", "BOOL": "TYPE_BOOL"}
@@ -167,22 +167,24 @@ async def config(request: Request, model: str, version: str = VERSION) -> JSONRe
             "platform": PLATFORM,
             "backend": info.backend,
             "max_batch_size": 0,
-            "input": [{"name": INPUT, "data_type": "TYPE_STRING", "dims": [-1]}],
-            "output": [{"name": n, "data_type": kinds[kind], "dims": [-1]} for n, kind in OUTPUTS.items()],
+            "input": [{"name": INPUT_NAME, "data_type": "TYPE_STRING", "dims": [-1]}],
+            "output": [
+                {"name": n, "data_type": kinds[kind], "dims": [-1]} for n, kind in OUTPUT_TYPES.items()
+            ],
         }
     )
 
 
 @of_model(router.get, "", response_model=ModelMetadata, responses=errors(404))
-async def metadata(request: Request, model: str, version: str = VERSION) -> JSONResponse:
+async def metadata(request: Request, model: str, version: str = MODEL_VERSION) -> JSONResponse:
     info = info_of(request, model, version)
     return JSONResponse(
         {
             "name": info.name,
-            "versions": [VERSION],
+            "versions": [MODEL_VERSION],
             "platform": PLATFORM,
-            "inputs": [{"name": INPUT, "datatype": "BYTES", "shape": [-1]}],
-            "outputs": [{"name": n, "datatype": kind, "shape": [-1]} for n, kind in OUTPUTS.items()],
+            "inputs": [{"name": INPUT_NAME, "datatype": "BYTES", "shape": [-1]}],
+            "outputs": [{"name": n, "datatype": kind, "shape": [-1]} for n, kind in OUTPUT_TYPES.items()],
         }
     )
 
@@ -191,7 +193,7 @@ MODEL_READY: Final = errors(404) | {503: {"model": dict[str, Any]}}
 
 
 @of_model(router.get, "/ready", response_model=dict[str, Any], responses=MODEL_READY)
-async def model_ready(request: Request, model: str, version: str = VERSION) -> JSONResponse:
+async def model_ready(request: Request, model: str, version: str = MODEL_VERSION) -> JSONResponse:
     info = info_of(request, model, version)
     state = state_of(request)
     is_ready = _alive(state) and (info.name in state.proven or info.name not in state.loaded_at_start)
@@ -206,19 +208,20 @@ INFER: Final = request_of(
         "outputs": {"type": "array", "items": {"type": "object"}},
     },
     ["inputs"],
-    {"inputs": [{"name": INPUT, "shape": [1], "datatype": "BYTES", "data": ["Guten Morgen!"]}]},
+    {"inputs": [{"name": INPUT_NAME, "shape": [1], "datatype": "BYTES", "data": ["Guten Morgen!"]}]},
     (JSON,),
 )
 
 
 @of_model(router.post, "/infer", response_model=InferenceAnswer, responses=ERRORS, openapi_extra=INFER)
-async def infer(request: Request, model: str, version: str = VERSION) -> Response:
+async def infer(request: Request, model: str, version: str = MODEL_VERSION) -> Response:
     """Translate or summarize a tensor of texts; decoding options are `parameters`."""
     info = info_of(request, model, version)
     body, raw = await message_of(request)
-    tensors = read_tensors(body, raw, info.name)
-    state, (options, deadline) = state_of(request), await accept_request(request, info, tensors.texts, body)
-    work = results_of(state, info.name, tensors.texts, options, deadline)
+    state = state_of(request)
+    tensors = read_tensors(body, raw, info.name, state.settings.batch_limit)
+    options, deadline = await accept_request(request, info, tensors.texts, body)
+    work = results_of(state, state.service.route(info.name), tensors.texts, options, deadline)
     results = await while_connected(request, work)
     state.metrics.record_work(info.name, results)
     outputs, packed = write_tensors(tensors, results)
@@ -226,7 +229,9 @@ async def infer(request: Request, model: str, version: str = VERSION) -> Respons
     head = await json_bytes(answer, deadline)
     if not packed:
         return Response(head, media_type=MEDIA)
-    return Response(head + packed, media_type="application/octet-stream", headers={LENGTH: str(len(head))})
+    return Response(
+        head + packed, media_type="application/octet-stream", headers={LENGTH_HEADER: str(len(head))}
+    )
 
 
 async def message_of(request: Request) -> tuple[dict[str, Any], bytes]:
@@ -234,18 +239,26 @@ async def message_of(request: Request) -> tuple[dict[str, Any], bytes]:
     if request.headers.get("content-encoding", "identity") != "identity":
         raise InvalidRequest("compressed requests are not understood: send it as it is")
     raw = await body_of(request, state_of(request).settings.body_limit)
-    size, header = len(raw), request.headers.get(LENGTH)
+    size, header = len(raw), request.headers.get(LENGTH_HEADER)
     if header is not None:
-        if not (header.isascii() and header.isdecimal()) or int(header) > size:
-            raise InvalidRequest(f"{LENGTH} must be a number of bytes of the body")
+        if not (header.isascii() and header.isdecimal() and len(header) < 16) or int(header) > size:
+            raise InvalidRequest(f"{LENGTH_HEADER} must be a number of bytes of the body")
         size = int(header)
-    return await parse_body(raw[:size]), raw[size:]
+    return parse_json(raw[:size]), raw[size:]
 
 
 async def accept_request(
     request: Request, info: ModelInfo, texts: list[str], body: dict[str, Any]
 ) -> tuple[TextOptions, float]:
-    """Check that a request's texts are within the limits, and charge it; return its options and deadline."""
+    """Check that a request's texts are within the limits, and charge it.
+
+    request: the client's.
+    info: the model that answers.
+    texts: of the request's tensor.
+    body: the request's JSON, with its `parameters`.
+
+    Returns the options of the answer, and the time.monotonic() by which it must be there.
+    """
     state = state_of(request)
     deadline = deadline_of(request, state)
     parameters = body.get("parameters") or {}
@@ -261,7 +274,7 @@ async def accept_request(
     wish = validate(kind, {"follow_form": False, **parameters, "model": None})
     options = text_options(wish, 0)
     check_sizes(texts, state.settings.char_limit, state.settings.batch_limit)
-    await charge(request, texts)
+    await charge(request, texts, wish.prefix)
     return options, deadline
 
 
@@ -269,18 +282,18 @@ def head_of(info: ModelInfo, body: dict[str, Any]) -> dict[str, Any]:
     id = body.get("id")
     if id is not None and not isinstance(id, str):
         raise InvalidRequest("id must be a string")
-    return {"model_name": info.name, "model_version": VERSION} | ({"id": id} if id else {})
+    return {"model_name": info.name, "model_version": MODEL_VERSION} | ({"id": id} if id else {})
 
 
-def info_of(request: Request, model: str, version: str = VERSION) -> ModelInfo:
+def info_of(request: Request, model: str, version: str = MODEL_VERSION) -> ModelInfo:
     infos = state_of(request).service.models()
     for info in infos:
-        if info.name == model and version == VERSION:
+        if info.name == model and version == MODEL_VERSION:
             return info
     names = ", ".join(info.name for info in infos)
     raise UnknownModel(
         f"Request for unknown model: '{model[:100]}', version {version[:20]}; "
-        f"there are {names}, each in version {VERSION}"
+        f"there are {names}, each in version {MODEL_VERSION}"
     )
 
 

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from engine.api import InvalidRequest, TextResult
-from server.metrics import Metrics
+from server.observing.metrics import Metrics
 from server.state import AppState
 
-VERSION: Final = "1"  # of every model: bundles have no versions
-INPUT: Final = "text_input"
-OUTPUTS: Final = {"text_output": "BYTES", "score": "FP32", "truncated": "BOOL"}
-LENGTH: Final = "Inference-Header-Content-Length"
-SHOWN: Final = 100  # characters of a client's own words that an error repeats
+MODEL_VERSION: Final = "1"  # of every model: bundles have no versions
+INPUT_NAME: Final = "text_input"
+OUTPUT_TYPES: Final = {"text_output": "BYTES", "score": "FP32", "truncated": "BOOL"}
+LENGTH_HEADER: Final = "Inference-Header-Content-Length"
+MAX_DIMENSIONS: Final = 8  # of a shape
+SHOWN_CHARACTERS: Final = 100  # of a client's own words that an error repeats
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +28,13 @@ class Tensors:
     outputs: dict[str, bool]
 
 
-def read_tensors(body: dict[str, Any], raw: bytes, model: str) -> Tensors:
+def read_tensors(body: dict[str, Any], raw: bytes, model: str, batch_limit: int) -> Tensors:
     """Read the tensors of a request.
 
-    raw: what follows the JSON header.
+    body: the JSON header.
+    raw: bytes of binary tensors, which follow the header.
+    model: the model's name, for errors.
+    batch_limit: texts that a request may have; -1 is no limit.
 
     Raises InvalidRequest, in Triton's words where it has some.
     """
@@ -40,26 +43,50 @@ def read_tensors(body: dict[str, Any], raw: bytes, model: str) -> Tensors:
         count = len(inputs) if isinstance(inputs, list) else 0
         raise InvalidRequest(f"expected 1 inputs but got {count} inputs for model '{model}'")
     (tensor,) = inputs
-    if not isinstance(tensor, dict) or tensor.get("name") != INPUT:
-        name = str(tensor.get("name") if isinstance(tensor, dict) else tensor)[:SHOWN]
-        raise InvalidRequest(f"unexpected inference input '{name}' for model '{model}'; it has '{INPUT}'")
+    if not isinstance(tensor, dict) or tensor.get("name") != INPUT_NAME:
+        name = _shown(tensor.get("name") if isinstance(tensor, dict) else tensor)
+        raise InvalidRequest(
+            f"unexpected inference input '{name}' for model '{model}'; it has '{INPUT_NAME}'"
+        )
     if tensor.get("datatype") != "BYTES":
-        raise InvalidRequest(f"input '{INPUT}' must have the datatype BYTES")
-    shape = tensor.get("shape")
-    if not isinstance(shape, list) or not all(type(n) is int and 0 < n < 2**31 for n in shape) or not shape:
-        raise InvalidRequest(f"input '{INPUT}' needs a shape of positive numbers")
-    size = _parameters(tensor).get("binary_data_size")
+        raise InvalidRequest(f"input '{INPUT_NAME}' must have the datatype BYTES")
+    shape, size = _shape_of(tensor), _parameters(tensor).get("binary_data_size")
     if size is None:
-        texts = _flat(tensor.get("data"))
+        texts = _flat(tensor.get("data"), batch_limit)
     elif type(size) is int and size == len(raw):
-        texts = _unpack(raw)
+        texts = _unpack(raw, batch_limit)
     else:
         raise InvalidRequest(
-            f"binary_data_size of '{INPUT}' is {size!r}; the body has {len(raw)} bytes for it"
+            f"binary_data_size of '{INPUT_NAME}' is {_shown(size)}; the body has {len(raw)} bytes for it"
         )
-    if len(texts) != math.prod(shape):
-        raise InvalidRequest(f"input '{INPUT}' has {len(texts)} elements; its shape says {math.prod(shape)}")
+    if not _holds(shape, len(texts)):
+        raise InvalidRequest(f"input '{INPUT_NAME}' has {len(texts)} elements; its shape is {shape}")
     return Tensors(texts, shape, _outputs(body, model))
+
+
+def _shape_of(tensor: dict[str, Any]) -> list[int]:
+    shape = tensor.get("shape")
+    if not isinstance(shape, list) or not 0 < len(shape) <= MAX_DIMENSIONS:
+        raise InvalidRequest(f"input '{INPUT_NAME}' needs a shape of 1 to {MAX_DIMENSIONS} numbers")
+    if not all(type(n) is int and 0 < n < 2**31 for n in shape):
+        raise InvalidRequest(f"input '{INPUT_NAME}' needs a shape of positive numbers")
+    return shape
+
+
+def _holds(shape: Sequence[int], count: int) -> bool:
+    """Whether a shape has so many elements; no product grows beyond what it is compared with."""
+    elements = 1
+    for n in shape:
+        elements *= n
+        if elements > count:
+            return False
+    return elements == count
+
+
+def _shown(value: Any) -> str:
+    """A client's own words, as far as an error repeats them; of what is no text its type."""
+    plain = value is None or isinstance(value, str | int | float)
+    return str(value)[:SHOWN_CHARACTERS] if plain else type(value).__name__
 
 
 def write_tensors(tensors: Tensors, results: Sequence[TextResult]) -> tuple[list[dict[str, Any]], bytes]:
@@ -71,9 +98,9 @@ def write_tensors(tensors: Tensors, results: Sequence[TextResult]) -> tuple[list
     }
     outputs, raw = [], b""
     for name, binary in tensors.outputs.items():
-        output: dict[str, Any] = {"name": name, "datatype": OUTPUTS[name], "shape": tensors.shape}
+        output: dict[str, Any] = {"name": name, "datatype": OUTPUT_TYPES[name], "shape": tensors.shape}
         if binary:
-            packed = b"".join(_pack(OUTPUTS[name], value) for value in values[name])
+            packed = b"".join(_pack(OUTPUT_TYPES[name], value) for value in values[name])
             output["parameters"] = {"binary_data_size": len(packed)}
             raw += packed
         else:
@@ -86,14 +113,17 @@ def _outputs(body: dict[str, Any], model: str) -> dict[str, bool]:
     everything = _parameters(body).get("binary_data_output") is True
     items = body.get("outputs")
     if not items:
-        return dict.fromkeys(OUTPUTS, everything)
+        return dict.fromkeys(OUTPUT_TYPES, everything)
+    items = items if isinstance(items, list) else [items]
+    if len(items) > len(OUTPUT_TYPES):
+        raise InvalidRequest(f"{len(items)} outputs are asked for; model '{model}' has {len(OUTPUT_TYPES)}")
     outputs: dict[str, bool] = {}
-    for output in items if isinstance(items, list) else [items]:
+    for output in items:
         name = output.get("name") if isinstance(output, dict) else output
-        if not isinstance(name, str) or name not in OUTPUTS:
-            names = ", ".join(OUTPUTS)
+        if not isinstance(output, dict) or not isinstance(name, str) or name not in OUTPUT_TYPES:
+            names = ", ".join(OUTPUT_TYPES)
             raise InvalidRequest(
-                f"unexpected inference output '{str(name)[:SHOWN]}' for model '{model}'; it has {names}"
+                f"unexpected inference output '{_shown(name)}' for model '{model}'; it has {names}"
             )
         parameters = _parameters(output)
         if parameters.get("classification"):
@@ -109,7 +139,7 @@ def _parameters(item: dict[str, Any]) -> dict[str, Any]:
     return parameters
 
 
-def _flat(data: Any) -> list[str]:
+def _flat(data: Any, batch_limit: int) -> list[str]:
     """Texts of nested lists, in order."""
     texts: list[str] = []
     waiting = [data]
@@ -117,27 +147,35 @@ def _flat(data: Any) -> list[str]:
         item = waiting.pop()
         if isinstance(item, list):
             waiting += reversed(item)
+            _check_count(len(item), batch_limit)
         elif isinstance(item, str):
             texts.append(item)
+            _check_count(len(texts), batch_limit)
         else:
-            raise InvalidRequest(f"data of '{INPUT}' must be strings")
+            raise InvalidRequest(f"data of '{INPUT_NAME}' must be strings")
     return texts
 
 
-def _unpack(raw: bytes) -> list[str]:
+def _unpack(raw: bytes, batch_limit: int) -> list[str]:
     """Each element is its length, 4 bytes with the least significant first, and UTF-8."""
-    texts, position = [], 0
+    texts, position = list[str](), 0
     while position < len(raw):
+        _check_count(len(texts) + 1, batch_limit)
         end = position + 4
         size = int.from_bytes(raw[position:end], "little")
         if end > len(raw) or end + size > len(raw):
-            raise InvalidRequest(f"the binary data of '{INPUT}' end inside of an element")
+            raise InvalidRequest(f"the binary data of '{INPUT_NAME}' end inside of an element")
         try:
             texts.append(raw[end : end + size].decode())
         except UnicodeDecodeError:
-            raise InvalidRequest(f"the binary data of '{INPUT}' are not UTF-8") from None
+            raise InvalidRequest(f"the binary data of '{INPUT_NAME}' are not UTF-8") from None
         position = end + size
     return texts
+
+
+def _check_count(count: int, batch_limit: int) -> None:
+    if batch_limit != -1 and count > batch_limit:
+        raise InvalidRequest(f"input '{INPUT_NAME}' has more elements than this server takes: {batch_limit}")
 
 
 def _pack(kind: str, value: Any) -> bytes:
@@ -157,7 +195,7 @@ def stats_of(state: AppState, model: str) -> dict[str, Any]:
     decode = times("convoy_decode_duration_seconds", stats.answered)
     return {
         "name": model,
-        "version": VERSION,
+        "version": MODEL_VERSION,
         "inference_count": stats.answered,
         "execution_count": stats.steps,
         "inference_stats": {

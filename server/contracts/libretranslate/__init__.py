@@ -1,12 +1,12 @@
-"""LibreTranslate's contract: translate.py, languages.py (and detection), files.py."""
+"""LibreTranslate's contract: translate.py, languages.py (and detection), files.py, suggest.py."""
 
 from typing import Final
 
 from server.contract import Contract
-from server.contracts.libretranslate import files, languages, translate
+from server.contracts.libretranslate import files, languages, suggest, translate
 
 CONTRACT: Final = Contract(
-    routers=(translate.router, languages.router, files.router),
-    paths=("/translate", "/detect", "/languages", "/translate_file", "/download_file/*"),
+    routers=(translate.router, languages.router, files.router, suggest.router),
+    paths=("/translate", "/detect", "/languages", "/translate_file", "/download_file/*", "/suggest"),
     open_paths=("/languages", "/download_file/*"),
 )

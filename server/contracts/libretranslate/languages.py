@@ -6,12 +6,12 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
 from engine.api import in_slices, one_slice
+from server.answering.translation import candidates
+from server.http.openapi import DetectedLanguage, LanguageAnswer, body_of, errors
+from server.http.parameters import parameters, while_connected
+from server.http.schemas import check_sizes, texts_of
 from server.languages import name_of, outward
-from server.openapi import DetectedLanguage, LanguageAnswer, body_of, errors
-from server.parameters import parameters, while_connected
-from server.schemas import check_sizes, texts_of
 from server.state import deadline_of, state_of
-from server.translation import candidates
 
 router = APIRouter(tags=["LibreTranslate"])
 

@@ -2,42 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from documents.attributes import AttributedPage, read_with_attributes
-from documents.html import Page, read_html
+from documents.attributes import read_with_attributes
+from documents.html import read_html
 from engine.api import InvalidRequest, in_slices
-from server.access import charge
-from server.events import Answering, OnPartial, answer_json, events
-from server.languages import resolve_code
-from server.openapi import STREAMED, TranslateAnswer, body_of, errors
-from server.parameters import parameters, while_connected
-from server.responses import MEDIA
-from server.schemas import (
-    SHOWN,
+from server.answering.events import events
+from server.answering.partly import answer_call
+from server.answering.results import OnPartial
+from server.answering.texts import TranslationTask, resolve_pair, translate_texts
+from server.callers.access import charge
+from server.http.openapi import STREAMED, TranslateAnswer, body_of, errors, fields_of, in_query
+from server.http.parameters import parameters, while_connected
+from server.http.responses import json_response
+from server.http.schemas import (
+    SHOWN_CHARACTERS,
     TranslateFields,
     TranslateRequest,
     alternatives_of,
+    as_asked,
     check_phrases,
     check_sizes,
     check_tags,
     extras,
     is_short,
     phrases_of,
+    text_limit,
     text_options,
     texts_of,
     validate,
 )
-from server.state import AppState, deadline_of, state_of
-from server.translation import detected_models, model_for, read_pages, run_each, run_segments
+from server.state import AppState, deadline_of, refuse_while_draining, state_of
 
 FORMATS: Final = ("text", "html")
+FAILURES: Final = (400, 404, 413, 429, 503, 504)
 
 router = APIRouter()
 
@@ -46,8 +49,14 @@ router = APIRouter()
 class TranslateCall:
     """A checked request.
 
-    source: None asks for detection.
-    options: what is no text or language.
+    texts: sources, in the order of the request.
+    batch: whether the request had an array of texts.
+    source: our code of their language; None asks for detection.
+    target: our code of the language to translate into.
+    html: whether the texts are HTML.
+    alternatives: number of other answers to each text.
+    options: the other fields of the request.
+    deadline: a time.monotonic() by which the answer must be there.
     """
 
     texts: list[str]
@@ -57,13 +66,14 @@ class TranslateCall:
     html: bool
     alternatives: int
     options: TranslateFields
+    deadline: float
 
 
 @router.post(
     "/translate",
     tags=["LibreTranslate"],
     response_model=TranslateAnswer,
-    responses=STREAMED | errors(400, 404, 413, 429, 503, 504),
+    responses=STREAMED | errors(*FAILURES),
     openapi_extra=body_of(TranslateRequest, ("source", "target", "format")),
 )
 async def translate(request: Request) -> Response:
@@ -72,94 +82,89 @@ async def translate(request: Request) -> Response:
     With `stream` the answer comes as server-sent events: `partial` ones with what it is certain to begin
     with, then `result` with all of it.
     """
-    work, stream = await prepare(request)
-    if stream:
-        return await events(request, work)
-    return Response(await while_connected(request, answer_json(work)), media_type=MEDIA)
+    call = await _checked(request)
+    answer = partial(answer_call, request, call, _answer)
+    if call.options.stream:
+        return await events(request, answer)
+    return await json_response(await while_connected(request, answer()), call.deadline)
 
 
-async def prepare(request: Request) -> tuple[Answering, bool]:
-    """Check a request; return what answers it, and whether as a stream."""
+@router.get(
+    "/translate/stream",
+    tags=["Streaming"],
+    response_class=Response,
+    responses=STREAMED | errors(*FAILURES),
+    openapi_extra={"parameters": in_query(*fields_of(TranslateRequest, ("source", "target", "format")))},
+)
+async def translate_stream(request: Request) -> Response:
+    """Translate as POST /translate with `stream`: parameters in the query string, the answer as events.
+
+    It is for EventSource, which can only ask by query string.
+    """
+    refuse_while_draining(request)
+    return await events(request, partial(answer_call, request, await _checked(request), _answer))
+
+
+async def _checked(request: Request) -> TranslateCall:
+    """Read and check a request, and charge it."""
     state = state_of(request)
     deadline = deadline_of(request, state)
     values = await parameters(request, state.settings.body_limit)
-    if "json" not in request.headers.get("content-type", "") and isinstance(values.get("q"), str):
-        values["q"] = "\n".join(values["q"].splitlines())
-    call = _checked_call(values, state)
-    await charge(request, call.texts)
-    return partial(_answer, state, call, deadline), call.options.stream
+    call = _call_of(values, state, deadline)
+    if "json" not in request.headers.get("content-type", ""):  # forms end lines in two characters
+        call = replace(call, texts=["\n".join(text.splitlines()) for text in call.texts])
+    if not (call.batch and call.options.partial):
+        await charge(request, call.texts, call.options.prefix)
+    return call
 
 
 async def _answer(
-    state: AppState, call: TranslateCall, deadline: float, on_partial: OnPartial | None
+    state: AppState, call: TranslateCall, on_partial: OnPartial | None = None
 ) -> dict[str, Any]:
-    reader: Callable[[str], Page | AttributedPage]
-    reader = read_with_attributes if call.options.attributes else read_html
-    pages = await read_pages(call.texts, reader, deadline) if call.html else None
-    samples = [_prose(page) for page in pages] if pages is not None else call.texts
+    wish = call.options
+    reader = (read_with_attributes if wish.attributes else read_html) if call.html else None
+    options = text_options(wish, 0 if call.html else call.alternatives)
+    task = TranslationTask(call.texts, call.source, call.target, call.deadline, options, reader, wish.model)
+    translations = await translate_texts(state, task, on_partial)
+    results = translations.results
+    lists: dict[str, list[Any]] = {"translatedText": translations.texts}
     if call.source is None:
-        detections, models = await detected_models(state, samples, call.target, deadline, call.options.model)
-    else:
-        model = model_for(state, call.source, call.target, call.options.model)
-        detections, models = [], [model] * len(samples)
-    options = text_options(call.options, 0 if call.html else call.alternatives)
-    if pages is not None:
-        segments = [segment for page in pages for segment in page.segments]
-        each = [m for page, m in zip(pages, models, strict=True) for _ in page.segments]
-        translations, results = await run_segments(state, segments, each, options, deadline)
-        rest = iter(translations)
-        translated = [page.join([next(rest) for _ in page.segments]) for page in pages]
-        others: list[list[str]] = [[] for _ in pages]
-    else:
-        results = await run_each(state, call.texts, models, options, deadline, on_partial)
-        translated = [result.text for result in results]
-        others = [result.alternatives[: call.alternatives] for result in results]
-    lists: dict[str, list[Any]] = {"translatedText": translated}
-    if call.source is None:
-        lists["detectedLanguage"] = detections
+        lists["detectedLanguage"] = translations.detections
     if call.alternatives:
-        lists["alternatives"] = others
-    answer = lists if call.batch else {name: values[0] for name, values in lists.items()}
-    return answer | await in_slices(
-        extras(call.options, results, batch=call.batch), deadline, small=is_short(results)
-    )
+        others = [result.alternatives[: call.alternatives] for result in results]
+        lists["alternatives"] = [[] for _ in call.texts] if call.html else others
+    more = in_slices(extras(wish, results, batch=call.batch), call.deadline, small=is_short(results))
+    return as_asked(lists, batch=call.batch) | await more
 
 
-def _prose(page: Page | AttributedPage) -> str:
-    return "\n".join(segment.text for segment in page.segments)
-
-
-def _checked_call(values: dict[str, Any], state: AppState) -> TranslateCall:
+def _call_of(values: dict[str, Any], state: AppState, deadline: float) -> TranslateCall:
     """Checks in LibreTranslate's order, so that a request with several faults gets the same answer."""
-    q = texts_of(values)
-    source, target = (_code(values, name) for name in ("source", "target"))
+    settings, q = state.settings, texts_of(values)
+    codes = {name: _code(values, name) for name in ("source", "target")}
     beams = max((i.limits.beams for i in state.service.models() if i.task == "translate"), default=1)
-    limit = state.settings.alternatives_limit
-    alternatives = alternatives_of(values, beams - 1 if limit == -1 else min(limit, beams - 1))
-    texts = check_sizes(q, state.settings.char_limit, state.settings.batch_limit)
-    languages = {language.code for language in state.service.languages()}
-    for code in (source, target):
-        if resolve_code(code, languages) not in languages and not (
-            code is source and code.casefold() == "auto"
-        ):
-            raise InvalidRequest(f"{code[:SHOWN]} is not supported")
+    alternatives = alternatives_of(values, beams, settings.alternatives_limit)
+    texts = check_sizes(q, text_limit(values, settings.char_limit), settings.batch_limit)
+    source, target = resolve_pair(state.service, codes["source"], codes["target"])
     kind = values.get("format") or "text"
     if kind not in FORMATS:
-        raise InvalidRequest(f"{str(kind)[:SHOWN]} format is not supported")
-    check_phrases(phrases_of(values), state.settings.phrase_limit)
+        raise InvalidRequest(f"{str(kind)[:SHOWN_CHARACTERS]} format is not supported")
+    check_phrases(phrases_of(values), settings.phrase_limit)
     options = validate(TranslateRequest, values)
     if kind == "html":
-        check_tags(texts, state.settings.tag_limit)
-    if kind == "html" and (options.scores or options.alignment):
-        raise InvalidRequest("Invalid request: scores and alignment are of plain text; use format text")
+        check_tags(texts, settings.tag_limit)
+        if options.scores or options.alignment:
+            raise InvalidRequest("Invalid request: scores and alignment are of plain text; use format text")
+        if options.partial and (options.coverage or options.repetition):
+            raise InvalidRequest("Invalid request: coverage and repetition of HTML do not go with partial")
     return TranslateCall(
         texts=texts,
         batch=not isinstance(q, str),
-        source=None if source.casefold() == "auto" else resolve_code(source, languages),
-        target=resolve_code(target, languages),
+        source=source,
+        target=target,
         html=kind == "html",
         alternatives=alternatives,
         options=options,
+        deadline=deadline,
     )
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from server.contracts.deepl.languages import model_code
-from server.contracts.deepl.translate import on_one_line, preserve_form
+from server.contracts.deepl.translate import on_one_line
 from tests.served import server
 
 GERMAN = "Wo ist denn hier der Bahnhof?"
@@ -107,21 +107,6 @@ def test_newlines_split_or_not_as_it_is_asked(place):
     assert "\n" not in whole
     long = post(place[0], text=["Haus und Hof " * 60], split_sentences="0")
     assert long.status_code == 200  # longer than the model reads: split after all
-
-
-@pytest.mark.parametrize(
-    ("source", "target", "wanted"),
-    [
-        ("guten tag", "Good day.", "good day"),
-        ("Guten Tag!", "good day.", "Good day."),
-        ("Guten Tag!", "Good day", "Good day!"),
-        ("gut ", "Good. ", "good "),
-        ("", "", ""),
-        ("…", ".", "."),
-    ],
-)
-def test_formatting_is_preserved(source, target, wanted):
-    assert preserve_form(source, target) == wanted
 
 
 def test_preserve_formatting_reaches_the_answer(client):

@@ -2,20 +2,23 @@
 
 import csv
 import io
+import tracemalloc
 from contextlib import ExitStack
 from itertools import permutations
 from pathlib import Path
 
 import deepl
 import pytest
+from deepl.api_data import MultilingualGlossaryDictionaryEntries
 from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.api import InvalidRequest, TooLarge, at_once
 from server.contracts.deepl import glossaries
-from server.contracts.deepl.glossaries import Glossaries, Glossary, present, read_entries
+from server.contracts.deepl.glossaries import Glossaries, Glossary, merge_entries, present, read_entries
+from server.contracts.deepl.multilingual import MultilingualGlossaries
 from server.errors import Refusal
-from server.shared_records import Records
+from server.files.shared_records import Records
 from tests.served import server, until
 
 MODELS = Path(__file__).parents[3] / "models"
@@ -51,6 +54,90 @@ def translators(place, monkeypatch):
 @pytest.fixture
 def translator(translators):
     return translators[0]
+
+
+@pytest.fixture
+def client(translators, place):
+    """DeepL's client of version 3; what it leaves is deleted."""
+    found = deepl.DeepLClient(KEYS.split(",", maxsplit=1)[0], server_url=place[0])
+    yield found
+    for one in found.list_multilingual_glossaries():
+        found.delete_multilingual_glossary(one)
+
+
+def dictionary(source, target, entries):
+    return MultilingualGlossaryDictionaryEntries(source, target, entries)
+
+
+def test_a_multilingual_glossary_is_made_read_changed_and_deleted(client, translators, place):
+    made = client.create_multilingual_glossary(
+        "both", [dictionary("DE", "EN", ENTRIES), dictionary("EN", "DE", {"station": "Halt"})]
+    )
+    assert (made.name, len(made.dictionaries)) == ("both", 2)
+    assert [one.entry_count for one in made.dictionaries] == [3, 1]
+    assert client.list_multilingual_glossaries()[0].glossary_id == made.glossary_id
+    assert translators[0].list_glossaries() == []  # version 2 knows nothing of its parts
+    read = client.get_multilingual_glossary_entries(made, "DE", "EN-GB")
+    entries = dict(line.split("\t") for line in read.dictionaries[0].entries.split("\n"))
+    assert entries == ENTRIES
+    renamed = client.update_multilingual_glossary_name(made, "renamed")
+    assert (renamed.name, len(renamed.dictionaries)) == ("renamed", 2)
+    more = client.update_multilingual_glossary_dictionary(made, dictionary("DE", "EN", {"Hund": "hound"}))
+    assert {one.source_lang: one.entry_count for one in more.dictionaries} == {"DE": 4, "EN": 1}
+    replaced = client.replace_multilingual_glossary_dictionary(made, dictionary("DE", "EN", {"Hund": "cur"}))
+    assert replaced.entry_count == 1
+    client.delete_multilingual_glossary_dictionary(made, source_lang="EN", target_lang="DE")
+    assert len(client.get_multilingual_glossary(made.glossary_id).dictionaries) == 1
+    with pytest.raises(deepl.GlossaryNotFoundException):
+        client.get_multilingual_glossary_entries(made, "EN", "DE")
+    other = deepl.DeepLClient(KEYS.split(",")[1], server_url=place[0])
+    with pytest.raises(deepl.GlossaryNotFoundException):
+        other.get_multilingual_glossary(made.glossary_id)
+    client.delete_multilingual_glossary(made)
+    assert client.list_multilingual_glossaries() == []
+
+
+def test_a_multilingual_glossary_translates_by_the_dictionary_of_the_languages(client):
+    made = client.create_multilingual_glossary(
+        "both", [dictionary("DE", "EN", ENTRIES), dictionary("EN", "DE", {"station": "Haltepunkt"})]
+    )
+    into = client.translate_text(GERMAN, source_lang="DE", target_lang="EN-GB", glossary=made)
+    assert "Grand Terminal" in into.text
+    back = client.translate_text("The station is old.", source_lang="EN", target_lang="DE", glossary=made)
+    assert "Haltepunkt" in back.text
+    with pytest.raises(deepl.DeepLException, match="no dictionary"):
+        client.translate_text("Bonjour.", source_lang="FR", target_lang="DE", glossary=made.glossary_id)
+
+
+def test_multilingual_glossaries_are_refused_as_those_of_version_2(place):
+    _, web = place
+    headers = {"Authorization": f"DeepL-Auth-Key {KEYS.split(',', maxsplit=1)[0]}"}
+    entries = {"source_lang": "de", "target_lang": "en", "entries": "a\tb", "entries_format": "tsv"}
+    for body, words in (
+        ({"name": "x"}, "'dictionaries' not specified"),
+        ({"name": "x", "dictionaries": [entries, entries]}, "Two dictionaries"),
+        ({"name": "x", "dictionaries": [entries | {"target_lang": "ja"}]}, "Unsupported"),
+        ({"name": "x", "dictionaries": [entries | {"entries": "a"}]}, "Invalid glossary entries"),
+        ({"dictionaries": [entries]}, "'name' not specified"),
+    ):
+        answer = web.post("/v3/glossaries", json=body, headers=headers)
+        assert answer.status_code == 400
+        assert words in answer.json()["message"]
+
+
+def test_multilingual_glossaries_of_a_shared_folder_are_those_of_all_servers(tmp_path):
+    indexes, parts = Records(tmp_path / "indexes"), Records(tmp_path / "parts")
+    one, other = (MultilingualGlossaries(indexes, Glossaries(parts)) for _ in range(2))
+    pair = ("de", "en")
+    index = one.add("me", "x", {pair: {"a": "b"}})
+    assert other.part(other.find("me", index.id), pair).entries == {"a": "b"}
+    one.put(index, {pair: {"a": "c"}})
+    assert other.part(other.find("me", index.id), pair).entries == {"a": "c"}
+    assert len(parts.ids()) == 1
+    other.drop("me", index.id)
+    with pytest.raises(Refusal):
+        one.find("me", index.id)
+    assert parts.ids() == []
 
 
 def test_a_glossary_is_made_listed_read_and_deleted(translators):
@@ -173,22 +260,61 @@ def test_models_without_symbols_have_no_glossaries():
         assert client.get("/v2/glossaries").json() == {"glossaries": []}
 
 
+def glossary_of(owner, name="x"):
+    return Glossary(owner, name, "de", "en", {"a": "b"}, owner)
+
+
 def test_glossaries_are_bounded(monkeypatch):
     kept = Glossaries(Records(None))
-    monkeypatch.setattr(glossaries, "MOST", 2)
-    first = Glossary("ann", "1", "de", "en", {"a": "b"})
+    monkeypatch.setattr(glossaries, "MAX_GLOSSARIES", 2)
+    first = glossary_of("ann")
     kept.add(first)
-    kept.add(Glossary("ann", "2", "de", "en", {"a": "b"}))
+    kept.add(glossary_of("ann"))
     with pytest.raises(InvalidRequest, match="delete one"):
-        kept.add(Glossary("ann", "3", "de", "en", {"a": "b"}))
-    monkeypatch.setattr(glossaries, "ROOM", 3 * first.size)
-    kept.add(Glossary("bob", "3", "de", "en", {"a": "b"}))
+        kept.add(glossary_of("ann"))
+    monkeypatch.setattr(glossaries, "MAX_STORE_BYTES", 4 * first.size)
+    kept.add(glossary_of("bob"))
+    kept.add(glossary_of("cid"))
     with pytest.raises(TooLarge, match="delete some"):
-        kept.add(Glossary("cid", "4", "de", "en", {"a": "b"}))
+        kept.add(glossary_of("dan"))
     with pytest.raises(Refusal, match="not found"):
         kept.drop("bob", first.id)
     kept.drop("ann", first.id)
-    kept.add(Glossary("cid", "4", "de", "en", {"a": "b"}))
+    kept.add(glossary_of("dan"))
+
+
+def test_one_owner_has_a_share_of_the_room_for_glossaries(monkeypatch):
+    kept = Glossaries(Records(None))
+    monkeypatch.setattr(glossaries, "MAX_STORE_BYTES", 4 * glossary_of("ann").size)
+    kept.add(glossary_of("ann"))
+    with pytest.raises(TooLarge, match="delete some"):
+        kept.add(glossary_of("ann"))
+    kept.add(glossary_of("bob"))
+
+
+def test_a_glossary_is_counted_as_a_page_of_memory_at_least_and_all_of_a_request_as_one():
+    assert glossary_of("ann").size == glossaries.MIN_BYTES
+    many = [Glossary("ann", "x", "de", "en", {f"{n} {i}": "b" for i in range(30_000)}) for n in range(2)]
+    with pytest.raises(InvalidRequest, match="at most 50000 entries"):
+        merge_entries(many, "de", "en")
+
+
+def test_a_glossarys_name_is_bounded(place):
+    answer = post(place, "/v2/glossaries", NEW | {"name": "a" * 1_025})
+    assert (answer.status_code, answer.json()["message"]) == (
+        400,
+        "Parameter 'name' is longer than 1024 characters.",
+    )
+
+
+def test_looking_for_entries_takes_memory_by_the_entries_not_by_the_text():
+    text = "".join(map(chr, range(0x4E00, 0x4E00 + 20_000))) * 40
+    tracemalloc.start()
+    found = at_once(present({"ab": "x", text[5:9]: "y", text[:3] + "!": "z"}, [text]))
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found == {text[5:9]: "y"}
+    assert most < 12 << 20
 
 
 PHRASE = st.text(st.characters(min_codepoint=32, exclude_categories=["Cs", "Cc", "Zl", "Zp"]), min_size=1)

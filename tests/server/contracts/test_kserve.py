@@ -118,10 +118,18 @@ def test_tensors_go_both_ways_in_binary(place):
         ({"inputs": [1]}, "unexpected inference input '1'"),
         ({"inputs": [TENSOR | {"name": "x"}]}, "unexpected inference input 'x' for model 'toy-de-en'"),
         ({"inputs": [TENSOR | {"datatype": "FP32"}]}, "datatype BYTES"),
-        ({"inputs": [TENSOR | {"shape": [2]}]}, "has 1 elements; its shape says 2"),
-        ({"inputs": [TENSOR | {"shape": []}]}, "shape of positive numbers"),
+        ({"inputs": [TENSOR | {"shape": [2]}]}, "has 1 elements; its shape is [2]"),
+        ({"inputs": [TENSOR | {"shape": []}]}, "shape of 1 to 8 numbers"),
+        ({"inputs": [TENSOR | {"shape": [1] * 9}]}, "shape of 1 to 8 numbers"),
+        ({"inputs": [TENSOR | {"shape": [2**31 - 1] * 8}]}, "its shape is [2147483647, "),
+        ({"inputs": [TENSOR | {"shape": [0]}]}, "shape of positive numbers"),
+        ({"inputs": [TENSOR | {"data": ["a"] * 1_001}]}, "more elements than this server takes: 1000"),
+        ({"inputs": [TENSOR | {"data": [[]] * 1_001}]}, "more elements than this server takes: 1000"),
+        ({"inputs": [TENSOR | {"name": [1] * 500}]}, "unexpected inference input 'list'"),
+        ({"outputs": [{"name": "score"}] * 4}, "4 outputs are asked for"),
+        ({"outputs": ["score"]}, "unexpected inference output 'score'"),
         ({"inputs": [TENSOR | {"shape": [True]}]}, "shape of positive numbers"),
-        ({"inputs": [TENSOR | {"shape": "x"}]}, "shape of positive numbers"),
+        ({"inputs": [TENSOR | {"shape": "x"}]}, "shape of 1 to 8 numbers"),
         ({"inputs": [TENSOR | {"data": [1]}]}, "must be strings"),
         ({"inputs": [TENSOR | {"data": None}]}, "must be strings"),
         ({"inputs": [TENSOR | {"parameters": 1}]}, "parameters must be an object"),
@@ -139,12 +147,16 @@ def test_bad_requests_say_what_is_wrong(client, fields, text):
     assert text in answer.json()["error"]
 
 
+def test_elements_of_binary_data_are_counted_as_they_are_read(client):
+    assert "more elements than this server takes" in binary(client, [b""] * 200_000).json()["error"]
+
+
 @pytest.mark.parametrize("texts", [[b"\xff"]])
 def test_binary_data_must_be_utf8(client, texts):
     assert "not UTF-8" in binary(client, texts).json()["error"]
 
 
-@pytest.mark.parametrize("size", ["x", "-1", "99999", "²"])
+@pytest.mark.parametrize("size", ["x", "-1", "99999", "²", "1" * 5_000])
 def test_a_wrong_length_of_the_header_is_refused(client, size):
     head = {"Inference-Header-Content-Length": size.encode("latin-1")}
     answer = client.post(f"{MODEL}/infer", content=b"{}", headers=head)

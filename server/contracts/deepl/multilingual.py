@@ -1,0 +1,134 @@
+"""Glossaries of several pairs of languages, DeepL's version 3: an index of glossaries of version 2.
+
+Glossaries of version 2 never change: a change makes another, and the index is read anew each time.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Final
+
+from engine.api import InvalidRequest
+from server.contracts.deepl.glossaries import MAX_GLOSSARIES, Glossaries, Glossary, check_name
+from server.errors import Refusal
+from server.files.shared_records import Records
+
+OWNER_SUFFIX: Final = "/v3"  # of glossaries that are parts: version 2 lists them for nobody
+Pair = tuple[str, str]  # DeepL's codes of source and target, without variants, in lower case
+Dictionaries = Mapping[Pair, Mapping[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class MultilingualGlossary:
+    """The index of a glossary.
+
+    owner: who made it.
+    name: as the owner has it.
+    parts: ids of glossaries by "source:target".
+    id: by which requests name it.
+    created: a time of ISO 8601.
+    """
+
+    owner: str
+    name: str
+    parts: Mapping[str, str]
+    id: str = field(default_factory=lambda: str(uuid.uuid4()))
+    created: str = field(default_factory=lambda: datetime.now(UTC).isoformat())
+
+
+class MultilingualGlossaries:
+    """By their ids; each owner sees only their own."""
+
+    def __init__(self, records: Records, glossaries: Glossaries) -> None:
+        """Keep indexes in records, and the parts among glossaries of version 2."""
+        self._records, self._glossaries = records, glossaries
+
+    def of(self, owner: str) -> list[MultilingualGlossary]:
+        indexes = [index for id in self._records.ids() if (index := self._read(id)) and index.owner == owner]
+        return sorted(indexes, key=lambda index: index.created)
+
+    def find(self, owner: str, id: str) -> MultilingualGlossary:
+        """Find an owner's glossary. Raises Refusal when the owner has none of that id."""
+        index = self.get(owner, id)
+        if index is None:
+            raise Refusal("unknown_glossary", "Glossary not found.")
+        return index
+
+    def get(self, owner: str, id: str) -> MultilingualGlossary | None:
+        """Return an owner's glossary, where there is one of that id."""
+        index = self._read(id)
+        return index if index is not None and index.owner == owner else None
+
+    def part(self, index: MultilingualGlossary, pair: Pair) -> Glossary:
+        """Return the dictionary of a pair of languages. Raises Refusal when there is none."""
+        id = index.parts.get(":".join(pair))
+        if id is None:
+            raise Refusal("unknown_glossary", f"Glossary has no dictionary for {' to '.join(pair)}.")
+        return self._glossaries.find(index.owner + OWNER_SUFFIX, id)
+
+    def dictionaries(self, index: MultilingualGlossary) -> list[Glossary]:
+        return [self._glossaries.find(index.owner + OWNER_SUFFIX, id) for id in index.parts.values()]
+
+    def add(
+        self, owner: str, name: str, dictionaries: Mapping[Pair, Mapping[str, str]]
+    ) -> MultilingualGlossary:
+        """Keep a new glossary.
+
+        owner: who makes it.
+        name: as the owner has it.
+        dictionaries: entries by pair of languages.
+
+        Raises InvalidRequest and TooLarge when there is no room.
+        """
+        if len(self.of(owner)) >= MAX_GLOSSARIES:
+            raise InvalidRequest(
+                f"there are {MAX_GLOSSARIES} glossaries, as many as this server keeps: delete one"
+            )
+        return self.put(MultilingualGlossary(owner, name, {}), dictionaries)
+
+    def put(self, index: MultilingualGlossary, dictionaries: Dictionaries) -> MultilingualGlossary:
+        """Keep a glossary with these dictionaries in the place of those it has for the same pairs.
+
+        index: what it is by now, its name among it.
+        dictionaries: entries by pair of languages.
+
+        Raises InvalidRequest and TooLarge when there is no room; then all is as it was.
+        """
+        check_name(index.name)
+        owner, fresh = index.owner + OWNER_SUFFIX, dict[str, str]()
+        try:
+            for pair, entries in dictionaries.items():
+                part = Glossary(owner, index.name, *pair, entries)
+                self._glossaries.add(part)
+                fresh[":".join(pair)] = part.id
+            changed = replace(index, parts={**index.parts, **fresh})
+            self._records.put(index.id, asdict(changed))
+        except BaseException:
+            self._drop(owner, fresh)
+            raise
+        self._drop(owner, {pair: id for pair, id in index.parts.items() if pair in fresh})
+        return changed
+
+    def drop_part(self, index: MultilingualGlossary, pair: Pair) -> None:
+        """Drop the dictionary of a pair of languages. Raises Refusal when there is none."""
+        part, key = self.part(index, pair), ":".join(pair)
+        rest = {name: id for name, id in index.parts.items() if name != key}
+        self._records.put(index.id, asdict(replace(index, parts=rest)))
+        self._glossaries.drop(part.owner, part.id)
+
+    def drop(self, owner: str, id: str) -> None:
+        """Drop an owner's glossary. Raises what `find` raises."""
+        index = self.find(owner, id)
+        self._records.drop(id)
+        self._drop(owner + OWNER_SUFFIX, index.parts)
+
+    def _drop(self, owner: str, parts: Mapping[str, str]) -> None:
+        for id in parts.values():
+            self._glossaries.drop(owner, id)
+
+    def _read(self, id: str) -> MultilingualGlossary | None:
+        record = self._records.get(id)
+        return MultilingualGlossary(**record) if record else None

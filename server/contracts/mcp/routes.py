@@ -1,0 +1,84 @@
+"""POST /mcp: messages of the protocol, handed on to its official SDK, each by itself, without sessions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from inspect import cleandoc
+from typing import Any
+
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.responses import Response
+from mcp.server.mcpserver import MCPServer
+from mcp.server.transport_security import TransportSecuritySettings
+from starlette.types import Message, Receive, Scope, Send
+
+from server.contracts.mcp.tools import TOOLS
+from server.http.openapi import JSON, errors, request_of, version_text
+from server.http.parameters import body_of, while_connected
+from server.observing.context import current
+from server.state import state_of
+
+
+@asynccontextmanager
+async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    server = MCPServer("convoy", version=version_text(), log_level="WARNING")
+    for tool in TOOLS:
+        description = cleandoc(tool.__doc__ or "").partition("\n\n")[0]
+        server.add_tool(tool, description=description, structured_output=True)
+    limit = app.state.convoy.settings.body_limit
+    server.streamable_http_app(
+        stateless_http=True,
+        json_response=True,
+        max_request_body_size=limit,
+        # `allowed_hosts` has been looked at by now
+        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
+    )
+    async with server.session_manager.run():
+        app.state.mcp = server.session_manager
+        yield
+
+
+router = APIRouter(tags=["MCP"], lifespan=lifespan)
+
+
+class SdkResponse(Response):
+    """What the SDK answers to a message; it is cancelled when the client goes."""
+
+    def __init__(self, request: Request, body: bytes) -> None:
+        super().__init__()
+        self._request, self._message = request, body
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        messages: list[Message] = [{"type": "http.request", "body": self._message, "more_body": False}]
+
+        async def replay() -> Message:
+            if not messages:
+                await asyncio.Event().wait()  # `while_connected` hears of the client's going
+            return messages.pop()
+
+        work = self._request.app.state.mcp.handle_request(scope, replay, send)
+        await while_connected(self._request, work)
+
+
+@router.post(
+    "/mcp",
+    response_model=dict[str, Any],
+    responses=errors(400, 413, 429, 503),
+    openapi_extra=request_of(
+        {
+            "jsonrpc": {"type": "string", "enum": ["2.0"]},
+            "id": {"anyOf": [{"type": "string"}, {"type": "integer"}]},
+            "method": {"type": "string"},
+            "params": {"type": "object"},
+        },
+        ["jsonrpc", "method"],
+        None,
+        (JSON,),
+    ),
+)
+async def model_context_protocol(request: Request) -> Response:
+    """Take a message of the Model Context Protocol; its tools translate, detect, list and summarize."""
+    request.state.context = current.get()
+    return SdkResponse(request, await body_of(request, state_of(request).settings.body_limit))

@@ -1,0 +1,17 @@
+"""OpenAI's interface: chat.py, completions.py and the models; tasks.py reads, answers.py writes.
+
+Errors are {"error": {"message", "type", "param", "code"}}.
+"""
+
+from typing import Final
+
+from server.contract import Contract
+from server.contracts.openai import chat, completions
+from server.contracts.openai.answers import ERROR_STATUSES, error_body
+
+CONTRACT: Final = Contract(
+    routers=(chat.router, completions.router),
+    paths=("/v1/chat/*", "/v1/completions", "/v1/models*"),
+    error_body=error_body,
+    statuses=ERROR_STATUSES,
+)

@@ -1,0 +1,176 @@
+"""What OpenAI's clients read: completions, their chunks in streams, and errors."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from fastapi import Request
+from fastapi.responses import Response
+from pydantic import BaseModel, ConfigDict
+
+from engine.api import ConvoyError, Partial, TextResult
+from server.answering.events import Deltas, Dialect, Event, events
+from server.answering.results import OnPartial
+from server.contract import Fault
+from server.contracts.openai.tasks import TextJob, Wishes
+from server.errors import STATUSES, Refusal
+from server.http.openapi import EVENTS
+from server.http.parameters import while_connected
+from server.http.responses import json_response
+
+# by our codes of errors, where they are not those of `STATUSES`
+ERROR_STATUSES: Final = {"key_required": 401, "invalid_key": 401, "quota": 429, "too_large": 400}
+# our codes of errors: OpenAI's
+ERROR_CODES: Final = {
+    "key_required": "invalid_api_key",
+    "invalid_key": "invalid_api_key",
+    "overloaded": "rate_limit_exceeded",
+    "quota": "insufficient_quota",
+    "slowdown": "rate_limit_exceeded",
+    "too_large": "context_length_exceeded",
+    "unknown_model": "model_not_found",
+    "unsupported_parameter": "unsupported_parameter",
+}
+
+
+class OpenAIError(BaseModel):
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class OpenAIErrorAnswer(BaseModel):
+    error: OpenAIError
+
+
+class CompletionAnswer(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    id: str
+    object: str
+    created: int
+    model: str
+    choices: list[dict[str, Any]]
+    usage: dict[str, int]
+
+
+# what both routes answer with, beside errors
+COMPLETED: Final[dict[int | str, dict[str, Any]]] = {
+    200: {"description": "The answer; with `stream` as server-sent events.", "content": EVENTS}
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionShape:
+    """How chats and completions differ.
+
+    prefix: of an answer's id.
+    kind, chunk_kind: `object` of an answer, and of a chunk of one.
+    whole: makes the fields of a choice from its text.
+    part: makes the fields of a chunk's choice from what is new; the first chunk of a choice is told so.
+    """
+
+    prefix: str
+    kind: str
+    chunk_kind: str
+    whole: Callable[[str], dict[str, Any]]
+    part: Callable[[str, bool], dict[str, Any]]
+
+
+class CompletionChunks(Dialect):
+    """OpenAI's stream: what is new of each choice, why it ended, the numbers of tokens, [DONE]."""
+
+    def __init__(self, head: dict[str, Any], shape: CompletionShape, *, usage: bool) -> None:
+        self._head, self._shape, self._usage = head, shape, usage
+        self._deltas = Deltas()
+        self._begun: set[int] = set()
+
+    def partial(self, partial: Partial) -> list[Event]:
+        new = self._deltas.next(partial.index, partial.text)
+        return [self._chunk([self._choice(partial.index, new)])] if new else []
+
+    def result(self, answer: dict[str, Any]) -> list[Event]:
+        chunks = []
+        for index, result in enumerate(answer["results"]):
+            chunks += self.partial(Partial(index, result.text))
+            chunks.append(self._chunk([self._choice(index, "", result.finish)]))
+        if self._usage:
+            chunks.append(self._chunk([], usage=usage_of(answer["results"])))
+        return [*chunks, ("", b"[DONE]")]
+
+    def error(self, error: ConvoyError) -> list[Event]:
+        return [("", error_body(Fault(str(error), STATUSES[error.code], error.code)))]
+
+    def _choice(self, index: int, new: str, finish: str | None = None) -> dict[str, Any]:
+        first = index not in self._begun
+        self._begun.add(index)
+        fields = self._shape.part(new, first)
+        return {"index": index, **fields, "logprobs": None, "finish_reason": finish}
+
+    def _chunk(self, choices: list[dict[str, Any]], **more: Any) -> Event:
+        return "", self._head | {"object": self._shape.chunk_kind, "choices": choices} | more
+
+
+async def respond(request: Request, job: TextJob, wishes: Wishes, shape: CompletionShape) -> Response:
+    """Answer a job, at once or as a stream.
+
+    request: the client's.
+    job: checked and charged.
+    wishes: the fields of the request.
+    shape: of a chat or of completions.
+
+    Raises Refusal on a stream of several answers to a text, and what `TextJob.results` raises.
+    """
+    id = f"{shape.prefix}{secrets.token_hex(12)}"
+    head = {"id": id, "created": int(time.time()), "model": wishes.model}
+    if not wishes.stream:
+        results = await while_connected(request, job.results())
+        answer = {"object": shape.kind, "choices": _choices(results, wishes.n, shape)}
+        return await json_response(head | answer | {"usage": usage_of(results)}, job.deadline)
+    if wishes.n > 1:
+        raise Refusal("unsupported_parameter", "Unsupported parameter: 'n' with 'stream'.", parameter="n")
+
+    async def work(on_partial: OnPartial | None) -> dict[str, Any]:
+        return {"results": await job.results(on_partial)}
+
+    with_usage = bool(wishes.stream_options and wishes.stream_options.include_usage)
+    return await events(request, work, CompletionChunks(head, shape, usage=with_usage))
+
+
+def _choices(results: list[TextResult], count: int, shape: CompletionShape) -> list[dict[str, Any]]:
+    """Every answer to every text: those of the first text have the numbers 0 to count - 1, and so on."""
+    return [
+        {
+            "index": number * count + rank,
+            **shape.whole(text),
+            "logprobs": None,
+            "finish_reason": result.finish,
+        }
+        for number, result in enumerate(results)
+        for rank, text in enumerate([result.text, *result.alternatives[: count - 1]])
+    ]
+
+
+def usage_of(results: list[TextResult]) -> dict[str, int]:
+    """Count the tokens of answers as OpenAI names them."""
+    prompt = sum(result.source_tokens for result in results)
+    completion = sum(result.target_tokens for result in results)
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+    }
+
+
+def error_body(fault: Fault) -> dict[str, Any]:
+    """Say an error as OpenAI's servers do."""
+    kind = "server_error" if fault.status >= 500 else "invalid_request_error"
+    if fault.status == 429:
+        kind = "insufficient_quota" if fault.code == "quota" else "rate_limit_error"
+    values = {"message": fault.message, "type": kind, "param": fault.parameter or None}
+    return {"error": values | {"code": ERROR_CODES.get(fault.code)}}

@@ -1,0 +1,107 @@
+"""POST /v1/chat/completions: the last user message is the text, a system message may say what to do."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from server.contracts.openai.answers import (
+    COMPLETED,
+    CompletionAnswer,
+    CompletionShape,
+    OpenAIErrorAnswer,
+    respond,
+)
+from server.contracts.openai.tasks import Wishes, accept_job, check_wishes
+from server.errors import Refusal
+from server.http.openapi import JSON, errors, request_of
+from server.http.parameters import body_of, parse_json
+from server.state import state_of
+
+router = APIRouter(prefix="/v1", tags=["OpenAI"])
+
+CHAT_ERRORS: Final = errors(400, 404, 413, 429, 503, 504, model=OpenAIErrorAnswer)
+MESSAGES: Final = {
+    "type": "array",
+    "minItems": 1,
+    "items": {"type": "object"},
+    "description": "The last one of the role `user` is the text; those of `system` or `developer` may name "
+    "languages: Translate from German to English.",
+}
+
+
+def _message(text: str) -> dict[str, Any]:
+    return {"message": {"role": "assistant", "content": text, "refusal": None}}
+
+
+def _delta(text: str, first: bool) -> dict[str, Any]:
+    role = {"role": "assistant"} if first else {}
+    return {"delta": role | ({"content": text} if text else {})}
+
+
+SHAPE: Final = CompletionShape("chatcmpl-", "chat.completion", "chat.completion.chunk", _message, _delta)
+
+
+@router.post(
+    "/chat/completions",
+    response_model=CompletionAnswer,
+    responses=COMPLETED | CHAT_ERRORS,
+    openapi_extra=request_of(
+        {"messages": MESSAGES} | Wishes.model_json_schema()["properties"],
+        ["model", "messages"],
+        {
+            "model": "convoy",
+            "messages": [
+                {"role": "system", "content": "Translate from German to English"},
+                {"role": "user", "content": "Guten Morgen!"},
+            ],
+        },
+        (JSON,),
+    ),
+)
+async def chat_completions(request: Request) -> Response:
+    """Translate or summarize the last user message, as the model or a system message says.
+
+    Earlier messages are not read: each text is answered by itself.
+    """
+    values = parse_json(await body_of(request, state_of(request).settings.body_limit))
+    wishes = check_wishes(Wishes, values)
+    system, text = read_messages(values.get("messages"))
+    return await respond(request, await accept_job(request, wishes, [text], system), wishes, SHAPE)
+
+
+def read_messages(messages: Any) -> tuple[str, str]:
+    """Read the system messages, joined, and the last user message. Raises Refusal that names the fault."""
+    if not isinstance(messages, list) or not messages or not all(isinstance(m, dict) for m in messages):
+        raise _wrong("messages", "an array of objects with role and content is needed")
+    system = [
+        _text_of(message.get("content"), f"messages.[{number}].content")
+        for number, message in enumerate(messages)
+        if message.get("role") in ("system", "developer")
+    ]
+    users = [number for number, message in enumerate(messages) if message.get("role") == "user"]
+    if not users:
+        raise _wrong("messages", "there is no message of the role user, whose content is the text")
+    text = _text_of(messages[users[-1]].get("content"), f"messages.[{users[-1]}].content")
+    if not text:
+        raise _wrong(f"messages.[{users[-1]}].content", "the text is empty")
+    return "\n".join(system), text
+
+
+def _text_of(content: Any, place: str) -> str:
+    """A message's content: a text, or parts that are texts."""
+    if isinstance(content, str):
+        return content
+    parts = (
+        [part if isinstance(part, dict) else {} for part in content] if isinstance(content, list) else [{}]
+    )
+    texts = [part.get("text") for part in parts if part.get("type") == "text"]
+    if len(texts) < len(parts) or not all(isinstance(text, str) for text in texts):
+        raise _wrong(place, "it is a text, or an array of parts of the type text")
+    return "\n".join(map(str, texts))
+
+
+def _wrong(parameter: str, message: str) -> Refusal:
+    return Refusal("invalid_request", f"Invalid value for '{parameter}': {message}.", parameter=parameter)

@@ -1,0 +1,97 @@
+"""POST /v1/completions, and GET /v1/models."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel
+
+from engine.api import UnknownModel
+from server.contracts.openai.answers import (
+    COMPLETED,
+    CompletionAnswer,
+    CompletionShape,
+    OpenAIErrorAnswer,
+    respond,
+)
+from server.contracts.openai.tasks import ANY_MODEL, Wishes, accept_job, check_wishes
+from server.errors import Refusal
+from server.http.openapi import JSON, errors, request_of
+from server.http.parameters import body_of, parse_json
+from server.http.schemas import SHOWN_CHARACTERS
+from server.state import AppState, state_of
+
+router = APIRouter(prefix="/v1", tags=["OpenAI"])
+
+COMPLETION_ERRORS: Final = errors(400, 404, 413, 429, 503, 504, model=OpenAIErrorAnswer)
+PROMPT: Final = {
+    "anyOf": [
+        {"type": "string", "minLength": 1},
+        {"type": "array", "items": {"type": "string"}, "minItems": 1},
+    ],
+    "description": "A text, or an array of texts: all are answered or none.",
+}
+
+
+def _text(text: str, first: bool = False) -> dict[str, Any]:
+    return {"text": text}
+
+
+SHAPE: Final = CompletionShape("cmpl-", "text_completion", "text_completion", _text, _text)
+
+
+class OpenAIModel(BaseModel):
+    id: str
+    object: str
+    created: int
+    owned_by: str
+
+
+class OpenAIModels(BaseModel):
+    object: str
+    data: list[OpenAIModel]
+
+
+@router.post(
+    "/completions",
+    response_model=CompletionAnswer,
+    responses=COMPLETED | COMPLETION_ERRORS,
+    openapi_extra=request_of(
+        {"prompt": PROMPT} | Wishes.model_json_schema()["properties"], ["model", "prompt"], None, (JSON,)
+    ),
+)
+async def completions(request: Request) -> Response:
+    """Translate or summarize a text, or each of an array, by the model that is named."""
+    values = parse_json(await body_of(request, state_of(request).settings.body_limit))
+    wishes = check_wishes(Wishes, values)
+    prompt = values.get("prompt")
+    texts = [prompt] if isinstance(prompt, str) else prompt
+    if not isinstance(texts, list) or not texts or not all(isinstance(text, str) and text for text in texts):
+        message = "Invalid value for 'prompt': it is a text, or an array of texts; tokens are not understood."
+        raise Refusal("invalid_request", message, parameter="prompt")
+    return await respond(request, await accept_job(request, wishes, texts), wishes, SHAPE)
+
+
+@router.get("/models", response_model=OpenAIModels)
+async def openai_models(request: Request) -> JSONResponse:
+    """List the models, and the name that leaves the choice to a system message."""
+    return JSONResponse({"object": "list", "data": list(_models(state_of(request)).values())})
+
+
+@router.get("/models/{model}", response_model=OpenAIModel, responses=errors(404, model=OpenAIErrorAnswer))
+async def openai_model(request: Request, model: str) -> JSONResponse:
+    found = _models(state_of(request)).get(model)
+    if found is None:
+        raise UnknownModel(f"The model '{model[:SHOWN_CHARACTERS]}' does not exist.")
+    return JSONResponse(found)
+
+
+def _models(state: AppState) -> dict[str, dict[str, Any]]:
+    """What OpenAI's clients are told of each model that answers texts with texts."""
+    infos = [info for info in state.service.models() if info.task in ("translate", "summarize")]
+    return {
+        name: {"id": name, "object": "model", "created": 0, "owned_by": "convoy"}
+        for name in [ANY_MODEL, *(info.name for info in infos)]
+    }

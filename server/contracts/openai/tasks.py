@@ -1,0 +1,224 @@
+"""What a request of OpenAI's asks for: which model, which languages, how many answers.
+
+`model` names a model, which says by itself what it does; or it is "convoy", and a system message says it:
+"Translate from German to English", "Translate to English" (the language is detected), "Summarize".
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+from fastapi import Request
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from engine.api import InvalidRequest, ModelRoute, TextOptions, TextResult, UnknownModel
+from server.answering.results import OnPartial
+from server.answering.texts import (
+    SUMMARY,
+    TRANSLATION,
+    TranslationTask,
+    accept_texts,
+    pick_summarizer,
+    resolve_pair,
+    translate_texts,
+)
+from server.answering.translation import run_each
+from server.errors import Refusal
+from server.http.schemas import alternatives_of, validate
+from server.languages import LANGUAGE_NAMES
+from server.state import AppState, deadline_of, state_of
+
+ANY_MODEL: Final = "convoy"
+AUTO: Final = "auto"
+# what is taken where it asks for nothing: parameter: its values that do
+UNSUPPORTED: Final[dict[str, tuple[Any, ...]]] = {
+    "audio": (None,),
+    "best_of": (None, 0, 1),
+    "echo": (None, False),
+    "function_call": (None, "none", "auto"),
+    "functions": (None, []),
+    "logit_bias": (None, {}),
+    "logprobs": (None, False, 0),
+    "modalities": (None, ["text"]),
+    "prediction": (None,),
+    "response_format": (None, {"type": "text"}),
+    "stop": (None, "", []),
+    "suffix": (None, ""),
+    "tool_choice": (None, "none", "auto"),
+    "tools": (None, []),
+    "top_logprobs": (None, 0),
+    "web_search_options": (None,),
+}
+INSTRUCTION: Final = re.compile(r"\b(translat|summari[sz])\w*([^\n]{0,200})", re.IGNORECASE)
+LANGUAGE: Final = re.compile(
+    r"\b(from|to|into)\s{1,3}(simplified |traditional |brazilian )?([\w-]{2,20})(?:\s?\((\w{2,20})\))?",
+    re.IGNORECASE,
+)
+CODES_BY_NAME: Final = {name.casefold(): code for code, name in reversed(LANGUAGE_NAMES.items())}
+VARIANTS: Final = {
+    ("traditional", "chinese"): "zt",
+    ("simplified", "chinese"): "zh",
+    ("brazilian", "portuguese"): "pb",
+    ("brazil", "portuguese"): "pb",
+}
+
+
+def _one(value: Any) -> Any:
+    return 1 if value is None else value
+
+
+class StreamOptions(BaseModel):
+    include_usage: bool = Field(False, description="One more chunk tells the numbers of tokens.")
+
+
+class Wishes(BaseModel):
+    """What chats and completions share. Names that are not known are ignored."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    model: str = Field(
+        min_length=1, description=f'A model of /v1/models, or "{ANY_MODEL}" where a message names languages.'
+    )
+    n: Annotated[int, Field(ge=1), BeforeValidator(_one)] = Field(
+        1, description="Different answers, best first; there may be fewer."
+    )
+    max_tokens: int | None = Field(None, ge=1, description="Longest translation of a sentence, or summary.")
+    max_completion_tokens: int | None = Field(None, ge=1, description="The same.")
+    temperature: float | None = Field(None, ge=0, le=2, description="Changes nothing: the search is exact.")
+    top_p: float | None = Field(None, ge=0, le=1, description="Changes nothing.")
+    stream: bool | None = Field(None, description="Answer by server-sent events.")
+    stream_options: StreamOptions | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """What a system message asks for.
+
+    summarize: whether texts are to be summarized; else they are to be translated.
+    source, target: our codes of languages; "" where none is named.
+    """
+
+    summarize: bool
+    source: str = ""
+    target: str = ""
+
+
+def read_instruction(message: str) -> Instruction | None:
+    """Read what a system message asks for; None where it speaks neither of translating nor of summaries."""
+    found = INSTRUCTION.search(message)
+    if found is None:
+        return None
+    verb, rest = found.groups()
+    languages: dict[str, str] = {}
+    for match in LANGUAGE.finditer(rest):
+        word, qualifier, name, bracketed = match.groups()
+        code = _code_of(name.casefold(), (qualifier or bracketed or "").strip().casefold())
+        if code:
+            languages.setdefault("source" if word.casefold() == "from" else "target", code)
+    return Instruction(summarize=verb.casefold() != "translat", **languages)
+
+
+def _code_of(name: str, qualifier: str) -> str:
+    """Our code of a language by its English name, or the code itself where it is one; "" for other words."""
+    code = VARIANTS.get((qualifier, name)) or CODES_BY_NAME.get(name)
+    return code or (
+        name if name in LANGUAGE_NAMES or "-" in name and name.partition("-")[0] in LANGUAGE_NAMES else ""
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TextJob:
+    """Texts with what is to be done with them, checked and charged.
+
+    state: what routes share.
+    texts: in the order of the request.
+    work: a translation; or the model that summarizes.
+    options: how to answer.
+    deadline: a time.monotonic() by which the answer must be there.
+    """
+
+    state: AppState
+    texts: list[str]
+    work: TranslationTask | ModelRoute
+    options: TextOptions
+    deadline: float
+
+    async def results(self, on_partial: OnPartial | None = None) -> list[TextResult]:
+        """Answer the texts; `on_partial` is told what is certain of the answers."""
+        if isinstance(self.work, TranslationTask):
+            return (await translate_texts(self.state, self.work, on_partial)).results
+        routes = [self.work] * len(self.texts)
+        return await run_each(self.state, self.texts, routes, self.options, self.deadline, on_partial)
+
+
+def check_wishes(kind: type[Wishes], values: dict[str, Any]) -> Wishes:
+    """Check the fields of a request beside its texts. Raises Refusal and InvalidRequest."""
+    for name, idle in UNSUPPORTED.items():
+        if values.get(name) not in idle:
+            message = f"Unsupported parameter: '{name}' is not supported by these models."
+            raise Refusal("unsupported_parameter", message, parameter=name)
+    return validate(kind, values)
+
+
+async def accept_job(request: Request, wishes: Wishes, texts: list[str], system: str = "") -> TextJob:
+    """Find the model and the languages for texts, check that these are within limits, and charge them.
+
+    request: the client's.
+    wishes: the fields of the request.
+    texts: to be translated or summarized.
+    system: the system message, where there is one.
+
+    Raises UnknownModel, InvalidRequest and Refusal.
+    """
+    state = state_of(request)
+    deadline, service = deadline_of(request, state), state.service
+    instruction = read_instruction(system)
+    name = None if wishes.model == ANY_MODEL else wishes.model
+    route = service.route(name) if name else None
+    if route is None and instruction is None:
+        raise Refusal(
+            "invalid_request",
+            f'"{ANY_MODEL}" needs a system message such as "Translate from German to English", or '
+            '"Summarize"; or name a model of /v1/models',
+            parameter="model",
+        )
+    if route.infos[0].task == "summarize" if route else instruction and instruction.summarize:
+        route = await pick_summarizer(service, texts, model=name)
+        options = _options(wishes, route, SUMMARY, state)
+        return TextJob(state, await accept_texts(request, texts), route, options, deadline)
+    if route and route.infos[0].task != "translate":
+        raise UnknownModel(f"model {name!r} neither translates nor summarizes")
+    pair = _pair(route, instruction)
+    source, target = resolve_pair(service, *pair)
+    options = _options(wishes, route, TRANSLATION, state)
+    task = TranslationTask(texts, source, target, deadline, options, model=name)
+    return TextJob(state, await accept_texts(request, texts), task, options, deadline)
+
+
+def _pair(route: ModelRoute | None, instruction: Instruction | None) -> tuple[str, str]:
+    """Source, "auto" to be detected, and target: as the message has them, else as the model does."""
+    source, target = (instruction.source, instruction.target) if instruction else ("", "")
+    if route is not None:
+        return source or route.legs[0].source, target or route.legs[-1].target
+    if not target:
+        raise InvalidRequest('the system message names no language to translate to: "Translate to English"')
+    return source or AUTO, target
+
+
+def _options(wishes: Wishes, route: ModelRoute | None, usual: TextOptions, state: AppState) -> TextOptions:
+    """How to answer: as many hypotheses as are asked for, none longer than asked for."""
+    infos = route.infos if route else [i for i in state.service.models() if i.task == "translate"]
+    beams = max((info.limits.beams for info in infos), default=1)
+    alternatives = alternatives_of({"alternatives": wishes.n - 1}, beams, state.settings.alternatives_limit)
+    longest = wishes.max_completion_tokens or wishes.max_tokens
+    limit = min((info.limits.target for info in infos), default=1)
+    decode = {"max_length": min(longest, limit)} if longest else {}
+    return TextOptions(
+        decode=decode,
+        alternatives=alternatives,
+        split=usual.split,
+        protect=usual.protect,
+        follow_form=usual.follow_form,
+    )

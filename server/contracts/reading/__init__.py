@@ -1,0 +1,56 @@
+"""Reading and subtitle tools, off until they are asked for: shapes.py is the table, routes.py makes routes.
+
+Each tool is led here by an address: DeepLX, Immersive Translate, MTranServer (also Kiss Translator and hcfy),
+Google's version 2 and its free form.
+"""
+
+from collections.abc import Collection
+from typing import Any, Final
+
+from server.contract import Claim, Contract, Fault
+from server.contracts.reading.routes import reading_router
+from server.contracts.reading.shapes import SHAPES
+
+STATUS_NAMES: Final = {
+    400: "INVALID_ARGUMENT",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    429: "RESOURCE_EXHAUSTED",
+    503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
+}
+
+
+def reading_contracts(plugins: Collection[str]) -> list[Contract]:
+    """Make the contracts of reading tools.
+
+    plugins: names, as the operator gives them.
+
+    Returns the one with all routes, and those whose errors have shapes of their own.
+    """
+    asked = frozenset(plugins)
+    shapes = [shape for shape in SHAPES if asked & set(shape.plugins)]
+    if not shapes:
+        return []
+    claims = [Claim(shape.claim, shape.claim_field, shape.path) for shape in shapes if shape.claim]
+    claims += [Claim("/detect", "text", "/mtran/detect")] if "mtran" in asked else []
+    return [
+        Contract(
+            (reading_router(asked),),
+            ("/imme", "/kiss", "/hcfy", "/mtran/*", "/translate/batch"),
+            open_paths=("/__heartbeat__", "/__lbheartbeat__"),
+            claims=tuple(claims),
+        ),
+        Contract((), ("/deeplx",), _deeplx_error),
+        Contract((), ("/language/translate/*", "/translate_a/*"), _google_error),
+    ]
+
+
+def _deeplx_error(fault: Fault) -> dict[str, Any]:
+    return {"code": fault.status, "message": fault.message}
+
+
+def _google_error(fault: Fault) -> dict[str, Any]:
+    status = STATUS_NAMES.get(fault.status, "INTERNAL")
+    reasons = [{"message": fault.message, "domain": "global", "reason": fault.code or "notFound"}]
+    return {"error": {"code": fault.status, "message": fault.message, "errors": reasons, "status": status}}

@@ -1,0 +1,164 @@
+"""A route for each shape that is asked for, and what two of the tools ask beside translations."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Set
+from dataclasses import replace
+from typing import Any, Final
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from pydantic import BaseModel, ConfigDict
+
+from documents.html import read_html
+from engine.api import in_slices, one_slice
+from server.answering.texts import TRANSLATION, TranslationTask, accept_texts, resolve_pair, translate_texts
+from server.answering.translation import candidates
+from server.contracts.reading.shapes import SHAPES, ReadingRequest, ToolShape
+from server.http.openapi import FORM, JSON, errors, in_query, request_of
+from server.http.parameters import parameters, while_connected
+from server.http.responses import json_response
+from server.http.schemas import check_sizes, texts_of
+from server.languages import inward, name_of, outward
+from server.state import AppState, deadline_of, refuse_while_draining, state_of
+
+
+class ReadingError(BaseModel):
+    """Each tool's own shape."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+READING_ERRORS: Final = errors(400, 413, 429, 503, 504, model=ReadingError)
+OBJECT_ANSWER: Final[dict[str, Any]] = {"responses": READING_ERRORS, "response_model": dict[str, Any]}
+
+mtran = APIRouter()
+google = APIRouter()
+
+
+def reading_router(plugins: Set[str]) -> APIRouter:
+    """Make the routes of all shapes that one of the plugins asks for.
+
+    plugins: names, as the operator gives them.
+    """
+    router = APIRouter(tags=["Reading tools"])
+    for shape in SHAPES:
+        if plugins & set(shape.plugins):
+            _add_routes(router, shape)
+    for name, others in (("mtran", mtran), ("google", google)):
+        if name in plugins:
+            router.include_router(others)
+    return router
+
+
+def _add_routes(router: APIRouter, shape: ToolShape) -> None:
+    endpoint = _endpoint(shape)
+    body = request_of(shape.fields, list(shape.required), shape.example, (JSON, FORM))
+    if "POST" in shape.methods:
+        router.add_api_route(
+            shape.path,
+            endpoint,
+            methods=["POST"],
+            name=shape.name,
+            openapi_extra=body,
+            responses=READING_ERRORS,
+        )
+    if "GET" in shape.methods:
+        query = {"parameters": in_query(shape.fields, shape.required)}
+        name = f"{shape.name}_by_query"
+        router.add_api_route(
+            shape.path, endpoint, methods=["GET"], name=name, openapi_extra=query, responses=READING_ERRORS
+        )
+
+
+def _endpoint(shape: ToolShape) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        """Translate as the tool asks, and answer what it reads."""
+        refuse_while_draining(request)
+        state = state_of(request)
+        deadline = deadline_of(request, state)
+        asked = shape.read(await parameters(request, state.settings.body_limit, ("q",)))
+        source, target = resolve_pair(state.service, asked.source, await _target(state, asked, deadline))
+        texts = await accept_texts(request, asked.texts, tags=asked.html)
+        options = TRANSLATION
+        if shape.alternatives:
+            options = replace(options, alternatives=min(shape.alternatives, _spare_beams(state)))
+        task = TranslationTask(texts, source, target, deadline, options, read_html if asked.html else None)
+        answer = await while_connected(request, translate_texts(state, task))
+        return await json_response(shape.write(replace(asked, target=target), answer), deadline)
+
+    return endpoint
+
+
+async def _target(state: AppState, asked: ReadingRequest, deadline: float) -> str:
+    """The language to translate into; the second choice for a text that is in the first already."""
+    if not asked.otherwise:
+        return asked.target
+    text = "\n".join(check_sizes(asked.texts, state.settings.char_limit, state.settings.batch_limit))
+    (best, *_) = await in_slices(one_slice(candidates, state.service, text), deadline)
+    return asked.otherwise if best["language"] == outward(inward(asked.target)) else asked.target
+
+
+def _spare_beams(state: AppState) -> int:
+    """Hypotheses that every model's usual search finds beside the best."""
+    beams = [info.options.beam_size for info in state.service.models() if info.task == "translate"]
+    return max(0, min(beams, default=1) - 1)
+
+
+async def _detect(request: Request, name: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Languages of a text, most likely first, and the parameters of the request."""
+    state = state_of(request)
+    settings = state.settings
+    values = await parameters(request, settings.body_limit)
+    texts = check_sizes(texts_of({"q": values.get(name)}), settings.char_limit, settings.batch_limit)
+    work = in_slices(one_slice(candidates, state.service, "\n".join(texts)), deadline_of(request, state))
+    return await while_connected(request, work), values
+
+
+@mtran.post(
+    "/mtran/detect",
+    openapi_extra=request_of({"text": {"type": "string"}}, ["text"], {"text": "Guten Morgen!"}, (JSON,)),
+    **OBJECT_ANSWER,
+)
+async def mtran_detect(request: Request) -> JSONResponse:
+    """Detect the language of a text, as MTranServer answers it."""
+    ranked, _ = await _detect(request, "text")
+    return JSONResponse({"language": ranked[0]["language"]})
+
+
+@mtran.get("/__heartbeat__", response_class=PlainTextResponse)
+async def mtran_heartbeat() -> PlainTextResponse:
+    """Tell that the process lives."""
+    return PlainTextResponse("Ready")
+
+
+@mtran.get("/__lbheartbeat__", response_class=PlainTextResponse)
+async def mtran_balancer_heartbeat() -> PlainTextResponse:
+    """Tell that the process lives, to a balancer of load."""
+    return PlainTextResponse("Ready")
+
+
+@google.post(
+    "/language/translate/v2/detect",
+    openapi_extra=request_of({"q": {"type": "string"}}, ["q"], {"q": "Guten Morgen!"}),
+    **OBJECT_ANSWER,
+)
+async def google_detect(request: Request) -> JSONResponse:
+    """Detect the language of a text, or of an array of texts together, as Google's version 2 answers it."""
+    ranked, values = await _detect(request, "q")
+    best = {
+        "language": ranked[0]["language"],
+        "confidence": ranked[0]["confidence"] / 100,
+        "isReliable": False,
+    }
+    count = len(values["q"]) if isinstance(values["q"], list) else 1
+    return JSONResponse({"data": {"detections": [[best]] * count}})
+
+
+@google.get("/language/translate/v2/languages", **OBJECT_ANSWER)
+async def google_languages(request: Request) -> JSONResponse:
+    """List the languages of the models, with English names where `target` is given."""
+    known = [language.code for language in state_of(request).service.languages()]
+    named = bool(request.query_params.get("target"))
+    items = [{"language": outward(code)} | ({"name": name_of(code)} if named else {}) for code in known]
+    return JSONResponse({"data": {"languages": items}})

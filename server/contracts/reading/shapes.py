@@ -1,0 +1,325 @@
+"""The table of shapes: how each reading tool asks for translations, and what it reads of the answer."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from engine.api import InvalidRequest
+from server.answering.texts import Translations
+from server.languages import inward, outward
+
+DETECT: Final = "auto"
+DETECT_WORDS: Final = frozenset({"", "auto", "auto-detect"})
+MAX_ALTERNATIVES: Final = 3  # as DeepLX has them
+# hcfy's names of languages, as a user of it reads them
+HCFY_NAMES: Final = {
+    "中文(简体)": "zh",
+    "中文(繁体)": "zt",
+    "英语": "en",
+    "日语": "ja",
+    "韩语": "ko",
+    "法语": "fr",
+    "德语": "de",
+    "西班牙语": "es",
+    "俄语": "ru",
+    "意大利语": "it",
+    "葡萄牙语": "pt",
+    "阿拉伯语": "ar",
+    "泰语": "th",
+    "越南语": "vi",
+    "荷兰语": "nl",
+    "波兰语": "pl",
+    "土耳其语": "tr",
+    "瑞典语": "sv",
+    "丹麦语": "da",
+    "芬兰语": "fi",
+    "捷克语": "cs",
+    "希腊语": "el",
+    "匈牙利语": "hu",
+    "罗马尼亚语": "ro",
+    "保加利亚语": "bg",
+    "乌克兰语": "uk",
+    "爱沙尼亚语": "et",
+    "印尼语": "id",
+    "印地语": "hi",
+}
+CODES_TO_HCFY: Final = {code: name for name, code in HCFY_NAMES.items()}
+TEXT: Final = {"type": "string", "minLength": 1}
+TEXT_LIST: Final = {"type": "array", "items": {"type": "string"}, "minItems": 1}
+CODE: Final = {"type": "string", "description": "A code of a language."}
+CODE_OR_AUTO: Final = CODE | {"description": 'A code of a language, or "auto".'}
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingRequest:
+    """What a tool asks for.
+
+    texts: one, or several.
+    source: the tool's code of their language; "auto" to detect that of each.
+    target: the tool's code of the language to translate into.
+    otherwise: the language for a text that is in `target` already; "" where there is none.
+    html: whether texts are HTML.
+    """
+
+    texts: str | list[str]
+    source: str
+    target: str
+    otherwise: str = ""
+    html: bool = False
+
+
+Read = Callable[[dict[str, Any]], ReadingRequest]
+Write = Callable[[ReadingRequest, Translations], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolShape:
+    """How a tool asks, and what it reads.
+
+    name: of the operation in OpenAPI.
+    plugins: names that the operator asks for the shape by.
+    path: where it asks.
+    read: reads the parameters of a request; raises InvalidRequest.
+    write: makes the answer.
+    fields: OpenAPI's schemas of the parameters.
+    example: a body that this server answers.
+    required: names of parameters that must be there.
+    methods: of HTTP.
+    alternatives: how many other answers are told.
+    claim: a path of another contract where the tool may ask too; "" where there is none.
+    claim_field: a name in the tool's JSON that tells it from the other contract's.
+    """
+
+    name: str
+    plugins: tuple[str, ...]
+    path: str
+    read: Read
+    write: Write
+    fields: Mapping[str, Any]
+    example: Mapping[str, Any]
+    required: tuple[str, ...]
+    methods: tuple[str, ...] = ("POST",)
+    alternatives: int = 0
+    claim: str = ""
+    claim_field: str = ""
+
+
+def _value(values: dict[str, Any], name: str, default: str | None = None) -> str:
+    value = values.get(name)
+    if value in (None, "") and default is not None:
+        return default
+    if not isinstance(value, str) or not value:
+        raise InvalidRequest(f"Invalid request: {name} must be a text that is not empty")
+    return value
+
+
+def _source(values: dict[str, Any], name: str) -> str:
+    code = _value(values, name, DETECT)
+    return DETECT if code.casefold() in DETECT_WORDS else code
+
+
+def _list(values: dict[str, Any], name: str) -> list[str]:
+    texts = values.get(name)
+    if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
+        raise InvalidRequest(f"Invalid request: {name} must be an array of texts")
+    return texts
+
+
+def _read_deeplx(values: dict[str, Any]) -> ReadingRequest:
+    html = values.get("tag_handling") in ("html", "xml")
+    source = _source(values, "source_lang")
+    return ReadingRequest(_value(values, "text"), source, _value(values, "target_lang"), html=html)
+
+
+def _write_deeplx(request: ReadingRequest, answer: Translations) -> dict[str, Any]:
+    return {
+        "code": 200,
+        "id": secrets.randbelow(10**10),
+        "data": answer.texts[0],
+        "alternatives": [] if request.html else answer.results[0].alternatives,
+        "source_lang": answer.sources[0].upper(),
+        "target_lang": request.target.upper(),
+        "method": "Free",
+    }
+
+
+def _read_immersive(values: dict[str, Any]) -> ReadingRequest:
+    source = _source(values, "source_lang")
+    return ReadingRequest(_list(values, "text_list"), source, _value(values, "target_lang"))
+
+
+def _write_immersive(request: ReadingRequest, answer: Translations) -> dict[str, Any]:
+    return {
+        "translations": [
+            {"detected_source_lang": outward(source), "text": text}
+            for source, text in zip(answer.sources, answer.texts, strict=True)
+        ]
+    }
+
+
+def _read_kiss(values: dict[str, Any]) -> ReadingRequest:
+    texts = _list(values, "texts") if "texts" in values else _value(values, "text")
+    return ReadingRequest(texts, _source(values, "from"), _value(values, "to"))
+
+
+def _write_kiss(request: ReadingRequest, answer: Translations) -> dict[str, Any]:
+    items = [
+        {"text": text, "src": outward(source)}
+        for source, text in zip(answer.sources, answer.texts, strict=True)
+    ]
+    return items[0] if isinstance(request.texts, str) else {"translations": items}
+
+
+def _read_mtran(values: dict[str, Any]) -> ReadingRequest:
+    texts = _list(values, "texts") if "texts" in values else _value(values, "text")
+    html = values.get("html") in (True, "true", "1")
+    return ReadingRequest(texts, _source(values, "from"), _value(values, "to"), html=html)
+
+
+def _write_mtran(request: ReadingRequest, answer: Translations) -> dict[str, Any]:
+    return {"result": answer.texts[0]} if isinstance(request.texts, str) else {"results": answer.texts}
+
+
+def _read_hcfy(values: dict[str, Any]) -> ReadingRequest:
+    names = _list(values, "destination")
+    target, otherwise = (HCFY_NAMES.get(name, name) for name in (names + [""])[:2])
+    source = _source(values, "source")
+    return ReadingRequest(_value(values, "text"), HCFY_NAMES.get(source, source), target, otherwise)
+
+
+def _write_hcfy(request: ReadingRequest, answer: Translations) -> dict[str, Any]:
+    source, target = answer.sources[0], inward(request.target)
+    return {
+        "text": request.texts,
+        "from": CODES_TO_HCFY.get(source, source),
+        "to": CODES_TO_HCFY.get(target, target),
+        "result": answer.texts[0].split("\n"),
+    }
+
+
+def _read_google(values: dict[str, Any]) -> ReadingRequest:
+    texts = values.get("q")
+    texts = [texts] if isinstance(texts, str) else _list(values, "q")
+    kind = _value(values, "format", "html")
+    if kind not in ("html", "text"):
+        raise InvalidRequest("Invalid Value: format is html or text")
+    return ReadingRequest(texts, _source(values, "source"), _value(values, "target"), html=kind == "html")
+
+
+def _write_google(request: ReadingRequest, answer: Translations) -> dict[str, Any]:
+    items: list[dict[str, Any]] = [{"translatedText": text} for text in answer.texts]
+    if request.source == DETECT:
+        for item, source in zip(items, answer.sources, strict=True):
+            item["detectedSourceLanguage"] = outward(source)
+    return {"data": {"translations": items}}
+
+
+def _read_free_google(values: dict[str, Any]) -> ReadingRequest:
+    q = values.get("q")
+    text = q[0] if isinstance(q, list) and q else q
+    return ReadingRequest(_value({"q": text}, "q"), _source(values, "sl"), _value(values, "tl"))
+
+
+def _write_free_google(request: ReadingRequest, answer: Translations) -> Any:
+    source = outward(answer.sources[0])
+    return [[[answer.texts[0], request.texts, None, None, 1]], None, source, None, None, None, 1, []]
+
+
+GERMAN: Final = "Guten Morgen!"
+SHAPES: Final = (
+    ToolShape(
+        name="deeplx",
+        plugins=("deeplx",),
+        path="/deeplx",
+        read=_read_deeplx,
+        write=_write_deeplx,
+        fields={"text": TEXT, "source_lang": CODE_OR_AUTO, "target_lang": CODE},
+        required=("text", "target_lang"),
+        example={"text": GERMAN, "source_lang": "DE", "target_lang": "EN"},
+        alternatives=MAX_ALTERNATIVES,
+        claim="/translate",
+        claim_field="target_lang",
+    ),
+    ToolShape(
+        name="immersive",
+        plugins=("immersive", "mtran"),
+        path="/imme",
+        read=_read_immersive,
+        write=_write_immersive,
+        fields={"text_list": TEXT_LIST, "source_lang": CODE_OR_AUTO, "target_lang": CODE},
+        required=("text_list", "target_lang"),
+        example={"text_list": [GERMAN], "source_lang": "auto", "target_lang": "en"},
+    ),
+    ToolShape(
+        name="kiss",
+        plugins=("mtran",),
+        path="/kiss",
+        read=_read_kiss,
+        write=_write_kiss,
+        fields={"text": TEXT, "texts": TEXT_LIST, "from": CODE_OR_AUTO, "to": CODE},
+        required=("to",),
+        example={"text": GERMAN, "from": "auto", "to": "en"},
+    ),
+    ToolShape(
+        name="hcfy",
+        plugins=("mtran",),
+        path="/hcfy",
+        read=_read_hcfy,
+        write=_write_hcfy,
+        fields={"text": TEXT, "destination": TEXT_LIST, "source": {"type": "string"}},
+        required=("text", "destination"),
+        example={"text": GERMAN, "destination": ["英语"], "source": "德语"},
+    ),
+    ToolShape(
+        name="mtran",
+        plugins=("mtran",),
+        path="/mtran/translate",
+        read=_read_mtran,
+        write=_write_mtran,
+        fields={"text": TEXT, "from": CODE_OR_AUTO, "to": CODE, "html": {"type": "boolean"}},
+        required=("text", "to"),
+        example={"text": GERMAN, "from": "de", "to": "en"},
+        claim="/translate",
+        claim_field="to",
+    ),
+    ToolShape(
+        name="mtran_batch",
+        plugins=("mtran",),
+        path="/translate/batch",
+        read=_read_mtran,
+        write=_write_mtran,
+        fields={"texts": TEXT_LIST, "from": CODE_OR_AUTO, "to": CODE, "html": {"type": "boolean"}},
+        required=("texts", "to"),
+        example={"texts": [GERMAN], "from": "de", "to": "en"},
+    ),
+    ToolShape(
+        name="google",
+        plugins=("google",),
+        path="/language/translate/v2",
+        read=_read_google,
+        write=_write_google,
+        fields={
+            "q": {"anyOf": [TEXT, TEXT_LIST], "description": "A text, or several."},
+            "source": CODE_OR_AUTO,
+            "target": CODE,
+            "format": {"type": "string", "enum": ["html", "text"], "default": "html"},
+        },
+        required=("q", "target"),
+        example={"q": [GERMAN], "target": "en", "format": "text"},
+        methods=("GET", "POST"),
+    ),
+    ToolShape(
+        name="google_free",
+        plugins=("google",),
+        path="/translate_a/single",
+        read=_read_free_google,
+        write=_write_free_google,
+        fields={"q": TEXT, "sl": CODE_OR_AUTO, "tl": CODE},
+        required=("q", "tl"),
+        example={"q": GERMAN, "sl": "auto", "tl": "en"},
+        methods=("GET", "POST"),
+    ),
+)

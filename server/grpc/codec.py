@@ -1,0 +1,112 @@
+"""From messages to the JSON and tensors of the HTTP routes, and back."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from typing import Any, Final
+
+from google.protobuf.message import DecodeError
+
+from server.grpc.bridge import HttpAnswer
+
+# fields of InferTensorContents by the tensor's datatype
+CONTENTS_FIELDS: Final = {"BYTES": "bytes_contents", "FP32": "fp32_contents", "BOOL": "bool_contents"}
+LENGTH_HEADER: Final = "inference-header-content-length"
+
+
+class BadMessage(Exception):
+    """A message that the protocol does not allow."""
+
+
+def parse_message(kind: Any, raw: bytes) -> Any:
+    """Parse a message. Raises BadMessage.
+
+    kind: its class.
+    raw: as it came.
+    """
+    try:
+        return kind.FromString(raw)
+    except DecodeError as error:
+        raise BadMessage(f"the message can't be parsed: {error}") from None
+
+
+def read_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Read the map of parameters as JSON values. Raises BadMessage on one without a value."""
+    values: dict[str, Any] = {}
+    for name, parameter in parameters.items():
+        kind = parameter.WhichOneof("parameter_choice")
+        if kind is None:
+            raise BadMessage(f"parameter '{name[:100]}' has no value")
+        values[name] = getattr(parameter, kind)
+    return values
+
+
+def read_request(message: Any) -> tuple[bytes, int]:
+    """Write a ModelInferRequest as the body of a request over HTTP, tensors in the binary extension.
+
+    Returns the body, and the number of its bytes that are JSON. Raises BadMessage on texts in both places.
+    """
+    raw = list(message.raw_input_contents)
+    with_contents = [tensor for tensor in message.inputs if tensor.HasField("contents")]
+    if raw and (with_contents or len(raw) != len(message.inputs)):
+        raise BadMessage("contents stand in raw_input_contents, one for each input, or in contents")
+    inputs = []
+    for number, tensor in enumerate(message.inputs):
+        if not raw:
+            raw_texts = [len(text).to_bytes(4, "little") + text for text in tensor.contents.bytes_contents]
+            data = b"".join(raw_texts)
+        else:
+            data = raw[number]
+        inputs.append(
+            {
+                "name": tensor.name,
+                "datatype": tensor.datatype,
+                "shape": list(tensor.shape),
+                "parameters": read_parameters(tensor.parameters) | {"binary_data_size": len(data)},
+                "data": data,
+            }
+        )
+    tail = b"".join(one.pop("data") for one in inputs)
+    head: dict[str, Any] = {"inputs": inputs, "parameters": read_parameters(message.parameters)}
+    head["parameters"]["binary_data_output"] = False
+    if message.id:
+        head["id"] = message.id
+    if message.outputs:
+        head["outputs"] = [
+            {"name": one.name, "parameters": read_parameters(one.parameters) | {"binary_data": False}}
+            for one in message.outputs
+        ]
+    packed = json.dumps(head).encode()
+    return packed + tail, len(packed)
+
+
+def write_response(classes: Mapping[str, Any], answer: HttpAnswer, *, raw: bool) -> Any:
+    """Make a ModelInferResponse of an answer over HTTP.
+
+    classes: of messages, by name.
+    answer: JSON, without binary tensors.
+    raw: whether tensors go into raw_output_contents, as they came in raw_input_contents.
+    """
+    values = answer.json()
+    response = classes["ModelInferResponse"](
+        model_name=values["model_name"], model_version=values["model_version"], id=values.get("id") or ""
+    )
+    for output in values["outputs"]:
+        tensor = response.outputs.add(name=output["name"], datatype=output["datatype"], shape=output["shape"])
+        data = output["data"]
+        if output["datatype"] == "BYTES":
+            data = [text.encode() for text in data]
+        if raw:
+            response.raw_output_contents.append(_pack(output["datatype"], data))
+        else:
+            getattr(tensor.contents, CONTENTS_FIELDS[output["datatype"]]).extend(data)
+    return response
+
+
+def _pack(datatype: str, data: list[Any]) -> bytes:
+    """A tensor in bytes, the least significant first."""
+    if datatype == "BYTES":
+        return b"".join(len(text).to_bytes(4, "little") + text for text in data)
+    return struct.pack(f"<{len(data)}{'f' if datatype == 'FP32' else '?'}", *data)

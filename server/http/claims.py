@@ -1,0 +1,47 @@
+"""Two contracts behind one path: whose a request is, its body says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from engine.api import InvalidRequest
+from server.contract import Claim, path_of
+from server.http.parameters import body_of, parse_json
+
+
+class ClaimsMiddleware:
+    """Leads requests that a contract claims to the contract's own route, before routes are looked up."""
+
+    def __init__(self, app: ASGIApp, claims: Sequence[Claim], body_limit: int) -> None:
+        self._app, self._claims, self._limit = app, claims, body_limit
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = path_of(scope) if scope["type"] == "http" else ""
+        claims = [claim for claim in self._claims if claim.path == path]
+        if not claims or scope["method"] != "POST" or b"json" not in _kind(scope):
+            await self._app(scope, receive, send)
+            return
+        raw = await body_of(Request(scope, receive), self._limit)
+        values: dict[str, Any] = {}
+        with suppress(InvalidRequest):  # the route says it again
+            values = parse_json(raw)
+        claim = next((claim for claim in claims if claim.field in values and "q" not in values), None)
+        if claim:
+            scope["path"] = scope["path"].removesuffix(path) + claim.route
+            scope["raw_path"] = scope["path"].encode()
+        whole: list[Message] = [{"type": "http.request", "body": raw, "more_body": False}]
+
+        async def replay() -> Message:
+            return whole.pop() if whole else await receive()
+
+        await self._app(scope, replay, send)
+
+
+def _kind(scope: Scope) -> bytes:
+    """The media type of the body."""
+    return next((value for name, value in scope["headers"] if name == b"content-type"), b"").lower()

@@ -1,0 +1,7 @@
+"""What an operator sees of the server.
+
+context: what is known of a request while it is served
+logs: lines for people, or JSON for machines
+metrics: figures for Prometheus
+tracing: spans for OpenTelemetry
+"""

@@ -1,0 +1,206 @@
+"""OpenAI's contract by OpenAI's own client, unchanged, against a running server."""
+
+import json
+
+import httpx
+import pytest
+
+openai = pytest.importorskip("openai", reason="pip install openai")
+
+from server.contracts.openai.chat import read_messages  # noqa: E402
+from server.contracts.openai.tasks import Instruction, read_instruction  # noqa: E402
+from tests.served import server  # noqa: E402
+
+GERMAN = "Wo ist denn hier der Bahnhof?"
+FROM_GERMAN = {"role": "system", "content": "Translate from German to English"}
+
+
+@pytest.fixture(scope="module")
+def web():
+    with server() as (client, _, _):
+        yield client
+
+
+def client_of(web, key="any"):
+    return openai.OpenAI(base_url=f"{web.base_url}/v1", api_key=key, max_retries=0, timeout=60)
+
+
+@pytest.fixture(scope="module")
+def client(web):
+    with client_of(web) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def english(web):
+    return web.post("/translate", json={"q": GERMAN, "source": "de", "target": "en"}).json()["translatedText"]
+
+
+def user(text=GERMAN):
+    return {"role": "user", "content": text}
+
+
+@pytest.mark.parametrize(
+    ("model", "messages"),
+    [
+        ("toy-de-en", [user()]),
+        ("toy-de-en", [{"role": "system", "content": "You are a helpful assistant."}, user()]),
+        ("convoy", [FROM_GERMAN, user()]),
+        ("convoy", [{"role": "developer", "content": "Please translate the text into English."}, user()]),
+        ("convoy", [FROM_GERMAN, user("Ja."), {"role": "assistant", "content": "Yes."}, user()]),
+        ("convoy", [FROM_GERMAN, user([{"type": "text", "text": GERMAN}])]),
+    ],
+)
+def test_a_chat_translates_the_last_user_message(client, english, model, messages):
+    answer = client.chat.completions.create(model=model, messages=messages, temperature=0.3)
+    (choice,) = answer.choices
+    assert (choice.message.role, choice.message.content) == ("assistant", english)
+    assert choice.finish_reason in ("stop", "length")
+    assert (answer.object, answer.model) == ("chat.completion", model)
+    assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens > 0
+
+
+def test_a_chat_streams_what_it_answers(client, english):
+    options = {"stream": True, "stream_options": {"include_usage": True}}
+    chunks = list(client.chat.completions.create(model="toy-de-en", messages=[user()], **options))
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert "".join(c.choices[0].delta.content or "" for c in chunks if c.choices) == english
+    assert [c.choices[0].finish_reason for c in chunks if c.choices][-1] in ("stop", "length")
+    assert chunks[-1].usage.completion_tokens > 0
+    assert {c.object for c in chunks} == {"chat.completion.chunk"}
+
+
+def test_a_stream_ends_as_openais_do(web):
+    body = {"model": "toy-de-en", "prompt": "Gut.", "stream": True}
+    answer = web.post("/v1/completions", json=body)
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    assert answer.text.endswith("data: [DONE]\n\n")
+    assert all(line.startswith("data: ") for line in answer.text.split("\n\n") if line)
+
+
+def test_completions_take_a_text_or_an_array(client, english):
+    assert client.completions.create(model="toy-de-en", prompt=GERMAN).choices[0].text == english
+    both = client.completions.create(model="toy-de-en", prompt=["Gut.", GERMAN])
+    assert [choice.index for choice in both.choices] == [0, 1]
+    assert both.choices[1].text == english
+    texts = {0: "", 1: ""}
+    for chunk in client.completions.create(model="toy-de-en", prompt=["Gut.", GERMAN], stream=True):
+        for choice in chunk.choices:
+            texts[choice.index] += choice.text
+    assert texts == {0: both.choices[0].text, 1: english}
+
+
+def test_n_gives_as_many_different_answers(web, client, english):
+    answer = client.chat.completions.create(model="toy-de-en", messages=[user()], n=3)
+    values = {"q": GERMAN, "source": "de", "target": "en", "alternatives": 2}
+    others = web.post("/translate", json=values).json()["alternatives"]
+    assert [choice.message.content for choice in answer.choices] == [english, *others]
+
+
+def test_max_tokens_ends_an_answer(client):
+    answer = client.chat.completions.create(model="toy-de-en", messages=[user()], max_completion_tokens=2)
+    assert answer.choices[0].finish_reason == "length"
+    assert answer.usage.completion_tokens <= 2
+
+
+def test_summaries(web, client):
+    text = "A model of one kind reads a text of another and says what it is about."
+    summary = web.post("/summarize", json={"q": text}).json()["summaryText"]
+    for model, messages in (
+        ("toy-title", [user(text)]),
+        ("convoy", [{"role": "system", "content": "Summarize the text."}, user(text)]),
+    ):
+        answer = client.chat.completions.create(model=model, messages=messages)
+        assert answer.choices[0].message.content == summary
+
+
+def test_models_are_listed(client):
+    names = [model.id for model in client.models.list()]
+    assert names == ["convoy", "toy-de-en", "toy-en-de", "toy-title"]
+    assert client.models.retrieve("toy-de-en").owned_by == "convoy"
+    with pytest.raises(openai.NotFoundError) as caught:
+        client.models.retrieve("gpt-4")
+    assert caught.value.code == "model_not_found"
+
+
+@pytest.mark.parametrize(
+    ("values", "status", "code", "parameter"),
+    [
+        ({"model": "gpt-4"}, 404, "model_not_found", None),
+        ({"tools": [{"type": "function"}]}, 400, "unsupported_parameter", "tools"),
+        ({"stop": ["."]}, 400, "unsupported_parameter", "stop"),
+        ({"n": 2, "stream": True}, 400, "unsupported_parameter", "n"),
+        ({"n": 900}, 400, None, None),
+        ({"temperature": 3}, 400, None, "temperature"),
+        ({"model": "convoy"}, 400, None, "model"),
+        ({"messages": []}, 400, None, "messages"),
+        ({"messages": [{"role": "system", "content": "x"}]}, 400, None, "messages"),
+        ({"messages": [user([{"type": "image_url", "image_url": {}}])]}, 400, None, "messages.[0].content"),
+        ({"messages": [user("x" * 200_000)]}, 400, None, None),
+    ],
+)
+def test_what_is_not_supported_is_refused_as_openai_does(client, values, status, code, parameter):
+    body = {"model": "toy-de-en", "messages": [user()]} | values
+    with pytest.raises(openai.APIStatusError) as caught:
+        client.chat.completions.create(**body)
+    error = caught.value
+    assert (error.status_code, error.code, error.param) == (status, code, parameter)
+    assert error.type == "invalid_request_error"
+    assert error.body["message"]
+
+
+def test_keys_and_quotas_are_refused_as_openai_does():
+    with server(api_keys="0123456789abcdef", char_quota=10) as (web, _, _):
+        with client_of(web, "wrong") as stranger, pytest.raises(openai.AuthenticationError) as wrong:
+            stranger.models.list()
+        assert wrong.value.code == "invalid_api_key"
+        with client_of(web, "0123456789abcdef") as client:
+            assert client.chat.completions.create(model="toy-de-en", messages=[user("Gut.")])
+            with pytest.raises(openai.RateLimitError) as poor:
+                client.chat.completions.create(model="toy-de-en", messages=[user()])
+            assert (poor.value.code, poor.value.type) == ("insufficient_quota", "insufficient_quota")
+
+
+def test_a_failure_in_a_stream_reaches_the_client():
+    """Its deadline passes when the stream has begun."""
+    with server() as (web, _, _):
+        body = {"model": "toy-de-en", "messages": [user(GERMAN * 300)], "stream": True}
+        with client_of(web) as client, pytest.raises(openai.APIError) as caught:
+            list(client.chat.completions.create(**body, extra_headers={"X-Request-Timeout": "0.05"}))
+        assert "deadline" in str(caught.value)
+
+
+def test_a_client_that_goes_leaves_nothing_behind():
+    from tests.served import busy, until
+
+    with server() as (web, house, _):
+        body = {"model": "toy-de-en", "messages": [user(GERMAN * 300)], "stream": True}
+        with httpx.stream("POST", f"{web.base_url}/v1/chat/completions", json=body, timeout=60):
+            until(lambda: sum(busy(house.service)) > 0)
+        until(lambda: busy(house.service) == (0, 0))
+
+
+@pytest.mark.parametrize(
+    ("message", "instruction"),
+    [
+        ("Translate from German to English", Instruction(False, "de", "en")),
+        ("You translate text into Simplified Chinese.", Instruction(False, "", "zh")),
+        ("Translate to Chinese (Traditional)", Instruction(False, "", "zt")),
+        ("translation from en to pt-BR, please", Instruction(False, "en", "pt-br")),
+        ("Translate it to the best of your knowledge to French", Instruction(False, "", "fr")),
+        ("Summarise this", Instruction(True)),
+        ("Be kind.", None),
+    ],
+)
+def test_instructions(message, instruction):
+    assert read_instruction(message) == instruction
+
+
+def test_contents_of_several_parts_are_one_text():
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    assert read_messages([{"role": "user", "content": parts}]) == ("", "a\nb")
+
+
+def test_errors_of_unknown_paths_have_openais_shape(web):
+    assert set(web.get("/v1/models/x/y").json()["error"]) == {"message", "type", "param", "code"}
+    assert json.loads(web.get("/v1/chat/completions").text)["error"]["type"] == "invalid_request_error"
