@@ -1,17 +1,18 @@
-"""`convoy fetch`: students from a mirror, verified and imported."""
+"""`convoy fetch`: models from a mirror, verified, and imported where they are students."""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from engine.errors import InvalidRequest
+from engine.errors import BundleError, InvalidRequest
 
 if TYPE_CHECKING:
-    from export.importers.mirror import Mirror, MirrorModel
+    from export.mirror import Mirror, MirrorModel
 
 FETCHED = ".fetched"  # within OUT: what has been fetched and is not yet imported
 
@@ -31,22 +32,15 @@ def fetch(
         bool, typer.Option("--keep", help="Keep the fetched files beside the bundles, in .fetched.")
     ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace bundles that are there.")] = False,
-    index: Annotated[
-        Path | None, typer.Option("--make-index", help="Make this folder of students a mirror, and end.")
-    ] = None,
 ) -> None:
-    """Fetch students from a mirror that you name, verify and import them (needs the extra `convert`).
+    """Fetch models from a mirror that you name and verify them.
+
+    Bundles are served as they are; students are imported (that needs the extra `convert`).
 
     An interrupted download is gone on with. Nothing is asked of any server but the mirror.
     """
-    from export.importers.mirror import make_index, models_of, open_mirror
+    from export.mirror import models_of, open_mirror
 
-    if index is not None:
-        models = make_index(index)
-        typer.echo(
-            f"{index / 'index.json'}: {len(models)} models, {_size(sum(model.size for model in models))}"
-        )
-        return
     if mirror is None:
         raise InvalidRequest("name a mirror: --mirror ADDRESS or FOLDER, or the variable CONVOY_FETCH_MIRROR")
     opened = open_mirror(mirror)
@@ -75,26 +69,56 @@ def _find_model(models: list[MirrorModel], pair: str, architecture: str | None) 
     return fitting[0]
 
 
+def fetch_missing(pairs: Sequence[str], mirror: str, out: Path) -> None:
+    """Fetch the models of a server that are not in its folder yet.
+
+    pairs: names or pairs of languages.
+    mirror: address or folder.
+    out: folder of bundles.
+
+    Raises InvalidRequest without a mirror, or where it lacks one of them.
+    """
+    from export.mirror import models_of, open_mirror
+
+    if not mirror:
+        raise InvalidRequest("--fetch needs a mirror: --fetch-mirror, or CONVOY_FETCH_MIRROR")
+    if all((out / pair).is_dir() for pair in pairs):
+        return  # by their names: the mirror is not even asked
+    opened = open_mirror(mirror)
+    models = models_of(opened)
+    for model in [_find_model(models, pair, None) for pair in pairs]:
+        if not (out / model.name).exists():
+            _import(opened, model, out, keep=False, overwrite=False)
+
+
 def _import(mirror: Mirror, model: MirrorModel, out: Path, *, keep: bool, overwrite: bool) -> None:
     from tqdm import tqdm
 
-    from cli.convert.flags import finish
-    from export.importers.bergamot import convert
-    from export.importers.imported import check_folders
-    from export.importers.marian_model import Settings
-    from export.importers.mirror import fetch as fetch_files
+    from export.mirror import BUNDLE, place_bundle
+    from export.mirror import fetch as fetch_files
 
-    folder = out / FETCHED / model.name
+    folder, target = out / FETCHED / model.name, out / model.name
     folder.mkdir(parents=True, exist_ok=True)
-    check_folders(folder, out / model.name, overwrite=overwrite)
+    if target.exists() and not overwrite:
+        raise BundleError(f"{target}: already exists; --overwrite replaces it")
     with tqdm(total=model.size, unit="B", unit_scale=True, desc=model.name, disable=None) as bar:
         fetch_files(mirror, model, folder, bar.update)
-    settings = Settings(source=model.source, target=model.target)
-    finish(convert(folder, out / model.name, settings, overwrite=overwrite), onnx=True)
+    if model.kind == BUNDLE:
+        place_bundle(folder, target, keep=keep)
+    else:
+        _import_student(model, folder, target, overwrite=overwrite)
     if not keep:
         shutil.rmtree(folder)
         if not any((out / FETCHED).iterdir()):
             (out / FETCHED).rmdir()
+
+
+def _import_student(model: MirrorModel, folder: Path, target: Path, *, overwrite: bool) -> None:
+    from cli.convert.flags import Conversion
+    from export.importers.settings import StudentImport
+
+    settings = StudentImport(source=model.source, target=model.target)
+    Conversion(overwrite=overwrite).convert("bergamot", folder, target, settings)
 
 
 def _size(count: int) -> str:

@@ -1,0 +1,102 @@
+"""The list of a release: what it builds and checks is right, and it notices what is not."""
+
+import re
+import runpy
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+RELEASE = runpy.run_path(str(ROOT / "deploy" / "release.py"))
+Failed = RELEASE["Failed"]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory):
+    pytest.importorskip("hatchling", reason="building a wheel needs hatchling (the extra `dev`)")
+    return RELEASE["build_client"](tmp_path_factory.mktemp("client"))
+
+
+def test_everything_that_carries_the_version_carries_the_same():
+    assert RELEASE["versions"]() == "0.1.0"
+
+
+def test_the_client_is_a_distribution_of_its_own_that_needs_httpx_only(client):
+    names = zipfile.ZipFile(client).namelist()
+    assert {Path(name).parts[0] for name in names} == {"convoy_client", "convoy_client-0.1.0.dist-info"}
+    assert "convoy_client/py.typed" in names
+    assert not [name for name in names if "__pycache__" in name]
+    metadata = zipfile.ZipFile(client).read("convoy_client-0.1.0.dist-info/METADATA").decode()
+    assert [line for line in metadata.splitlines() if line.startswith("Requires-Dist")] == [
+        "Requires-Dist: httpx>=0.28"
+    ]
+
+
+def test_a_wheel_that_was_changed_after_it_was_built_is_noticed(client, tmp_path):
+    RELEASE["check_records"](client)
+    changed = tmp_path / client.name
+    with zipfile.ZipFile(client) as old, zipfile.ZipFile(changed, "w") as new:
+        for name in old.namelist():
+            data = old.read(name)
+            new.writestr(name, data + b"\n# more" if name.endswith("client.py") else data)
+    with pytest.raises(Failed, match="client.py is not what RECORD says"):
+        RELEASE["check_records"](changed)
+    with zipfile.ZipFile(changed, "a") as more:
+        more.writestr("convoy_client/extra.py", "")
+    with pytest.raises(Failed, match="differ"):
+        RELEASE["check_records"](changed)
+
+
+@pytest.mark.parametrize(
+    "machine, fault", [(b"\x3e\x00", None), (b"\xb7\x00", "another machine"), (None, "0 native libraries")]
+)
+def test_a_wheel_holds_the_library_of_its_platform(tmp_path, monkeypatch, machine, fault):
+    wheel = tmp_path / "convoy_server-0.1.0-py3-none-manylinux_2_17_x86_64.manylinux2014_x86_64.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("x.dist-info/entry_points.txt", "[console_scripts]\nconvoy = cli.main:app\n")
+        if machine:
+            archive.writestr("engine/native/libconvoy.so", b"\x7fELF" + bytes(14) + machine)
+    monkeypatch.setitem(RELEASE["check_wheel"].__globals__, "check_records", lambda _: None)
+    if fault is None:
+        RELEASE["check_wheel"](wheel)
+        return
+    with pytest.raises(Failed, match=fault):
+        RELEASE["check_wheel"](wheel)
+
+
+def test_a_line_that_fails_fails_the_list_and_one_that_cannot_be_checked_says_so():
+    done = subprocess.run(
+        [sys.executable, "deploy/release.py", "--only", "changelog"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert "under [Unreleased]" in done.stdout  # until the day of a release
+    assert done.returncode == 1
+    assert "By hand" in done.stdout
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_workflows_are_what_their_host_knows(path):
+    pytest.importorskip("check_jsonschema", reason="needs check-jsonschema")
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows"]
+    done = subprocess.run([*command, path], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_workflows_call_what_the_makefile_has_and_may_write_nothing_unasked(path):
+    workflow = yaml.safe_load(path.read_text("utf-8"))
+    assert workflow["permissions"] == {"contents": "read"}
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
+    runs = "\n".join(step.get("run", "") for step in steps)
+    targets = set(re.findall(r"\bmake ([\w-]+)", runs))
+    assert targets
+    assert targets <= set(re.findall(r"^([\w-]+):.*##", makefile, re.MULTILINE))
+    assert "${{" not in runs, "what an event says is no part of a script"
+    assert all("timeout-minutes" in job for job in workflow["jobs"].values())
+    checkouts = [step for step in steps if step.get("uses", "").startswith("actions/checkout")]
+    assert all(step["with"] == {"persist-credentials": False} for step in checkouts)
