@@ -30,7 +30,7 @@ JOINTS: Final = (", und ", ", aber ", ", denn ", ", weil ", ", obwohl ")
 # words of newstest sentences: a log-normal with its median and spread
 MEDIAN_LOG: Final = 2.9  # exp: 18 words
 SPREAD: Final = 0.55
-LONGEST: Final = 70
+LONGEST_WORDS: Final = 70
 
 
 def sentences(seed: int, path: Path | None = None) -> Iterator[str]:
@@ -46,7 +46,7 @@ def sentences(seed: int, path: Path | None = None) -> Iterator[str]:
         while True:
             yield chance.choice(lines)
     while True:
-        yield sentence(chance, min(LONGEST, max(3, round(chance.lognormvariate(MEDIAN_LOG, SPREAD)))))
+        yield sentence(chance, min(LONGEST_WORDS, max(3, round(chance.lognormvariate(MEDIAN_LOG, SPREAD)))))
 
 
 def sentence(chance: random.Random, words: int) -> str:

@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,13 +31,15 @@ from loadtest.engine.processor import nearest, processor
 
 if TYPE_CHECKING:
     from engine.bundle.config import ModelConfig
+    from engine.search.executor import Executor
     from engine.types import DecodeOptions
 
 Array = NDArray[np.float32]
 # of a recorded ratio, what must be left on the same family of processors and on another
-SAME, OTHER, NEAR = 0.75, 0.6, 1
-SLACK = 1.05  # noise that the native operators may lose to the standard ones by
-ENDINGS = {"int8": "int8", "fp32": "float32"}  # our names of precisions, and CTranslate2's
+SAME_FAMILY_SHARE, OTHER_FAMILY_SHARE, NEAR = 0.75, 0.6, 1
+NOISE_FACTOR = 1.05  # that the native operators may lose to the standard ones by
+PEER_PRECISIONS = {"int8": "int8", "fp32": "float32"}  # ours, and CTranslate2's names of them
+SLOTS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,7 @@ class Size:
     vocab: int
 
 
-SIZES = {
+MODEL_SIZES = {
     "iwslt": Size(512, 1024, 4, 10_000),
     "wmt-base": Size(512, 2048, 8, 32_000),
 }
@@ -91,38 +94,62 @@ def convoy(size: Size, kernels: str) -> Translate:
 def lanes_of(
     config: ModelConfig, weights: Mapping[str, NDArray[Any]], options: DecodeOptions, kernels: str, vocab: int
 ) -> Translate:
-    """Make a lane of ours for each kind of work.
+    """Make a lane of ours for each kind of work, over the graphs that a bundle of this model would hold.
 
-    options: of which beam and lengths are the work's.
+    config: of the model.
+    weights: by their names.
+    options: how to decode; beam and lengths are the work's.
+    kernels: pure or native.
     vocab: tokens that sources are drawn from.
     """
     from engine.bundle.bundle import graph_name
-    from engine.executors.onnx import OnnxExecutor, open_sessions
+    from engine.executors.onnx.executor import OnnxExecutor
+    from engine.executors.onnx.sessions import open_sessions
     from engine.native import library
-    from engine.schedule.lane import Lane
-    from engine.types import Request, Result
     from export.graphs.onnx import graphs
 
     onnx_graphs = {name: graph for name, graph in graphs(config).items() if isinstance(graph, bytes)}
+
+    def open_executor(work: Workload) -> Executor:
+        parts = {p: onnx_graphs[graph_name(p, work.precision, kernels)] for p in ("encoder", "step")}
+        operators = library() if kernels == "native" else None
+        return OnnxExecutor(open_sessions(config, parts, weights, work.threads, operators), work.beam, SLOTS)
+
+    return timed_lanes(open_executor, options, vocab, lambda source: [*source, config.eos])
+
+
+def timed_lanes(
+    open_executor: Callable[[Workload], Executor],
+    options: DecodeOptions,
+    vocab: int,
+    frame: Callable[[list[int]], list[int]],
+) -> Translate:
+    """Make a run over lanes of ours; the lane of the last kind of work stays open.
+
+    open_executor: opens one for a kind of work.
+    options: how to decode; beam and lengths are the work's.
+    vocab: tokens that sources are drawn from.
+    frame: puts around a source's tokens what the model expects.
+    """
+    from engine.schedule.lane import Lane
+    from engine.types import Request, Result
+
     lanes: dict[tuple[str, int, int], Lane] = {}
 
     def translate(work: Workload) -> float:
         key = (work.precision, work.threads, work.beam)
         if key not in lanes:
-            parts = {p: onnx_graphs[graph_name(p, work.precision, kernels)] for p in ("encoder", "step")}
-            operators = library() if kernels == "native" else None
-            sessions = open_sessions(config, parts, weights, work.threads, operators)
-            lanes[key] = Lane(OnnxExecutor(sessions, work.beam, 32), lambda request, out: request.reply(out))
+            lanes.clear()  # one model at a time: some take gigabytes
+            lanes[key] = Lane(open_executor(work), lambda request, out: request.reply(out))
         length = work.length
         exact = replace(options, min_length=length, max_length=length, max_length_b=length)
-        exact_options = replace(exact, beam_size=work.beam)
+        exact = replace(exact, beam_size=work.beam)
         answers: list[Any] = []
-        batch = sources(work, vocab)
-        requests = [Request([*source, config.eos], exact_options, answers.append) for source in batch]
+        requests = [Request(frame(source), exact, answers.append) for source in sources(work, vocab)]
         began = time.perf_counter()
         lanes[key].drain(requests)
         seconds = time.perf_counter() - began
-        assert all(isinstance(a, Result) and len(a.hypotheses[0].tokens) == work.length for a in answers)
+        assert all(isinstance(a, Result) and len(a.hypotheses[0].tokens) == length for a in answers)
         return seconds
 
     return translate
@@ -167,11 +194,22 @@ def ctranslate2(size: Size, folder: Path) -> Translate:
     spec.validate()
     spec.optimize(quantization=None)
     spec.save(str(folder))
-    return translators_of(folder, size.vocab)
+    return translators_of(lambda _: folder, numbered_words, size.vocab)
 
 
-def translators_of(folder: Path, vocab: int) -> Translate:
-    """Make a translator of CTranslate2 for each kind of work, over the model of the folder."""
+def translators_of(
+    folder_of: Callable[[str], Path],
+    words_of: Callable[[list[int]], list[str]],
+    vocab: int,
+    prefix: Sequence[str] = (),
+) -> Translate:
+    """Make a run over translators of CTranslate2; that of the last kind of work stays open.
+
+    folder_of: the folder of the model in a precision of CTranslate2's.
+    words_of: the words of a source's tokens.
+    vocab: tokens that sources are drawn from.
+    prefix: words that every answer begins with.
+    """
     import ctranslate2 as ct2
 
     translators: dict[tuple[str, int], Any] = {}
@@ -179,19 +217,31 @@ def translators_of(folder: Path, vocab: int) -> Translate:
     def translate(work: Workload) -> float:
         key = (work.precision, work.threads)
         if key not in translators:
-            kind = ENDINGS[work.precision]
+            translators.clear()
+            kind = PEER_PRECISIONS[work.precision]
             translators[key] = ct2.Translator(
-                str(folder), device="cpu", compute_type=kind, inter_threads=1, intra_threads=work.threads
+                str(folder_of(kind)),
+                device="cpu",
+                compute_type=kind,
+                inter_threads=1,
+                intra_threads=work.threads,
             )
-        batch = [[f"t{token}" for token in source] for source in sources(work, vocab)]
-        limits = {"min_decoding_length": work.length, "max_decoding_length": work.length}
+        batch = [words_of(source) for source in sources(work, vocab)]
+        limits: dict[str, Any] = {"min_decoding_length": work.length, "max_decoding_length": work.length}
+        limits |= {"target_prefix": [list(prefix)] * len(batch)} if prefix else {}
         began = time.perf_counter()
         results = translators[key].translate_batch(batch, beam_size=work.beam, max_batch_size=0, **limits)
         seconds = time.perf_counter() - began
-        assert all(len(f.hypotheses[0]) == work.length for f in results)
+        # a prefix counts as part of the answer, or does not, by version
+        assert all(0 <= len(f.hypotheses[0]) - work.length <= len(prefix) for f in results)
         return seconds
 
     return translate
+
+
+def numbered_words(source: list[int]) -> list[str]:
+    """Return the words of a source in the vocabularies that are made up here."""
+    return [f"t{token}" for token in source]
 
 
 def sources(work: Workload, vocab: int) -> list[list[int]]:
@@ -211,13 +261,17 @@ def add_work(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", type=Path, help="also write every figure here")
 
 
-def table(contenders: dict[str, Translate], options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Measure all the work that was chosen, printing a row of each; returns every figure."""
+def table(contenders: Mapping[str, Translate], options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Measure all the work that was chosen, printing a row of each; returns every figure.
+
+    contenders: by name, the peer first; ratios are of its time to the last one's.
+    options: of `add_work`.
+    """
     rows = []
     print(f"{processor()['cpu']}, {processor()['isa']}; {options.length} tokens each way, medians of")
     print(f"{options.runs} runs in ms\n")
-    print("| precision | threads | beam | sentences | CTranslate2 | pure | native | ratio | least, most |")
-    print("|---|---|---|---|---|---|---|---|---|")
+    head = ["precision", "threads", "beam", "sentences", *contenders, "ratio", "least, most"]
+    print(f"| {' | '.join(head)} |\n{'|---' * len(head)}|")
     for precision in options.precisions.split(","):
         for threads, beam, count in product(
             *(map(int, part.split(",")) for part in (options.threads, options.beams, options.sentences))
@@ -225,19 +279,34 @@ def table(contenders: dict[str, Translate], options: argparse.Namespace) -> list
             work = Workload(precision, threads, count, beam, options.length)
             timings = compare(contenders, work, options.runs)
             rows.append({"work": [precision, threads, beam, count], "seconds": timings})
-            print(row(work, timings), flush=True)
+            peer, *_, ours = timings.values()
+            medians = [statistics.median(seconds) for seconds in timings.values()]
+            each = [a / b for a, b in zip(peer, ours, strict=True)]
+            cells = [precision, threads, beam, count, *(f"{s * 1e3:.1f}" for s in medians)]
+            cells += [f"{medians[0] / medians[-1]:.2f}", f"{min(each):.2f}, {max(each):.2f}"]
+            print(f"| {' | '.join(map(str, cells))} |", flush=True)
     return rows
 
 
 def save(path: Path, size: str, rows: list[dict[str, Any]]) -> None:
-    """Write a record that `--check` reads."""
+    """Write a record that `--check` reads.
+
+    path: a JSON file.
+    size: the name of what was compared.
+    rows: of `table`.
+    """
     setup = {**processor(), "cores": os.cpu_count(), "size": size, "versions": _versions()}
     setup["peer_isa"] = os.environ.get("ONEDNN_MAX_CPU_ISA", "")
     path.write_text(json.dumps({"setup": setup, "rows": rows}, indent=1) + "\n", encoding="utf-8")
 
 
-def compare(contenders: dict[str, Translate], work: Workload, runs: int) -> dict[str, list[float]]:
-    """Measure the seconds of each contender, in alternating runs after one to warm up."""
+def compare(contenders: Mapping[str, Translate], work: Workload, runs: int) -> dict[str, list[float]]:
+    """Measure the seconds of each contender, in alternating runs after one to warm up.
+
+    contenders: by name.
+    work: the same for all.
+    runs: that count.
+    """
     timings: dict[str, list[float]] = {name: [] for name in contenders}
     for run in range(runs + 1):
         for name, translate in contenders.items():
@@ -247,11 +316,27 @@ def compare(contenders: dict[str, Translate], work: Workload, runs: int) -> dict
     return timings
 
 
+def pure_and_native(
+    peer: Translate, ours: Callable[[str], Translate], options: argparse.Namespace, size: str
+) -> list[dict[str, Any]]:
+    """Print the table of the peer beside our standard and our native operators, and save it where asked.
+
+    peer: CTranslate2.
+    ours: makes a run of ours by its kernels, pure or native.
+    options: of `add_work`.
+    size: the record's name of what was compared.
+    """
+    rows = table({"ctranslate2": peer, "pure": ours("pure"), "native": ours("native")}, options)
+    if options.json:
+        save(options.json, size, rows)
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--size", default="iwslt", choices=SIZES)
+    parser.add_argument("--size", default="iwslt", choices=MODEL_SIZES)
     add_work(parser)
     parser.add_argument(
         "--check",
@@ -260,27 +345,21 @@ def main() -> None:
         help="records (see --json): fail when a ratio is far below that of the nearest processor's",
     )
     options = parser.parse_args()
-    size = SIZES[options.size]
+    size = MODEL_SIZES[options.size]
     print(f"{options.size}: {size}; on", end=" ")
     with tempfile.TemporaryDirectory() as folder:
-        contenders = {
-            "ctranslate2": ctranslate2(size, Path(folder)),
-            "pure": convoy(size, "pure"),
-            "native": convoy(size, "native"),
-        }
-        rows = table(contenders, options)
+        peer = ctranslate2(size, Path(folder))
+        rows = pure_and_native(peer, partial(convoy, size), options, options.size)
     if options.check:
         _check(rows, options.check)
-    if options.json:
-        save(options.json, options.size, rows)
 
 
 def _check(rows: list[dict[str, Any]], records: Sequence[Path]) -> None:
-    """By the fastest runs, which noise disturbs least, against the record of the nearest processor. Raises
-    SystemExit that names what got slower."""
+    """Compare the fastest runs, for noise disturbs them least, with the record of the nearest processor.
+    Raises SystemExit that names what got slower."""
     here = processor()
     path, record, far = nearest(records, here)
-    least = SAME if far <= NEAR else OTHER
+    least = SAME_FAMILY_SHARE if far <= NEAR else OTHER_FAMILY_SHARE
     print(f"checked against {path.name} ({record['setup']['cpu']}, {record['setup'].get('isa')}): at least")
     print(f"{least:.0%} of its ratios; this is {here['cpu']}, family {here['family']}, {here['isa']}")
     before = {tuple(row["work"]): _best(row) for row in record["rows"]}
@@ -289,7 +368,9 @@ def _check(rows: list[dict[str, Any]], records: Sequence[Path]) -> None:
         for row in rows
         if tuple(row["work"]) in before and _best(row) < least * before[tuple(row["work"])]
     ]
-    slower += [f"{row['work']}: slower than the standard operators" for row in rows if _pure(row) < 1 / SLACK]
+    slower += [
+        f"{row['work']}: slower than the standard operators" for row in rows if _pure(row) < 1 / NOISE_FACTOR
+    ]
     if slower:
         raise SystemExit(
             "slower beside CTranslate2 than recorded (precision, threads, beam, sentences): "
@@ -305,23 +386,6 @@ def _pure(row: dict[str, Any]) -> float:
 def _best(row: dict[str, Any]) -> float:
     seconds: dict[str, list[float]] = row["seconds"]
     return min(seconds["ctranslate2"]) / min(seconds["native"])
-
-
-def row(work: Workload, timings: dict[str, list[float]]) -> str:
-    peer, pure, native = (statistics.median(timings[name]) for name in ("ctranslate2", "pure", "native"))
-    each = [a / b for a, b in zip(timings["ctranslate2"], timings["native"], strict=True)]
-    cells = [
-        work.precision,
-        work.threads,
-        work.beam,
-        work.sentences,
-        *(f"{s * 1e3:.1f}" for s in (peer, pure, native)),
-    ]
-    return (
-        "| "
-        + " | ".join(map(str, [*cells, f"{peer / native:.2f}", f"{min(each):.2f}, {max(each):.2f}"]))
-        + " |"
-    )
 
 
 def _versions() -> dict[str, str]:

@@ -13,18 +13,25 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from functools import partial
 from pathlib import Path
 
-from loadtest.engine.cpu_compare import Size, Translate, add_work, ctranslate2, lanes_of, save, table
+from loadtest.engine.cpu_compare import Size, Translate, add_work, ctranslate2, lanes_of, pure_and_native
 
 
 def convoy(folder: Path, size: Size, kernels: str) -> Translate:
-    """Make our lane over the bundle of the folder."""
+    """Make our lane over the bundle of the folder.
+
+    folder: of CTranslate2's model.
+    size: of its network.
+    kernels: pure or native.
+    """
     from engine.bundle.bundle import open_bundle
-    from export.importers.ctranslate2 import Settings, convert
+    from export.importers import convert
+    from export.importers.settings import CTranslate2Import
 
     if not (folder / "bundle").exists():
-        convert(folder, folder / "bundle", Settings("en", "de"))
+        convert("ctranslate2", folder, folder / "bundle", CTranslate2Import(source="en", target="de"))
     bundle = open_bundle(folder / "bundle")
     return lanes_of(bundle.config, bundle.weights(), bundle.options, kernels, size.vocab)
 
@@ -40,14 +47,7 @@ def main() -> None:
     print(f"{size}; on", end=" ")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        contenders = {
-            "ctranslate2": ctranslate2(size, folder),
-            "pure": convoy(folder, size, "pure"),
-            "native": convoy(folder, size, "native"),
-        }
-        rows = table(contenders, options)
-    if options.json:
-        save(options.json, "argos", rows)
+        pure_and_native(ctranslate2(size, folder), partial(convoy, folder, size), options, "argos")
 
 
 if __name__ == "__main__":

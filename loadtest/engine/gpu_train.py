@@ -22,8 +22,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-ROOT: Final = Path(__file__).parents[2]
-RECIPES: Final = ROOT / "training" / "recipes"
+REPOSITORY: Final = Path(__file__).parents[2]
+RECIPES: Final = REPOSITORY / "training" / "recipes"
 RESERVE: Final = 30.0  # seconds to average, pack and end
 
 
@@ -68,7 +68,7 @@ def train(options: argparse.Namespace, name: str) -> TrainingRecord:
     recipe = load(_recipe(name), options.device, changes)
     name = recipe.name
     folder = options.runs / f"{name}-{options.device.partition(':')[0]}"
-    vocabulary = ROOT / "models" / name / "vocabulary.model"
+    vocabulary = REPOSITORY / "models" / name / "vocabulary.model"
     if vocabulary.exists() and not (folder / vocabulary.name).exists():  # that of the corpus: minutes saved
         folder.mkdir(parents=True, exist_ok=True)
         shutil.copy(vocabulary, folder)
@@ -95,7 +95,7 @@ def _together(options: argparse.Namespace, names: list[str]) -> int:
         ]
         command += [f"--set={change}" for change in options.set or []]
         with (options.out / f"{name}.log").open("w") as log:
-            running[name] = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)
+            running[name] = subprocess.Popen(command, cwd=REPOSITORY, stdout=log, stderr=subprocess.STDOUT)
     failed = [name for name, process in running.items() if process.wait()]
     rows: dict[str, Any] = {}
     for name in names:

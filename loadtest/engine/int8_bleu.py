@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 BEAM = 4
-LONGEST = 100
+LONGEST_TARGET_TOKENS = 100
 
 
 def convert_model(marian: Path, folder: Path) -> Path:
@@ -39,32 +39,43 @@ def convert_model(marian: Path, folder: Path) -> Path:
 
 
 def theirs(folder: Path, lines: Sequence[str], kind: str) -> list[str]:
-    """Return CTranslate2's answers."""
+    """Return CTranslate2's answers.
+
+    folder: of CTranslate2's model.
+    lines: sources.
+    kind: the precision, in CTranslate2's words.
+    """
     import ctranslate2
     import sentencepiece
 
     pieces: Any = sentencepiece.SentencePieceProcessor(model_file=str(folder / "sentencepiece.model"))
     translator = ctranslate2.Translator(str(folder), compute_type=kind, intra_threads=1)
     sources = [pieces.encode(line, out_type=str) for line in lines]
-    found = translator.translate_batch(sources, beam_size=BEAM, max_decoding_length=LONGEST)
+    found = translator.translate_batch(sources, beam_size=BEAM, max_decoding_length=LONGEST_TARGET_TOKENS)
     return [pieces.decode(answer.hypotheses[0]) for answer in found]
 
 
 def ours(folder: Path, out: Path, lines: Sequence[str]) -> list[str]:
-    """Return our answers in int8."""
+    """Return our answers in int8.
+
+    folder: of CTranslate2's model.
+    out: where its bundle goes.
+    lines: sources.
+    """
     from engine.backends import LaneSize, Placement
     from engine.executors import open_executors
     from engine.schedule.lane import Lane
-    from engine.text.tokenizer import open_tokenizer
+    from engine.text.tokenizers.tokenizer import open_tokenizer
     from engine.types import DecodeOptions, Request
     from export.graphs.onnx import add_graphs
-    from export.importers.ctranslate2 import Settings, convert
+    from export.importers import convert
+    from export.importers.settings import CTranslate2Import
 
-    bundle = add_graphs(convert(folder, out, Settings("de", "en")))
+    bundle = add_graphs(convert("ctranslate2", folder, out, CTranslate2Import(source="de", target="en")))
     placement = Placement(precision="int8", threads=1, lanes=(LaneSize(BEAM, 16),))
     (executor,) = open_executors(bundle, placement)
     tokenizer, answers = open_tokenizer(bundle), dict[int, str]()
-    options = DecodeOptions(beam_size=BEAM, min_length=1, max_length_b=LONGEST)
+    options = DecodeOptions(beam_size=BEAM, min_length=1, max_length_b=LONGEST_TARGET_TOKENS)
     lane = Lane(executor, lambda request, outcome: request.reply(outcome))
 
     def request(number: int, line: str) -> Request:

@@ -26,7 +26,7 @@ from engine.answers.text_model import TextModel
 from engine.api import Placement, Service, ServiceSettings
 from engine.schedule.aio import generate_group
 from engine.schedule.engine import Engine
-from engine.text.protect import MarkedText
+from engine.text.placeables.masking import MarkedText
 from engine.types import Result
 
 PHRASE = re.compile(r"(?<=[ „\"])(?:[^\W\d_a-zäöü][a-zäöüß]{2,}|\d{2,})\b")
@@ -43,10 +43,15 @@ def marked_pairs(path: Path) -> Iterator[tuple[MarkedText, str]]:
 
 
 def fates(model: TextModel, plan: Plan, results: Sequence[Result]) -> Iterator[str]:
-    """Yield what became of the placeholders of each sentence's best hypothesis, before it is mended."""
+    """Yield what became of the placeholders of each sentence's best hypothesis, before it is mended.
+
+    model: has the placeholders.
+    plan: of the text.
+    results: of its sentences.
+    """
     for place, result in zip(plan.places, results, strict=True):
         sentence = plan.sentences[place]
-        pieces = Counter(model.keeping.pieces(result.hypotheses[0].tokens, target=True))
+        pieces = Counter(model.placeholder_tokenizer.pieces(result.hypotheses[0].tokens, target=True))
         count = {symbol: pieces[symbol] for symbol in model.placeholders}
         wanted = set(sentence.symbols.values())
         if not wanted:
@@ -59,7 +64,14 @@ def fates(model: TextModel, plan: Plan, results: Sequence[Result]) -> Iterator[s
 def row(
     engine: Engine, model: TextModel, pairs: Sequence[tuple[MarkedText, str]], beam: int, limited: bool
 ) -> str:
-    """Decode all pairs and say, in one row of the table, what became of their placeholders."""
+    """Decode all pairs and say, in one row of the table, what became of their placeholders.
+
+    engine: decodes.
+    model: its text side.
+    pairs: sources with their phrases, and translations.
+    beam: width of the search.
+    limited: whether the search may bring no other placeholders than the source's.
+    """
     options = TextOptions(decode={"beam_size": beam}, protect=True, follow_form=True)
     plans = [plan(model, source, options) for source, _ in pairs]
     jobs = [job for one in plans for job in one.jobs]

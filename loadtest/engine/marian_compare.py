@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,14 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from loadtest.engine.cpu_compare import Translate, add_work, lanes_of, save, table, translators_of
+from loadtest.engine.cpu_compare import (
+    Translate,
+    add_work,
+    lanes_of,
+    numbered_words,
+    pure_and_native,
+    translators_of,
+)
 
 DIM, FFN, HEADS, LAYERS = 512, 2048, 8, 6
 OPTIONS = {
@@ -75,13 +83,18 @@ def write_model(folder: Path, vocab: int) -> None:
 
 
 def convoy(folder: Path, vocab: int, kernels: str) -> Translate:
-    """Make our lane over the bundle of the folder."""
+    """Make our lane over the bundle of the folder.
+
+    folder: of Marian's files.
+    vocab: symbols.
+    kernels: pure or native.
+    """
     from engine.bundle.bundle import open_bundle
-    from export.importers.marian import convert
-    from export.importers.marian_model import Settings
+    from export.importers import convert
+    from export.importers.settings import MarianImport
 
     if not (folder / "bundle").exists():
-        convert(folder, folder / "bundle", Settings(source="en", target="nl"))
+        convert("marian", folder, folder / "bundle", MarianImport(source="en", target="nl"))
     bundle = open_bundle(folder / "bundle")
     options = replace(bundle.options, beam_rule="fairseq")
     return lanes_of(bundle.config, bundle.weights(), options, kernels, vocab)
@@ -93,7 +106,7 @@ def ctranslate2(folder: Path, vocab: int) -> Translate:
 
     converter = MarianConverter(str(folder / "model.npz"), [str(folder / "vocab.yml")] * 2)
     converter.convert(str(folder / "ct2"), force=True)
-    return translators_of(folder / "ct2", vocab)
+    return translators_of(lambda _: folder / "ct2", numbered_words, vocab)
 
 
 def main() -> None:
@@ -108,14 +121,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_model(folder, options.vocab)
-        contenders = {
-            "ctranslate2": ctranslate2(folder, options.vocab),
-            "pure": convoy(folder, options.vocab, "pure"),
-            "native": convoy(folder, options.vocab, "native"),
-        }
-        rows = table(contenders, options)
-    if options.json:
-        save(options.json, "opus-mt", rows)
+        peer = ctranslate2(folder, options.vocab)
+        pure_and_native(peer, partial(convoy, folder, options.vocab), options, "opus-mt")
 
 
 if __name__ == "__main__":

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from torch import Tensor
 
-from engine.executors.cuda_work import Mark, Replay
-from engine.kernels.calls import Call
+from engine.executors.cuda.streams import Mark, Replay
+from engine.kernels.launches import Call
 
 NOWHERE: Final = nullcontext()
 

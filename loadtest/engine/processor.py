@@ -1,4 +1,4 @@
-"""Which processor this is, and which of several records is of the nearest one."""
+"""The processor of this machine, and which of several records is of the nearest one."""
 
 from __future__ import annotations
 

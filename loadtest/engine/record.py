@@ -1,4 +1,4 @@
-"""Everything that docs/benchmarks.md says of a processor, measured in one run and written there.
+"""Everything that docs/lab/records.md says of a processor, measured in one run and written there.
 
     python -m loadtest.engine.record
 
@@ -27,7 +27,7 @@ from typing import Final
 from loadtest.engine.processor import processor
 from loadtest.texts import sentences
 
-PAGE: Final = Path("docs/benchmarks.md")
+PAGE: Final = Path("docs/lab/records.md")
 FOLDER: Final = Path("docs/benchmarks")
 BEGIN, END = "<!-- make bench-record: begin -->", "<!-- make bench-record: end -->"
 # instruction sets that a record is worth, by what this machine's best is
@@ -145,11 +145,16 @@ def run_part(part: RecordPart) -> str:
     if ran.returncode:
         raise SystemExit(f"{part.command()} failed; nothing was written to {PAGE}")
     output = f"```\n{ran.stdout.strip()}\n```" if part.quoted else ran.stdout.strip()
-    return f"#### {part.heading}\n{output}\n\n```sh\n{part.command()}\n```\n"
+    return f"## {part.heading}\n{output}\n\n```sh\n{part.command()}\n```\n"
 
 
 def replace_record(page: str, sections: Sequence[str], head: str) -> str:
-    """Return the page with a new record in the place of the last. Raises ValueError where it has no marks."""
+    """Return the page with a new record in the place of the last. Raises ValueError where it has no marks.
+
+    page: as it is.
+    sections: one for each part.
+    head: the line above them.
+    """
     before, mark, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not (mark and end):

@@ -42,7 +42,7 @@ WORDS = 12  # pieces of a sentence
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class StudentSize:
     """Widths of a student, and its layers of encoder and decoder."""
 
     dim: int
@@ -52,12 +52,22 @@ class Size:
     heads: int = 8
 
 
-SIZES = {"tiny": Size(256, 1536, 2), "base-memory": Size(384, 1536, 4), "base": Size(512, 2048, 2)}
+STUDENT_SIZES = {
+    "tiny": StudentSize(256, 1536, 2),
+    "base-memory": StudentSize(384, 1536, 4),
+    "base": StudentSize(512, 2048, 2),
+}
 Translate = Callable[[Sequence[str]], list[str]]
 
 
-def write_student(folder: Path, size: Size, lines: Sequence[str], seed: int = 1) -> None:
-    """Write model, shortlist and vocabulary under the names that Firefox's have."""
+def write_student(folder: Path, size: StudentSize, lines: Sequence[str], seed: int = 1) -> None:
+    """Write model, shortlist and vocabulary under the names that Firefox's have.
+
+    folder: where the files go; it is there.
+    size: layers and widths of the network.
+    lines: text that the vocabulary is learnt from.
+    seed: of the random weights.
+    """
     g = np.random.default_rng(seed)
     items: list[tuple[str, int, tuple[int, ...], bytes]] = []
 
@@ -106,7 +116,7 @@ def write_student(folder: Path, size: Size, lines: Sequence[str], seed: int = 1)
     (folder / "lex.50.50.deen.s2t.bin").write_bytes(_shortlist(g))
 
 
-def _options(size: Size) -> dict[str, Any]:
+def _options(size: StudentSize) -> dict[str, Any]:
     return {
         "type": "transformer",
         "dec-cell": "ssru",
@@ -170,7 +180,12 @@ def corpus(count: int) -> list[str]:
 
 
 def sentences(folder: Path, lines: Sequence[str], count: int) -> list[str]:
-    """Make texts of exactly WORDS pieces, end-of-sentence apart."""
+    """Make texts of exactly WORDS pieces, end-of-sentence apart.
+
+    folder: of the vocabulary.
+    lines: what texts are cut from.
+    count: of texts.
+    """
     processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / "vocab.deen.spm"))
     texts = []
     for i in range(0, len(lines) - 4, 4):
@@ -185,13 +200,17 @@ def sentences(folder: Path, lines: Sequence[str], count: int) -> list[str]:
 def convoy(folder: Path, kernels: str, precision: str, slots: int, length: int | None) -> Translate:
     """Make our lane with its text side; `slots` in flight.
 
+    folder: of the student and its bundle.
+    kernels: a backend.
+    precision: int8 or fp32.
+    slots: sentences in flight.
     length: of answers, else their limit.
     """
     from engine.backends import LaneSize, Placement
     from engine.bundle.bundle import open_bundle
     from engine.executors import open_executors
     from engine.schedule.lane import Lane
-    from engine.text.tokenizer import open_tokenizer
+    from engine.text.tokenizers.tokenizer import open_tokenizer
     from engine.types import Request
 
     bundle = open_bundle(folder / "bundle", verify=False)
@@ -212,11 +231,7 @@ def convoy(folder: Path, kernels: str, precision: str, slots: int, length: int |
 
             return Request([*tokenizer.encode(text), bundle.config.eos], options, reply)
 
-        waiting = [request(i, text) for i, text in enumerate(texts)]
-        while waiting or lane.active:
-            if waiting and lane.free:
-                lane.admit([waiting.pop(0) for _ in range(min(len(waiting), lane.free))])
-            lane.step()
+        lane.drain([request(i, text) for i, text in enumerate(texts)])
         return [answers[i] for i in range(len(texts))]
 
     return translate
@@ -234,6 +249,10 @@ def fxtranslate(folder: Path) -> tuple[Translate, str]:
 
 def measure(translate: Translate, texts: Sequence[str], *, alone: bool) -> float:
     """Measure the processor's seconds a sentence: the median of each on its own, or the mean of all together.
+
+    translate: one of the two engines.
+    texts: its work.
+    alone: whether each text is a call of its own.
 
     Not the clock's: on a shared machine that also counts what others do.
     """
@@ -253,7 +272,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--size", choices=sorted(SIZES), default="tiny")
+    parser.add_argument("--size", choices=sorted(STUDENT_SIZES), default="tiny")
     parser.add_argument("--runs", type=int, default=5, help="of each engine, by turns")
     parser.add_argument("--sentences", type=int, default=64)
     parser.add_argument("--kernels", choices=("onnx-native", "onnx-pure"), default="onnx-native")
@@ -276,13 +295,13 @@ def main() -> None:
 def compare(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Measure the milliseconds a sentence of both, and their ratios."""
     from export.graphs.onnx import add_graphs
-    from export.importers.bergamot import convert
+    from export.importers import convert
 
     folder.mkdir(parents=True, exist_ok=True)
     lines = corpus(20_000)
     if not (folder / "bundle").exists():
-        write_student(folder, SIZES[options.size], lines)
-        add_graphs(convert(folder, folder / "bundle"))
+        write_student(folder, STUDENT_SIZES[options.size], lines)
+        add_graphs(convert("bergamot", folder, folder / "bundle"))
     texts = sentences(folder, lines, options.sentences)
     ours = {n: convoy(folder, options.kernels, options.precision, n, options.length) for n in (1, 32)}
     theirs, instructions = fxtranslate(folder)

@@ -7,7 +7,7 @@ when it is answered; what counts is the ratio of answers a second, in alternatin
     python -m loadtest.http.argos_compare --libretranslate VENV/bin/libretranslate --pieces spm.model \
         --spacy blank --texts de.txt
 
-LibreTranslate splits sentences by the rules of spaCy here (a blank pipeline, which lies in the package): the
+LibreTranslate splits sentences by the rules of spaCy here (a blank pipeline in the package): the
 fastest of its ways, and the only one that needs no download. Needs ctranslate2 from PyPI, the extra `torch`,
 and LibreTranslate with spaCy in an environment of its own.
 """
@@ -17,14 +17,11 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import os
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +34,7 @@ from ctranslate2.specs import transformer_spec
 
 from loadtest.http.closedloop import busiest
 from loadtest.http.openloop import translate
+from loadtest.http.serving import processor_seconds, serving
 
 DIM, FFN, HEADS, LAYERS, VOCAB = 512, 2048, 8, 6, 50_000
 SPECIAL = ["<unk>", "<blank>", "<s>", "</s>"]
@@ -44,10 +42,30 @@ ENDS = 25  # the position at which answers end
 
 
 def write_package(folder: Path, pieces: Path, spacy: Path, codes: tuple[str, str]) -> None:
-    """Write a package for two languages.
+    """Write a package for two languages, its model as `ct2-opennmt-py-converter` quantises to int8.
 
-    Its model is as `ct2-opennmt-py-converter --quantization int8` would make it.
+    folder: where the package's files go.
+    pieces: SentencePiece model of both languages.
+    spacy: folder of the splitter of sentences, which is copied into the package.
+    codes: of source and target.
     """
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(pieces))
+    own = [processor.id_to_piece(i) for i in range(processor.get_piece_size())]
+    (folder / "model").mkdir(parents=True)
+    _opennmt_model(own).save(str(folder / "model"))
+    shutil.copy(pieces, folder / "sentencepiece.model")
+    shutil.copytree(spacy, folder / "spacy")
+    names = {
+        f"{side}_{part}": code
+        for side, code in zip(("from", "to"), codes, strict=True)
+        for part in ("code", "name")
+    }
+    metadata = {"package_version": "1.9", "argos_version": "1.9.0", **names}
+    (folder / "metadata.json").write_text(json.dumps(metadata))
+
+
+def _opennmt_model(pieces: Sequence[str]) -> Any:
+    """A Transformer of random weights whose vocabulary begins with these pieces."""
     rng = np.random.default_rng(0)
     spec = transformer_spec.TransformerSpec.from_config((LAYERS, LAYERS), HEADS)
 
@@ -81,25 +99,13 @@ def write_package(folder: Path, pieces: Path, spacy: Path, codes: tuple[str, str
             norm(layer.ffn.layer_norm)
     linear(spec.decoder.projection, VOCAB, DIM)
     spec.decoder.projection.weight[SPECIAL.index("</s>")] = end
-    processor = sentencepiece.SentencePieceProcessor(model_file=str(pieces))
-    own = [processor.id_to_piece(i) for i in range(processor.get_piece_size())]
-    words = [*SPECIAL, *(piece for piece in own if piece not in SPECIAL)]
+    words = [*SPECIAL, *(piece for piece in pieces if piece not in SPECIAL)]
     words += [f"t{i}" for i in range(VOCAB - len(words))]
     spec.register_source_vocabulary(words)
     spec.register_target_vocabulary(words)
     spec.validate()
     spec.optimize(quantization="int8")
-    (folder / "model").mkdir(parents=True)
-    spec.save(str(folder / "model"))
-    shutil.copy(pieces, folder / "sentencepiece.model")
-    shutil.copytree(spacy, folder / "spacy")
-    names = {
-        f"{side}_{part}": code
-        for side, code in zip(("from", "to"), codes, strict=True)
-        for part in ("code", "name")
-    }
-    metadata = {"package_version": "1.9", "argos_version": "1.9.0", **names}
-    (folder / "metadata.json").write_text(json.dumps(metadata))
+    return spec
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,29 +113,19 @@ class MeasuredServer:
     client: httpx.Client
     pid: int
 
-    def processor_seconds(self) -> float:
-        """Read what the process has used up: of all its threads, in user's and system's time."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
 
 @contextmanager
-def server(command: list[str], url: str, environment: dict[str, str]) -> Iterator[MeasuredServer]:
-    """Start a server that answers, and stop it at the end."""
-    with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen(command, env=os.environ | environment, stdout=log, stderr=log)
-        try:
-            with httpx.Client(base_url=url, timeout=300, limits=httpx.Limits(max_connections=64)) as client:
-                until = time.monotonic() + 240
-                while not _answers(client):
-                    if process.poll() is not None or time.monotonic() > until:
-                        log.seek(0)
-                        sys.exit(log.read().decode("utf-8", "replace")[-3000:])
-                    time.sleep(0.5)
-                yield MeasuredServer(client, process.pid)
-        finally:
-            process.terminate()
-            process.wait(60)
+def server(command: list[str], port: int, variables: dict[str, str]) -> Iterator[MeasuredServer]:
+    """Start a server that translates, and stop it at the end.
+
+    command: starts it.
+    port: of the loopback, where it listens.
+    variables: of its environment, beside ours.
+    """
+    with serving(command, port, variables, _answers) as (url, process):
+        limits = httpx.Limits(max_connections=64)
+        with httpx.Client(base_url=url, timeout=300, limits=limits) as client:
+            yield MeasuredServer(client, process.pid)
 
 
 def _answers(client: httpx.Client) -> bool:
@@ -146,11 +142,17 @@ def _ask(client: httpx.Client, text: str) -> str:
 
 def rate(server: MeasuredServer, texts: list[str], clients: int, seconds: float) -> tuple[float, float]:
     """Measure the answers a second of so many clients, each of which asks again when it is answered; and the
-    processor's milliseconds that an answer takes, which say more on a machine that is shared."""
-    used = server.processor_seconds()
+    processor's milliseconds for each: a figure that other work on the machine changes less.
+
+    server: answers.
+    texts: what is asked, in turn.
+    clients: that ask at the same time.
+    seconds: for which they ask.
+    """
+    used = processor_seconds(server.pid)
     ask = translate({"source": "de", "target": "en", "format": "text"}, stream=False)
     answered = busiest(str(server.client.base_url), ask, itertools.cycle(texts), clients, seconds)
-    return answered, (server.processor_seconds() - used) / (answered * seconds) * 1000
+    return answered, (processor_seconds(server.pid) - used) / (answered * seconds) * 1000
 
 
 def main() -> None:
@@ -178,10 +180,8 @@ def main() -> None:
         home = {"HOME": name, "ARGOS_PACKAGES_DIR": str(packages), "ARGOS_CHUNK_TYPE": "SPACY"}
         home["ARGOS_INTRA_THREADS"] = str(options.threads)
         with (
-            server(
-                [*ours, "--port", "5056"], "http://127.0.0.1:5056", {"CONVOY_CACHE": f"{name}/c"}
-            ) as convoy,
-            server(theirs, "http://127.0.0.1:5055", home) as libretranslate,
+            server([*ours, "--port", "5056"], 5056, {"CONVOY_CACHE": f"{name}/c"}) as convoy,
+            server(theirs, 5055, home) as libretranslate,
         ):
             print(
                 "| texts | clients | LibreTranslate: answers/s | CPU ms | Convoy | CPU ms | ratio | of CPU |"

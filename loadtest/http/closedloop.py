@@ -1,6 +1,5 @@
-"""A closed loop: users who ask again as soon as they are answered. It says what a server can do at the most.
-
-Of how long users wait it says little: it asks a slow server less (loadtest/http/openloop.py asks on).
+"""A closed loop: users who ask again as soon as they are answered. The figure is what a server can do at
+the most. Waiting times say little here, for a slow server is asked less (openloop.py asks on).
 """
 
 from __future__ import annotations
@@ -19,6 +18,10 @@ async def keep_busy(
 ) -> list[TimedAnswer]:
     """Keep so many requests under way at any time.
 
+    url: of the server.
+    ask: sends a text.
+    texts: what is asked, in turn.
+    under_way: requests at any time.
     goes_on: of how many have been answered, whether to ask for more.
     """
     answers = list[TimedAnswer]()
@@ -39,7 +42,14 @@ async def keep_busy(
 
 
 def busiest(url: str, ask: Ask, texts: Iterator[str], under_way: int, seconds: float) -> float:
-    """Measure the answers a second, for so long. Only those with 200 count."""
+    """Measure the answers a second, for so long. Only those with 200 count.
+
+    url: of the server.
+    ask: sends a text.
+    texts: what is asked, in turn.
+    under_way: requests at any time.
+    seconds: for which it is asked.
+    """
     began = time.perf_counter()
     answers = asyncio.run(
         keep_busy(url, ask, texts, under_way, lambda _: time.perf_counter() - began < seconds)

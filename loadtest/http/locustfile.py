@@ -62,8 +62,8 @@ class Summarizer(_User):
         self.ask("/summarize", values, "summarize", "summaryText")
 
 
-class Batcher(_User):
-    """Thirty-two sentences at once, as a subtitle tool or Weblate sends them."""
+class SubtitleTool(_User):
+    """Thirty-two sentences at once."""
 
     weight = 1
     wait_time = between(2.0, 6.0)

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from engine.api import Stats, TextResult
-from server.context import RequestContext, current
-from server.metrics import Metrics, Sources, share
+from server.observing.context import RequestContext, current
+from server.observing.metrics import Metrics, Sources, share
 
 TIMES: Final = 20_000
 IDLE: Final = Stats(0, 0, (1, 2), (8, 16), 10, 1.0, 5, 0.5, 100, 5, 0)

@@ -1,6 +1,6 @@
 """An open-loop load: requests arrive when a Poisson process says so, answered or not.
 
-A closed loop (users who wait) asks a slow server less, which flatters it. Here latency counts from when the
+A closed loop (users who wait) flatters a slow server, for it is asked less. Here latency counts from when the
 request was due, so what the load generator itself is late by counts too.
 
     python -m loadtest.http.openloop --url http://127.0.0.1:8000 --rate 10 --seconds 30 --out runs/load
@@ -26,9 +26,8 @@ from loadtest.traffic import percentile, poisson
 from training.plot import svg
 
 PERCENTILES: Final = (50, 90, 95, 99)
-Ask = Callable[
-    [aiohttp.ClientSession, str], Any
-]  # POSTs a text; returns (status, seconds to first words or None)
+# POSTs a text; returns (status, seconds to first words or None)
+Ask = Callable[[aiohttp.ClientSession, str], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +68,12 @@ class LoadSummary:
 
 
 def arrivals(rate: float, seconds: float, seed: int) -> list[float]:
-    """Return the moments of a Poisson process of `rate` a second, up to `seconds`."""
+    """Return the moments of a Poisson process of `rate` a second, up to `seconds`.
+
+    rate: mean, a second.
+    seconds: the length of the run.
+    seed: of the moments.
+    """
     return list(itertools.takewhile(lambda at: at < seconds, poisson(rate, seed)))
 
 
@@ -92,7 +96,13 @@ def summarise(answers: Sequence[TimedAnswer], rate: float) -> LoadSummary:
 
 
 async def run(url: str, ask: Ask, texts: Iterator[str], times: Sequence[float]) -> list[TimedAnswer]:
-    """Send a request at each moment and wait for all answers."""
+    """Send a request at each moment and wait for all answers.
+
+    url: of the server.
+    ask: sends a text.
+    texts: what is asked, in turn.
+    times: seconds since the beginning at which requests are due.
+    """
     async with session(url) as client:
         began = time.perf_counter()
 

@@ -32,7 +32,7 @@ from loadtest.http.closedloop import keep_busy
 from loadtest.http.openloop import translate
 from loadtest.texts import sentences
 from server.app import configure, create_app
-from server.metrics import Metrics
+from server.observing.metrics import Metrics
 from server.settings import ServerSettings
 
 
@@ -109,6 +109,11 @@ def serving(settings: ServerSettings) -> Iterator[str]:
 def latencies_of(url: str, count: int, under_way: int, values: dict[str, Any]) -> list[float]:
     """Measure the seconds of each of `count` requests, `under_way` at any time.
 
+    url: of the server.
+    count: requests.
+    under_way: requests at any time.
+    values: of the body, beside the text.
+
     Raises SystemExit on a refusal.
     """
     post = translate(values, stream=False)
@@ -119,7 +124,13 @@ def latencies_of(url: str, count: int, under_way: int, values: dict[str, Any]) -
 
 
 def measure(clock: Clock, url: str, options: argparse.Namespace, under_way: int) -> Overhead:
-    """Measure one run of the client, in a process of its own, which waits for a line before it begins."""
+    """Measure one run of the client, in a process of its own that waits for a line before it begins.
+
+    clock: times the sessions.
+    url: of the server.
+    options: of the command line.
+    under_way: requests at any time.
+    """
     command = [sys.executable, "-m", "loadtest.http.overhead", "--client", url]
     command += [
         "--requests",

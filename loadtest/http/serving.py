@@ -6,13 +6,14 @@ import os
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 import httpx
 
-PATIENCE: Final = 120.0  # seconds until a server is ready, or has ended
+START_SECONDS: Final = 240.0  # until a server is ready, or has ended
 
 
 def free_port() -> int:
@@ -23,24 +24,43 @@ def free_port() -> int:
 
 @contextmanager
 def serving(
-    command: Sequence[str], port: int, variables: Mapping[str, str] | None = None
+    command: Sequence[str],
+    port: int,
+    variables: Mapping[str, str] | None = None,
+    ready: Callable[[httpx.Client], bool] | None = None,
 ) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """Start a server that listens on this port of the loopback; yield its address and process, once it is
-    ready. Raises SystemExit when it does not get there."""
+    """Start a server, yield its address and process once it is ready, and stop it.
+
+    command: starts it.
+    port: of the loopback, where it listens.
+    variables: of its environment, beside ours.
+    ready: tells whether it is; by default its own /health/ready does.
+
+    Raises SystemExit when it does not get ready.
+    """
     url, began = f"http://127.0.0.1:{port}", time.monotonic()
     environment = os.environ | (variables or {})
     with subprocess.Popen(command, env=environment) as process, httpx.Client(base_url=url) as client:
         try:
-            while not _ready(client):
+            while not (ready or _ready)(client):
                 if process.poll() is not None:
                     raise SystemExit(f"{command} ended with {process.returncode}")
-                if time.monotonic() - began > PATIENCE:
-                    raise SystemExit(f"not ready within {PATIENCE:.0f} seconds: {command}")
+                if time.monotonic() - began > START_SECONDS:
+                    raise SystemExit(f"not ready within {START_SECONDS:.0f} seconds: {command}")
                 time.sleep(0.01)
             yield url, process
         finally:
             process.terminate()
-            process.wait(PATIENCE)
+            process.wait(START_SECONDS)
+
+
+def processor_seconds(process: int) -> float:
+    """Read the seconds of processor time that a process has taken, of all its threads.
+
+    process: its number.
+    """
+    fields = Path(f"/proc/{process}/stat").read_text("utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _ready(client: httpx.Client) -> bool:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import subprocess
 import sys
@@ -25,7 +24,7 @@ from typing import Any, Final
 
 import httpx
 
-from loadtest.http.serving import free_port, serving
+from loadtest.http.serving import free_port, processor_seconds, serving
 
 REQUESTS: Final = 32
 TEXT: Final = "Am Montag war das Wetter noch schön, danach hat es eine Woche lang geregnet."
@@ -73,18 +72,15 @@ def memory_of(process: int) -> ResidentMemory:
     return ResidentMemory(1024 * int(sizes["VmRSS"]), 1024 * int(sizes["VmHWM"]))
 
 
-def processor(process: int) -> float:
-    """Read the seconds of processor time that a process has taken."""
-    fields = Path(f"/proc/{process}/stat").read_text("utf-8").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def measure_startup(
     models: Sequence[Path], precision: str, threads: int, flags: Sequence[str] = ()
 ) -> Startup:
     """Measure one start of `convoy serve`.
 
-    flags: more of its own.
+    models: bundles to serve.
+    precision: int8 or fp32.
+    threads: of the engine.
+    flags: more for the command line.
     """
     port = free_port()
     command = [sys.executable, "-m", "cli.main", "serve", "--port", str(port), "--log-level", "error"]
@@ -94,7 +90,7 @@ def measure_startup(
     began = time.perf_counter()
     with serving(command, port) as (url, process), httpx.Client(base_url=url) as client:
         seconds, ready = time.perf_counter() - began, memory_of(process.pid)
-        spent = processor(process.pid)
+        spent = processor_seconds(process.pid)
         torch = "libtorch" in Path(f"/proc/{process.pid}/maps").read_text("utf-8")
         names = [info["name"] for info in client.get("/models").json()]
         for number in range(REQUESTS):
@@ -107,7 +103,12 @@ def _ask(client: httpx.Client, name: str) -> None:
 
 
 def peer(model: Path, precision: str, threads: int) -> Startup:
-    """Measure one start of CTranslate2 in a process of its own, without any server around it."""
+    """Measure one start of CTranslate2 in a process of its own, without any server around it.
+
+    model: a folder of CTranslate2's.
+    precision: int8 or float32.
+    threads: of CTranslate2.
+    """
     command = [sys.executable, "-c", PEER, str(model), precision, str(threads), str(REQUESTS)]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     began = time.perf_counter()
@@ -117,7 +118,7 @@ def peer(model: Path, precision: str, threads: int) -> Startup:
         if process.stdout.readline() != "ready\n":
             raise SystemExit("CTranslate2 could not start")
         seconds, ready = time.perf_counter() - began, memory_of(process.pid)
-        spent = processor(process.pid)
+        spent = processor_seconds(process.pid)
         process.stdin.write("\n")
         process.stdin.flush()
         process.stdout.readline()
@@ -127,7 +128,13 @@ def peer(model: Path, precision: str, threads: int) -> Startup:
 
 
 def case(name: str, precision: str, start: Callable[[], Startup], runs: int) -> dict[str, Any]:
-    """Measure one case; return the figures of the fastest of its runs, and the seconds of all."""
+    """Measure one case; return the figures of the fastest of its runs, and the seconds of all.
+
+    name: of the models.
+    precision: int8 or fp32.
+    start: starts and measures once.
+    runs: how often.
+    """
     results = [start() for _ in range(runs)]
     best = min(results, key=lambda run: run.seconds)
     seconds = [round(run.seconds, 3) for run in results]

@@ -33,7 +33,12 @@ BODY = {"source": "de", "target": "en", "format": "text"}
 
 
 def serve_peer(folder: Path, port: int, threads: int) -> None:
-    """Run the other server, until it is stopped."""
+    """Run the other server, until it is stopped.
+
+    folder: of the student.
+    port: of the loopback.
+    threads: translators.
+    """
     import anyio.to_thread
     import uvicorn
     from fastapi import Body, FastAPI
@@ -58,11 +63,11 @@ def serve_peer(folder: Path, port: int, threads: int) -> None:
 def prepare(folder: Path, size: str) -> list[str]:
     """Write a student and its bundle, and return texts for it."""
     from export.graphs.onnx import add_graphs
-    from export.importers.bergamot import convert
+    from export.importers import convert
 
     lines = students_compare.corpus(20_000)
-    students_compare.write_student(folder, students_compare.SIZES[size], lines)
-    add_graphs(convert(folder, folder / "bundle"))
+    students_compare.write_student(folder, students_compare.STUDENT_SIZES[size], lines)
+    add_graphs(convert("bergamot", folder, folder / "bundle"))
     return students_compare.sentences(folder, lines, 200)
 
 
@@ -75,7 +80,7 @@ def compare(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
     theirs = [sys.executable, "-m", "loadtest.http.students", "--peer", str(folder), *threads]
     urls = [f"http://127.0.0.1:{port}" for port in PORTS]
     figures: dict[str, list[dict[str, float]]] = {"convoy": [], "fxtranslate": []}
-    with server(ours, urls[0], {}), server(theirs, urls[1], {}) as peer:
+    with server(ours, PORTS[0], {}), server(theirs, PORTS[1], {}) as peer:
         peak, _ = rate(peer, texts, 16, given.seconds)
         for number in range(given.rounds):
             for name, url in zip(figures, urls, strict=True):
@@ -103,7 +108,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--size", choices=sorted(students_compare.SIZES), default="tiny")
+    parser.add_argument("--size", choices=sorted(students_compare.STUDENT_SIZES), default="tiny")
     parser.add_argument("--share", type=float, default=0.7, help="of the other server's peak")
     parser.add_argument("--seconds", type=float, default=15)
     parser.add_argument("--rounds", type=int, default=3)

@@ -24,7 +24,12 @@ from loadtest.texts import sentences
 
 @contextmanager
 def server(model: Path, workers: int, threads: int) -> Iterator[str]:
-    """Start a server, and yield its URL once it is ready."""
+    """Start a server, and yield its URL once it is ready.
+
+    model: a bundle.
+    workers: processes.
+    threads: of each.
+    """
     port = free_port()
     values = {"MODELS": model, "WORKERS": workers, "THREADS": threads, "PORT": port, "LOG_LEVEL": "error"}
     command = [sys.executable, "-c", "from cli.main import app; app()", "serve"]

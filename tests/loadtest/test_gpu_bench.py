@@ -19,10 +19,10 @@ from engine.bundle.bundle import open_bundle
 from engine.types import Hypothesis, Result, Timings
 from loadtest.engine import gpu_train
 from loadtest.engine.gpu_bench import __main__ as command
-from loadtest.engine.gpu_bench import models, suite
-from loadtest.engine.gpu_bench.book import Book, Desk
-from loadtest.engine.gpu_bench.checks import agreement
-from loadtest.engine.gpu_bench.clock import TurnRules, alternate
+from loadtest.engine.gpu_bench import models
+from loadtest.engine.gpu_bench.arrivals import LaneBatcher
+from loadtest.engine.gpu_bench.checks import agreement, gpu_tests, suite
+from loadtest.engine.gpu_bench.clock import alternate
 from loadtest.engine.gpu_bench.contenders import (
     Flow,
     check_lengths,
@@ -30,14 +30,14 @@ from loadtest.engine.gpu_bench.contenders import (
     make_requests,
     open_contender,
 )
-from loadtest.engine.gpu_bench.cost import Cost, cost
+from loadtest.engine.gpu_bench.floors import Cost, cost
 from loadtest.engine.gpu_bench.peer import Peer, PeerError
-from loadtest.engine.gpu_bench.render import markdown
-from loadtest.engine.gpu_bench.run import RUNS, run_parts
+from loadtest.engine.gpu_bench.record import BenchRecord, PartRun
+from loadtest.engine.gpu_bench.run import PART_RUNS, run_parts
 from loadtest.engine.gpu_bench.sentences import SizedSentence, lengths, sentences
 from loadtest.engine.gpu_bench.setting import TINY, Setting
+from loadtest.engine.gpu_bench.tables import markdown
 from loadtest.engine.gpu_bench.throughput import in_batches, steady
-from loadtest.engine.gpu_bench.window import LaneBatcher
 from tests.training.numbers import TINY as NUMBERS
 from tests.training.numbers import write_numbers
 
@@ -149,8 +149,10 @@ def test_the_rate_of_a_steady_state_leaves_out_how_slots_fill_and_empty():
 
 
 def test_a_part_in_which_nobody_got_time_is_not_done(setting, tmp_path, monkeypatch):
-    monkeypatch.setitem(RUNS, "single", lambda *_: {"rows": [], "not_run": {"cuda bf16": "no time was left"}})
-    book = Book(tmp_path / "a.json")
+    monkeypatch.setitem(
+        PART_RUNS, "single", lambda *_: {"rows": [], "not_run": {"cuda bf16": "no time was left"}}
+    )
+    book = BenchRecord(tmp_path / "a.json")
     assert run_parts(setting, book, {"single": 1.0}, 5.0)
     assert book.values["parts"]["single"]["status"] == "empty"
 
@@ -176,12 +178,32 @@ def test_the_tree_that_travels_is_small_and_has_what_is_run_there(tmp_path):
 
 def test_tests_that_need_a_gpu_are_found_wherever_they_lie():
     """Only these files are given to pytest there: without any it would run all there are."""
-    files = {path.relative_to(ROOT).as_posix() for path in suite.gpu_tests(ROOT / "tests")}
+    files = {path.relative_to(ROOT).as_posix() for path in gpu_tests(ROOT / "tests")}
     assert {
         "tests/engine/executors/test_cuda_graph.py",
         "tests/engine/kernels/test_cuda_kernels.py",
         "tests/training/test_resuming_on_a_gpu.py",
     } <= files
+
+
+def test_a_file_whose_process_dies_costs_no_other_file_and_is_named(setting, tmp_path, monkeypatch, capsys):
+    marked = "import os, pytest\npytestmark = pytest.mark.gpu\ndef test_one():\n    {}\n"
+    for name, body in (("dies", "os._exit(9)"), ("passes", "pass"), ("fails", "assert 0")):
+        (tmp_path / f"test_{name}.py").write_text(marked.format(body), "utf-8")
+    monkeypatch.setattr("loadtest.engine.gpu_bench.checks.REPOSITORY", tmp_path)
+    (tmp_path / "tests").symlink_to(tmp_path)
+    run = part_run(setting, tmp_path)
+    found = suite(run)
+    assert not found["ok"]
+    assert {Path(row["file"]).stem: row["code"] for row in found["rows"]} == {
+        "test_dies": 9,
+        "test_passes": 0,
+        "test_fails": 1,
+    }
+    said = capsys.readouterr().out
+    assert "tests/test_dies.py" in said
+    assert "test_passes" not in said
+    assert "1 passed" in (tmp_path / "tests.log").read_text("utf-8")
 
 
 def test_a_call_without_a_purpose_names_them():
@@ -203,7 +225,7 @@ def test_a_call_says_first_what_the_machine_lacks_and_how_to_add_it_without_its_
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()
     remedy = lines.index("  pip install --no-deps sacremoses")
-    assert remedy < lines.index("## GPU")
+    assert remedy < lines.index("# GPU")
     assert any(line.startswith("torch 2") for line in lines[:remedy])
     assert {path.suffix for path in (tmp_path / "out").iterdir()} == {".json", ".log", ".md"}
 
@@ -248,11 +270,11 @@ def test_a_window_batch_is_answered_when_its_longest_is_done(setting, bundle):
         batcher.tune(0.01, 5)
 
 
-def desk(tmp_path, part="single"):
-    return Desk(Book(tmp_path / "gpu.json"), part, time.monotonic())
+def part_run(setting, tmp_path, until=None, part="single"):
+    return PartRun(BenchRecord(tmp_path / "gpu.json"), part, setting, {}, far() if until is None else until)
 
 
-def test_contenders_take_turns_and_one_that_fails_is_left_out_with_its_reason(tmp_path):
+def test_contenders_take_turns_and_one_that_fails_is_left_out_with_its_reason(setting, tmp_path):
     order = []
 
     def runner(name, fails_at):
@@ -264,14 +286,15 @@ def test_contenders_take_turns_and_one_that_fails_is_left_out_with_its_reason(tm
 
         return run
 
-    at = desk(tmp_path)
+    three = replace(setting, scale=replace(SMALLEST, turns=3))
+    run = part_run(three, tmp_path)
     runs = {"m, a fp32": runner("a", 9), "m, b fp16": runner("b", 2)}
-    found = alternate(runs, TurnRules(3, far(), at))
+    found = alternate(runs, run)
     assert order == ["a", "b", "a", "b", "a", "b", "a"]
     assert found.values == {"m, a fp32": [2.0, 3.0, 4.0]}  # the first run only warms up
     assert found.not_run == {"m, b fp16": "RuntimeError: no such kernel"}
-    assert Book(at.book.path).values["running"]["contender"] == "a fp32"
-    late = alternate(runs, TurnRules(3, time.monotonic() - 1, at))
+    assert BenchRecord(run.record.path).values["running"]["contender"] == "a fp32"
+    late = alternate(runs, part_run(three, tmp_path, time.monotonic() - 1))
     assert set(late.not_run) == set(runs)
 
 
@@ -369,14 +392,14 @@ def test_agreement_counts_answers_tokens_and_scores():
 
 
 def test_every_part_runs_and_leaves_a_complete_record(setting, tmp_path):
-    book = Book(tmp_path / "gpu.json")
-    shares = {part: 1.0 for part in RUNS if part != "tests"}
+    book = BenchRecord(tmp_path / "gpu.json")
+    shares = {part: 1.0 for part in PART_RUNS if part != "tests"}
     assert run_parts(setting, book, shares, 60.0)
     record = json.loads(book.path.read_text("utf-8"))
     assert {part: v["status"] for part, v in record["parts"].items()} == dict.fromkeys(
         ("floors", *shares), "done"
     )
-    facts = record["facts"]
+    facts = record["machine"]
     assert {"date", "device", "driver", "torch", "revision"} <= set(facts)
     parts = record["parts"]
     assert parts["checks"]["ok"]
@@ -384,9 +407,8 @@ def test_every_part_runs_and_leaves_a_complete_record(setting, tmp_path):
     wanted = {models.SIX, models.ONE, models.ATTENTION, models.GLU}
     assert {row["model"] for row in parts["single"]["rows"]} == wanted
     for row in parts["single"]["rows"]:
-        assert row["share"] == pytest.approx(
-            row["median"] * row["weights"] * 4 / parts["floors"]["bandwidth"]
-        )
+        speed = row["tokens/s"]["median"]
+        assert row["share"] == pytest.approx(speed * row["weights"] * 4 / parts["floors"]["bandwidth"])
     late = {name for name, why in parts["throughput"]["not_run"].items() if why == "no time was left"}
     measured = {row["model"] for row in parts["throughput"]["rows"]}
     assert models.SIX in measured
@@ -398,9 +420,11 @@ def test_every_part_runs_and_leaves_a_complete_record(setting, tmp_path):
     assert all(row["kernels"] for row in parts["profiles"]["rows"])
     assert {row["backend"] for row in parts["real"]["rows"]} == {"torch"}  # and not the bundle's name
     text = markdown([record])
-    for figure in ("6 decoder layers", "1 decoder layer (k=31)", "self-attention", "window batcher", "tiny"):
-        assert figure.lower() in text.lower()
+    for name in (*shares, *wanted, "tokens/s", "sentences/s", "kernels of torch fp32", "Tiny models"):
+        assert name in text
     assert "fairseq (single, throughput): no checkout" in text
+    median = parts["single"]["rows"][0]["tokens/s"]["median"]
+    assert f"| {median:,.0f} (" in text or f"| {median:.3g} (" in text
 
 
 def test_the_command_writes_its_record_beside_the_table(tmp_path):
@@ -421,19 +445,20 @@ def test_a_part_that_hangs_is_ended_and_the_culprit_left_out(tmp_path):
     path = tmp_path / "gpu.json"
     script = f"""
 import time
-from loadtest.engine.gpu_bench.book import Book, Desk
-book = Book(__import__("pathlib").Path({str(path)!r}))
-book.values["running"] = {{"part": "single", "until": time.time()}}
-Desk(book, "single", 0.0).enter("cuda bf16")
+from pathlib import Path
+from loadtest.engine.gpu_bench.record import BenchRecord, PartRun
+record = BenchRecord(Path({str(path)!r}))
+record.values["running"] = {{"part": "single", "until": time.time()}}
+PartRun(record, "single", None, {{}}, 0.0).measuring("cuda bf16")
 time.sleep(60)
 """
     code, why = command._run_with_limit([sys.executable, "-c", script], path, 0.5)
     assert code
-    book = Book(path)
+    book = BenchRecord(path)
     left = command._after(book, book.values.pop("running"), ["checks", "single", "real"], why)
     assert left == ["single", "real"]
-    assert "over its time" in Book(path).values["skipped"]["cuda bf16"]
-    assert Book(path).values["parts"]["single"]["status"] == "failed"
+    assert "over its time" in BenchRecord(path).values["skipped"]["cuda bf16"]
+    assert BenchRecord(path).values["parts"]["single"]["status"] == "failed"
     # nobody is left out twice: then the part is given up
     assert command._after(book, {"part": "single", "contender": "cuda bf16"}, left, "again") == ["real"]
     assert command._after(book, {"part": "real"}, ["real"], "it ended with 70") == []
@@ -444,7 +469,7 @@ def test_who_broke_the_device_does_not_take_part_again(setting, bundle, tmp_path
 
     not_run = {}
     skipping = replace(setting, skip=("torch fp32",))
-    assert list(open_all(skipping, bundle, [(1, 1)], (desk(tmp_path), not_run))) == []
+    assert list(open_all(part_run(skipping, tmp_path), bundle, [(1, 1)], not_run)) == []
     assert "in this call" in not_run[f"{models.SIX}, torch fp32"]
 
 

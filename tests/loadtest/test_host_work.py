@@ -4,23 +4,37 @@ from __future__ import annotations
 
 import math
 
+import pytest
+
 from loadtest.engine import host_work
-from loadtest.engine.host_work import Traffic, measure
+from loadtest.engine.host_work import PRICES_US, Traffic, measure
 
 
 def test_requests_come_and_go_over_a_device_that_does_nothing(monkeypatch):
-    monkeypatch.setattr(host_work, "WARMING", 20)
     monkeypatch.setattr(host_work, "LENGTHS", (2, 5))
-    found = measure(2, 1, 60)
+    found = measure(2, 1, 12)
     assert (found.slots, found.beams) == (2, 1)
-    assert all(math.isfinite(part) for part in (found.step, found.request, found.slowness))
+    assert all(math.isfinite(part) and part > 0 for part in (found.house_ms, found.requests, found.slowness))
+    assert found.step_ms == pytest.approx(found.house_ms + found.cuda_ms)
+    prices = sum(PRICES_US[kind] * count for kind, count in found.calls.items())
+    assert found.cuda_ms == pytest.approx(prices / 1e3)
+    assert set(found.calls) == set(PRICES_US)
+
+
+def test_a_turn_in_which_nobody_comes_or_goes_is_one_replay_one_copy_and_one_event():
+    traffic = Traffic(2, 1)
+    traffic.engine.submit([traffic.request(30), traffic.request(30)])
+    for _ in range(4):
+        traffic.turn()
+    traffic.device.calls.clear()
+    traffic.turn()
+    assert traffic.device.calls == {"replay": 1, "pin": 1, "copy down": 1, "event": 1}
 
 
 def test_each_request_is_answered_after_as_many_steps_as_its_answer_has_tokens():
-    traffic, steps = Traffic(1, 1), 0
-    (request,) = [traffic.request(7)]
-    traffic.step([request])
+    traffic = Traffic(1, 1)
+    traffic.engine.submit([traffic.request(7)])
     while not traffic.answered:
-        traffic.step([])
-        steps += 1
-    assert steps == 7  # and one that was launched before the flags of the last were read
+        traffic.turn()
+    # a step more was launched before the flags of the last were read
+    assert traffic.engine.stats().steps == 8

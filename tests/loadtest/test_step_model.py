@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from loadtest.engine.gpu_bench.models import MODELS, config_of
-from loadtest.engine.step_model import H200, Node, kinds, nodes, predict
+from loadtest.engine.step_model import BANDWIDTH, PREPARE_US, Node, kinds, nodes, predict
 
 SINGLE, MANY = (1, 1), (4, 64)
 
@@ -30,8 +30,20 @@ def test_no_step_launches_more_of_torchs_operators_than_it_must(name):
     assert len(listed) <= 110 if "transformer" not in name else 220
 
 
-def test_a_node_takes_its_latency_or_what_its_bytes_take():
-    small, large = Node("product", 1 << 10), Node("product", 1 << 30)
-    assert small.seconds(H200) == pytest.approx(1.6e-6, rel=0.01)
-    assert large.seconds(H200) > (1 << 30) / H200.bandwidth
-    assert predict([small, large]) == small.seconds(H200) + large.seconds(H200)
+@pytest.mark.parametrize(
+    ("slots", "beams", "measured"), [(1, 1, 362), (1, 5, 1061), (16, 4, 506), (256, 4, 1315)]
+)
+def test_the_model_says_what_an_h100_measured(slots, beams, measured):
+    """Microseconds of a replayed step of the DynamicConv of 200 M parameters (docs/lab/gpu.md)."""
+    listed = nodes(config_of("dynamicconv-213M"), (beams, slots), 32, torch.bfloat16)
+    assert predict(listed) * 1e6 == pytest.approx(measured, rel=0.15)
+
+
+def test_a_node_takes_as_long_as_its_like_did_and_longer_where_it_reads_more():
+    known, twice = Node("product", 0, shape=(1024, 2048)), Node("product", 0, shape=(1024, 4000))
+    assert known.seconds() == pytest.approx(5.6e-6)
+    assert known.seconds() < twice.seconds()
+    assert Node("product", 0, rows=8, shape=(1024, 2048)).seconds() == pytest.approx(26e-6)
+    assert Node("product", 0, shape=(8, 8)).seconds() == pytest.approx(PREPARE_US * 1e-6, rel=0.01)
+    assert Node("add_norm", 1 << 30).seconds() > (1 << 30) / BANDWIDTH
+    assert predict([known, twice]) == known.seconds() + twice.seconds()

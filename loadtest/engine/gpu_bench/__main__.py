@@ -2,8 +2,8 @@
 
     python -m loadtest.engine.gpu_bench
 
-The parts run in a process of their own, which this one watches: a part that hangs is ended, one that
-breaks the device's context costs itself only, and what was found stays in the file.
+An inner process runs the parts and an outer one watches it: a part that hangs is ended, a part that breaks
+the device's context costs itself only, and every finding stays in the file.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from loadtest.engine.gpu_bench.book import Book
 from loadtest.engine.gpu_bench.models import preparing
-from loadtest.engine.gpu_bench.render import markdown
-from loadtest.engine.gpu_bench.setting import FULL, PRECISIONS, TINY, Setting
+from loadtest.engine.gpu_bench.record import BenchRecord
+from loadtest.engine.gpu_bench.setting import FULL, PRECISIONS, REPOSITORY, TINY, Setting
+from loadtest.engine.gpu_bench.tables import markdown
 
 # in this order, each with its share of the time
 PARTS: Final = {
@@ -38,9 +38,8 @@ PARTS: Final = {
     "profiles": 0.06,
 }
 NEED_MODELS: Final = {"single", "throughput", "arrivals", "profiles"}
-ROOT: Final = Path(__file__).parents[3]
-GRACE: Final = 30.0  # seconds that a part may run over before it is ended
-BROKEN: Final = 70  # exit code of the inner process when the device's context is lost
+GRACE_SECONDS: Final = 30.0  # seconds that a part may run over before it is ended
+CONTEXT_LOST_CODE: Final = 70  # exit code of the inner process when the device's context is lost
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -65,11 +64,11 @@ def _outside(options: argparse.Namespace, parts: list[str]) -> int:
     needed = NEED_MODELS.intersection(parts)
     with preparing(options.folder, tiny=options.tiny) if needed else nullcontext():
         _through(options, path, rest, end)
-    book = Book(path)
-    path.with_suffix(".md").write_text(markdown([book.values]), "utf-8")
-    print(markdown([book.values]))
+    record = BenchRecord(path)
+    path.with_suffix(".md").write_text(markdown([record.values]), "utf-8")
+    print(markdown([record.values]))
     print(f"written: {path} and {path.with_suffix('.md')}")
-    return int(any(v["status"] != "done" or v.get("ok") is False for v in book.values["parts"].values()))
+    return int(any(v["status"] != "done" or v.get("ok") is False for v in record.values["parts"].values()))
 
 
 def _through(options: argparse.Namespace, path: Path, rest: list[str], end: float) -> None:
@@ -78,28 +77,28 @@ def _through(options: argparse.Namespace, path: Path, rest: list[str], end: floa
         seconds = max(1.0, end - time.monotonic())
         inner = [*_flags(options), "--inside", f"--parts={','.join(rest)}", f"--out={path}"]
         command = [sys.executable, "-m", "loadtest.engine.gpu_bench", *inner, f"--seconds={seconds}"]
-        code, why = _run_with_limit(command, path, GRACE)
-        book = Book(path)
-        running = book.values.pop("running", None)
+        code, why = _run_with_limit(command, path, GRACE_SECONDS)
+        record = BenchRecord(path)
+        running = record.values.pop("running", None)
         if not running:
             if code:
                 raise SystemExit(f"nothing was measured: the inner process ended with {code}")
             break
-        rest = _after(book, running, rest, why or f"its process ended with {code}")
+        rest = _after(record, running, rest, why or f"its process ended with {code}")
 
 
-def _after(book: Book, running: dict[str, Any], rest: list[str], why: str) -> list[str]:
+def _after(bench: BenchRecord, running: dict[str, Any], rest: list[str], why: str) -> list[str]:
     """The parts that are left when the inner process came to a bad end: the same again without the contender
     that was at work, or those after it when it was nobody's, or the same one's again."""
     part, contender = running["part"], running.get("contender")
-    record = book.values["parts"].get(part, {})
+    record = bench.values["parts"].get(part, {})
     record = {"error": f"{contender or part}: {why}"} | record | {"status": "failed"}
-    book.values["parts"][part] = record
+    bench.values["parts"][part] = record
     print(f"{part}: {record['error']}", flush=True)
-    again = contender is not None and contender not in book.values["skipped"]
+    again = contender is not None and contender not in bench.values["skipped"]
     if again:
-        book.values["skipped"][contender] = f"{part}: {record['error']}"
-    book.save()
+        bench.values["skipped"][contender] = f"{part}: {record['error']}"
+    bench.save()
     if part not in rest:  # the floors, which are measured unasked
         return rest
     return rest[rest.index(part) + (0 if again else 1) :]
@@ -108,11 +107,11 @@ def _after(book: Book, running: dict[str, Any], rest: list[str], why: str) -> li
 def _run_with_limit(command: list[str], path: Path, grace: float) -> tuple[int, str]:
     """Run it until it ends or the part that it runs is `grace` seconds over its time. Returns its exit
     code, and why it was ended if it was."""
-    process = subprocess.Popen(command, cwd=ROOT)
+    process = subprocess.Popen(command, cwd=REPOSITORY)
     try:
         while process.poll() is None:
             time.sleep(0.2)
-            running = Book(path).values.get("running")
+            running = BenchRecord(path).values.get("running")
             if running and time.time() > running["until"] + grace:
                 return -9, f"it was ended: {grace:.0f} seconds over its time"
         return process.returncode, ""
@@ -124,7 +123,7 @@ def _run_with_limit(command: list[str], path: Path, grace: float) -> tuple[int, 
 def _inside(options: argparse.Namespace, parts: list[str]) -> int:
     from loadtest.engine.gpu_bench.run import run_parts
 
-    book = Book(options.out)
+    record = BenchRecord(options.out)
     setting = Setting(
         device=options.device,
         folder=options.folder,
@@ -135,11 +134,11 @@ def _inside(options: argparse.Namespace, parts: list[str]) -> int:
         precisions=tuple(options.precisions.split(",")),
         fairseq=options.fairseq,
         fairseq_python=options.fairseq_python,
-        skip=tuple(book.values["skipped"]),
+        skip=tuple(record.values["skipped"]),
     )
-    book.values["command"] = options.command
+    record.values["command"] = options.command
     shares = {part: PARTS[part] for part in parts}
-    return 0 if run_parts(setting, book, shares, options.seconds) else BROKEN
+    return 0 if run_parts(setting, record, shares, options.seconds) else CONTEXT_LOST_CODE
 
 
 def _flags(options: argparse.Namespace) -> list[str]:

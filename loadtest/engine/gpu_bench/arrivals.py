@@ -19,26 +19,63 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from engine.backends import LaneSize
-from engine.types import Request, Result
+from engine.errors import ExecutorFailed
+from engine.schedule.lane import Lane
+from engine.search.executor import Executor
+from engine.types import Outcome, Request, Result
 from loadtest.engine.gpu_bench import models
-from loadtest.engine.gpu_bench.book import Desk
-from loadtest.engine.gpu_bench.clock import TurnRules, alternate, summary
+from loadtest.engine.gpu_bench.clock import alternate, summary
 from loadtest.engine.gpu_bench.contenders import Flow, make_requests, open_all, record_failure
+from loadtest.engine.gpu_bench.record import PartRun
 from loadtest.engine.gpu_bench.sentences import SizedSentence, lengths, sentences
-from loadtest.engine.gpu_bench.setting import Scale, Setting
-from loadtest.engine.gpu_bench.window import LaneBatcher
+from loadtest.engine.gpu_bench.setting import Scale
 from loadtest.traffic import percentile, poisson
+from loadtest.window import WindowBatcher
 
-SHARE: Final = 0.7  # of peak throughput
+PEAK_SHARE: Final = 0.7  # of peak throughput
 TUNING: Final = 1_000  # seeds of the traffic that settings are chosen on, and
 TRAFFIC: Final = 2_000  # of that which is reported
 FLIGHT: Final = "in flight"
 WINDOW: Final = "window"
-FEWEST: Final = 100  # requests of a run; a p99 of fewer says nothing
+LEAST_REQUESTS: Final = 100  # requests of a run; a p99 of fewer says nothing
 
 
 class Server(Protocol):
     def submit(self, group: Sequence[Request]) -> None: ...
+
+
+class LaneBatcher(WindowBatcher[Request]):
+    """A window batcher over the same executor and search as the engine that it is compared with."""
+
+    def __init__(self, executor: Executor, window: float, batch: int) -> None:
+        """window: seconds that the first of a batch waits for others.
+        batch: requests of one, at most.
+        """
+        self._done: list[tuple[Request, Outcome]] = []
+        self._lane = Lane(executor, lambda request, outcome: self._done.append((request, outcome)))
+        super().__init__(self._translate, window, batch)
+        self.tune(window, batch)
+
+    def tune(self, window: float, batch: int) -> None:
+        """Use other settings from the next batch on.
+
+        Raises ValueError for a batch that the lane can't hold.
+        """
+        if not 1 <= batch <= self._lane.executor.slots or window < 0:
+            raise ValueError(f"a batch of {batch} in a lane of {self._lane.executor.slots}, {window} seconds")
+        self.window, self.batch = window, batch
+
+    def _translate(self, batch: list[Request]) -> None:
+        self._done = []
+        try:
+            self._lane.drain(batch)
+        except Exception as error:
+            self._lane.clear()
+            answered = {request for request, _ in self._done}
+            failed = ExecutorFailed(f"the backend failed: {type(error).__name__}: {error}")
+            self._done += [(request, failed) for request in batch if request not in answered]
+        for request, outcome in self._done:
+            request.reply(outcome)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +88,12 @@ class Load:
 
 
 def latencies(server: Server, load: Load, seed: int) -> list[float]:
-    """Measure the seconds from when each request was due to its answer, in the order of asking."""
+    """Measure the seconds from when each request was due to its answer, in the order of asking.
+
+    server: takes the requests.
+    load: sentences and rate.
+    seed: of the moments at which they are due.
+    """
     due = [*itertools.islice(poisson(load.rate, seed), len(load.work))]
     requests, answers = make_requests(load.work, load.beam)
     began, next_one = time.monotonic(), 0
@@ -72,7 +114,12 @@ def latencies(server: Server, load: Load, seed: int) -> list[float]:
 
 
 def peak(server: Server, work: Sequence[SizedSentence], beam: int) -> float:
-    """Measure the answers a second when all have arrived at once."""
+    """Measure the answers a second when all have arrived at once.
+
+    server: takes the requests.
+    work: their sentences.
+    beam: their width.
+    """
     requests, answers = make_requests(work, beam)
     began = time.monotonic()
     server.submit(requests)
@@ -80,63 +127,50 @@ def peak(server: Server, work: Sequence[SizedSentence], beam: int) -> float:
     return len(work) / (time.monotonic() - began)
 
 
-def arrivals(setting: Setting, floors: dict[str, Any], until: float, desk: Desk) -> dict[str, Any]:
+def arrivals(run: PartRun) -> dict[str, Any]:
     """Measure p99 and p50 of the engine and of the best window batcher, runs in turn, and their ratio: on the
     likely fastest backend that does it."""
-    scale = setting.scale
+    setting, scale = run.setting, run.setting.scale
     bundle = models.bundle_of(setting.folder, models.SIX, tiny=scale.tiny)
     origin, pairs = lengths(setting.corpora, scale.requests)
     work = sentences(bundle.config, pairs)
-    record: dict[str, Any] = {
-        "model": bundle.name,
-        "beam": scale.beam,
-        "slots": scale.open,
-        "lengths": origin,
-    }
-    record |= {"share": SHARE, "not_run": {}}
+    findings: dict[str, Any] = {"model": bundle.name, "beam": scale.beam, "slots": scale.open}
+    findings |= {"lengths": origin, "share": PEAK_SHARE, "not_run": {}}
     lanes = [LaneSize(scale.beam, scale.open)] * 2
-    for contender, executors in open_all(setting, bundle, lanes, (desk, record["not_run"])):
-        with record_failure(f"{bundle.name}, {contender}", record["not_run"]), ExitStack() as stack:
-            record["contender"] = str(contender)
+    for contender, executors in open_all(run, bundle, lanes, findings["not_run"]):
+        with record_failure(f"{bundle.name}, {contender}", findings["not_run"]), ExitStack() as stack:
+            findings["contender"] = str(contender)
             flow = Flow(executors[0], scale.beam)
             stack.callback(flow.stop)
             batcher = LaneBatcher(executors[1], scale.windows[0], max(scale.batches))
             stack.callback(batcher.stop)
-            _measure(flow, batcher, work, ArrivalCase(scale, until, desk, record))
+            _measure(flow, batcher, work, run, findings)
             break
-    return record
+    return findings
 
 
-@dataclass(frozen=True, slots=True)
-class ArrivalCase:
-    """How much to measure and until when, and where it goes: `found` is filled."""
-
-    scale: Scale
-    until: float
-    desk: Desk
-    found: dict[str, Any]
-
-
-def _measure(flow: Flow, batcher: LaneBatcher, work: list[SizedSentence], case: ArrivalCase) -> None:
-    scale, record = case.scale, case.found
+def _measure(
+    flow: Flow, batcher: LaneBatcher, work: list[SizedSentence], run: PartRun, findings: dict[str, Any]
+) -> None:
+    """Fill the findings: peaks first, then the batcher's best setting, then both in turn."""
+    scale = run.setting.scale
     peaks = _peaks(flow, batcher, work, scale.beam)
-    rate = SHARE * min(peaks.values())
+    rate = PEAK_SHARE * min(peaks.values())
     # a run of each setting, and of both in each turn
     runs = len(scale.windows) * len(scale.batches) + 2 * (scale.turns + 1)
-    fits = int((case.until - time.monotonic()) * rate / runs)
-    load = Load(work[: max(min(FEWEST, len(work)), min(len(work), fits))], scale.beam, rate)
-    record |= {"peaks": peaks, "rate": rate, "requests": len(load.work)}
-    case.desk.tell(record)
-    record |= _tune(batcher, load, scale)
-    case.desk.tell(record)
-    batcher.tune(record["window"], record["batch"])
-    name = record["contender"]
-    servers: dict[str, Server] = {f"{FLIGHT}, {name}": flow, f"{WINDOW}, {name}": batcher}
-    _compare(servers, load, TurnRules(scale.turns, case.until, case.desk), record)
+    fits = int((run.until - time.monotonic()) * rate / runs)
+    load = Load(work[: max(min(LEAST_REQUESTS, len(work)), min(len(work), fits))], scale.beam, rate)
+    findings |= {"peaks": peaks, "rate": rate, "requests": len(load.work)}
+    run.save(findings)
+    findings |= _tune(batcher, load, scale)
+    run.save(findings)
+    batcher.tune(findings["window"], findings["batch"])
+    name = findings["contender"]
+    _compare({f"{FLIGHT}, {name}": flow, f"{WINDOW}, {name}": batcher}, load, run, findings)
 
 
 def _peaks(flow: Flow, batcher: LaneBatcher, work: list[SizedSentence], beam: int) -> dict[str, float]:
-    """After a run of the first sentences, to warm up."""
+    """Answers a second of each, after a run of the first sentences to warm up."""
     peaks: dict[str, float] = {}
     servers: dict[str, Server] = {FLIGHT: flow, WINDOW: batcher}
     for name, server in servers.items():
@@ -157,8 +191,9 @@ def _tune(batcher: LaneBatcher, load: Load, scale: Scale) -> dict[str, Any]:
     return {"window": best["window"], "batch": best["batch"], "tuning": tried}
 
 
-def _compare(servers: dict[str, Server], load: Load, rules: TurnRules, record: dict[str, Any]) -> None:
-    """In turn; in each turn both meet the same moments. Ratio: the batcher's p99 to the engine's.
+def _compare(servers: dict[str, Server], load: Load, run: PartRun, findings: dict[str, Any]) -> None:
+    """Run both in turn, at the same moments in each turn; the ratio is that of the batcher's p99 to the
+    engine's.
 
     servers: by kind of batching and contender.
     """
@@ -166,19 +201,19 @@ def _compare(servers: dict[str, Server], load: Load, rules: TurnRules, record: d
     turn = dict.fromkeys(servers, 0)
 
     def runner(name: str, server: Server) -> Callable[[], float]:
-        def run() -> float:
+        def measure() -> float:
             values = latencies(server, load, TRAFFIC + turn[name])
             turn[name] += 1
             medians[name].append(float(np.median(values)))
             return percentile(values, 99)
 
-        return run
+        return measure
 
-    turns = alternate({name: runner(name, server) for name, server in servers.items()}, rules)
-    record["not_run"] |= turns.not_run
-    record["p99"] = {name.partition(", ")[0]: summary(values) for name, values in turns.values.items()}
+    turns = alternate({name: runner(name, server) for name, server in servers.items()}, run)
+    findings["not_run"] |= turns.not_run
+    findings["p99"] = {name.partition(", ")[0]: summary(values) for name, values in turns.values.items()}
     later = {name.partition(", ")[0]: values[1:] for name, values in medians.items()}
-    record["p50"] = {name: summary(values) for name, values in later.items() if values}
+    findings["p50"] = {name: summary(values) for name, values in later.items() if values}
     if len(turns.values) == len(servers):
-        flight, window = (record["p99"][kind]["runs"] for kind in (FLIGHT, WINDOW))
-        record["ratio"] = summary([b / a for a, b in zip(flight, window, strict=False)])
+        flight, window = (findings["p99"][kind]["runs"] for kind in (FLIGHT, WINDOW))
+        findings["ratio"] = summary([b / a for a, b in zip(flight, window, strict=False)])

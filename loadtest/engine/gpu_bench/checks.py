@@ -1,10 +1,17 @@
-"""Answers of every backend beside those of the CPU's reference, and of each alone beside those of a batch."""
+"""Is it right: the tests that need a GPU, and answers of every backend beside the CPU's reference.
+
+Each file of tests has a process of its own: a fault that ends the device's context costs that file alone.
+"""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 from engine.backends import LaneSize, Placement
@@ -12,52 +19,98 @@ from engine.executors import open_executors
 from engine.schedule.lane import Lane
 from engine.search.executor import Executor
 from engine.types import DecodeOptions, Request, Result
-from loadtest.engine.gpu_bench.book import Desk
 from loadtest.engine.gpu_bench.clock import forgive
 from loadtest.engine.gpu_bench.contenders import Answers, open_all, straight, through
 from loadtest.engine.gpu_bench.models import copy_bundle
-from loadtest.engine.gpu_bench.real import real_sources
-from loadtest.engine.gpu_bench.setting import Setting
+from loadtest.engine.gpu_bench.record import PartRun
+from loadtest.engine.gpu_bench.sentences import real_sources
+from loadtest.engine.gpu_bench.setting import REPOSITORY
 
-LEAST: Final = 0.97  # share of equal answers that fp32 must reach: two orders of summing may part a near-tie
-LONGEST: Final = 64  # target tokens: the check is of tokens, not of patience
+LEAST_EQUAL: Final = 0.97  # of fp32's answers: two orders of summing may part a near-tie
+LONGEST_TARGET_TOKENS: Final = 64  # of a check of answers
 SLOTS: Final = 32
+GPU_MARK: Final = "mark.gpu"
+TEST_PROCESSES: Final = 6  # at once
+TEST_LOG: Final = "tests.log"  # all that pytest said, beside the record
+LEAST_TEST_SECONDS: Final = 10.0
+# a machine lent for an hour has torch and pytest, and not every plugin that pyproject.toml configures
+PYTEST: Final = "-q -rfEs -m gpu -o addopts= -o filterwarnings= -p no:cacheprovider --durations=10"
 
 
-def checks(setting: Setting, floors: dict[str, Any], until: float, desk: Desk) -> dict[str, Any]:
+def suite(run: PartRun) -> dict[str, Any]:
+    """Run the tests that need a GPU. Rows: file, exit code of its process, what pytest said of it last.
+
+    Of the files of tests/ that hold a test with the mark, nothing else is even imported. ok: every file
+    passed, and on a GPU not every test was skipped.
+    """
+    files = gpu_tests(REPOSITORY / "tests")
+    with ThreadPoolExecutor(TEST_PROCESSES) as pool:
+        results = list(pool.map(lambda path: _run_tests(path, run.until), files))
+    said = [f"{'=' * 20} {path.name}\n{output}" for path, (_, output) in zip(files, results, strict=True)]
+    run.record.path.with_name(TEST_LOG).write_text("\n".join(said), "utf-8")
+    rows: list[dict[str, Any]] = [
+        {"file": str(path.relative_to(REPOSITORY)), "code": code, "said": output.strip().rpartition("\n")[2]}
+        for path, (code, output) in zip(files, results, strict=True)
+    ]
+    for row in rows:
+        if row["code"]:
+            print(f"FAILED, in a process of its own: {row['file']}: {row['said']}", flush=True)
+    passed = any(" passed" in row["said"] for row in rows) or not run.setting.device.startswith("cuda")
+    return {"ok": passed and not any(row["code"] for row in rows), "rows": rows}
+
+
+def gpu_tests(folder: Path) -> list[Path]:
+    """List the files of tests that need a GPU."""
+    return [path for path in sorted(folder.rglob("test_*.py")) if GPU_MARK in path.read_text("utf-8")]
+
+
+def _run_tests(path: Path, until: float) -> tuple[int, str]:
+    """Exit code and output of pytest for one file."""
+    command = [sys.executable, "-m", "pytest", *PYTEST.split(), str(path)]
+    seconds = max(LEAST_TEST_SECONDS, until - time.monotonic())
+    try:
+        done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=seconds)
+    except subprocess.TimeoutExpired as error:
+        output = error.stdout.decode("utf-8", "replace") if isinstance(error.stdout, bytes) else ""
+        return -9, f"{output}\nit took more than {seconds:.0f} seconds"
+    return done.returncode, done.stdout + done.stderr
+
+
+def checks(run: PartRun) -> dict[str, Any]:
     """Check the answers of every backend that opens. Rows: backend, share of answers equal to torch's in fp32
     on the CPU, share of their tokens that agree from the left, the largest difference of scores of equal
     answers, and the share of answers that are the same alone as in a batch. ok: every fp32 row has enough
     that are equal, and no backend that opens failed."""
+    setting = run.setting
     bundle = copy_bundle(setting.folder, setting.shipped)
-    options = replace(bundle.options, max_length=min(LONGEST, bundle.config.max_target - 1))
+    options = replace(bundle.options, max_length=min(LONGEST_TARGET_TOKENS, bundle.config.max_target - 1))
     origin, sources = real_sources(setting, bundle, setting.scale.checked)
     place = Placement("torch", "cpu", "fp32", None, (LaneSize(options.beam_size, SLOTS),))
     baseline = _answers(open_executors(bundle, place)[0], sources, options)
-    record: dict[str, Any] = {"model": bundle.name, "text": origin, "sentences": len(sources), "rows": []}
-    record |= {"not_run": {}, "failed": {}, "ok": False}
+    findings: dict[str, Any] = {"model": bundle.name, "text": origin, "sentences": len(sources), "rows": []}
+    findings |= {"not_run": {}, "failed": {}, "ok": False}
     lanes = [LaneSize(options.beam_size, SLOTS), LaneSize(options.beam_size, 1)]
-    for contender, (wide, narrow) in open_all(setting, bundle, lanes, (desk, record["not_run"])):
-        if time.monotonic() > until and record["rows"]:
-            record["not_run"][f"{bundle.name}, {contender}"] = "no time was left"
+    for contender, (wide, narrow) in open_all(run, bundle, lanes, findings["not_run"]):
+        if time.monotonic() > run.until and findings["rows"]:
+            findings["not_run"][f"{bundle.name}, {contender}"] = "no time was left"
             continue
         try:
             many = _answers(wide, sources, options)
             row = {"backend": contender.backend, "precision": contender.precision} | agreement(baseline, many)
             alone = _answers(narrow, sources[: SLOTS // 2], options)
             row["alone"] = agreement(many[: len(alone)], alone)["equal"]
-            record["rows"].append(row)
+            findings["rows"].append(row)
         except Exception as error:
-            record["failed"][str(contender)] = forgive(error)
-        desk.tell(record)
-    record["ok"] = not record["failed"] and all(
-        row["equal"] >= LEAST for row in record["rows"] if row["precision"] == "fp32"
+            findings["failed"][str(contender)] = forgive(error)
+        run.save(findings)
+    findings["ok"] = not findings["failed"] and all(
+        row["equal"] >= LEAST_EQUAL for row in findings["rows"] if row["precision"] == "fp32"
     )
-    record["tolerance"] = {
-        "fp32": f"{LEAST:.0%} of the answers must be equal",
+    findings["tolerance"] = {
+        "fp32": f"{LEAST_EQUAL:.0%} of the answers must be equal",
         "others": "stated, not judged",
     }
-    return record
+    return findings
 
 
 def agreement(baseline: Sequence[Result], answers: Sequence[Result]) -> dict[str, float]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from loadtest.engine.gpu_bench.book import Desk
+from loadtest.engine.gpu_bench.record import PartRun
 
 
 class ContextLost(Exception):
@@ -55,43 +55,37 @@ class Turns:
     not_run: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class TurnRules:
-    """turns: measured runs of each, at most.
-    until: a time.monotonic().
-    desk: told who is at work.
+def alternate(
+    contenders: Mapping[str, Callable[[], float]],
+    run: PartRun,
+    report: Callable[[Turns], object] = lambda _: None,
+) -> Turns:
+    """Run each contender once to warm up, then in turn with all others, so that a noisy minute meets every
+    one.
+
+    The part's scale says how often. A contender whose turn comes after the part's end is left out of that
+    turn, and so is one that has a figure and has used up its share of the time; none is measured without
+    having warmed up. A contender that raises is left out from then on, with its reason. Raises ContextLost.
+
+    contenders: a run of each that returns its figure; keys are "model, backend precision".
+    run: the part that measures them.
     report: called after every turn.
     """
-
-    turns: int
-    until: float
-    desk: Desk
-    report: Callable[[Turns], object] = lambda _: None
-
-
-def alternate(contenders: Mapping[str, Callable[[], float]], rules: TurnRules) -> Turns:
-    """Run each contender once to warm up, then `turns` times in turn with all others, so that a noisy minute
-    meets every one. Whoever comes after `until` is left out of that turn, and so is one that has a figure and
-    has used up its share of the time; nobody is measured without having warmed up.
-
-    A contender that raises is left out from then on, with its reason. Keys end with ", backend precision".
-    Raises ContextLost.
-    """
     turns, warm = Turns(), set[str]()
-    share = (rules.until - time.monotonic()) / max(1, len(contenders))
+    share = (run.until - time.monotonic()) / max(1, len(contenders))
     spent = dict.fromkeys(contenders, 0.0)
-    for turn in range(rules.turns + 1):
-        for key, run in contenders.items():
+    for turn in range(run.setting.scale.turns + 1):
+        for key, measure in contenders.items():
             if key in turns.not_run:
                 continue
             began = time.monotonic()
-            if began > rules.until or (key in turns.values and spent[key] > share):
+            if began > run.until or (key in turns.values and spent[key] > share):
                 if key not in turns.values:
                     turns.not_run[key] = "no time was left"
                 continue
-            rules.desk.enter(key.rpartition(", ")[2])
+            run.measuring(key.rpartition(", ")[2])
             try:
-                value = run()
+                value = measure()
             except Exception as error:  # a backend's own fault is a result, not the end of the others
                 turns.not_run[key] = forgive(error)
                 turns.values.pop(key, None)
@@ -100,10 +94,22 @@ def alternate(contenders: Mapping[str, Callable[[], float]], rules: TurnRules) -
             if key in warm and turn:
                 turns.values.setdefault(key, []).append(value)
             warm.add(key)
-        rules.report(turns)
+        report(turns)
     return turns
 
 
 def summary(values: list[float]) -> dict[str, Any]:
     """Return the median and the runs."""
     return {"median": statistics.median(values), "runs": values}
+
+
+def figure(key: str, values: list[float], unit: str) -> dict[str, Any]:
+    """Return the row of a contender: model, backend, precision, and its runs with their median.
+
+    key: "model, backend precision".
+    values: a figure of each run.
+    unit: what the figures count; their name in the row.
+    """
+    name, _, contender = key.partition(", ")
+    backend, _, precision = contender.rpartition(" ")
+    return {"model": name, "backend": backend, "precision": precision, unit: summary(values)}

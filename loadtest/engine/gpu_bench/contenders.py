@@ -1,4 +1,4 @@
-"""Who takes part: every backend and precision that opens here, and why the others do not."""
+"""The contenders: every backend and precision that opens here, and the reasons of those that do not."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, Final
 
 from engine.backends import BACKENDS, LaneSize, Placement
@@ -21,17 +20,16 @@ from engine.schedule.engine import Engine, EngineSettings
 from engine.schedule.lane import Lane
 from engine.search.executor import Executor
 from engine.types import Outcome, Request, Result
-from loadtest.engine.gpu_bench.book import Desk
 from loadtest.engine.gpu_bench.clock import forgive
+from loadtest.engine.gpu_bench.record import PartRun
 from loadtest.engine.gpu_bench.sentences import SizedSentence, request
-from loadtest.engine.gpu_bench.setting import SKIPPED, Setting
+from loadtest.engine.gpu_bench.setting import REPOSITORY, SKIPPED, Setting
 
-ROOT: Final = Path(__file__).parents[3]
-TWINS: Final = ("onnx-pure", "onnx-native")  # of the CPU's own benchmark
+CPU_TWINS: Final = ("onnx-pure", "onnx-native")  # of the CPU's own benchmark
 COMPILED: Final = "tensorrt"
 COMPILED_PRECISIONS: Final = ("bf16",)  # compiling takes minutes each
-BEST: Final = ("cuda bf16", "cuda fp16", "tensorrt bf16", "cuda fp32", "torch fp32")
-QUEUE: Final = 1 << 24  # source tokens: all of a run may wait
+LIKELY_FASTEST: Final = ("cuda bf16", "cuda fp16", "tensorrt bf16", "cuda fp32", "torch fp32")
+QUEUE_TOKENS: Final = 1 << 24  # source tokens: all of a run may wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +43,10 @@ class Contender:
 
 def contenders(setting: Setting) -> list[Contender]:
     """List what the table of backends has for this kind of device, in the precisions wanted; some will not
-    open. TWINS stand in it only when they are named, TensorRT in other precisions only when one is wanted."""
+    open. CPU_TWINS stand in it only when they are named, TensorRT in other precisions only when one is
+    wanted."""
     kind = setting.device.partition(":")[0]
-    names = setting.backends or tuple(name for name in BACKENDS if name not in TWINS)
+    names = setting.backends or tuple(name for name in BACKENDS if name not in CPU_TWINS)
     candidates = [
         Contender(backend, precision)
         for backend in names
@@ -56,17 +55,21 @@ def contenders(setting: Setting) -> list[Contender]:
         if precision in setting.precisions
         if backend != COMPILED or precision in COMPILED_PRECISIONS or len(setting.precisions) == 1
     ]
-    rank = {name: i for i, name in enumerate(BEST)}
-    return sorted(candidates, key=lambda contender: rank.get(str(contender), len(BEST)))
+    rank = {name: i for i, name in enumerate(LIKELY_FASTEST)}
+    return sorted(candidates, key=lambda contender: rank.get(str(contender), len(LIKELY_FASTEST)))
 
 
 def open_contender(
     setting: Setting, bundle: Bundle, contender: Contender, lanes: Sequence[LaneSize]
 ) -> list[Executor]:
-    """Open one executor for each (beams, slots).
+    """Open one executor for each lane, adding to the bundle what the backend needs of it: engines, graphs.
 
-    Raises ConvoyError, or whatever a library that is missing does. What the backend needs and the bundle
-    lacks is added to it: engines, graphs of another precision.
+    setting: device and what is skipped.
+    bundle: the model.
+    contender: backend and precision.
+    lanes: sizes of the executors.
+
+    Raises ConvoyError, or ImportError and the like where a library is missing.
     """
     place = Placement(contender.backend, setting.device, contender.precision, 1, tuple(lanes))
     if contender.backend == COMPILED:
@@ -77,22 +80,24 @@ def open_contender(
 
 
 def open_all(
-    setting: Setting, bundle: Bundle, lanes: Sequence[LaneSize], out: tuple[Desk, dict[str, str]]
+    run: PartRun, bundle: Bundle, lanes: Sequence[LaneSize], not_run: dict[str, str]
 ) -> Iterator[tuple[Contender, list[Executor]]]:
-    """Yield those that open, one after the other.
+    """Yield the contenders that open, one after the other, each with an executor for each lane.
 
-    out: who is told of it, and where the others' reasons go.
+    run: the part that measures them.
+    bundle: the model.
+    lanes: sizes of the executors.
+    not_run: takes the reasons of contenders that do not open, by "model, contender".
 
     Raises ContextLost.
     """
-    desk, not_run = out
-    for contender in contenders(setting):
-        if str(contender) in setting.skip:
+    for contender in contenders(run.setting):
+        if str(contender) in run.setting.skip:
             not_run[f"{bundle.name}, {contender}"] = SKIPPED
             continue
-        desk.enter(str(contender))
+        run.measuring(str(contender))
         try:
-            yield contender, open_contender(setting, bundle, contender, lanes)
+            yield contender, open_contender(run.setting, bundle, contender, lanes)
         except Exception as error:
             not_run[f"{bundle.name}, {contender}"] = forgive(error)
 
@@ -131,7 +136,7 @@ def _export_graphs(bundle: Bundle, precision: str) -> Bundle:
     if any(f".{precision}" in name for name in bundle.files() if name.startswith("onnx/step")):
         return bundle
     command = [sys.executable, "-m", "cli.main", "export", str(bundle.path), "--precision", precision]
-    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    process = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
     if process.returncode:
         raise ConfigError(f"convoy export: {process.stderr.strip()[-400:]}")
     return open_bundle(bundle.path, verify=False)
@@ -154,7 +159,7 @@ class Flow:
     """An engine that runs, with one lane: requests join and leave in flight."""
 
     def __init__(self, executor: Executor, beam: int) -> None:
-        self.engine = Engine([executor], EngineSettings(queue_tokens=QUEUE))
+        self.engine = Engine([executor], EngineSettings(queue_tokens=QUEUE_TOKENS))
         self.beam = beam
         self.engine.start()
 

@@ -1,44 +1,59 @@
-"""What the device itself can do: copying, and matrix products of a large square and of a decoder's shapes."""
+"""What figures are compared with: the rates of the device itself, and what a model must read and compute.
+
+Rates are of copies, and of matrix products of a large square and of a decoder's shapes. What a model reads is
+counted while its own code runs once, of whatever architecture it is.
+"""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import cycle
 from typing import Any, Final
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
 
+from engine.bundle.config import ModelConfig
+from engine.executors.torch.executor import TorchExecutor
+from engine.models import build
+from engine.models.model import Model
+from engine.schedule.lane import Lane
+from engine.types import DecodeOptions, Request
 from loadtest.engine.gpu_bench.clock import reason, seconds
-from loadtest.engine.gpu_bench.setting import Setting
+from loadtest.engine.gpu_bench.sentences import FIRST_WORD, SizedSentence
+from loadtest.engine.gpu_bench.setting import BYTES, Setting
 
 TYPES: Final = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 SAMPLES: Final = 9
 SHAPES: Final = {"feed-forward": (1_024, 4_096), "output": (1_024, 32_768)}  # in, out
 ROWS: Final = (1, 4, 64, 1_024)  # one sentence of beam 1 and 4; 16 and 256 sentences of beam 4
 CACHES: Final = 512 << 20  # products take turns over weights of more bytes than caches hold
+LOOKUPS: Final = {"aten::embedding"}  # read a row, not the table
 
 
-def floors(setting: Setting) -> dict[str, Any]:
+def device_floors(setting: Setting) -> dict[str, Any]:
     """Measure what the device itself can do. bandwidth: bytes a second, read and written; matrix: operations
     a second by precision; shapes: of the decoder's products, each with operations and bytes of weights a
     second. Random data: zeros run faster."""
     device, scale = setting.device, setting.scale
-    record: dict[str, Any] = {"bandwidth": _copy(device, scale.copy), "matrix": {}, "shapes": []}
-    record["tf32_allowed"] = torch.backends.cuda.matmul.allow_tf32
+    rates: dict[str, Any] = {"bandwidth": _copy(device, scale.copy), "matrix": {}, "shapes": []}
+    rates["tf32_allowed"] = torch.backends.cuda.matmul.allow_tf32
     for precision, kind in TYPES.items():
         try:
             a, b = (torch.randn(scale.square, scale.square, device=device).to(kind) for _ in range(2))
-            record["matrix"][precision] = 2 * scale.square**3 / _median(device, partial(torch.matmul, a, b))
+            rates["matrix"][precision] = 2 * scale.square**3 / _median(device, partial(torch.matmul, a, b))
             del a, b
-            record["shapes"] += _shapes(setting, precision, kind)
+            rates["shapes"] += _shapes(setting, precision, kind)
         except RuntimeError as error:
-            record.setdefault("not_run", {})[precision] = reason(error)
+            rates.setdefault("not_run", {})[precision] = reason(error)
     if device.startswith("cuda"):
         torch.cuda.empty_cache()
-    return record
+    return rates
 
 
 def _copy(device: str, size: int) -> float:
@@ -93,3 +108,67 @@ def _capture(device: str, call: Callable[[], object], times: int) -> Callable[[]
     with torch.cuda.graph(graph, stream=stream):
         several()
     return graph.replay
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Of one source of `source` tokens and its decoding, one hypothesis: weights that a step reads (numbers),
+    floating-point operations of the matrix products of a step and of the encoder. Transformers' attention to
+    their own past is counted at its first step, so too low."""
+
+    source: int
+    weights: int
+    step: int
+    encoder: int
+
+    def step_seconds(self, precision: str, bandwidth: float) -> float:
+        """Return the floor of a step of one row: its weights at the measured bandwidth (bytes a second)."""
+        return self.weights * BYTES[precision] / bandwidth
+
+    def operations(self, sentences: Sequence[SizedSentence], beam: int) -> float:
+        """Count the operations of whole translations, by the source's length and the steps of each."""
+        sources = sum(len(s.source) for s in sentences)
+        steps = sum(s.target + 1 for s in sentences)
+        return self.encoder / self.source * sources + self.step * beam * steps
+
+
+class _Reads(TorchDispatchMode):
+    """Notes the parameters that operators take, tables of look-ups apart."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._sizes = {id(p): p.numel() for p in model.parameters()}
+        self.found: dict[int, int] = {}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if func._schema.name not in LOOKUPS:
+            for argument in args:
+                for one in argument if isinstance(argument, list | tuple) else [argument]:
+                    if id(one) in self._sizes:
+                        self.found[id(one)] = self._sizes[id(one)]
+        return func(*args, **(kwargs or {}))
+
+
+def cost(config: ModelConfig, source: int = 32) -> Cost:
+    """Run the encoder once and one step on the CPU. The weights' values do not matter, so there are none.
+
+    source: tokens with end-of-sentence; multiples of 8 are not padded by the encoder, of 32 by the memory.
+    """
+    model = build(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    lane = Lane(TorchExecutor(model, 1, 1), lambda _, outcome: None)
+    request = Request([*[FIRST_WORD] * (source - 1), config.eos], DecodeOptions(1, min_length=9), _nobody)
+    with FlopCounterMode(display=False) as encoding:
+        lane.admit([request])
+    reads = _Reads(model)
+    with FlopCounterMode(display=False) as stepping, reads:
+        lane.step()
+    return Cost(source, sum(reads.found.values()), stepping.get_total_flops(), encoding.get_total_flops())
+
+
+def _nobody(outcome: object) -> None:
+    """The answer does not matter."""

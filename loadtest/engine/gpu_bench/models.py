@@ -50,7 +50,13 @@ def config_of(name: str, *, tiny: bool = False) -> ModelConfig:
 def bundle_of(folder: Path, name: str, *, tiny: bool = False, seed: int = 1) -> Bundle:
     """Open the bundle of a model in the folder, written when it is not there: weights in fp32 as training's
     initialiser draws them, and the graphs of ONNX Runtime. Speed depends on weights through the lengths of
-    answers alone, and those are given (see `sentences`)."""
+    answers alone, and those are given (see `sentences`).
+
+    folder: of all bundles.
+    name: a key of MODELS.
+    tiny: whether the small twin is meant.
+    seed: of the weights.
+    """
     path = folder / name
     while not path.exists() and _prepared_elsewhere(folder):
         time.sleep(0.2)
@@ -59,8 +65,8 @@ def bundle_of(folder: Path, name: str, *, tiny: bool = False, seed: int = 1) -> 
 
 @contextmanager
 def preparing(folder: Path, *, tiny: bool) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a process that writes the bundles of all models, and end it when the context is left. Who asks
-    for one of them meanwhile waits for it."""
+    """Start a process that writes the bundles of all models, and end it when the context is left. A call of
+    `bundle_of` meanwhile waits for the one that it wants."""
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", __name__, str(folder), *(["--tiny"] if tiny else [])]
     process = subprocess.Popen(command, cwd=Path(__file__).parents[3])

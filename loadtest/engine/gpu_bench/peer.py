@@ -1,7 +1,7 @@
-"""fairseq's own code as a contender, in a process of its own: it wants older packages, and its faults are
-its own.
+"""fairseq's own code as a contender, in a process of its own: fairseq wants older packages, and its faults
+stay there.
 
-Its checkout is named by whoever measures and no part of this repository (`--fairseq`, `--fairseq-python`).
+Its checkout is named on the command line and no part of this repository (`--fairseq`, `--fairseq-python`).
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
+from engine.bundle.bundle import Bundle
 from engine.bundle.config import ModelConfig
 from engine.bundle.stacks import StackConfig
 from engine.errors import ConvoyError
-from loadtest.engine.gpu_bench.book import Desk
 from loadtest.engine.gpu_bench.clock import reason
+from loadtest.engine.gpu_bench.record import PartRun
 from loadtest.engine.gpu_bench.setting import SKIPPED, Setting
 
 SCRIPT: Final = Path(__file__).parent / "peer_process.py"
@@ -66,18 +67,15 @@ class Peer:
         return reply
 
 
-def peers(
-    stack: ExitStack,
-    setting: Setting,
-    name: str,
-    config: ModelConfig,
-    out: tuple[Desk, dict[str, str]],
-) -> dict[str, Peer]:
-    """Start the peers, by the names of contenders: fp32, and fp16 on a GPU.
+def peers(stack: ExitStack, run: PartRun, bundle: Bundle, not_run: dict[str, str]) -> dict[str, Peer]:
+    """Start fairseq in fp32, and on a GPU in fp16 too; return its processes by "model, contender".
 
-    Those that do not run leave their reason.
+    stack: ends them when it is left.
+    run: the part that measures them.
+    bundle: the model whose sizes theirs have.
+    not_run: takes the reasons of those that do not start.
     """
-    (desk, not_run), key = out, f"{name}, {NAME}"
+    setting, key = run.setting, f"{bundle.name}, {NAME}"
     if setting.fairseq is None:
         not_run[key] = "no checkout of fairseq was named (--fairseq PATH)"
         return {}
@@ -86,9 +84,9 @@ def peers(
         if f"{NAME} {precision}" in setting.skip:
             not_run[f"{key} {precision}"] = SKIPPED
             continue
-        desk.enter(f"{NAME} {precision}")
+        run.measuring(f"{NAME} {precision}")
         try:
-            by_name[f"{key} {precision}"] = peer = Peer(setting, config, precision)
+            by_name[f"{key} {precision}"] = peer = Peer(setting, bundle.config, precision)
         except (PeerError, OSError) as error:
             not_run[f"{key} {precision}"] = reason(error)
             continue

@@ -1,7 +1,7 @@
 """Runs fairseq's own DynamicConv and beam search, for `peer.py`: JSON lines in, JSON lines out.
 
-A script of its own, for another Python with older packages: it imports torch and fairseq only. Written for
-the public interface of releases 0.6.1 to 0.12; nothing of fairseq is kept here.
+A script of its own, for another Python with older packages: torch and fairseq are all that it imports.
+Written for the public interface of releases 0.6.1 to 0.12; nothing of fairseq is kept here.
 
     echo '{...}' | python peer_process.py CHECKOUT
 """
@@ -64,7 +64,13 @@ def build(setup: dict[str, Any]) -> tuple[Any, Any, dict[str, Any]]:
 
 
 def translate(model: Any, words: Any, batch: tuple[list[int], int], beam: int) -> None:
-    """Translate one batch; raise ValueError when an answer has another length than it was given."""
+    """Translate one batch; raise ValueError when an answer has another length than it was given.
+
+    model: fairseq's.
+    words: its dictionary.
+    batch: lengths of the sources, and the length of all answers.
+    beam: width of the search.
+    """
     import torch
     from fairseq.sequence_generator import SequenceGenerator
 

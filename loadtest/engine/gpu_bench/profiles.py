@@ -11,38 +11,38 @@ from engine.backends import LaneSize
 from engine.schedule.lane import Lane
 from engine.search.executor import Executor
 from loadtest.engine.gpu_bench import models
-from loadtest.engine.gpu_bench.book import Desk
 from loadtest.engine.gpu_bench.clock import wait
 from loadtest.engine.gpu_bench.contenders import make_requests, open_all, record_failure, straight
+from loadtest.engine.gpu_bench.record import PartRun
 from loadtest.engine.gpu_bench.sentences import SizedSentence, lengths, sentences
 from loadtest.engine.gpu_bench.setting import Setting
 
-TOP: Final = 15
+MAX_KERNELS: Final = 15  # of a profile
 
 
-def profiles(setting: Setting, floors: dict[str, Any], until: float, desk: Desk) -> dict[str, Any]:
+def profiles(run: PartRun) -> dict[str, Any]:
     """Measure a step on the likely fastest backend, for one sentence of beam 1 and a full lane: kernels by
     their time on the device (operators on a CPU), with calls and microseconds a step, the whole of a step by
     the clock, and how long the device was busy in it."""
-    scale = setting.scale
+    setting, scale = run.setting, run.setting.scale
     bundle = models.bundle_of(setting.folder, models.SIX, tiny=scale.tiny)
     _, pairs = lengths(setting.corpora, scale.slots)
-    record: dict[str, Any] = {"model": bundle.name, "rows": [], "not_run": {}}
+    findings: dict[str, Any] = {"model": bundle.name, "rows": [], "not_run": {}}
     for beams, slots in ((1, 1), (scale.beam, scale.slots)):
-        if time.monotonic() > until and record["rows"]:
-            record["not_run"][f"{slots} sentences"] = "no time was left"
+        if time.monotonic() > run.until and findings["rows"]:
+            findings["not_run"][f"{slots} sentences"] = "no time was left"
             continue
         # nobody may finish while it is measured
         longest = [(source, 3 * scale.steps + 8) for source, _ in pairs[:slots]]
-        for contender, (executor,) in open_all(
-            setting, bundle, [LaneSize(beams, slots)], (desk, record["not_run"])
-        ):
-            with record_failure(f"{slots} sentences, {contender}", record["not_run"]):
+        for contender, (executor,) in open_all(run, bundle, [LaneSize(beams, slots)], findings["not_run"]):
+            with record_failure(f"{slots} sentences, {contender}", findings["not_run"]):
                 row = _profile_steps(setting, executor, sentences(bundle.config, longest))
-                record["rows"].append({"contender": str(contender), "beam": beams, "sentences": slots} | row)
+                findings["rows"].append(
+                    {"contender": str(contender), "beam": beams, "sentences": slots} | row
+                )
                 break
-        desk.tell(record)
-    return record
+        run.save(findings)
+    return findings
 
 
 def _profile_steps(setting: Setting, executor: Executor, work: list[SizedSentence]) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def _profile_steps(setting: Setting, executor: Executor, work: list[SizedSentenc
             "microseconds": _time(event, cuda) / steps,
             "share": _time(event, cuda) / total,
         }
-        for event in events[:TOP]
+        for event in events[:MAX_KERNELS]
     ]
     return {"step_microseconds": plain * 1e6, "busy_microseconds": total / steps, "kernels": kernels}
 

@@ -1,4 +1,4 @@
-"""Sentences by their lengths: newstest2013's, with random ids for models that have no tokenizer.
+"""Sentences: newstest2013's own, and their lengths with random ids for models that have no tokenizer.
 
 A model with random weights would end its answers anywhere. So each answer is given its length, by
 `min_length` and `max_length`: end-of-sentence is banned before and forced there. The length is that of the
@@ -18,14 +18,19 @@ from typing import Final
 
 import numpy as np
 
+from engine.bundle.bundle import Bundle
 from engine.bundle.config import ModelConfig
+from engine.text.tokenizers.tokenizer import open_tokenizer
 from engine.types import DecodeOptions, Outcome, Request
-from loadtest.texts import LONGEST, MEDIAN_LOG, SPREAD
+from loadtest.engine.gpu_bench.setting import Setting
+from loadtest.texts import LONGEST_WORDS, MEDIAN_LOG, SPREAD
+from loadtest.texts import sentences as made_up_sentences
 
 PIECES: Final = 1.2  # an assumption: pieces a word of a joint BPE vocabulary of 33K
 WORDS: Final = re.compile(r"\w+|[^\w\s]")
-MOST: Final = 200
+MAX_LINE_TOKENS: Final = 200
 NEWSTEST: Final = "newstest/newstest2013.{}.gz"
+MADE_UP_LINES: Final = 300  # where there is no newstest
 FIRST_WORD: Final = 4  # ids below are begin, padding, end and unknown
 
 
@@ -56,14 +61,19 @@ def lengths(corpora: Path, count: int) -> tuple[str, list[tuple[int, int]]]:
     origin = "newstest2013 en and de"
     if not pairs:
         origin = "made up: a log-normal with newstest's median and spread"
-        words = (min(LONGEST, max(3, chance.lognormvariate(MEDIAN_LOG, SPREAD))) for _ in range(count))
+        words = (min(LONGEST_WORDS, max(3, chance.lognormvariate(MEDIAN_LOG, SPREAD))) for _ in range(count))
         pairs = [(round(w * PIECES),) * 2 for w in words]
     chance.shuffle(pairs)
     return origin, [pairs[i % len(pairs)] for i in range(count)]
 
 
 def sentences(config: ModelConfig, pairs: Sequence[tuple[int, int]], seed: int = 0) -> list[SizedSentence]:
-    """Draw random words of these lengths, cut to what the model takes."""
+    """Draw random words of these lengths, cut to what the model takes.
+
+    config: of the model.
+    pairs: source and target tokens of each sentence.
+    seed: of the words.
+    """
     chance = np.random.default_rng(seed)
     most_source, most_target = config.max_source - 2, config.max_target - 1
     work = []
@@ -73,6 +83,23 @@ def sentences(config: ModelConfig, pairs: Sequence[tuple[int, int]], seed: int =
     return work
 
 
+def real_sources(setting: Setting, bundle: Bundle, count: int) -> tuple[str, list[list[int]]]:
+    """Return where the text is from, and the token ids of its lines with end-of-sentence, cut to what the
+    model takes.
+
+    setting: names the corpora.
+    bundle: the model, with its tokenizer.
+    count: lines, at most.
+    """
+    tokenizer, config = open_tokenizer(bundle), bundle.config
+    origin, texts = f"newstest2013.{bundle.source}", lines(setting.corpora, bundle.source)
+    if not texts:
+        origin, more = "made up", made_up_sentences(2013)
+        texts = [next(more) for _ in range(MADE_UP_LINES)]
+    most = config.max_source - 2
+    return origin, [[*tokenizer.encode(line)[:most], config.eos] for line in texts[:count]]
+
+
 def request(sentence: SizedSentence, beam: int, reply: Callable[[Outcome], None]) -> Request:
     exact = sentence.target
     options = DecodeOptions(beam_size=beam, min_length=exact, max_length=exact, max_length_b=exact)
@@ -80,4 +107,4 @@ def request(sentence: SizedSentence, beam: int, reply: Callable[[Outcome], None]
 
 
 def _tokens(line: str) -> int:
-    return min(MOST, max(1, round(PIECES * len(WORDS.findall(line)))))
+    return min(MAX_LINE_TOKENS, max(1, round(PIECES * len(WORDS.findall(line)))))

@@ -12,6 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
+REPOSITORY: Final = Path(__file__).parents[3]
 PRECISIONS: Final = ("fp32", "fp16", "bf16")
 SKIPPED: Final = "it hung or broke the device before, in this call"
 BYTES: Final = {"fp32": 4, "fp16": 2, "bf16": 2, "int8": 1}
@@ -19,13 +20,13 @@ BYTES: Final = {"fp32": 4, "fp16": 2, "bf16": 2, "int8": 1}
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How much there is to do.
+    """How much is measured.
 
     slots: sentences in flight at the highest throughput.
-    open: in flight where requests arrive at random.
-    requests: of one such run.
-    turns: measured runs of each contender, at most.
-    windows: seconds.
+    open: sentences in flight where requests arrive at random.
+    requests: requests of a run in which they arrive at random.
+    turns: most measured runs of each contender.
+    windows: seconds that a window batcher waits.
     copy: bytes of the copied tensor.
     square: side of the largest matrix product.
     """
@@ -67,11 +68,13 @@ TINY: Final = Scale(
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """folder: where random bundles are kept for all backends.
-    corpora: holds newstest/.
-    shipped: a bundle for real text.
-    backends, precisions: only these; none: all.
-    fairseq: a checkout, run by `fairseq_python`.
+    """What one call measures.
+
+    folder: where random bundles are kept for all backends.
+    corpora: the folder that holds newstest/.
+    shipped: the bundle for real text.
+    backends: names of those that take part; none: all.
+    fairseq: a checkout of fairseq, run by `fairseq_python`.
     skip: contenders that ended a process of this call.
     """
 
@@ -87,7 +90,7 @@ class Setting:
     skip: tuple[str, ...] = ()
 
 
-def facts(setting: Setting) -> dict[str, Any]:
+def machine(setting: Setting) -> dict[str, Any]:
     """Say of which machine, code and versions the figures are."""
     import torch
 

@@ -1,22 +1,37 @@
-"""Many sentences at once: newstest2013 through a real engine, requests joining and leaving in flight."""
+"""Many sentences at once through a real engine, requests joining and leaving in flight.
+
+`throughput`: random weights, and newstest2013's lengths. `real`: a shipped model and newstest2013's text,
+with its own tokenizer, defaults and lengths.
+"""
 
 from __future__ import annotations
 
+import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from engine.backends import LaneSize
+from engine.bundle.bundle import Bundle
+from engine.types import Request
 from loadtest.engine.gpu_bench import models
-from loadtest.engine.gpu_bench.book import Desk
-from loadtest.engine.gpu_bench.clock import TurnRules, Turns, alternate, forgive, summary
-from loadtest.engine.gpu_bench.contenders import Flow, check_lengths, make_requests, open_all, record_failure
-from loadtest.engine.gpu_bench.cost import Cost, cost
+from loadtest.engine.gpu_bench.clock import Turns, alternate, figure, forgive
+from loadtest.engine.gpu_bench.contenders import (
+    Answers,
+    Flow,
+    check_lengths,
+    make_requests,
+    open_all,
+    record_failure,
+)
+from loadtest.engine.gpu_bench.floors import Cost, cost
+from loadtest.engine.gpu_bench.models import copy_bundle
 from loadtest.engine.gpu_bench.peer import Batch, Peer, peers
-from loadtest.engine.gpu_bench.sentences import SizedSentence, lengths, sentences
-from loadtest.engine.gpu_bench.setting import Setting
+from loadtest.engine.gpu_bench.record import PartRun
+from loadtest.engine.gpu_bench.sentences import SizedSentence, lengths, real_sources, sentences
+from loadtest.engine.gpu_bench.setting import Scale
 
 STEADY: Final = 4  # times the slots: fewer sentences would be all ramp
 # those of one line are compared with one another, in turn; the others come after, for the memory's sake
@@ -24,19 +39,20 @@ TOGETHER = ((models.SIX, models.ATTENTION), (models.IWSLT,), (models.GLU,))
 
 
 @dataclass(slots=True)
-class Field:
-    """Contenders that take turns: what runs each, and how many sentences it is given."""
+class Entrants:
+    """Contenders that take turns: by "model, contender" a run of each, and how many sentences it is given."""
 
     runs: dict[str, Callable[[], float]] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
-    costs: dict[str, Cost] = field(default_factory=dict)
-    work: dict[str, list[SizedSentence]] = field(default_factory=dict)
 
-    def size(self, desk: Desk, least: int, seconds: float) -> None:
-        """Give each as many sentences as it translates in `seconds`, by a first run of the least."""
+    def fit(self, run: PartRun) -> None:
+        """Give each as many sentences as it translates in its share of the time, by a first run of a few."""
+        scale = run.setting.scale
+        least = STEADY * scale.slots
+        seconds = (run.until - time.monotonic()) / max(1, len(self.runs) * (scale.turns + 1))
         for key, most in list(self.counts.items()):
             self.counts[key] = min(least, most)
-            desk.enter(key.rpartition(", ")[2])
+            run.measuring(key.rpartition(", ")[2])
             try:
                 rate = self.runs[key]()
             except Exception as error:  # it fails again, with its reason, where all take turns
@@ -45,72 +61,83 @@ class Field:
             self.counts[key] = max(min(least, most), min(most, int(rate * seconds)))
 
 
-def throughput(setting: Setting, floors: dict[str, Any], until: float, desk: Desk) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class SizedModel:
+    """A model of random weights, its sentences, and what they cost."""
+
+    bundle: Bundle
+    work: list[SizedSentence]
+    cost: Cost
+
+
+def throughput(run: PartRun) -> dict[str, Any]:
     """Measure many sentences at once. Rows: model, backend, sentences a second at `slots` in flight, while
     all are in use; the floor of the operations of its matrix products and the share reached. A slow contender
     translates fewer of the sentences, a fair sample of them, and its row says how many."""
-    scale = setting.scale
+    setting, scale = run.setting, run.setting.scale
     origin, pairs = lengths(setting.corpora, scale.sentences)
-    record: dict[str, Any] = {"lengths": origin, "beam": scale.beam, "slots": scale.slots}
-    record |= {"rows": [], "not_run": {}}
+    findings: dict[str, Any] = {"lengths": origin, "beam": scale.beam, "slots": scale.slots}
+    findings |= {"rows": [], "not_run": {}}
     for i, names in enumerate(TOGETHER):
-        budget = until - time.monotonic()
+        budget = run.until - time.monotonic()
         if i and budget < 0:
-            record["not_run"] |= dict.fromkeys(names, "no time was left")
+            findings["not_run"] |= dict.fromkeys(names, "no time was left")
             continue
-        end = time.monotonic() + (0.6 * budget if i == 0 else budget / (len(TOGETHER) - i))
-        before = list(record["rows"])
+        share = replace(run, until=time.monotonic() + budget * (0.6 if i == 0 else 1 / (len(TOGETHER) - i)))
+        before = list(findings["rows"])
         with ExitStack() as stack:
-            entered = _field(stack, setting, names, pairs, (desk, record["not_run"]))
-            entered.size(
-                desk,
-                STEADY * scale.slots,
-                (end - time.monotonic()) / max(1, len(entered.runs) * (scale.turns + 1)),
-            )
+            sized = {}
+            for name in names:
+                bundle = models.bundle_of(setting.folder, name, tiny=scale.tiny)
+                sized[name] = SizedModel(bundle, sentences(bundle.config, pairs), cost(bundle.config))
+            entrants = _enter(stack, share, sized.values(), findings["not_run"])
+            entrants.fit(share)
 
-            def report(turns: Turns, entered: Field = entered, before: list[dict[str, Any]] = before) -> None:
-                rows = [_row(key, v, entered, (scale.beam, floors)) for key, v in turns.values.items()]
-                record["rows"] = before + rows
-                desk.tell(record)
+            def report(
+                turns: Turns,
+                entrants: Entrants = entrants,
+                sized: dict[str, SizedModel] = sized,
+                before: list[dict[str, Any]] = before,
+            ) -> None:
+                findings["rows"] = before + [
+                    figure(key, values, "sentences/s")
+                    | _floor_of(key, values, sized[key.partition(", ")[0]], entrants.counts[key], run)
+                    for key, values in turns.values.items()
+                ]
+                run.save(findings)
 
-            turns = alternate(entered.runs, TurnRules(scale.turns, end, desk, report))
-        record["not_run"] |= turns.not_run
+            turns = alternate(entrants.runs, share, report)
+        findings["not_run"] |= turns.not_run
         report(turns)
-    return record
+    return findings
 
 
-def _field(
-    stack: ExitStack,
-    setting: Setting,
-    names: Sequence[str],
-    pairs: list[tuple[int, int]],
-    out: tuple[Desk, dict[str, str]],
-) -> Field:
-    """These models, on all backends that open."""
-    scale, table = setting.scale, Field()
-    for name in names:
-        bundle = models.bundle_of(setting.folder, name, tiny=scale.tiny)
-        table.work[name] = sentences(bundle.config, pairs)
-        table.costs[name] = cost(bundle.config)
-        for contender, (executor,) in open_all(setting, bundle, [LaneSize(scale.beam, scale.slots)], out):
-            key = f"{name}, {contender}"
-            with record_failure(key, out[1]):
+def _enter(stack: ExitStack, run: PartRun, sized: Iterable[SizedModel], not_run: dict[str, str]) -> Entrants:
+    """These models, on all backends that open, and fairseq."""
+    scale, entrants = run.setting.scale, Entrants()
+    for model in sized:
+        lanes = [LaneSize(scale.beam, scale.slots)]
+        for contender, (executor,) in open_all(run, model.bundle, lanes, not_run):
+            key = f"{model.bundle.name}, {contender}"
+            with record_failure(key, not_run):
                 flow = Flow(executor, scale.beam)
                 stack.callback(flow.stop)
-                table.counts[key] = len(pairs)
-                table.runs[key] = _ours(flow, table, name, (key, scale.slots))
-        if name == models.SIX:
-            for key, peer in peers(stack, setting, name, bundle.config, out).items():
-                table.counts[key] = len(pairs)
-                table.runs[key] = _theirs(peer, table, name, (key, scale.slots, scale.beam))
-    return table
+                entrants.counts[key] = len(model.work)
+                entrants.runs[key] = _ours(flow, model.work, entrants.counts, (key, scale.slots))
+        if model.bundle.name == models.SIX:
+            for key, peer in peers(stack, run, model.bundle, not_run).items():
+                entrants.counts[key] = len(model.work)
+                entrants.runs[key] = _theirs(peer, model.work, entrants.counts, key, scale)
+    return entrants
 
 
-def _ours(flow: Flow, entered: Field, name: str, setup: tuple[str, int]) -> Callable[[], float]:
+def _ours(
+    flow: Flow, work: list[SizedSentence], counts: dict[str, int], setup: tuple[str, int]
+) -> Callable[[], float]:
     key, slots = setup
 
-    def run() -> float:
-        sample = entered.work[name][: entered.counts[key]]
+    def measure() -> float:
+        sample = work[: counts[key]]
         requests, answers = make_requests(sample, flow.beam)
         began = time.monotonic()
         flow.submit(requests)
@@ -118,7 +145,79 @@ def _ours(flow: Flow, entered: Field, name: str, setup: tuple[str, int]) -> Call
         check_lengths(sample, results)
         return steady([end - began for end in answers.ended], slots)
 
-    return run
+    return measure
+
+
+def _theirs(
+    peer: Peer, work: list[SizedSentence], counts: dict[str, int], key: str, scale: Scale
+) -> Callable[[], float]:
+    def measure() -> float:
+        sample = work[: counts[key]]
+        return len(sample) / peer.seconds(in_batches(sample, scale.slots), scale.beam)
+
+    return measure
+
+
+def _floor_of(key: str, values: list[float], model: SizedModel, count: int, run: PartRun) -> dict[str, Any]:
+    """How many sentences there were, what their products cost, and the floor of it."""
+    operations = model.cost.operations(model.work[:count], run.setting.scale.beam) / count
+    row: dict[str, Any] = {"sentences": count, "operations": operations}
+    if rate := run.floors["matrix"].get(key.rpartition(" ")[2]):
+        row |= {"floor": rate / operations, "share": statistics.median(values) * operations / rate}
+    return row
+
+
+def real(run: PartRun) -> dict[str, Any]:
+    """Measure real text. Rows: backend, lines a second from token ids to token ids; text is not timed."""
+    setting, scale = run.setting, run.setting.scale
+    bundle = copy_bundle(setting.folder, setting.shipped)
+    origin, sources = real_sources(setting, bundle, scale.sentences)
+    beam, entrants = bundle.options.beam_size, Entrants()
+    findings: dict[str, Any] = {"model": bundle.name, "text": origin, "beam": beam, "slots": scale.slots}
+    findings |= {"rows": [], "not_run": {}}
+    with ExitStack() as stack:
+        for contender, (executor,) in open_all(
+            run, bundle, [LaneSize(beam, scale.slots)], findings["not_run"]
+        ):
+            key = f"{bundle.name}, {contender}"
+            with record_failure(key, findings["not_run"]):
+                flow = Flow(executor, beam)
+                stack.callback(flow.stop)
+                entrants.counts[key] = len(sources)
+                entrants.runs[key] = _real_run(flow, bundle, sources, (entrants.counts, key))
+        entrants.fit(run)
+
+        def report(turns: Turns) -> None:
+            findings["rows"] = [
+                figure(key, values, "lines/s") | {"lines": entrants.counts[key]}
+                for key, values in turns.values.items()
+            ]
+            run.save(findings)
+
+        turns = alternate(entrants.runs, run, report)
+    findings["not_run"] |= turns.not_run
+    report(turns)
+    return findings
+
+
+def _real_run(
+    flow: Flow, bundle: Bundle, sources: list[list[int]], entry: tuple[dict[str, int], str]
+) -> Callable[[], float]:
+    counts, key = entry
+
+    def measure() -> float:
+        sample = sources[: counts[key]]
+        answers = Answers.empty(len(sample))
+        requests = [
+            Request(list(source), bundle.options, lambda outcome, i=i: answers.take(i, outcome))  # type: ignore[misc]
+            for i, source in enumerate(sample)
+        ]
+        began = time.perf_counter()
+        flow.submit(requests)
+        answers.results()
+        return len(sample) / (time.perf_counter() - began)
+
+    return measure
 
 
 def steady(ended: Sequence[float], slots: int) -> float:
@@ -134,16 +233,6 @@ def steady(ended: Sequence[float], slots: int) -> float:
     return (last - first) / (ended[last] - ended[first])
 
 
-def _theirs(peer: Peer, entered: Field, name: str, setup: tuple[str, int, int]) -> Callable[[], float]:
-    key, slots, beam = setup
-
-    def run() -> float:
-        sample = entered.work[name][: entered.counts[key]]
-        return len(sample) / peer.seconds(in_batches(sample, slots), beam)
-
-    return run
-
-
 def in_batches(work: Sequence[SizedSentence], size: int) -> list[Batch]:
     """Group sentences as fairseq batches them: of like lengths, sorted. All answers of a batch get its mean
     length, because its search has one limit for a batch; so there are as many tokens, and none waits for a
@@ -154,16 +243,3 @@ def in_batches(work: Sequence[SizedSentence], size: int) -> list[Batch]:
         batch = ordered[first : first + size]
         batches.append(([len(s.source) for s in batch], round(sum(s.target for s in batch) / len(batch))))
     return batches
-
-
-def _row(key: str, values: list[float], entered: Field, setup: tuple[int, dict[str, Any]]) -> dict[str, Any]:
-    beam, floors = setup
-    name, _, contender = key.partition(", ")
-    backend, _, precision = contender.rpartition(" ")
-    work = entered.work[name][: entered.counts[key]]
-    operations = entered.costs[name].operations(work, beam) / len(work)
-    row: dict[str, Any] = {"model": name, "backend": backend, "precision": precision, "unit": "sentences/s"}
-    row |= {"sentences": len(work), "operations": operations} | summary(values)
-    if rate := floors["matrix"].get(precision):
-        row |= {"floor": rate / operations, "share": row["median"] * operations / rate}
-    return row

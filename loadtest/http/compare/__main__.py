@@ -3,9 +3,9 @@
     convoy train loadtest/http/compare/tatoeba-de-en-transformer.toml --corpora CORPORA --out runs/peer
     python -m loadtest.http.compare --bundle models/tatoeba-de-en --peer runs/peer --seconds 20
 
-The peer is a Transformer of the same widths, layers and heads, trained on the same data. It gets the best of
-its windows and batches, chosen on other traffic. Then both get the same sentences at the same moments, at
-shares of the peer's peak.
+The peer is a Transformer of the same widths, layers and heads, trained on the same data. The peer gets the
+best of its windows and batches, chosen on other traffic. Then both get the same sentences at the same
+moments, at shares of the peer's peak.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BATCHES: Final = (8, 16, 32)
 SHARES: Final = (0.3, 0.5, 0.7, 0.9)
 TUNING: Final = 7  # the seed of the traffic on which the peer is tuned
 TRAFFIC: Final = 11
-ENOUGH: Final = 64  # requests in flight that keep any server busy
+REQUESTS_UNDER_WAY: Final = 64  # requests in flight that keep any server busy
 
 
 def convoy(options: argparse.Namespace) -> Any:
@@ -70,7 +70,14 @@ def request_values(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def offer(options: argparse.Namespace, url: str, rate: float, seconds: float, seed: int) -> LoadSummary:
-    """Offer the same sentences at the same moments to whoever is asked."""
+    """Offer sentences to a server at random moments; equal seeds give every server the same.
+
+    options: of the command line.
+    url: of the server.
+    rate: requests a second.
+    seconds: for which they arrive.
+    seed: of sentences and moments.
+    """
     texts = sentences(seed, options.texts)
     times = arrivals(rate, seconds, seed)
     return summarise(
@@ -79,9 +86,15 @@ def offer(options: argparse.Namespace, url: str, rate: float, seconds: float, se
 
 
 def peak(options: argparse.Namespace, url: str, seconds: float, seed: int) -> float:
-    """Measure the answers a second when ENOUGH requests are always under way."""
+    """Measure the answers a second when REQUESTS_UNDER_WAY requests are always under way.
+
+    options: of the command line.
+    url: of the server.
+    seconds: for which it is asked.
+    seed: of the sentences.
+    """
     ask = translate(request_values(options), stream=False)
-    return busiest(url, ask, sentences(seed, options.texts), ENOUGH, seconds)
+    return busiest(url, ask, sentences(seed, options.texts), REQUESTS_UNDER_WAY, seconds)
 
 
 def tune_peer(options: argparse.Namespace, model: Path) -> tuple[float, int, list[dict[str, float]]]:

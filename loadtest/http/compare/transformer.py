@@ -18,7 +18,7 @@ from engine.bundle.stacks import StackConfig
 from engine.bundle.tables import sinusoids
 
 Array = NDArray[np.float32]
-VOCABULARY: Final = "vocabulary.model"
+SENTENCEPIECE_FILE: Final = "vocabulary.model"
 
 
 def convert(bundle: Path, out: Path) -> None:
@@ -28,7 +28,7 @@ def convert(bundle: Path, out: Path) -> None:
     config = opened.config
     encoder, decoder = _sides(config, bundle)
     weights = TransformerWeights(dict(opened.weights()))
-    pieces = sentencepiece.SentencePieceProcessor(str(opened.file(VOCABULARY)))
+    pieces = sentencepiece.SentencePieceProcessor(str(opened.file(SENTENCEPIECE_FILE)))
     tokens = [pieces.id_to_piece(i) for i in range(pieces.get_piece_size())]
     spec = TransformerSpec.from_config((encoder.layers, decoder.layers), encoder.heads, pre_norm=False)
     _fill(spec, weights, config)
@@ -42,7 +42,7 @@ def convert(bundle: Path, out: Path) -> None:
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     spec.save(str(out))
-    shutil.copy(opened.file(VOCABULARY), out / VOCABULARY)
+    shutil.copy(opened.file(SENTENCEPIECE_FILE), out / SENTENCEPIECE_FILE)
 
 
 class TransformerWeights:

@@ -1,0 +1,58 @@
+"""The record of a call: one JSON file, complete after every finding, so that nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from loadtest.engine.gpu_bench.setting import Setting
+
+
+class BenchRecord:
+    """The findings of all parts; the process that takes over from another begins with what the file holds."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.values: dict[str, Any] = {"machine": {}, "parts": {}, "skipped": {}}
+        if path.exists():
+            self.values = json.loads(path.read_text("utf-8"))
+
+    def save(self) -> None:
+        partial = self.path.with_suffix(".partial")
+        partial.write_text(json.dumps(self.values, indent=1, allow_nan=False, default=str) + "\n", "utf-8")
+        os.replace(partial, self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class PartRun:
+    """One part at work: what it measures, until when, and where its findings go.
+
+    floors: what the device itself can do, as `floors.device_floors` measured it.
+    until: a time.monotonic().
+    """
+
+    record: BenchRecord
+    part: str
+    setting: Setting
+    floors: dict[str, Any]
+    until: float
+    began: float = field(default_factory=time.monotonic)
+
+    def save(self, findings: dict[str, Any], status: str = "running") -> None:
+        """Write what the part has found so far.
+
+        status: running, done, empty or failed.
+        """
+        seconds = time.monotonic() - self.began
+        self.record.values["parts"][self.part] = {"status": status, "seconds": seconds, **findings}
+        self.record.save()
+
+    def measuring(self, contender: str) -> None:
+        """Note the contender (a backend and a precision) that is measured from now on, so that the process
+        that watches knows which one hung or broke the device."""
+        self.record.values.setdefault("running", {})["contender"] = contender
+        self.record.save()
