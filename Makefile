@@ -4,11 +4,11 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --only-binary :all: -c constraints.txt
 LOCK   := --quiet --no-header -c constraints.txt --generate-hashes --python-version 3.11 --python-platform x86_64-manylinux_2_28
-SHIPPED := engine documents server export cli training convoy_client
-SOURCE := $(SHIPPED) loadtest tests
+SHIPPED := engine documents corpus server export cli training convoy_client
+SOURCE := $(SHIPPED) loadtest tests deploy
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test lint types types-everywhere tests test-mutants test-containers test-faults test-ray audit lock native bench bench-check bench-record wheel wheels format clean
+.PHONY: help serve test lint types types-everywhere tests test-mutants test-containers test-faults test-ray audit lock native bench bench-check bench-record wheel wheels client-wheel release format clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,29 +41,30 @@ test-containers: $(VENV)/test  ## build the CPU image, run compose, kill it and 
 test-faults: $(VENV)/test  ## break things on purpose: minutes
 	$(BIN)/python -m pytest -q -rs -m faults
 
-test-ray: $(VENV)/test  ## a local Ray of two replicas, of which one is killed: a minute (installs Ray)
-	$(PIP) -e '.[ray]'
-	$(BIN)/python -m pytest -q -rs -m ray tests/server/test_ray.py
+test-ray: $(VENV)/test  ## a local Ray of two replicas, then of two engines, of which one is killed: minutes (installs Ray)
+	$(PIP) -e '.[ray,ray-data]'
+	$(BIN)/python -m pytest -q -rs -m ray tests/server/test_ray.py tests/corpus/test_ray_data.py
 
 audit: $(VENV)/test  ## look for risky code (bandit) and for known weaknesses of what the images install (pip-audit)
 	$(PIP) 'bandit[toml]' pip-audit
 	$(BIN)/bandit -q -c pyproject.toml -r $(SHIPPED)
-	$(BIN)/pip-audit --strict --disable-pip --require-hashes -r docker/requirements.txt
+	$(BIN)/pip-audit --strict --disable-pip --require-hashes -r docker/requirements-convert.txt
 	$(BIN)/pip-audit --strict --disable-pip --require-hashes -r docker/requirements-gpu.txt
 	$(BIN)/pip-audit --strict --disable-pip --require-hashes -r docker/requirements-ray.txt
 
 bench-check: $(VENV)/test  ## fail when int8 is slower beside CTranslate2 than recorded, or the cuda backend's host work grew
 	PYTHONPATH=. $(BIN)/python -m loadtest.engine.cpu_compare --threads 1 --beams 4 --precisions int8 --runs 9 \
 		--check docs/benchmarks/*-cpu-compare-iwslt*.json
-	PYTHONPATH=. $(BIN)/python -m loadtest.engine.host_work --slots 256 --beams 4 --most-step 0.09 --most-request 0.1
-	PYTHONPATH=. $(BIN)/python -m loadtest.engine.host_work --slots 1 --beams 1 --steps 2000 --most-step 0.05 --most-request 0.4
+	PYTHONPATH=. $(BIN)/python -m loadtest.engine.host_work --slots 256 --beams 4 --most-step 3.2
+	PYTHONPATH=. $(BIN)/python -m loadtest.engine.host_work --slots 1 --beams 1 --requests 200 --most-step 0.8
 
-bench-record: $(VENV)/test  ## measure this processor for docs/benchmarks.md: about twelve minutes of a quiet machine
+bench-record: $(VENV)/test  ## measure this processor for docs/lab/records.md: about twelve minutes of a quiet machine
 	$(PIP) ctranslate2
 	PYTHONPATH=. $(BIN)/python -m loadtest.engine.record
 
 lock:  ## pin what the images install, with hashes (needs uv)
-	uv pip compile pyproject.toml --extra convert --extra otel --extra redis $(LOCK) -o docker/requirements.txt
+	uv pip compile pyproject.toml --extra client --extra otel --extra redis $(LOCK) -o docker/requirements.txt
+	uv pip compile pyproject.toml --extra client --extra convert --extra otel --extra redis $(LOCK) -o docker/requirements-convert.txt
 	uv pip compile pyproject.toml --extra otel --extra redis --extra torch $(LOCK) -o docker/requirements-gpu.txt
 	uv pip compile pyproject.toml --extra otel --extra redis --extra ray $(LOCK) -o docker/requirements-ray.txt
 
@@ -75,6 +76,12 @@ bench: $(VENV)/serve  ## the table of docs/benchmarks.md (MODEL=models/...)
 
 wheel: $(VENV)/test  ## dist/convoy_server-*.whl
 	$(BIN)/python -m hatchling build -t wheel
+
+client-wheel: $(VENV)/test  ## dist/convoy_client-*.whl, the client by itself
+	cd deploy/client && $(CURDIR)/$(BIN)/python -m hatchling build -t wheel -d $(CURDIR)/dist
+
+release: $(VENV)/test  ## walk the list of a release: what is fine, what is not, what can't be checked here
+	$(BIN)/python deploy/release.py
 
 wheels: $(VENV)/test  ## wheels with the native operators for Linux (x86-64, aarch64) and macOS (arm64), by ziglang
 	$(PIP) auditwheel ziglang

@@ -57,7 +57,7 @@ def bench(
     """
     if context.invoked_subcommand:
         return
-    from cli.measure import SLOTS, Case, Work, measure
+    from cli.measure import LANE_SLOTS, Case, Work, measure
     from engine.backends import Placement
 
     if model is None:
@@ -67,8 +67,8 @@ def bench(
         for precision in precisions.split(",")
         for beam in _numbers(beams, "--beams", 64)
         for kind, n in [
-            *(("step", n) for n in _numbers(sentences, "--sentences", SLOTS)),
-            ("mixed", SLOTS),
+            *(("step", n) for n in _numbers(sentences, "--sentences", LANE_SLOTS)),
+            ("mixed", LANE_SLOTS),
             *([("text", texts)] if texts else []),
         ]
     ]
@@ -103,7 +103,7 @@ def efficiency(
     text = [line for line in read(lines) if line.strip()]
     if not text:
         raise InvalidRequest(f"{lines}: holds no text")
-    typer.echo(measures.HEAD)
+    typer.echo(measures.TABLE_HEAD)
     for precision in precisions.split(","):
         place = Placement(backend=backend, precision=precision.strip(), shortlist=shortlist)
         figures = measures.efficiency(model, place, text, beam, alone)

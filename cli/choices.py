@@ -1,4 +1,4 @@
-"""What a command is told of its texts: which model answers them, and how."""
+"""The flags of a command about its texts: the model that answers, and how it answers."""
 
 from __future__ import annotations
 
@@ -13,11 +13,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
-    """Which model, and where it runs.
+    """The model that answers, and where it runs.
 
-    precision: None: the usual one.
-    source, target: languages that it must be for; None: any.
-    fast: beam size, precision and shortlist are those for speed where nothing else is asked for.
+    model: folder of a bundle, or the name of a server's model; None: the only one there is.
+    precision: precision of its weights; None: the usual one.
+    backend, device: where it runs.
+    threads: threads of the numeric library; None: all cores.
+    source, target: languages that the model must be for; None: any.
+    shortlist: whether only likely tokens are looked at; None: as the bundle says.
+    fast: whether beam size, precision and shortlist serve speed where nothing else is asked for.
     """
 
     model: Path | None
@@ -33,9 +37,9 @@ class ModelChoice:
 
 @dataclass(frozen=True, slots=True)
 class AnswerFlags:
-    """How texts are answered: `decode` by field of DecodeOptions; see TextOptions.
+    """How texts are answered: the fields of TextOptions that commands have flags for.
 
-    By default translations are protected and follow the form of their sources, as those of a server.
+    By default translations are protected and follow the form of their sources, as a server does it.
     """
 
     decode: Mapping[str, Any] = field(default_factory=dict)
@@ -47,6 +51,7 @@ class AnswerFlags:
     protect: bool = True
     follow_form: bool = True
     local_numbers: bool = False
+    raw: bool = False
 
     def options(self) -> TextOptions:
         from engine.api import TextOptions
@@ -61,4 +66,5 @@ class AnswerFlags:
             protect=self.protect,
             follow_form=self.follow_form,
             local_numbers=self.local_numbers,
+            raw=self.raw,
         )

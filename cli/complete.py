@@ -11,7 +11,7 @@ from typing import Any, Final
 from typer import Context
 
 HERE: Final = "models"  # where bundles lie by default
-PATIENCE: Final = 1.0  # seconds that a server gets: somebody waits for the key's effect
+ANSWER_SECONDS: Final = 1.0  # that a server gets: somebody waits for the key's effect
 
 
 def models(ctx: Context, incomplete: str) -> list[str]:
@@ -43,7 +43,7 @@ def _of_server(ctx: Context) -> list[dict[str, Any]]:
         return []
     try:
         key = ctx.params.get("api_key")
-        with Client(ctx.params["url"], key, timeout=PATIENCE, retries=0) as client:
+        with Client(ctx.params["url"], key, timeout=ANSWER_SECONDS, retries=0) as client:
             catalogue = client.models()
     except (ClientError, ValueError):
         return []

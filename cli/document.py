@@ -20,32 +20,40 @@ if TYPE_CHECKING:
 ENDINGS: Final = frozenset({".md", ".html", ".htm", ".srt", ".docx", ".odt"})  # a .txt goes line by line
 
 
-def translate(job: texts.Job, wish: AnswerFlags, file: Path, form: texts.Form) -> None:
-    """Write the translation of a file. Raises InvalidRequest on what means nothing for documents, TooLarge,
-    OSError, and what the model or the server raises."""
-    output = form.output
+def translate(job: texts.Job, flags: AnswerFlags, file: Path, output_format: texts.OutputFormat) -> None:
+    """Write the translation of a file.
+
+    job: the model, here or on a server.
+    flags: how texts are answered.
+    file: the document.
+    output_format: where the translation goes.
+
+    Raises InvalidRequest on flags that mean nothing for documents, TooLarge, OSError, and what the model or
+    the server raises.
+    """
+    output = output_format.output
     if output is None:
         raise InvalidRequest(f"{file}: name the translated document with --output")
     if output.suffix.lower() != file.suffix.lower():
         raise InvalidRequest(f"{output}: a document keeps its format; let its name end with {file.suffix}")
-    if form.scores or form.as_json or wish.prefix or wish.decode.get("n_best", 1) > 1:
+    if output_format.scores or output_format.as_json or flags.prefix or flags.decode.get("n_best", 1) > 1:
         raise InvalidRequest("--scores, --json, --prefix and --n-best are for text: a document is one answer")
     if job.server is None:
-        write(output, _here(job.place, wish, file))
+        write(output, _here(job.place, flags, file))
         return
-    if wish != AnswerFlags():
+    if flags != AnswerFlags():
         raise InvalidRequest("how a document is decoded is the server's own: leave out such flags with --url")
     write(output, remote.translate_document(job.server, job.place, file))
 
 
-def _here(place: ModelChoice, wish: AnswerFlags, file: Path) -> bytes:
+def _here(place: ModelChoice, flags: AnswerFlags, file: Path) -> bytes:
     """As the server does it: the same segments, protected alike, with their formats by attention."""
     from documents.projection import project
 
     document = _open_document(file)
     aligned = any(segment.spans for segment in document.segments)
-    options = replace(wish.options(), alignment=aligned)
-    with texts.open_service(place, wish) as service:
+    options = replace(flags.options(), alignment=aligned)
+    with texts.open_service(place, flags) as service:
         (info,) = service.models()
         model = service.pick("translate", place.source, place.target, info.name)
         marked_texts = _mark_protected(document.segments, placeholders=info.placeholders > 0)
@@ -59,7 +67,7 @@ def _here(place: ModelChoice, wish: AnswerFlags, file: Path) -> bytes:
 
 
 def _mark_protected(segments: Sequence[Segment], *, placeholders: bool) -> Iterator[str | MarkedText]:
-    """Texts, with what must stay as it is where the model has symbols for it."""
+    """The texts of segments, with spans that must stay as they are where the model has symbols for them."""
     from documents.projection import protected_ranges
     from engine.api import MarkedText
 

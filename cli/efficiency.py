@@ -16,7 +16,7 @@ from typing import Final
 from engine.api import LaneSize, Placement, Service, ServiceSettings, TextOptions, processors
 from engine.bundle.bundle import open_bundle
 
-SLOTS: Final = 32
+LANE_SLOTS: Final = 32
 MEGA: Final = 1e6
 
 
@@ -24,11 +24,12 @@ MEGA: Final = 1e6
 class Efficiency:
     """Figures of a model on a file.
 
-    words: of the source.
+    words: number of words of the source.
     one_core, all_cores: words a second, the file in flight.
-    cores: how many `all_cores` are.
-    median, slowest: milliseconds of a sentence alone on one core, the 99th of 100 of them the slowest.
-    disk, memory: bytes of the bundle, and resident after the file was translated on one core.
+    cores: number of cores that `all_cores` used.
+    median, slowest: milliseconds of a sentence alone on one core; the slowest is the 99th of 100.
+    disk: bytes of the bundle.
+    memory: bytes in memory after the file was translated on one core.
     """
 
     words: int
@@ -46,20 +47,24 @@ class Efficiency:
 
 
 def efficiency(path: Path, place: Placement, lines: Sequence[str], beam: int, alone: int) -> Efficiency:
-    """Measure a bundle on lines of its source language.
+    """Measure a bundle.
 
-    alone: how many of them for the latency.
+    path: folder of the bundle.
+    place: where it runs.
+    lines: text of its source language.
+    beam: beam size.
+    alone: number of lines for the latency.
     """
     words, cores = sum(len(line.split()) for line in lines), processors()
     with _BundleService(path, place, beam, 1) as one:
-        one.seconds(lines[:SLOTS])  # first pages and caches
+        one.seconds(lines[:LANE_SLOTS])  # first pages and caches
         single = words / one.seconds(lines)
         memory = _resident()
         each = [one.seconds([line]) * 1e3 for line in lines[:alone]]
     every = single
     if cores > 1:
         with _BundleService(path, place, beam, cores) as all_of_them:
-            all_of_them.seconds(lines[:SLOTS])
+            all_of_them.seconds(lines[:LANE_SLOTS])
             every = words / all_of_them.seconds(lines)
     disk = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
     slowest = sorted(each)[min(len(each) - 1, len(each) * 99 // 100)]
@@ -72,7 +77,7 @@ class _BundleService:
     def __init__(self, path: Path, place: Placement, beam: int, threads: int) -> None:
         bundle = open_bundle(path)
         self.name, self.options = bundle.name, TextOptions({"beam_size": beam}, truncate=True)
-        lanes = tuple(LaneSize(width, SLOTS) for width in sorted({beam, bundle.options.beam_size}))
+        lanes = tuple(LaneSize(width, LANE_SLOTS) for width in sorted({beam, bundle.options.beam_size}))
         placed = Placement(place.backend, place.device, place.precision, threads, lanes, place.shortlist)
         self.service = Service.open([path], ServiceSettings(placed, verify=False))
 
@@ -99,14 +104,20 @@ def _resident() -> int:
     return 0
 
 
-HEAD: Final = (
+TABLE_HEAD: Final = (
     "| model | precision | words/s, one core | words/s, all cores | ms alone, median | 99th of 100 "
     "| on disk | resident | words a dollar |\n|---|---|" + "---:|" * 7
 )
 
 
 def row(name: str, precision: str, figures: Efficiency, price: float) -> str:
-    """Write the figures as a row of a table in Markdown, under `HEAD`."""
+    """Write figures as a row of a table in Markdown, under `TABLE_HEAD`.
+
+    name: name of the model.
+    precision: precision of its weights.
+    figures: its figures.
+    price: dollars an hour for the machine.
+    """
     cells = (
         name,
         precision,

@@ -70,20 +70,24 @@ def evaluate(
 
 
 def score(
-    place: ModelChoice, wish: AnswerFlags, pairs: Sequence[tuple[str, str]]
+    place: ModelChoice, flags: AnswerFlags, pairs: Sequence[tuple[str, str]]
 ) -> tuple[dict[str, float], list[str]]:
-    """Score the model over (source, reference) pairs by the measures of its task.
+    """Score a model by the measures of its task.
+
+    place: the model, and where it runs.
+    flags: how texts are answered.
+    pairs: source and reference of each text.
 
     Returns the measures, and the texts that the model made by itself.
     """
     from training.scores import METRICS
 
-    wish = replace(wish, protect=False, follow_form=False)
-    with texts.open_service(place, wish) as service:
+    flags = replace(flags, protect=False, follow_form=False)
+    with texts.open_service(place, flags) as service:
         task = service.models()[0].task
         if task not in METRICS:
             raise InvalidRequest(f"no measure for the task {task!r}; known are {sorted(METRICS)}")
-        hypotheses = [r.text for r in texts.answers(service, task, [s for s, _ in pairs], wish, len(pairs))]
+        hypotheses = [r.text for r in texts.answers(service, task, [s for s, _ in pairs], flags, len(pairs))]
     return METRICS[task](hypotheses, [r for _, r in pairs]), hypotheses
 
 

@@ -26,17 +26,22 @@ LEFT_OUT: Final = frozenset({"prefix", "free_prefix", "quotas"})
 
 
 def decode_flags(command: Command) -> Command:
-    """Give `command`, which takes `**decode`, one flag for each field of DecodeOptions.
+    """Give a command that takes `**decode` one flag for each field of DecodeOptions.
 
     A flag that is not given arrives as None: the bundle's own default holds.
     """
+    return extend(command, flags_of_options())
+
+
+def flags_of_options() -> dict[str, Any]:
+    """Make the flags of DecodeOptions: name to annotation."""
     flags = {}
     for field in fields(DecodeOptions):
         if field.name in LEFT_OUT:
             continue
         option = typer.Option(help=OPTION_HELP.get(field.name), show_default=False)
         flags[field.name] = Annotated[TYPES[str(field.type)] | None, option]
-    return extend(command, flags)
+    return flags
 
 
 def extend(command: Command, flags: Mapping[str, Any]) -> Command:

@@ -7,16 +7,17 @@ Conversion traces graphs, with torch or what stands in for it: it runs in a proc
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
-import subprocess
 import sys
 import tempfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import pairwise
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Final
 
@@ -24,11 +25,12 @@ import typer
 
 from engine.errors import CheckpointError, InvalidRequest
 
-VERSION: Final = 1  # of what conversion makes; a new one makes all again
-WORD: Final = re.compile(r"[a-z]{2,3}")
-OTHER: Final = frozenset({"mt", "big", "ct", "opt", "int", "nmt", "wmt"})  # short words that name no language
-NEEDED: Final = ("onnx", "yaml", "ml_dtypes")
-CODE: Final = re.compile(r"[A-Za-z][A-Za-z0-9-]{1,15}")
+CONVERSION_VERSION: Final = 1  # of what conversion makes; a new one makes all again
+LANGUAGE_WORD: Final = re.compile(r"[a-z]{2,3}")
+NO_LANGUAGES: Final = frozenset(
+    {"mt", "big", "ct", "opt", "int", "nmt", "wmt"}
+)  # short words that name no language
+NEEDED_PACKAGES: Final = ("onnx", "yaml", "ml_dtypes")
 # where Argos keeps packages below the folder that a volume of LibreTranslate is mounted at, and below a home
 PACKAGES: Final = ("share/argos-translate/packages", ".local/share/argos-translate/packages")
 
@@ -57,8 +59,10 @@ def served_paths(
 ) -> tuple[Path, ...]:
     """Return the paths of bundles: those given, and bundles of all models of others among and in them.
 
+    paths: bundles, folders of bundles, and models of others.
     cache: where converted models lie; None: beside what the server stores (`store`), else in the user's
         cache.
+    store: folder of what the server stores; None: there is none.
     languages: convert only models of these, where any are given.
 
     Raises InvalidRequest that names what is missing, CheckpointError for a model that can't be converted.
@@ -108,7 +112,7 @@ def newest(models: Sequence[Foreign]) -> list[Foreign]:
 
 
 def _is_bundle(path: Path) -> bool:
-    from engine.bundle.bundle import MANIFEST
+    from engine.bundle.manifest import MANIFEST
 
     return (path / MANIFEST).is_file()
 
@@ -135,26 +139,18 @@ def _model_at(path: Path) -> Foreign | None:
 def _pair(name: str) -> tuple[str, str] | None:
     """The languages that a name such as opus-mt-en-de-ct2 ends with."""
     words = re.split("[-_.]", name)
-    codes = [word if WORD.fullmatch(word) and word not in OTHER else None for word in words]
+    codes = [word if LANGUAGE_WORD.fullmatch(word) and word not in NO_LANGUAGES else None for word in words]
     pairs = [(a, b) for a, b in pairwise(codes) if a and b]
     return pairs[-1] if pairs else None
 
 
 def _package(path: Path) -> Foreign | None:
-    try:
-        metadata = json.loads((path / "metadata.json").read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise CheckpointError(
-            f"{path / 'metadata.json'}: not readable ({error}); install it again"
-        ) from error
-    if not isinstance(metadata, dict) or metadata.get("type", "translate") != "translate":
+    from export.importers.ctranslate2.packages import TRANSLATION, read_package
+
+    package = read_package(path)
+    if package.kind != TRANSLATION:
         return None  # of sentence boundaries
-    codes = [metadata.get(key) for key in ("from_code", "to_code")]
-    if not all(isinstance(code, str) and CODE.fullmatch(code) for code in codes):
-        raise CheckpointError(f"{path / 'metadata.json'}: names no languages; install the package again")
-    return Foreign(
-        path, "argos", str(codes[0]), str(codes[1]), _numbers(str(metadata.get("package_version")))
-    )
+    return Foreign(path, "argos", package.source, package.target, _numbers(package.version))
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -192,7 +188,7 @@ def _convert_missing(models: Sequence[Foreign], cache: Path) -> list[Path]:
     """
     bundles = {model: cache / f"{model.name}-{digest(model.path)}" for model in models}
     new = {model: path for model, path in bundles.items() if not _is_bundle(path)}
-    missing = [name for name in NEEDED if new and find_spec(name) is None]
+    missing = [name for name in NEEDED_PACKAGES if new and find_spec(name) is None]
     if missing:
         raise InvalidRequest(
             f"{next(iter(new)).path}: must be converted once, which needs {', '.join(missing)}: pip install "
@@ -215,49 +211,45 @@ def _place(fresh: Path, bundle: Path) -> None:
 
 
 def _convert(bundles: Mapping[Foreign, Path]) -> None:
-    """Run the command of each model's kind, all in one process."""
-    commands = []
-    for model, out in bundles.items():
-        languages = [] if model.kind == "argos" else ["--source", model.source, "--target", model.target]
-        named = ["--name", model.name, "--no-placeholders"]  # which take minutes: a server is to start
-        commands.append([model.kind, str(model.path), str(out), *named, *languages])
+    """Convert models in a process of its own, whose memory is free afterwards."""
+    for model in bundles:
         typer.echo(f"convoy: converting {model.path}, once", err=True)
-    # settings of a person's own conversions don't count here
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("CONVOY_CONVERT")}
-    ended = subprocess.run(
-        [sys.executable, "-m", "cli.foreign"],
-        input=json.dumps(commands),
-        capture_output=True,
-        text=True,
-        env=clean,
-    )
-    if ended.returncode:
-        lines = ended.stderr.strip().splitlines() or [f"exit code {ended.returncode}"]
-        raise CheckpointError(lines[-1].removeprefix("convoy: error: "))
-
-
-def run_commands(commands: Sequence[Sequence[str]]) -> None:
-    """Run `convoy convert` with each list of words; ends the process at the first that fails."""
-    from cli.main import app
-
-    for words in commands:
+    with ProcessPoolExecutor(1, get_context("spawn")) as child:
         try:
-            app(["convert", *words])
-        except SystemExit as ended:
-            if ended.code:
-                raise
+            child.submit(convert_all, dict(bundles)).result()
+        except BrokenProcessPool as error:
+            names = ", ".join(str(model.path) for model in bundles)
+            raise CheckpointError(
+                f"{names}: the process that converts ended early; give it more memory, or convert elsewhere"
+            ) from error
+
+
+def convert_all(bundles: Mapping[Foreign, Path]) -> None:
+    """Convert each model to its bundle, with the graphs; placeholders would take minutes.
+
+    Raises CheckpointError for the first that can't be converted.
+    """
+    from cli.convert.flags import graphs
+    from export.importers import convert
+    from export.importers.ctranslate2.packages import open_package
+    from export.importers.settings import CTranslate2Import, ImportSettings
+
+    for model, out in bundles.items():
+        if model.kind == "argos":
+            with open_package(model.path) as package:
+                named = ImportSettings(name=model.name)
+                convert("argos", package.folder, out, named, stages=[graphs])
+        else:
+            settings = CTranslate2Import(name=model.name, source=model.source, target=model.target)
+            convert("ctranslate2", model.path, out, settings, stages=[graphs])
 
 
 def digest(path: Path) -> str:
     """Compute hexadecimal digits that stand for all files of a model and for how it is converted."""
-    whole = hashlib.sha256(f"{VERSION}".encode())
+    whole = hashlib.sha256(f"{CONVERSION_VERSION}".encode())
     files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
     for file in files:
         with file.open("rb") as content:
             part = hashlib.file_digest(content, "sha256").hexdigest()
         whole.update(f"{file.relative_to(path.parent)}\0{part}\n".encode())
     return whole.hexdigest()[:16]
-
-
-if __name__ == "__main__":
-    run_commands(json.load(sys.stdin))

@@ -35,7 +35,7 @@ def new(
     ] = None,
 ) -> None:
     """Make a key and print it, once: the file holds only its hash."""
-    from server.keys import editing, make_key
+    from server.callers.keys import editing, make_key
 
     key, token = make_key(name, requests, characters)
     with editing(file) as entries:
@@ -50,7 +50,7 @@ def show(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Print the keys' ids, names, dates and limits."""
-    from server.keys import read_keys
+    from server.callers.keys import read_keys
 
     names = ("id", "name", "created", "requests", "characters")
     rows = [{name: getattr(key, name) for name in names} for key in read_keys(file)]
@@ -69,7 +69,7 @@ def revoke(
     key: Annotated[str, typer.Argument(help="A key's id, or its name where only one has it.")],
 ) -> None:
     """Take a key out of the file."""
-    from server.keys import editing, read_keys, remove_key
+    from server.callers.keys import editing, read_keys, remove_key
 
     read_keys(file)  # a file that is not there must not be made
     with editing(file) as entries:

@@ -62,7 +62,11 @@ def table(path: Path) -> list[str]:
 def columns(rows: list[str], path: Path, source: int, target: int) -> list[tuple[str, str]]:
     """Take two columns of tab separated rows of a file.
 
-    Raises InvalidRequest that names a row with too few.
+    rows: lines of the file.
+    path: its path, for messages.
+    source, target: numbers of the columns, from 0.
+
+    Raises InvalidRequest that names a row with too few columns.
     """
     pairs = []
     for number, row in enumerate(rows, 1):

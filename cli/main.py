@@ -26,6 +26,7 @@ from engine.errors import (
 COMMANDS: Final = (
     "serve",
     "translate",
+    "corpus",
     "summarize",
     "score",
     "keys",
@@ -35,6 +36,7 @@ COMMANDS: Final = (
     "convert",
     "export",
     "fetch",
+    "package",
     "shortlist",
     "placeholders",
     "train",
@@ -56,6 +58,9 @@ EXTRAS: Final = {
     "ml_dtypes": "convert",
     "yaml": "convert",
     "zstandard": "convert",
+    "fsspec": "corpus",
+    "pyarrow": "corpus",
+    "ray": "ray-data",
     "sacrebleu": "train",
     "rouge_score": "train",
 }
@@ -77,7 +82,11 @@ table = typer.Typer(
 
 def _version(value: bool) -> None:
     if value:
-        typer.echo(f"convoy {metadata.version('convoy-server')}")
+        try:
+            version = metadata.version("convoy-server")
+        except metadata.PackageNotFoundError:
+            version = "0+source"  # a source tree that is not installed
+        typer.echo(f"convoy {version}")
         raise typer.Exit
 
 

@@ -17,10 +17,10 @@ from engine.bundle.bundle import Bundle, open_bundle
 from engine.errors import ConvoyError, InvalidRequest
 from engine.executors import open_executors
 from engine.schedule.lane import Lane
-from engine.text.tokenizer import open_tokenizer
+from engine.text.tokenizers.tokenizer import open_tokenizer
 from engine.types import DecodeOptions, Outcome, Request
 
-SLOTS: Final = 32
+LANE_SLOTS: Final = 32
 LONG: Final = 200  # source tokens of the one long source, where the model allows it
 SHORT: Final = 10  # source tokens of its neighbours
 # by language, so that a vocabulary meets words it knows; a file of real lines is better
@@ -42,7 +42,13 @@ TEXTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """How much one run is: decoding steps, source tokens of each sentence, lines end to end; runs a case."""
+    """The size of a measurement.
+
+    steps: decoding steps of a run.
+    source: source tokens of each sentence.
+    texts: lines of a run from end to end.
+    runs: number of runs of each case.
+    """
 
     steps: int
     source: int
@@ -91,9 +97,13 @@ def measure(
 ) -> list[Row]:
     """Run every case once unmeasured, then `work.runs` times in turn with all others.
 
-    Alternating, so that a noisy minute of the machine meets every case.
+    Cases alternate, so that a noisy minute of the machine meets every case.
 
-    lines: source text, or built in.
+    path: folder of the bundle.
+    place: where it runs.
+    work: the size of the measurement.
+    cases: the rows of the table.
+    lines: text of the source language; without lines some that are built in.
     """
     bundle = open_bundle(path)
     lines = lines or TEXTS.get(bundle.source, TEXTS["en"])
@@ -112,7 +122,7 @@ def _runner(
     stack: ExitStack, bundle: Bundle, place: Placement, work: Work, case: Case, lines: Sequence[str]
 ) -> Callable[[], Run]:
     """What runs a case once."""
-    one = replace(place, precision=case.precision, lanes=(LaneSize(case.beam, SLOTS),))
+    one = replace(place, precision=case.precision, lanes=(LaneSize(case.beam, LANE_SLOTS),))
     if case.kind == "text":
         return _texts(stack, bundle, one, case, list(islice(cycle(lines), case.sentences)))
     (executor,) = open_executors(bundle, one)
@@ -137,7 +147,7 @@ def _texts(
     stack: ExitStack, bundle: Bundle, place: Placement, case: Case, lines: Sequence[str]
 ) -> Callable[[], Run]:
     """Lines through the whole service: tokenize, encode, decode in flight, detokenize."""
-    lanes = tuple(LaneSize(beam, SLOTS) for beam in sorted({case.beam, bundle.options.beam_size}))
+    lanes = tuple(LaneSize(beam, LANE_SLOTS) for beam in sorted({case.beam, bundle.options.beam_size}))
     settings = ServiceSettings(replace(place, precision=case.precision, lanes=lanes), verify=False)
     service = Service.open([bundle.path], settings)
     service.start()

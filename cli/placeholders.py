@@ -14,14 +14,14 @@ from cli.choices import AnswerFlags, ModelChoice
 from engine.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from engine.api import Borrowing
+    from engine.api import PlaceholderChoice
     from engine.bundle.bundle import Bundle
 
-COUNT: Final = 8
+DEFAULT_PLACEHOLDERS: Final = 8
 NOTHING: Final = "the model copies no word of its vocabulary reliably: glossaries and ignore are refused"
-FILE: Final = "placeholders.json"
+PLACEHOLDERS_FILE: Final = "placeholders.json"
 THINGS: Final = ("{name}", "12,50 €", "%s", "https://example.org/a", "@anna", "+49 30 123456")
-MEASURED: Final = 500  # texts of which the share that is kept whole is told
+MAX_MEASURED_SENTENCES: Final = 500  # texts of which the share that is kept whole is told
 
 
 def placeholders(
@@ -29,21 +29,24 @@ def placeholders(
     text: Annotated[
         Path | None, typer.Option(help="Sentences of its source language, one a line; else words it knows.")
     ] = None,
-    count: Annotated[int, typer.Option(min=1, max=64, help="How many phrases a sentence may keep.")] = COUNT,
+    count: Annotated[
+        int, typer.Option(min=1, max=64, help="How many phrases a sentence may keep.")
+    ] = DEFAULT_PLACEHOLDERS,
 ) -> None:
     """Choose words that a model copies as placeholders, so that glossaries and protection work with it."""
-    from engine.bundle.bundle import open_bundle
+    from engine.bundle.bundle import add_files, open_bundle
 
     opened = open_bundle(bundle)
     if opened.task != "translate":
         raise InvalidRequest(f"{bundle}: only translating models keep phrases")
     sentences = [line for line in lines.read(text) if line.strip()] if text else []
-    choice = lend(opened, sentences, count)
+    choice = choose_placeholders(opened, sentences, count)
     if choice is None:
         typer.echo(f"{bundle}: its vocabulary has placeholder symbols of its own")
     elif not choice.words:
         raise InvalidRequest(f"{bundle}: {NOTHING}")
     else:
+        add_files(bundle, choice.files)
         for word, share in zip(choice.words, choice.shares, strict=True):
             typer.echo(f"{word.word}\t{share:.0%}")
     if sentences:
@@ -51,30 +54,38 @@ def placeholders(
         typer.echo(f"kept whole: {share:.1%} of the texts with such things")
 
 
-def lend(bundle: Bundle, sentences: Sequence[str] = (), count: int = COUNT) -> Borrowing | None:
-    """Choose placeholders of a translating model and write them into its bundle, which has its graphs.
+def choose_placeholders(
+    bundle: Bundle, sentences: Sequence[str] = (), count: int = DEFAULT_PLACEHOLDERS
+) -> PlaceholderChoice | None:
+    """Choose placeholders of a translating model; its bundle must have its graphs.
 
-    Returns words and how often each was copied, none where nothing was; None where the vocabulary has symbols
-    of its own.
+    bundle: the model.
+    sentences: text of its source language, perhaps none.
+    count: number of placeholders.
+
+    Returns words and how often each was copied, no words where none was; None where the vocabulary has
+    placeholder symbols.
     """
-    from engine.bundle.bundle import add_files
-
     greedy = AnswerFlags({"beam_size": 1})
     with texts.open_service(ModelChoice(bundle.path), greedy) as service:
         (info,) = service.models()
-        if info.placeholders and FILE not in bundle.files():
+        if info.placeholders and PLACEHOLDERS_FILE not in bundle.files():
             return None
-        choice = service.borrow(info.name, bundle.config.source_vocab, sentences, count)
-    if choice.words:
-        add_files(bundle.path, choice.files)
-    return choice
+        return service.choose_placeholders(info.name, bundle.config.source_vocab, sentences, count)
 
 
 def copy_rate(place: ModelChoice, name: str, sentences: Sequence[str]) -> float:
-    """Measure the share of sentences whose answer holds exactly once what was put into them."""
+    """Measure how often a model copies a thing that stands in a sentence.
+
+    place: the model, and where it runs.
+    name: name of the model.
+    sentences: text of its source language; each gets one of THINGS at random.
+
+    Returns the share of sentences whose answer holds the thing exactly once, from 0 to 1.
+    """
     draw = random.Random(2)
     pairs = []
-    for sentence in draw.sample(sentences, min(MEASURED, len(sentences))):
+    for sentence in draw.sample(sentences, min(MAX_MEASURED_SENTENCES, len(sentences))):
         thing, words = draw.choice(THINGS), sentence.split(" ")
         words.insert(draw.randint(1, len(words)), thing)
         pairs.append((" ".join(words), thing))

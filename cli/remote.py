@@ -22,15 +22,21 @@ if TYPE_CHECKING:
 Line = TypeVar("Line")
 Answer = TypeVar("Answer")
 
-TRIES: Final = 100  # a queue that is full for minutes is no reason to lose the lines before
-REFUSED: Final[Mapping[int, type[ConvoyError]]] = {400: InvalidRequest, 404: UnknownModel, 413: TooLarge}
+MAX_TRIES: Final = 100  # a queue that is full for minutes is no reason to lose the lines before
+STATUS_ERRORS: Final[Mapping[int, type[ConvoyError]]] = {
+    400: InvalidRequest,
+    404: UnknownModel,
+    413: TooLarge,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteServer:
-    """Where texts go.
+    """A server that answers texts.
 
-    timeout: seconds for each, all tries together.
+    url: its address.
+    api_key: key of the caller, where the server wants one.
+    timeout: seconds for each text, all tries together.
     concurrency: requests at a time.
     """
 
@@ -50,7 +56,7 @@ def connect(server: RemoteServer) -> Iterator[tuple[Client, list[Model]]]:
 
     with _map_errors(""), Client(server.url, server.api_key, timeout=server.timeout, retries=1) as first:
         models = first.models()
-    with Client(server.url, server.api_key, timeout=server.timeout, retries=TRIES) as client:
+    with Client(server.url, server.api_key, timeout=server.timeout, retries=MAX_TRIES) as client:
         yield client, models
 
 
@@ -59,7 +65,9 @@ def answers(
 ) -> Generator[TextResult, None, None]:
     """Yield results in the order of the lines.
 
-    request: the task, model and languages, and options.
+    server: the server that answers.
+    request: the task, the model with its languages, and how texts are answered.
+    lines: the texts.
 
     An error names the number of its line, counted from 1. Raises InvalidRequest, TooLarge, UnknownModel, or
     ConvoyError for what is not the caller's fault.
@@ -72,7 +80,12 @@ def answers(
 def scores(
     server: RemoteServer, model: str, pairs: Iterable[tuple[str, str | None]]
 ) -> Generator[TextScore, None, None]:
-    """Yield scores of (text, source) pairs in their order; errors are those of `answers`."""
+    """Yield scores in the order of the texts. Raises what `answers` raises.
+
+    server: the server that answers.
+    model: name of the model.
+    pairs: text and source; the source is None for a language model.
+    """
     from engine.api import TextScore, Timings
 
     with connect(server) as (client, _):
@@ -86,7 +99,12 @@ def scores(
 
 
 def translate_document(server: RemoteServer, place: ModelChoice, path: Path) -> bytes:
-    """Translate a file, and return it in its own format. Raises what `answers` raises, and OSError."""
+    """Translate a file, and return it in its own format. Raises what `answers` raises, and OSError.
+
+    server: the server that translates.
+    place: the model and its languages.
+    path: the file.
+    """
     with connect(server) as (client, models), _map_errors(f"{path}: "):
         source, target = _pair(models, place)
         return client.translate_file(path, target, source)
@@ -108,7 +126,7 @@ def _map_errors(where: str) -> Iterator[None]:
     try:
         yield
     except ApiError as error:
-        raise REFUSED.get(error.status, ConvoyError)(f"{where}{_words(error)}") from error
+        raise STATUS_ERRORS.get(error.status, ConvoyError)(f"{where}{_words(error)}") from error
     except ClientError as error:
         raise ConvoyError(f"{where}{error}") from error
 
@@ -124,12 +142,13 @@ def _question(
     """What is asked for each line."""
     from engine.api import TextResult
 
-    task, place, wish = request
-    fields = _fields(wish) | ({"model": str(place.model)} if place.model else {})
+    task, place, flags = request
+    fields = _fields(flags) | ({"model": str(place.model)} if place.model else {})
     if task == "translate":
         source, target = _pair(models, place)
-        fields |= {"split": wish.split, "protect": wish.protect, "follow_form": wish.follow_form}
-        fields |= {"local_numbers": True} if wish.local_numbers else {}
+        fields |= {"split": flags.split, "protect": flags.protect, "follow_form": flags.follow_form}
+        fields |= {"local_numbers": True} if flags.local_numbers else {}
+        fields |= {"split": False, "protect": False, "follow_form": False} if flags.raw else {}
 
     def ask(line: str) -> TextResult:
         if not line.strip():
@@ -141,32 +160,25 @@ def _question(
     return ask
 
 
-def _fields(wish: AnswerFlags) -> dict[str, Any]:
+def _fields(flags: AnswerFlags) -> dict[str, Any]:
     """The request's fields; n_best asks for alternatives, and JSON knows no infinity but its name."""
     fields: dict[str, Any] = {
         name: str(value) if isinstance(value, float) and not math.isfinite(value) else value
-        for name, value in wish.decode.items()
+        for name, value in flags.decode.items()
     }
     fields["alternatives"] = fields.pop("n_best", 1) - 1
-    if wish.replace_unk:
+    if flags.replace_unk:
         fields["replace_unk"] = True
-    if wish.strategy is not None:
-        fields["strategy"] = wish.strategy
-    return fields | {"prefix": wish.prefix, "truncate": wish.truncate, "scores": True}
+    if flags.strategy is not None:
+        fields["strategy"] = flags.strategy
+    return fields | {"prefix": flags.prefix, "truncate": flags.truncate, "scores": True}
 
 
 def _pair(models: list[Model], place: ModelChoice) -> tuple[str, str]:
     """Source and target language: as given, else those of the model or of the only one there is."""
     if place.model is None and place.target:
         return place.source or "auto", place.target  # perhaps in two steps: the server knows
-    matches = [
-        model
-        for model in models
-        if model.task == "translate"
-        and str(place.model or model.name) == model.name
-        and place.source in (None, "auto", model.source)
-        and place.target in (None, model.target)
-    ]
+    matches = [model for model in models if _fits(model, place)]
     if not matches:
         listing = ", ".join(f"{m.name} ({m.task} {m.source} to {m.target})" for m in models)
         raise UnknownModel(f"the server has no such model for these languages, but: {listing}")
@@ -174,6 +186,16 @@ def _pair(models: list[Model], place: ModelChoice) -> tuple[str, str]:
         targets = sorted({model.target for model in matches})
         raise InvalidRequest(f"give --target: the server translates to {', '.join(targets)}")
     return place.source or (matches[0].source if place.model else "auto"), matches[0].target
+
+
+def _fits(model: Model, place: ModelChoice) -> bool:
+    """Whether a model translates, has the name that was asked for, and these languages."""
+    return (
+        model.task == "translate"
+        and str(place.model or model.name) == model.name
+        and place.source in (None, "auto", model.source)
+        and place.target in (None, model.target)
+    )
 
 
 def _result(answer: Translation | Summary) -> TextResult:

@@ -27,9 +27,11 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Sum:
-    """Of all lines so far.
+    """Sums over all lines so far.
 
-    tokens: with one end-of-sentence a line.
+    lines: number of lines.
+    tokens: number of tokens, with one end-of-sentence a line.
+    words: number of words.
     score: natural log-probability.
     """
 
@@ -44,7 +46,7 @@ class Sum:
         self.words += scored.words
         self.score += scored.total
 
-    def facts(self) -> dict[str, Any]:
+    def figures(self) -> dict[str, Any]:
         """Compute the figures of all lines so far.
 
         loss: bits a token; perplexity is 2 ** loss, and word_perplexity counts words and ends of lines.
@@ -150,10 +152,11 @@ def _line(number: int, text: str, scored: TextScore, *, as_json: bool) -> str:
 
 
 def _last(totals: Sum, *, as_json: bool) -> str:
-    facts = totals.facts()
+    figures = totals.figures()
     if as_json:
-        return json.dumps({"total": facts})
+        return json.dumps({"total": figures})
     return (
-        f"{totals.lines} lines, {totals.tokens} tokens, loss {facts['loss']:.4f} (base 2), perplexity "
-        f"{facts['perplexity']:.2f}; {totals.words} words, perplexity {facts['word_perplexity']:.2f} a word"
+        f"{totals.lines} lines, {totals.tokens} tokens, loss {figures['loss']:.4f} (base 2), "
+        f"perplexity {figures['perplexity']:.2f}; "
+        f"{totals.words} words, perplexity {figures['word_perplexity']:.2f} a word"
     )

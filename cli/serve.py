@@ -46,6 +46,10 @@ def serve(**flags: Any) -> None:
     idle = without_effect()
     if idle:
         typer.echo(f"convoy: {', '.join(idle)}: of LibreTranslate, without effect here", err=True)
+    if settings.fetch:
+        from cli.fetch import fetch_missing
+
+        fetch_missing(settings.fetch, settings.fetch_mirror, settings.models[0])
     models = served_paths(settings.models, settings.cache, settings.store_folder, settings.load_only)
     settings = settings.model_copy(update={"models": models})
     raise typer.Exit(run(settings))
@@ -73,7 +77,7 @@ def build() -> Callable[..., None]:
 def unknown_variables(names: Iterable[str], settings: Sequence[str]) -> list[str]:
     """Make a warning for each variable that looks like one of ours and is none.
 
-    It names the nearest variable that is one, where any is near.
+    The warning names the nearest variable of ours, where any is near.
 
     names: of the environment.
     settings: names of fields.

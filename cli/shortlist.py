@@ -1,4 +1,4 @@
-"""`convoy shortlist`: which target tokens a source, or a target language, makes likely."""
+"""`convoy shortlist`: the target tokens that a source, or a target language, makes likely."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def shortlist(
 def _of_pairs(
     bundle: Bundle, path: Path, rows: list[tuple[str, str]], sizes: tuple[int, int]
 ) -> tuple[Shortlist, str]:
-    from engine.text.tokenizer import open_tokenizer
+    from engine.text.tokenizers.tokenizer import open_tokenizer
     from training.shortlist import learn
 
     if not rows:
@@ -74,7 +74,7 @@ def _of_pairs(
 def _of_language(bundle: Bundle, language: str, texts: list[str], most: int) -> tuple[Shortlist, str]:
     """The bundle's shortlist, if it has one, with the list of a language in it."""
     from engine.bundle.shortlist import SHORTLIST, load_shortlist
-    from engine.text.tokenizer import open_tokenizer
+    from engine.text.tokenizers.tokenizer import open_tokenizer
     from training.shortlist import LanguageToken, of_language, with_language
 
     config, tokenizer = bundle.config, open_tokenizer(bundle)

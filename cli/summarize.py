@@ -43,6 +43,6 @@ def summarize(
     server = remote.RemoteServer(url, api_key, timeout, concurrency) if url else None
     place = ModelChoice(model, precision, backend, device, threads, shortlist=shortlist, fast=fast)
     job = texts.job_of("summarize", place, server)
-    wish = AnswerFlags(explicit_flags(decode), prefix, truncate=truncate, strategy=strategy)
-    form = texts.Form(output, scores, as_json)
-    texts.pipe(job, wish, texts.lines_of(file, lines), form, count(file or lines))
+    flags = AnswerFlags(explicit_flags(decode), prefix, truncate=truncate, strategy=strategy)
+    output_format = texts.OutputFormat(output, scores, as_json)
+    texts.pipe(job, flags, texts.lines_of(file, lines), output_format, count(file or lines))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,9 +28,9 @@ from engine.backends import (
 from engine.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from engine.api import Service, TextResult
+    from engine.api import ModelRoute, Service, ServiceSettings, TextResult
 
-SLOTS: Final = 32
+MAX_SLOTS: Final = 32
 ROWS: Final = 2_048  # slots x beams that a lane may have, so that memory ends somewhere
 
 File = Annotated[Path | None, typer.Argument(help="A file, as --input.", show_default=False)]
@@ -70,6 +70,9 @@ LocalNumbers = Annotated[
     bool, typer.Option("--local-numbers", help="Write amounts as the target language does.")
 ]
 FollowForm = Annotated[bool, typer.Option(help="Capitals and final marks are those of the source.")]
+Raw = Annotated[
+    bool, typer.Option("--raw", help="The model reads each line as it is, and its answer stays as it is.")
+]
 Precision = Annotated[str | None, typer.Option(help=f"{PRECISION_HELP} Default: fp32.")]
 Backend = Annotated[str, typer.Option(help=BACKEND_HELP)]
 Device = Annotated[str, typer.Option(help=DEVICE_HELP)]
@@ -86,7 +89,7 @@ Fast = Annotated[bool, typer.Option("--fast", help=FAST_HELP)]
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is done where; with a server, `place` only names the model and the languages."""
+    """A task for a model; with a server, `place` only names the model and its languages."""
 
     task: str
     place: ModelChoice
@@ -94,8 +97,8 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
-    """How results are printed."""
+class OutputFormat:
+    """How results are printed: to a file or standard output, with scores or as JSON."""
 
     output: Path | None = None
     scores: bool = False
@@ -103,31 +106,16 @@ class Form:
 
 
 @contextmanager
-def open_service(place: ModelChoice, wish: AnswerFlags) -> Iterator[Service]:
-    """Start a service with this one model and a lane as wide as the wish needs, and stop it at the end.
+def open_service(place: ModelChoice, flags: AnswerFlags) -> Iterator[Service]:
+    """Start a service with one model and a lane as wide as the flags need, and stop it at the end.
 
     Raises BundleError, and InvalidRequest when no model is named.
     """
-    from engine.api import LaneSize, Placement, Service, ServiceSettings, processors
-    from engine.bundle.bundle import open_bundle
+    from engine.api import Service
 
     if place.model is None:
         raise InvalidRequest("give --model, a bundle folder here, or --url, a server")
-    default = usual_beam_size(open_bundle(place.model, verify=False).options.beam_size, fast=place.fast)
-    beam = wish.decode.get("beam_size") or max(default, wish.decode.get("n_best", 1))
-    if beam > ROWS:
-        raise InvalidRequest(f"beam_size must be between 1 and {ROWS}, the rows of the widest lane")
-    widths = sorted({max(1, beam), default})  # a lane for the model's default must always be there
-    placement = Placement(
-        place.backend,
-        place.device,
-        place.precision or usual_precision(place.device, fast=place.fast),
-        place.threads or processors(),
-        tuple(LaneSize(width, max(1, min(SLOTS, ROWS // width))) for width in widths),
-        place.shortlist,
-        place.fast,
-    )
-    service = Service.open([place.model], ServiceSettings(placement))
+    service = Service.open([place.model], settings_of(place, flags, [place.model]))
     service.start()
     try:
         yield service
@@ -135,22 +123,60 @@ def open_service(place: ModelChoice, wish: AnswerFlags) -> Iterator[Service]:
         service.stop(drain=False, timeout=10.0)
 
 
+def settings_of(place: ModelChoice, flags: AnswerFlags, models: Sequence[Path]) -> ServiceSettings:
+    """Choose how models run, in lanes as wide as the flags need.
+
+    place: where they run.
+    flags: how texts are answered.
+    models: the bundles.
+
+    Raises BundleError, and InvalidRequest on a beam that is too wide.
+    """
+    from engine.api import LaneSize, Placement, ServiceSettings, processors
+    from engine.bundle.bundle import open_bundle
+
+    # a lane for each model's default must always be there
+    widths = {
+        usual_beam_size(open_bundle(model, verify=False).options.beam_size, fast=place.fast)
+        for model in models
+    }
+    beam = flags.decode.get("beam_size") or max(*widths, flags.decode.get("n_best", 1))
+    if beam > ROWS:
+        raise InvalidRequest(f"beam_size must be between 1 and {ROWS}, the rows of the widest lane")
+    widths.add(max(1, beam))
+    placement = Placement(
+        place.backend,
+        place.device,
+        place.precision or usual_precision(place.device, fast=place.fast),
+        place.threads or processors(),
+        tuple(LaneSize(width, max(1, min(MAX_SLOTS, ROWS // width))) for width in sorted(widths)),
+        place.shortlist,
+        place.fast,
+    )
+    return ServiceSettings(placement)
+
+
 def answers(
     service: Service,
     task: str,
     lines: Iterable[str],
-    wish: AnswerFlags,
+    flags: AnswerFlags,
     total: int | None = None,
-    model: str | None = None,
+    route: ModelRoute | None = None,
 ) -> Iterator[TextResult]:
     """Return results in the order of the lines, with a bar on standard error when that is a terminal.
 
-    model: one of its directions, by default the usual one.
+    service: the service that answers.
+    task: "translate" or "summarize".
+    lines: the texts.
+    flags: how texts are answered.
+    total: number of lines, where that is known.
+    route: the model, in one of its directions; None: the service's first model in its usual direction.
 
-    Raises UnknownModel when it is for another task.
+    Raises UnknownModel when the model is for another task.
     """
-    model = service.pick(task, model=model or service.models()[0].name)
-    return with_progress_bar(service.run_many(model, lines, wish.options()), total)
+    route = route or service.pick(task, model=service.models()[0].name)
+    return with_progress_bar(service.run_many(route, lines, flags.options()), total)
 
 
 def with_progress_bar(results: Iterable[TextResult], total: int | None = None) -> Iterator[TextResult]:
@@ -158,34 +184,45 @@ def with_progress_bar(results: Iterable[TextResult], total: int | None = None) -
     yield from tqdm(results, total=total, unit="line", disable=not sys.stderr.isatty())
 
 
-def pipe(job: Job, wish: AnswerFlags, lines: Iterable[str], form: Form, total: int | None = None) -> None:
+def pipe(
+    job: Job, flags: AnswerFlags, lines: Iterable[str], output_format: OutputFormat, total: int | None = None
+) -> None:
     """Answer a stream of lines, here or by a server.
 
-    total: how many there are, where that is known.
+    job: the task and its model.
+    flags: how texts are answered.
+    lines: the texts.
+    output_format: how results are printed.
+    total: number of lines, where that is known.
     """
-    several = wish.decode.get("n_best", 1) > 1
-    with _results(job, wish, lines, total) as results, writing(form.output) as out:
+    several = flags.decode.get("n_best", 1) > 1
+    with _results(job, flags, lines, total) as results, writing(output_format.output) as out:
         for number, result in enumerate(results, 1):
-            _print(out, number, result, form, several)
+            _print(out, number, result, output_format, several)
 
 
 @contextmanager
 def _results(
-    job: Job, wish: AnswerFlags, lines: Iterable[str], total: int | None
+    job: Job, flags: AnswerFlags, lines: Iterable[str], total: int | None
 ) -> Iterator[Iterator[TextResult]]:
     place = job.place
     if job.server is not None:
-        results = remote.answers(job.server, (job.task, place, wish), lines)
+        results = remote.answers(job.server, (job.task, place, flags), lines)
         with closing(results):  # gives up what is still asked for
             yield with_progress_bar(results, total)
         return
-    with open_service(place, wish) as service:
-        model = service.pick(job.task, place.source, place.target, service.models()[0].name)
-        yield answers(service, job.task, lines, wish, total, model=model)
+    with open_service(place, flags) as service:
+        route = service.pick(job.task, place.source, place.target, service.models()[0].name)
+        yield answers(service, job.task, lines, flags, total, route=route)
 
 
 def job_of(task: str, place: ModelChoice, server: RemoteServer | None) -> Job:
-    """Make a job. Raises InvalidRequest on flags that mean nothing to a server."""
+    """Make a job. Raises InvalidRequest on flags that mean nothing to a server.
+
+    task: "translate", "summarize" or "score".
+    place: the model, and where it runs.
+    server: the server that answers, or None.
+    """
     here = ModelChoice(place.model, source=place.source, target=place.target)
     if server is not None and place != here:
         mine = "--precision, --backend, --device, --threads, --shortlist and --fast"
@@ -200,16 +237,16 @@ def lines_of(file: Path | None, named_file: Path | None) -> Iterator[str]:
     return read(file or named_file)
 
 
-def _print(out: TextIO, number: int, result: TextResult, form: Form, several: bool) -> None:
+def _print(out: TextIO, number: int, result: TextResult, output_format: OutputFormat, several: bool) -> None:
     ranked = list(
         zip([result.text, *result.alternatives], [result.score, *result.alternative_scores], strict=True)
     )
-    if form.as_json:
+    if output_format.as_json:
         out.write(json.dumps(_fields(number, result, ranked), ensure_ascii=False) + "\n")
     elif several:
         out.writelines(f"{number}\t{score:.4f}\t{text}\n" for text, score in ranked)
     else:
-        out.write(f"{result.score:.4f}\t{result.text}\n" if form.scores else f"{result.text}\n")
+        out.write(f"{result.score:.4f}\t{result.text}\n" if output_format.scores else f"{result.text}\n")
 
 
 def _fields(number: int, result: TextResult, ranked: list[tuple[str, float]]) -> dict[str, Any]:

@@ -105,10 +105,10 @@ def _synthesis(recipe: Recipe, teacher: Path | None, back: tuple[Path, Path] | N
         return None
 
     def translate(bundle: Bundle, source: str, target: str, texts: list[str]) -> list[str]:
-        wish = AnswerFlags(truncate=True, protect=False, follow_form=False)
-        with open_service(ModelChoice(bundle.path, precision="int8"), wish) as service:
-            model = service.pick(recipe.task, source, target, bundle.name)
-            results = answers(service, recipe.task, texts, wish, len(texts), model=model)
+        flags = AnswerFlags(truncate=True, protect=False, follow_form=False)
+        with open_service(ModelChoice(bundle.path, precision="int8"), flags) as service:
+            route = service.pick(recipe.task, source, target, bundle.name)
+            results = answers(service, recipe.task, texts, flags, len(texts), route=route)
             return [result.text for result in results]
 
     bundle, file = back or (None, None)
@@ -208,7 +208,7 @@ def perplexity(out: Path, texts: Iterable[str]) -> dict[str, float]:
     with open_service(ModelChoice(out), AnswerFlags({"beam_size": 1})) as service:
         for scored in service.score_many(service.models()[0].name, ((text, None) for text in texts)):
             total.add(scored)
-    facts = total.facts()
+    facts = total.figures()
     return {"perplexity": facts["perplexity"], "perplexity a word": facts["word_perplexity"]}
 
 

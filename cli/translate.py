@@ -33,6 +33,7 @@ def translate(
     protect: texts.Protect = True,
     follow_form: texts.FollowForm = True,
     local_numbers: texts.LocalNumbers = False,
+    raw: texts.Raw = False,
     precision: texts.Precision = None,
     backend: texts.Backend = "onnx",
     device: texts.Device = "cpu",
@@ -52,7 +53,7 @@ def translate(
         model, precision, backend, device, threads, source, target, shortlist=shortlist, fast=fast
     )
     job = texts.job_of("translate", place, server)
-    wish = AnswerFlags(
+    flags = AnswerFlags(
         explicit_flags(decode),
         prefix,
         split,
@@ -61,9 +62,10 @@ def translate(
         protect=protect,
         follow_form=follow_form,
         local_numbers=local_numbers,
+        raw=raw,
     )
-    form = texts.Form(output, scores, as_json)
+    output_format = texts.OutputFormat(output, scores, as_json)
     if file is not None and file.suffix.lower() in document.ENDINGS:
-        document.translate(job, wish, file, form)
+        document.translate(job, flags, file, output_format)
         return
-    texts.pipe(job, wish, texts.lines_of(file, lines), form, count(file or lines))
+    texts.pipe(job, flags, texts.lines_of(file, lines), output_format, count(file or lines))

@@ -14,6 +14,7 @@ import torch
 from hypothesis import HealthCheck, settings
 
 from tests.host_kernels import Host
+from tests.lost_context import pytest_runtest_makereport, pytest_runtest_setup  # noqa: F401 - hooks
 from tests.thorough import THOROUGH
 
 torch.set_num_threads(1)
@@ -34,10 +35,19 @@ HERE: Final = Path(__file__).parent
 UNTRACED: Final = ("export", "loadtest", "training", "everyday", "engine/models", "engine/kernels")
 
 
+# Every architecture, precision and backend takes the same lines here: the first case of each test shows them.
+TRACED_ONCE: Final = ("engine/executors",)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    traced = set[tuple[Path, str]]()
     for item in items:
-        if item.path.relative_to(HERE).as_posix().startswith(UNTRACED):
+        folder = item.path.relative_to(HERE).as_posix()
+        test = (item.path, getattr(item, "originalname", item.name))
+        if folder.startswith(UNTRACED) or (folder.startswith(TRACED_ONCE) and test in traced):
             item.add_marker(pytest.mark.no_cover)
+        elif item.get_closest_marker("gpu") is None:
+            traced.add(test)
 
 
 def pytest_collection_finish() -> None:

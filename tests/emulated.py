@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
-from engine.executors.cuda_graph import CapturedExecutor
-from engine.kernels.calls import Call, Run
+from engine.executors.cuda.executor import CapturedExecutor
+from engine.kernels.launches import Call, Run
 from engine.search.executor import StepInput, TopK
 
 # what waits for the device, has a shape that depends on values, or copies fresh values from the host
@@ -150,7 +150,7 @@ class Over:
 
 
 class Emulation:
-    """An `engine.executors.cuda_work.LaneStreams`, and a `Run` of kernels that notes what is captured.
+    """An `engine.executors.cuda.streams.LaneStreams`, and a `Run` of kernels that notes what is captured.
 
     slow: how often an encoding is asked for before it is ready.
     """

@@ -19,7 +19,8 @@ import pytest
 from numpy.typing import NDArray
 
 from engine.bundle.bundle import Bundle
-from export.importers.fairseq import Settings, convert
+from export.importers import convert
+from export.importers.settings import FairseqImport
 
 ROOT = Path(__file__).resolve().parent
 SELECTION = ROOT / "golden"
@@ -70,7 +71,7 @@ def folder(name: str) -> Path | None:
 
 def checkpoints(path: Path) -> list[Path]:
     """The checkpoints of a fixture's folder; an ensemble's lie in its members' folders."""
-    if path.name != ENSEMBLE or not path.is_dir():
+    if path.name != ENSEMBLE or not (path / "golden.json").is_file():
         return list(path.glob("*.pt"))
     members = json.loads((path / "golden.json").read_text("utf-8"))["members"]
     return [path / member for member in members if (path / member).is_file()]
@@ -90,10 +91,10 @@ def imported(name: str) -> Bundle:
     """The bundle of a fixture or of "real-de-en", in a folder that lives as long as the process."""
     path = folder(name)
     assert path is not None
-    settings = Settings(source="de", target="en") if name == REAL else Settings()
+    settings = FairseqImport(source="de", target="en") if name == REAL else FairseqImport()
     if name == ENSEMBLE:
-        settings = Settings(checkpoints=tuple(str(member) for member in checkpoints(path)))
-    return convert(path, _folder() / name, settings)
+        settings = FairseqImport(checkpoints=tuple(str(member) for member in checkpoints(path)))
+    return convert("fairseq", path, _folder() / name, settings)
 
 
 def real_golden() -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Encoder-decoders of "Pay Less Attention" written a second time: Python numbers and loops, nothing else.
 
-From the paper's equations and REFERENCE.md sections 1, 2, 5 and 10; post-norm, sinusoidal positions.
+From the paper's equations and docs/reference.md 1, 2, 5 and 10; post-norm, sinusoidal positions.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def attend(
 
 
 def average(side: Side, x: Sequence, seen: Callable[[int, int], bool]) -> Sequence:
-    """Averaged attention with a feed-forward and a joint gate (REFERENCE.md section 10)."""
+    """Averaged attention with a feed-forward and a joint gate (docs/reference.md 10)."""
     out = []
     for t, v in enumerate(x):
         visible = [u for s, u in enumerate(x) if seen(t, s)]

@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 import torch
 
+from engine.bundle.adaptive import AdaptiveConfig, Bands
 from engine.bundle.bundle import graph_name, graph_parts
 from engine.bundle.config import ModelConfig
-from engine.bundle.stacks import AdaptiveConfig, Bands, ConvStack, SliceStack, StackConfig
+from engine.bundle.stacks import ConvStack, SliceStack, StackConfig
 from engine.bundle.weights import ALPHA, SCALE, Weights
-from engine.executors.onnx import OnnxExecutor, Sessions, open_sessions
-from engine.executors.torch import TorchExecutor
+from engine.executors.onnx.executor import OnnxExecutor
+from engine.executors.onnx.sessions import Sessions, open_sessions
+from engine.executors.torch.executor import TorchExecutor
 from engine.models import build, load
 from engine.models.model import Model
 from engine.native import library

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from tests import more_mutants
+from tests import limit_mutants, more_mutants, option_mutants
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -197,14 +197,14 @@ MUTANTS = [
     ),
     Mutant(
         "idle slots of a captured step go on where their last tenants were",
-        "engine/executors/cuda_graph.py",
+        "engine/executors/cuda/stepper.py",
         "        search.rest(self._count, n)\n",
         "",
         "tests/engine/executors/test_cuda_graph.py",
     ),
     Mutant(
         "blocks that have moved are looked for where they were",
-        "engine/executors/cuda_graph.py",
+        "engine/executors/cuda/stepper.py",
         "        if self._generation != self.executor.generation:",
         "        if False:",
         "tests/engine/executors/test_cuda_graph.py",
@@ -212,8 +212,8 @@ MUTANTS = [
     Mutant(
         "late flags are taken for those of whoever is there now",
         "engine/schedule/lane.py",
-        "            if flight.slot < 0:\n                continue\n",
-        "",
+        "if over and flight.slot >= 0]",
+        "if over]",
         "tests/engine/schedule/test_lane.py tests/engine/executors/test_cuda_graph.py",
     ),
     Mutant(
@@ -252,7 +252,7 @@ MUTANTS = [
     Mutant(
         "newcomers make groups late that let them pass",
         "engine/schedule/forecast.py",
-        "            self._keep(lane, mine, turn, reserve, now)\n",
+        "        self._check_promises(lane, mine, turn, reserve, now)\n",
         "",
         "tests/engine/schedule/test_forecast.py",
     ),
@@ -266,8 +266,8 @@ MUTANTS = [
     Mutant(
         "groups wait for those before them to finish",
         "engine/schedule/queue.py",
-        "groups.move_to_end(ticket)",
-        "pass",
+        "            if len(group) > 1:\n                groups.move_to_end(ticket)",
+        "            if False:\n                groups.move_to_end(ticket)",
         "tests/engine/schedule/test_queue.py tests/engine/schedule/test_engine.py",
     ),
     Mutant(
@@ -322,58 +322,58 @@ MUTANTS = [
     Mutant(
         "damaged files of a bundle are accepted",
         "engine/bundle/bundle.py",
-        "_check_file(path / name, entry, verify)",
-        "_check_file(path / name, entry, False)",
+        "check_file(path / name, entry, verify)",
+        "check_file(path / name, entry, False)",
         "tests/engine/bundle/test_bundle.py",
     ),
     Mutant(
         "the shortest phrase goes first",
-        "engine/text/phrases.py",
+        "engine/text/placeables/phrases.py",
         "sorted(sizes, reverse=True)",
         "sorted(sizes)",
-        "tests/engine/text/test_patterns.py -k longest",
+        "tests/engine/text/test_grammar.py -k longest",
     ),
     Mutant(
         "a phrase is found within a word",
-        "engine/text/phrases.py",
+        "engine/text/placeables/phrases.py",
         "return self._spaced and end < len(text) and",
         "return False and end < len(text) and",
-        "tests/engine/text/test_patterns.py -k longest",
+        "tests/engine/text/test_grammar.py -k longest",
     ),
     Mutant(
         "a number that the answer repeats is not noticed",
-        "engine/text/protect.py",
+        "engine/text/placeables/masking.py",
         "any(present[number] != count for",
         "any(present[number] < count for",
-        "tests/engine/text/test_patterns.py -k repeats",
+        "tests/engine/text/test_grammar.py -k repeats",
     ),
     Mutant(
         "of a word with an unread character only that is kept",
-        "engine/text/protect.py",
+        "engine/text/placeables/masking.py",
         "solid = [i for i, c in enumerate(word) if c.isalnum() or c in lacking]",
         "solid = [i for i, c in enumerate(word) if c in lacking]",
-        "tests/engine/text/test_patterns.py -k lacks",
+        "tests/engine/text/test_grammar.py -k lacks",
     ),
     Mutant(
         "a number loses its unit",
-        "engine/text/patterns.py",
-        "(?:{THOUSANDS}|{GROUPS}|{PLAIN}){UNIT}(?!",
-        "(?:{THOUSANDS}|{GROUPS}|{PLAIN})(?!",
-        "tests/engine/text/test_patterns.py -k belongs",
+        "engine/text/placeables/grammar.py",
+        "(?:{PRODUCT}|{THOUSANDS}|{GROUPS}|{PLAIN}){UNIT}(?!",
+        "(?:{PRODUCT}|{THOUSANDS}|{GROUPS}|{PLAIN})(?!",
+        "tests/engine/text/test_grammar.py -k belongs",
     ),
     Mutant(
         "two spaces always part columns",
         "engine/text/split.py",
         "or (before and after):",
         "or True:",
-        "tests/engine/text/test_patterns.py -k columns",
+        "tests/engine/text/test_grammar.py -k columns",
     ),
     Mutant(
         "a picture at the end is read by the model",
         "engine/text/split.py",
         "yield marks[-1].start(), end, True",
         "yield marks[-1].start(), end, False",
-        "tests/engine/text/test_patterns.py -k columns",
+        "tests/engine/text/test_grammar.py -k columns",
     ),
     Mutant(
         "what streams has the marks that the end may change",
@@ -385,7 +385,7 @@ MUTANTS = [
     Mutant(
         "nouns of German are lowered",
         "engine/text/form.py",
-        "and _base(languages[1]) not in NOUNS\n",
+        "and _base(languages[1]) not in CAPITAL_NOUNS\n",
         "\n",
         "tests/engine/text/test_form.py -k form",
     ),
@@ -404,16 +404,16 @@ MUTANTS = [
         "tests/engine/text/test_detect.py",
     ),
     Mutant(
-        "a borrowed word is asked for without white space where it is no token",
-        "engine/text/borrowed.py",
+        "a placeholder word is asked for without white space where it is no token",
+        "engine/text/tokenizers/placeholder_words.py",
         'for around in ("", " "):',
         'for around in ("",):',
-        "tests/engine/text/test_borrowed.py -k symbols",
+        "tests/engine/text/test_placeholder_words.py -k symbols",
     ),
     Mutant(
         "a point loses the white space on its sides",
         "documents/projection.py",
-        'append_text(" " if glue or not last.isspace() else "")',
+        'self._append(" " if self.glue or not self.last.isspace() else "")',
         "pass",
         "tests/documents/test_spans.py -k without_text",
     ),
@@ -434,7 +434,7 @@ MUTANTS = [
     Mutant(
         "an archive may grow without end",
         "documents/document.py",
-        "if size > max(SMALL, RATIO * len(data)):",
+        "if size > max(MIN_RATIO_BYTES, MAX_RATIO * len(data)):",
         "if False:",
         "tests/documents/test_hostile.py -k elements",
     ),
@@ -455,7 +455,7 @@ MUTANTS = [
     Mutant(
         "a paragraph goes on beyond its formats",
         "documents/inline.py",
-        "elif len(state.marks) >= MOST + len(state.around):",
+        "elif len(state.marks) >= MAX_SPANS + len(state.around):",
         "elif False:",
         "tests/documents/test_hostile.py -k more_formats",
     ),
@@ -474,7 +474,7 @@ MUTANTS = [
         "tests/documents/test_documents.py -k boxes",
     ),
 ]
-MUTANTS += [Mutant(*one) for one in more_mutants.MUTANTS]
+MUTANTS += [Mutant(*one) for one in (*more_mutants.MUTANTS, *option_mutants.MUTANTS, *limit_mutants.MUTANTS)]
 
 
 def applied(mutant: Mutant, text: str) -> str:

@@ -1,7 +1,8 @@
 """An independent search: plain lists, every prefix recomputed. Shares no code with engine/search/beam.py.
 
-It follows REFERENCE.md 6 and 6.2 (fairseq's generator), with the fixed n-gram rule of 6.1. Cumulative scores
-are rounded to float32 after each addition, as the engine's arithmetic is, so that near ties fall alike.
+It follows docs/reference.md 6 and 6.2 (fairseq's generator), with the fixed n-gram rule of 6.1. Cumulative
+scores are rounded to float32 after each addition, as the engine's arithmetic is, so that near ties fall
+alike.
 """
 
 import math
@@ -56,8 +57,8 @@ def oracle(
 ) -> list[Found]:
     """The n_best hypotheses. logprobs(prefix): the model's log-probabilities at temperature 1 after a prefix
     (without the initial end-of-sentence). target_limit: longest target of the model. minimum(step): a
-    schedule of minimum lengths instead of the options' (REFERENCE.md 6.3). attention(prefix): the weights of
-    each step up to the one after the prefix, for the coverage penalty."""
+    schedule of minimum lengths instead of the options' (docs/reference.md 6.3). attention(prefix): the
+    weights of each step up to the one after the prefix, for the coverage penalty."""
     v = vocabulary or Vocabulary()
     longest = min(int(options.max_length_a * source_length + options.max_length_b), target_limit)
     if options.max_length is not None:

@@ -4,6 +4,7 @@ only when three attempts in a row find it."""
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from collections.abc import Callable
@@ -53,10 +54,15 @@ class MachineLag:
 
 
 def processor_seconds(work: Callable[..., object], *arguments: Any) -> float:
-    """Of this thread, which is nearly the same on a busy machine."""
-    began = time.thread_time()
-    work(*arguments)
-    return time.thread_time() - began
+    """Of this thread, which is nearly the same on a busy machine, and without the collector of garbage, whose
+    time depends on all that other tests have left."""
+    gc.disable()
+    try:
+        began = time.thread_time()
+        work(*arguments)
+        return time.thread_time() - began
+    finally:
+        gc.enable()
 
 
 def assert_slower_at_most(times: float, quick: Callable[[], object], slow: Callable[[], object]) -> None:

@@ -412,11 +412,12 @@ class Stream(NamedTuple):
 
 def run(order: dict) -> dict:
     """Steps, and requests in flight, by an executor whose engines are faked, and by torch."""
-    from engine.executors import graphs
-    from engine.executors.tensorrt import TensorRTExecutor, open_engines
-    from engine.executors.torch import TorchExecutor
-    from tests.engine.executors.test_cuda_graph import lane_of, random_jobs
+    from engine.executors.cuda import graphs
+    from engine.executors.tensorrt.executor import TensorRTExecutor, open_engines
+    from engine.executors.torch.executor import TorchExecutor
+    from tests.engine.executors.test_cuda_graph import random_jobs
     from tests.engine.executors.test_cuda_graph import run as through
+    from tests.lanes import lane_of
     from tests.models import model
     from tests.turns import furthest, scattered, turns
 

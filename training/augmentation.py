@@ -24,7 +24,7 @@ TYPOGRAPHY: Final = {"'": "’", "...": "…", '"': "”", " - ": " – "}
 # marks between thousands, and before decimals
 MARKS: Final = {"de": (".", ","), "en": (",", "."), "fr": ("\u202f", ",")}
 NUMBER: Final = re.compile(r"(?<![\w.,:])\d+(?![\w:]|[.,]\d)")
-NAME: Final = re.compile(r"\b[A-Z][a-z]{2,}\b")
+NAME_WORD: Final = re.compile(r"\b[A-Z][a-z]{2,}\b")
 SHORT: Final = 2  # words of a greeting or a button
 SPELLED: Final = 2  # sentences in which a word must be seen inside a sentence to count as a name
 
@@ -93,7 +93,7 @@ class Forms:
 
         The new one is a name of the corpus, or made of parts of two.
         """
-        shared = sorted(set(NAME.findall(pair[0])) & set(NAME.findall(pair[1])) & self.names.keys())
+        shared = sorted(set(NAME_WORD.findall(pair[0])) & set(NAME_WORD.findall(pair[1])) & self.names.keys())
         if not shared:
             return None
         old, new = self.rng.choice(shared), self._name()
@@ -164,6 +164,6 @@ def names(pairs: Sequence[Pair]) -> Counter[str]:
     lower: set[str] = set()
     for source, target in pairs:
         lower.update(word for text in (source, target) for word in re.findall(r"\b[a-z]+\b", text))
-        common = set(NAME.findall(source)) & set(NAME.findall(target))
+        common = set(NAME_WORD.findall(source)) & set(NAME_WORD.findall(target))
         inside.update(word for word in common if not (source.startswith(word) and target.startswith(word)))
     return Counter({w: n for w, n in inside.items() if n >= SPELLED and w.lower() not in lower})

@@ -30,7 +30,12 @@ class Pairs:
 
 
 def read_pairs(path: Path, source_column: int, target_column: int) -> list[tuple[str, str]]:
-    """Return the lines of a tab separated, gzipped file as (source, target)."""
+    """Return the lines of a tab separated, gzipped file as (source, target).
+
+    path: of the file.
+    source_column: number of the column, counted from 0.
+    target_column: number of the column, counted from 0.
+    """
     with gzip.open(path, "rt", encoding="utf-8") as lines:
         rows = [line.rstrip("\n").split("\t") for line in lines]
     return [(row[source_column], row[target_column]) for row in rows]
@@ -40,6 +45,10 @@ def with_placeholders(pairs: list[tuple[str, str]], share: float, seed: int) -> 
     """Replace what both sides share by `<ph0>`, `<ph1>`, ... in about `share` of the pairs.
 
     The model learns to copy these symbols, so that a server can protect numbers, names and addresses.
+
+    pairs: source and target.
+    share: of the pairs, 0 to 1.
+    seed: of the draw.
     """
     rng = random.Random(seed)  # nosec B311 # reproducible, no secret
     replaced = []
@@ -55,7 +64,12 @@ def with_placeholders(pairs: list[tuple[str, str]], share: float, seed: int) -> 
 
 
 def train_vocabulary(recipe: Recipe, pairs: list[tuple[str, str]], prefix: Path) -> None:
-    """Write `prefix`.model, a joint SentencePiece model with fairseq's special ids."""
+    """Write `prefix`.model, a joint SentencePiece model with fairseq's special ids.
+
+    recipe: says how large the vocabulary is.
+    pairs: source and target.
+    prefix: path of the model without its ending.
+    """
     corpus = prefix.with_suffix(".txt")
     with corpus.open("w", encoding="utf-8") as out:
         for source, target in pairs:
@@ -87,7 +101,12 @@ def train_vocabulary(recipe: Recipe, pairs: list[tuple[str, str]], prefix: Path)
 
 def encode(vocabulary: Path, pairs: list[tuple[str, str]], recipe: Recipe) -> Pairs:
     """Encode pairs; sources are cut to `crop_source` (titles need only an abstract's beginning), and pairs
-    longer than `max_tokens` on either side are left out. A language model's source is end-of-sentence."""
+    longer than `max_tokens` on either side are left out. A language model's source is end-of-sentence.
+
+    vocabulary: path of a SentencePiece model.
+    pairs: source and target.
+    recipe: says what is cut and left out.
+    """
     sp = spm.SentencePieceProcessor(model_file=str(vocabulary))
     eos, limit, crop = sp.eos_id(), recipe.train.max_tokens, recipe.train.crop_source
     reads = recipe.config().reads_source
@@ -128,7 +147,12 @@ def _piece(
 
 def batches(pairs: Pairs, budget: int, seed: int) -> list[NDArray[np.int64]]:
     """Return the indices of each batch, shuffled: pairs of similar length, at most `budget` padded tokens a
-    side."""
+    side.
+
+    pairs: encoded.
+    budget: padded tokens of a batch, a side.
+    seed: of the order.
+    """
     rng = np.random.default_rng(seed)
     lengths = np.array([(len(t), len(s)) for s, t in zip(pairs.sources, pairs.targets, strict=True)])
     order = rng.permutation(len(lengths))
@@ -148,7 +172,13 @@ def batches(pairs: Pairs, budget: int, seed: int) -> list[NDArray[np.int64]]:
 
 
 def collate(pairs: Pairs, index: NDArray[np.int64], pad: int, eos: int) -> tuple[NDArray[np.int64], ...]:
-    """Return padded source, decoder input (end-of-sentence first) and target, each int [batch, length]."""
+    """Return padded source, decoder input (end-of-sentence first) and target, each int [batch, length].
+
+    pairs: encoded.
+    index: numbers of the batch's pairs.
+    pad: id of padding.
+    eos: id of end-of-sentence.
+    """
     source = _pad_rows([pairs.sources[i] for i in index], pad)
     target = _pad_rows([pairs.targets[i] for i in index], pad)
     previous = np.concatenate([np.full((len(index), 1), eos), target[:, :-1]], axis=1)
@@ -163,7 +193,13 @@ def _pad_rows(rows: list[NDArray[np.int32]], pad: int) -> NDArray[np.int64]:
 
 
 def epochs(pairs: Pairs, budget: int, seed: int, start: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Yield endless batches with the epoch's number; `start` skips that many batches, to resume."""
+    """Yield endless batches with the epoch's number; `start` skips that many batches, to resume.
+
+    pairs: encoded.
+    budget: padded tokens of a batch, a side.
+    seed: of the order.
+    start: number of batches to skip, to resume.
+    """
     epoch = count = 0
     while True:
         order = batches(pairs, budget, seed + epoch)

@@ -15,7 +15,7 @@ from training.shortlist import learn
 
 Pair = tuple[str, str]
 WORD: Final = re.compile(r"[^\W\d_]{2,}")
-LONGEST: Final = 14  # words of a sentence: in longer ones it is harder to say what belongs together
+MAX_SENTENCE_WORDS: Final = 14  # in longer ones it is harder to say what belongs together
 FEWEST: Final = 4  # sentences that hold both
 MEETING: Final = 0.5  # Dice coefficient
 BOUND: Final = 0.6  # share of the sentences in which one and the same word stands before the entry's
@@ -24,12 +24,7 @@ RARER: Final = 10  # times as frequent that word may be at most; articles are mo
 
 def lexicon(pairs: Sequence[Pair]) -> list[Pair]:
     """List word pairs as they are spelled inside sentences, most frequent first."""
-    sentences = [(_words(source), _words(target)) for source, target in pairs]
-    sentences = [(s, t) for s, t in sentences if 0 < len(s) <= LONGEST and 0 < len(t) <= LONGEST]
-    sides = [sorted({word for sentence in sentences for word in sentence[side]}) for side in (0, 1)]
-    # number 0 stands for no word at all
-    ids = [{word: number for number, word in enumerate(words, 1)} for words in sides]
-    encoded = [([ids[0][w] for w in s], [ids[1][w] for w in t]) for s, t in sentences]
+    encoded, sides = _encode(pairs)
     sizes = len(sides[0]) + 1, len(sides[1]) + 1
     forth = learn(encoded, sizes, 0, (1, 1)).likely[:, 0]
     back = learn(((t, s) for s, t in encoded), sizes[::-1], 0, (1, 1)).likely[:, 0]
@@ -44,6 +39,16 @@ def lexicon(pairs: Sequence[Pair]) -> list[Pair]:
             entries.append((word, translation))
     bound = set().union(*(_expression_parts(encoded, entries, side, frequencies[side]) for side in (0, 1)))
     return [(sides[0][s - 1], sides[1][t - 1]) for s, t in entries if (s, t) not in bound]
+
+
+def _encode(pairs: Sequence[Pair]) -> tuple[list[tuple[list[int], list[int]]], list[list[str]]]:
+    """Short pairs as numbers of words, and the words of both sides from number 1; 0 stands for none."""
+    lengths = range(1, MAX_SENTENCE_WORDS + 1)
+    every = [(_words(source), _words(target)) for source, target in pairs]
+    sentences = [(s, t) for s, t in every if len(s) in lengths and len(t) in lengths]
+    sides = [sorted({word for sentence in sentences for word in sentence[side]}) for side in (0, 1)]
+    ids = [{word: number for number, word in enumerate(words, 1)} for words in sides]
+    return [([ids[0][w] for w in s], [ids[1][w] for w in t]) for s, t in sentences], sides
 
 
 def _expression_parts(

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from engine.models.adaptive import AdaptiveSoftmax
 
-CHUNK: Final = 256  # rows; 256 x 8,000 logits stay within the caches of a small CPU
+CHUNK_ROWS: Final = 256  # rows; 256 x 8,000 logits stay within the caches of a small CPU
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
@@ -31,8 +31,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
         grad_weight = torch.zeros_like(weight, dtype=torch.float32)
         grad_bias = None if bias is None else torch.zeros_like(bias, dtype=torch.float32)
         loss = nll = features.new_zeros((), dtype=torch.float32)
-        for begin in range(0, features.shape[0], CHUNK):
-            f, t = features[begin : begin + CHUNK], target[begin : begin + CHUNK, None]
+        for begin in range(0, features.shape[0], CHUNK_ROWS):
+            f, t = features[begin : begin + CHUNK_ROWS], target[begin : begin + CHUNK_ROWS, None]
             logits = (f @ w.T).float()
             if bias is not None:
                 logits += bias
@@ -50,7 +50,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
             if grad_bias is not None:
                 grad_bias += grad.sum(0)
             g = grad.to(features.dtype)
-            grad_features[begin : begin + CHUNK] = g @ w
+            grad_features[begin : begin + CHUNK_ROWS] = g @ w
             grad_weight += g.T @ f
         ctx.save_for_backward(grad_features, grad_weight, grad_bias)
         return loss, nll.detach()
@@ -88,6 +88,7 @@ def linear_cross_entropy(
 def adaptive_cross_entropy(softmax: AdaptiveSoftmax, features: Tensor, target: Tensor) -> Tensor:
     """Sum of the negative log-likelihood (nats) under an adaptive softmax (Grave et al. 2017).
 
+    softmax: the model's output layer.
     features: [rows, dim].
     target: int [rows].
 

@@ -79,7 +79,11 @@ class Example:
 def package(recipe: Recipe, run: Path, out: Path, device: str, *, overwrite: bool = False) -> Bundle:
     """Write the bundle of a run whose folder holds `averaged.pt` and `vocabulary.model`.
 
+    recipe: of the run.
+    run: its folder.
+    out: folder of the bundle.
     device: where it was trained, for the card.
+    overwrite: replace `out` where it is there.
 
     Raises InvalidRequest when the run has not finished, and BundleError when `out` exists and `overwrite` is
     off.

@@ -21,6 +21,7 @@ Points = Sequence[tuple[float, float]]
 def svg(lines: Mapping[str, Points], x: str, y: str) -> str:
     """Return a drawing of named lines with axes from 0.
 
+    lines: points by the line's name.
     x, y: what the axes are.
     """
     points = [point for line in lines.values() for point in line]

@@ -38,7 +38,13 @@ class Synthesis:
     monolingual: Sequence[str] = ()
 
     def answers(self, model: Bundle, source: str, target: str, texts: Iterable[str]) -> list[Pair]:
-        """Return each text, once, and what the model makes of it."""
+        """Return each text, once, and what the model makes of it.
+
+        model: bundle that answers.
+        source: language code of the texts.
+        target: language code of the answers.
+        texts: each is answered once.
+        """
         distinct = list(dict.fromkeys(texts))
         return list(zip(distinct, self.translate(model, source, target, distinct), strict=True))
 
@@ -48,8 +54,10 @@ def prepare(
 ) -> list[data.Pairs]:
     """Return the training pairs, the validation pairs of the recipe's corpus and of those beside it.
 
+    recipe: of the run.
     corpora: the folder that holds the corpora.
     folder: of the run; gets `pairs.tsv.gz`, what is trained on, `pairs.json`, and `vocabulary.model`.
+    synthesis: what makes sources of further targets; None: nothing does.
     """
     stored, vocabulary = folder / "pairs.tsv.gz", folder / "vocabulary.model"
     if not (stored.exists() and vocabulary.exists()):

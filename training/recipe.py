@@ -117,6 +117,10 @@ class Recipe:
 def load(path: Path, device: str, changes: dict[str, str] | None = None) -> Recipe:
     """Read a recipe. `[train.cpu]` overrides `[train]` on a CPU; `changes` maps keys of [train] to values.
 
+    path: of the recipe, TOML.
+    device: "cpu" or "cuda"; `[train.cpu]` overrides `[train]` on a CPU.
+    changes: values of keys of [train].
+
     Raises InvalidRequest that names the file and the key at fault.
     """
     try:

@@ -75,7 +75,12 @@ class Since:
         return self.nats / max(1, self.tokens)
 
     def add(self, nats: float, tokens: int, seconds: float) -> None:
-        """Count one update."""
+        """Count one update.
+
+        nats: summed loss.
+        tokens: number of targets.
+        seconds: what the update took.
+        """
         self.nats, self.tokens, self.seconds = self.nats + nats, self.tokens + tokens, self.seconds + seconds
 
     def progress(self) -> dict[str, str]:

@@ -10,7 +10,17 @@ from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).parents[2]
 PICTURE: Final = ROOT / "docs" / "rooms.svg"
-PARTS: Final = ("engine", "documents", "server", "export", "cli", "training", "convoy_client", "loadtest")
+PARTS: Final = (
+    "engine",
+    "documents",
+    "corpus",
+    "server",
+    "export",
+    "cli",
+    "training",
+    "convoy_client",
+    "loadtest",
+)
 # the rooms of engine/, lowest first: each may import those before it
 ROOMS: Final = {
     "errors": "the closed set of errors",
@@ -30,6 +40,7 @@ ROOMS: Final = {
 }
 NOTES: Final = {
     "documents": "files as prose",
+    "corpus": "bulk translation",
     "server": "HTTP",
     "export": "importers and graphs",
     "cli": "commands",

@@ -41,7 +41,8 @@ from typing import ClassVar
 from engine.bundle.specs import StateSpec
 from engine.models.cnn import ConvolutionEncoderLayer
 from engine.models.layers import neighbours
-from engine.models.stack import DecoderLayer, EncoderDecoder
+from engine.models.residual import DecoderLayer
+from engine.models.stack import EncoderDecoder
 
 
 class PoolingDecoderLayer(DecoderLayer):
@@ -80,8 +81,9 @@ import torch
 from engine.backends import LaneSize, Placement
 from engine.bundle.config import ModelConfig
 from engine.bundle.stacks import StackConfig
-from engine.executors.onnx import OnnxExecutor, open_sessions
-from engine.executors.torch import TorchExecutor
+from engine.executors.onnx.executor import OnnxExecutor
+from engine.executors.onnx.sessions import open_sessions
+from engine.executors.torch.executor import TorchExecutor
 from engine.models import build
 from engine.schedule.lane import Lane
 from engine.types import DecodeOptions, Request
@@ -113,7 +115,7 @@ BACKEND = Recipe(
 
 import torch
 
-from engine.executors.torch import TorchExecutor
+from engine.executors.torch.executor import TorchExecutor
 
 
 class LoopExecutor(TorchExecutor):
@@ -123,7 +125,9 @@ class LoopExecutor(TorchExecutor):
     },
     {
         "engine/executors/__init__.py": {
-            "torch            plain torch, the readable reference\n": "loop             row by row\n",
+            "torch        plain torch, the readable reference, and the same in int8\n": (
+                "loop         row by row\n"
+            ),
             "from engine.search.executor import Executor\n": """
 
 def _open_loop(bundle: Bundle, placement: Placement) -> Sequence[Executor]:
@@ -165,11 +169,8 @@ OPTION = Recipe(
     {},
     {
         "engine/types.py": {
-            "    alignment: bool = False  # return the cross-attention of each hypothesis\n": (
-                "    avoided: int = -1  # a token that is never generated\n"
-            ),
-            "OPTION_HELP: Final[Mapping[str, str]] = {\n": (
-                '    "avoided": "A token that is never generated.",\n'
+            '    alignment: bool = _option(False, "The cross-attention of each hypothesis, in JSON.")\n': (
+                '    avoided: int = _option(-1, "A token that is never generated.")\n'
             ),
             "    def _choice_faults(self, limits: Limits) -> list[tuple[bool, str]]:\n        return [\n": (
                 '            (not -1 <= self.avoided < limits.vocab, "avoided must be a token, or -1"),\n'
@@ -180,7 +181,7 @@ OPTION = Recipe(
             "        seed=whole(),\n": "        avoided=whole(),\n",
         },
         "engine/search/beam.py": {
-            "        state.top_k[slot] = options.top_k or CANDIDATES\n": (
+            "        state.history[slot, :, 0] = self.first\n": (
                 "        state.avoided[slot] = self.pad if options.avoided < 0 else options.avoided\n"
             ),
             "        banned = xp.stack([self._padding[:n, :], nothing + banned[:, None]], axis=2)\n": (
@@ -190,26 +191,40 @@ OPTION = Recipe(
         },
     },
     """
-from engine.search import beam
+import tempfile
+from pathlib import Path
+from engine.executors.cuda.executor import CapturedExecutor
+from engine.kernels.calls import Kernels
+from engine.native import library
 from engine.types import DecodeOptions, InvalidRequest, Limits
-from server.schemas import OPTIONS
+from server.http.schemas import OPTION_NAMES
+from tests.emulated import Emulation
 from tests.engine.search.test_beam import decode
 from tests.fake import FakeExecutor, FakeModel
+from tests.host_kernels import COMPILER, Host
+from tests.models import executor as open_executor, model
 
-executor, source = FakeExecutor(FakeModel(19, seed=3), 2, 4), [5, 9, 2]
-plain = DecodeOptions(beam_size=4, max_length=10)
-(first,) = decode(executor, [(source, plain)])
-token = first.hypotheses[0].tokens[0]
-without = DecodeOptions(beam_size=4, max_length=10, avoided=token)
-other, again = decode(executor, [(source, without), (source, plain)])
-assert token not in other.hypotheses[0].tokens
-assert again.hypotheses[0].tokens == first.hypotheses[0].tokens
+source = [5, 9, 2]
+backends = {"none": FakeExecutor(FakeModel(19, seed=3), 2, 4)}
+if library():  # the default on the CPU
+    backends["onnx"] = open_executor("onnx-native", "glu", 4, 2)
+if COMPILER:  # captured steps of CUDA, with their kernels
+    work = Emulation(Host(Path(tempfile.mkdtemp())))
+    backends["cuda"] = CapturedExecutor(model("glu"), (4, 2), work, Kernels(work))
+for backend, executor in backends.items():
+    plain = DecodeOptions(beam_size=4, max_length=10)
+    (first,) = decode(executor, [(source, plain)])
+    token = first.hypotheses[0].tokens[-1]
+    without = DecodeOptions(beam_size=4, max_length=10, avoided=token)
+    other, again = decode(executor, [(source, without), (source, plain)])
+    assert token not in other.hypotheses[0].tokens, backend
+    assert again.hypotheses[0].tokens == first.hypotheses[0].tokens, backend
 try:
     DecodeOptions(avoided=99).check(Limits(5, 9, 9, 19))
     raise AssertionError("it was not checked")
 except InvalidRequest as error:
     assert "avoided" in str(error)
-assert "avoided" in OPTIONS
+assert "avoided" in OPTION_NAMES
 """,
 )
 CONTRACT = Recipe(
@@ -223,7 +238,7 @@ from typing import Final
 from fastapi import APIRouter
 
 from engine.api import TooLarge
-from server.contract import Contract
+from server.contract import Contract, under
 
 router = APIRouter()
 
@@ -235,12 +250,14 @@ async def echo(text: str) -> dict[str, str]:
     return {"text": text}
 
 
-CONTRACT: Final = Contract((router,), ("/echo/*",), ("complaint",), open_paths=("/echo/*",))
+CONTRACT: Final = Contract((router,), ("/echo/*",), under("complaint"), open_paths=("/echo/*",))
 '''
     },
     {
         "server/contracts/__init__.py": {
-            "from server.contract import Contract, longest_match\n": "from server.contracts import echo\n",
+            "from server.contract import Contract, longest_match, under\n": (
+                "from server.contracts import echo\n"
+            ),
             "CONTRACTS: Final = (": "echo.CONTRACT, ",
         }
     },

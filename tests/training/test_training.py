@@ -15,8 +15,8 @@ import torch.nn.functional as F
 
 from cli.train import perplexity
 from engine.api import Placement, Service, ServiceSettings, TextOptions
+from engine.bundle.adaptive import Bands
 from engine.bundle.bundle import Bundle, open_bundle
-from engine.bundle.stacks import Bands
 from engine.errors import InvalidRequest
 from engine.models import ARCHITECTURES
 from engine.models.adaptive import AdaptiveSoftmax

@@ -1,0 +1,40 @@
+"""Jobs through one lane: all as soon as there are slots, or a few at a time while others are at any step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from engine.schedule.lane import Lane
+from engine.search.executor import Executor
+from engine.types import DecodeOptions, Outcome, Request
+
+
+def lane_of(executor: Executor) -> Lane:
+    """A lane that answers each request by its own `reply`."""
+    return Lane(executor, lambda request, outcome: request.reply(outcome))
+
+
+def outcomes_of(
+    lane: Lane,
+    jobs: Sequence[tuple[list[int], DecodeOptions]],
+    joining: Callable[[], int] | None = None,
+) -> list[Outcome]:
+    """Outcomes of sources, each with its options.
+
+    joining: how many may join before each step; by default all for which there are slots (`Lane.drain`).
+    """
+    outcomes: dict[int, Outcome] = {}
+    requests = [
+        Request(source, options, lambda outcome, i=i: outcomes.__setitem__(i, outcome))
+        for i, (source, options) in enumerate(jobs)
+    ]
+    if joining is None:
+        lane.drain(requests)
+    while len(outcomes) < len(jobs):
+        count = min(lane.free, len(requests), joining()) if joining else 0
+        if count:
+            lane.admit(requests[:count])
+            del requests[:count]
+        if lane.active:
+            lane.step()
+    return [outcomes[i] for i in range(len(jobs))]

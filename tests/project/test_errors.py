@@ -1,0 +1,55 @@
+"""What CONTRIBUTING.md says of errors and mocks, by ast."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+from engine import errors
+from engine.errors import InvalidRequest
+from server.errors import STATUSES
+from tests.project.rooms import PARTS, ROOT, trees
+
+SHIPPED = tuple(part for part in PARTS if part != "loadtest")
+CLOSED = {name: value for name, value in vars(errors).items() if isinstance(value, type)}
+
+
+def test_only_the_closed_set_and_the_servers_refusals_have_codes_of_their_own():
+    with_codes = {
+        f"{module}.{node.name}"
+        for part in SHIPPED
+        for module, tree in trees(part).items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef) and {ast.unparse(base) for base in node.bases} & set(CLOSED)
+        if re.search(r"\bcode\b[^\n]* = ", ast.unparse(node))
+    }
+    outside = {name for name in with_codes if not name.startswith("engine.errors.")}
+    assert outside == {"server.errors.Refusal"}
+    assert {error.code for error in CLOSED.values()} <= set(STATUSES)
+
+
+def test_every_code_of_the_table_is_raised_and_the_servers_own_are_of_refusals_only():
+    engine = {error.code for error in CLOSED.values()}
+    refusals = {
+        node.args[0].value
+        for tree in trees("server").values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "Refusal"
+        if isinstance(node.args[0], ast.Constant)
+    }
+    assert refusals | engine == set(STATUSES)
+    # a refusal may also be of a request that the engine would refuse: it names the parameter
+    assert refusals & engine <= {InvalidRequest.code}
+
+
+def test_no_test_makes_a_mock():
+    wrong = [
+        str(path.relative_to(ROOT))
+        for path in sorted(Path(ROOT / "tests").rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Name | ast.Attribute)
+        and (node.id if isinstance(node, ast.Name) else node.attr)
+        in ("Mock", "MagicMock", "AsyncMock", "create_autospec", "PropertyMock")
+    ]
+    assert not wrong

@@ -1,0 +1,15 @@
+"""Fixtures that are not whole are skipped by name, and collecting them does not fail."""
+
+from __future__ import annotations
+
+from tests import golden_fixtures
+from tests.golden_fixtures import ENSEMBLE, checkpoints, parameters
+
+
+def test_the_empty_folder_of_an_ensemble_is_a_fixture_that_is_not_at_hand(tmp_path, monkeypatch):
+    for root in ("SHARED", "SELECTION"):
+        (tmp_path / root / ENSEMBLE).mkdir(parents=True)
+        monkeypatch.setattr(golden_fixtures, root, tmp_path / root)
+    assert checkpoints(tmp_path / "SHARED" / ENSEMBLE) == []
+    (one,) = parameters(ENSEMBLE)
+    assert [mark.name for mark in one.marks] == ["skip"]
