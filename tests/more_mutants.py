@@ -296,8 +296,8 @@ MUTANTS = [
     (
         "a pause is a long turn",
         "engine/schedule/forecast.py",
-        "(now if any(in_flight) else None), 0",
-        "(now if any(in_flight) or self._queue.requests else None), 0",
+        "(now if any(left.requests for left in work) else None), 0",
+        "(now if any(left.requests for left in work) or self._queue.requests else None), 0",
         "tests/engine/schedule/test_forecast.py -k passes_while",
     ),
     (

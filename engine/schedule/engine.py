@@ -20,7 +20,7 @@ from engine.errors import (
     TooLarge,
 )
 from engine.executors.cuda.errors import is_device_lost
-from engine.schedule.forecast import Forecast
+from engine.schedule.forecast import Forecast, LaneWork
 from engine.schedule.lane import Lane
 from engine.schedule.queue import FairQueue, LaneRoom
 from engine.schedule.stats import Observer, Stats
@@ -147,7 +147,7 @@ class Engine:
             raise TooLarge(f"{tokens} source tokens in one request; at most {capacity} fit: send fewer texts")
 
     def cancel(self, requests: Iterable[Request]) -> None:
-        """Give requests up: queue space is free at once, a slot at the next step. No reply will come."""
+        """Give requests up: queue space is free at once, a slot within a few steps. No reply will come."""
         with self._wake:
             for request in requests:
                 request.cancelled = True
@@ -212,10 +212,9 @@ class Engine:
         # 3. step every lane; answers go out as their last step ends
         for lane in self.lanes:
             self._step(lane)
-        widths = range(len(self._widths))
-        in_flight = [[pair for lane in self._lanes(width) for pair in lane.in_flight] for width in widths]
+        work = [self._work(width) for width in range(len(self._widths))]
         with self._wake:
-            self._forecast.end_turn(self._clock(), in_flight)
+            self._forecast.end_turn(self._clock(), work)
         return True
 
     def _run(self) -> None:
@@ -246,15 +245,11 @@ class Engine:
         return any(lane.active for lane in self.lanes)
 
     def _drop(self, lane: Lane) -> None:
-        now = self._clock()
         try:
-            for slot in reversed(range(len(lane.active))):
-                request = lane.active[slot].request
-                if request.cancelled:
-                    lane.drop(slot)
-                elif request.deadline <= now:
-                    self._reply(request, DeadlineExceeded("the deadline passed during decoding"))
-                    lane.drop(slot)
+            for slot in lane.overdue(self._clock()):
+                late = DeadlineExceeded("the deadline passed during decoding")
+                self._reply(lane.active[slot].request, late)
+                lane.drop(slot)
         except Exception as error:
             self._fail(lane.clear(), error)
 
@@ -266,7 +261,10 @@ class Engine:
             index = (self._turns + i) % len(self._widths)
             lanes = self._lanes(index)
             room = LaneRoom(sum(lane.executor.slots for lane in lanes), sum(lane.free for lane in lanes))
-            room.held.update(request.ticket for lane in lanes for request, _ in lane.in_flight)
+            if not (room.free and self._queue.rounds[index].requests):
+                continue
+            for lane in lanes:
+                room.held.update(lane.held)
             with self._wake:
                 requests, now = self._queue.take(index, room, budget, first=first), self._clock()
                 late = [r for r in requests if self._forecast.is_too_late(r, index, now)]
@@ -364,6 +362,10 @@ class Engine:
     def _width_of(self, beams: int) -> int:
         """The number of the width that requests of this beam size wait for."""
         return next(i for i, width in enumerate(self._widths) if width >= beams)
+
+    def _work(self, width: int) -> LaneWork:
+        lanes = self._lanes(width)
+        return LaneWork(sum(lane.requests for lane in lanes), sum(lane.steps_left for lane in lanes))
 
     def _lanes(self, width: int) -> list[Lane]:
         return [lane for lane in self.lanes if lane.executor.beams == self._widths[width]]

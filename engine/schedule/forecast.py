@@ -14,7 +14,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from engine.errors import WouldBeLate
 from engine.schedule.queue import FairQueue
@@ -27,6 +27,17 @@ KEPT_PER_ANSWER: Final = 1 - 1 / 48  # weight of older answers for the steps tha
 # (source tokens, steps) until there are answers: the first answers to end are the short ones
 FIRST_SAMPLES: Final = ((8, 20), (24, 52)) * 3
 DEADLINES_FRESH_SECONDS: Final = 0.02  # for which the deadlines of waiting groups are not looked at again
+
+
+class LaneWork(NamedTuple):
+    """What a lane has before it.
+
+    requests: in its slots, or encoded for them.
+    steps_left: steps that these are expected to take yet, together.
+    """
+
+    requests: int
+    steps_left: float
 
 
 @dataclass(eq=False, slots=True)
@@ -79,21 +90,20 @@ class Forecast:
         if self._began is None:
             self._began = now
 
-    def end_turn(self, now: float, in_flight: Sequence[Sequence[tuple[Request, int]]]) -> None:
+    def end_turn(self, now: float, work: Sequence[LaneWork]) -> None:
         """Note that a turn ends.
 
         now: the time in seconds.
-        in_flight: the requests in each lane's slots, each with the steps that it has had.
+        work: of each lane.
         """
-        for load, there in zip(self.loads, in_flight, strict=True):
-            load.active = len(there)
-            load.steps_left = sum(max(1.0, request.expected_steps - steps) for request, steps in there)
+        for load, left in zip(self.loads, work, strict=True):
+            load.active, load.steps_left = left
         if self._rows and self._began is not None:
             self._tempo.add(self._rows, (now - self._began) / self._taken, now)
             stepping = max(0.0, now - self._began - self._encoded)
             self._stepping.add(self._rows, stepping / self._taken, now)
         # requests that only wait may be cancelled, and then nothing happens for long
-        self._began, self._rows = (now if any(in_flight) else None), 0
+        self._began, self._rows = (now if any(left.requests for left in work) else None), 0
         self._taken, self._encoded = 1, 0.0
 
     def note_step(self, lane: int, slots: int, steps: int = 1) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
+
+import numpy as np
 
 from engine.errors import ExecutorFailed
 from engine.search.certain import certain
@@ -18,6 +20,7 @@ from engine.types import Outcome, Request, Result, Timings
 Reply = Callable[[Request, Outcome], None]
 Report = Callable[[Request, list[int]], None]
 
+SLOTS_LOOKED_AT: Final = 32  # in each step, for requests that nobody wants any more
 NOTHING = (
     "no hypothesis has a finite score: the options (prefix, unk_penalty, no_repeat_ngram_size) leave no "
     "token, or the model's scores are not numbers"
@@ -101,21 +104,46 @@ class Lane:
         self.waiting: deque[EncodedRequests] = deque()
         self._steps: deque[StepInFlight] = deque()
         self._answers: deque[PendingAnswers] = deque()
+        # of each slot: steps launched before it was taken, and steps expected
+        self._first, self._expected = np.zeros(executor.slots, np.int64), np.zeros(executor.slots)
+        self._looked_at = 0  # slots before it were looked at lately, see `overdue`
+        self._held = Counter[int]()  # slots of each group, by ticket
 
     @property
     def free(self) -> int:
         """The number of requests that it takes now. Once all slots are taken, sources are encoded ahead of
         need in batches of at least half of the room for them."""
-        waiting, ahead = sum(len(batch.requests) for batch in self.waiting), self.stepper.ahead
-        here = len(self.active) + waiting
+        here, ahead = self.requests, self.stepper.ahead
         room = self.executor.slots + ahead - here
         return room if here < self.executor.slots or 2 * room >= ahead else 0
 
     @property
-    def in_flight(self) -> list[tuple[Request, int]]:
-        """The requests that have a slot or wait for one, each with the steps that it has had."""
-        waiting = [(request, 0) for batch in self.waiting for request in batch.requests]
-        return [(flight.request, self._steps_of(flight)) for flight in self.active] + waiting
+    def requests(self) -> int:
+        """The number of requests that have a slot or wait for one."""
+        return len(self.active) + sum(len(batch.requests) for batch in self.waiting)
+
+    @property
+    def steps_left(self) -> float:
+        """The steps that these are expected to take yet, together."""
+        n = len(self.active)
+        had = np.maximum(self._collected - self._first[:n], 0)
+        left = float(np.maximum(self._expected[:n] - had, 1.0).sum())
+        return left + sum([r.expected_steps for batch in self.waiting for r in batch.requests])
+
+    @property
+    def held(self) -> Counter[int]:
+        """The number of slots that each group has or waits for, by ticket."""
+        held = self._held.copy()
+        held.update([r.ticket for batch in self.waiting for r in batch.requests])
+        return held
+
+    def overdue(self, now: float) -> list[int]:
+        """List slots, the last first, whose requests are cancelled, or late at this time. Each call looks at
+        the next few, so that every slot is looked at within a few steps."""
+        begin = self._looked_at if self._looked_at < len(self.active) else 0
+        self._looked_at = begin + SLOTS_LOOKED_AT
+        some = self.active[begin : self._looked_at]
+        return [f.slot for f in some if f.request.cancelled or f.request.deadline <= now][::-1]
 
     def admit(self, requests: Sequence[Request]) -> float:
         """Encode requests together and place them behind the active slots, at once or, where the device
@@ -187,6 +215,7 @@ class Lane:
             flight.slot = -1
         for collection in (self.active, self.waiting, self._steps, self._answers):
             collection.clear()
+        self._held.clear()
         self._attending = self._streaming = 0
         self._collected = self._launched
         return requests
@@ -204,9 +233,10 @@ class Lane:
         for slot, (i, request) in enumerate(here, len(self.active)):
             self.stepper.place(batch.encoded, i, slot, request)
         seconds = time.monotonic() - batch.began
-        for _, request in here:
+        for slot, (_, request) in enumerate(here, len(self.active)):
             request.admitted, request.encode_seconds = batch.began, seconds
-            self.active.append(InFlight(request, len(self.active), self._launched))
+            self.active.append(InFlight(request, slot, self._launched))
+            self._note(slot)
             self._count(request, 1)
         others = batch.requests[count:]
         return batch._replace(requests=others, first=batch.first + count) if others else None
@@ -214,7 +244,9 @@ class Lane:
     def _collect(self, step: StepInFlight) -> None:
         """Read the flags of a step, and free the slots that are done."""
         ended = self._ended(step)
-        streamed = [f for f in self.active if f.request.progress and f not in ended] if self.report else []
+        streamed = (
+            [f for f in self.active if f.request.progress and f not in ended] if self._streaming else []
+        )
         if ended or streamed:
             snapshot = self.stepper.snapshot([f.slot for f in (*ended, *streamed)])
             self._answers.append(PendingAnswers(ended, streamed, snapshot))
@@ -225,15 +257,14 @@ class Lane:
 
     def _ended(self, step: StepInFlight) -> list[InFlight]:
         """List the requests that are done by a step, but for those that have left their slots since."""
-        done = step.launched.done()
+        done = np.flatnonzero(step.launched.done()).tolist()
         self._collected += step.launched.steps
         if step.attention:
             weights = step.launched.attention()
             for row, flight in enumerate(step.flights):
                 if flight.slot >= 0 and flight.request.options.alignment:
                     flight.attention.append(weights[row, :, : len(flight.request.source)].copy())
-        pairs = zip(step.flights, done, strict=False)
-        ended = [flight for flight, over in pairs if over and flight.slot >= 0]
+        ended = [step.flights[row] for row in done if step.flights[row].slot >= 0]
         for flight in ended:
             flight.steps = self._steps_of(flight)
         return ended
@@ -244,6 +275,9 @@ class Lane:
 
     def _count(self, request: Request, change: int) -> None:
         """Count a request that has become active, or is so no more."""
+        self._held[request.ticket] += change
+        if not self._held[request.ticket]:
+            del self._held[request.ticket]
         self._attending += change * request.options.attends
         self._streaming += change * (self.report is not None and request.progress is not None)
 
@@ -255,10 +289,17 @@ class Lane:
             last = self.active.pop()
             if slot < len(self.active):
                 self.active[slot] = last
-        moves = [(flight.slot, slot) for slot, flight in enumerate(self.active) if flight.slot != slot]
-        for _, slot in moves:
+        # a slot that was filled may have been emptied again, by the last one
+        filled = [slot for slot in sorted(slots) if slot < len(self.active)]
+        moves = [(self.active[slot].slot, slot) for slot in filled]
+        for slot in filled:
             self.active[slot].slot = slot
+            self._note(slot)
         return moves
+
+    def _note(self, slot: int) -> None:
+        flight = self.active[slot]
+        self._first[slot], self._expected[slot] = flight.first, flight.request.expected_steps
 
     def _deliver(self, later: int) -> None:
         """Answer finished requests and stream what is certain, but for the newest `later` steps."""

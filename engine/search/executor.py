@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from engine.types import Limits
 
 
@@ -71,8 +74,8 @@ class PendingStep(Protocol):
     @property
     def steps(self) -> int: ...
 
-    def done(self) -> list[bool]:
-        """Tell of each of the slots whether it is done."""
+    def done(self) -> NDArray[np.bool_]:
+        """Tell of each of the slots whether it is done, on the host."""
 
     def attention(self) -> Any:
         """Return the attention as of TopK, on the host."""

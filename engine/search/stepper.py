@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from engine.search.beam import BeamSearch
 from engine.search.executor import Executor
 from engine.search.state import SearchState, host
@@ -14,11 +17,11 @@ from engine.types import Request
 class CompletedStep(NamedTuple):
     """A step that is over, or several."""
 
-    flags: list[bool]
+    flags: NDArray[np.bool_]
     weights: Any
     steps: int = 1
 
-    def done(self) -> list[bool]:
+    def done(self) -> NDArray[np.bool_]:
         return self.flags
 
     def attention(self) -> Any:
@@ -51,7 +54,7 @@ class PlainStepper:
 
     def launch(self, n: int, *, attention: bool) -> CompletedStep:
         topk = self.executor.step(n, self.search.inputs(n), attention=attention)
-        return CompletedStep(host(self.search.advance(topk, n)).tolist(), topk.attention)
+        return CompletedStep(host(self.search.advance(topk, n)).copy(), topk.attention)
 
     def snapshot(self, slots: Sequence[int]) -> LiveSnapshot:
         return LiveSnapshot(self.search.state, slots)

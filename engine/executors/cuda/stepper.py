@@ -13,7 +13,9 @@ from itertools import product
 from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.executors.cuda.captured_slots import (
@@ -54,9 +56,10 @@ class PendingCopies(NamedTuple):
     def steps(self) -> int:
         return 1
 
-    def done(self) -> list[bool]:
+    def done(self) -> NDArray[np.bool_]:
         self.mark.synchronize()
-        return [bool(flag) for flag in self.copies["done"].tolist()]
+        flags: NDArray[np.bool_] = self.copies["done"].numpy()
+        return flags
 
     def attention(self) -> Any:
         self.mark.synchronize()

@@ -132,14 +132,14 @@ class NativeStepper(PlainStepper):
             self._remember(step, n, clock)
             if kind.sampled:  # numpy's exponentials decide what is drawn
                 topk = TopK(step.scores.copy(), step.ids.copy(), None)
-                return CompletedStep(self.search.advance(topk, n).tolist(), None)
+                return CompletedStep(self.search.advance(topk, n).copy(), None)
             self._calls["absorb"](step.address, n)
             steps += 1
-            flags = self.search.state.done[:n].tolist()
-            if any(flags) or time.perf_counter() - began >= self.patience:
+            flags = self.search.state.done[:n].copy()
+            if flags.any() or time.perf_counter() - began >= self.patience:
                 return CompletedStep(flags, None, steps)
         if steps:  # the next one is the reference's
-            return CompletedStep([False] * n, None, steps)
+            return CompletedStep(np.zeros(n, np.bool_), None, steps)
         return super().launch(n, attention=attention)
 
     def _remember(self, step: BoundStep, n: int, clock: int) -> None:

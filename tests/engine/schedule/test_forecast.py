@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from engine.errors import DeadlineExceeded, Overloaded, WouldBeLate
 from engine.schedule.engine import Engine
-from engine.schedule.forecast import Forecast
+from engine.schedule.forecast import Forecast, LaneWork
 from engine.schedule.queue import FairQueue
 from engine.schedule.tempo import LineFit, Margin, Tempo
 from engine.types import DecodeOptions, Limits, Request
@@ -34,20 +34,19 @@ def forecast_of(queue, slots=4, turn=0.1, steps=20):
     for number in range(2000):
         forecast.begin_turn(turn * number)
         forecast.note_step(0, slots)
-        forecast.end_turn(turn * (number + 1), [[(request(), 0)]])
+        forecast.end_turn(turn * (number + 1), [LaneWork(1, 1.0)])
     for _ in range(1000):
         forecast.note_answer(0, request(), steps, 0.0)
-    forecast.end_turn(turn * 2000, [[]])
+    forecast.end_turn(turn * 2000, [LaneWork(0, 0.0)])
     return forecast, turn * 2000
 
 
 def waiting(forecast, queue, sizes, deadline=math.inf, *, promised=True, **options):
     """Groups of these sizes in the queue, all slots being busy with requests that have just begun."""
     load = forecast.loads[0]
-    flights = [(request(), 0) for _ in range(load.slots)]
-    for flight, _ in flights:
-        forecast.set_expected_steps(flight, 0)
-    forecast.end_turn(1e9, [flights])
+    begun = request()
+    forecast.set_expected_steps(begun, 0)
+    forecast.end_turn(1e9, [LaneWork(load.slots, load.slots * begun.expected_steps)])
     for size in sizes:
         group = [request(deadline, **options) for _ in range(size)]
         for one in group:
@@ -161,7 +160,7 @@ def test_the_wait_is_about_that_of_taking_turns_request_by_request(sizes, count,
 def test_free_slots_are_no_wait():
     queue = FairQueue(1)
     forecast, now = forecast_of(queue)
-    forecast.end_turn(now, [[(request(), 0)]])
+    forecast.end_turn(now, [LaneWork(1, 1.0)])
     assert forecast._wait(0, 3, 0.0) == 0.0
     assert forecast._wait(0, 4, 60.0) > 0.0
 
@@ -188,7 +187,7 @@ def test_the_time_of_its_own_decoding_counts():
     queue = FairQueue(1)
     forecast, _ = forecast_of(queue)
     now = 1e9
-    forecast.end_turn(now, [[(request(), 0)]])  # three slots are free
+    forecast.end_turn(now, [LaneWork(1, 1.0)])  # three slots are free
     forecast.check(now, [request(now + 2.5, now)], [0])
     with pytest.raises(WouldBeLate):
         forecast.check(now, [request(now + 2.5, now, min_length=60)], [0])
@@ -202,7 +201,7 @@ def test_free_slots_are_filled_before_it_is_known_how_long_turns_are_then():
     for number in range(100):
         forecast.begin_turn(0.1 * number)
         forecast.note_step(0, 1)
-        forecast.end_turn(0.1 * (number + 1), [[(request(), 0)]])
+        forecast.end_turn(0.1 * (number + 1), [LaneWork(1, 1.0)])
     for _ in range(1000):
         forecast.note_answer(0, request(), 20, 0.0)
     now = 10.0
@@ -214,7 +213,7 @@ def test_free_slots_are_filled_before_it_is_known_how_long_turns_are_then():
     for number in range(100):  # wide turns take no longer
         forecast.begin_turn(now + 0.1 * number)
         forecast.note_step(0, 16)
-        forecast.end_turn(now + 0.1 * (number + 1), [[(request(), 0)] * 16])
+        forecast.end_turn(now + 0.1 * (number + 1), [LaneWork(16, 16.0)])
     forecast.check(20.0, [request(20.0 + 8.0, 20.0)], [0])
 
 
@@ -223,7 +222,7 @@ def test_after_a_halt_nobody_is_given_up_who_would_be_in_time_at_the_usual_speed
     forecast, now = forecast_of(queue)
     forecast.begin_turn(now)
     forecast.note_step(0, 4)
-    forecast.end_turn(now + 5.0, [[(request(), 0)] * 4])
+    forecast.end_turn(now + 5.0, [LaneWork(4, 4.0)])
     assert not forecast.is_too_late(request(now + 9.0), 0, now + 5.0)
     assert forecast.is_too_late(request(now + 6.0), 0, now + 5.0)
 
@@ -236,7 +235,7 @@ def test_turns_that_went_into_encoding_long_sources_give_nobody_up(documents):
     if documents:  # the turn says little of how long a step takes
         forecast.note_encoding(4.9)
     forecast.note_step(0, 4)
-    forecast.end_turn(5.0, [[(request(), 0)] * 4])
+    forecast.end_turn(5.0, [LaneWork(4, 4.0)])
     assert forecast.is_too_late(request(15.0), 0, 5.0) is not documents
     assert forecast.is_too_late(request(5.1), 0, 5.0)
 
