@@ -9,7 +9,7 @@ from typing import Final
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
-from engine.api import ConvoyError, Overloaded
+from engine.api import ConvoyError, InvalidRequest, Overloaded
 from server.contract import Contract, Fault
 
 INTERNAL: Final = "internal error: see the server's log"
@@ -48,6 +48,14 @@ STATUSES: Final[Mapping[str, int]] = {
 }
 
 
+class InvalidParameter(InvalidRequest):
+    """A request that can never succeed, because of one parameter: `parameter` is its name."""
+
+    def __init__(self, parameter: str, message: str) -> None:
+        super().__init__(message)
+        self.parameter = parameter
+
+
 class Refusal(ConvoyError):
     """A refusal of the server itself, before any model: `code` is one of STATUSES."""
 
@@ -75,7 +83,8 @@ def error_response(error: ConvoyError, contract: Contract) -> JSONResponse:
 def fault_of(error: ConvoyError, contract: Contract) -> Fault:
     """Tell what the answer for an error says, with the contract's own status where it has one."""
     status = contract.statuses.get(error.code, STATUSES[error.code])
-    return Fault(str(error), status, error.code, error.parameter if isinstance(error, Refusal) else "")
+    parameter = error.parameter if isinstance(error, InvalidParameter | Refusal) else ""
+    return Fault(str(error), status, error.code, parameter)
 
 
 def http_response(error: HTTPException, request: str, contract: Contract) -> JSONResponse:

@@ -127,9 +127,9 @@ MUTANTS = [
     ),
     (
         "one owner may take all room",
-        "server/files/store.py",
-        "[file for file in self._files.values() if file.owner == owner]",
-        "[]",
+        "server/files/room.py",
+        "            or self._bytes[file.owner] + file.room > share\n",
+        "",
         f"{LIMITS} -k share_of_the_room",
     ),
     (

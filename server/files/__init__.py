@@ -2,6 +2,8 @@
 
 document_processes: processes that read and write files for the server
 documents: what clients send, opened, translated and given out
+journal: what processes that share a folder change in it
+room: bytes that files take, of each owner too
 shared_records: small records, in memory or in a folder that several processes share
 store: translated files, kept for a while
 """

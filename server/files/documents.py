@@ -19,8 +19,9 @@ from engine.api import ModelRoute, Overloaded, TextOptions, TooLarge
 from server.answering.translation import routes_for, run_segments
 from server.callers.access import share_of
 from server.files.document_processes import DocumentProcesses, OpenDocument
+from server.files.room import StoredFile
 from server.files.shared_records import within
-from server.files.store import Store, StoredFile
+from server.files.store import Store
 from server.state import AppState, deadline_of, state_of
 
 SWEEP_SECONDS: Final = 60.0  # that an expired file stays, at most

@@ -6,17 +6,17 @@ import os
 import re
 import unicodedata
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
 from engine.api import Overloaded, TooLarge
 from server.callers.keys import digest_of
 from server.errors import Refusal
+from server.files.journal import Journal
+from server.files.room import MIN_BYTES, Room, StoredFile
 from server.files.shared_records import Records, storage_full
-from server.process import locks
 from server.process.clock import steady
 from server.process.temporary import OwnFolder
 
@@ -24,33 +24,14 @@ UNSAFE: Final = re.compile(r"[^\w.-]+")
 MAX_NAME_CHARACTERS: Final = 100  # of a file's own name
 OWNER_SHARES: Final = 4  # an owner has at most one of so many parts of the room
 DATA_ENDING: Final = ".data"
-LOCK_FILE: Final = "lock"
-MAX_OWNER_FILES: Final = 1_000
-MIN_BYTES: Final = 4_096  # that a file counts as
 SWEEP_SECONDS: Final = 60.0  # between two looks for files that have expired
-
-
-@dataclass(frozen=True, slots=True)
-class StoredFile:
-    """A file on disk.
-
-    name: what it is called when it is saved.
-    until: by the store's clock.
-    owner: a digest of whose it is.
-    """
-
-    path: Path
-    name: str
-    size: int
-    until: float
-    owner: str = ""
 
 
 class Store:
     """Files by their public names. The names on disk are our own, so no public name leads anywhere else.
 
-    What lies in the folder is kept in memory, and read anew only when another process has changed the folder:
-    a file costs the same whatever their number.
+    What lies in the folder is kept in memory, and only what another process has changed is read anew: a file
+    costs the same whatever their number.
     """
 
     def __init__(
@@ -71,8 +52,7 @@ class Store:
         self.folder = self._own.path if self._own else folder or Path()
         self._records = Records(self.folder)
         self._lifetime, self._limit, self._clock = lifetime, limit, clock or steady(self.folder)
-        self._files: dict[str, StoredFile] = {}  # by token
-        self._changes = -1  # number of changes to the folder that are known of
+        self._room, self._journal = Room(), Journal(self.folder)
         self._swept = self._clock()
 
     def put(self, name: str, data: bytes, owner: str = "") -> str:
@@ -88,27 +68,27 @@ class Store:
         share = self._limit // OWNER_SHARES if owner else self._limit
         if max(MIN_BYTES, len(data)) > share:
             raise TooLarge(f"the translated file has {len(data)} bytes; this server keeps {share}")
-        token, whose = str(uuid.uuid4()), digest_of(owner)
+        token, until = str(uuid.uuid4()), self._clock() + self._lifetime
+        file = StoredFile(self._path(token), safe(name), len(data), until, digest_of(owner))
         try:
             self._make_folder()
             with self._changing():
-                if self._clock() - self._swept > SWEEP_SECONDS or self._lacks_room(len(data), whose, share):
+                if self._clock() - self._swept > SWEEP_SECONDS or self._room.lacks(file, share, self._limit):
                     self._sweep()
-                if self._lacks_room(len(data), whose, share):
-                    soonest = min(file.until for file in self._files.values()) - self._clock()
+                if self._room.lacks(file, share, self._limit):
                     message = "no room for another file until one expires: try again later"
-                    raise Overloaded(message, max(1.0, soonest))
-                until = self._clock() + self._lifetime
-                self._path(token).write_bytes(data)
-                self._records.put(token, {"name": safe(name), "until": until, "owner": whose})
-                self._files[token] = StoredFile(self._path(token), safe(name), len(data), until, whose)
+                    raise Overloaded(message, max(1.0, self._room.soonest - self._clock()))
+                self._journal.note(token)
+                file.path.write_bytes(data)
+                self._records.put(token, {"name": file.name, "until": until, "owner": file.owner})
+                self._room.add(token, file)
         except OSError as error:
             self._unlink(token)
             raise storage_full(error) from error
         except Refusal:
             self._unlink(token)
             raise
-        return f"{token}.{safe(name)}"
+        return f"{token}.{file.name}"
 
     def get(self, public: str) -> StoredFile | None:
         """Find a file by its public name; None when there is none, or no more."""
@@ -117,7 +97,7 @@ class Store:
         if file is None or file.name != name:
             return None
         if file.until <= self._clock():
-            self._drop(token)
+            self._remove(token)
             return None
         return file
 
@@ -130,7 +110,7 @@ class Store:
     def size(self) -> int:
         """Bytes of all files together."""
         with self._changing():
-            return sum(file.size for file in self._files.values())
+            return sum(file.size for file in self._room.files.values())
 
     @property
     def usable(self) -> bool:
@@ -149,21 +129,14 @@ class Store:
         """Systems tidy up: what was in the folder has gone with it."""
         if not self.folder.is_dir():
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._files.clear()
-
-    def _lacks_room(self, size: int, owner: str, share: int) -> bool:
-        own = [file for file in self._files.values() if file.owner == owner]
-        return (
-            len(own) >= MAX_OWNER_FILES
-            or _room(own) + max(MIN_BYTES, size) > share
-            or _room(self._files.values()) + max(MIN_BYTES, size) > self._limit
-        )
+            self._room = Room()
 
     def _sweep(self) -> None:
         now = self._swept = self._clock()
-        for token, file in list(self._files.items()):
-            if file.until <= now:
-                self._drop(token)
+        for token in self._room.expired(now):
+            self._journal.note(token)
+            self._room.drop(token)
+            self._remove(token)
 
     def _stored_file(self, token: str) -> StoredFile | None:
         record = self._records.get(token)
@@ -175,8 +148,7 @@ class Store:
             return None
         return StoredFile(self._path(token), record["name"], size, record["until"], record.get("owner", ""))
 
-    def _drop(self, token: str) -> None:
-        self._files.pop(token, None)
+    def _remove(self, token: str) -> None:
         self._records.drop(token)
         self._unlink(token)
 
@@ -190,29 +162,14 @@ class Store:
     @contextmanager
     def _changing(self) -> Iterator[None]:
         """One process at a time looks for room and takes it, and learns what others have changed since."""
-        with (self.folder / LOCK_FILE).open("a+b") as lock:
-            locks.lock(lock.fileno())
-            lock.seek(0)
-            changes = int(lock.read() or b"0")
-            if changes != self._changes:
-                self._look()
-            self._changes = changes + 1
-            lock.truncate(0)
-            lock.write(b"%d" % self._changes)
-            lock.flush()
+        with self._journal.held() as news:
+            if news is None:
+                self._room, news = Room(), self._records.ids()
+            for token in news:
+                self._room.drop(token)
+                if (file := self._stored_file(token)) is not None:
+                    self._room.add(token, file)
             yield
-
-    def _look(self) -> None:
-        tokens = set(self._records.ids())
-        self._files = {token: file for token, file in self._files.items() if token in tokens}
-        for token in tokens - set(self._files):
-            if (file := self._stored_file(token)) is not None:
-                self._files[token] = file
-
-
-def _room(files: Iterable[StoredFile]) -> int:
-    """Bytes that files take of a disk, about: of an empty one too."""
-    return sum(max(MIN_BYTES, file.size) for file in files)
 
 
 def safe(name: str) -> str:

@@ -23,7 +23,7 @@ from engine.api import (
     one_slice,
     slowest,
 )
-from server.errors import Refusal
+from server.errors import InvalidParameter
 from server.http.parameters import parse_json
 
 # `alternatives`, `prefix` (as text) and `alignment` of TextRequest stand for these
@@ -129,7 +129,7 @@ Checked = TypeVar("Checked", bound=BaseModel)
 
 
 def validate(kind: type[Checked], values: dict[str, Any]) -> Checked:
-    """Validate the values of a request. Raises Refusal that names the parameters at fault."""
+    """Validate the values of a request. Raises InvalidParameter that names those at fault."""
     try:
         return kind.model_validate(values)
     except ValidationError as error:
@@ -137,7 +137,7 @@ def validate(kind: type[Checked], values: dict[str, Any]) -> Checked:
         faults = (f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in problems)
         message = f"Invalid request: {'; '.join(faults)}"
         parameter = str(problems[0]["loc"][0]) if problems[0]["loc"] else ""
-        raise Refusal("invalid_request", message, parameter=parameter) from None
+        raise InvalidParameter(parameter, message) from None
 
 
 def text_options(request: TextRequest, alternatives: int) -> TextOptions:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
+import time
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from engine.api import InvalidRequest, Service, Slices, TooLarge
 from server.contracts.deepl.languages import base_of
@@ -22,9 +24,11 @@ OWNER_SHARES: Final = 4  # an owner has at most one of so many parts of the stor
 MIN_BYTES: Final = 4_096  # that a glossary counts as
 MAX_PHRASE_CHARACTERS: Final = 1_024  # of a phrase
 MAX_STORE_BYTES: Final = 67_108_864  # of all glossaries together, about
-GRAM_CHARACTERS: Final = 4  # by which an entry is looked for first
+GRAM_CHARACTERS: Final = 8  # by which an entry is looked for first
 SLICE_ENTRIES: Final = 100  # that are read at once
-SLICE_CHARACTERS: Final = 1_000_000  # that are searched at once
+SLICE_CHARACTERS: Final = 10_000  # at which keys are looked for at once
+MANY_PHRASES: Final = 500  # of one length, which are quicker looked for all at once than each by itself
+MAX_LOOKUP_SECONDS: Final = 5.0  # of a processor, for which a request's entries are looked for
 ENTRY_BYTES: Final = 250  # that Python takes for an entry or a glossary, beside its characters
 
 
@@ -206,44 +210,61 @@ def present(entries: Mapping[str, str], texts: Iterable[str]) -> Slices[dict[str
     entries: source phrases with their translations.
     texts: what is to be translated.
 
-    Most entries are told by their first characters, which the texts are searched for once. Memory grows with
-    the entries, not with the texts.
+    Memory grows with the entries, not with the texts. Raises TooLarge when it takes MAX_LOOKUP_SECONDS.
     """
     if not entries:
         return {}
-    folded: dict[str, list[str]] = {}
-    grams: dict[int, set[str]] = {}
+    search, seconds = _present(entries, texts), 0.0
+    while seconds < MAX_LOOKUP_SECONDS:
+        began = time.thread_time()
+        try:
+            next(search)
+        except StopIteration as done:
+            return cast(dict[str, str], done.value)
+        seconds += time.thread_time() - began
+        yield
+    raise TooLarge(
+        f"looking for a glossary's entries in these texts takes more than {seconds:.0f} seconds of a "
+        "processor: send fewer or shorter texts, or name fewer entries"
+    )
+
+
+def _present(entries: Mapping[str, str], texts: Iterable[str]) -> Slices[dict[str, str]]:
+    """The same, however long it takes. Short phrases, and those of a length that many have, are looked for
+    all at once; of others the first characters are, and then the whole of each."""
+    phrases: dict[str, list[str]] = {}
     for number, source in enumerate(entries):
-        phrase = _fold_space(source)
-        folded.setdefault(phrase, []).append(source)
-        size = min(len(phrase), GRAM_CHARACTERS)
-        grams.setdefault(size, set()).add(phrase[:size])
+        phrases.setdefault(_fold_space(source), []).append(source)
+        if not number % SLICE_ENTRIES:
+            yield
+    lengths = Counter(map(len, phrases))
+    keys: dict[int, set[str]] = {}
+    for number, phrase in enumerate(phrases):
+        key = phrase if lengths[len(phrase)] > MANY_PHRASES else phrase[:GRAM_CHARACTERS]
+        keys.setdefault(len(key), set()).add(key)
         if not number % SLICE_ENTRIES:
             yield
     whole = _fold_space("\n".join(texts))
     yield
-    begun = yield from _standing(grams, whole)
-    matches = set[str]()
-    scanned = 0
-    for phrase, sources in folded.items():
-        if phrase[:GRAM_CHARACTERS] in begun:
-            scanned += len(whole)
+    standing = yield from _standing(keys, whole)
+    matches = {source for key in standing for source in phrases.get(key, ())}
+    for number, (phrase, sources) in enumerate(phrases.items()):
+        if lengths[len(phrase)] <= MANY_PHRASES and phrase[:GRAM_CHARACTERS] in standing:
             if phrase in whole:
                 matches.update(sources)
-        scanned += 1_000
-        if scanned > SLICE_CHARACTERS:
-            scanned = 0
+            yield
+        elif not number % SLICE_ENTRIES:
             yield
     return {source: target for source, target in entries.items() if source in matches}
 
 
-def _standing(grams: Mapping[int, set[str]], text: str) -> Slices[set[str]]:
-    """Those of the beginnings, by their lengths, that stand in a text."""
+def _standing(keys: Mapping[int, set[str]], text: str) -> Slices[set[str]]:
+    """Those of the keys, by their lengths, that stand in a text."""
     standing = set[str]()
-    for size, beginnings in grams.items():
-        for begin in range(0, len(text), SLICE_CHARACTERS // 100):
-            places = range(begin, min(begin + SLICE_CHARACTERS // 100, len(text)))
-            standing.update(beginnings.intersection({text[at : at + size] for at in places}))
+    for size, some in keys.items():
+        for begin in range(0, len(text), SLICE_CHARACTERS):
+            places = range(begin, min(begin + SLICE_CHARACTERS, len(text)))
+            standing.update(some.intersection({text[at : at + size] for at in places}))
             yield
     return standing
 

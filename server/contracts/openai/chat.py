@@ -15,7 +15,7 @@ from server.contracts.openai.answers import (
     respond,
 )
 from server.contracts.openai.tasks import Wishes, accept_job, check_wishes
-from server.errors import Refusal
+from server.errors import InvalidParameter
 from server.http.openapi import JSON, errors, request_of
 from server.http.parameters import body_of, parse_json
 from server.state import state_of
@@ -73,7 +73,7 @@ async def chat_completions(request: Request) -> Response:
 
 
 def read_messages(messages: Any) -> tuple[str, str]:
-    """Read the system messages, joined, and the last user message. Raises Refusal that names the fault."""
+    """Read the system messages, joined, and the last user message. Raises InvalidParameter."""
     if not isinstance(messages, list) or not messages or not all(isinstance(m, dict) for m in messages):
         raise _wrong("messages", "an array of objects with role and content is needed")
     system = [
@@ -103,5 +103,5 @@ def _text_of(content: Any, place: str) -> str:
     return "\n".join(map(str, texts))
 
 
-def _wrong(parameter: str, message: str) -> Refusal:
-    return Refusal("invalid_request", f"Invalid value for '{parameter}': {message}.", parameter=parameter)
+def _wrong(parameter: str, message: str) -> InvalidParameter:
+    return InvalidParameter(parameter, f"Invalid value for '{parameter}': {message}.")

@@ -17,7 +17,7 @@ from server.contracts.openai.answers import (
     respond,
 )
 from server.contracts.openai.tasks import ANY_MODEL, Wishes, accept_job, check_wishes
-from server.errors import Refusal
+from server.errors import InvalidParameter
 from server.http.openapi import JSON, errors, request_of
 from server.http.parameters import body_of, parse_json
 from server.http.schemas import SHOWN_CHARACTERS
@@ -70,7 +70,7 @@ async def completions(request: Request) -> Response:
     texts = [prompt] if isinstance(prompt, str) else prompt
     if not isinstance(texts, list) or not texts or not all(isinstance(text, str) and text for text in texts):
         message = "Invalid value for 'prompt': it is a text, or an array of texts; tokens are not understood."
-        raise Refusal("invalid_request", message, parameter="prompt")
+        raise InvalidParameter("prompt", message)
     return await respond(request, await accept_job(request, wishes, texts), wishes, SHAPE)
 
 

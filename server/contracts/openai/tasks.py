@@ -25,7 +25,7 @@ from server.answering.texts import (
     translate_texts,
 )
 from server.answering.translation import run_each
-from server.errors import Refusal
+from server.errors import InvalidParameter, Refusal
 from server.http.schemas import alternatives_of, validate
 from server.languages import LANGUAGE_NAMES
 from server.state import AppState, deadline_of, state_of
@@ -178,11 +178,10 @@ async def accept_job(request: Request, wishes: Wishes, texts: list[str], system:
     name = None if wishes.model == ANY_MODEL else wishes.model
     route = service.route(name) if name else None
     if route is None and instruction is None:
-        raise Refusal(
-            "invalid_request",
+        raise InvalidParameter(
+            "model",
             f'"{ANY_MODEL}" needs a system message such as "Translate from German to English", or '
             '"Summarize"; or name a model of /v1/models',
-            parameter="model",
         )
     if route.infos[0].task == "summarize" if route else instruction and instruction.summarize:
         route = await pick_summarizer(service, texts, model=name)

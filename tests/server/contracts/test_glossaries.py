@@ -2,12 +2,16 @@
 
 import csv
 import io
+import os
+import threading
+import time
 import tracemalloc
 from contextlib import ExitStack
 from itertools import permutations
 from pathlib import Path
 
 import deepl
+import httpx
 import pytest
 from deepl.api_data import MultilingualGlossaryDictionaryEntries
 from hypothesis import given
@@ -201,9 +205,10 @@ def test_the_pairs_are_those_of_models_that_keep_phrases(translator):
     assert pairs == set(permutations(("de", "en", "fr"), 2))
 
 
-def post(place, path, values):
+def post(place, path, values, timeout=60):
     key = KEYS.partition(",")[0]
-    return place[1].post(path, json=values, headers={"Authorization": f"DeepL-Auth-Key {key}"})
+    headers = {"Authorization": f"DeepL-Auth-Key {key}"}
+    return place[1].post(path, json=values, headers=headers, timeout=timeout)
 
 
 NEW = {"name": "x", "source_lang": "de", "target_lang": "en", "entries": "a\tb", "entries_format": "tsv"}
@@ -330,9 +335,53 @@ def test_entries_are_read_as_they_were_written(entries):
     assert read_entries(table.getvalue(), "csv") == entries
 
 
-@given(entries=PHRASES, text=PHRASE)
-def test_no_entry_that_a_text_needs_is_left_out(entries, text):
-    some = next(iter(entries))
-    found = at_once(present(entries, ["x", f"{text} {some}"]))
-    assert some in found
-    assert all(source in found for source in entries if source in text)
+@given(
+    entries=PHRASES | st.dictionaries(st.text("ab ", min_size=1).map(str.strip).filter(bool), PHRASE),
+    text=PHRASE | st.text("ab "),
+    many=st.sampled_from([0, 2, 500]),
+)
+def test_the_entries_that_stand_in_a_text_are_found_and_no_others(entries, text, many):
+    texts = ["x", f"{text} {next(iter(entries), '')}"]
+    whole = " ".join(" ".join(texts).split())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(glossaries, "MANY_PHRASES", many)
+        found = at_once(present(entries, texts))
+    assert found == {
+        source: target for source, target in entries.items() if " ".join(source.split()) in whole
+    }
+
+
+def slow_to_look_up(lengths):
+    """Entries of many lengths that all begin as a text of one letter does, but don't stand in it."""
+    return {"a" * (size - 8) + f"{n:08}": "x" for size in range(20, 20 + lengths) for n in range(400)}
+
+
+def test_looking_for_entries_takes_so_much_of_a_processor_at_most(monkeypatch):
+    monkeypatch.setattr(glossaries, "MAX_LOOKUP_SECONDS", 0.2)
+    began = time.thread_time()
+    with pytest.raises(TooLarge, match="seconds of a processor"):
+        at_once(present(slow_to_look_up(60), ["a" * 29_000]))
+    assert time.thread_time() - began < 0.4
+
+
+def test_nothing_is_looked_for_any_more_when_the_client_has_gone(place, monkeypatch):
+    monkeypatch.setattr(glossaries, "MAX_LOOKUP_SECONDS", 1e9)
+    entries = "\n".join(f"{source}\tx" for source in slow_to_look_up(20))
+    values = {"text": ["a" * 29_000] * 20, "source_lang": "DE", "target_lang": "EN-GB"}
+    values["glossary_id"] = post(place, "/v2/glossaries", NEW | {"entries": entries}).json()["glossary_id"]
+    before = slices_seconds()
+    with pytest.raises(httpx.ReadTimeout):
+        post(place, "/v2/translate", values, timeout=1)
+    spent = slices_seconds()
+    assert spent > before + 0.05
+    until(lambda: slices_seconds() == slices_seconds(after=0.3))
+
+
+def slices_seconds(after=0.0):
+    """Processor time, some seconds later, of the thread that does what would hold the event loop."""
+    time.sleep(after)
+    thread = next((t for t in threading.enumerate() if t.name == "convoy-slices"), None)
+    if thread is None:
+        return 0.0
+    stat = Path(f"/proc/self/task/{thread.native_id}/stat").read_text("utf-8").rpartition(")")[2].split()
+    return (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")

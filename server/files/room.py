@@ -1,0 +1,87 @@
+"""The room that files take of a folder, of each owner too: known without a look at each of them."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+MAX_OWNER_FILES: Final = 1_000
+MIN_BYTES: Final = 4_096  # that a file takes of a disk, about: an empty one too
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file on disk.
+
+    name: what it is called when it is saved.
+    until: by the store's clock.
+    owner: a digest of whose it is.
+    """
+
+    path: Path
+    name: str
+    size: int
+    until: float
+    owner: str = ""
+
+    @property
+    def room(self) -> int:
+        """Bytes that it takes of a disk."""
+        return max(MIN_BYTES, self.size)
+
+
+class Room:
+    """Files by their tokens, with the sums of their sizes."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, StoredFile] = {}
+        self._ends: list[tuple[float, str]] = []  # a heap; what was dropped leaves it late
+        self._bytes, self._counts = Counter[str](), Counter[str]()  # by owner
+        self._all_bytes = 0
+
+    def add(self, token: str, file: StoredFile) -> None:
+        self.drop(token)
+        self.files[token] = file
+        heapq.heappush(self._ends, (file.until, token))
+        self._count(file, 1)
+
+    def drop(self, token: str) -> None:
+        if (file := self.files.pop(token, None)) is not None:
+            self._count(file, -1)
+
+    def lacks(self, file: StoredFile, share: int, limit: int) -> bool:
+        """Tell whether there is no room for one more.
+
+        file: the one more.
+        share: bytes that its owner may take.
+        limit: bytes that all may take.
+        """
+        return (
+            self._counts[file.owner] >= MAX_OWNER_FILES
+            or self._bytes[file.owner] + file.room > share
+            or self._all_bytes + file.room > limit
+        )
+
+    def expired(self, now: float) -> Iterator[str]:
+        """Yield the tokens of what has expired; they are to be dropped."""
+        while self.soonest <= now:
+            yield heapq.heappop(self._ends)[1]
+
+    @property
+    def soonest(self) -> float:
+        """When the next file expires; infinity where there is none."""
+        while self._ends and self._ends[0][1] not in self.files:
+            heapq.heappop(self._ends)
+        return self._ends[0][0] if self._ends else math.inf
+
+    def _count(self, file: StoredFile, change: int) -> None:
+        self._all_bytes += change * file.room
+        self._bytes[file.owner] += change * file.room
+        self._counts[file.owner] += change
+        if not self._counts[file.owner]:
+            del self._counts[file.owner], self._bytes[file.owner]  # owners come and go
