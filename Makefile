@@ -8,7 +8,7 @@ SHIPPED := engine documents corpus server export cli training convoy_client
 SOURCE := $(SHIPPED) loadtest tests deploy
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test lint types types-everywhere tests test-mutants test-containers test-faults test-ray audit lock native bench bench-check bench-record wheel wheels client-wheel release format clean
+.PHONY: help serve test lint types types-everywhere tests oracles test-mutants test-containers test-faults test-ray audit lock native bench bench-check bench-record wheel wheels client-wheel release format clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,10 @@ types-everywhere: types  ## the same as macOS and Windows see the sources
 
 tests: $(VENV)/test
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile --cov --cov-report=term --cov-fail-under=90
+
+oracles: $(VENV)/test  ## transformers 5 beside the 4 of the environment; CONVOY_TEST_THOROUGH=1 asks both
+	$(BIN)/python -m pip --disable-pip-version-check install --quiet --only-binary :all: --no-deps --upgrade \
+		--target $(VENV)/oracles/transformers-5 transformers==5.23.0 huggingface-hub==2.4.0 tokenizers==0.23.3
 
 test-mutants: $(VENV)/test  ## inject faults into the code; each must make a test fail
 	$(BIN)/python -m tests.mutants

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import tempfile
@@ -24,6 +25,8 @@ from export.importers.settings import HuggingFaceImport
 from tests.marian_models import sentences
 
 transformers = pytest.importorskip("transformers", reason="the oracle is transformers (extra dev)")
+NLLB_LANGUAGES = importlib.import_module("transformers.models.nllb.tokenization_nllb").FAIRSEQ_LANGUAGE_CODES
+NEWER = int(transformers.__version__.partition(".")[0]) >= 5  # tests/export/importers/test_hf_oracles.py
 
 # source and target as the tokenizers name them
 SPOKEN = {
@@ -32,6 +35,7 @@ SPOKEN = {
     "small100": ("de", "de"),
     "nllb": ("eng_Latn", "deu_Latn"),
 }
+FAIRSEQ_PIECES = "sentencepiece.bpe.model"
 WISH = HuggingFaceImport(source="en", target="de", task="translate")
 
 
@@ -63,10 +67,24 @@ def pieces(bos: int, eos: int, unk: int, pad: int, symbols: tuple[str, ...] = ()
     return out.getvalue()
 
 
-def _spiece(path: Path, name: str, *ids: int, symbols: tuple[str, ...] = ()) -> str:
+def _spiece(
+    path: Path,
+    kind: str,
+    *ids: int,
+    name: str = "spiece.model",
+    symbols: tuple[str, ...] = (),
+    listed: tuple[str, ...] = (),
+    **options: Any,
+) -> Any:
+    """The tokenizer that `transformers` makes of a folder with a SentencePiece model.
+
+    kind: its class. symbols: of the model itself. listed: beside it, as tokenizer_config.json says.
+    """
     path.mkdir(parents=True, exist_ok=True)
     (path / name).write_bytes(pieces(*ids, symbols=symbols))
-    return str(path / name)
+    said = {"tokenizer_class": kind} | ({"additional_special_tokens": listed} if listed else {})
+    (path / "tokenizer_config.json").write_text(json.dumps(said))
+    return getattr(transformers, kind).from_pretrained(path, **options)
 
 
 def _bart_tokenizer(path: Path) -> Any:
@@ -93,16 +111,17 @@ def _bart_tokenizer(path: Path) -> Any:
     path.mkdir(parents=True, exist_ok=True)
     (path / "vocab.json").write_text(json.dumps({s: i for i, s in enumerate(dict.fromkeys(symbols))}))
     (path / "merges.txt").write_text("#version: 0.2\n" + "".join(f"{a} {b}\n" for a, b in merges))
-    return transformers.BartTokenizer(str(path / "vocab.json"), str(path / "merges.txt"))
+    return transformers.BartTokenizer.from_pretrained(path)
 
 
 def _m2m_tokenizer(path: Path) -> Any:
-    model = _spiece(path, "sentencepiece.bpe.model", 1, 2, 0, -1)
-    processor = sentencepiece.SentencePieceProcessor(model_file=model)
+    path.mkdir(parents=True, exist_ok=True)
+    (path / FAIRSEQ_PIECES).write_bytes(pieces(1, 2, 0, -1))
+    processor = sentencepiece.SentencePieceProcessor(model_proto=pieces(1, 2, 0, -1))
     own = [processor.id_to_piece(i) for i in range(3, processor.get_piece_size())]
     symbols = ["<s>", "<pad>", "</s>", "<unk>", *reversed(own)]  # another order than SentencePiece's
     (path / "vocab.json").write_text(json.dumps({s: i for i, s in enumerate(symbols)}))
-    return transformers.M2M100Tokenizer(str(path / "vocab.json"), model)
+    return transformers.M2M100Tokenizer.from_pretrained(path)
 
 
 BART: dict[str, Any] = {
@@ -155,14 +174,14 @@ FAMILIES: dict[str, Family] = {
         "MBartConfig",
         "MBartForConditionalGeneration",
         BART | {"scale_embedding": True, "decoder_start_token_id": 2, "tokenizer_class": "MBart50Tokenizer"},
-        lambda path: transformers.MBart50Tokenizer(_spiece(path, "sentencepiece.bpe.model", 1, 2, 0, -1)),
+        lambda path: _spiece(path, "MBart50Tokenizer", 1, 2, 0, -1, name=FAIRSEQ_PIECES),
         {"gelu": {}, "relu": {"activation_function": "relu", "encoder_ffn_dim": 32}},
     ),
     "pegasus": Family(
         "PegasusConfig",
         "PegasusForConditionalGeneration",
         BART | {"scale_embedding": True, "activation_function": "relu"},
-        lambda path: transformers.PegasusTokenizer(_spiece(path, "spiece.model", -1, 1, 2, 0)),
+        lambda path: _spiece(path, "PegasusTokenizer", -1, 1, 2, 0),
         {"relu": {}, "gelu, one layer": {"activation_function": "gelu", "encoder_layers": 1}},
     ),
     "m2m100": Family(
@@ -188,16 +207,16 @@ FAMILIES: dict[str, Family] = {
         "M2M100Config",
         "M2M100ForConditionalGeneration",
         BART | {"scale_embedding": True, "activation_function": "relu", "decoder_start_token_id": 2},
-        lambda path: transformers.NllbTokenizer(_spiece(path, "sentencepiece.bpe.model", 1, 2, 0, -1)),
+        lambda path: _spiece(
+            path, "NllbTokenizer", 1, 2, 0, -1, name=FAIRSEQ_PIECES, listed=tuple(NLLB_LANGUAGES)
+        ),
         {"relu": {}, "swish": {"activation_function": "swish", "decoder_layers": 1}},
     ),
     "t5": Family(
         "T5Config",
         "T5ForConditionalGeneration",
         T5,
-        lambda path: transformers.T5Tokenizer(
-            _spiece(path, "spiece.model", -1, 1, 2, 0), extra_ids=4, legacy=True
-        ),
+        lambda path: _spiece(path, "T5Tokenizer", -1, 1, 2, 0, extra_ids=4, legacy=True),
         {
             "tied relu": {},
             "few distances": {"relative_attention_max_distance": 16, "relative_attention_num_buckets": 8},
@@ -207,18 +226,14 @@ FAMILIES: dict[str, Family] = {
         "T5Config",
         "T5ForConditionalGeneration",
         T5 | {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
-        lambda path: transformers.T5Tokenizer(
-            _spiece(path, "spiece.model", -1, 1, 2, 0), extra_ids=4, legacy=True
-        ),
+        lambda path: _spiece(path, "T5Tokenizer", -1, 1, 2, 0, extra_ids=4, legacy=True),
         {"wide heads": {"d_kv": 12}, "gated": {}},
     ),
     "mt5": Family(
         "MT5Config",
         "MT5ForConditionalGeneration",
         T5 | {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
-        lambda path: transformers.T5Tokenizer(
-            _spiece(path, "spiece.model", -1, 1, 2, 0), extra_ids=0, legacy=True
-        ),
+        lambda path: _spiece(path, "T5Tokenizer", -1, 1, 2, 0, extra_ids=0, legacy=True),
         {"gated": {}, "more heads": {"num_heads": 8}},
     ),
     "madlad": Family(
@@ -227,8 +242,11 @@ FAMILIES: dict[str, Family] = {
         T5
         | {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
         | {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 0},
-        lambda path: transformers.T5Tokenizer(
-            _spiece(path, "spiece.model", 1, 2, 0, -1, symbols=("<2de>", "<2en>", "<2zh_Hant>")),
+        lambda path: _spiece(
+            path,
+            "T5Tokenizer",
+            *(1, 2, 0, -1),
+            symbols=("<2de>", "<2en>", "<2zh_Hant>"),
             pad_token="<s>",
             extra_ids=0,
             legacy=True,
@@ -254,6 +272,8 @@ def make(path: Path, family: str, setting: str, seed: int = 1, **more: Any) -> F
     torch.manual_seed(seed)
     forced = options.pop("forced_bos_token_id", None)
     model = getattr(transformers, made.model)(getattr(transformers, made.config)(**options)).eval()
+    if NEWER and made.config.endswith("T5Config") and not options.get("tie_word_embeddings", True):
+        model.lm_head.weight = torch.nn.Parameter(torch.randn_like(model.lm_head.weight))  # as loading does
     model.generation_config.forced_bos_token_id = forced
     with torch.no_grad():  # none at its initial value: an exchange of two would not show
         for name, weight in model.named_parameters():

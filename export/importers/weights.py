@@ -66,7 +66,7 @@ def untie(named: dict[str, Tensor], ties: Iterable[tuple[str, str]]) -> list[str
     problems = [
         f"{copy} differs from {original}, although the options say they are shared"
         for copy, original in pairs
-        if copy in named and not _same(named[copy], named[original])
+        if copy in named and not same(named[copy], named[original])
     ]
     for copy, _ in pairs:
         named.pop(copy, None)
@@ -152,8 +152,9 @@ def tied_embeddings(config: ModelConfig) -> list[tuple[str, str]]:
     return [*ties, (table, "encoder.embed_tokens.weight")] if config.share_embeddings else ties
 
 
-def _same(a: Tensor, b: Tensor) -> bool:
-    return a.shape == b.shape and torch.equal(a.float(), b.float())
+def same(a: Tensor, b: Tensor) -> bool:
+    """Tell whether two tensors hold the same numbers."""
+    return a is b or (a.shape == b.shape and torch.equal(a.float(), b.float()))
 
 
 def _split_joint(name: str, weight: Tensor) -> list[tuple[str, Tensor]]:

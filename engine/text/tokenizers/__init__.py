@@ -9,6 +9,7 @@ marian             SentencePiece, with vocabularies of their own (OPUS-MT)
 mapped_pieces      SentencePiece, with ids of their own
 byte_bpe           byte-level BPE
 utf8_bytes         bytes as they are
+added              tokens added to a vocabulary that was learned without them
 subwords           Tensor2Tensor's subwords
 symbols            symbols between spaces
 dictionary         fairseq's dictionaries

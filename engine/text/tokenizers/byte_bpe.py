@@ -8,7 +8,7 @@ each byte. The package `tokenizers` does the same, but brings a client of a mode
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
@@ -17,6 +17,7 @@ import regex
 
 from engine.bundle.bundle import Bundle
 from engine.errors import BundleError
+from engine.text.tokenizers.added import AddedToken, AddedTokens, open_added
 from engine.text.tokenizers.left_to_right import LeftToRight, whole_words
 from engine.text.tokenizers.mapped_pieces import read_ids
 
@@ -46,6 +47,7 @@ class ByteBpeSettings:
     first: ids that a source begins with.
     beginning: ids that a target begins with.
     prefix_space: whether a text that begins with none gets a space before it.
+    added: tokens that a text may spell.
     """
 
     vocabulary: str
@@ -53,6 +55,7 @@ class ByteBpeSettings:
     first: tuple[int, ...]
     beginning: tuple[int, ...]
     prefix_space: bool = False
+    added: Mapping[str, AddedToken] = field(default_factory=dict)
 
 
 class ByteBpe(LeftToRight):
@@ -60,54 +63,64 @@ class ByteBpe(LeftToRight):
 
     def __init__(
         self,
+        settings: ByteBpeSettings,
+        added: AddedTokens,
         ids: Mapping[str, int],
         merges: Sequence[tuple[str, str]],
         special: frozenset[int],
         unk: int,
-        first: tuple[int, ...] = (),
-        beginning: tuple[int, ...] = (),
     ) -> None:
         """Make a tokenizer.
 
+        settings: what sources and targets begin with.
+        added: tokens that a text may spell.
         ids: symbol to id.
         merges: pairs of symbols that are joined, earliest rule first.
         special: ids without a text.
         unk: id of what the vocabulary lacks.
-        first: ids that each source begins with.
-        beginning: ids that each target begins with.
         """
-        self._ids, self._unk, self._special = ids, unk, special
-        self._symbols = {token: symbol for symbol, token in ids.items()}
+        self._ids, self._unk = ids, unk
+        self._added, self._special = added, special | set(added.symbols) - set(added.shown)
+        self._symbols = {token: symbol for symbol, token in ids.items()} | added.symbols
         self._ranks = {pair: rank for rank, pair in enumerate(merges)}
-        self._first, self.beginning, self.prefix_space = first, beginning, False
+        self._settings, self.beginning = settings, settings.beginning
         self._merged = lru_cache(CACHED_WORDS)(self._merge)
 
     def lacks(self, character: str) -> bool:
         return False
 
     def encode(self, text: str) -> list[int]:
-        return [*self._first, *self.encode_target(text)]
+        return [*self._settings.first, *self.encode_target(text)]
 
     def encode_target(self, text: str) -> list[int]:
-        if self.prefix_space and text and not text[0].isspace():
+        return self._added.encode(text, self._encode_part)
+
+    def _encode_part(self, text: str) -> list[int]:
+        if self._settings.prefix_space and not text[0].isspace():
             text = f" {text}"
         pieces = (piece for word in WORDS.findall(text) for piece in self._pieces(word))
         ids = (self._ids.get(piece, self._unk) for piece in pieces)
         return [self._unk if token in self._special else token for token in ids]
 
     def decode(self, tokens: Sequence[int]) -> str:
-        pieces = (self._symbols.get(int(t), "") for t in tokens if int(t) not in self._special)
-        codes = (BYTES.get(character) for piece in pieces for character in piece)
-        return bytes(code for code in codes if code is not None).decode("utf-8", "replace").strip()
+        text = b"".join(self._bytes(int(token)) for token in tokens if int(token) not in self._special)
+        return text.decode("utf-8", "replace").strip()
+
+    def _bytes(self, token: int) -> bytes:
+        if token in self._added.shown:
+            return self._added.shown[token].encode()
+        codes = (BYTES.get(character) for character in self._symbols.get(token, ""))
+        return bytes(code for code in codes if code is not None)
 
     def decode_whole_words(self, tokens: Sequence[int]) -> str:
         """Decode whole words; bytes of an unfinished character end no word."""
         return whole_words(self.decode(tokens).rstrip("\ufffd"))
 
     def words(self, tokens: Sequence[int], *, target: bool) -> list[int]:
-        inner = [i for i, token in enumerate(tokens) if int(token) not in self._special]
-        names = self.pieces(tokens, target=target)
-        return [i for i in inner if i == inner[0] or names[i].startswith(SPACE_CHARACTER)]
+        names, special = self.pieces(tokens, target=target), self._special
+        return self._added.word_starts(
+            tokens, special.__contains__, lambda i: names[i].startswith(SPACE_CHARACTER)
+        )
 
     def word(self, tokens: Sequence[int], *, target: bool) -> str:
         return self.decode(tokens)
@@ -162,7 +175,5 @@ def open_byte_bpe(bundle: Bundle) -> ByteBpe:
         raise BundleError(f"{bundle.path}: its text is not that of its model: convert the bundle again")
     # a symbol that the model has no row for (BART's <mask>) is never asked for
     fitting = {symbol: token for symbol, token in ids.items() if token < config.source_vocab}
-    merges = read_merges(bundle.file(settings.merges))
-    tokenizer = ByteBpe(fitting, merges, special, config.unk, settings.first, settings.beginning)
-    tokenizer.prefix_space = settings.prefix_space
-    return tokenizer
+    added, merges = open_added(bundle, settings.added), read_merges(bundle.file(settings.merges))
+    return ByteBpe(settings, added, fitting, merges, special, config.unk)

@@ -15,6 +15,7 @@ from typing import Any, Final
 from engine.bundle.bundle import Bundle
 from engine.bundle.json_file import read_json
 from engine.errors import BundleError
+from engine.text.tokenizers.added import AddedToken, AddedTokens, open_added
 from engine.text.tokenizers.left_to_right import LeftToRight
 from engine.text.tokenizers.pieces import SPACE, read_processor
 
@@ -28,6 +29,7 @@ class PieceSettings:
     model: name of the SentencePiece model.
     vocabulary: name of a JSON file, symbol to id; null: an id is the SentencePiece model's plus `offset`.
     special: ids of further symbols.
+    added: tokens that a text may spell.
     languages: code to the symbol of a target language.
     sources: codes of the source languages, where there are several.
     source_symbol: language whose symbol a source begins with, none | source | target.
@@ -41,6 +43,7 @@ class PieceSettings:
     vocabulary: str | None = None
     offset: int = 0
     special: Mapping[str, int] = field(default_factory=dict)
+    added: Mapping[str, AddedToken] = field(default_factory=dict)
     languages: Mapping[str, str] = field(default_factory=dict)
     sources: tuple[str, ...] = ()
     source_symbol: str = "none"
@@ -65,6 +68,7 @@ class MappedPieces(LeftToRight):
 
     processor: the SentencePiece model.
     unk: id of what the vocabulary lacks.
+    added: tokens that a text may spell.
     beginning: ids that name the target's language.
     first: ids that a source begins with.
     opening: text that is written before a source.
@@ -75,6 +79,7 @@ class MappedPieces(LeftToRight):
     table: Table
     settings: PieceSettings
     unk: int
+    added: AddedTokens
     beginning: tuple[int, ...] = ()
     first: tuple[int, ...] = ()
     opening: str = ""
@@ -112,16 +117,28 @@ class MappedPieces(LeftToRight):
         return self._ids(text)
 
     def decode(self, tokens: Sequence[int]) -> str:
-        pieces = self.table.pieces
-        text: str = self.processor.decode([pieces[int(t)] for t in tokens if int(t) in pieces])
-        text = text.strip()  # unknown pieces are left out, and may leave spaces behind
+        text, run = "", list[int]()
+        for token in map(int, tokens):
+            if token in self.added.shown:
+                text, run = text + self._decode_run(run, after=text) + self.added.shown[token], []
+            elif token in self.table.pieces:
+                run.append(self.table.pieces[token])
+        text = (text + self._decode_run(run, after=text)).strip()
         return text if self.settings.newline is None else text.replace(self.settings.newline, "\n")
+
+    def _decode_run(self, run: Sequence[int], *, after: str) -> str:
+        """The text of pieces, which the library begins without the space that they may begin with."""
+        text: str = self.processor.decode(list(run)) if run else ""
+        return f" {text}" if after and run and self.processor.id_to_piece(run[0]).startswith(SPACE) else text
 
     def words(self, tokens: Sequence[int], *, target: bool) -> list[int]:
         """List the indices of the tokens that begin a word; a language's symbol is no word."""
-        inner = [i for i, token in enumerate(tokens) if int(token) in self.table.pieces]
-        names = self.pieces(tokens, target=target)
-        return [i for i in inner if i == inner[0] or names[i].startswith(SPACE)]
+        names, pieces = self.pieces(tokens, target=target), self.table.pieces
+        return self.added.word_starts(
+            tokens,
+            lambda token: token not in pieces and token not in self.added.shown,
+            lambda i: names[i].startswith(SPACE),
+        )
 
     def word(self, tokens: Sequence[int], *, target: bool) -> str:
         return "".join(self.pieces(tokens, target=target)).replace(SPACE, "")
@@ -136,7 +153,8 @@ class MappedPieces(LeftToRight):
         return self.table.symbols.get(token, "<unk>" if token == self.unk else f"<{token}>")
 
     def _ids(self, text: str) -> list[int]:
-        return [self.table.ids[piece] for piece in self.processor.encode(text)]
+        table = self.table.ids
+        return self.added.encode(text, lambda part: [table[piece] for piece in self.processor.encode(part)])
 
 
 def open_mapped_pieces(bundle: Bundle) -> MappedPieces:
@@ -153,7 +171,7 @@ def open_mapped_pieces(bundle: Bundle) -> MappedPieces:
             f"{bundle.path}: its text has the id {largest}, the model fewer tokens; the bundle mixes files "
             "of two models: convert it again"
         )
-    tokenizer = MappedPieces(processor, table, settings, config.unk)
+    tokenizer = MappedPieces(processor, table, settings, config.unk, open_added(bundle, settings.added))
     return tokenizer.between(bundle.source, bundle.target)
 
 
@@ -173,7 +191,7 @@ def table_of(processor: Any, settings: PieceSettings, listed: Mapping[str, int] 
         ids = [unk if processor.is_unknown(i) else i + settings.offset for i in count]
     else:
         ids = [listed.get(processor.id_to_piece(i), unk) for i in count]
-    special = dict(settings.special)
+    special = dict(settings.special) | {symbol: each.token for symbol, each in settings.added.items()}
     pieces = {token: i for i, token in enumerate(ids) if i not in silent and token != unk}
     symbols = {token: symbol for symbol, token in special.items() if token not in pieces}
     return Table(ids, pieces, symbols)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from engine.bundle.bundle import Bundle
 from engine.errors import BundleError
+from engine.text.tokenizers.added import AddedToken, AddedTokens, open_added
 from engine.text.tokenizers.left_to_right import LeftToRight
 
 
@@ -16,10 +17,12 @@ class BytesSettings:
 
     offset: the id of byte 0.
     prompt: what is written before each source.
+    added: tokens that a text may spell.
     """
 
     offset: int
     prompt: str = ""
+    added: Mapping[str, AddedToken] = field(default_factory=dict)
 
 
 class Utf8Bytes(LeftToRight):
@@ -27,8 +30,8 @@ class Utf8Bytes(LeftToRight):
 
     beginning: tuple[int, ...] = ()
 
-    def __init__(self, offset: int, prompt: str = "") -> None:
-        self._offset, self._prompt = offset, prompt
+    def __init__(self, settings: BytesSettings, added: AddedTokens) -> None:
+        self._offset, self._prompt, self._added = settings.offset, settings.prompt, added
 
     def lacks(self, character: str) -> bool:
         return False
@@ -37,11 +40,15 @@ class Utf8Bytes(LeftToRight):
         return self.encode_target(self._prompt + text)
 
     def encode_target(self, text: str) -> list[int]:
-        return [byte + self._offset for byte in text.encode()]
+        return self._added.encode(text, lambda part: [byte + self._offset for byte in part.encode()])
 
     def decode(self, tokens: Sequence[int]) -> str:
-        codes = (int(token) - self._offset for token in tokens)
-        return bytes(code for code in codes if 0 <= code < 256).decode("utf-8", "ignore")
+        return b"".join(self._bytes(int(token)) for token in tokens).decode("utf-8", "ignore")
+
+    def _bytes(self, token: int) -> bytes:
+        if token in self._added.shown:
+            return self._added.shown[token].encode()
+        return bytes([token - self._offset]) if 0 <= token - self._offset < 256 else b""
 
     def words(self, tokens: Sequence[int], *, target: bool) -> list[int]:
         spaces = [int(token) - self._offset == 32 for token in tokens]
@@ -51,8 +58,11 @@ class Utf8Bytes(LeftToRight):
         return self.decode(tokens).strip()
 
     def pieces(self, tokens: Sequence[int], *, target: bool) -> list[str]:
-        codes = [int(token) - self._offset for token in tokens]
-        return [chr(c) if 32 <= c < 127 else f"<0x{c:02X}>" if 0 <= c < 256 else f"<{c}>" for c in codes]
+        return [self._added.symbols.get(int(token)) or self._symbol(int(token)) for token in tokens]
+
+    def _symbol(self, token: int) -> str:
+        code = token - self._offset
+        return chr(code) if 32 <= code < 127 else f"<0x{code:02X}>" if 0 <= code < 256 else f"<{code}>"
 
 
 def open_utf8_bytes(bundle: Bundle) -> Utf8Bytes:
@@ -62,4 +72,4 @@ def open_utf8_bytes(bundle: Bundle) -> Utf8Bytes:
         raise BundleError(
             f"{bundle.path}: text.offset is {settings.offset}, not 0 to {most}; convert the bundle again"
         )
-    return Utf8Bytes(settings.offset, settings.prompt)
+    return Utf8Bytes(settings, open_added(bundle, settings.added))

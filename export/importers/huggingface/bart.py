@@ -20,13 +20,14 @@ from engine.errors import CheckpointError
 from export.importers.huggingface.family import (
     BOTH_SIDES,
     HF_ACTIVATIONS,
+    Ids,
     TextPart,
     share,
     token_problems,
     transformer,
 )
 from export.importers.huggingface.files import ModelFolder, size_problems
-from export.importers.weights import Names, rename, tied_embeddings
+from export.importers.weights import Names, rename, tied_embeddings, untie
 
 BART_SIZES: Final = (
     "d_model",
@@ -87,32 +88,6 @@ def check(folder: ModelFolder) -> None:
         raise CheckpointError(f"{folder.path}: can't be imported: {'; '.join(problems)}")
 
 
-def _model_config(
-    folder: ModelFolder, text: TextPart, learned: Mapping[str, bool], *, output_bias: bool
-) -> ModelConfig:
-    """Our configuration of a checked folder. Raises CheckpointError on impossible values."""
-    config, rules = folder.config, folder.rules
-    variant = VARIANTS[config["model_type"]]
-    start, bos = rules.get("decoder_start_token_id"), config.get("bos_token_id")
-    others = (config["pad_token_id"], config["eos_token_id"], text.unk)
-
-    def own() -> dict[str, Any]:
-        return {
-            **{side: stack(config, side, replace(variant, learned=learned[side])) for side in BOTH_SIDES},
-            "output_bias": output_bias,
-            "scale_embeddings": bool(config.get("scale_embedding", False)),
-            "first_position": variant.first,
-            "paper_sinusoids": variant.paper,
-            "start": config["eos_token_id"] if start is None else start,
-            "max_source": config["max_position_embeddings"],
-            "max_target": config["max_position_embeddings"],
-            "bos": bos if type(bos) is int and bos not in others else None,
-            "unk": text.unk,
-        }
-
-    return transformer(folder.path, config, own)
-
-
 def model_weights(
     folder: ModelFolder, tensors: Mapping[str, Tensor], text: TextPart
 ) -> tuple[ModelConfig, dict[str, Tensor], list[str]]:
@@ -123,17 +98,32 @@ def model_weights(
     text: text side of the model.
     """
     named, problems = rename(tensors, BART_NAMES)
-    share(named, problems)
+    own, rules = folder.config, folder.rules
+    shared = share(named, problems, tied=bool(own.get("tie_word_embeddings", True)))
     bias = named.pop("decoder.output_bias", None)
     if bias is not None and bool(bias.any()):
         named["decoder.output_bias"] = bias.reshape(-1)
-    variant = VARIANTS[folder.config["model_type"]]
-    learned = dict.fromkeys(BOTH_SIDES, variant.learned)
-    if not variant.learned:
-        learned = own_positions(named, folder.config, SAME_TABLE)
-    config = _model_config(folder, text, learned, output_bias="decoder.output_bias" in named)
-    for copy, _ in tied_embeddings(config):
-        named.pop(copy, None)
+    variant = VARIANTS[own["model_type"]]
+    learned = (
+        own_positions(named, own, SAME_TABLE) if not variant.learned else dict.fromkeys(BOTH_SIDES, True)
+    )
+    start, bos = rules.get("decoder_start_token_id"), own.get("bos_token_id")
+    others = (own["pad_token_id"], own["eos_token_id"], text.unk)
+
+    def fields() -> dict[str, Any]:
+        return {
+            **{side: stack(own, side, replace(variant, learned=learned[side])) for side in BOTH_SIDES},
+            "share_embeddings": shared,
+            "output_bias": "decoder.output_bias" in named,
+            "scale_embeddings": bool(own.get("scale_embedding", False)),
+            "first_position": variant.first,
+            "paper_sinusoids": variant.paper,
+            "bos": bos if type(bos) is int and bos not in others else None,
+        }
+
+    ids = Ids(own["eos_token_id"] if start is None else start, text.unk)
+    config = transformer(folder.path, own, ids, own["max_position_embeddings"], fields)
+    problems += untie(named, tied_embeddings(config))
     return config, named, problems
 
 

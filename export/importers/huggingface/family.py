@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import torch
 from torch import Tensor
 
 from engine.bundle.config import ModelConfig
 from engine.errors import CheckpointError, ConfigError
+from export.importers.weights import same
 
 BOTH_SIDES: Final = ("encoder", "decoder")
 HF_ACTIVATIONS: Final = {
@@ -44,12 +44,24 @@ def token_problems(config: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def transformer(path: Path, config: Mapping[str, Any], own: Callable[[], Mapping[str, Any]]) -> ModelConfig:
+@dataclass(frozen=True, slots=True)
+class Ids:
+    """Ids that each family finds by itself: the first token of a target, and what a vocabulary lacks."""
+
+    start: Any
+    unk: int
+
+
+def transformer(
+    path: Path, config: Mapping[str, Any], ids: Ids, positions: int, own: Callable[[], Mapping[str, Any]]
+) -> ModelConfig:
     """Make our configuration of a checked config.json.
 
     path: of config.json, for errors.
     config: content of the file.
-    own: makes the fields that a family sets by itself, the stacks among them; start: the first token.
+    ids: that the family finds by itself.
+    positions: most tokens of a source or target.
+    own: makes the fields that a family sets by itself, the stacks among them.
 
     Raises CheckpointError on impossible values, naming `path`.
     """
@@ -63,23 +75,36 @@ def transformer(path: Path, config: Mapping[str, Any], own: Callable[[], Mapping
             "bos": None,
             "pad": config["pad_token_id"],
             "eos": config["eos_token_id"],
+            "unk": ids.unk,
+            "start": None if ids.start == config["eos_token_id"] else ids.start,
+            "max_source": positions,
+            "max_target": positions,
         } | dict(own())
-        if fields["start"] == fields["eos"]:
-            fields["start"] = None
         return ModelConfig(**fields)
     except (ConfigError, TypeError) as error:
         raise CheckpointError(f"{path}: can't be imported: {error}") from error
 
 
-def share(named: dict[str, Tensor], problems: list[str]) -> None:
-    """Put `shared.weight` in the place of the tables that it stands for."""
+def newer_writer(config: Mapping[str, Any]) -> bool:
+    """Tell whether `transformers` 5 or later wrote a config.json: then weights say what is tied."""
+    version = str(config.get("transformers_version", "")).partition(".")[0]
+    return version.isdecimal() and int(version) >= 5
+
+
+def share(named: dict[str, Tensor], problems: list[str], *, tied: bool = True) -> bool:
+    """Put `shared.weight` in the place of the tables that it stands for; tell whether both sides have one.
+
+    named: weights by our names.
+    problems: gets a table that differs from the shared one, where they are said to be tied.
+    tied: whether sides can't have tables of their own.
+    """
     shared = named.pop("shared.weight", None)
     tables = [f"{side}.embed_tokens.weight" for side in BOTH_SIDES]
     if shared is None:
         shared = next((named[name] for name in tables if name in named), None)
     if shared is None:
-        return
-    for name in tables:
-        table = named.setdefault(name, shared)
-        if table is not shared and (table.shape != shared.shape or not torch.equal(table, shared)):
-            problems.append(f"{name} differs from shared.weight")
+        return True
+    differing = [name for name in tables if not same(named.setdefault(name, shared), shared)]
+    if tied:
+        problems += [f"{name} differs from shared.weight" for name in differing]
+    return tied or same(*(named[name] for name in tables))

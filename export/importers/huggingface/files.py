@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from engine.errors import CheckpointError
+from engine.text.tokenizers.added import AddedToken
 from export.importers.checkpoint import read_state
 from export.importers.json_object import read_object
 from export.importers.weights import LARGEST_SIZE, MOST_LAYERS
@@ -21,6 +22,9 @@ GENERATION_FILE: Final = "generation_config.json"
 TOKENIZER_FILE: Final = "tokenizer_config.json"
 WEIGHTS_FILES: Final = ("model.safetensors", "pytorch_model.bin")
 INDEX_ENDING: Final = ".index.json"  # beside the name that the weights have in one file
+TOKENIZER_JSON: Final = "tokenizer.json"
+ADDED_FILE: Final = "added_tokens.json"
+SYMBOLS_FILE: Final = "special_tokens_map.json"
 MAX_TOKENS: Final = 1 << 24  # more than any vocabulary has
 
 
@@ -119,40 +123,53 @@ def _plain_name(name: Any) -> bool:
     return isinstance(name, str) and Path(name).name == name and Path(name).suffix in (".safetensors", ".bin")
 
 
-def added_tokens(folder: ModelFolder, first: int) -> dict[str, int]:
-    """Return the tokens beside the vocabulary with their ids, by whichever files tell.
+def listed_tokens(folder: ModelFolder) -> list[str]:
+    """Return the further symbols that a folder only lists, in the order of ids that follow the vocabulary's.
 
-    first: the id after the vocabulary's last, for files that only list them in order.
+    Raises CheckpointError when they are no symbols.
+    """
+    listed = folder.tokenizer
+    if folder.has(SYMBOLS_FILE):
+        listed = read_object(folder.path / SYMBOLS_FILE)
+    tokens = listed.get("additional_special_tokens")
+    symbols = [_content(token) for token in tokens] if isinstance(tokens, list) else []
+    if not all(isinstance(symbol, str) for symbol in symbols):
+        raise CheckpointError(f"{folder.path}: its added tokens are not symbols; download it again")
+    return symbols
+
+
+def added_tokens(folder: ModelFolder) -> dict[str, AddedToken]:
+    """Return the tokens beside the vocabulary that files give ids, by their symbols.
 
     Raises CheckpointError when a file does not hold symbols and ids.
     """
-    listed = folder.tokenizer
-    if folder.has("special_tokens_map.json"):
-        listed = read_object(folder.path / "special_tokens_map.json")
-    names = _listed_tokens(listed.get("additional_special_tokens"))
-    ids: dict[Any, Any] = {name: first + i for i, name in enumerate(names)}
-    ids |= _numbered_tokens(folder.tokenizer.get("added_tokens_decoder"))
-    if folder.has("added_tokens.json"):
-        ids |= read_object(folder.path / "added_tokens.json")
-    if folder.has("tokenizer.json"):
-        tokens = read_object(folder.path / "tokenizer.json").get("added_tokens")
-        entries = [t for t in tokens if isinstance(t, dict)] if isinstance(tokens, list) else []
-        ids |= {t.get("content"): t.get("id") for t in entries}
-    if not all(isinstance(s, str) and type(i) is int and 0 <= i < MAX_TOKENS for s, i in ids.items()):
-        raise CheckpointError(f"{folder.path}: its added tokens are not symbols with ids; download it again")
-    return ids
+    listed, named = listed_tokens(folder), folder.tokenizer.get("extra_special_tokens")
+    special = {*listed, *(named if isinstance(named, (list, dict)) else ())}
+    decoder = folder.tokenizer.get("added_tokens_decoder")
+    beside = read_object(folder.path / ADDED_FILE) if folder.has(ADDED_FILE) else {}
+    whole = read_object(folder.path / TOKENIZER_JSON) if folder.has(TOKENIZER_JSON) else {}
+    try:
+        entries = [{"content": s, "id": i, "special": s in special} for s, i in beside.items()]
+        entries += [{**token, "id": int(i)} for i, token in (decoder or {}).items()]  # with their options
+        entries += whole.get("added_tokens") or []
+        return {entry["content"]: _added_token(entry) for entry in entries}
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"{folder.path}: its added tokens are not symbols with ids; download it again"
+        ) from error
 
 
-def _listed_tokens(listed: Any) -> list[Any]:
-    """Symbols of a list of them, or of objects that hold them."""
-    tokens = listed if isinstance(listed, list) else []
-    return [token.get("content") if isinstance(token, dict) else token for token in tokens]
+def _content(token: Any) -> Any:
+    return token.get("content") if isinstance(token, dict) else token
 
 
-def _numbered_tokens(decoder: Any) -> dict[Any, int]:
-    """Symbols with their ids of an object of tokens by their numbers."""
-    tokens = decoder.items() if isinstance(decoder, dict) else ()
-    return {t.get("content"): int(i) for i, t in tokens if isinstance(t, dict) and i.isdecimal()}
+def _added_token(entry: Mapping[str, Any]) -> AddedToken:
+    """Raises KeyError, TypeError or ValueError where that is no token."""
+    token, symbol = entry["id"], entry["content"]
+    if not isinstance(symbol, str) or not symbol or type(token) is not int or not 0 <= token < MAX_TOKENS:
+        raise ValueError(symbol)
+    flags = {name: entry.get(name) is True for name in ("lstrip", "rstrip", "single_word")}
+    return AddedToken(token, **flags, shown=entry.get("special") is not True)
 
 
 def size_problems(config: Mapping[str, Any], names: tuple[str, ...]) -> list[str]:

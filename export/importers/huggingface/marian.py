@@ -19,6 +19,7 @@ from export.importers.huggingface.bart import BART_NAMES, BART_SIZES, Variant, o
 from export.importers.huggingface.family import (
     BOTH_SIDES,
     HF_ACTIVATIONS,
+    Ids,
     share,
     token_problems,
     transformer,
@@ -175,13 +176,10 @@ def _config(
             "scale_embeddings": bool(options.get("scale_embedding", False)),
             "first_position": VARIANT.first,
             "paper_sinusoids": VARIANT.paper,
-            "start": pad if start is None else start,
-            "max_source": options["max_position_embeddings"],
-            "max_target": options["max_position_embeddings"],
-            "unk": unk,
         }
 
-    return transformer(path, options, own)
+    ids = Ids(pad if start is None else start, unk)
+    return transformer(path, options, ids, options["max_position_embeddings"], own)
 
 
 def _expand_shared(

@@ -17,9 +17,17 @@ from engine.bundle.config import ModelConfig
 from engine.bundle.stacks import StackConfig
 from engine.errors import CheckpointError
 from export.importers.buckets import buckets
-from export.importers.huggingface.family import HF_ACTIVATIONS, TextPart, share, token_problems, transformer
+from export.importers.huggingface.family import (
+    HF_ACTIVATIONS,
+    Ids,
+    TextPart,
+    newer_writer,
+    share,
+    token_problems,
+    transformer,
+)
 from export.importers.huggingface.files import ModelFolder, size_problems
-from export.importers.weights import MOST_LAYERS, Names, rename, tied_embeddings, untie
+from export.importers.weights import MOST_LAYERS, Names, rename, same, tied_embeddings, untie
 
 MAX_POSITIONS: Final = 1024  # positions; the arithmetic knows none
 T5_SIZES: Final = ("vocab_size", "d_model", "d_kv", "d_ff", "num_layers", "num_heads")
@@ -82,25 +90,6 @@ def check(folder: ModelFolder) -> None:
         raise CheckpointError(f"{folder.path}: can't be imported: {'; '.join(problems)}")
 
 
-def _model_config(folder: ModelFolder, text: TextPart, *, tied: bool) -> ModelConfig:
-    config, start = folder.config, folder.rules.get("decoder_start_token_id")
-
-    def own() -> dict[str, Any]:
-        return {
-            "encoder": _stack(config, config["num_layers"]),
-            "decoder": _stack(config, config.get("num_decoder_layers") or config["num_layers"]),
-            "token_positions": False,
-            "scale_embeddings": False,
-            "share_output": tied,
-            "start": config["pad_token_id"] if start is None else start,
-            "max_source": MAX_POSITIONS,
-            "max_target": MAX_POSITIONS,
-            "unk": text.unk,
-        }
-
-    return transformer(folder.path, config, own)
-
-
 def model_weights(
     folder: ModelFolder, tensors: Mapping[str, Tensor], text: TextPart
 ) -> tuple[ModelConfig, dict[str, Tensor], list[str]]:
@@ -112,7 +101,25 @@ def model_weights(
     """
     named, problems = rename(tensors, T5_NAMES)
     share(named, problems)
-    config = _model_config(folder, text, tied=_tied(folder, named))
+    own = folder.config
+
+    def fields() -> dict[str, Any]:
+        return {
+            "encoder": _stack(own, own["num_layers"]),
+            "decoder": _stack(own, own.get("num_decoder_layers") or own["num_layers"]),
+            "token_positions": False,
+            "scale_embeddings": False,
+            "share_output": _tied(folder, named),
+        }
+
+    start = folder.rules.get("decoder_start_token_id")
+    config = transformer(
+        folder.path,
+        own,
+        Ids(own["pad_token_id"] if start is None else start, text.unk),
+        MAX_POSITIONS,
+        fields,
+    )
     problems += untie(named, tied_embeddings(config))
     width = folder.config["d_kv"]
     for name, weight in named.items():
@@ -124,20 +131,25 @@ def model_weights(
                 continue
             count, span = folder.config.get(BUCKETS, 32), folder.config.get(SPAN, 128)
             named[name] = weight[torch.from_numpy(buckets(count, span, causal=name.startswith("decoder.")))]
-    scaled = folder.config.get(SCALED, bool(folder.config.get("tie_word_embeddings", True)))
-    if scaled and "decoder.layer_norm.weight" in named:
+    if _scales_output(folder) and "decoder.layer_norm.weight" in named:
         scale = folder.config["d_model"] ** -0.5
         named["decoder.layer_norm.weight"] = named["decoder.layer_norm.weight"].float() * scale
     return config, named, problems
 
 
+def _scales_output(folder: ModelFolder) -> bool:
+    """Whether the decoder's output is scaled, as tied models do. `transformers` 5 never does so for mT5."""
+    tied = bool(folder.config.get("tie_word_embeddings", True))
+    newer = folder.config.get("model_type") == "mt5" and newer_writer(folder.config)
+    return bool(folder.config.get(SCALED, tied and not newer))
+
+
 def _tied(folder: ModelFolder, named: Mapping[str, Tensor]) -> bool:
     """Whether the output is the shared table. `transformers` 5 calls every T5 tied; its weights tell."""
     head, table = named.get("decoder.output_projection.weight"), named.get("decoder.embed_tokens.weight")
-    tied = bool(folder.config.get("tie_word_embeddings", True))
-    if SCALED in folder.config and head is not None and table is not None:
-        return head.shape == table.shape and torch.equal(head, table)
-    return tied
+    if newer_writer(folder.config) or SCALED in folder.config:
+        return head is None or table is None or same(head, table)
+    return bool(folder.config.get("tie_word_embeddings", True))
 
 
 def _feed_forward(config: Mapping[str, Any]) -> tuple[bool, str]:

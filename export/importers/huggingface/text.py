@@ -3,35 +3,44 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
 from engine.errors import BundleError, CheckpointError
+from engine.text.tokenizers.added import AddedToken
 from engine.text.tokenizers.byte_bpe import read_merges
 from engine.text.tokenizers.mapped_pieces import PieceSettings, read_ids
 from engine.text.tokenizers.pieces import load_processor, read_processor
+from engine.text.tokenizers.utf8_bytes import BytesSettings
 from export.importers.huggingface.family import TextPart
-from export.importers.huggingface.files import TOKENIZER_FILE, ModelFolder, added_tokens
+from export.importers.huggingface.files import (
+    TOKENIZER_FILE,
+    TOKENIZER_JSON,
+    ModelFolder,
+    added_tokens,
+    listed_tokens,
+)
 from export.importers.huggingface.language_codes import M2M_100, language_symbols
-from export.importers.huggingface.tokenizer_json import TOKENIZER_JSON, byte_bpe, sentencepiece_model
+from export.importers.huggingface.tokenizer_json import byte_bpe, sentencepiece_model
 
 FAIRSEQ: Final = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3}
 PEGASUS_OFFSET: Final = 103
 MAX_OFFSET: Final = 10_000  # of ids
 MODEL: Final = "sentencepiece.model"
 VOCABULARY, MERGES = "vocab.json", "merges.txt"
-EXTRA: Final = re.compile(r"^<extra_id_\d+>$")
+MASK: Final = "<mask>"  # many models have no row for it
+SENTINELS: Final = 100  # symbols "<extra_id_0>" and on, of a T5 that does not say how many
 
 
 def bart_text(folder: ModelFolder) -> TextPart:
     """Read the text side with byte-level BPE. Raises CheckpointError naming what is missing or wrong."""
     files: dict[str, bytes | Path]
-    spaced = bool(folder.tokenizer.get("add_prefix_space"))
+    spaced = folder.tokenizer.get("add_prefix_space")
     if folder.has(TOKENIZER_JSON) and not (folder.has(VOCABULARY) and folder.has(MERGES)):
-        ids, rules, spaced = byte_bpe(folder.path / TOKENIZER_JSON)
+        ids, rules, own = byte_bpe(folder.path / TOKENIZER_JSON)
+        spaced = own if spaced is None else spaced
         lines = "".join(f"{left} {right}\n" for left, right in rules)
         files = {VOCABULARY: json.dumps(ids, ensure_ascii=False).encode(), MERGES: lines.encode()}
     else:
@@ -51,6 +60,9 @@ def bart_text(folder: ModelFolder) -> TextPart:
     }
     if spaced:
         settings["prefix_space"] = True
+    mask = {MASK: AddedToken(ids[MASK], lstrip=True, shown=False)} if MASK in ids else {}
+    if added := _added(folder, mask | added_tokens(folder), _token(folder, ids, "<unk>")):
+        settings["added"] = {symbol: asdict(token) for symbol, token in added.items()}
     return TextPart(settings, files, _token(folder, ids, "<unk>"))
 
 
@@ -71,15 +83,17 @@ def nllb_text(folder: ModelFolder) -> TextPart:
     if not folder.has(VOCABULARY):
         return _fairseq_pieces(folder)
     ids = _ids(folder.file(VOCABULARY))
-    special = {s: i for s, i in added_tokens(folder, len(ids)).items() if s not in ids}
+    added = {symbol: each for symbol, each in _numbered(folder, len(ids)).items() if symbol not in ids}
+    special = {symbol: each.token for symbol, each in added.items()}
     if not language_symbols(special) and folder.tokenizer.get("language_codes", "m2m100") == "m2m100":
-        special |= {f"__{code}__": len(ids) + i for i, code in enumerate(M2M_100)}
+        special = {f"__{code}__": len(ids) + i for i, code in enumerate(M2M_100)}
     small = str(folder.tokenizer.get("tokenizer_class", "")).startswith("SMALL100")
     return _mapped_pieces(
         folder,
         folder.file("sentencepiece.bpe.model", "spm.model"),
         special | {s: i for s, i in ids.items() if s in FAIRSEQ},
         _token(folder, ids, "<unk>"),
+        added=added,
         vocabulary=VOCABULARY,
         source_symbol="target" if small else "source",
         target_symbol=not small,
@@ -94,7 +108,9 @@ def pegasus_text(folder: ModelFolder) -> TextPart:
         raise CheckpointError(f"{folder.path / TOKENIZER_FILE}: offset = {offset!r} is no number of ids")
     unk = _processor(model).unk_id() + offset
     special = {"<pad>": folder.config["pad_token_id"], "</s>": folder.config["eos_token_id"]}
-    return _mapped_pieces(folder, model, special, unk, offset=offset, newline="<n>")
+    return _mapped_pieces(
+        folder, model, special, unk, added=added_tokens(folder), offset=offset, newline="<n>"
+    )
 
 
 def t5_text(folder: ModelFolder, prompt: str) -> TextPart:
@@ -103,7 +119,8 @@ def t5_text(folder: ModelFolder, prompt: str) -> TextPart:
     MADLAD-400 names the target's language before the source.
     """
     if not folder.has("spiece.model") and "ByT5" in str(folder.tokenizer.get("tokenizer_class")):
-        return TextPart({"kind": "bytes", "offset": 3, "prompt": prompt}, {}, unk=2)
+        added = _added(folder, added_tokens(folder), unk=2)
+        return TextPart({"kind": "bytes"} | asdict(BytesSettings(3, prompt, added)), {}, unk=2)
     model, whole = _pieces_model(folder, "spiece.model")
     processor = _processor(model)
     symbols = {processor.id_to_piece(i): i for i in range(processor.get_piece_size())}
@@ -113,6 +130,7 @@ def t5_text(folder: ModelFolder, prompt: str) -> TextPart:
         model,
         languages,
         processor.unk_id(),
+        added=({} if whole else _sentinels(folder, len(symbols))) | added_tokens(folder),
         source_symbol="target" if languages else "none",
         written=bool(languages) and not whole,  # tokenizer.json cuts such symbols out of a text
         prompt=prompt,
@@ -121,12 +139,49 @@ def t5_text(folder: ModelFolder, prompt: str) -> TextPart:
 
 def _fairseq_pieces(folder: ModelFolder) -> TextPart:
     model, whole = _pieces_model(folder, "sentencepiece.bpe.model")
-    first = _processor(model).get_piece_size() + 1
-    special = FAIRSEQ | added_tokens(folder, first)
+    added = _numbered(folder, _processor(model).get_piece_size() + 1)
+    special = {symbol: each.token for symbol, each in added.items()}
     offset = 0 if whole else 1
     return _mapped_pieces(
-        folder, model, special, FAIRSEQ["<unk>"], offset=offset, source_symbol="source", target_symbol=True
+        folder,
+        model,
+        special | FAIRSEQ,
+        FAIRSEQ["<unk>"],
+        added=added,
+        offset=offset,
+        source_symbol="source",
+        target_symbol=True,
     )
+
+
+def _numbered(folder: ModelFolder, first: int) -> dict[str, AddedToken]:
+    """Added tokens, those that a folder only lists included: their ids go on from `first`."""
+    listed = {symbol: AddedToken(first + i, shown=False) for i, symbol in enumerate(listed_tokens(folder))}
+    return listed | added_tokens(folder)
+
+
+def _sentinels(folder: ModelFolder, pieces: int) -> dict[str, AddedToken]:
+    """The symbols that T5's tokenizer adds by itself, the last one first."""
+    count = folder.tokenizer.get("extra_ids", SENTINELS)
+    count = count if type(count) is int and 0 <= count <= MAX_OFFSET else 0
+    tokens = {f"<extra_id_{i}>": AddedToken(pieces + count - 1 - i, shown=False) for i in range(count)}
+    rows = folder.config.get("vocab_size")
+    return {symbol: each for symbol, each in tokens.items() if type(rows) is int and each.token < rows}
+
+
+def _added(folder: ModelFolder, tokens: Mapping[str, AddedToken], unk: int) -> dict[str, AddedToken]:
+    """The tokens that a text may spell. Raises CheckpointError for those that the model has no row for."""
+    config = folder.config
+    special = {config.get(f"{name}_token_id") for name in ("bos", "pad", "eos")} | {unk}
+    added = {symbol: each for symbol, each in tokens.items() if each.token not in special}
+    rows = config.get("vocab_size")
+    beyond = [s for s, each in added.items() if type(rows) is int and each.token >= rows and s != MASK]
+    if beyond:
+        raise CheckpointError(
+            f"{folder.path}: its tokenizer adds {beyond[0]!r} with the id {added[beyond[0]].token}, the "
+            f"model has {rows:,} rows; save it after resize_token_embeddings"
+        )
+    return {symbol: each for symbol, each in added.items() if type(rows) is not int or each.token < rows}
 
 
 def _pieces_model(folder: ModelFolder, name: str) -> tuple[Path | bytes, bool]:
@@ -137,14 +192,21 @@ def _pieces_model(folder: ModelFolder, name: str) -> tuple[Path | bytes, bool]:
 
 
 def _mapped_pieces(
-    folder: ModelFolder, model: Path | bytes, special: Mapping[str, int], unk: int, **more: Any
+    folder: ModelFolder,
+    model: Path | bytes,
+    special: Mapping[str, int],
+    unk: int,
+    added: Mapping[str, AddedToken],
+    **more: Any,
 ) -> TextPart:
-    """more: fields of `engine.text.tokenizers.mapped_pieces.PieceSettings`."""
+    """special: symbols of languages among others. more: fields of `PieceSettings`."""
     codes = language_symbols(special)
-    symbols = {symbol: token for symbol, token in special.items() if not EXTRA.match(symbol)}
+    names = {*codes.values(), *FAIRSEQ}
     if not codes:
         more |= {"source_symbol": "none", "target_symbol": False}
-    settings = PieceSettings(model=MODEL, special=symbols, languages=codes, **more)
+    spelled = _added(folder, {symbol: each for symbol, each in added.items() if symbol not in names}, unk)
+    symbols = {symbol: token for symbol, token in special.items() if symbol in names}
+    settings = PieceSettings(model=MODEL, special=symbols, added=spelled, languages=codes, **more)
     files: dict[str, bytes | Path] = {MODEL: model}
     if settings.vocabulary is not None:
         files[VOCABULARY] = json.dumps(_ids(folder.file(VOCABULARY)), ensure_ascii=False).encode()

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from engine.errors import CheckpointError
+from engine.text.tokenizers.marian import BYTE, UNKNOWN
 from export.importers.json_object import read_object
 
-TOKENIZER_JSON: Final = "tokenizer.json"
 MAX_PIECES: Final = 1 << 21
 SPACE_MARK: Final = "\u2581"
 # parts that leave a text as SentencePiece does: its spaces marked, several as one
@@ -37,11 +37,15 @@ def sentencepiece_model(path: Path) -> bytes:
     model.trainer_spec.unk_id = unk
     model.normalizer_spec.precompiled_charsmap = _character_map(path, content)
     model.normalizer_spec.add_dummy_prefix = True
+    bytes_follow = content["model"].get("byte_fallback") is True
+    model.trainer_spec.byte_fallback = bytes_follow
     special = {token.get("content"): bool(token.get("special")) for token in _added(content)}
     for number, (piece, score) in enumerate(pieces):
         entry = model.pieces.add(piece=piece, score=score)
         if number == unk:
             entry.type = types.UNKNOWN
+        elif bytes_follow and BYTE.fullmatch(piece):
+            entry.type = types.BYTE
         elif piece in special:
             kinds = types.CONTROL, types.USER_DEFINED
             entry.type = kinds[0] if special[piece] else kinds[1]
@@ -77,7 +81,8 @@ def _pieces(path: Path, content: Mapping[str, Any]) -> tuple[str, list[tuple[str
         raise CheckpointError(f"{path}: names no piece for what is unknown; download it again")
     if len({piece for piece, _ in pairs} - {""}) < len(pairs):
         raise CheckpointError(f"{path}: holds a piece twice, or an empty one; download it again")
-    return str(kind), pairs, unk
+    # for T5 `transformers` 5 writes 2, which is the end of MADLAD-400
+    return str(kind), pairs, next((i for i, (piece, _) in enumerate(pairs) if piece == UNKNOWN), unk)
 
 
 def _unigram(path: Path, model: Mapping[str, Any]) -> tuple[list[tuple[str, float]], Any]:

@@ -20,7 +20,7 @@ from export.graphs.onnx import add_graphs
 from export.importers import convert
 from export.importers.huggingface.language_codes import language_symbols
 from tests.export.importers.test_marian import decoded, executor
-from tests.hf_models import EVERY, SPOKEN, WISH, imported
+from tests.hf_models import EVERY, NEWER, SPOKEN, WISH, imported
 from tests.marian_models import sentences
 from tests.models import NEEDS_LIBRARY
 from tests.thorough import THOROUGH, some
@@ -37,7 +37,8 @@ def lines(count, seed=5):
 
 
 def asked(family, line):
-    """What a user of `transformers` gives the tokenizer."""
+    """What a user of `transformers` gives the tokenizer; version 5 makes a piece of a space at the end."""
+    line = line.rstrip() if NEWER and family not in ("bart", "byt5") else line
     return f"<2de> {line}" if family == "madlad" else line
 
 
@@ -46,7 +47,10 @@ def test_text_becomes_the_ids_of_its_own_tokenizer_and_comes_back(models, family
     folder, bundle = models(family, setting)
     ours = open_tokenizer(bundle)
     for line in lines(12) + ["Größe & Maß: 3,5 €", "  two   spaces ", "日本語 text", "ba ba!"]:
-        assert [*ours.encode(line), bundle.config.eos] == folder.tokenizer(asked(family, line)).input_ids
+        theirs = folder.tokenizer(asked(family, line)).input_ids
+        if NEWER and family == "madlad":  # its class takes the end for what is unknown
+            theirs = [bundle.config.unk if i == bundle.config.eos else i for i in theirs[:-1]] + theirs[-1:]
+        assert [*ours.encode(line), bundle.config.eos] == theirs
         ids = ours.encode_target(line)
         theirs = folder.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         assert ours.decode(ids).strip() == theirs.strip()

@@ -1,0 +1,102 @@
+"""Tokens added to a vocabulary after it was learned, such as `<hl>`: found in a text before it is split."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from engine.bundle.bundle import Bundle
+from engine.errors import BundleError
+
+
+@dataclass(frozen=True, slots=True)
+class AddedToken:
+    """One such token, with the names that `tokenizers` gives its options.
+
+    token: its id.
+    lstrip, rstrip: whether spaces before and after belong to it.
+    single_word: whether it counts only where no letter or digit touches it.
+    shown: whether an answer shows it.
+    """
+
+    token: int
+    lstrip: bool = False
+    rstrip: bool = False
+    single_word: bool = False
+    shown: bool = True
+
+
+class AddedTokens:
+    """The added tokens of a vocabulary."""
+
+    def __init__(self, tokens: Mapping[str, AddedToken]) -> None:
+        """Make a finder of `tokens`, by their symbols."""
+        self._tokens = tokens
+        self.symbols = {added.token: symbol for symbol, added in tokens.items()}
+        self.shown = {added.token: symbol for symbol, added in tokens.items() if added.shown}
+        longest_first = sorted(tokens, key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(_as_pattern, longest_first, map(tokens.get, longest_first))))
+
+    def encode(self, text: str, encode: Callable[[str], Iterable[int]]) -> list[int]:
+        """Encode a text.
+
+        text: may spell added tokens.
+        encode: makes the ids of a stretch without any.
+        """
+        ids, begin, strip = list[int](), 0, False
+        for found in self._pattern.finditer(text) if self._tokens else ():
+            added = self._tokens[found[0]]
+            if before := _stripped(text[begin : found.start()], left=strip, right=added.lstrip):
+                ids += encode(before)
+            ids.append(added.token)
+            begin, strip = found.end(), added.rstrip
+        if rest := _stripped(text[begin:], left=strip, right=False):
+            ids += encode(rest)
+        return ids
+
+    def word_starts(
+        self, tokens: Sequence[int], silent: Callable[[int], bool], spaced: Callable[[int], bool]
+    ) -> list[int]:
+        """List the indices of tokens that begin a word: the first, added ones, and those after these too.
+
+        tokens: ids of a text.
+        silent: tells of an id whether it has no text.
+        spaced: tells of an index whether its token begins with a space.
+        """
+        starts, fresh = list[int](), True
+        for i, token in enumerate(map(int, tokens)):
+            if silent(token):
+                continue
+            added = token in self.shown
+            if added or fresh or spaced(i):
+                starts.append(i)
+            fresh = added
+        return starts
+
+
+def open_added(bundle: Bundle, tokens: Mapping[str, AddedToken]) -> AddedTokens:
+    """Return the finder of a bundle's added tokens. Raises BundleError where the model has no such ids.
+
+    bundle: whose text settings name them.
+    tokens: by their symbols.
+    """
+    config = bundle.config
+    most, special = min(config.source_vocab, config.target_vocab), (config.bos, config.pad, config.eos)
+    for symbol, added in tokens.items():
+        if not symbol or not 0 <= added.token < most or added.token in (*special, config.unk):
+            raise BundleError(
+                f"{bundle.path}: its text names the added token {symbol!r} with the id {added.token}, which "
+                f"is none of the model's {most:,} ordinary ones: convert it again"
+            )
+    return AddedTokens(tokens)
+
+
+def _as_pattern(symbol: str, added: AddedToken | None) -> str:
+    escaped = re.escape(symbol)
+    return rf"(?<!\w){escaped}(?!\w)" if added is not None and added.single_word else escaped
+
+
+def _stripped(text: str, *, left: bool, right: bool) -> str:
+    text = text.lstrip() if left else text
+    return text.rstrip() if right else text

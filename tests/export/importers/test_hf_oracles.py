@@ -1,0 +1,43 @@
+"""`transformers` 4 and 5 are both oracles: what stands here runs the families' tests by the other one.
+
+`make oracles` installs version 5 beside the environment, which has version 4.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.hf_models import NEWER
+from tests.thorough import THOROUGH
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[2]
+NEWER_ORACLE = Path(os.environ.get("CONVOY_TRANSFORMERS_5", ROOT / ".venv" / "oracles" / "transformers-5"))
+# of test_hf.py, what compares with `transformers`; how folders are refused does not hang on who wrote them
+COMPARED = "transformers or tokenizer or direction"
+
+
+@pytest.mark.skipif(not THOROUGH, reason="both oracles in the thorough run only: CONVOY_TEST_THOROUGH=1")
+@pytest.mark.skipif(NEWER, reason="this is the run by version 5")
+@pytest.mark.skipif(
+    not NEWER_ORACLE.is_dir(), reason=f"there is no transformers 5 in {NEWER_ORACLE}: make oracles"
+)
+@pytest.mark.parametrize("file", ["test_hf.py", "test_hf_added.py"])
+def test_every_family_agrees_with_transformers_5_too(file):
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--no-cov", str(HERE / file)]
+    plain = {name: value for name, value in os.environ.items() if name != "CONVOY_TEST_THOROUGH"}
+    run = subprocess.run(
+        [*command, *(["-k", COMPARED] if file == "test_hf.py" else [])],
+        cwd=ROOT,
+        env=plain | {"PYTHONPATH": str(NEWER_ORACLE)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout[-4_000:]
+    assert "passed" in run.stdout
