@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from cli import remote, texts
 from cli.choices import AnswerFlags, ModelChoice
 from cli.lines import write
+from documents import FORMATS, OversizedDocument, Unreadable, read_document, written_ending
 from engine.errors import InvalidRequest, TooLarge
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from documents.spans import Segment
     from engine.api import MarkedText
 
-ENDINGS: Final = frozenset({".md", ".html", ".htm", ".srt", ".docx", ".odt"})  # a .txt goes line by line
+ENDINGS: Final = frozenset(FORMATS) - {".txt"}  # a .txt goes line by line
 
 
 def translate(job: texts.Job, flags: AnswerFlags, file: Path, output_format: texts.OutputFormat) -> None:
@@ -34,8 +35,9 @@ def translate(job: texts.Job, flags: AnswerFlags, file: Path, output_format: tex
     output = output_format.output
     if output is None:
         raise InvalidRequest(f"{file}: name the translated document with --output")
-    if output.suffix.lower() != file.suffix.lower():
-        raise InvalidRequest(f"{output}: a document keeps its format; let its name end with {file.suffix}")
+    ending = written_ending(file.name)
+    if output.suffix.lower() != ending.lower():
+        raise InvalidRequest(f"{output}: the translation of {file.name} is a {ending}: let its name end so")
     if output_format.scores or output_format.as_json or flags.prefix or flags.decode.get("n_best", 1) > 1:
         raise InvalidRequest("--scores, --json, --prefix and --n-best are for text: a document is one answer")
     if job.server is None:
@@ -77,8 +79,6 @@ def _mark_protected(segments: Sequence[Segment], *, placeholders: bool) -> Itera
 
 
 def _open_document(file: Path) -> Document:
-    from documents import OversizedDocument, Unreadable, read_document
-
     try:
         return read_document(file.name, file.read_bytes())
     except OversizedDocument as error:

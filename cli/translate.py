@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cli import document, remote, texts
+from cli import remote, texts
 from cli.choices import AnswerFlags, ModelChoice
 from cli.flags import decode_flags, explicit_flags
 from cli.lines import count
@@ -44,10 +44,12 @@ def translate(
     concurrency: texts.Concurrency = 16,
     **decode: Any,
 ) -> None:
-    """Translate text, one line each, in order; or a document as a whole: .docx, .odt, .md, .html, .srt.
+    """Translate text, one line each, in order; or a document as a whole: .docx, .html, .po ...
 
     With --n-best above 1: line number, score and text, separated by tabs, one line a hypothesis.
     """
+    from cli import document
+
     server = remote.RemoteServer(url, api_key, timeout, concurrency) if url else None
     place = ModelChoice(
         model, precision, backend, device, threads, source, target, shortlist=shortlist, fast=fast

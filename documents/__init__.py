@@ -1,4 +1,4 @@
-"""Files as segments of prose in a structure that stays: one module for each format.
+"""Files as segments of prose in a structure that stays: one module of `formats/` for each kind.
 
 Nothing here knows of models or servers: `read_document` gives segments, the translator joins formats to the
 answers by `projection.project`, and `Document.write` makes the file anew.
@@ -6,44 +6,65 @@ answers by `projection.project`, and `Document.write` makes the file anew.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
 from pathlib import PurePath
-from typing import Final
+from types import MappingProxyType
+from typing import Any, Final
 
 from documents.document import Document, check_sizes
 from documents.errors import OversizedDocument, Unreadable
-from documents.markdown import read_markdown
-from documents.odt import read_odt
-from documents.plain import read_page, read_text
-from documents.subtitles import read_subtitles
 
-__all__ = ["MEDIA", "READERS", "Document", "OversizedDocument", "Unreadable", "read_document"]
+__all__ = ["FORMATS", "Document", "OversizedDocument", "Unreadable", "read_document", "written_ending"]
 
 
-def _read_docx(data: bytes) -> Document:
-    from documents.docx import read_docx  # its library takes long to import
+@dataclass(frozen=True, slots=True)
+class FileFormat:
+    """A kind of file.
 
-    return read_docx(data)
+    module: the file of `formats/` that reads it; loaded, with its libraries, when such a file comes.
+    media: media type.
+    reader: the function of the module.
+    written: ending of the translated file, where that is of another kind.
+    """
+
+    module: str
+    media: str
+    reader: str
+    written: str = ""
+
+    def read(self, data: bytes, **options: Any) -> Document:
+        document = getattr(import_module(f"documents.formats.{self.module}"), self.reader)(data, **options)
+        assert isinstance(document, Document)
+        return document
 
 
-READERS: Final[Mapping[str, Callable[[bytes], Document]]] = {
-    ".txt": read_text,
-    ".md": read_markdown,
-    ".html": read_page,
-    ".htm": read_page,
-    ".srt": read_subtitles,
-    ".docx": _read_docx,
-    ".odt": read_odt,
-}
-MEDIA: Final[Mapping[str, str]] = {
-    ".txt": "text/plain",
-    ".md": "text/markdown",
-    ".html": "text/html",
-    ".htm": "text/html",
-    ".srt": "application/x-subrip",
-    ".docx": "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
-    ".odt": "application/vnd.oasis.opendocument.text",
-}
+OFFICE: Final = "application/vnd.openxmlformats-officedocument"
+PAGE: Final = FileFormat("plain", "text/html", "read_page")
+YAML: Final = FileFormat("yaml", "application/yaml", "read_yaml")
+XLIFF: Final = FileFormat("xliff", "application/xliff+xml", "read_xliff")
+FORMATS: Final[Mapping[str, FileFormat]] = MappingProxyType(
+    {
+        ".txt": FileFormat("plain", "text/plain", "read_text"),
+        ".md": FileFormat("markdown", "text/markdown", "read_markdown"),
+        ".html": PAGE,
+        ".htm": PAGE,
+        ".srt": FileFormat("subtitles", "application/x-subrip", "read_subrip"),
+        ".vtt": FileFormat("subtitles", "text/vtt", "read_webvtt"),
+        ".docx": FileFormat("docx", f"{OFFICE}.wordprocessingml.document", "read_docx"),
+        ".pptx": FileFormat("pptx", f"{OFFICE}.presentationml.presentation", "read_pptx"),
+        ".odt": FileFormat("odt", "application/vnd.oasis.opendocument.text", "read_odt"),
+        ".epub": FileFormat("epub", "application/epub+zip", "read_epub"),
+        ".pdf": FileFormat("pdf", "application/pdf", "read_pdf", written=".txt"),
+        ".po": FileFormat("po", "text/x-gettext-translation", "read_po"),
+        ".xliff": XLIFF,
+        ".xlf": XLIFF,
+        ".json": FileFormat("messages", "application/json", "read_json"),
+        ".yaml": YAML,
+        ".yml": YAML,
+    }
+)
 
 
 def read_document(name: str, data: bytes, *, attributes: bool = False) -> Document:
@@ -55,9 +76,16 @@ def read_document(name: str, data: bytes, *, attributes: bool = False) -> Docume
 
     Raises Unreadable, on an unknown ending as well, and OversizedDocument.
     """
-    kind = PurePath(name).suffix.lower()
-    if kind not in READERS:
+    kind = FORMATS.get(PurePath(name).suffix.lower())
+    if kind is None:
         raise Unreadable("file format not supported")
-    document = read_page(data, attributes=attributes) if READERS[kind] is read_page else READERS[kind](data)
+    document = kind.read(data, attributes=attributes) if kind is PAGE else kind.read(data)
     check_sizes(document.segments)
     return document
+
+
+def written_ending(name: str) -> str:
+    """Return the ending of a file's translation: its own, but where the format is only read."""
+    ending = PurePath(name).suffix
+    kind = FORMATS.get(ending.lower())
+    return kind.written if kind and kind.written else ending

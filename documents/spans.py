@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -139,3 +139,20 @@ def weave(segment: Segment) -> Iterator[tuple[str, int | str]]:
             stack.pop()
             if number >= 0:
                 yield "end", number
+
+
+def write_marked(segment: Segment, marks: Sequence[Sequence[str]], write_text: Callable[[str], str]) -> str:
+    """Return a segment as it stands in a file: its text between the marks of its spans.
+
+    segment: text with spans; the text of a kept span is in the mark.
+    marks: what stands at the begin and at the end of each span.
+    write_text: makes the file's characters of the segment's.
+    """
+    parts, kept = list[str](), False
+    for kind, value in weave(segment):
+        if isinstance(value, int):
+            parts.append(marks[value][kind == "end"])
+            kept = kind == "begin" and segment.spans[value].kept
+        elif not kept:
+            parts.append(write_text(value))
+    return "".join(parts)

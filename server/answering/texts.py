@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from fastapi import Request
 
-from documents.attributes import AttributedPage
-from documents.html import Page
+from documents.formats.attributes import AttributedPage
+from documents.formats.html import Page
 from engine.api import InvalidRequest, ModelRoute, Service, TextOptions, TextResult, in_slices, one_slice
 from server.answering.results import OnPartial
 from server.answering.translation import page_prose, read_pages, routes_for, run_each, translate_pages

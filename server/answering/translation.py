@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
-from documents.attributes import AttributedPage
-from documents.html import Page
+from documents.formats.attributes import AttributedPage
+from documents.formats.html import Page
 from documents.projection import project, protected_ranges
 from documents.spans import Segment
 from engine.api import (

@@ -13,7 +13,7 @@ from typing import Final
 from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse
 
-from documents import MEDIA, READERS
+from documents import FORMATS
 from documents.spans import Segment
 from engine.api import ModelRoute, Overloaded, TextOptions, TooLarge
 from server.answering.translation import routes_for, run_segments
@@ -32,7 +32,7 @@ FILES_OFF: Final = "Files translation are disabled on this server."
 FILE_FIELD: Final = {
     "type": "string",
     "contentMediaType": "application/octet-stream",
-    "description": f"A file that ends with {', '.join(READERS)}.",
+    "description": f"A file that ends with {', '.join(FORMATS)}.",
 }
 
 
@@ -72,7 +72,8 @@ def files_of(request: Request) -> FileServices:
 
 def download_response(file: StoredFile) -> FileResponse:
     """Answer with a kept file, as one to be saved."""
-    media = MEDIA.get(PurePath(file.name).suffix.lower(), "application/octet-stream")
+    kind = FORMATS.get(PurePath(file.name).suffix.lower())
+    media = kind.media if kind else "application/octet-stream"
     return FileResponse(file.path, filename=file.name, media_type=media)
 
 

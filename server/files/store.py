@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+from documents import written_ending
 from engine.api import Overloaded, TooLarge
 from server.callers.keys import digest_of
 from server.errors import Refusal
@@ -184,4 +185,4 @@ def safe(name: str) -> str:
 def translated_name(name: str, target: str) -> str:
     """Name a translated file as LibreTranslate does: report.docx to report_en.docx."""
     path = PurePosixPath(safe(name))
-    return f"{path.stem}_{target}{path.suffix}"
+    return f"{path.stem}_{target}{written_ending(path.name)}"

@@ -14,17 +14,14 @@ from docx.oxml.ns import qn
 from lxml import etree
 from markdown_it import MarkdownIt
 
-from documents import READERS, OversizedDocument, Unreadable, read_document
-from documents.attributes import read_with_attributes
-from documents.subtitles import wrap
+from documents import FORMATS, OversizedDocument, Unreadable, read_document
+from documents.formats.attributes import read_with_attributes
+from documents.formats.subtitles import wrap
 from engine.api import Overloaded, TooLarge
 from server.files.store import Store, safe, translated_name
+from tests.documents.samples import PIXEL, printed
 from tests.served import server, until
 
-PIXEL = bytes.fromhex(
-    "89504e470d0a1a0a0000000d4948445200000001000000010804000000b51c0c02"
-    "0000000b4944415478da6364f80f00010501012718e3660000000049454e44ae426082"
-)
 CONTENT = """<office:document-content xmlns:office="urn:oasis:names:tc:opendocument:xmlns:office:1.0"
  xmlns:text="urn:oasis:names:tc:opendocument:xmlns:text:1.0" xmlns:xlink="http://www.w3.org/1999/xlink"
  ><office:body><office:text>{}</office:text></office:body></office:document-content>"""
@@ -427,12 +424,12 @@ def test_entities_are_not_expanded():
         assert sum(map(len, texts("a.odt", laughs()))) < 100
 
 
-@pytest.mark.parametrize("kind", sorted(READERS))
+@pytest.mark.parametrize("kind", sorted(FORMATS))
 def test_an_empty_file_is_no_server_error(kind):
     try:
         assert read_document(f"a{kind}", b"").segments == []
     except Unreadable:
-        assert kind in (".docx", ".odt")
+        assert kind not in (".txt", ".md", ".html", ".htm", ".srt", ".yaml", ".po")
 
 
 # keeping files
@@ -492,6 +489,17 @@ def test_a_file_is_translated_and_downloaded(place):
     assert file.text == line["translatedText"] + "\n"
     assert file.headers["content-disposition"] == 'attachment; filename="brief_en.txt"'
     assert client.head(url).status_code == 200
+
+
+def test_a_pdf_is_translated_into_a_text(place):
+    url = send(place[0], "a.pdf", printed("Das ist gut.")).json()["translatedFileUrl"]
+    assert url.endswith(".a_en.txt")
+    file = place[0].get(url)
+    line = place[0].post("/translate", json={"q": "Das ist gut.", "source": "de", "target": "en"}).json()
+    assert (file.headers["content-type"], file.text) == (
+        "text/plain; charset=utf-8",
+        line["translatedText"] + "\n\n",
+    )
 
 
 def test_a_word_document_is_translated_over_http(place):

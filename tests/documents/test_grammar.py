@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from documents import OversizedDocument, Unreadable, read_document
-from documents.plain import read_page
+from documents.formats.plain import read_page
 from documents.projection import project
 from documents.spans import weave
 from tests.documents.test_documents import CONTENT, word

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from documents import OversizedDocument, Unreadable, read_document
-from documents.attributes import read_with_attributes
-from documents.document import MAX_NODES, MAX_SEGMENT_CHARACTERS, MAX_SEGMENTS, MAX_UNPACKED_BYTES
-from documents.html import read_html
+from documents.archive import MAX_NODES, MAX_UNPACKED_BYTES
+from documents.document import MAX_SEGMENT_CHARACTERS, MAX_SEGMENTS
+from documents.formats.attributes import read_with_attributes
+from documents.formats.html import read_html
 from documents.projection import project
 from documents.spans import MAX_SPANS
 from tests.documents.test_documents import odt, texts, word
@@ -45,6 +46,18 @@ ATTACKS = {
     "quotes of attributes": ("a.html", lambda n: "<a =' " * n),
     "classes": ("a.html", lambda n: "<a" + " class=" * n),
     "charsets": ("a.html", lambda n: "<meta charset=" * n),
+    "captions": ("a.vtt", lambda n: "WEBVTT\n\n" + "00:01.000 --> 00:02.000\n" * n),
+    "voices": ("a.vtt", lambda n: "WEBVTT\n\n00:01.000 --> 00:02.000\n" + "<v a>" * n),
+    "strings": ("a.json", lambda n: "[" + '"a {b}",' * n + "1]"),
+    "placeholders": ("a.json", lambda n: '["a' + "{b}<i>" * n + '"]'),
+    "choices": ("a.json", lambda n: '["' + "{a, plural, one {" * n + '"]'),
+    "escapes": ("a.json", lambda n: '["' + "\\u00fc" * n + '"]'),
+    "lists in lists": ("a.yaml", lambda n: "- " * n + "a"),
+    "keys": ("a.yaml", lambda n: "".join(f"a{i}: b c\n" for i in range(n))),
+    "blocks": ("a.yaml", lambda n: "a: |\n" + "  b\n\n" * n),
+    "anchors": ("a.yaml", lambda n: "".join(f"- &a{i} [b, *a{max(0, i - 1)}]\n" for i in range(n))),
+    "entries": ("a.po", lambda n: 'msgid "a"\nmsgstr ""\n\n' * n),
+    "continued": ("a.po", lambda n: 'msgid ""\n' + '"a"\n' * n + 'msgstr ""\n'),
     "kept": ("a.html", lambda n: "<code>x</code>" * n),
 }
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from documents.html import HTML, MarkupRules, outline, read_html
+from documents.formats.html import HTML, MarkupRules, outline, read_html
 from documents.projection import project
 from documents.spans import Segment, Span, weave
 from engine.answers.alignment import make_alignments

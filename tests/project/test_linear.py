@@ -205,7 +205,7 @@ def form_fields(text: str) -> object:
 
 
 def html(text: str) -> object:
-    from documents.html import read_html
+    from documents.formats.html import read_html
 
     found = read_html(text)
     return found.join(found.segments)
@@ -229,15 +229,25 @@ def grpc_messages(text: str) -> object:
     return read_request(parse_message(kind, message.SerializeToString()))
 
 
+def json_strings(text: str) -> object:
+    import json
+
+    return page("json")(json.dumps([text, f"{{n, plural, one {{{text}}} other {{x}}}}"]))
+
+
+def captions(text: str) -> object:
+    return page("vtt")("WEBVTT\n\n" + text), page("vtt")("WEBVTT\n\n00:01.000 --> 00:02.000\n" + text)
+
+
 def html_attributes(text: str) -> object:
-    from documents.attributes import read_with_attributes
+    from documents.formats.attributes import read_with_attributes
 
     page = read_with_attributes(f"<p><img{text}></p>")
     return page.join(page.segments)
 
 
 def outlined(text: str) -> object:
-    from documents.html import MarkupRules, outline
+    from documents.formats.html import MarkupRules, outline
 
     return outline(text, MarkupRules(xml=True))
 
@@ -255,7 +265,7 @@ def detected(text: str) -> object:
 
 
 def decoded(text: str) -> object:
-    from documents.plain import decode
+    from documents.formats.plain import decode
 
     return decode(text.encode("utf-8", "surrogatepass"))
 
@@ -279,8 +289,11 @@ MARKDOWN = (
     "~~",
     "***",
 )
+PLACEHOLDERS = ("{a}", "{{a}}", "%(a)", "%1$s", "$t(", "&amp;", "@:a", "{a,plural,", "one {#} ", "<b>", "#")
+CATALOGUE = ('msgid "a"\nmsgstr ""\n', 'msgid "a"\n', '"a"\n', "#: a:1\n", "#~ ", 'msgstr[0] ""\n')
 SUBTITLES = ("1\n", "1\n00:00:01,000 --> 00:00:02,000\n", " \n", "0:", "-->", "9", "00:00:")
 TRUSTED = "reads a file of the operator's, not of a client"
+LIBRARY = "a library reads it, in a process of its own with limits of time and memory"
 # what is under "trusted" does not see text from outside, for the reason given
 LINES: dict[str, Line | str] = {
     "server.callers.access:__init__": "patterns of the operator's own; an address or a path is a line",
@@ -421,55 +434,86 @@ LINES: dict[str, Line | str] = {
     "engine.text.tokenizers.fairseq:read_bpe": TRUSTED,
     "engine.text.tokenizers.dictionary:read_dictionary": TRUSTED,
     "documents:read_document": "hands on to the reader of a kind",
-    "documents:_read_docx": "hands on to the reader of a kind",
     "documents.align:WORD_OR_MARK": Line(),
     "engine.text.places:locate": Line(placed, pumps=("ab",), length=2_000),
-    "documents.attributes:ATTRIBUTE": Line(pumps=(" a=", " a='", " a ")),
-    "documents.attributes:DESCRIPTIONS": Line(pumps=("name=", "description "), uses=("fullmatch",)),
-    "documents.attributes:NAME": Line(pumps=(" name=", " property =")),
-    "documents.attributes:read_with_attributes": Line(
+    "documents.formats.attributes:ATTRIBUTE": Line(pumps=(" a=", " a='", " a ")),
+    "documents.formats.attributes:DESCRIPTIONS": Line(pumps=("name=", "description "), uses=("fullmatch",)),
+    "documents.formats.attributes:NAME": Line(pumps=(" name=", " property =")),
+    "documents.formats.attributes:read_with_attributes": Line(
         html_attributes, pumps=(" alt=", "<img alt='"), length=1_000
     ),
-    "documents.docx:CODE_STYLE": Line(),
-    "documents.odt:CODE_STYLE": Line(),
-    "documents.docx:PARTS": Line(),
-    "documents.docx:read_docx": "a library reads it, in a process of its own with limits of time and memory",
-    "documents.html:OPENING": Line(pumps=MARKUP),
-    "documents.html:NAME": Line(pumps=MARKUP),
-    "documents.html:TAG_END": Line(pumps=("= ", "=\t")),
-    "documents.html:NOT_TRANSLATED": Line(pumps=(" class=", " class = '", " translate=")),
-    "documents.html:WHITE_SPACE": Line(),
-    "documents.html:LEADING": Line(pumps=BLANKS),
-    "documents.html:TRAILING": Line(pumps=BLANKS),
-    "documents.html:_raw_end": Line(html, pumps=("<script>", "</scrip", "<style></"), length=1_000),
-    "documents.html:read_html": Line(html, pumps=(*MARKUP, *BLANKS), length=1_000),
-    "documents.html:outline": Line(outlined, pumps=MARKUP, length=1_000),
-    "documents.markdown:FRONT_MATTER": Line(pumps=("---\n",)),
-    "documents.markdown:SPECIAL": Line(pumps=("&a", "~~")),
-    "documents.markdown:BLOCK_MARK": Line(),
-    "documents.markdown:TASK_BOX": Line(pumps=("[ ]", "[x] ")),
-    "documents.markdown:_address": Line(lambda text: re.search(r"[()\s]", text)),
-    "documents.markdown:read_markdown": Line(page("md"), pumps=MARKDOWN, length=1_000),
-    "documents.odt:WHITE_SPACE": Line(),
-    "documents.odt:FURTHER_SPACES": Line(),
-    "documents.odt:LEADING_SPACES": Line(),
-    "documents.odt:read_odt": "a library reads it, in a process of its own with limits of time and memory",
-    "documents.odt:_parse": "a library reads it, in a process of its own with limits of time and memory",
+    "documents.formats.docx:CODE_STYLE": Line(),
+    "documents.formats.odt:CODE_STYLE": Line(),
+    "documents.formats.docx:PARTS": Line(),
+    "documents.formats.docx:read_docx": LIBRARY,
+    "documents.formats.html:OPENING": Line(pumps=MARKUP),
+    "documents.formats.html:NAME": Line(pumps=MARKUP),
+    "documents.formats.html:TAG_END": Line(pumps=("= ", "=\t")),
+    "documents.formats.html:NOT_TRANSLATED": Line(pumps=(" class=", " class = '", " translate=")),
+    "documents.formats.html:WHITE_SPACE": Line(),
+    "documents.formats.html:LEADING": Line(pumps=BLANKS),
+    "documents.formats.html:TRAILING": Line(pumps=BLANKS),
+    "documents.formats.html:_raw_end": Line(html, pumps=("<script>", "</scrip", "<style></"), length=1_000),
+    "documents.formats.html:read_html": Line(html, pumps=(*MARKUP, *BLANKS), length=1_000),
+    "documents.formats.html:outline": Line(outlined, pumps=MARKUP, length=1_000),
+    "documents.formats.markdown:FRONT_MATTER": Line(pumps=("---\n",)),
+    "documents.formats.markdown:SPECIAL": Line(pumps=("&a", "~~")),
+    "documents.formats.markdown:BLOCK_MARK": Line(),
+    "documents.formats.markdown:TASK_BOX": Line(pumps=("[ ]", "[x] ")),
+    "documents.formats.markdown:_address": Line(lambda text: re.search(r"[()\s]", text)),
+    "documents.formats.markdown:read_markdown": Line(page("md"), pumps=MARKDOWN, length=1_000),
+    "documents.formats.odt:WHITE_SPACE": Line(),
+    "documents.formats.odt:FURTHER_SPACES": Line(),
+    "documents.formats.odt:LEADING_SPACES": Line(),
+    "documents.formats.odt:read_odt": LIBRARY,
+    "documents.archive:parse_xml": LIBRARY,
     "documents.worker:read_message": "reads what the server itself has written",
-    "documents.plain:CHARSET": Line(pumps=("<meta ", "charset=", "charset =")),
-    "documents.plain:NEWLINE": Line(),
-    "documents.plain:decode": Line(decoded),
-    "documents.plain:read_text": Line(page("txt"), length=1_000),
-    "documents.plain:read_page": Line(page("html"), pumps=(*MARKUP, "<meta ", "charset="), length=1_000),
+    "documents.formats.plain:CHARSET": Line(pumps=("<meta ", "charset=", "charset =")),
+    "documents.formats.plain:NEWLINE": Line(),
+    "documents.formats.plain:decode": Line(decoded),
+    "documents.formats.plain:read_text": Line(page("txt"), length=1_000),
+    "documents.formats.plain:read_page": Line(
+        page("html"), pumps=(*MARKUP, "<meta ", "charset="), length=1_000
+    ),
     "documents.projection:COPIED_TOKEN": Line(),
     "documents.projection:PUNCTUATION": Line(),
     "documents.projection:WRITTEN": Line(),
-    "documents.subtitles:TAG": Line(pumps=("{\\", "</", "<a")),
-    "documents.subtitles:DIALOGUE": Line(pumps=("<a>", "<> ", " <a> "), uses=("match",)),
-    "documents.subtitles:INDEX": Line(uses=("fullmatch",)),
-    "documents.subtitles:TIMES": Line(pumps=SUBTITLES, uses=("match",)),
-    "documents.subtitles:_parse_subtitles": "is called by the reader of subtitles",
-    "documents.subtitles:read_subtitles": Line(page("srt"), pumps=SUBTITLES, length=1_000),
+    "documents.formats.epub:read_epub": LIBRARY,
+    "documents.formats.messages:BRACE": Line(),
+    "documents.formats.messages:BRANCH": Line(pumps=("offset:1 ", "one {", " =1", "a {"), uses=("match",)),
+    "documents.formats.messages:BRANCH_MARK": Line(pumps=PLACEHOLDERS),
+    "documents.formats.messages:CHOICE": Line(pumps=("{a,plural,", "{ a ,", "{ ")),
+    "documents.formats.messages:JSON_STRING": "looks for strings in what `json` has read without a fault",
+    "documents.formats.messages:MARK": Line(pumps=PLACEHOLDERS),
+    "documents.formats.messages:read_json": Line(json_strings, pumps=PLACEHOLDERS, length=1_000),
+    "documents.formats.pdf:END_OF_SENTENCE": Line(pumps=('."', ".)")),
+    "documents.formats.pdf:HYPHEN": Line(pumps=("a-",)),
+    "documents.formats.pdf:LIST_ITEM": Line(pumps=("1. ", "(1"), uses=("match",)),
+    "documents.formats.pdf:read_pdf": LIBRARY,
+    "documents.formats.po:read_po": Line(page("po"), pumps=CATALOGUE, length=1_000),
+    "documents.formats.pptx:DIGITS": Line(),
+    "documents.formats.pptx:PARTS": Line(),
+    "documents.formats.pptx:read_pptx": LIBRARY,
+    "documents.formats.subtitles:TAG": Line(pumps=("{\\", "</", "<a")),
+    "documents.formats.subtitles:DIALOGUE": Line(pumps=("<a>", "<> ", " <a> "), uses=("match",)),
+    "documents.formats.subtitles:INDEX": Line(uses=("fullmatch",)),
+    "documents.formats.subtitles:TIMES": Line(pumps=SUBTITLES, uses=("match",)),
+    "documents.formats.subtitles:_parse_subtitles": "is called by the reader of subtitles",
+    "documents.formats.subtitles:_read": "is called by the readers of subtitles",
+    "documents.formats.subtitles:WEBVTT_HEAD": Line(uses=("match",)),
+    "documents.formats.subtitles:WEBVTT_TAG": Line(pumps=("<a", "</", "<0")),
+    "documents.formats.subtitles:WEBVTT_TIMES": Line(pumps=SUBTITLES, uses=("match",)),
+    "documents.formats.subtitles:read_subrip": Line(page("srt"), pumps=SUBTITLES, length=1_000),
+    "documents.formats.subtitles:read_webvtt": Line(captions, pumps=SUBTITLES, length=1_000),
+    "documents.formats.xliff:read_xliff": LIBRARY,
+    "documents.formats.yaml:FLOW_SIGN": Line(),
+    "documents.formats.yaml:LINE": Line(uses=("match",)),
+    "documents.formats.yaml:UNQUOTED": Line(uses=("fullmatch",)),
+    "documents.formats.yaml:read_yaml": Line(
+        page("yaml"), pumps=("a: b\n", "- a\n", "|\n a\n"), length=1_000
+    ),
+    "documents.tagged:TAG_NAME": Line(uses=("match",)),
+    "documents.tagged:read_tagged": Line(json_strings, pumps=MARKUP, length=1_000),
 }
 TESTED = sorted(name for name, line in LINES.items() if isinstance(line, Line))
 

@@ -14,6 +14,7 @@ import httpx
 import numpy as np
 import pytest
 
+from documents import FORMATS
 from server.contracts.convoy import web
 from server.settings import ServerSettings
 from tests.served import busy, server, until
@@ -502,7 +503,7 @@ def test_a_file_is_translated_when_it_is_dropped_or_chosen(place, visit, tmp_pat
         assert download.value.path().read_text() == wanted
         page.reload()
         shown(page, "document.querySelector('#version').textContent.includes('.')")
-    assert page.inner_text("#formats") == "Files: .txt .md .html .htm .srt .docx .odt", "before a mistake"
+    assert page.inner_text("#formats") == f"Files: {' '.join(FORMATS)}", "before a mistake"
     page.evaluate("document.querySelector('#error').hidden = false")  # of something before
     page.set_input_files("#file", {"name": "x.exe", "mimeType": "application/x", "buffer": b"MZ"})
     assert "It takes files that end in .txt, .md" in page.inner_text("#file-news")

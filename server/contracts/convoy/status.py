@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from documents import READERS
+from documents import FORMATS
 from server.answering.orders import ORDER_ERRORS, order
 from server.errors import Refusal
 from server.files.documents import files_of
@@ -108,7 +108,7 @@ async def frontend_settings(request: Request) -> JSONResponse:
             "keyRequired": access.needs_key(origin),
             "suggestions": settings.suggestions is not None,
             "filesTranslation": settings.files,
-            "supportedFilesFormat": list(READERS) if settings.files else [],
+            "supportedFilesFormat": list(FORMATS) if settings.files else [],
             "language": {
                 "source": {"code": "auto", "name": "Auto Detect"} if source == "auto" else _language(source),
                 "target": _language(target) if target else None,

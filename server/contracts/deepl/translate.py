@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from documents.html import HTML, MarkupRules, Page, outline, read_html
+from documents.formats.html import HTML, MarkupRules, Page, outline, read_html
 from engine.api import InvalidRequest, ModelRoute, TextOptions, TextResult, TooLarge, in_slices
 from server.answering.partly import answer_partly
 from server.answering.translation import page_prose, read_pages, routes_for, run_each, translate_pages

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import FileResponse, JSONResponse, Response
 from pydantic import BaseModel, Field
 
-from documents import READERS
+from documents import FORMATS
 from engine.api import InvalidRequest, TextOptions
 from server.callers.access import charge, share_of
 from server.errors import Refusal
@@ -115,7 +115,7 @@ def _check_form(
             raise InvalidRequest(f"Invalid request: missing {field} parameter")
     if not name:
         raise InvalidRequest("Invalid request: empty file")
-    if PurePath(name).suffix.lower() not in READERS:
+    if PurePath(name).suffix.lower() not in FORMATS:
         raise InvalidRequest("Invalid request: file format not supported")
     codes = {language.code for language in state.service.languages()}
     source, target = resolve_code(values["source"], codes), resolve_code(values["target"], codes)

@@ -9,8 +9,8 @@ from typing import Any, Final
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from documents.attributes import read_with_attributes
-from documents.html import read_html
+from documents.formats.attributes import read_with_attributes
+from documents.formats.html import read_html
 from engine.api import InvalidRequest, in_slices
 from server.answering.events import events
 from server.answering.partly import answer_call

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from pydantic import BaseModel, ConfigDict
 
-from documents.html import read_html
+from documents.formats.html import read_html
 from engine.api import in_slices, one_slice
 from server.answering.texts import TRANSLATION, TranslationTask, accept_texts, resolve_pair, translate_texts
 from server.answering.translation import candidates

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from documents.attributes import read_with_attributes
 from documents.document import Document
 from documents.errors import Unreadable
-from documents.html import read_html
+from documents.formats.attributes import read_with_attributes
+from documents.formats.html import HTML, MarkupRules, read_html
 from documents.spans import Segment
 
 BYTE_ORDER_MARKS: Final = (
@@ -73,15 +73,16 @@ def read_text(data: bytes) -> Document:
     return Document([Segment(body) for body in bodies.values()], write)
 
 
-def read_page(data: bytes, *, attributes: bool = False) -> Document:
+def read_page(data: bytes, *, attributes: bool = False, rules: MarkupRules = HTML) -> Document:
     """Read a page in the encoding that it names, by default UTF-8. Raises Unreadable.
 
     data: the file.
-    attributes: whether descriptions in attributes (`alt` and the like) are prose too.
+    attributes: whether descriptions in attributes of HTML (`alt` and the like) are prose too.
+    rules: what its tags mean.
     """
     charset = CHARSET.search(data[:MAX_HEAD_BYTES])
     file = decode(data, charset[1].decode("ascii") if charset else "utf-8")
-    page = read_with_attributes(file.text) if attributes else read_html(file.text)
+    page = read_with_attributes(file.text) if attributes else read_html(file.text, rules)
 
     def write(segments: Sequence[Segment]) -> bytes:
         return page.join(segments).encode(file.encoding, "xmlcharrefreplace")

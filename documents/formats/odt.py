@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import re
-import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from lxml import etree
 
-from documents.document import Document, open_archive, unreadable
+from documents.archive import append_text, open_archive, write_xml
+from documents.document import Document, unreadable
 from documents.inline import Atom, Line, Paragraphs, lines_of, outputs
 from documents.spans import Segment
 
@@ -49,37 +48,24 @@ def read_odt(data: bytes) -> Document:
 
     Raises Unreadable on a file that is no .odt, OversizedDocument on one that grows too large.
     """
+    archive = open_archive(data, KIND_NAME)
+    roots = archive.trees(PARTS)
+    if "content.xml" not in roots:
+        raise unreadable(KIND_NAME)
+    code = _code_styles(roots.values())
+    elements = (paragraph for root in roots.values() for paragraph in root.iter(*PARAGRAPHS))
     try:
-        with open_archive(data, KIND_NAME) as archive:
-            entries = [(entry, archive.read(entry)) for entry in archive.infolist()]
-        roots = {entry.filename: _parse(raw) for entry, raw in entries if entry.filename in PARTS}
-        if "content.xml" not in roots:
-            raise unreadable(KIND_NAME)
-        code = _code_styles(roots.values())
-        elements = (paragraph for root in roots.values() for paragraph in root.iter(*PARAGRAPHS))
         paragraphs = Paragraphs(
             [(p, lines_of(_atoms(p, code))) for p in elements if not _is_code(p.get(STYLE), code)]
         )
-    except (ValueError, zipfile.BadZipFile, etree.XMLSyntaxError, RuntimeError, OSError, NotImplementedError):
+    except ValueError:
         raise unreadable(KIND_NAME) from None
 
     def write(segments: Sequence[Segment]) -> bytes:
         paragraphs.fill(segments, _fill)
-        written = io.BytesIO()
-        with zipfile.ZipFile(written, "w") as archive:
-            for entry, raw in entries:  # in their order: the first, "mimetype", stays first and not packed
-                root = roots.get(entry.filename)
-                new_raw = (
-                    raw if root is None else etree.tostring(root, xml_declaration=True, encoding="UTF-8")
-                )
-                archive.writestr(entry, new_raw, entry.compress_type)
-        return written.getvalue()
+        return archive.write({name: write_xml(root) for name, root in roots.items()})
 
     return Document(paragraphs.segments, write)
-
-
-def _parse(raw: bytes) -> Any:
-    return etree.fromstring(raw, etree.XMLParser(resolve_entities=False, no_network=True))
 
 
 def _code_styles(roots: Iterable[Any]) -> frozenset[str]:
@@ -159,14 +145,7 @@ def _append(place: Any, text: str, spaces: re.Pattern[str]) -> None:
     """Text at the end of an element, with the spaces that ODF writes as elements."""
     position = 0
     for match in spaces.finditer(text):
-        _characters(place, text[position : match.start()])
+        append_text(place, text[position : match.start()])
         etree.SubElement(place, SPACES, {SPACE_COUNT: str(len(match[0]))})
         position = match.end()
-    _characters(place, text[position:])
-
-
-def _characters(place: Any, text: str) -> None:
-    if len(place):
-        place[-1].tail = (place[-1].tail or "") + text
-    else:
-        place.text = (place.text or "") + text
+    append_text(place, text[position:])

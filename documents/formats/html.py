@@ -11,10 +11,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from html import escape, unescape
 from typing import Final
 
-from documents.spans import MAX_SPANS, Builder, Segment, weave
+from documents.spans import MAX_SPANS, Builder, Segment, write_marked
 
 # their content is no prose, or must stay as it is
 VERBATIM_ELEMENTS: Final = frozenset({"code", "pre", "svg", "math", "kbd", "samp", "var"})
@@ -102,14 +103,7 @@ class Prose:
     def write(self, segment: Segment) -> str:
         if segment is self.segment:  # not translated
             return self.raw
-        parts, kept = list[str](), False
-        for kind, value in weave(segment):
-            if isinstance(value, int):
-                parts.append(self.marks[value][kind == "end"])
-                kept = kind == "begin" and segment.spans[value].kept
-            elif not kept:  # else it is in the markup
-                parts.append(escape(value, quote=False))
-        return "".join(parts)
+        return write_marked(segment, self.marks, partial(escape, quote=False))
 
 
 @dataclass(frozen=True, slots=True)

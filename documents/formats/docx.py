@@ -17,7 +17,8 @@ from docx.oxml import OxmlElement, parse_xml
 from docx.oxml.ns import qn
 from lxml import etree
 
-from documents.document import Document, open_archive, unreadable
+from documents.archive import open_archive
+from documents.document import Document, unreadable
 from documents.inline import Atom, Line, Paragraphs, lines_of, outputs
 from documents.spans import Segment
 
@@ -43,7 +44,7 @@ def read_docx(data: bytes) -> Document:
 
     Raises Unreadable on a file that is no .docx, OversizedDocument on one that grows too large.
     """
-    open_archive(data, "a Word document").close()
+    open_archive(data, "a Word document")
     try:
         file = open_docx(io.BytesIO(data))
         roots = [

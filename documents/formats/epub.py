@@ -1,0 +1,67 @@
+"""Books (EPUB 2 and 3): the pages that the book's list names, and its tables of contents."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any, Final
+from urllib.parse import unquote
+
+from documents.archive import Archive, open_archive
+from documents.document import Document, unreadable
+from documents.errors import Unreadable
+from documents.formats.html import HTML, MarkupRules
+from documents.formats.plain import read_page
+from documents.spans import Segment
+
+KIND_NAME: Final = "an EPUB book"
+CONTAINER, ENCRYPTION = "META-INF/container.xml", "META-INF/encryption.xml"
+# of a table of contents in EPUB 2 the labels are prose, not the authors
+CONTENTS: Final = MarkupRules(xml=True, blocks=frozenset({"text"}), keep=frozenset({"docAuthor", "head"}))
+RULES: Final = {"application/xhtml+xml": HTML, "text/html": HTML, "application/x-dtbncx+xml": CONTENTS}
+
+
+def read_epub(data: bytes) -> Document:
+    """Read the prose of a book; pages stay to the letter but for it, all else as it is.
+
+    Raises Unreadable on a file that is no book or is encrypted, OversizedDocument on one that grows large.
+    """
+    archive = open_archive(data, KIND_NAME)
+    files = archive.files
+    if CONTAINER not in files:
+        raise unreadable(KIND_NAME)
+    rules = {name: rule for name, rule in _pages(archive) if name in files}
+    if set(_addresses(archive, ENCRYPTION, "CipherReference", "URI")) & set(rules):
+        raise Unreadable("the book is encrypted: send one without protection against copying")
+    pages = {name: read_page(files[name], rules=rule) for name, rule in rules.items()}
+
+    def write(segments: Sequence[Segment]) -> bytes:
+        rest = iter(segments)
+        return archive.write(
+            {name: page.write(list(islice(rest, len(page.segments)))) for name, page in pages.items()}
+        )
+
+    return Document([segment for page in pages.values() for segment in page.segments], write)
+
+
+def _pages(archive: Archive) -> Iterator[tuple[str, MarkupRules]]:
+    """The names of the pages, and how each is read; a book may hold several editions, each with its list."""
+    for package in _addresses(archive, CONTAINER, "rootfile", "full-path"):
+        for item in _elements(archive, package, "item"):
+            if (media := item.get("media-type")) in RULES and (address := item.get("href")):
+                yield (
+                    posixpath.normpath(posixpath.join(posixpath.dirname(package), unquote(address))),
+                    RULES[media],
+                )
+
+
+def _addresses(archive: Archive, name: str, element: str, attribute: str) -> Iterator[str]:
+    for each in _elements(archive, name, element):
+        if address := each.get(attribute):
+            yield unquote(address)
+
+
+def _elements(archive: Archive, name: str, element: str) -> Iterator[Any]:
+    for root in archive.trees([name]).values():
+        yield from root.iter(f"{{*}}{element}")

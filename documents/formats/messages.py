@@ -1,0 +1,149 @@
+"""The strings of a program: placeholders, tags and the choices of plurals stay as a translator leaves them.
+
+`Message` is for every format of such strings; JSON is read here. All but the strings stays to the letter.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from documents.document import Document, unreadable
+from documents.formats.plain import decode
+from documents.spans import MAX_SPANS, Segment
+from documents.tagged import TaggedText, read_tagged
+
+# tags; {name}, {{name}}, ${name}, %{name}; $t(key) of i18next; %(name)s; %1$s, %d, %@; entities; @:key of Vue
+MARKS: Final = (
+    r"</?[a-zA-Z0-9][^<>]*>|[$%]?\{\{[^{}]*\}\}|[$%]?\{[^{}]*\}|\$t\([^()]*\)|%\([^()]*\)[a-zA-Z]"
+    r"|%(?:\d{1,2}\$)?[-+0#]{0,4}\d{0,3}(?:\.\d{1,3})?(?:[hlqjzt]{1,2})?[@a-zA-Z](?![a-zA-Z])|%%"
+    r"|&(?:\w{1,32}|#\w{1,8});|@(?:\.\w{1,32})?:[\w.]{1,200}"
+)
+MARK: Final = re.compile(f"({MARKS})")
+BRANCH_MARK: Final = re.compile(f"({MARKS}|#)")  # a plural's number, too
+CHOICE: Final = re.compile(r"\{\s*+\w{1,100}\s*+,\s*+(?:plural|select|selectordinal)\s*+,")
+BRANCH: Final = re.compile(r"\s*(?:offset:\d{1,9}\s*)?(?:=\d{1,9}|\w{1,100})\s*\{|\s*(\})")
+BRACE: Final = re.compile(r"[{}]")
+MAX_DEPTH: Final = 16  # choices in one another
+JSON_STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*+"(\s*:)?')
+KIND_NAME: Final = "messages in JSON"
+
+
+class Message:
+    """A string as stretches of prose with what stays between them.
+
+    segments: those of the stretches that hold letters.
+    """
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self._stretches: list[tuple[int, int, TaggedText]] = []
+        for begin, end, branch in _stretches(source):
+            raw = source[begin:end]
+            bare = raw.strip()
+            tagged = read_tagged(bare, BRANCH_MARK if branch else MARK)
+            if tagged.prose and len(tagged.marks) <= MAX_SPANS:
+                begin += raw.index(bare)
+                self._stretches.append((begin, begin + len(bare), tagged))
+
+    @property
+    def segments(self) -> list[Segment]:
+        return [tagged.segment for _, _, tagged in self._stretches]
+
+    def write(self, segments: Sequence[Segment]) -> str:
+        """Return the string with a segment in the place of each; the very same ones give it to the letter."""
+        parts, position = list[str](), 0
+        for (begin, end, tagged), segment in zip(self._stretches, segments, strict=True):
+            if segment is not tagged.segment:
+                parts += [self.source[position:begin], tagged.write(segment)]
+                position = end
+        return "".join([*parts, self.source[position:]])
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """Characters [begin, end) of a file that hold a message; `encode` makes them of a new one."""
+
+    begin: int
+    end: int
+    message: Message
+    encode: Callable[[str], str]
+
+
+def messages_document(text: str, values: Sequence[Value], encode: Callable[[str], bytes]) -> Document:
+    """Make the document of a file whose strings are messages.
+
+    text: the file.
+    values: the strings, in the file's order.
+    encode: makes the new file of its text.
+    """
+
+    def write(segments: Sequence[Segment]) -> bytes:
+        rest = iter(segments)
+        parts, position = list[str](), 0
+        for value in values:
+            old = value.message.segments
+            new = [next(rest) for _ in old]
+            if any(after is not before for after, before in zip(new, old, strict=True)):
+                parts += [text[position : value.begin], value.encode(value.message.write(new))]
+                position = value.end
+        return encode("".join([*parts, text[position:]]))
+
+    return Document([segment for value in values for segment in value.message.segments], write)
+
+
+def read_json(data: bytes) -> Document:
+    """Read the strings of a JSON file but its keys. Raises Unreadable on a file that is none."""
+    file = decode(data)
+    try:
+        json.loads(file.text)
+    except (ValueError, RecursionError):
+        raise unreadable(KIND_NAME) from None
+    escaped = file.text.isascii() and "\\u" in file.text
+
+    def encode(text: str) -> str:
+        return json.dumps(text, ensure_ascii=escaped)
+
+    values = [
+        Value(match.start(), match.end(), Message(json.loads(match[0])), encode)
+        for match in JSON_STRING.finditer(file.text)
+        if match[1] is None
+    ]
+    return messages_document(file.text, values, file.encode)
+
+
+def _stretches(source: str) -> Iterator[tuple[int, int, bool]]:
+    """Where each stretch begins and ends, and whether it is a branch of a choice; ICU's MessageFormat.
+
+    A string with a choice that is not whole has none.
+    """
+    if not CHOICE.search(source):
+        return iter([(0, len(source), False)])
+    found, begin, position = list[tuple[int, int, bool]](), 0, 0
+    depth = 0  # of the branch; each lies in a choice
+    inner = 0  # placeholders that are open
+    while brace := BRACE.search(source, position):
+        choice = None if inner else CHOICE.match(source, brace.start())
+        if choice and depth < MAX_DEPTH:
+            found.append((begin, choice.start(), depth > 0))
+            position = choice.end()
+        elif brace[0] == "{":
+            inner, position = inner + 1, brace.end()
+            continue
+        elif inner:
+            inner, position = inner - 1, brace.end()
+            continue
+        elif depth:
+            found.append((begin, brace.start(), True))
+            depth, position = depth - 1, brace.end()
+        else:
+            return iter(())
+        branch = BRANCH.match(source, position)
+        if branch is None:
+            return iter(())
+        begin = position = branch.end()
+        depth += branch[1] is None
+    return iter(()) if depth or inner else iter([*found, (begin, len(source), False)])

@@ -1,0 +1,108 @@
+"""PowerPoint presentations (Office Open XML), by lxml: slides, their tables, notes and diagrams.
+
+Runs keep their formats and links; fields, such as the number of a slide, stay as they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
+from typing import Any, Final
+
+from lxml import etree
+
+from documents.archive import open_archive, write_xml
+from documents.document import Document, unreadable
+from documents.inline import Atom, Line, Paragraphs, lines_of, outputs
+from documents.spans import Segment
+
+KIND_NAME: Final = "a PowerPoint presentation"
+PARTS: Final = re.compile(
+    r"ppt/(?:slides/slide|notesSlides/notesSlide|diagrams/data|diagrams/drawing)\d{1,6}\.xml"
+)
+PRESENTATION: Final = "ppt/presentation.xml"
+DIGITS: Final = re.compile(r"\d+")
+NOT_FORMATS: Final = ("lang", "altLang", "dirty", "err", "noProof", "smtClean")  # of a run's properties
+
+
+def _drawing(name: str) -> str:
+    return f"{{http://schemas.openxmlformats.org/drawingml/2006/main}}{name}"
+
+
+PARAGRAPH, RUN, TEXT, FIELD, BREAK = map(_drawing, ("p", "r", "t", "fld", "br"))
+RUN_FORMAT, PARAGRAPH_FORMAT, END_FORMAT = map(_drawing, ("rPr", "pPr", "endParaRPr"))
+
+
+def read_pptx(data: bytes) -> Document:
+    """Read the prose of a presentation.
+
+    Raises Unreadable on a file that is no .pptx, OversizedDocument on one that grows too large.
+    """
+    archive = open_archive(data, KIND_NAME)
+    if PRESENTATION not in archive.files:
+        raise unreadable(KIND_NAME)
+    roots = archive.trees(sorted(filter(PARTS.fullmatch, archive.files), key=_place))
+    elements = (paragraph for root in roots.values() for paragraph in root.iter(PARAGRAPH))
+    paragraphs = Paragraphs([(p, lines_of(list(_atoms(p)))) for p in elements])
+
+    def write(segments: Sequence[Segment]) -> bytes:
+        paragraphs.fill(segments, _fill)
+        return archive.write({name: write_xml(root) for name, root in roots.items()})
+
+    return Document(paragraphs.segments, write)
+
+
+def _place(name: str) -> tuple[int, bool, str]:
+    """The number of a slide, then what it is of: notes and diagrams come behind the slide."""
+    number = DIGITS.search(name)
+    return int(number[0]) if number else 0, not name.startswith("ppt/slides/"), name
+
+
+def _atoms(paragraph: Any) -> Iterator[Atom]:
+    for child in paragraph:
+        if child.tag == RUN:
+            properties = child.find(RUN_FORMAT)
+            yield Atom("text", properties, child.findtext(TEXT) or "", _look(properties))
+        elif child.tag == BREAK:
+            yield Atom("split", [child])
+        elif child.tag == FIELD:
+            yield Atom("node", [child], child.findtext(TEXT) or "")
+        elif child.tag not in (PARAGRAPH_FORMAT, END_FORMAT):
+            yield Atom("node", [child])
+
+
+def _look(properties: Any) -> str:
+    """A format to compare: the language of a text is no format, and its translation has another."""
+    if properties is None:
+        return ""
+    attributes = sorted((name, value) for name, value in properties.items() if name not in NOT_FORMATS)
+    children = (etree.tostring(child, encoding="unicode", with_tail=False) for child in properties)
+    return "".join((*(f"{name}={value} " for name, value in attributes), *children))
+
+
+def _fill(paragraph: Any, lines: Sequence[Line], segments: Sequence[Segment]) -> None:
+    """Put new segments in the place of a paragraph's content."""
+    end = paragraph.find(END_FORMAT)
+    for child in list(paragraph):
+        if child.tag != PARAGRAPH_FORMAT:
+            paragraph.remove(child)
+    for line, segment in zip(lines, segments, strict=True):
+        for output in outputs(line, segment):
+            if output.kind == "text":
+                paragraph.append(_run(output.element, output.text))
+            else:
+                paragraph.extend(output.element)
+    if end is not None:
+        paragraph.append(end)
+
+
+def _run(properties: Any, text: str) -> Any:
+    run = etree.Element(RUN)
+    if properties is not None:
+        properties = deepcopy(properties)
+        for name in ("lang", "altLang"):
+            properties.attrib.pop(name, None)
+        run.append(properties)
+    etree.SubElement(run, TEXT).text = text
+    return run
