@@ -90,8 +90,8 @@ MUTANTS = [
     (
         "long sources have as many slots as short ones",
         "engine/schedule/queue.py",
-        "self.slots // 2 * SHORT_TOKENS // max(SHORT_TOKENS, len(request.source))",
-        "self.slots // 2",
+        "int(slots // 2 * SHORT_TOKENS // max(SHORT_TOKENS, tokens))",
+        "slots // 2",
         f"{QUEUE} -k share",
     ),
     (
@@ -100,6 +100,20 @@ MUTANTS = [
         "                room.held[ticket] += 1\n",
         "",
         f"{QUEUE} -k share",
+    ),
+    (
+        "turns are counted in requests, however many steps these take",
+        "engine/schedule/queue.py",
+        "group.owed + request.expected_steps - TURN_STEPS",
+        "group.owed",
+        f"{QUEUE} -k counted_in_steps",
+    ),
+    (
+        "the forecast knows no shares of slots",
+        "engine/schedule/queue.py",
+        "min(each, max(each / size, steps), share * turns)",
+        "min(each, max(each / size, steps))",
+        "tests/engine/schedule/test_forecast.py -k shares",
     ),
     (
         "a tensor has any number of dimensions",
@@ -139,8 +153,8 @@ MUTANTS = [
     (
         "looking for entries takes memory by the text",
         "server/contracts/deepl/glossaries.py",
-        "begin, min(begin + SLICE_CHARACTERS, len(text))",
-        "0, len(text)",
+        "SLICE_CHARACTERS: Final = 10_000",
+        "SLICE_CHARACTERS: Final = 10_000_000",
         f"{GLOSSARIES} -k memory",
     ),
     (

@@ -303,8 +303,8 @@ MUTANTS = [
     (
         "a group that came with hardly time enough keeps others out",
         "engine/schedule/queue.py",
-        "if len(group) > 1 and last.promised and",
-        "if len(group) > 1 and",
+        "if size > 1 and last.promised and",
+        "if size > 1 and",
         "tests/engine/schedule/test_forecast.py -k hardly",
     ),
     (

@@ -189,9 +189,9 @@ MUTANTS = [
     ),
     Mutant(
         "a cancellation is lost",
-        "engine/schedule/engine.py",
-        "                if request.cancelled:\n                    lane.drop(slot)\n                elif",
-        "                if",
+        "engine/schedule/lane.py",
+        "f.request.cancelled or f.request.deadline <= now",
+        "f.request.deadline <= now",
         "tests/engine/schedule/test_engine.py tests/engine/schedule/test_engine_faults.py"
         " tests/engine/schedule/test_aio.py",
     ),
@@ -212,15 +212,15 @@ MUTANTS = [
     Mutant(
         "late flags are taken for those of whoever is there now",
         "engine/schedule/lane.py",
-        "if over and flight.slot >= 0]",
-        "if over]",
+        "for row in done if step.flights[row].slot >= 0]",
+        "for row in done]",
         "tests/engine/schedule/test_lane.py tests/engine/executors/test_cuda_graph.py",
     ),
     Mutant(
         "deadlines are ignored during decoding",
-        "engine/schedule/engine.py",
-        "elif request.deadline <= now:",
-        "elif False:",
+        "engine/schedule/lane.py",
+        "f.request.cancelled or f.request.deadline <= now",
+        "f.request.cancelled",
         "tests/engine/schedule/test_engine.py tests/engine/schedule/test_engine_faults.py"
         " tests/engine/schedule/test_aio.py",
     ),
@@ -266,7 +266,7 @@ MUTANTS = [
     Mutant(
         "groups wait for those before them to finish",
         "engine/schedule/queue.py",
-        "            if len(group) > 1:\n                groups.move_to_end(ticket)",
+        "            if len(group.requests) > 1:\n                groups.move_to_end(ticket)",
         "            if False:\n                groups.move_to_end(ticket)",
         "tests/engine/schedule/test_queue.py tests/engine/schedule/test_engine.py",
     ),

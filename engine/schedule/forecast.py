@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from engine.errors import WouldBeLate
-from engine.schedule.queue import FairQueue
+from engine.schedule.queue import SHORT_TOKENS, FairQueue, slots_of_group
 from engine.schedule.tempo import MAX_FACTOR, LineFit, Margin, Tempo
 from engine.types import Limits, Request
 
@@ -26,6 +26,7 @@ NEAR_MISS: Final = 0.9  # the share of its time after which an answer was nearly
 KEPT_PER_ANSWER: Final = 1 - 1 / 48  # weight of older answers for the steps that are expected of the next
 # (source tokens, steps) until there are answers: the first answers to end are the short ones
 FIRST_SAMPLES: Final = ((8, 20), (24, 52)) * 3
+SHARE_ROUNDS: Final = 4  # in which the wait is brought near to what shares of slots make of it
 DEADLINES_FRESH_SECONDS: Final = 0.02  # for which the deadlines of waiting groups are not looked at again
 
 
@@ -167,7 +168,7 @@ class Forecast:
     def retry_after(self, now: float, tokens: int) -> float:
         """Estimate the seconds, 1 to 60, until so many source tokens have left the queue."""
         share = tokens / max(1, self._queue.tokens)
-        turns = max(self._wait(lane, 0, share * r.steps) for lane, r in enumerate(self._queue.rounds))
+        turns = max(self._wait(lane, 0, share * r.steps, 1.0) for lane, r in enumerate(self._queue.rounds))
         return min(max(1.0, turns * self._turn_seconds({})), MAX_RETRY_SECONDS)
 
     def check(self, now: float, group: Sequence[Request], lanes: Sequence[int]) -> None:
@@ -211,7 +212,8 @@ class Forecast:
         reserve = min(margin * self._tempo.reserve(now), MAX_FACTOR)
         halt = max(0.0, now - (now if self._began is None else self._began) - turn)  # of the turn under way
         own = max(self._steps(r, lane, 2.0) for r in mine)
-        wait = self._wait(lane, len(mine), sum(r.expected_steps for r in mine) - mine[-1].expected_steps)
+        steps = sum(r.expected_steps for r in mine) - mine[-1].expected_steps
+        wait = self._wait(lane, len(mine), steps, sum(len(r.source) for r in mine) / len(mine))
         # free slots are filled, to see how long turns are then; a queue is made when that is known
         seconds_each = self._turn_seconds(counts, extrapolate=bool(wait))
         offered = self.loads[lane].offered
@@ -243,28 +245,47 @@ class Forecast:
             return
         mean = sum(r.expected_steps for r in mine) / len(mine)
         for size, deadline in load.deadlines.items():
-            before = (self._wait(lane, size, 0.0) + load.offered.high) * turn
+            own = (size - 1) * line.steps / max(1, line.requests)
+            before = (self._wait(lane, size, own, 1.0, waiting=True) + load.offered.high) * turn
             after = before + min(size, len(mine)) * mean / load.slots * turn
             if before <= deadline - now < after * reserve:
                 raise WouldBeLate(
                     "others who wait would be late: try again later", min(after, MAX_RETRY_SECONDS)
                 )
 
-    def _wait(self, lane: int, count: int, own: float) -> float:
+    def _wait(self, lane: int, count: int, own: float, tokens: float, *, waiting: bool = False) -> float:
         """Turns until the last request of a new group of `count` has its slot.
 
         own: steps of the group's other requests.
+        tokens: of each of its sources.
+        waiting: whether the group waits already.
 
-        The slots share the steps before it, and when it begins the others are half through theirs.
+        The slots share the steps before it, no group has more than its share of them, and when it begins the
+        others are half through theirs.
         """
         load, line = self.loads[lane], self._queue.rounds[lane]
-        ahead = line.ahead(count) if count else line.requests  # others have their share of slots by then
-        if load.active + ahead + count <= load.slots:
+        # others have their share of slots by then
+        ahead = line.ahead(count, load.slots) if count else line.requests
+        share = slots_of_group(load.slots, tokens)
+        alone = load.slots if tokens <= SHORT_TOKENS else share  # that it has once no other group waits
+        if load.active + ahead + count <= load.slots and (
+            count <= share or alone > share and not line.groups
+        ):
             return 0.0
-        mean = line.steps / line.requests if line.requests else 0.0
-        usual = (line.steps + load.steps_left) / max(1, line.requests + load.active)
-        before = load.steps_left + line.ahead(count) * mean + own
-        return max(1.0, (before - (load.slots - 1) * usual / 2) / load.slots)
+        begun, requests = load.steps_left, load.active
+        if not waiting:
+            begun, requests = begun + own, requests + max(0, count - 1)
+        usual, turns = (line.steps + load.steps_left) / max(1, line.requests + load.active), math.inf
+        for _ in range(SHARE_ROUNDS if count and not waiting else 1):
+            steps, others = line.ahead_of(own + usual, turns, load.slots) if count else (0.0, 0.0)
+            before = begun + steps
+            half = (before / max(1.0, requests + others) if count else usual) / 2
+            turns = (before - (load.slots - 1) * half) / load.slots
+        if waiting or not count:
+            return max(1.0, turns)
+        mean, waves = own / max(1, count - 1), max(0, math.ceil(count / share) - 1)
+        behind = line.turns(load.slots)
+        return max(1.0, turns, min(mean * waves, behind + max(0.0, mean * waves - behind) * share / alone))
 
     def _turn_seconds(self, counts: dict[int, int], *, extrapolate: bool = True) -> float:
         """Seconds of a turn, once new requests, by lane, and all that wait have filled the slots."""

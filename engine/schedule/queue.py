@@ -12,11 +12,43 @@ from typing import Final
 
 from engine.types import Request
 
-Group = OrderedDict[Request, None]
-
-SHORT_TOKENS: Final = (
-    64  # of a source, or of what is expected of its target; a group of longer sources has fewer slots
+SHORT_TOKENS: Final = 64  # of a source, or of what is expected of its target
+TURN_STEPS: Final = (
+    64.0  # decoding steps of a turn: a request that takes more costs its group the next turns too
 )
+
+
+def slots_of_group(slots: int, tokens: float) -> int:
+    """Count the slots of a lane that a group may have where others wait: half, less the longer its sources.
+
+    slots: all there are.
+    tokens: of a source.
+    """
+    return max(1, int(slots // 2 * SHORT_TOKENS // max(SHORT_TOKENS, tokens)))
+
+
+@dataclass(eq=False, slots=True)
+class Group:
+    """Requests of a group that wait for a lane.
+
+    requests: in their order.
+    steps, tokens: of all of them, expected decoding steps and tokens of sources.
+    owed: steps of requests beyond their turns; the group passes its next turns for them.
+    """
+
+    requests: OrderedDict[Request, None] = field(default_factory=OrderedDict)
+    steps: float = 0.0
+    tokens: int = 0
+    owed: float = 0.0
+
+
+@dataclass(eq=False, slots=True)
+class GroupsOfSize:
+    """The groups of one size that wait for a lane: how many, and their steps and tokens together."""
+
+    count: int = 0
+    steps: float = 0.0
+    tokens: int = 0
 
 
 @dataclass(eq=False, slots=True)
@@ -24,22 +56,86 @@ class Round:
     """The groups that wait for one lane.
 
     groups: by ticket, the next one first.
-    sizes: number of groups of each size.
+    sizes: groups by the number of their requests.
     requests: number of requests in all groups.
     steps: decoding steps that all requests are expected to take, together.
     """
 
     groups: OrderedDict[int, Group] = field(default_factory=OrderedDict)
-    sizes: Counter[int] = field(default_factory=Counter)
+    sizes: dict[int, GroupsOfSize] = field(default_factory=dict)
     requests: int = 0
     steps: float = 0.0
 
-    def ahead(self, requests: int) -> int:
-        """Count the requests that leave before the last of a new group of so many.
+    def add(self, group: Group, request: Request, change: int) -> None:
+        """Have a request join a group of this round, or leave it.
 
-        At most as many of each other group go first.
+        group: the request's own.
+        request: that joins or leaves.
+        change: 1 to join, -1 to leave.
         """
-        return sum(groups * min(size, requests) for size, groups in self.sizes.items())
+        self._count(group, -1)
+        if change > 0:
+            group.requests[request] = None
+        else:
+            del group.requests[request]
+        group.steps += change * request.expected_steps
+        group.tokens += change * len(request.source)
+        self._count(group, 1)
+        self.requests += change
+        # no error of rounding stays
+        self.steps = self.steps + change * request.expected_steps if self.requests else 0.0
+
+    def _count(self, group: Group, change: int) -> None:
+        size = len(group.requests)
+        if not size:
+            return
+        alike = self.sizes.setdefault(size, GroupsOfSize())
+        alike.count += change
+        alike.steps += change * group.steps
+        alike.tokens += change * group.tokens
+        if not alike.count:
+            del self.sizes[size]
+
+    def ahead(self, requests: int, slots: int) -> int:
+        """Count the requests that have slots before the last of a new group, or beside it.
+
+        requests: of the new group.
+        slots: of the lane.
+        """
+        return sum(
+            alike.count * min(size, requests, slots_of_group(slots, alike.tokens / (size * alike.count)))
+            for size, alike in self.sizes.items()
+        )
+
+    def ahead_of(self, steps: float, turns: float, slots: int) -> tuple[float, float]:
+        """Estimate what is decoded of waiting groups before the last request of a new one begins.
+
+        steps: of the new group; no other goes ahead by more, or by more than a request.
+        turns: until then; a group decodes no more meanwhile than its share of slots.
+        slots: of the lane.
+
+        Returns steps and requests.
+        """
+        total = requests = 0.0
+        for size, alike in self.sizes.items():
+            each, share = (
+                alike.steps / alike.count,
+                slots_of_group(slots, alike.tokens / (size * alike.count)),
+            )
+            ahead = alike.count * min(each, max(each / size, steps), share * turns)
+            total += ahead
+            requests += ahead * size / max(1.0, each)
+        return total, requests
+
+    def turns(self, slots: int) -> float:
+        """Estimate the turns until no group waits any more, by their shares of so many slots alone."""
+        return max(
+            (
+                alike.steps / alike.count / slots_of_group(slots, alike.tokens / (size * alike.count))
+                for size, alike in self.sizes.items()
+            ),
+            default=0.0,
+        )
 
     def promised_deadlines(self) -> dict[int, float]:
         """Find the nearest deadline, by size, of the groups that were promised to be in time.
@@ -49,18 +145,10 @@ class Round:
         """
         nearest: dict[int, float] = {}
         for group in self.groups.values():
-            last = next(reversed(group))
-            if len(group) > 1 and last.promised and last.deadline < math.inf:
-                nearest[len(group)] = min(last.deadline, nearest.get(len(group), math.inf))
+            size, last = len(group.requests), next(reversed(group.requests))
+            if size > 1 and last.promised and last.deadline < math.inf:
+                nearest[size] = min(last.deadline, nearest.get(size, math.inf))
         return nearest
-
-    def resize(self, before: int, after: int) -> None:
-        """Note that a group has now another size; 0 is none."""
-        for size, change in ((before, -1), (after, 1)):
-            if size:
-                self.sizes[size] += change
-                if not self.sizes[size]:
-                    del self.sizes[size]
 
 
 @dataclass(slots=True)
@@ -82,16 +170,17 @@ class LaneRoom:
         request: the group's next; long sources and long answers keep their slots, so that others would wait.
         groups: number of groups that wait for the lane.
 
-        Returns half of the slots, less the longer the source; all where nobody else waits, and requests are
+        Returns what `slots_of_group` does; all where nobody else waits, and requests are
         so short that whoever comes soon finds a slot.
         """
         if groups == 1 and max(len(request.source), request.expected_steps) <= SHORT_TOKENS:
             return self.slots
-        return max(1, self.slots // 2 * SHORT_TOKENS // max(SHORT_TOKENS, len(request.source)))
+        return slots_of_group(self.slots, len(request.source))
 
 
 class FairQueue:
-    """One round of groups per lane: each take serves the groups in turn, one request each.
+    """One round of groups per lane: each take serves the groups in turn, one request each. A group whose
+    request takes many steps passes as many turns as these are worth.
 
     Groups are served first come, first served within, so a group of thousands delays a newcomer by one
     request per turn only.
@@ -118,18 +207,13 @@ class FairQueue:
         for request, lane in group:
             assert request not in self._where
             line = self.rounds[lane]
-            mine = line.groups.setdefault(ticket, OrderedDict())
-            mine[request] = None
+            line.add(line.groups.setdefault(ticket, Group()), request, 1)
             if first:
                 line.groups.move_to_end(ticket, last=False)
-            line.requests += 1
-            line.steps += request.expected_steps
             self._where[request], request.ticket = (lane, ticket), ticket
             self.tokens += len(request.source)
             if request.deadline < math.inf:
                 heapq.heappush(self._deadlines, (request.deadline, next(self._tickets), request))
-        for line in self.rounds:
-            line.resize(0, len(line.groups.get(ticket, ())))
 
     def take(self, lane: int, room: LaneRoom, budget: int, *, first: bool) -> list[Request]:
         """Take requests for a lane, one of each group in turn, but for groups that have their share of slots.
@@ -142,20 +226,26 @@ class FairQueue:
         groups, requests, passed = self.rounds[lane].groups, list[Request](), 0
         while passed < len(groups) and len(requests) < room.free:
             ticket, group = next(iter(groups.items()))
-            request = next(iter(group))
+            request = next(iter(group.requests))
             cost = 0 if request.cancelled else len(request.source)
             if not request.cancelled and room.held[ticket] >= room.share(request, len(groups)):
                 groups.move_to_end(ticket)
                 passed += 1
                 continue
+            if not request.cancelled and group.owed >= TURN_STEPS:
+                group.owed -= TURN_STEPS
+                groups.move_to_end(ticket)
+                passed = 0
+                continue
             if cost > budget and not (first and not requests):
                 break
-            if len(group) > 1:
+            if len(group.requests) > 1:
                 groups.move_to_end(ticket)
             self.remove(request)
             if not request.cancelled:
                 requests.append(request)
                 budget -= cost
+                group.owed = max(0.0, group.owed + request.expected_steps - TURN_STEPS)
                 room.held[ticket] += 1
                 passed = 0
         return requests
@@ -167,12 +257,8 @@ class FairQueue:
             return False
         line = self.rounds[lane]
         group = line.groups[ticket]
-        del group[request]
-        line.resize(len(group) + 1, len(group))
-        line.requests -= 1
-        # no error of rounding stays
-        line.steps = line.steps - request.expected_steps if line.requests else 0.0
-        if not group:
+        line.add(group, request, -1)
+        if not group.requests:
             del line.groups[ticket]
         self.tokens -= len(request.source)
         return True

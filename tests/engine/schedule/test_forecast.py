@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from engine.errors import DeadlineExceeded, Overloaded, WouldBeLate
 from engine.schedule.engine import Engine
 from engine.schedule.forecast import Forecast, LaneWork
-from engine.schedule.queue import FairQueue
+from engine.schedule.queue import FairQueue, LaneRoom
 from engine.schedule.tempo import LineFit, Margin, Tempo
 from engine.types import DecodeOptions, Limits, Request
 from server.contracts import contract_of
@@ -154,15 +155,48 @@ def test_the_wait_is_about_that_of_taking_turns_request_by_request(sizes, count,
             groups.append(group)
         elif group[1]:
             break
-    assert forecast._wait(0, count, 20.0 * (count - 1)) == pytest.approx(began, abs=15.0)
+    assert forecast._wait(0, count, 20.0 * (count - 1), 10.0) == pytest.approx(began, abs=15.0)
 
 
 def test_free_slots_are_no_wait():
     queue = FairQueue(1)
     forecast, now = forecast_of(queue)
     forecast.end_turn(now, [LaneWork(1, 1.0)])
-    assert forecast._wait(0, 3, 0.0) == 0.0
-    assert forecast._wait(0, 4, 60.0) > 0.0
+    assert forecast._wait(0, 3, 0.0, 10.0) == 0.0
+    assert forecast._wait(0, 4, 60.0, 10.0) > 0.0
+
+
+kinds = st.sampled_from([(10, 20), (20, 35), (60, 60), (128, 140), (256, 270)])  # tokens of a source, steps
+groups = st.tuples(st.sampled_from([1, 2, 5, 20, 100, 300, 800]), kinds)
+
+
+@given(st.sampled_from([4, 8, 16, 32]), st.lists(groups, max_size=5), groups)
+def test_the_wait_is_about_what_the_queue_makes_of_it_whatever_the_shares_of_groups(slots, others, mine):
+    """Times are told apart from 50 turns on: a lane's slots end one by one, which the forecast spreads."""
+    queue = FairQueue(1)
+    forecast = Forecast(queue, [(slots, 1)], LIMITS)
+
+    def group(size, kind):
+        requests = [request(length=kind[0]) for _ in range(size)]
+        for one in requests:
+            one.expected_steps = float(kind[1])
+        return requests
+
+    left = [(20.0 * (n + 1) / slots, -1) for n in range(slots)]  # steps of each slot, its group's ticket
+    forecast.end_turn(1e9, [LaneWork(slots, sum(steps for steps, _ in left))])
+    for size, kind in others:
+        queue.add((one, 0) for one in group(size, kind))
+    count, (tokens, steps) = mine
+    wait, own = forecast._wait(0, count, steps * (count - 1.0), tokens), group(*mine)
+    queue.add((one, 0) for one in own)
+    began = 0
+    while own[-1] in queue._where:
+        room = LaneRoom(slots, slots - len(left), Counter(ticket for _, ticket in left))
+        left += [(one.expected_steps, one.ticket) for one in queue.take(0, room, 10**9, first=True)]
+        passing = max(1, math.ceil(min(steps for steps, _ in left)))
+        began += passing if own[-1] in queue._where else 0
+        left = [(steps - passing, ticket) for steps, ticket in left if steps > passing]
+    assert 0.5 < (wait + 50) / (began + 50) < 2.0
 
 
 # the door

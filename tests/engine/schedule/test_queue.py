@@ -162,6 +162,20 @@ def test_a_share_that_ends_goes_on_with_the_next_of_its_group():
     assert queue.take(0, LaneRoom(8, 6, Counter({ticket: 2})), PLENTY, first=True) == [newcomer]
 
 
+def test_turns_are_counted_in_steps_of_slots():
+    queue = FairQueue(1)
+    groups = [[request() for _ in range(20)] for _ in range(2)]
+    for group, steps in zip(groups, (64.0, 256.0), strict=True):
+        for one in group:
+            one.expected_steps = steps
+        queue.add((one, 0) for one in group)
+    order = [queue.take(0, room(1), PLENTY, first=True)[0] for _ in range(10)]
+    steps = [sum(one.expected_steps for one in order if one in group) for group in groups]
+    assert steps == [512.0, 512.0]
+    alone = [queue.take(0, room(1), PLENTY, first=True)[0] for _ in range(20)]
+    assert alone[-1] in groups[1], "who is alone waits for nobody"
+
+
 def test_deadlines_of_requests_long_gone_are_forgotten():
     queue = FairQueue(1)
     for _ in range(500):
