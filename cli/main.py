@@ -39,6 +39,7 @@ COMMANDS: Final = (
     "package",
     "shortlist",
     "placeholders",
+    "words",
     "train",
 )
 BAD_INPUT: Final = (

@@ -212,6 +212,8 @@ class _Projection:
         low, high = self.ranges[parent] if parent >= 0 else (0, len(words))
         if parent in self.exact:
             return self.exact[parent][0]
+        if parent < 0 and boundary == 0 and at < self.first:
+            return 0
         spaced = at == 0 or source[at - 1].isspace()
         if boundary >= high or (boundary > low and not spaced):
             outer = boundary == len(words) and parent < 0 and at >= self.last

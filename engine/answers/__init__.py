@@ -3,6 +3,7 @@
 text_model  what the rest needs to know of a model
 options     how texts are answered
 plan        a text to sources: sentences, prefixes, placeholders
+choices     answers to one sentence, with its phrases and marks
 compose     results back to a text: alternatives, alignment, what stays as it was
 formats     formats and phrases of a text, put back into its answer by attention
 alignment   attention from pieces of the source to pieces of the answer, through two models too

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
-
-import numpy as np
+from typing import Final
 
 from engine.answers.alignment import Alignment, make_alignments
+from engine.answers.choices import Choice, choices, is_garbled
 from engine.answers.formats import apply
 from engine.answers.plan import Plan, Sentence
 from engine.answers.quality import Coverage, Repetition, coverage, repetition
 from engine.answers.text_model import TextModel
-from engine.text.form import follow
 from engine.text.placeables.masking import KeptSpan
-from engine.text.placeables.mend import mend, whole
 from engine.types import DecodeJob, Hypothesis, Result, Timings
 
 NO_TIME: Final = Timings(0.0, 0.0, 0.0, 0)
@@ -73,25 +68,6 @@ class TextResult:
     via: TextResult | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """One answer to a sentence.
-
-    text: the answer, with marks for phrases of the plan.
-    order: numbers of the phrases that the marks stand for.
-    pieces: pieces of the target as it is written, end-of-sentence included.
-    attention: float array [pieces, source], or None.
-    forced: number of phrases that were put back by force.
-    """
-
-    hypothesis: Hypothesis
-    text: str
-    order: tuple[int, ...]
-    pieces: list[str]
-    attention: Any
-    forced: int = 0
-
-
 def compose(model: TextModel, plan: Plan, results: Sequence[Result]) -> TextResult:
     """Compose the answer to a text.
 
@@ -143,30 +119,6 @@ def slowest(timings: Sequence[Timings]) -> Timings:
         decode=max((t.decode for t in timings), default=0.0),
         steps=max((t.steps for t in timings), default=0),
     )
-
-
-def choices(
-    model: TextModel, plan: Plan, sentence: Sentence, hypotheses: Sequence[Hypothesis]
-) -> list[Choice]:
-    """List the answers to a sentence: right ones (each phrase is there once), then mended ones, best first.
-
-    model: the model that answered.
-    plan: the plan of the text.
-    sentence: one of its sentences.
-    hypotheses: the search's answers to the sentence, best first.
-    """
-    if not sentence.phrases:
-        return [_choice(model, plan, sentence, h) for h in hypotheses]
-    right, wrong = list[Choice](), list[Choice]()
-    every, symbols = frozenset(model.placeholders), _required_placeholders(model, sentence)
-    for h in hypotheses:
-        good = whole(model.placeholder_tokenizer.pieces(h.tokens, target=True), list(symbols), every)
-        mended = (h.tokens, h.attention) if good else _mend_placeholders(model, h, symbols, every)
-        pieces = Counter(model.placeholder_tokenizer.pieces(h.tokens, target=True))
-        forced = sum(pieces[symbol] != 1 for symbol in symbols)
-        choice = replace(_choice(model, plan, sentence, h, *mended), forced=forced)
-        (right if good and not is_garbled(plan, sentence, choice) else wrong).append(choice)
-    return [*right, *wrong][: plan.options.decode.n_best]
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,79 +181,6 @@ def retry_of(model: TextModel, plan: Plan, results: Sequence[Result]) -> Retry |
     return Retry(again.with_attention() if unknown else again, sorted((*garbles, *unknown)))
 
 
-def is_garbled(plan: Plan, sentence: Sentence, choice: Choice) -> bool:
-    """Tell whether an answer lacks a number that the model has read as it is, or repeats it.
-
-    plan: the plan of the text.
-    sentence: one of its sentences.
-    choice: an answer to the sentence.
-    """
-    spelled = [number for number in sentence.phrases if number not in sentence.symbols]
-    return bool(sentence.strict) and plan.masked.garbles(choice.text, spelled)
-
-
-def _required_placeholders(model: TextModel, sentence: Sentence) -> dict[str, int]:
-    """The placeholders that a sentence must have, each with its position in the source; not those cut off."""
-    assert sentence.source
-    pieces = model.placeholder_tokenizer.pieces(sentence.source, target=False)
-    columns = {piece: i for i, piece in enumerate(pieces)}
-    return {symbol: columns[symbol] for symbol in sentence.symbols.values() if symbol in columns}
-
-
-def _choice(
-    model: TextModel,
-    plan: Plan,
-    sentence: Sentence,
-    hypothesis: Hypothesis,
-    tokens: list[int] | None = None,
-    attention: Any = None,
-) -> Choice:
-    """Make an answer of a hypothesis.
-
-    tokens, attention: as they were mended, if they were.
-    """
-    if tokens is None:
-        tokens, attention = hypothesis.tokens, hypothesis.attention
-    order = list[int]()
-    tokenizer = model.placeholder_tokenizer if sentence.symbols else model.tokenizer
-    if plan.options.replace_unk and attention is not None:
-        text = tokenizer.replace_unknown(tokens, attention, sentence.text)
-    else:
-        text = tokenizer.decode(tokens)
-    if plan.masked.mark:
-        text = text.replace(plan.masked.mark, "")
-    numbers = {symbol: number for number, symbol in sentence.symbols.items()}
-
-    def hide(match: re.Match[str]) -> str:
-        order.append(numbers[match.group()])
-        return plan.masked.mark
-
-    if numbers:
-        text = re.sub("|".join(map(re.escape, numbers)), hide, text)
-    if plan.options.follow_form:
-        text = follow(sentence.text, text, model.languages)
-    pieces = tokenizer.pieces([*tokens, model.eos], target=True)
-    return Choice(hypothesis, text, tuple(order), pieces, attention)
-
-
-def _mend_placeholders(
-    model: TextModel, hypothesis: Hypothesis, columns: dict[str, int], symbols: frozenset[str]
-) -> tuple[list[int], Any]:
-    """Tokens and attention of a target in which each symbol of `columns` is there once."""
-    tokenizer, tokens, rows = model.placeholder_tokenizer, list(hypothesis.tokens), list(hypothesis.attention)
-    pieces = tokenizer.pieces(tokens, target=True)
-    words = tokenizer.words(tokens, target=True)
-    for edit in mend(pieces, columns, symbols, hypothesis.attention, words):
-        new = tokenizer.encode_target(edit.symbol) if edit.symbol else []
-        new = new[-1:] if edit.remove else new  # in the place of another, the space before it stays
-        end = edit.at + edit.remove
-        tokens[edit.at : end] = new
-        there = np.zeros_like(hypothesis.attention[0])
-        there[columns.get(edit.symbol or "", 0)] = 1
-        rows[edit.at : end] = [there] * len(new)
-    return tokens, np.stack(rows)
-
-
 @dataclass(frozen=True, slots=True)
 class _RankedText:
     """A whole text made of one answer to each sentence.
@@ -319,11 +198,11 @@ class _RankedText:
 def _rank_texts(model: TextModel, plan: Plan, ranking: list[list[Choice]]) -> list[_RankedText]:
     """Distinct texts, best first: text r joins the r-th best answer to each sentence."""
     ranked: dict[str, _RankedText] = {}
-    for rank in range(max((len(choices) for choices in ranking), default=0) or 1):
+    for rank in range(max(map(len, ranking), default=0) or 1):
         row = [c[rank if rank < len(c) else 0] if c else None for c in ranking]
         texts, order = list[str](), list[int]()
         for choice, sentence in zip(row, plan.sentences, strict=True):
-            texts.append(choice.text if choice else sentence.text)
+            texts.append(choice.text if choice else sentence.unread)
             order += choice.order if choice else sentence.phrases
         text, kept = plan.masked.restore(plan.layout.join(texts, model.between), order)
         pairs = [(s, c) for s, c in zip(plan.sentences, row, strict=True) if c]
@@ -371,7 +250,7 @@ def _coverage(model: TextModel, plan: Plan, sentence: Sentence, choice: Choice) 
     assert sentence.source
     tokens = sentence.source[:-1]
     starts = model.tokenizer.words(tokens, target=False)
-    words = plan.masked.spell(sentence.text, sentence.phrases, {}).split()
+    words = plan.masked.spell(sentence.read, sentence.phrases, {}).split()
     if len(words) != len(starts):
         ends = [*starts[1:], len(tokens)]
         spans = zip(starts, ends, strict=True)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from engine.answers.compose import choices, is_garbled
+from engine.answers.choices import choices, is_garbled
 from engine.answers.plan import Plan, Sentence
 from engine.answers.text_model import TextModel
 from engine.schedule.aio import Watch
@@ -84,7 +84,7 @@ class Drafts:
     ) -> tuple[str, tuple[int, ...]] | None:
         """The answer to a sentence with the phrases of its marks; None as long as it may change."""
         if sentence.source is None:
-            return sentence.text, sentence.phrases
+            return sentence.unread, sentence.phrases
         if not isinstance(progress, Result):
             return None
         choice = choices(self._model, plan, sentence, progress.hypotheses)[0]
@@ -97,7 +97,8 @@ class Drafts:
     ) -> Iterator[str]:
         """The certain beginning of a sentence under way, if there is some."""
         # only the finished sentence shows where phrases stand, and which words replace unknown ones
-        if isinstance(progress, Result) or not progress or sentence.phrases or plan.options.replace_unk:
+        settled = not (sentence.phrases or sentence.strict or plan.options.replace_unk)
+        if isinstance(progress, Result) or not progress or not settled:
             return
         text = self._model.tokenizer.decode_whole_words(progress)
         text = text.replace(plan.masked.mark, "") if plan.masked.mark else text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Final
@@ -11,10 +11,12 @@ from engine.answers.formats import Formats, formats_of
 from engine.answers.options import ResolvedOptions, TextOptions, check_text, resolve
 from engine.answers.text_model import TextModel
 from engine.errors import InvalidRequest, TooLarge
-from engine.text.form import is_all_capitals, to_sentence_case
+from engine.text.form import follow, is_all_capitals, to_sentence_case
 from engine.text.placeables.markup import PlainText, read_capitals, read_markup
 from engine.text.placeables.masking import MarkedText, MaskedText, MaskRules, find_phrases, mask
+from engine.text.placeables.names import NameRule
 from engine.text.placeables.numerals import localise
+from engine.text.placeables.pairs import without_pairs
 from engine.text.split import Layout, pack, split
 from engine.types import QUOTAS, DecodeJob, DecodeOptions
 
@@ -26,12 +28,14 @@ class Sentence:
     """A sentence of a text, as the model reads it.
 
     text: the sentence, with marks for phrases that stay as they are.
-    source: token ids that the model reads; None: the sentence is echoed.
+    source: token ids that the model reads; None: the sentence is echoed, or has a fixed translation.
     phrases: numbers of the plan's phrases that its marks stand for, in order.
     symbols: placeholder of each phrase that `source` does not spell.
     quotas: token of each placeholder, and whether `source` has it; none where there are no placeholders.
-    strict: the same sentence with placeholders for all phrases, where `source` spells numbers that the model
-        may get wrong.
+    marks: quotation marks and brackets that `source` lacks: they are put back into the answer by attention.
+    strict: the same sentence with placeholders for all phrases and without such marks, where `source` has
+        numbers, names or marks that the model may lose.
+    fixed: its fixed translation, where the bundle has one.
     """
 
     text: str
@@ -39,7 +43,19 @@ class Sentence:
     phrases: tuple[int, ...] = ()
     symbols: Mapping[int, str] = field(default_factory=dict)
     quotas: tuple[tuple[int, int], ...] = ()
+    marks: Formats | None = None
     strict: Sentence | None = None
+    fixed: str = ""
+
+    @property
+    def unread(self) -> str:
+        """The answer to a sentence that the model does not read."""
+        return self.fixed or self.text
+
+    @property
+    def read(self) -> str:
+        """The text without the marks that `source` lacks."""
+        return self.marks.segment.text if self.marks else self.text
 
     def options(self, decode: DecodeOptions) -> DecodeOptions:
         """Adapt decoding options to the sentence.
@@ -48,7 +64,7 @@ class Sentence:
         that the source lacks, and none more than once.
         """
         if not self.phrases:
-            return decode
+            return replace(decode, alignment=True) if self.marks else decode
         return replace(decode, n_best=decode.beam_size, alignment=True, quotas=self.quotas)
 
 
@@ -160,12 +176,20 @@ def _sentence_at(planned: Plan, position: int) -> int:
     return max(0, len(planned.sentences) - 1)
 
 
+def _name_rule(model: TextModel) -> NameRule | None:
+    names = model.words.names
+    return None if names is None else NameRule(model.source, _counter(model), names)
+
+
 def _without_markup(model: TextModel, marked: MarkedText, options: ResolvedOptions) -> PlainText:
     plain = read_markup(marked.text, marked.spans) if options.protect else PlainText(marked.text)
-    if not options.follow_form:
-        return plain
+    return read_capitals(plain, model.source, _counter(model)) if options.follow_form else plain
+
+
+def _counter(model: TextModel) -> Callable[[str], int]:
+    """A function that counts the tokens of a word."""
     opening = len(model.tokenizer.encode(""))
-    return read_capitals(plain, model.source, lambda word: len(model.tokenizer.encode(word)) - opening)
+    return lambda word: len(model.tokenizer.encode(word)) - opening
 
 
 class _Planner:
@@ -184,11 +208,24 @@ class _Planner:
         for number, text in enumerate(layout.sentences):
             phrases = tuple(range(first, first + masked.count(text)))
             first += len(phrases)
-            if _readable(text) and number not in layout.fixed:
+            fixed = self._fixed(text)
+            if fixed:
+                sentences.append(Sentence(text, None, fixed=fixed))
+            elif _readable(text) and number not in layout.fixed:
                 sentences.append(self._sentence(text, phrases))
             else:
                 sentences.append(Sentence(text, None, phrases))
         return Plan(layout, sentences, self.options, masked)
+
+    def _fixed(self, text: str) -> str:
+        """The fixed translation of a sentence, if it has one and the caller wants no more than a text."""
+        options = self.options
+        if not options.protect or options.alignment or options.coverage or options.decode.n_best > 1:
+            return ""
+        translation = (
+            self.model.words.translation(text) if options.prefix == self.model.tokenizer.beginning else None
+        )
+        return follow(text, translation, self.model.languages) if translation else ""
 
     def whole(self, options: TextOptions) -> Plan:
         """Plan the whole text as one source, or what of it the caller's strategy says."""
@@ -236,19 +273,26 @@ class _Planner:
     def _sentence(self, text: str, phrases: tuple[int, ...]) -> Sentence:
         """With placeholders, but at first with numbers and codes as they are: models translate them better
         so."""
-        model, masked, shown = self.model, self.masked, text
-        if self.options.follow_form and is_all_capitals(text):
-            shown = to_sentence_case(text, model.source, lambda word: len(self.encode(word)))
+        model, masked = self.model, self.masked
         symbols = dict(zip(phrases, model.placeholders, strict=False))
-        source = [*self.encode(masked.spell(shown, phrases, symbols)), model.eos]
-        strict = Sentence(text, source, phrases, symbols, self._quotas(source, symbols))
+        plain = without_pairs(text, model.target) if self.options.protect else PlainText(text)
+        marks = formats_of(text, plain, ()) if plain.formats and _readable(plain.text) else None
+        source = self._source(plain.text if marks else text, phrases, symbols)
+        strict = Sentence(text, source, phrases, symbols, self._quotas(source, symbols), marks)
         fewer = {number: symbol for number, symbol in symbols.items() if not masked.phrases[number].trusted}
-        if len(fewer) == len(symbols):
+        if len(fewer) == len(symbols) and not marks:
             return strict
-        source = [*self.encode(masked.spell(shown, phrases, fewer)), model.eos]
+        source = self._source(text, phrases, fewer)
         if len(source) > model.limits.source:
             return strict
-        return Sentence(text, source, phrases, fewer, self._quotas(source, fewer), strict)
+        return Sentence(text, source, phrases, fewer, self._quotas(source, fewer), strict=strict)
+
+    def _source(self, text: str, phrases: tuple[int, ...], symbols: Mapping[int, str]) -> list[int]:
+        """Tokens of a sentence with placeholders for some of its phrases."""
+        model = self.model
+        if self.options.follow_form and is_all_capitals(text):
+            text = to_sentence_case(text, model.source, lambda word: len(self.encode(word)))
+        return [*self.encode(self.masked.spell(text, phrases, symbols)), model.eos]
 
     def _quotas(self, source: Sequence[int], symbols: Mapping[int, str]) -> tuple[tuple[int, int], ...]:
         """The token of each placeholder, and how often a target may hold it: once where the source was
@@ -280,6 +324,7 @@ def _mask_rules(model: TextModel, marked: MarkedText, options: TextOptions, *, p
         symbols=symbols,
         spaced=model.spaced,
         lacks=model.tokenizer.lacks,
+        names=_name_rule(model),
         local=local if options.local_numbers and protect else None,
     )
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from engine.text.tokenizers.placeholder_words import PlaceholderTokenizer, PlaceholderWord, symbols_of
 from engine.text.tokenizers.tokenizer import Tokenizer
+from engine.text.words import BundleWords
 from engine.types import DecodeOptions, Limits
 
 # languages written without spaces between sentences; their translations need one
@@ -29,6 +30,7 @@ class TextModel:
     replace_unk: whether unknown words are replaced unasked.
     truncates: whether the beginning of a text that is too long is read, unasked.
     placeholder_words: words that are placeholders, where the vocabulary has no symbols of its own.
+    words: words that the bundle treats by rule.
     """
 
     task: str
@@ -43,6 +45,7 @@ class TextModel:
     replace_unk: bool = False
     truncates: bool = False
     placeholder_words: tuple[PlaceholderWord, ...] = ()
+    words: BundleWords = BundleWords()
 
     @property
     def placeholders(self) -> tuple[str, ...]:

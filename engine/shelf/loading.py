@@ -27,6 +27,7 @@ from engine.schedule.engine import Engine, EngineSettings
 from engine.schedule.stats import Observer
 from engine.text.tokenizers.placeholder_words import read_placeholder_words
 from engine.text.tokenizers.tokenizer import Tokenizer, open_tokenizer
+from engine.text.words import read_words
 from engine.types import DecodeOptions, Limits
 
 
@@ -235,6 +236,7 @@ def open_model(bundle: Bundle, settings: ServiceSettings, observer: Observer | N
         unk=bundle.config.unk,
         replace_unk=bundle.text.get("replace_unknown") is True,
         truncates=bundle.truncates,
+        words=read_words(bundle),
     )
     return LoadedModel(replace(facts, info=info), toward(text, info.source, info.target), engine)
 

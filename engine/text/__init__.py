@@ -5,6 +5,7 @@ placeables  what is not a word, and stays as it is
 places      where in a text its pieces are
 split       sentences of a text
 form        capitals and final marks of the source
+words       words that a bundle treats by rule
 detect      the language of a text
 codes       codes of languages
 """

@@ -32,6 +32,7 @@ CUTS: Final = (
     re.compile(r"(?<=\s)(?=\S)"),
     re.compile(r"(?<=.)(?=.)", re.DOTALL),
 )
+MIN_INDENT_CHARACTERS: Final = 2  # before the mark of a nested list
 STRETCH_CHARACTERS: Final = 4_096  # of a line in which sentences are looked for at once
 # white space beyond the plain space, and lone surrogates: sentencex 1.0 panics on "A\xa0." and on surrogates
 UNUSUAL: Final = re.compile(r"[^\S ]|[\ud800-\udfff]")
@@ -182,7 +183,8 @@ def _sentences(
     space = begin
     while space < end and text[space].isspace():
         space += 1
-    if marked := _list_mark_end(text, space, end, language, numbers):
+    indented = space - begin >= MIN_INDENT_CHARACTERS
+    if marked := _list_mark_end(text, space, end, language, numbers, indented=indented):
         yield begin, marked, True
         begin = marked
     plain = UNUSUAL.sub(" ", text[begin:end])  # as many characters, so the library's cuts are ours
@@ -192,12 +194,14 @@ def _sentences(
     assert begin == end
 
 
-def _list_mark_end(text: str, begin: int, end: int, language: str, numbers: Set[int]) -> int:
+def _list_mark_end(
+    text: str, begin: int, end: int, language: str, numbers: Set[int], *, indented: bool
+) -> int:
     """Where the marks of lists that a line begins with end; 0: there are none. "1." is one where the language
-    writes no ordinals so, or another line has the number before it or after it."""
+    writes no ordinals so, the line is indented, or another line has the number before it or after it."""
     last = 0
     if number := NUMBERED.match(text, begin, end):
-        ordinal = language.partition("-")[0].lower() in ORDINALS
+        ordinal = language.partition("-")[0].lower() in ORDINALS and not indented
         if number.end() < end and (not ordinal or numbers & {int(number[1]) - 1, int(number[1]) + 1}):
             begin = last = number.end()
     mark = LEADING.match(text, begin, end)

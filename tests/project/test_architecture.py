@@ -78,6 +78,7 @@ DOORS = (
     "engine.bundle.shortlist",
     "engine.text.tokenizers.tokenizer",
     "engine.text.codes",  # how languages are written
+    "engine.text.words",  # words that a bundle treats by rule
     "engine.executors",  # `open_executors`
     "engine.executors.onnx",  # graphs that no bundle holds
     "engine.search.executor",  # the protocol of executors

@@ -110,6 +110,19 @@ def in_capitals(text: str) -> object:
     return read_capitals(PlainText(text), "de", lambda word: 1 if word.islower() else 9)
 
 
+def named(text: str) -> object:
+    from engine.text.placeables.names import NameRule, find_names
+
+    rules = (NameRule(language, lambda word: 1 if word.islower() else 9, 4) for language in ("de", "en"))
+    return [list(find_names(text, rule)) for rule in rules]
+
+
+def in_pairs(text: str) -> object:
+    from engine.text.placeables.pairs import keeps_pairs, without_pairs
+
+    return keeps_pairs(text, text), without_pairs(text, "en")
+
+
 def amount(text: str) -> object:
     from engine.text.placeables.numerals import localise
 
@@ -413,6 +426,12 @@ LINES: dict[str, Line | str] = {
     "engine.text.placeables.markup:SIGNS": Line(),
     "engine.text.placeables.markup:CAPITALS": Line(pumps=("A'", "AAA ")),
     "engine.text.placeables.markup:read_capitals": Line(in_capitals, pumps=("AAA ", "AAA a ")),
+    "engine.text.placeables.names:WORD": Line(named, pumps=("Aa ", "A-", "Mr. Aa ", "A'b ")),
+    "engine.text.placeables.names:INFLECTION": Line(uses=("fullmatch",)),
+    "engine.text.placeables.pairs:MARK": Line(
+        in_pairs, pumps=("„", "“", "« ", " »", "(a", "a)", '"a" ', "„a‚")
+    ),
+    "engine.text.words:read_words": TRUSTED,
     "engine.text.split:split": Line(sentences, pumps=("Dr. ", "a. A", "1. ", '." ', "。")),
     "engine.text.split:CUTS": Line(),
     "engine.text.split:UNUSUAL": Line(),

@@ -2,6 +2,8 @@
 
 grammar   the table of what stays as it is: kinds, patterns, examples
 markup    formats in plain text: emphasis, links, tags, capitals
+names     names that the vocabulary breaks into crumbs
+pairs     quotation marks and brackets
 phrases   many phrases, found at once
 masking   texts with placeholders for what must not be translated
 numerals  amounts as each language writes them

@@ -90,6 +90,13 @@ MODIFIER: Final = "Strg|Ctrl|Control|Alt|AltGr|Shift|Umschalt|Maj|Cmd|Command|Wi
 KEYS: Final = (
     rf"(?<!\w)(?:{MODIFIER})(?: ?\+ ?(?:{MODIFIER})){{0,3}}+ ?\+ ?(?:F\d{{1,2}}|[A-Z][a-z]{{2,8}}|\w)(?!\w)"
 )
+# a company: Müller & Söhne GmbH
+FIRM_WORD: Final = r"[^\W\d_a-zà-ÿ][\w'’-]{1,24}+"
+LEGAL_FORM: Final = "GmbH|gGmbH|AG|KG|OHG|KGaA|SE|UG|Ltd|LLC|Inc|Corp|PLC|SARL|SAS|SA|BV|NV|SpA|Co"
+FIRM: Final = (
+    rf"(?<![\w&]){FIRM_WORD} & (?:{FIRM_WORD} ){{1,3}}?(?:{LEGAL_FORM})(?!\w)"
+    rf"(?:\.?,? (?:& Co\.? )?(?:{LEGAL_FORM})(?!\w))?"
+)
 POWERS: Final = "[²³¹⁰-₎]"
 TERM: Final = rf"(?:\d++(?:[.,]\d++)?+[a-zA-Z]?{POWERS}*+|[a-zA-Z]{POWERS}*+)"
 FORMULA: Final = (
@@ -173,6 +180,7 @@ KINDS: Final = (
     ),
     Placeable("keys", KEYS, "Ctrl+C"),
     Placeable("identifier", IDENTIFIER, "user_id"),
+    Placeable("company", FIRM, "Müller & Söhne GmbH"),
     Placeable("formula", FORMULA, "a² + b² = c²"),
     Placeable("paragraph", rf"§§?{GAP}?\d++[a-z]?+(?!\w)", "§ 5"),
     Placeable("symbol", "[©®™℠¶†‡№§]", "©"),

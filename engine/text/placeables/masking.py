@@ -16,6 +16,7 @@ from typing import Final
 
 from engine.errors import InvalidRequest, TooLarge
 from engine.text.placeables.grammar import EMOJI, EMOJI_STAND_IN, KINDS, NUMBER, SIGNS, matches, placeables
+from engine.text.placeables.names import NameRule, find_names
 from engine.text.placeables.phrases import Phrases
 
 PRIVATE: Final = range(0xE000, 0xF700)
@@ -39,7 +40,8 @@ class Phrase:
 
     asked: whether the caller asked for it; else a pattern found it.
     span: number of the caller's span, or -1.
-    trusted: whether the model reads it first as it is: digits and codes.
+    trusted: whether the model reads it first as it is: digits, codes, names.
+    name: whether it is a name.
     """
 
     source: str
@@ -47,6 +49,7 @@ class Phrase:
     asked: bool
     span: int = -1
     trusted: bool = False
+    name: bool = False
 
     @property
     def stand_in(self) -> str:
@@ -108,10 +111,14 @@ class MaskedText:
         return first + "".join(word + part for word, part in zip(spelled, rest, strict=True))
 
     def garbles(self, text: str, phrases: Sequence[int]) -> bool:
-        """Tell whether a text lacks one of the numbers and codes among `phrases`, or has one more often."""
-        expected = Counter(self.phrases[number].source for number in phrases)
+        """Tell whether a text lacks one of the numbers, codes and names among `phrases`, or has a number or
+        code more often."""
+        expected = Counter(self.phrases[number] for number in phrases)
         present = Counter(match[0] for match in TRUSTED.finditer(text))
-        return any(present[number] != count for number, count in expected.items())
+        return any(
+            text.count(phrase.source) < count if phrase.name else present[phrase.source] != count
+            for phrase, count in expected.items()
+        )
 
     def at_most(self, count: int) -> MaskedText:
         """Mask no more phrases than `count`: the last phrases that nobody asked for are not masked.
@@ -169,6 +176,7 @@ class MaskRules:
     symbols: the model's placeholders; a text that spells them means nothing by it.
     spaced: whether phrases are found as whole words only.
     lacks: tells whether the model has no way to write a character.
+    names: what is taken for names; None: nothing.
     local: writes a number as the target language does; None: numbers stay.
     """
 
@@ -178,6 +186,7 @@ class MaskRules:
     symbols: Sequence[str] = ()
     spaced: bool = True
     lacks: Callable[[str], bool] | None = None
+    names: NameRule | None = None
     local: Callable[[str], str] | None = None
 
 
@@ -244,20 +253,33 @@ class _Finder:
     def find(self, text: str, begin: int, end: int) -> Iterator[tuple[int, int, Phrase]]:
         """Yield the phrases between two places of a text."""
         part = text[begin:end]
-        sources = [finder.find(part) for finder in self.finders]
+        sources, names = [finder.find(part) for finder in self.finders], self._names(part)
         if self.rules.protect:
-            sources += [_matches(part), _unknown(part, self.lacking)]
+            sources += [_matches(part), iter(names), _unknown(part, self.lacking)]
         for first, last in _in_turn(sources):
-            yield begin + first, begin + last, self._phrase(part[first:last])
+            yield begin + first, begin + last, self._phrase(part[first:last], name=(first, last) in names)
 
-    def _phrase(self, phrase: str) -> Phrase:
+    def _names(self, part: str) -> dict[tuple[int, int], None]:
+        """The names of a part of the text, without those that hold a phrase of the caller's."""
+        if not (self.rules.protect and self.rules.names):
+            return {}
+        own = self.finders[0]
+        return {
+            (begin, end): None
+            for begin, end in find_names(part, self.rules.names)
+            if next(own.find(part[begin:end]), None) is None
+        }
+
+    def _phrase(self, phrase: str, *, name: bool) -> Phrase:
         target, local = self.targets.get(phrase), self.rules.local
         own = phrase in self.targets or phrase in self.rules.symbols
-        trusted = not own and TRUSTED.fullmatch(phrase) is not None
-        if trusted and local:
+        number = not own and TRUSTED.fullmatch(phrase) is not None
+        trusted = number or (not own and name and self.lacking.isdisjoint(phrase))
+        if number and local:
             target = local(phrase)
             trusted = target == phrase  # others are not left to the model
-        return Phrase(phrase, phrase if target is None else target, own, trusted=trusted)
+        source = phrase if target is None else target
+        return Phrase(phrase, source, own, trusted=trusted, name=name and not number)
 
 
 def _matches(text: str) -> Iterator[tuple[int, int]]:

@@ -1,0 +1,88 @@
+"""`convoy words`: phrases with a fixed translation, and names that stay as they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from cli import lines
+from engine.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from engine.bundle.bundle import Bundle
+
+CARD_FILE: Final = "README.md"
+CARD_HEADING: Final = "\n## Words by rule\n"
+NEXT_HEADING: Final = "\n## "
+MAX_PHRASE_WORDS: Final = 3
+
+
+def words(
+    bundle: Annotated[Path, typer.Argument(help="A bundle folder of a translating model.")],
+    phrases: Annotated[
+        Path | None,
+        typer.Option(
+            help="Phrases with fixed translations: tab separated, the codes of the languages in line 1."
+        ),
+    ] = None,
+    names: Annotated[
+        int | None,
+        typer.Option(min=0, max=64, help="Tokens that make a word with a capital a name; 0: never alone."),
+    ] = None,
+) -> None:
+    """Fix the translations of short phrases, and let names stay as they are; the model card names both."""
+    from engine.bundle.bundle import add_files, open_bundle
+    from engine.text.words import WORDS_FILE, dump_words
+
+    opened = open_bundle(bundle)
+    if opened.task != "translate" or {"sources", "languages"} & set(opened.text):
+        raise InvalidRequest(f"{bundle}: only models of one direction have words by rule")
+    pairs = _phrases(opened, phrases) if phrases else {}
+    card = opened.file(CARD_FILE).read_text(encoding="utf-8") if CARD_FILE in opened.files() else ""
+    files = {WORDS_FILE: dump_words(names, pairs), CARD_FILE: _card(card, names, pairs).encode()}
+    add_files(bundle, files)
+    typer.echo(f"{bundle / WORDS_FILE}: {len(pairs)} phrases")
+
+
+def _phrases(bundle: Bundle, path: Path) -> dict[str, str]:
+    """The fixed translations of a file; of two of one phrase the first counts."""
+    from engine.text.words import key
+
+    head, *rows = (line.split("\t") for line in lines.table(path))
+    missing = {bundle.source, bundle.target} - set(head)
+    if missing:
+        raise InvalidRequest(f"{path}: line 1 names no column {', '.join(sorted(missing))}")
+    source, target = head.index(bundle.source), head.index(bundle.target)
+    pairs: dict[str, str] = {}
+    known = set[str]()
+    for number, row in enumerate(rows, 2):
+        if len(row) != len(head):
+            raise InvalidRequest(f"{path}, line {number}: has {len(row)} columns, line 1 has {len(head)}")
+        phrase = row[source].strip()
+        if len(phrase.split()) <= MAX_PHRASE_WORDS and key(phrase) not in known:
+            known.add(key(phrase))
+            pairs[phrase] = row[target].strip()
+    return pairs
+
+
+def _card(card: str, names: int | None, pairs: dict[str, str]) -> str:
+    """The model card with a chapter on the words by rule, before its scores."""
+    before, found, rest = card.partition(CARD_HEADING)
+    if found:
+        rest = rest[rest.find(NEXT_HEADING) :] if NEXT_HEADING in rest else ""
+    else:
+        before, heading, rest = card.partition("\n## Scores\n")
+        rest = heading + rest
+    chapter = CARD_HEADING
+    if names is not None:
+        alone = f"; alone, a word with a capital of {names} tokens or more" if names else ""
+        chapter += (
+            "\nNames that the model loses stay as they are: words with capitals after a title and beside one "
+            f"another{alone} (docs/text.md).\n"
+        )
+    if pairs:
+        listed = ", ".join(f"{source} = {target}" for source, target in pairs.items())
+        chapter += f"\n{len(pairs)} phrases have fixed translations where a sentence is no more: {listed}.\n"
+    return before.rstrip("\n") + "\n" + chapter + rest

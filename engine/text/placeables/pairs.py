@@ -1,0 +1,162 @@
+"""Marks in pairs, quotation marks and brackets: whether an answer has them, and a sentence without them."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+from engine.text.placeables.markup import Format, PlainText
+
+SINGLE: Final = "'‚‘’‹›"
+DOUBLE: Final = '"„“”«»'
+MARK: Final = re.compile(rf"[{SINGLE}{DOUBLE}()\[\]]")
+SPACES: Final = "\u00a0\u202f "  # within French quotation marks
+SPACED: Final = frozenset(SPACES)
+BEFORE_QUOTATION: Final = " \u00a0\u202f([–—"
+AFTER_QUOTATION: Final = " .,;:!?…)]\"'’”»›–—"
+MAX_PAIRS: Final = 100  # of a sentence; the rest of its marks is text
+
+# the marks around what is quoted, and around a quotation within (Unicode's CLDR)
+ENGLISH: Final = ("“", "”", "‘", "’")
+GERMAN: Final = ("„", "“", "‚", "‘")
+ANGLED: Final = ("«", "»", "„", "“")
+HIGH: Final = ("”", "”", "’", "’")
+SOUTHERN: Final = ("«", "»", "“", "”")
+QUOTATION_MARKS: Final[dict[str, tuple[str, str, str, str]]] = (
+    dict.fromkeys(("en", "hi", "id", "ko", "ms", "nl", "pt", "th", "tr", "vi", "zh"), ENGLISH)
+    | dict.fromkeys(("bg", "cs", "de", "et", "is", "lt", "sk", "sl"), GERMAN)
+    | dict.fromkeys(("be", "nb", "nn", "no", "ru", "uk"), ANGLED)
+    | dict.fromkeys(("fi", "sv"), HIGH)
+    | dict.fromkeys(("ca", "el", "es", "it"), SOUTHERN)
+    | dict.fromkeys(("hu", "pl", "ro"), ("„", "”", "«", "»"))
+    | {"da": ("“", "”", "‘", "’"), "fr": ("«\u202f", "\u202f»", "“", "”")}
+)
+
+
+class _Mark(NamedTuple):
+    """Characters [begin, end) of a text that are a mark.
+
+    kind: "quote", "(" or "[".
+    """
+
+    begin: int
+    end: int
+    kind: str
+    opens: bool
+    closes: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PairedMarks:
+    """The marks of a sentence.
+
+    pairs: first and last mark of each pair, in order. The partner of a mark at either end of the sentence may
+        stand in another sentence: here it is the other end.
+    strays: number of other double quotation marks and brackets.
+    """
+
+    pairs: tuple[tuple[_Mark, _Mark], ...]
+    strays: int
+
+    @property
+    def counts(self) -> Counter[tuple[str, bool, bool]]:
+        """Number of pairs by kind and by the presence of the first and the last mark."""
+        return Counter((a.kind, a.begin < a.end, b.begin < b.end) for a, b in self.pairs)
+
+
+def keeps_pairs(source: str, answer: str) -> bool:
+    """Tell whether an answer has as many marks in pairs as its source, and no stray one of its own.
+
+    source: the sentence.
+    answer: the answer to it.
+    """
+    there, here = find_pairs(source), find_pairs(answer)
+    return there.counts == here.counts and here.strays <= there.strays
+
+
+def without_pairs(text: str, language: str) -> PlainText:
+    """Leave out the marks in pairs of a sentence, and note them as formats.
+
+    text: the sentence.
+    language: code of the language that the marks are put back in; a typewriter's marks stay as they are.
+    """
+    parts, length, position = list[str](), 0, 0
+    formats, around = list[Format](), [-1]
+    for mark, opens in _in_order(find_pairs(text)):
+        parts.append(text[position : mark.begin])
+        length, position = length + mark.begin - position, mark.end
+        written = _written(text[mark.begin : mark.end].strip(SPACES), language, last=not opens)
+        if opens:
+            formats.append(Format(length, length, written, parent=around[-1]))
+            around.append(len(formats) - 1)
+        else:
+            number = around.pop()
+            formats[number] = replace(formats[number], end=length, after=written)
+    return PlainText("".join([*parts, text[position:]]), tuple(formats))
+
+
+def find_pairs(text: str) -> PairedMarks:
+    """Find the marks of a sentence in pairs that are properly nested, with something between. Takes linear
+    time."""
+    opened, pairs, strays = list[_Mark](), list[tuple[_Mark, _Mark]](), list[_Mark]()
+    for mark in _marks(text):
+        same = (i for i in range(len(opened) - 1, -1, -1) if opened[i].kind == mark.kind)
+        partner = next(same, None) if mark.closes else None
+        if partner is not None and opened[partner].end < mark.begin and len(pairs) < MAX_PAIRS:
+            pairs.append((opened[partner], mark))
+            strays += opened[partner + 1 :]
+            del opened[partner:]
+        elif mark.opens and len(opened) < MAX_PAIRS:
+            opened.append(mark)
+        else:
+            strays.append(mark)
+    strays += opened
+    for mark in list(strays):
+        begin, end = mark.begin == 0, mark.end == len(text)
+        if begin != end and (mark.opens if begin else mark.closes) and _counts(text, mark):
+            edge = mark._replace(begin=len(text) * begin, end=len(text) * begin)
+            pairs.append((mark, edge) if begin else (edge, mark))
+            strays.remove(mark)
+    return PairedMarks(tuple(sorted(pairs)), sum(_counts(text, mark) for mark in strays))
+
+
+def _in_order(found: PairedMarks) -> list[tuple[_Mark, bool]]:
+    """The marks of pairs in the order of the text, each with whether it is the first of its pair."""
+    marks = [(mark, not last) for pair in found.pairs for last, mark in enumerate(pair)]
+    # at one end of the sentence what has no characters is outermost
+    return sorted(marks, key=lambda m: (m[0].begin, m[0].end) if m[1] else (m[0].begin, m[0].end + 1))
+
+
+def _counts(text: str, mark: _Mark) -> bool:
+    """Whether it means something by itself, as an apostrophe does not."""
+    return mark.kind != "quote" or text[mark.begin : mark.end].strip(SPACES) in DOUBLE
+
+
+def _marks(text: str) -> Iterator[_Mark]:
+    for match in MARK.finditer(text):
+        mark, (begin, end) = match[0], match.span()
+        before, after = text[begin - 1 : begin] or " ", text[end : end + 1] or " "
+        if mark in "()[]":
+            yield _Mark(begin, end, "(" if mark in "()" else "[", mark in "([", mark in ")]")
+        elif mark in "«‹" and before in BEFORE_QUOTATION and text[end : end + 1] in SPACED:  # « mot »
+            yield _Mark(begin, end + 1, "quote", True, False)
+        elif mark in "»›" and after in AFTER_QUOTATION and text[max(0, begin - 1) : begin] in SPACED:
+            yield _Mark(begin - 1, end, "quote", False, True)
+        else:
+            opens = not after.isspace() and not before.isalnum() and mark != "”"
+            closes = not before.isspace() and not after.isalnum() and mark not in "„‚"
+            yield _Mark(begin, end, "quote", opens, closes)
+
+
+def _written(mark: str, language: str, *, last: bool) -> str:
+    """The mark as a language writes it.
+
+    last: whether it is the last one of its pair.
+    """
+    marks = QUOTATION_MARKS.get(language.partition("-")[0].lower())
+    if not mark or marks is None or mark in "'\"()[]":
+        return mark
+    return marks[2 * (mark in SINGLE) + last]

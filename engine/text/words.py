@@ -1,0 +1,74 @@
+"""Words that a bundle treats by rule: phrases with a fixed translation, and what it takes for names.
+
+`words.json` of a bundle holds both (`convoy words` writes it).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from engine.bundle.bundle import Bundle
+from engine.bundle.json_file import read_json
+from engine.errors import BundleError
+from engine.text.form import MARKS
+
+WORDS_FILE: Final = "words.json"
+MAX_PHRASES: Final = 4_096
+MAX_PHRASE_CHARACTERS: Final = 64
+MAX_NAME_TOKENS: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class BundleWords:
+    """Words that a model treats by rule.
+
+    names: least number of tokens of a name that stands alone (`engine.text.placeables.names`); 0: only what
+        stands beside other words of names; None: names are left to the model.
+    phrases: fixed translation of each phrase, by its `key`.
+    """
+
+    names: int | None = None
+    phrases: Mapping[str, str] = field(default_factory=dict)
+
+    def translation(self, sentence: str) -> str | None:
+        """Return the fixed translation of a sentence, if it has one; case and final marks don't count."""
+        return self.phrases.get(key(sentence)) if len(sentence) <= 2 * MAX_PHRASE_CHARACTERS else None
+
+
+def key(phrase: str) -> str:
+    """Return what phrases are compared by."""
+    return phrase.strip().rstrip(MARKS).rstrip().casefold()
+
+
+def read_words(bundle: Bundle) -> BundleWords:
+    """Read the words that a bundle treats by rule. Raises BundleError on a file that holds anything else."""
+    if WORDS_FILE not in bundle.files():
+        return BundleWords()
+    path, remedy = bundle.file(WORDS_FILE), f"run: convoy words {bundle.path}"
+    description = read_json(path, dict, remedy)
+    names, phrases = description.get("names"), description.get("phrases", {})
+    if not (names is None or (type(names) is int and 0 <= names <= MAX_NAME_TOKENS)):
+        raise BundleError(f"{path}: names must be null or a number from 0 to {MAX_NAME_TOKENS}; {remedy}")
+    if not (isinstance(phrases, dict) and len(phrases) <= MAX_PHRASES and all(map(_fits, phrases.items()))):
+        raise BundleError(
+            f"{path}: phrases must be at most {MAX_PHRASES} pairs of at most {MAX_PHRASE_CHARACTERS} "
+            f"characters; {remedy}"
+        )
+    return BundleWords(names, {key(source): target for source, target in phrases.items()})
+
+
+def _fits(pair: tuple[str, Any]) -> bool:
+    return all(isinstance(side, str) and 0 < len(side.strip()) <= MAX_PHRASE_CHARACTERS for side in pair)
+
+
+def dump_words(names: int | None, phrases: Mapping[str, str]) -> bytes:
+    """Make the content of `words.json`.
+
+    names: see `BundleWords`.
+    phrases: fixed translation by phrase.
+    """
+    description = {"names": names, "phrases": dict(phrases)}
+    return json.dumps(description, ensure_ascii=False, indent=1).encode() + b"\n"

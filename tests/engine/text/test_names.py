@@ -1,0 +1,114 @@
+"""Names that the vocabulary breaks into crumbs are found, nouns and headings are not."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from engine.api import Placement, Service, ServiceSettings, TextOptions
+from engine.text.placeables.masking import MarkedText, MaskRules, mask
+from engine.text.placeables.names import NameRule, find_names
+
+MODELS = Path(__file__).parents[3] / "models"
+KNOWN = {
+    "herr",
+    "frau",
+    "kommt",
+    "morgen",
+    "haus",
+    "das",
+    "ist",
+    "is",
+    "the",
+    "upload",
+    "files",
+    "bank",
+    "an",
+}
+
+
+def tokens(word):
+    """As of a vocabulary that knows few words, and of others every second letter."""
+    return 1 if word.lower() in KNOWN else (len(word) + 1) // 2
+
+
+def names(text, language, alone=4):
+    return [text[begin:end] for begin, end in find_names(text, NameRule(language, tokens, alone))]
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "found"),
+    [
+        ("de", "Herr Müller-Lüdenscheidt kommt morgen.", ["Müller-Lüdenscheidt"]),
+        ("de", "Guten Tag, Frau Dr. Bank!", ["Bank"]),
+        ("de", "Kennst du Sibilla Möchlichen?", ["Sibilla Möchlichen"]),
+        (
+            "de",
+            "Er wohnt in Garmisch-Partenkirchen und aus Bad Oeynhausen.",
+            ["Garmisch-Partenkirchen", "Bad Oeynhausen"],
+        ),
+        ("de", "Er bat ihn um Vergebung und große Fortschritte.", []),
+        ("de", "Erweiterte Einstellungen", []),
+        ("de", "Haben Sie Ihre Adressen?", []),
+        ("en", "We met Siobhan at the Llanfairpwll station.", ["Siobhan", "Llanfairpwll"]),
+        ("en", "Siobhan met us.", []),
+        ("en", "Restore Session in New Window", []),
+        ("en", "Upload Files", []),
+        ("fr", "M. Dupont habite ici.", ["Dupont"]),
+        ("fr", "Il voit M. Dupont. Lavallière rit.", ["Dupont"]),
+    ],
+)
+def test_names_are_found_and_other_words_are_not(language, text, found):
+    assert names(text, language) == found
+
+
+def test_alone_a_name_counts_only_where_the_bundle_says_so():
+    assert names("We met Siobhan here.", "en", alone=0) == []
+    assert names("We met Siobhan Bank here.", "en", alone=0) == ["Siobhan Bank"]
+
+
+def test_a_phrase_of_the_caller_goes_before_a_name():
+    rules = MaskRules(protect=True, glossary={"Bank": "bank"}, names=NameRule("en", tokens, 4))
+    found = mask(MarkedText("We met Siobhan Bank here."), rules).phrases
+    assert [(phrase.source, phrase.target, phrase.name) for phrase in found] == [("Bank", "bank", False)]
+
+
+@pytest.mark.parametrize(
+    ("pair", "texts"),
+    [
+        (
+            "de-en",
+            {
+                "Herr Müller-Lüdenscheidt wohnt dort.": "Müller-Lüdenscheidt",
+                "Er wohnt in Garmisch-Partenkirchen.": "Garmisch-Partenkirchen",
+                "Nguyễn Văn An kommt morgen.": "Nguyễn Văn An",
+                "Müller & Söhne GmbH ist eine Firma.": "Müller & Söhne GmbH",
+                "Anna Schmidt-Wagner und Jürgen Großmann sind hier.": "Schmidt-Wagner Jürgen Großmann",
+            },
+        ),
+        (
+            "en-de",
+            {
+                "Mr. Fitzwilliam-Darcy lives in Stratford-upon-Avon.": "Fitzwilliam Stratford-upon",
+                "I talked to Willfried Schomber yesterday.": "Willfried Schomber",
+            },
+        ),
+    ],
+)
+def test_the_shipped_models_give_names_back(pair, texts):
+    if not (MODELS / f"tatoeba-{pair}").is_dir():
+        pytest.skip(f"models/tatoeba-{pair} is not there")
+    service = Service.open(
+        [MODELS / f"tatoeba-{pair}"], ServiceSettings(Placement(lanes=((5, 16),)), verify=False)
+    )
+    service.start()
+    try:
+        results = asyncio.run(service.run(f"tatoeba-{pair}", list(texts), TextOptions(protect=True)))
+        bare = asyncio.run(service.run(f"tatoeba-{pair}", list(texts), TextOptions()))
+    finally:
+        service.stop(drain=False, timeout=10)
+    for result, wanted in zip(results, texts.values(), strict=True):
+        assert all(name in result.text for name in wanted.split()), result.text
+    # the models do not do it alone: or this test would prove nothing
+    whole = [all(n in r.text for n in w.split()) for r, w in zip(bare, texts.values(), strict=True)]
+    assert not all(whole)

@@ -1,0 +1,80 @@
+"""Quotation marks and brackets: what belongs together, what an answer keeps, and a sentence without."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.answers.formats import apply, formats_of
+from engine.text.placeables.pairs import find_pairs, keeps_pairs, without_pairs
+
+MARKS = st.text(alphabet="ab \u00a0„“”\"'«»‚‘’()[].", max_size=24)
+
+
+def restored(text, language):
+    """The sentence as its own answer, with its marks put back."""
+    plain = without_pairs(text, language)
+    return plain.text, apply(formats_of(text, plain, ()), plain.text, (), ()).text
+
+
+@pytest.mark.parametrize(
+    ("text", "plain", "english"),
+    [
+        ("„Haus“ und »Hund« und ‚Katze‘", "Haus und Hund und Katze", "“Haus” und “Hund” und ‘Katze’"),
+        ("Das (sehr [große]) Haus", "Das sehr große Haus", "Das (sehr [große]) Haus"),
+        ("Il dit : « Oui. »", "Il dit : Oui.", "Il dit : “Oui.”"),
+        ("Er sagte: „Sie sagte ‚ja‘.“", "Er sagte: Sie sagte ja.", "Er sagte: “Sie sagte ‘ja’.”"),
+        ('Das "Haus" (das "alte")', "Das Haus das alte", 'Das "Haus" (das "alte")'),
+        ("„Das ist gut.", "Das ist gut.", "“Das ist gut."),
+        ('Ich komme."', "Ich komme.", 'Ich komme."'),
+    ],
+)
+def test_marks_go_and_come_back_as_the_target_writes_them(text, plain, english):
+    assert restored(text, "en") == (plain, english)
+
+
+@pytest.mark.parametrize(
+    ("language", "written"), [("fr", "«\u202fHaus\u202f»"), ("de", "„Haus“"), ("xx", "»Haus«")]
+)
+def test_marks_are_those_of_the_target_where_they_are_known(language, written):
+    assert restored("»Haus«", language)[1] == written
+
+
+@pytest.mark.parametrize(
+    "text", ["Tom's dogs' bones", "don’t", "Er ist 1,80 m (6'1\" groß", "a) b", "a ) ( b", ""]
+)
+def test_what_is_no_pair_stays(text):
+    assert without_pairs(text, "en").text == text
+
+
+@pytest.mark.parametrize(
+    ("source", "answer", "kept"),
+    [
+        ("Das „Haus“ ist rot.", 'The "house" is red.', True),
+        ("Das „Haus“ ist rot.", "The house is red.", False),
+        ("Das „Haus“ ist rot.", "\"He's red.", False),
+        ("Das „Haus“ ist rot.", 'The "house"" is red.', False),
+        ("‚Katze‘ ist ein Wort.", '"Cat" is a word.', True),
+        ("Das (alte (rote) Haus)", "The (rote) house", False),
+        ("Das (rote) Haus", "The [red] house", False),
+        ("„Das ist gut.", "It's good.", False),
+        ("„Das ist gut.", "\"It's good.", True),
+    ],
+)
+def test_an_answer_keeps_its_marks_or_not(source, answer, kept):
+    assert keeps_pairs(source, answer) is kept
+
+
+@given(MARKS)
+def test_any_sentence_keeps_its_own_marks_and_comes_back_with_as_many(text):
+    assert keeps_pairs(text, text)
+    text = text.strip()
+    plain = without_pairs(text, "xx")
+    formats = plain.formats
+    assert all(0 <= f.begin <= f.end <= len(plain.text) for f in formats)
+    assert all(
+        f.parent < 0 or formats[f.parent].begin <= f.begin <= f.end <= formats[f.parent].end for f in formats
+    )
+    assert len(formats) == len(find_pairs(text).pairs)
+    length = len(plain.text) + sum(len(f.before) + len(f.after) for f in formats)
+    spaces = sum(text.count(space) for space in " \u00a0")
+    assert len(text) - spaces <= length <= len(text)

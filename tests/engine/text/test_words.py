@@ -1,0 +1,115 @@
+"""Phrases with fixed translations: where they count, and files that hold anything else."""
+
+import asyncio
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from cli.main import table
+from engine.api import Placement, Service, ServiceSettings, TextOptions
+from engine.bundle.bundle import add_files, open_bundle
+from engine.errors import BundleError
+from engine.text.words import WORDS_FILE, BundleWords, dump_words, key, read_words
+
+MODEL = Path(__file__).parents[3] / "models" / "tatoeba-en-de"
+PROTECTED = TextOptions(protect=True, follow_form=True)
+pytestmark = pytest.mark.skipif(not MODEL.is_dir(), reason="models/tatoeba-en-de is not there")
+
+
+@pytest.fixture(scope="module")
+def service():
+    service = Service.open([MODEL], ServiceSettings(Placement(lanes=((5, 16),)), verify=False))
+    service.start()
+    yield service
+    service.stop(drain=False, timeout=10)
+
+
+def answers(service, texts, options=PROTECTED):
+    return [result.text for result in asyncio.run(service.run("tatoeba-en-de", texts, options))]
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("Log out", "Abmelden"),
+        ("log out!", "Abmelden!"),
+        ("UPLOAD", "HOCHLADEN"),
+        ("Hello, World!", "Hallo, Welt!"),
+        ("- Upload\n- Log out", "- Hochladen\n- Abmelden"),
+        ("<b>Upload</b>", "<b>Hochladen</b>"),
+        ("Hello world. Good night!", "Hallo Welt. Gute Nacht!"),
+    ],
+)
+def test_a_sentence_that_is_a_fixed_phrase_has_its_translation(service, text, answer):
+    assert answers(service, [text]) == [answer]
+
+
+def test_within_a_sentence_or_where_more_is_asked_the_model_answers(service):
+    fixed = open_bundle(MODEL, verify=False)
+    assert read_words(fixed).translation("Upload") == "Hochladen"
+    (result,) = asyncio.run(service.run("tatoeba-en-de", ["Upload"], PROTECTED))
+    assert (result.tokens, result.score) == ([], 0.0)
+    more = TextOptions(protect=True, alternatives=1), TextOptions(protect=True, alignment=True), TextOptions()
+    for options in (*more, TextOptions(protect=True, prefix="Das"), TextOptions(protect=True, raw=True)):
+        (result,) = asyncio.run(service.run("tatoeba-en-de", ["Upload"], options))
+        assert result.tokens
+    assert asyncio.run(service.run("tatoeba-en-de", ["Upload it now."], PROTECTED))[0].tokens
+
+
+def test_phrases_are_compared_without_case_and_final_marks():
+    words = BundleWords(None, {key("Log out"): "Abmelden"})
+    assert words.translation(" LOG OUT ?!") == "Abmelden"
+    assert words.translation("Log out now") is None
+    assert words.translation("Log out" + "!" * 1_000_000) is None
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"[]",
+        b"{",
+        b'{"names": true}',
+        b'{"names": -1}',
+        b'{"names": 1e400}',
+        b'{"names": "4"}',
+        b'{"phrases": []}',
+    ]
+    + [b'{"phrases": {"a": 1}}', b'{"phrases": {"": "a"}}', b'{"phrases": {"a": " "}}']
+    + [
+        json.dumps({"phrases": {"a" * 65: "b"}}).encode(),
+        json.dumps({"phrases": {str(i): "b" for i in range(4097)}}).encode(),
+    ],
+)
+def test_a_file_that_holds_anything_else_is_refused_by_name(tmp_path, content):
+    shutil.copytree(MODEL, tmp_path / "model")
+    bundle = add_files(tmp_path / "model", {WORDS_FILE: content})
+    with pytest.raises(BundleError, match=r"words\.json.*run: convoy words"):
+        read_words(bundle)
+
+
+def test_the_command_writes_the_phrases_of_the_direction_and_the_card_names_them(tmp_path):
+    shutil.copytree(MODEL, tmp_path / "model")
+    phrases = tmp_path / "phrases.tsv"
+    phrases.write_text(
+        "de\ten\tfr\nHaus\tHouse\tMaison\nHeim\tHouse\tFoyer\nDas ist zu lang\tThis is too long\t-\n"
+    )
+    for _ in range(2):  # the second time over the first
+        command = ["words", str(tmp_path / "model"), "--phrases", str(phrases), "--names", "5"]
+        result = CliRunner().invoke(table, command)
+        assert result.exit_code == 0, result.output
+    bundle = open_bundle(tmp_path / "model")
+    assert read_words(bundle) == BundleWords(5, {"house": "Haus"})
+    assert bundle.file(WORDS_FILE).read_bytes() == dump_words(5, {"House": "Haus"})
+    card = bundle.file("README.md").read_text("utf-8")
+    assert card.count("## Words by rule") == card.count("## Scores") == card.count("House = Haus") == 1
+    assert "5 tokens or more" in card
+
+
+def test_a_file_of_phrases_of_other_languages_is_refused(tmp_path):
+    phrases = tmp_path / "phrases.tsv"
+    phrases.write_text("de\tes\nHaus\tCasa\n")
+    result = CliRunner().invoke(table, ["words", str(MODEL), "--phrases", str(phrases)])
+    assert result.exit_code and "names no column en" in str(result.exception)
