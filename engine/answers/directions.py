@@ -6,8 +6,9 @@ Languages are offered by codes of two letters where there are such, and asked fo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final
 
 from engine.answers.text_model import TextModel
@@ -67,7 +68,8 @@ def directions_of(bundle: Bundle) -> Directions:
     return Directions(tuple(sources), tuple(targets))
 
 
-def languages_of(models: Sequence[Directions]) -> list[Language]:
+@lru_cache(maxsize=8)
+def languages_of(models: tuple[Directions, ...]) -> tuple[Language, ...]:
     """List every language of translating models, in their order."""
     targets: dict[str, dict[str, None]] = {}  # ordered sets: a model may have hundreds of languages
     for directions in models:
@@ -84,7 +86,7 @@ def languages_of(models: Sequence[Directions]) -> list[Language]:
                 pivots.setdefault(last, between)
         order = [last for last in targets if last in pivots]
         languages.append(Language(code, (*into, *order), tuple((last, pivots[last]) for last in order)))
-    return languages
+    return tuple(languages)
 
 
 def name_of(model: str, directions: Directions, source: str | None, target: str | None) -> str:

@@ -102,8 +102,9 @@ def resolve(model: TextModel, options: TextOptions) -> ResolvedOptions:
     if replaces and not tokenizer.replaces_unk:
         raise InvalidRequest("only models with dictionaries of words can replace_unk: leave it out")
     prefix = tokenizer.encode_target(options.prefix) if options.prefix else ()
+    attends = decode.alignment or not options.coverage
     return ResolvedOptions(
-        decode=replace(decode, alignment=decode.alignment or options.coverage),
+        decode=decode if attends else replace(decode, alignment=True),
         prefix=(*tokenizer.beginning, *prefix),
         split=options.split and translates and not options.raw,
         alignment=decode.alignment,

@@ -96,7 +96,8 @@ class Plan:
     def jobs(self) -> list[DecodeJob]:
         """Sources with their options; only the first gets the prefix."""
         decode = self.options.decode
-        first = replace(decode, prefix=self.options.prefix)
+        same = decode.prefix == self.options.prefix
+        first = decode if same else replace(decode, prefix=self.options.prefix)
         return [self._job(place, decode if i else first) for i, place in enumerate(self.places)]
 
     def stricter(self, jobs: Sequence[int]) -> Plan:
@@ -188,8 +189,8 @@ def _without_markup(model: TextModel, marked: MarkedText, options: ResolvedOptio
 
 def _counter(model: TextModel) -> Callable[[str], int]:
     """A function that counts the tokens of a word."""
-    opening = len(model.tokenizer.encode(""))
-    return lambda word: len(model.tokenizer.encode(word)) - opening
+    encode = model.tokenizer.encode
+    return lambda word: len(encode(word)) - len(encode(""))
 
 
 class _Planner:

@@ -85,7 +85,8 @@ class Service:
 
     def languages(self) -> list[Language]:
         """List every language of the translating models, in the order of loading."""
-        return languages_of([info.directions for info in self.models() if info.task == "translate"])
+        models = (info.directions for info in self.models() if info.task == "translate")
+        return list(languages_of(tuple(models)))
 
     def pick(
         self,

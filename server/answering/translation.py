@@ -67,6 +67,10 @@ async def run_each(
         for number, result in zip(numbers, results, strict=True):
             answers[number] = result
 
+    if len(groups) == 1:
+        ((route, numbers),) = groups.values()
+        await run(route, numbers)
+        return answers
     runs = [asyncio.create_task(run(route, numbers)) for route, numbers in groups.values()]
     try:
         await asyncio.gather(*runs)

@@ -65,16 +65,26 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
 
     Raises Cancelled when the client goes; then the work is cancelled too.
     """
-    task, gone = asyncio.create_task(work), asyncio.create_task(_wait_for_disconnect(request))
+    own, gone = asyncio.current_task(), False
+    assert own
+
+    def leave(watch: asyncio.Task[None]) -> None:
+        nonlocal gone
+        gone = not watch.cancelled() and not own.cancelling()
+        if gone:
+            own.cancel()
+
+    watch = asyncio.create_task(_wait_for_disconnect(request))
+    watch.add_done_callback(leave)
     try:
-        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            raise Cancelled("the client has gone")
-        return task.result()
+        return await work
+    except asyncio.CancelledError:
+        if gone and own.uncancel() == 0:  # else somebody has cancelled it besides
+            raise Cancelled("the client has gone") from None
+        raise
     finally:
-        for one in (task, gone):
-            one.cancel()
-        await asyncio.gather(task, gone, return_exceptions=True)
+        watch.remove_done_callback(leave)
+        watch.cancel()
 
 
 async def _wait_for_disconnect(request: Request) -> None:

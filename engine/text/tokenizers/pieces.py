@@ -26,11 +26,12 @@ class Pieces(LeftToRight):
     def __init__(self, processor: Any) -> None:
         self._model = processor
         ids = range(processor.get_piece_size())
+        self._pieces: list[str] = [processor.id_to_piece(i) for i in ids]
         self._special = frozenset(i for i in ids if processor.is_control(i))
         self.placeholders: tuple[str, ...] = tuple(
-            processor.id_to_piece(i)
-            for i in ids
-            if processor.id_to_piece(i).startswith("<ph") and i not in self._special
+            piece
+            for i, piece in enumerate(self._pieces)
+            if piece.startswith("<ph") and i not in self._special
         )
         self._unread = frozenset(i for i in ids if processor.is_unknown(i) or processor.is_byte(i))
         self._lacks: dict[str, bool] = {}
@@ -59,7 +60,7 @@ class Pieces(LeftToRight):
         return "".join(self.pieces(tokens, target=target)).replace(SPACE, "")
 
     def pieces(self, tokens: Sequence[int], *, target: bool) -> list[str]:
-        return [self._model.id_to_piece(int(t)) for t in tokens]
+        return [self._pieces[t] for t in tokens]
 
 
 def open_pieces(bundle: Bundle) -> Pieces:
