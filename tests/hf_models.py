@@ -236,6 +236,13 @@ FAMILIES: dict[str, Family] = {
         lambda path: _spiece(path, "T5Tokenizer", -1, 1, 2, 0, extra_ids=0, legacy=True),
         {"gated": {}, "more heads": {"num_heads": 8}},
     ),
+    "umt5": Family(  # a bias by distance in each layer
+        "UMT5Config",
+        "UMT5ForConditionalGeneration",
+        T5 | {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
+        lambda path: _spiece(path, "T5Tokenizer", -1, 1, 2, 0, extra_ids=0, legacy=True),
+        {"gated": {}, "tied relu": {"feed_forward_proj": "relu", "tie_word_embeddings": True}},
+    ),
     "madlad": Family(
         "T5Config",
         "T5ForConditionalGeneration",

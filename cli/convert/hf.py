@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -22,13 +23,18 @@ def hf(
     prompt: Annotated[
         str | None, typer.Option(help="Written before each source; else as config.json says.")
     ] = None,
+    adapter: Annotated[
+        Path | None, typer.Option(help="Folder of a LoRA adapter (peft), which is merged into the weights.")
+    ] = None,
     half: Half = None,
     int8: Annotated[
         bool, typer.Option("--int8", help="Store int8, a quarter of fp32: for large models on the CPU.")
     ] = False,
 ) -> None:
-    """Import a folder of Hugging Face: Marian, BART, mBART-50, PEGASUS, M2M-100, NLLB-200, T5, mT5."""
+    """Import a folder of Hugging Face: Marian, BART, mBART-50, PEGASUS, M2M-100, NLLB-200, T5, mT5, UMT5."""
     from export.importers.settings import HuggingFaceImport
 
-    settings = HuggingFaceImport(source=source, target=target, half=half, task=task, prompt=prompt, int8=int8)
+    settings = HuggingFaceImport(
+        source=source, target=target, half=half, task=task, prompt=prompt, int8=int8, adapter=adapter
+    )
     common.convert("hf", folder, out, settings)

@@ -34,12 +34,14 @@ class AttentionFields:
 
     attention_dim: width of all heads together, where not embed_dim.
     relative_span: distances that a learned bias tells apart; 0: no such bias.
+    relative_each: whether each layer learns that bias; else a side's layers share one.
     biases: whether attention and feed-forward add biases.
     relative_positions: distances whose vectors are added (Shaw et al. 2018); 0: none.
     """
 
     attention_dim: int | None = None
     relative_span: int = 0
+    relative_each: bool = False
     biases: bool = True
     relative_positions: int = 0
 
@@ -239,7 +241,16 @@ def _choice_problems(name: str, value: str, allowed: Sequence[str]) -> Iterator[
 STACK_KEYS: Final = (
     *("embed_dim", "conv_dim", "ffn_dim", "heads", "kernel_sizes", "mixer", "glu", "weight_softmax"),
     *("normalize_before", "learned_positions", "input_dim", "output_dim", "conv_heads", "attention_dim"),
-    *("relative_span", "biases", "ffn_gate", "relative_positions", "activation", "rms_norm", "norm_eps"),
+    *(
+        "relative_span",
+        "relative_each",
+        "biases",
+        "ffn_gate",
+        "relative_positions",
+        "activation",
+        "rms_norm",
+        "norm_eps",
+    ),
     *("embedding_norm", "final_norm", "alignment_heads", "alignment_layer", "average_ffn", "average_depth"),
     *("average_activation", "average_projection", "average_norm", "gate"),
 )

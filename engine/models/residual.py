@@ -22,7 +22,7 @@ from engine.models.model import Dropout, Past
 
 class Where(NamedTuple):
     """A layer's place: the stack it belongs to, its number there, the model's limits, training's rates, and
-    the bias that self-attention of all layers shares."""
+    the bias by distance of its self-attention, which layers may share."""
 
     stack: StackConfig
     number: int

@@ -157,10 +157,13 @@ def _final_norm(stack: StackConfig) -> nn.LayerNorm | nn.RMSNorm | None:
     return make_norm(stack.embed_dim, stack.norm_eps, rms=stack.rms_norm) if ends else None
 
 
-def _relative(stack: StackConfig, *, causal: bool) -> RelativeBias | None:
-    """Make the bias that a side's self-attention shares, where it has one."""
-    span = stack.relative_span
-    return RelativeBias(stack.heads, 0 if causal else -span, span) if span else None
+def _relatives(stack: StackConfig, *, causal: bool) -> list[RelativeBias | None]:
+    """Make the bias of each layer's self-attention: one that all share, one each, or none."""
+    least, span = 0 if causal else -stack.relative_span, stack.relative_span
+    made = [RelativeBias(stack.heads, least, span) for _ in range(stack.layers if span else 0)]
+    if not made:
+        return [None] * stack.layers
+    return list(made) if stack.relative_each else [made[0]] * stack.layers
 
 
 def _projection(width: int, other: int) -> nn.Linear | None:
@@ -227,9 +230,9 @@ class EncoderDecoder(StackModel):
         assert isinstance(encoder, StackConfig)
         assert isinstance(decoder, StackConfig)
         reader, writer = self.ENCODERS[encoder.mixer], self.DECODERS[decoder.mixer]
-        before, after = _relative(encoder, causal=False), _relative(decoder, causal=True)
-        readers = [reader(Where(encoder, i, config, rates, before)) for i in range(encoder.layers)]
-        writers = [writer(Where(decoder, i, config, rates, after)) for i in range(decoder.layers)]
+        before, after = _relatives(encoder, causal=False), _relatives(decoder, causal=True)
+        readers = [reader(Where(encoder, i, config, rates, before[i])) for i in range(encoder.layers)]
+        writers = [writer(Where(decoder, i, config, rates, after[i])) for i in range(decoder.layers)]
         self.encoder = Encoder(config, readers, rates)
         shared = self.encoder.embed_tokens if config.share_embeddings else None
         self.decoder = Decoder(config, writers, rates, shared)

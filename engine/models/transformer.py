@@ -24,7 +24,7 @@ from engine.models.stack import EncoderDecoder
 class SelfAttention(Attention):
     """Multi-head self-attention over a whole sequence or one step of it.
 
-    relative: the bias by distance, which layers share; None: there is none.
+    relative: the bias by distance, which layers may share; None: there is none.
     """
 
     def __init__(

@@ -58,9 +58,11 @@ class MarianImport(ImportSettings):
     """What a folder of Marian does not say.
 
     checkpoint: name of the file of weights, where there are several.
+    adapter: folder of a LoRA adapter; in Hugging Face's layout only.
     """
 
     checkpoint: str | None = None
+    adapter: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,11 +82,13 @@ class HuggingFaceImport(ImportSettings):
     task: "translate" or "summarize"; None: by the kind of model.
     prompt: what is written before each source; None: as config.json says.
     int8: store matrices and tables of tokens in int8.
+    adapter: folder of a LoRA adapter that is merged into the weights.
     """
 
     task: str | None = None
     prompt: str | None = None
     int8: bool = False
+    adapter: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

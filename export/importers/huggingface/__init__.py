@@ -8,6 +8,7 @@ family          what the maps have in common: text sides, configurations
 generation      settings of the search: carried over, named or refused
 text            which file of the text side is what, which ids, which symbols name languages
 tokenizer_json  tokenizer.json alone, as the files that our tokenizers read
+adapters        LoRA adapters, merged into their base
 files           settings, weights in one file or in shards, added tokens
 language_codes  the symbols that multilingual models name languages by
 """

@@ -1,6 +1,7 @@
 """`convoy convert hf`: a folder of Hugging Face to a bundle.
 
 The kind is read from config.json: Marian, BART, mBART-50, PEGASUS, M2M-100, NLLB-200, T5 and its relatives.
+A LoRA adapter beside it is merged.
 What is refused and where the search differs: docs/import.md.
 """
 
@@ -14,6 +15,7 @@ from typing import Any, Final
 from engine.errors import CheckpointError
 from engine.text.codes import short
 from export.importers.huggingface import bart, marian, t5, text
+from export.importers.huggingface.adapters import merged
 from export.importers.huggingface.family import TextPart
 from export.importers.huggingface.files import ModelFolder, open_folder, read_tensors
 from export.importers.huggingface.generation import check_generation, generation
@@ -30,6 +32,7 @@ CLASSES: Final = {
     "m2m_100": "M2M100ForConditionalGeneration",
     "t5": "T5ForConditionalGeneration",
     "mt5": "MT5ForConditionalGeneration",
+    "umt5": "UMT5ForConditionalGeneration",
 }
 TEXTS: Final = {
     "bart": text.bart_text,
@@ -51,7 +54,7 @@ def read(folder: Path, settings: HuggingFaceImport, problems: ProblemList) -> Im
     opened = open_folder(folder)
     if opened.config.get("model_type") == "marian":
         _check_marian(folder, settings)
-        common = {name: getattr(settings, name) for name in ("name", "source", "target", "half")}
+        common = {name: getattr(settings, name) for name in ("name", "source", "target", "half", "adapter")}
         return marian.read(folder, MarianImport(**common), problems)
     kind = _kind(opened)
     task, rules = _task(opened, kind, settings)
@@ -60,7 +63,7 @@ def read(folder: Path, settings: HuggingFaceImport, problems: ProblemList) -> Im
     problems.of(lambda: check_generation(opened))
     side = problems.of(lambda: _text_side(opened, kind, settings.prompt, rules))
     spoken = problems.of(lambda: None if side is None else _languages(opened, task, side, settings))
-    tensors = problems.of(lambda: read_tensors(opened))
+    tensors = problems.of(lambda: merged(read_tensors(opened), settings.adapter))
     problems.stop()
     assert side is not None
     assert spoken is not None

@@ -15,6 +15,7 @@ from engine.errors import CheckpointError
 from engine.text.tokenizers.marian import END, UNKNOWN, read_vocabulary
 from engine.text.tokenizers.marian import MarianSettings as TextSettings
 from engine.text.tokenizers.pieces import read_processor
+from export.importers.huggingface.adapters import merged
 from export.importers.huggingface.bart import BART_NAMES, BART_SIZES, Variant, own_positions, stack
 from export.importers.huggingface.family import (
     BOTH_SIDES,
@@ -63,7 +64,7 @@ def read(folder: Path, settings: MarianImport, problems: ProblemList) -> Importe
     problems.stop()
     assert path is not None
     text = problems.of(lambda: _text(folder, separate))
-    tensors = problems.of(lambda: read_weights(path))
+    tensors = problems.of(lambda: merged(read_weights(path), settings.adapter))
     problems.stop()
     assert text is not None
     assert tensors is not None

@@ -1,7 +1,8 @@
-"""T5 and its relatives (Flan-T5, mT5, ByT5, MADLAD-400), as `transformers` computes them.
+"""T5 and its relatives (Flan-T5, mT5, UMT5, ByT5, MADLAD-400), as `transformers` computes them.
 
-Norms by the root mean square, no biases, a bias of attention by distance that all layers of a side share. T5
-does not scale the logits of attention, and its tied output is scaled: both are folded into weights here.
+Norms by the root mean square, no biases, a bias of attention by distance: one that all layers of a side
+share, or with UMT5 one each. T5 does not scale the logits of attention, and its tied output is scaled: both
+are folded into weights here.
 """
 
 from __future__ import annotations
@@ -173,6 +174,7 @@ def _stack(config: Mapping[str, Any], layers: int) -> StackConfig:
         normalize_before=True,
         attention_dim=None if width == config["d_model"] else width,
         relative_span=config.get(SPAN, 128),
+        relative_each=config["model_type"] == "umt5",
         biases=False,
         ffn_gate=gated,
         activation=HF_ACTIVATIONS[act],

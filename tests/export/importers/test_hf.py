@@ -217,7 +217,7 @@ CHANGES = [
     ("bart", {"activation_function": "mish"}, "mish"),
     ("bart", {"d_model": 64}, "weights do not fit"),
     ("bart", {"encoder_attention_heads": 5}, "multiple of heads"),
-    ("t5", {"model_type": "umt5"}, "umt5"),
+    ("t5", {"model_type": "pop2piano"}, "pop2piano"),
     ("t5", {"feed_forward_proj": "gated-mish"}, "gated-mish"),
     ("t5", {"relative_attention_num_buckets": 10**7}, "relative_attention_num_buckets"),
     ("t5", {"relative_attention_num_buckets": 64}, "shape"),
