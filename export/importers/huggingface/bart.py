@@ -82,7 +82,7 @@ def check(folder: ModelFolder) -> None:
     problems += token_problems(config)
     if config.get("model_type") == "pegasus" and folder.rules.get("forced_bos_token_id") is not None:
         problems.append("forced_bos_token_id has no counterpart in this family")
-    if config.get("model_type") != "mbart" and config.get("normalize_before"):
+    if not VARIANTS[config["model_type"]].pre_norm and config.get("normalize_before"):
         problems.append("normalize_before is not of this family")
     if problems:
         raise CheckpointError(f"{folder.path}: can't be imported: {'; '.join(problems)}")

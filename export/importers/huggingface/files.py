@@ -26,6 +26,22 @@ TOKENIZER_JSON: Final = "tokenizer.json"
 ADDED_FILE: Final = "added_tokens.json"
 SYMBOLS_FILE: Final = "special_tokens_map.json"
 MAX_TOKENS: Final = 1 << 24  # more than any vocabulary has
+FAIRSEQ_IDS: Final = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2}
+T5_IDS: Final = {"pad_token_id": 0, "eos_token_id": 1}
+MT5: Final = {"feed_forward_proj": "gated-gelu", "decoder_start_token_id": 0, **T5_IDS}
+# what `transformers` takes for settings that an older config.json leaves out, by model type
+DEFAULTS: Final[dict[str, dict[str, Any]]] = {
+    "bart": {"activation_function": "gelu", "decoder_start_token_id": 2, **FAIRSEQ_IDS},
+    "mbart": {"activation_function": "gelu", **FAIRSEQ_IDS},
+    "m2m_100": {
+        **{"activation_function": "relu", "scale_embedding": True, "decoder_start_token_id": 2},
+        **FAIRSEQ_IDS,
+    },
+    "pegasus": {"activation_function": "gelu", "decoder_start_token_id": 0, **T5_IDS},
+    "t5": T5_IDS,
+    "mt5": {"tie_word_embeddings": False, **MT5},
+    "umt5": MT5,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +85,10 @@ def open_folder(path: Path) -> ModelFolder:
     """Read the settings of a folder. Raises CheckpointError that says what is missing or unreadable."""
     if not (path / CONFIG_FILE).is_file():
         raise CheckpointError(f"{path}: holds no {CONFIG_FILE}, so it is no model folder of Hugging Face")
-    config = read_object(path / CONFIG_FILE)
+    said = read_object(path / CONFIG_FILE)
+    config = DEFAULTS.get(str(said.get("model_type")), {}) | said
+    if config.get("force_bos_token_to_be_generated") and config.get("forced_bos_token_id") is None:
+        config["forced_bos_token_id"] = config.get("bos_token_id")  # the older name of 2020
     own = read_object(path / GENERATION_FILE) if (path / GENERATION_FILE).is_file() else {}
     rules = {**config, **{name: value for name, value in own.items() if value is not None}}
     tokenizer = read_object(path / TOKENIZER_FILE) if (path / TOKENIZER_FILE).is_file() else {}

@@ -34,6 +34,7 @@ CLASSES: Final = {
     "mt5": "MT5ForConditionalGeneration",
     "umt5": "UMT5ForConditionalGeneration",
 }
+OLD_CLASSES: Final = {"t5": "T5WithLMHeadModel"}  # as transformers 2 called it, and t5-small still says
 TEXTS: Final = {
     "bart": text.bart_text,
     "mbart": text.mbart_text,
@@ -109,7 +110,7 @@ def _check_marian(folder: Path, settings: HuggingFaceImport) -> None:
 def _kind(folder: ModelFolder) -> str:
     kind = folder.config.get("model_type")
     built = folder.config.get("architectures") or [CLASSES.get(str(kind))]
-    if kind not in CLASSES or built != [CLASSES[kind]]:
+    if kind not in CLASSES or built not in ([CLASSES[kind]], [OLD_CLASSES.get(str(kind))]):
         served = ", ".join(sorted(CLASSES.values()))
         raise CheckpointError(
             f"{folder.path}: is a model of the type {kind!r} ({built}); served are MarianMTModel, {served}"
