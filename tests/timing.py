@@ -1,6 +1,6 @@
 """For tests that compare times. A shared machine stands still now and then, which proves nothing: its own
 lateness is measured beside, processor time is compared where that will do, and what is found fails a test
-only when three attempts in a row find it."""
+only when three attempts in a row find it, or time without a processor is taken off."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import gc
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, Self
 
 ATTEMPTS: Final = 3
@@ -51,6 +53,33 @@ class MachineLag:
             due = time.monotonic() + PULSE
             time.sleep(PULSE)
             self.longest = max(self.longest, time.monotonic() - due)
+
+
+class Starved:
+    """How long the thread that asks, and those of a server's process, were ready to run and had to wait for a
+    processor, which is no fault of theirs. Nothing where the system does not tell."""
+
+    def __init__(self, pid: int) -> None:
+        """pid: of the server; its main thread runs the event loop."""
+        self._pid, self._tasks = pid, Path(f"/proc/{pid}/task")
+
+    def read(self) -> dict[str, float]:
+        """Read the seconds of each thread until now."""
+        paths = [Path("/proc/thread-self/schedstat"), *self._tasks.glob("*/schedstat")]
+        seconds = {}
+        for path in paths:
+            with suppress(OSError):  # a thread that has ended
+                seconds[path.parent.name] = int(path.read_text("ascii").split()[1]) / 1e9
+        return seconds
+
+    def since(self, before: dict[str, float]) -> float:
+        """Sum up what the one that asks, the event loop, and one that it may have waited for have lost.
+
+        before: what `read` has returned then.
+        """
+        lost = {name: now - before.get(name, now) for name, now in self.read().items()}
+        chain = lost.pop("thread-self", 0.0) + lost.pop(str(self._pid), 0.0)
+        return chain + max(lost.values(), default=0.0)
 
 
 def processor_seconds(work: Callable[..., object], *arguments: Any) -> float:

@@ -1,8 +1,8 @@
 """Whatever one client sends, the others are served: each attack goes to one running server, one after the
 other, while somebody else asks for the server's health and for a sentence.
 
-How long those take is measured before and after each attack, and how late the machine is by itself meanwhile.
-An attack has come through when it does so three times in a row.
+The worst of what they wait decides, in one try. What is no fault of the server's is taken off each wait: time
+for which its threads were ready to run and others had the processors, and how late the machine is by itself.
 """
 
 import io
@@ -22,7 +22,7 @@ import pytest
 from tests.served import until
 from tests.server.test_server_process import GERMAN, process
 from tests.thorough import THOROUGH
-from tests.timing import MachineLag, thrice
+from tests.timing import MachineLag, Starved
 
 HEALTH = 0.1  # seconds
 SLOWER = 2.0  # times as long may a sentence take
@@ -51,10 +51,10 @@ class Times:
 
 
 class Others:
-    """Two clients who go on asking."""
+    """Two clients who go on asking a server's process."""
 
-    def __init__(self, url):
-        self._url, self._over = url, threading.Event()
+    def __init__(self, url, pid):
+        self._url, self._over, self._starved = url, threading.Event(), Starved(pid)
         self._times, self._asking, self.faults = Times(), {}, []
         self._threads = [
             threading.Thread(target=self._ask, args=one)
@@ -78,9 +78,10 @@ class Others:
         with httpx.Client(base_url=self._url, timeout=60) as client:
             while not self._over.is_set():
                 times = self._asking[name] = self._times
-                began = time.perf_counter()
+                before, began = self._starved.read(), time.perf_counter()
                 answer = client.request(method, path, json=values)
-                getattr(times, name).append(time.perf_counter() - began)
+                seconds = time.perf_counter() - began
+                getattr(times, name).append(max(0.0, seconds - self._starved.since(before)))
                 if answer.status_code != 200:
                     self.faults.append(answer.text)
                 time.sleep(0.01)
@@ -101,7 +102,7 @@ def place():
         client.post("/detect", json={"q": "Das ist gut."})  # its model stays
         client.post("/translate", json=GERMAN)
         running.idle = resident(running)
-        with Others(str(client.base_url)) as others:
+        with Others(str(client.base_url), running.pid) as others:
             yield client, running, others
 
 
@@ -264,11 +265,11 @@ def slowed(client, others, request):
         pass
     assert not others.faults, others.faults[:3]
     longest = max(times.health)
-    if longest > max(HEALTH, 4 * max(usual.health + after.health)) + 2 * lag.longest:
+    if longest > HEALTH + lag.longest:
         return f"/health took {longest:.2f} s where the machine was {lag.longest:.3f} s late"
     usual_sentence = nearly_longest(usual.sentence + after.sentence)
     decoded = not answers or answers[0].status_code in (200, 504)
-    allowed = (SHARED if decoded else SLOWER) * usual_sentence + HEALTH + 2 * lag.longest
+    allowed = (SHARED if decoded else SLOWER) * usual_sentence + HEALTH + lag.longest
     tenth, worst = nearly_longest(times.sentence), max(times.sentence)
     if tenth > allowed:
         return f"a tenth of the sentences took {tenth:.3f} s or more, {usual_sentence:.3f} s else"
@@ -286,30 +287,24 @@ def test_others_are_served_meanwhile(place, name):
     request = ATTACKS[name](client)  # is made before anything is timed
     patience = SHORT if name in LASTING else PATIENCE
     request.extensions["timeout"] = dict.fromkeys(("connect", "read", "write", "pool"), patience)
-    thrice(lambda: slowed(client, others, request))
+    assert not slowed(client, others, request)
 
 
 def test_connections_that_say_nothing_and_files_whose_senders_have_gone_keep_nobody(place):
     client, _, others = place
     address = (client.base_url.host, client.base_url.port)
 
-    def attempt():
-        with MachineLag() as lag, others.times() as times, ExitStack() as silent:
-            for _ in range(100):
-                silent.enter_context(socket.create_connection(address))
-            for _ in range(6):
-                with socket.create_connection(address) as gone:
-                    body = b"--x\r\n" + b"-a" * 10_000
-                    head = (
-                        f"POST /translate_file HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
-                    )
-                    kind = "Content-Type: multipart/form-data; boundary=x\r\n\r\n"
-                    gone.sendall(f"{head}{kind}".encode() + body)
-            time.sleep(0.3)
-        longest = max(times.health)
-        return f"/health took {longest:.2f} s" if longest > 1 + 2 * lag.longest else ""
-
-    thrice(attempt)
+    with MachineLag() as lag, others.times() as times, ExitStack() as silent:
+        for _ in range(100):
+            silent.enter_context(socket.create_connection(address))
+        for _ in range(6):
+            with socket.create_connection(address) as gone:
+                body = b"--x\r\n" + b"-a" * 10_000
+                head = f"POST /translate_file HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
+                kind = "Content-Type: multipart/form-data; boundary=x\r\n\r\n"
+                gone.sendall(f"{head}{kind}".encode() + body)
+        time.sleep(0.3)
+    assert max(times.health) < HEALTH + lag.longest
 
 
 def test_memory_goes_back_and_the_process_ends_when_told(place):

@@ -102,7 +102,9 @@ def test_an_unload_lets_requests_under_way_finish(client):
             lambda: 'convoy_slots_active{lane="1",model="toy-de-en"} 0.0' not in client.get("/metrics").text
         )
         assert client.post(f"/models/{DE}/unload", headers=TOKEN).status_code == 200
-        assert long.result(5)  # it was answered before
+        # it was answered before: nothing of it was left to decode
+        assert figure(client, "convoy_sentences_answered_total", DE) == 61, "the canary and the texts"
+        assert long.result(60)
     assert states(client)[DE] == "unloaded"
 
 
