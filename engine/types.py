@@ -46,8 +46,15 @@ def _option(default: Any, sentence: str) -> Any:
     return field(default=default, metadata={"help": sentence})
 
 
+class KeptHash:
+    """What is a key so often that its hash is worked out once."""
+
+    __slots__ = ("_hash",)
+    _hash: int
+
+
 @dataclass(frozen=True, slots=True)
-class DecodeOptions:
+class DecodeOptions(KeptHash):
     """How one source is decoded. Defaults are fairseq's; a bundle's generation_config.json overrides them.
 
     Lengths count target tokens without end-of-sentence; S is the source's own length with it. The longest
@@ -105,6 +112,13 @@ class DecodeOptions:
         1.0, "Diverse beam search: weight of what groups shared in earlier steps."
     )
     alignment: bool = _option(False, "The cross-attention of each hypothesis, in JSON.")
+
+    def __hash__(self) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            object.__setattr__(self, "_hash", hash(tuple(getattr(self, f.name) for f in fields(self))))
+            return self._hash
 
     @property
     def attends(self) -> bool:

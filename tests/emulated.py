@@ -12,7 +12,9 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
@@ -207,11 +209,17 @@ class Emulation:
     def up(self, tensor: Tensor) -> Tensor:
         return tensor.clone()
 
-    def upload(self, tensor: Tensor, target: Tensor) -> None:
-        target.copy_(tensor)
+    def upload(self, numbers: NDArray[np.int64], target: Tensor) -> None:
+        target.copy_(torch.from_numpy(numbers).view(target.shape))
 
     def down(self, tensor: Tensor) -> Tensor:
         return tensor.clone()
+
+    def pinned(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        return torch.empty(tuple(shape), dtype=dtype)
+
+    def fetch(self, tensor: Tensor, target: Tensor) -> None:
+        target.copy_(tensor)
 
     def clone(self, tensor: Tensor) -> Tensor:
         return tensor.clone()

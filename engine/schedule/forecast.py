@@ -14,12 +14,13 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from typing import Final, NamedTuple
 
 from engine.errors import WouldBeLate
 from engine.schedule.queue import SHORT_TOKENS, FairQueue, slots_of_group
 from engine.schedule.tempo import MAX_FACTOR, LineFit, Margin, Tempo
-from engine.types import Limits, Request
+from engine.types import DecodeOptions, Limits, Request
 
 MAX_RETRY_SECONDS: Final = 60.0  # after which it is worth trying again, whatever the forecast
 NEAR_MISS: Final = 0.9  # the share of its time after which an answer was nearly late
@@ -27,6 +28,7 @@ KEPT_PER_ANSWER: Final = 1 - 1 / 48  # weight of older answers for the steps tha
 # (source tokens, steps) until there are answers: the first answers to end are the short ones
 FIRST_SAMPLES: Final = ((8, 20), (24, 52)) * 3
 SHARE_ROUNDS: Final = 4  # in which the wait is brought near to what shares of slots make of it
+MAX_KNOWN_BOUNDS: Final = 4096  # of steps, that are kept
 DEADLINES_FRESH_SECONDS: Final = 0.02  # for which the deadlines of waiting groups are not looked at again
 
 
@@ -76,7 +78,9 @@ class Forecast:
         lanes: slots and beams of each lane.
         limits: of the engine; these bound the steps of an answer.
         """
-        self._queue, self._limits = queue, limits
+        self._queue = queue
+        # by options and length of the source
+        self._bounds = lru_cache(MAX_KNOWN_BOUNDS)(partial(steps_bounds, limits))
         self.loads = [LaneLoad(slots, beams) for slots, beams in lanes]
         self._tempo, self._margin = Tempo(), Margin()
         self._stepping = Tempo()  # of turns without their encoding
@@ -135,7 +139,7 @@ class Forecast:
         steps: that it took.
         now: the time in seconds.
         """
-        low, high = self._bounds(request)
+        low, high = self._bounds(request.options, len(request.source))
         if low < high:  # else its options have decided
             self.loads[lane].steps.add(len(request.source), steps, KEPT_PER_ANSWER)
         if now - request.arrived > NEAR_MISS * (request.deadline - request.arrived):
@@ -300,13 +304,19 @@ class Forecast:
 
     def _steps(self, request: Request, lane: int, deviations: float) -> float:
         """Steps expected of a request, and so many standard deviations more."""
-        low, high = self._bounds(request)
+        low, high = self._bounds(request.options, len(request.source))
         line = self.loads[lane].steps
         expected = line.at(len(request.source)) + deviations * line.deviation
         return min(max(low, expected), high)
 
-    def _bounds(self, request: Request) -> tuple[int, int]:
-        """Fewest and most steps; the last one is of end-of-sentence."""
-        low, high = request.options.lengths(len(request.source), self._limits)
-        low = max(low, min(len(request.options.prefix), high))
-        return low + 1, high + 1
+
+def steps_bounds(limits: Limits, options: DecodeOptions, source: int) -> tuple[int, int]:
+    """Find the fewest and the most steps of an answer; the last one is of end-of-sentence.
+
+    limits: of the engine.
+    options: of the request.
+    source: tokens of its source, end-of-sentence included.
+    """
+    low, high = options.lengths(source, limits)
+    low = max(low, min(len(options.prefix), high))
+    return low + 1, high + 1

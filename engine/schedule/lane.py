@@ -14,8 +14,8 @@ import numpy as np
 from engine.errors import ExecutorFailed
 from engine.search.certain import certain
 from engine.search.executor import EncodedBatch, Executor, PendingStep, Snapshot
-from engine.search.finished import finished_hypotheses
-from engine.types import Outcome, Request, Result, Timings
+from engine.search.finished import Ended, finished_hypotheses
+from engine.types import Hypothesis, Outcome, Request, Result, Timings
 
 Reply = Callable[[Request, Outcome], None]
 Report = Callable[[Request, list[int]], None]
@@ -106,6 +106,7 @@ class Lane:
         self._answers: deque[PendingAnswers] = deque()
         # of each slot: steps launched before it was taken, and steps expected
         self._first, self._expected = np.zeros(executor.slots, np.int64), np.zeros(executor.slots)
+        self._moves: dict[int, int] = {}  # that are due before the next step: sources and targets
         self._looked_at = 0  # slots before it were looked at lately, see `overdue`
         self._held = Counter[int]()  # slots of each group, by ticket
 
@@ -180,6 +181,7 @@ class Lane:
         self.settle()
         attention = self._attending > 0
         self.stepper.patience = 0.0 if self._streaming else patience
+        self._close_holes()
         launched = self.stepper.launch(len(self.active), attention=attention)
         self._launched += launched.steps
         self._steps.append(StepInFlight(list(self.active), launched, attention))
@@ -200,7 +202,9 @@ class Lane:
     def drop(self, slot: int) -> Request:
         """Free a slot at once, by moving the last active one into it."""
         flight = self.active[slot]
-        self.stepper.move(self._vacate([slot]))
+        self._close_holes()
+        self._moves = self._vacate([slot])
+        self._close_holes()
         if not self.active:
             self._deliver(0)
             self.settle()
@@ -213,7 +217,7 @@ class Lane:
         requests += [r for batch in self.waiting for r in batch.requests]
         for flight in self.active:
             flight.slot = -1
-        for collection in (self.active, self.waiting, self._steps, self._answers):
+        for collection in (self.active, self.waiting, self._steps, self._answers, self._moves):
             collection.clear()
         self._held.clear()
         self._attending = self._streaming = 0
@@ -230,13 +234,14 @@ class Lane:
             count += 1
             if not request.cancelled:
                 here.append((i, request))
-        for slot, (i, request) in enumerate(here, len(self.active)):
+        behind = range(len(self.active), len(self.active) + len(here))
+        slots = [self._moves.get(slot, slot) for slot in behind]  # a hole that nobody has moved into yet
+        for slot, (i, request) in zip(slots, here, strict=True):
             self.stepper.place(batch.encoded, i, slot, request)
         seconds = time.monotonic() - batch.began
-        for slot, (_, request) in enumerate(here, len(self.active)):
+        for slot, (_, request) in zip(slots, here, strict=True):
             request.admitted, request.encode_seconds = batch.began, seconds
-            self.active.append(InFlight(request, slot, self._launched))
-            self._note(slot)
+            self._append(InFlight(request, slot, self._launched))
             self._count(request, 1)
         others = batch.requests[count:]
         return batch._replace(requests=others, first=batch.first + count) if others else None
@@ -250,10 +255,11 @@ class Lane:
         if ended or streamed:
             snapshot = self.stepper.snapshot([f.slot for f in (*ended, *streamed)])
             self._answers.append(PendingAnswers(ended, streamed, snapshot))
-        moves = self._vacate([f.slot for f in ended]) if ended else []
-        self._deliver(self.stepper.late if self.active else 0)
-        if moves:
-            self.stepper.move(moves)
+        self._deliver(self.stepper.late)
+        if ended:
+            self._moves = self._vacate([f.slot for f in ended])
+        if not self.active:
+            self._deliver(0)
 
     def _ended(self, step: StepInFlight) -> list[InFlight]:
         """List the requests that are done by a step, but for those that have left their slots since."""
@@ -281,8 +287,8 @@ class Lane:
         self._attending += change * request.options.attends
         self._streaming += change * (self.report is not None and request.progress is not None)
 
-    def _vacate(self, slots: Sequence[int]) -> list[tuple[int, int]]:
-        """Take slots from their requests; returns (source, target) of the slots that have to move."""
+    def _vacate(self, slots: Sequence[int]) -> dict[int, int]:
+        """Take slots from their requests; returns the slots that have to move, and where to."""
         for slot in sorted(slots, reverse=True):
             self._count(self.active[slot].request, -1)
             self.active[slot].slot = -1
@@ -290,12 +296,30 @@ class Lane:
             if slot < len(self.active):
                 self.active[slot] = last
         # a slot that was filled may have been emptied again, by the last one
-        filled = [slot for slot in sorted(slots) if slot < len(self.active)]
-        moves = [(self.active[slot].slot, slot) for slot in filled]
+        filled = [slot for slot in slots if slot < len(self.active)]
+        moves = {self.active[slot].slot: slot for slot in filled}
         for slot in filled:
             self.active[slot].slot = slot
             self._note(slot)
         return moves
+
+    def _append(self, flight: InFlight) -> None:
+        """Take a request in. Where its slot is a hole, the one that was to move there stays behind."""
+        if flight.slot < len(self.active):
+            stays, self.active[flight.slot] = self.active[flight.slot], flight
+            stays.slot = len(self.active)
+            del self._moves[stays.slot]
+            self.active.append(stays)
+            self._note(stays.slot)
+        else:
+            self.active.append(flight)
+        self._note(flight.slot)
+
+    def _close_holes(self) -> None:
+        """Let slots move that nobody else has come for."""
+        if self._moves:
+            self.stepper.move([*self._moves.items()])
+            self._moves = {}
 
     def _note(self, slot: int) -> None:
         flight = self.active[slot]
@@ -306,20 +330,23 @@ class Lane:
         while len(self._answers) > later:
             answers = self._answers.popleft()
             state, rows = answers.snapshot.rows()
-            count = len(answers.finished)
-            for flight, row in zip(answers.finished, rows[:count], strict=True):
-                self.reply(flight.request, self._outcome(flight, state, row))
+            count, now = len(answers.finished), time.monotonic()
+            asked = [
+                Ended(f.request.options, f.attention if f.request.options.alignment else None)
+                for f in answers.finished
+            ]
+            found = finished_hypotheses(state, rows[:count], asked)
+            for flight, hypotheses in zip(answers.finished, found, strict=True):
+                self.reply(flight.request, self._outcome(flight, hypotheses, now))
             for flight, row in zip(answers.streamed, rows[count:], strict=True):
                 self._stream(flight, state, row)
 
-    def _outcome(self, flight: InFlight, state: Any, row: int) -> Outcome:
+    def _outcome(self, flight: InFlight, hypotheses: list[Hypothesis], now: float) -> Outcome:
         request = flight.request
-        log = flight.attention if request.options.alignment else None
-        hypotheses = finished_hypotheses(state, row, request.options, log)
         if not hypotheses:
             return ExecutorFailed(NOTHING)
         queued = request.admitted - request.arrived
-        decoding = time.monotonic() - request.admitted - request.encode_seconds
+        decoding = now - request.admitted - request.encode_seconds
         return Result(hypotheses, Timings(queued, request.encode_seconds, decoding, flight.steps))
 
     def _stream(self, flight: InFlight, state: Any, row: int) -> None:

@@ -22,7 +22,7 @@ import json
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from ctypes import addressof, c_void_p, memmove
 from dataclasses import asdict, dataclass
 from math import inf
@@ -30,11 +30,12 @@ from typing import Final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.backends import LaneSize
 from engine.executors.cuda.executor import CapturedExecutor
-from engine.executors.cuda.streams import Mark, Replay
+from engine.executors.cuda.streams import Mark, Replay, StagingRing
 from engine.kernels.calls import Kernels
 from engine.kernels.launch import argument
 from engine.kernels.launches import Call
@@ -101,6 +102,7 @@ class CountedDevice(Nothing):
         self.lengths: dict[Request, int] = {}
         self.seconds = 0.0
         self.engine: Engine | None = None
+        self._rings: dict[bool, StagingRing] = {}  # by stream
 
     def step(self) -> None:
         began = time.thread_time()
@@ -132,8 +134,17 @@ class CountedDevice(Nothing):
         self.calls.update(("pin", "copy up"))
         return tensor
 
-    def upload(self, tensor: Tensor, target: Tensor) -> None:
-        self.calls.update(("pin", "copy up"))
+    def upload(self, numbers: NDArray[np.int64], target: Tensor) -> None:
+        self.calls["copy up"] += 1
+        ring = self._rings.get(self._decoding) or self._rings.setdefault(self._decoding, StagingRing(self))
+        self._copy(ring.stage(numbers).view(target.shape), target)
+
+    def pinned(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        self.calls["pin"] += 1
+        return super().pinned(shape, dtype)
+
+    def fetch(self, tensor: Tensor, target: Tensor) -> None:
+        self.calls["copy down"] += 1
         self._copy(tensor, target)
 
     def clone(self, tensor: Tensor) -> Tensor:

@@ -6,6 +6,9 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.executors.cuda.streams import Mark, Replay
@@ -62,8 +65,14 @@ class Nothing:
     def up(self, tensor: Tensor) -> Tensor:
         return tensor
 
-    def upload(self, tensor: Tensor, target: Tensor) -> None:
+    def upload(self, numbers: NDArray[np.int64], target: Tensor) -> None:
         pass
+
+    def pinned(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        return torch.empty(tuple(shape), dtype=dtype)
+
+    def fetch(self, tensor: Tensor, target: Tensor) -> None:
+        target.copy_(tensor)
 
     def clone(self, tensor: Tensor) -> Tensor:
         return tensor

@@ -28,7 +28,7 @@ def test_a_turn_in_which_nobody_comes_or_goes_is_one_replay_one_copy_and_one_eve
         traffic.turn()
     traffic.device.calls.clear()
     traffic.turn()
-    assert traffic.device.calls == {"replay": 1, "pin": 1, "copy down": 1, "event": 1}
+    assert traffic.device.calls == {"replay": 1, "copy down": 1, "event": 1}
 
 
 def test_each_request_is_answered_after_as_many_steps_as_its_answer_has_tokens():

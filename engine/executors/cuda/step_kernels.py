@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import SimpleNamespace
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -36,8 +36,6 @@ from engine.search.kind import Kind
 from engine.search.state import SNAPSHOT
 from engine.types import CANDIDATES
 
-NO_RECORDS: Final = np.zeros(0, np.int64)
-
 
 class Bucket(NamedTuple):
     """What one graph is for: so many slots, source positions and target columns, of one kind of search.
@@ -52,19 +50,27 @@ class Bucket(NamedTuple):
     attention: bool
 
 
-class PackedRows(NamedTuple):
-    """What the search knew of some slots, on its way to the host: see `engine.search.executor.Snapshot`.
+class PackedRows:
+    """What the search knew of some slots, on its way to the host: see `engine.search.executor.Snapshot`."""
 
-    packed: int64 words of rows of the type `row`, right once the mark is reached.
-    """
+    def __init__(self, slots: Sequence[int], columns: int, begin: Callable[[], None]) -> None:
+        """Note what is to be told.
 
-    packed: Tensor
-    row: np.dtype[Any]
-    mark: Mark
+        slots: any.
+        columns: that somebody has reached.
+        begin: sends it on its way, where no step was launched since.
+        """
+        self.slots, self.columns, self._begin = slots, columns, begin
+        self.packed: tuple[Tensor, np.dtype[Any]] | None = None  # int64 words of rows, and the rows' type
+        self.mark: Mark | None = None  # once it is reached, rows are right
 
     def rows(self) -> tuple[Any, Sequence[int]]:
+        if self.mark is None:
+            self._begin()
+        assert self.packed is not None and self.mark is not None
         self.mark.synchronize()
-        rows = self.packed.numpy().view(self.row)
+        words, row = self.packed
+        rows = words.numpy().view(row)
         return SimpleNamespace(**{name: rows[name] for name in SNAPSHOT}), range(len(rows))
 
 
@@ -100,48 +106,51 @@ class StepKernels:
         self.kernels.end_step(top.scores, top.ids)
         return top
 
-    def place(self, requests: Mapping[int, PlacedRequest]) -> None:
-        """Put requests, by slot, into their slots: one upload and one launch."""
-        starts, count, unread = self._starts, len(requests), self.executor.unread
-        for row, request in enumerate(requests.values()):
-            starts.write(row, request.options, request.length)
-        packed, plan = starts.rows[:count].reshape(-1).view(np.int64), self._plan(self._placing)
-        begin = self._room(packed.size + len(PlacementTerms._fields) * count).data_ptr()
-        items = [
-            PlacementTerms(
-                1,
-                slot,
-                *n.row_extent,
-                n.length,
-                max(n.length - unread, 1),
-                begin + row * starts.bytes,
-                longest,
-            )
-            for row, ((slot, n), longest) in enumerate(
-                zip(requests.items(), starts.longest(count), strict=True)
-            )
-        ]
-        self._scatter(plan, items, SLOT_CHUNKS, packed)
+    def carry_out(
+        self,
+        told: PackedRows | None,
+        moves: Sequence[tuple[int, int]],
+        placed: Mapping[int, PlacedRequest],
+    ) -> None:
+        """Tell of slots, then copy slots over others, then put requests into slots: one upload, a launch for
+        each of the three that there is, and one way back.
 
-    def move(self, moves: Sequence[tuple[int, int]]) -> None:
-        """Copy slots over others: likewise."""
-        self._scatter(self._plan(move_plan), [MoveTerms(1, *pair) for pair in moves], SLOT_CHUNKS)
-
-    def snapshot(self, slots: Sequence[int], columns: int) -> PackedRows:
-        """Fetch the search's state of slots: one upload, one launch, one way back.
-
-        slots: any.
-        columns: that somebody has reached.
+        told: gets its rows.
+        moves: source and target.
+        placed: by slot.
         """
-        row, plan = self._snapshot_plan(columns)
-        sent, size = len(SnapshotTerms._fields) * len(slots), row.itemsize // 8
-        begin = -(-sent // 2) * 2  # rows lie where 16 bytes are copied at once
-        end = begin + size * len(slots)
+        slots: Sequence[int] = () if told is None else told.slots
+        for at, request in enumerate(placed.values()):
+            self._starts.write(at, request.options, request.length)
+        packed = self._starts.rows[: len(placed)].reshape(-1).view(np.int64)
+        kinds = (SnapshotTerms, slots), (MoveTerms, moves), (PlacementTerms, placed)
+        sent = packed.size + sum(len(terms._fields) * len(items) for terms, items in kinds)
+        begin = end = ceil(sent, 2)  # rows lie where 16 bytes are copied at once
+        scattered: list[tuple[Tensor, list[Any], int]] = []
+        if told is not None:
+            row, plan = self._snapshot_plan(told.columns)
+            end += row.itemsize // 8 * len(slots)
+            to = self._room(end).data_ptr() + 8 * begin
+            tellings = [SnapshotTerms(1, slot, to + i * row.itemsize) for i, slot in enumerate(slots)]
+            scattered.append((plan, tellings, 1))
+        if moves:
+            scattered.append((self._plan(move_plan), [MoveTerms(1, *pair) for pair in moves], SLOT_CHUNKS))
         buffer = self._room(end)
-        first = buffer.data_ptr() + 8 * begin
-        items = [SnapshotTerms(1, slot, first + i * row.itemsize) for i, slot in enumerate(slots)]
-        self._scatter(plan, items, 1)
-        return PackedRows(self.work.down(buffer[begin:end]), row, self.work.mark())
+        if placed:
+            placements = self._placements(placed, buffer.data_ptr())
+            scattered.append((self._plan(self._placing), placements, SLOT_CHUNKS))
+        self._scatter(packed, buffer[:sent], scattered)
+        if told is not None:
+            told.packed = self.work.down(buffer[begin:end]), row
+
+    def _placements(self, placed: Mapping[int, PlacedRequest], starts: int) -> list[PlacementTerms]:
+        """starts: the address of the first one's row of starts."""
+        unread, longest = self.executor.unread, self._starts.longest(len(placed))
+        begins = range(starts, starts + len(placed) * self._starts.bytes, self._starts.bytes)
+        return [
+            PlacementTerms(1, slot, *n.row_extent, n.length, max(n.length - unread, 1), begin, most)
+            for (slot, n), begin, most in zip(placed.items(), begins, longest, strict=True)
+        ]
 
     def _plan(self, kind: Callable[[LaneArrays], Records]) -> Tensor:
         """Of where the lane's arrays are now."""
@@ -167,14 +176,23 @@ class StepKernels:
         return self._buffer
 
     def _scatter(
-        self, plan: Tensor, items: Sequence[tuple[int, ...]], chunks: int, packed: Records = NO_RECORDS
+        self, packed: Records, uploaded: Tensor, scattered: Sequence[tuple[Tensor, list[Any], int]]
     ) -> None:
-        """Upload what is packed and items behind it, and carry them out."""
+        """Upload what is packed and all items behind it, and carry them out.
+
+        uploaded: where that goes.
+        scattered: plan, items and chunks of each launch.
+        """
         assert self.executor.kernels is not None
-        count, terms = len(items), len(items[0])
-        records = np.empty(packed.size + count * terms, np.int64)
-        records[: packed.size] = packed
-        records[packed.size :].reshape(count, terms)[...] = items
-        uploaded = self._room(records.size)[: records.size]
-        self.work.upload(torch.from_numpy(records), uploaded)
-        self.executor.kernels.scatter(plan, uploaded[packed.size :].view(count, terms), chunks)
+        records, at = np.empty(uploaded.numel(), np.int64), packed.size
+        records[:at] = packed
+        parts: list[tuple[int, int, int]] = []
+        for _, items, _ in scattered:
+            shape = len(items), len(items[0])
+            records[at : at + shape[0] * shape[1]].reshape(shape)[...] = items
+            parts.append((at, *shape))
+            at += shape[0] * shape[1]
+        self.work.upload(records, uploaded)
+        for (plan, _, chunks), (begin, count, terms) in zip(scattered, parts, strict=True):
+            part = uploaded[begin : begin + count * terms].view(count, terms)
+            self.executor.kernels.scatter(plan, part, chunks)

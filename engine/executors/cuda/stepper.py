@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import product
+from itertools import chain, product
 from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 
@@ -28,7 +28,7 @@ from engine.executors.cuda.captured_slots import (
 from engine.executors.cuda.copies import COLUMN_FIELDS
 from engine.executors.cuda.graphs import Graphs
 from engine.executors.cuda.placing import PlacedRequest
-from engine.executors.cuda.step_kernels import Bucket, StepKernels
+from engine.executors.cuda.step_kernels import Bucket, PackedRows, StepKernels
 from engine.executors.cuda.streams import Mark
 from engine.executors.memory import ceil
 from engine.search.beam import BeamSearch
@@ -37,6 +37,7 @@ from engine.search.kind import usual
 from engine.search.state import SNAPSHOT
 from engine.types import QUOTAS, Request
 
+FLAGS_KEPT: Final = 3  # steps whose flags have places of their own: the one under way, and two that are read
 UNCAPTURED_STEPS: Final = 3  # of an unusual kind, before a graph of it is captured
 MAX_GRAPHS: Final = 256  # of a lane; the least used are forgotten
 # a lane of many slots encodes some sources before slots are free for them, lest batches be of a few
@@ -74,8 +75,8 @@ class PendingCopies(NamedTuple):
 class CapturedStepper:
     """See `engine.search.executor.Stepper`.
 
-    With kernels a plain step's search is two of them, and what is placed is only noted: the next launch or
-    move places all at once.
+    With kernels a plain step's search is two of them, and what is told, moved and placed is only noted: the
+    next launch does all at once, in this order.
     """
 
     late = 1
@@ -90,6 +91,10 @@ class CapturedStepper:
             self._count = torch.zeros(1, **whole)  # active slots of the step
             self._sources, self._targets = torch.zeros(2, executor.slots, **whole).unbind()  # of moves
             self._kernels = None if executor.kernels is None else StepKernels(executor, self.search)
+            self._done = self.work.pinned((FLAGS_KEPT, executor.slots), torch.bool)
+        self._counted, self._steps = 0, 0  # what `_count` holds, and steps launched
+        self._told: PackedRows | None = None
+        self._moves: Sequence[tuple[int, int]] = ()
         self._placed: dict[int, PlacedRequest] = {}  # by slot
         # what these wait for: by its number each mark, and the blocks of memory that it makes right
         self._marks: dict[int, tuple[Mark, dict[int, Tensor]]] = {}
@@ -102,7 +107,7 @@ class CapturedStepper:
         executor, search = self.executor, self.search
         sizes = product(ladder(1, executor.slots), executor.common())
         with self.work.decoding():
-            self._count.fill_(0)  # all slots are idle, and stay so
+            self._count.zero_()  # all slots are idle, and stay so
             for n, (width, column) in reversed([*sizes]):
                 bucket = Bucket(n, width, column, usual(search.columns), attention=False)
                 self._run_graph(bucket, partial(self._step, bucket), 1)
@@ -121,21 +126,32 @@ class CapturedStepper:
         self.executor.place_on_host(slot, encoded.lengths[i])
         self.search.start_on_host(slot, request.options)
 
-    def _settle(self) -> None:
-        """Place the requests that were noted."""
-        if self._placed and self._kernels is not None:
-            self.executor.reserve(max(n.length for n in self._placed.values()), 0)
+    def _settle(self) -> PackedRows | None:
+        """Do what was noted; returns what is told by that, which lacks its mark yet."""
+        told, placed = self._told, self._placed
+        if self._kernels is not None and (told or self._moves or placed):
+            if placed:
+                self.executor.reserve(max(n.length for n in placed.values()), 0)
             for mark, blocks in self._marks.values():
                 self.work.wait(mark, [*blocks.values()])
-            self._kernels.place(self._placed)
-            self._placed, self._marks = {}, {}
+            self._kernels.carry_out(told, self._moves, placed)
+            self._told, self._moves, self._placed, self._marks = None, (), {}, {}
+        return told
+
+    def _settle_early(self) -> None:
+        """Do what was noted before the next launch does: something asks for it, or must not come before."""
+        with self.work.decoding():
+            if (told := self._settle()) is not None:
+                told.mark = self.work.mark()
 
     def launch(self, n: int, *, attention: bool) -> PendingCopies:
         with self.work.decoding():
-            self._settle()
+            told = self._settle()
             bucket = self._bucket(n, attention)
             self.executor.reserve(bucket.width, bucket.columns)
-            self._count.fill_(n)
+            if n != self._counted:
+                self._count.fill_(n)
+                self._counted = n
             if attention and self._weights is None:
                 width = ceil(self.executor.limits.source, SMALLEST_WIDTH)
                 size = self.executor.slots * self.executor.beams * width
@@ -143,17 +159,25 @@ class CapturedStepper:
             after = 1 if bucket.kind == usual(bucket.kind.columns) else UNCAPTURED_STEPS
             self._run_graph(bucket, partial(self._step, bucket), after)
             self.search.advance_on_host(n)
-            copies = {"done": self.work.down(self.search.state.done[:n])}
+            copies = {"done": self._done[self._steps % FLAGS_KEPT, :n]}
+            self._steps += 1
+            self.work.fetch(self.search.state.done[:n], copies["done"])
             if attention:
                 copies["attention"] = self.work.down(self._attention(bucket)[:n])
-            return PendingCopies(copies, self.work.mark())
+            mark = self.work.mark()
+            if told is not None:
+                told.mark = mark
+            return PendingCopies(copies, mark)
 
     def snapshot(self, slots: Sequence[int]) -> Snapshot:
+        # of the columns, those that somebody has reached
+        reached = self.search.longest(max(slots) + 1) + 2
+        if self._kernels is not None:
+            if self._told or self._moves or self._placed:
+                self._settle_early()
+            self._told = PackedRows(slots, reached, self._settle_early)
+            return self._told
         with self.work.decoding():
-            # of the columns, those that somebody has reached
-            reached = self.search.longest(max(slots) + 1) + 2
-            if self._kernels is not None:
-                return self._kernels.snapshot(slots, reached)
             index, rows = self._up(slots), {}
             for name in SNAPSHOT:
                 array = getattr(self.search.state, name)
@@ -164,11 +188,12 @@ class CapturedStepper:
     def move(self, moves: Sequence[tuple[int, int]]) -> None:
         if not moves:
             return
-        with self.work.decoding():
-            self._settle()
-            if self._kernels is not None:
-                self._kernels.move(moves)
-            else:
+        if self._kernels is not None:
+            if self._moves or not self._placed.keys().isdisjoint(chain.from_iterable(moves)):
+                self._settle_early()
+            self._moves = moves
+        else:
+            with self.work.decoding():
                 self._move_plainly(moves)
         for source, target in moves:
             self.search.move_on_host(source, target)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.kernels.launch import EXCLUSIVE
 
 Replay = Callable[[], None]
+STAGING_PARTS: Final = 4  # of a ring; each is waited for before it is written again
+STAGING_NUMBERS: Final = 1 << 16  # of a part, 8 bytes each
 
 
 class Mark(Protocol):
@@ -52,14 +56,49 @@ class LaneStreams(Protocol):
     def up(self, tensor: Tensor) -> Tensor:
         """Make a copy of a host's tensor on the device."""
 
-    def upload(self, tensor: Tensor, target: Tensor) -> None:
-        """Copy a host's tensor into one of the device. The host's may be changed at once."""
+    def upload(self, numbers: NDArray[np.int64], target: Tensor) -> None:
+        """Copy numbers of the host into a tensor of the device. The host's may be changed at once."""
 
     def clone(self, tensor: Tensor) -> Tensor:
         """Make a copy on the device, of what the next graph overwrites."""
 
     def down(self, tensor: Tensor) -> Tensor:
         """Make a copy on the host, right once a later mark is reached."""
+
+    def pinned(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """Make a tensor of the host that the device copies to and from without waiting."""
+
+    def fetch(self, tensor: Tensor, target: Tensor) -> None:
+        """Copy into a pinned tensor of the host, right once a later mark is reached."""
+
+
+class StagingRing:
+    """Pinned memory that all uploads of a stream go through: made once, and used round and round."""
+
+    def __init__(self, work: LaneStreams) -> None:
+        self._work = work
+        self._tensor = work.pinned((STAGING_PARTS * STAGING_NUMBERS,), torch.int64)
+        self._numbers: NDArray[np.int64] = self._tensor.numpy()
+        self._marks: list[Mark | None] = [None] * STAGING_PARTS  # when a part may be written again
+        self._part = self._used = 0
+
+    def stage(self, numbers: NDArray[np.int64]) -> Tensor:
+        """Copy numbers to pinned memory, for a copy that the current stream is given next; returns them
+        there, flat."""
+        flat, size = numbers.reshape(-1), numbers.size
+        if size > STAGING_NUMBERS:
+            large = self._work.pinned((size,), torch.int64)
+            large.numpy()[:] = flat
+            return large
+        if self._used + size > STAGING_NUMBERS:
+            self._marks[self._part] = self._work.mark()
+            self._part, self._used = (self._part + 1) % STAGING_PARTS, 0
+            if (mark := self._marks[self._part]) is not None:
+                mark.synchronize()
+        begin = self._part * STAGING_NUMBERS + self._used
+        self._used += size
+        self._numbers[begin : begin + size] = flat
+        return self._tensor[begin : begin + size]
 
 
 class CudaWork:
@@ -71,6 +110,7 @@ class CudaWork:
             torch.cuda.synchronize(device)  # weights were converted on another stream
             self._steps, self._encoders = torch.cuda.Stream(device), torch.cuda.Stream(device)
         self._pools: dict[int, Any] = {}  # by stream: graphs that share memory must not run at once
+        self._rings: dict[int, StagingRing] = {}  # by stream
 
     def decoding(self) -> AbstractContextManager[Any]:
         return torch.cuda.stream(self._steps)
@@ -124,15 +164,22 @@ class CudaWork:
     def up(self, tensor: Tensor) -> Tensor:
         return tensor.pin_memory().to(self.device, non_blocking=True)
 
-    def upload(self, tensor: Tensor, target: Tensor) -> None:
-        target.copy_(tensor.pin_memory(), non_blocking=True)
+    def upload(self, numbers: NDArray[np.int64], target: Tensor) -> None:
+        stream = self._stream()
+        ring = self._rings.get(stream) or self._rings.setdefault(stream, StagingRing(self))
+        target.copy_(ring.stage(numbers).view(target.shape), non_blocking=True)
 
     def clone(self, tensor: Tensor) -> Tensor:
         return tensor.clone()
 
     def down(self, tensor: Tensor) -> Tensor:
-        host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
-        return host.copy_(tensor, non_blocking=True)
+        return self.pinned(tensor.shape, tensor.dtype).copy_(tensor, non_blocking=True)
+
+    def pinned(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        return torch.empty(tuple(shape), dtype=dtype, pin_memory=True)
+
+    def fetch(self, tensor: Tensor, target: Tensor) -> None:
+        target.copy_(tensor, non_blocking=True)
 
     def _stream(self) -> int:
         return int(torch.cuda.current_stream(self.device).cuda_stream)

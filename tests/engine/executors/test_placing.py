@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from copy import deepcopy
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from engine.executors.cuda.copies import SNAPSHOT_COLUMNS
 from engine.executors.cuda.encoders import EXACT_SIZES, NARROW_SIZES
 from engine.executors.cuda.executor import CapturedExecutor
 from engine.executors.cuda.stepper import CapturedStepper
+from engine.executors.cuda.streams import STAGING_NUMBERS, STAGING_PARTS, StagingRing
 from engine.executors.torch.executor import TorchExecutor
 from engine.kernels.calls import Kernels
 from engine.kernels.launches import Call
@@ -40,10 +43,10 @@ class Counted(Emulation):
         super().__init__(run)
         self.uploads, self.launches, self.downs = 0, [], 0
 
-    def upload(self, tensor: torch.Tensor, target: torch.Tensor) -> None:
+    def upload(self, numbers: Any, target: torch.Tensor) -> None:
         self.uploads += 1
         with torch._C._DisableTorchDispatch():
-            super().upload(tensor, target)
+            super().upload(numbers, target)
 
     def down(self, tensor: torch.Tensor) -> torch.Tensor:
         self.downs += 1
@@ -102,6 +105,7 @@ def test_placed_requests_and_moves_leave_what_the_array_code_leaves(host, name):
             for slot, request in enumerate(requests):
                 made.place(encoded, slot, slot, request)
             made.move(moves)
+        own._settle_early()
         found, wanted = arrays(own), arrays(plain)
         for key, array in wanted.items():
             if key.endswith("plan"):  # as far as the longest target reaches
@@ -115,7 +119,7 @@ def test_placed_requests_and_moves_leave_what_the_array_code_leaves(host, name):
                 )
 
 
-def test_all_requests_placed_in_a_step_are_one_upload_and_one_launch_and_nothing_waits(host):
+def test_all_that_is_told_moved_and_placed_in_a_step_is_one_upload_and_a_launch_each_and_nothing_waits(host):
     work = Counted(host)
     made, requests = stepper(work, Kernels(work)), jobs("glu")
     encoded = made.executor.encode([r.source for r in requests])
@@ -128,10 +132,20 @@ def test_all_requests_placed_in_a_step_are_one_upload_and_one_launch_and_nothing
             assert not work.launches
             made._settle()
         assert (work.uploads, work.launches) == (1, ["scatter"])
-        work.uploads, work.launches = 0, []
+        work.uploads, work.launches, work.downs = 0, [], 0
         with NoOperators() if times else nullcontext():
-            made.move([(3, 0), (2, 1)])
-        assert (work.uploads, work.launches) == (1, ["scatter"])
+            told = made.snapshot([0, 1])
+            made.place(encoded, 0, 0, requests[0])
+            made.move([(3, 1)])
+            made.place(encoded, 2, 3, requests[2])
+            assert not work.launches
+            made._settle_early()
+        assert (work.uploads, work.launches, work.downs) == (1, ["scatter"] * 3, 1)
+        state, _ = told.rows()
+        longest = [r.options.lengths(len(r.source), made.executor.limits)[1] for r in requests]
+        assert state.longest.tolist() == longest[:2]  # of those that have left
+        there = made.search.state.longest.tolist()
+        assert there == [longest[0], longest[3], longest[2], longest[2]]
 
 
 def test_what_is_told_of_slots_is_one_upload_one_launch_and_one_copy_to_the_host(host):
@@ -142,10 +156,11 @@ def test_what_is_told_of_slots_is_one_upload_one_launch_and_one_copy_to_the_host
         made.place(encoded, slot, slot, request)
     for _ in range(3):
         made.launch(SLOTS, attention=True)
-    made.snapshot([1])
+    made.snapshot([1]).rows()
     work.uploads, work.launches, work.downs = 0, [], 0
     with NoOperators():
         told = made.snapshot([2, 0, 3])
+        made._settle_early()
     assert (work.uploads, work.launches, work.downs) == (1, ["scatter"], 1)
     state, rows = told.rows()
     assert list(rows) == [0, 1, 2]
@@ -264,3 +279,48 @@ def test_a_large_lane_encodes_ahead_of_need_in_large_groups(monkeypatch):
     assert staged >= 3
     assert min(groups) >= 2
     assert_same([results[i] for i in range(40)], wanted)
+
+
+def test_what_is_noted_out_of_order_is_done_in_the_order_in_which_it_was_asked(host):
+    """A slot that moves although it has just been placed, one that moves on, and slots told after that."""
+    work = Emulation(host)
+    made, requests = stepper(work, Kernels(work)), jobs("glu")
+    encoded = made.executor.encode([r.source for r in requests])
+    longest = [r.options.lengths(len(r.source), made.executor.limits)[1] for r in requests]
+    for slot, request in enumerate(requests):
+        made.place(encoded, slot, slot, request)
+    made.move([(3, 0)])
+    made.move([(2, 3), (0, 1)])
+    state, _ = made.snapshot([0, 1, 2, 3]).rows()
+    assert state.longest.tolist() == [longest[3], longest[3], longest[2], longest[2]]
+    # whoever is placed where a move begins comes after it
+    made.move([(2, 0)])
+    made.place(encoded, 1, 2, requests[1])
+    made.launch(SLOTS, attention=True)
+    state, _ = made.snapshot([0, 1, 2, 3]).rows()
+    assert state.longest.tolist() == [longest[2], longest[3], longest[1], longest[2]]
+
+
+def test_numbers_on_their_way_to_the_device_stay_until_the_device_has_read_them():
+    """A ring that comes round waits for what was marked there."""
+
+    class Slow(Emulation):
+        def __init__(self) -> None:
+            super().__init__()
+            self.waited: list[int] = []
+            self.marks = 0
+
+        def mark(self) -> Any:
+            self.marks += 1
+            return SimpleNamespace(synchronize=partial(self.waited.append, self.marks))
+
+    work = Slow()
+    ring, part = StagingRing(work), np.arange(STAGING_NUMBERS, dtype=np.int64)
+    held = [ring.stage(part + n) for n in range(STAGING_PARTS)]
+    assert [int(h[0]) for h in held] == [*range(STAGING_PARTS)]
+    assert work.waited == []
+    ring.stage(part[:10].reshape(2, 5))
+    assert work.waited == [1]
+    assert torch.equal(held[1], torch.from_numpy(part + 1))
+    large = np.arange(STAGING_NUMBERS + 1, dtype=np.int64)
+    assert torch.equal(ring.stage(large), torch.from_numpy(large))

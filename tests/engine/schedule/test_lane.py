@@ -173,6 +173,32 @@ def test_active_slots_stay_a_prefix():
     assert [f.request for f in lane.active] == [requests[0], requests[3]]
 
 
+@pytest.mark.parametrize("come", [0, 1, 2, 3])
+def test_who_comes_takes_the_place_of_who_has_left_and_nobody_else_moves(come):
+    model = FakeModel(seed=4)
+    executor = Recording(model, slots=5, beams=4)
+    lane, outcomes = lane_of(executor)
+    short = DecodeOptions(beam_size=4, min_length=2, max_length=2)
+    requests = [Request([4 + i, EOS], short if i in (0, 2) else LONG, print) for i in range(5)]
+    lane.admit(requests)
+    while lane.free < 2:
+        lane.step()
+    assert [f.request for f in lane.active] == [requests[3], requests[1], requests[4]]
+    new = [Request([9, 4 + i, EOS], LONG, print) for i in range(come)]
+    lane.admit(new[:2])
+    lane.step()
+    assert len(executor.moves) == max(0, 2 - come)
+    assert [f.slot for f in lane.active] == [*range(3 + min(come, 2))]
+    if come > 2:
+        lane.drop(0)
+        lane.admit(new[2:])
+    lane.drain()
+    for request in (*requests, *new):
+        if request in outcomes:
+            assert_equals_oracle(model, request, outcomes[request])
+    assert len(outcomes) == 5 + come - (come > 2)
+
+
 def test_a_failed_placement_takes_no_slot():
     model = FakeModel()
     executor = Recording(model)

@@ -14,7 +14,7 @@ from engine.errors import ExecutorFailed, InvalidRequest
 from engine.search import filters
 from engine.search.beam import BeamSearch
 from engine.search.executor import TopK
-from engine.search.finished import finished_hypotheses
+from engine.search.finished import Ended, finished_hypotheses
 from engine.types import DecodeOptions, Limits, Result
 from tests import cases
 from tests.fake import EOS, PAD, UNK, FakeExecutor, FakeModel
@@ -163,7 +163,7 @@ def topk(rows):
 
 def best(search):
     """The finished hypotheses of the first slot."""
-    return finished_hypotheses(search.state, 0, search._options[0])
+    return finished_hypotheses(search.state, [0], [Ended(search._options[0])])[0]
 
 
 def searching(options, **kwargs):
