@@ -30,13 +30,10 @@ settings.register_profile(
 settings.register_profile("thorough", settings.get_profile("quick"), max_examples=400, derandomize=False)
 settings.load_profile("thorough" if THOROUGH else "quick")
 
-# Tracing makes steps twice as slow. Of the folders measured (pyproject.toml) nothing is tested here alone.
+# Tracing makes steps twice as slow. Of the folders measured (pyproject.toml) nothing is tested here alone, and
+# of a test with many cases the first one takes nearly all the lines.
 HERE: Final = Path(__file__).parent
 UNTRACED: Final = ("export", "loadtest", "training", "everyday", "engine/models", "engine/kernels")
-
-
-# Every architecture, precision and backend takes the same lines here: the first case of each test shows them.
-TRACED_ONCE: Final = ("engine/executors",)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -44,7 +41,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         folder = item.path.relative_to(HERE).as_posix()
         test = (item.path, getattr(item, "originalname", item.name))
-        if folder.startswith(UNTRACED) or (folder.startswith(TRACED_ONCE) and test in traced):
+        if folder.startswith(UNTRACED) or test in traced:
             item.add_marker(pytest.mark.no_cover)
         elif item.get_closest_marker("gpu") is None:
             traced.add(test)

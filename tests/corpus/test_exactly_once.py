@@ -12,6 +12,7 @@ from importlib.util import find_spec
 import pytest
 
 from corpus.folder import STATE, JobFolder, Tally
+from corpus.leases import Leases
 from engine.api import InvalidRequest
 from tests.corpus.jobs import (
     finish,
@@ -127,15 +128,20 @@ def test_of_two_processes_twenty_kills_leave_the_same_bytes(corpora, tmp_path, k
 
 def test_ctrl_c_stops_all_engines_and_gives_back_what_was_under_way(corpora, tmp_path):
     path, whole = corpora("text", *FLAGS["text"])
-    flags = ["--engines", 2, *FLAGS["text"]]
+    flags, state = ["--engines", 2, *FLAGS["text"]], tmp_path / "out" / STATE
     with start([path], tmp_path / "out", *flags) as process:
-        until(lambda: is_at_work(tmp_path / "out"), 120)
-        process.send_signal(signal.SIGINT)
-        _, stderr = process.communicate(timeout=60)
-    assert process.returncode in (130, 0)  # 0: all was done before the interrupt came
+        until(lambda: (state / "plan.json").exists(), 120)
+        (state / "leases").mkdir(exist_ok=True)
+        with Leases(state / "leases", 2.0) as leases:  # the last shard is ours, so the job cannot end
+            last = leases.claim(LINES // 200 - 1)
+            assert last
+            until(lambda: is_at_work(tmp_path / "out"), 120)
+            process.send_signal(signal.SIGINT)
+            _, stderr = process.communicate(timeout=60)
+            assert [*(state / "leases").iterdir()] == [last.path]
+    assert process.returncode == 130
     assert b"Traceback" not in stderr
     assert not is_at_work(tmp_path / "out")
-    assert not list((tmp_path / "out" / STATE / "leases").iterdir())
     finish([path], tmp_path / "out", *flags)
     assert output_of(tmp_path / "out") == whole
 

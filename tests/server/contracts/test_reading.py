@@ -7,7 +7,6 @@ import pytest
 from server.contracts.reading.shapes import SHAPES
 from server.settings import ServerSettings
 from tests.served import server
-from tests.server.test_openapi import schemathesis
 
 GERMAN = "Wo ist denn hier der Bahnhof?"
 ALL = "deeplx,immersive,mtran,google"
@@ -173,9 +172,3 @@ def test_every_shape_is_on_the_page_and_its_example_is_answered(client):
     for shape in SHAPES:
         assert good(client.post(shape.path, json=dict(shape.example)))
         assert set(paths[shape.path]) == {method.lower() for method in shape.methods}
-
-
-def test_schemathesis_finds_no_contradiction(tmp_path):
-    with server(plugins=ALL, body_limit=200_000, batch_limit=20) as (client, _, _):
-        url = f"{str(client.base_url).rstrip('/')}/openapi.json"
-        schemathesis(url, tmp_path, "--include-tag", "Reading tools")
