@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import gzip
-import os
 import signal
 import sys
 import threading
@@ -116,21 +115,20 @@ def count(path: Path | None) -> int | None:
 @contextmanager
 def _replacing(path: Path) -> Iterator[Path]:
     """A file beside `path` that takes its place when all went well."""
+    from engine.bundle.folder import replacing_file
+
     if path.is_dir():
         raise InvalidRequest(f"{path}: is a folder; name a file in it")
     if not path.parent.is_dir():
         raise InvalidRequest(f"{path}: there is no folder {path.parent}; make it first")
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     with _unwound_by_sigterm():
         try:
-            yield partial
-            partial.replace(path)
+            with replacing_file(path) as partial:
+                yield partial
         except OSError as error:
-            if error.filename == str(partial):
+            if Path(error.filename or "").suffix == ".partial":
                 error.filename = str(path)  # what was asked for
             raise
-        finally:
-            partial.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from engine.backends import (
     processors,
     usual_precision,
 )
+from engine.bundle.folder import replacing_file
 from engine.errors import (
     BundleError,
     Cancelled,
@@ -110,6 +111,7 @@ __all__ = [
     "one_slice",
     "perplexity",
     "processors",
+    "replacing_file",
     "share_threads",
     "short",
     "slowest",

@@ -30,8 +30,8 @@ settings.register_profile(
 settings.register_profile("thorough", settings.get_profile("quick"), max_examples=400, derandomize=False)
 settings.load_profile("thorough" if THOROUGH else "quick")
 
-# Tracing makes steps twice as slow. Of the folders measured (pyproject.toml) nothing is tested here alone, and
-# of a test with many cases the first one takes nearly all the lines.
+# Tracing makes steps twice as slow. Of the folders measured (pyproject.toml) nothing is tested here alone,
+# and of a test with many cases the first takes nearly all the lines.
 HERE: Final = Path(__file__).parent
 UNTRACED: Final = ("export", "loadtest", "training", "everyday", "engine/models", "engine/kernels")
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from engine.bundle.bundle import Bundle
+from engine.bundle.folder import replacing_file
 from training import data
 from training.augmentation import augment
 from training.cleaning import clean
@@ -114,7 +114,8 @@ def _read_pairs(recipe: Recipe, corpora: Path, name: str, part: str) -> list[Pai
 
 
 def _store(pairs: list[Pair], path: Path) -> None:
-    partial = path.with_suffix(".partial")
-    with gzip.open(partial, "wt", encoding="utf-8", compresslevel=1) as out:
+    with (
+        replacing_file(path) as partial,
+        gzip.open(partial, "wt", encoding="utf-8", compresslevel=1) as out,
+    ):
         out.writelines(f"{source}\t{target}\n" for source, target in pairs)
-    os.replace(partial, path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]  # made at runtime
 
 from engine.bundle.bundle import Bundle
+from engine.bundle.folder import replacing_file
 from engine.errors import InvalidRequest
 from engine.models import build, misfits, weight_shapes
 from engine.models.model import Model
@@ -36,9 +36,8 @@ def adopt_vocabulary(start: Bundle, characters: str, path: Path) -> None:
     lowest = min(piece.score for piece in words)
     for piece, character in zip(rarest, lacking, strict=True):
         piece.piece, piece.score = character, lowest
-    partial = path.with_suffix(".partial")
-    partial.write_bytes(proto.SerializeToString())
-    os.replace(partial, path)
+    with replacing_file(path) as partial:
+        partial.write_bytes(proto.SerializeToString())
 
 
 def take_over(model: Model, start: Bundle, vocabulary: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 import re
 import time
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from engine.bundle.bundle import Bundle
+from engine.bundle.folder import replacing_file
 from engine.models import build as build_model
 from engine.models.adaptive import AdaptiveSoftmax
 from engine.models.lightconv_lm import LightConvLM
@@ -318,6 +318,5 @@ class Trainer:
 
 
 def _save_atomically(value: Any, path: Path) -> None:
-    partial = path.with_suffix(".partial")
-    torch.save(value, partial)
-    os.replace(partial, path)
+    with replacing_file(path) as partial:
+        torch.save(value, partial)

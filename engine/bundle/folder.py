@@ -1,4 +1,4 @@
-"""Replacing a folder as a whole: readers see the old one or the new one, never a mixture."""
+"""Replacing a folder or a file as a whole: readers see the old one or the new one, never a mixture."""
 
 from __future__ import annotations
 
@@ -31,6 +31,29 @@ def replacing(path: Path, *, extend: bool = False) -> Iterator[Path]:
         _swap(fresh, path)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
+
+
+@contextmanager
+def replacing_file(path: Path, *, mode: int = 0o666, sync: bool = False) -> Iterator[Path]:
+    """Yield an empty temporary file beside `path`, which takes that name when the block ends without an
+    exception; after one, `path` is as it was.
+
+    path: its folder is there.
+    mode: permissions of the temporary file, less those that the process masks.
+    sync: write the file to the disk before its name, so that not even a power cut leaves half of it.
+
+    Raises OSError.
+    """
+    fresh = _sibling(path, "partial")
+    try:
+        fresh.touch(mode)
+        yield fresh
+        if sync:
+            with fresh.open("r+b") as file:
+                os.fsync(file.fileno())
+        fresh.replace(path)
+    finally:
+        fresh.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
-from engine.api import ConfigError, InvalidRequest
+from engine.api import ConfigError, InvalidRequest, replacing_file
 from server.process import locks
 
 logger = logging.getLogger(__name__)
@@ -172,15 +172,7 @@ def _key(entry: Any) -> Key:
 def _write(path: Path, keys: Sequence[Key]) -> None:
     """The whole file or nothing."""
     text = json.dumps({"version": FORMAT_VERSION, "keys": [asdict(key) for key in keys]}, indent=1) + "\n"
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
-    try:
-        descriptor = os.open(partial, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
-        with open(descriptor, "w", encoding="utf-8") as out:
-            out.write(text)
-            out.flush()
-            os.chmod(partial, mode)
-            os.fsync(out.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with replacing_file(path, mode=0o600, sync=True) as partial:
+        partial.write_text(text, encoding="utf-8")
+        partial.chmod(mode)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import re
-import secrets
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from engine.api import replacing_file
 from server.errors import Refusal
 
 logger = logging.getLogger(__name__)
@@ -34,17 +33,12 @@ class Records:
         if self.folder is None:
             self._memory[id] = record
             return
-        fresh = self.folder / f"{id}.{secrets.token_hex(8)}"
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # systems tidy up
-            fresh.write_text(json.dumps(record), "utf-8")
-            os.replace(fresh, self.folder / f"{id}{RECORD_ENDING}")
+            with replacing_file(self.folder / f"{id}{RECORD_ENDING}") as fresh:
+                fresh.write_text(json.dumps(record), "utf-8")
         except OSError as error:
-            _remove(fresh)
             raise storage_full(error) from error
-        except BaseException:
-            _remove(fresh)
-            raise
 
     def get(self, id: str) -> dict[str, Any] | None:
         if self.folder is None:

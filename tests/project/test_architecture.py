@@ -74,6 +74,7 @@ DOORS = (
     "engine.types",
     "engine.backends",
     "engine.bundle.bundle",  # what a bundle holds, more files for it
+    "engine.bundle.folder",  # what is written whole
     "engine.bundle.manifest",  # the names of its own files
     "engine.bundle.shortlist",
     "engine.text.tokenizers.tokenizer",
