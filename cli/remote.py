@@ -148,7 +148,7 @@ def _question(
         source, target = _pair(models, place)
         fields |= {"split": flags.split, "protect": flags.protect, "follow_form": flags.follow_form}
         fields |= {"local_numbers": True} if flags.local_numbers else {}
-        fields |= {"split": False, "protect": False, "follow_form": False} if flags.raw else {}
+        fields |= {"raw": True} if flags.raw else {}
 
     def ask(line: str) -> TextResult:
         if not line.strip():

@@ -7,5 +7,6 @@ split       sentences of a text
 form        capitals and final marks of the source
 words       words that a bundle treats by rule
 detect      the language of a text
+first_words words that people type first, by language
 codes       codes of languages
 """

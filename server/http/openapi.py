@@ -128,6 +128,7 @@ class TranslateAnswer(Extras):
     translatedText: str | list[str | None]
     detectedLanguage: DetectedLanguage | list[DetectedLanguage | None] | None = None
     errors: list[TextError | None] | None = None
+    forced: int | list[int | None] | None = None
 
 
 class SummarizeAnswer(Extras):

@@ -76,6 +76,15 @@ class TranslateFields(TextRequest):
         True,
         description="Capitals and final marks follow the source.",
     )
+    raw: bool = Field(
+        False,
+        description="The model reads each text as it is, as one source, and its answer stays as it is: "
+        "split, protect, local_numbers and follow_form do not count.",
+    )
+    forced: bool = Field(
+        False,
+        description="Also answer how many phrases and marks the model had lost and were put back.",
+    )
     ignore: list[str] = Field([], description="Phrases to keep as they are; in a form one for each line.")
     glossary: dict[str, str] = Field(
         {}, description="Source phrases with their translations; in a form as a JSON object."
@@ -166,6 +175,7 @@ def _of_translations(request: TranslateFields) -> dict[str, Any]:
         "protect": request.protect,
         "local_numbers": request.local_numbers,
         "follow_form": request.follow_form,
+        "raw": request.raw,
         "ignore": tuple(request.ignore),
         "glossary": request.glossary,
     }
@@ -279,9 +289,10 @@ def extras(request: TextRequest, results: list[TextResult], *, batch: bool) -> S
         "alignment": _alignment,
         "coverage": lambda result: [asdict(sentence) for sentence in result.coverage],
         "repetition": lambda result: asdict(result.repetition),
+        "forced": lambda result: result.forced,
     }
     for name, part in parts.items():
-        if getattr(request, name):
+        if getattr(request, name, False):
             lists[name] = yield from each(one_slice(part, result) for result in results)
     answer = as_asked(lists, batch=batch)
     if request.timings:

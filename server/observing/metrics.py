@@ -107,6 +107,9 @@ class Metrics:
         self.tokens = self._counter(
             "convoy_tokens", "Tokens encoded (source) and answered (target).", "model", "kind"
         )
+        self.forced = self._counter(
+            "convoy_phrases_forced", "Phrases and marks that a model had lost and were put back.", "model"
+        )
         self._figures = _Figures(self)
 
     def observer(self, model: str) -> Observer:
@@ -125,6 +128,7 @@ class Metrics:
         timings = slowest([result.timings for result in results])
         self.queue.labels(model).observe(timings.queue)
         self.decode.labels(model).observe(timings.decode)
+        self.forced.labels(model).inc(sum(r.forced for r in results if isinstance(r, TextResult)))
         if context := current.get():
             context.work.append(ModelWork(model, timings, len(results), time.time_ns()))
 

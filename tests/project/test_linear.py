@@ -432,6 +432,7 @@ LINES: dict[str, Line | str] = {
         in_pairs, pumps=("„", "“", "« ", " »", "(a", "a)", '"a" ', "„a‚")
     ),
     "engine.text.words:read_words": TRUSTED,
+    "engine.text.first_words:WORD": Line(pumps=("a'", "a'a ")),
     "engine.text.split:split": Line(sentences, pumps=("Dr. ", "a. A", "1. ", '." ', "。")),
     "engine.text.split:CUTS": Line(),
     "engine.text.split:UNUSUAL": Line(),

@@ -30,6 +30,7 @@ MAX_TAG_NAMES: Final = 1_000  # of tags
 ERRORS: Final = errors(400, 404, 413, 429, 503, 504, model=MessageAnswer)
 
 router = APIRouter(prefix="/v2", tags=["DeepL"])
+first_version = APIRouter(prefix="/v1", tags=["DeepL"])  # of which OmegaT asks one path
 
 
 def _names(value: Any) -> Any:
@@ -160,6 +161,12 @@ async def translate(request: Request) -> Response:
     return await json_response(answer, deadline, {"X-Trace-ID": secrets.token_hex(16)})
 
 
+@first_version.get(
+    "/translate",
+    response_model=DeepLAnswer,
+    responses=ERRORS,
+    openapi_extra={"parameters": in_query(TRANSLATE_FIELDS, ["text", "target_lang"])},
+)
 @router.get(
     "/translate",
     response_model=DeepLAnswer,

@@ -35,9 +35,10 @@ async def detect(request: Request) -> JSONResponse:
     return JSONResponse(await while_connected(request, work))
 
 
+@router.post("/languages", response_model=list[LanguageAnswer])
 @router.get("/languages", response_model=list[LanguageAnswer])
 async def languages(request: Request) -> JSONResponse:
-    """List the languages of the loaded models.
+    """List the languages of the loaded models; clients of Argos ask by POST.
 
     Each is also a target of its own: such text is answered unchanged.
     """

@@ -152,8 +152,10 @@ def _call_of(values: dict[str, Any], state: AppState, deadline: float) -> Transl
     options = validate(TranslateRequest, values)
     if kind == "html":
         check_tags(texts, settings.tag_limit)
-        if options.scores or options.alignment:
-            raise InvalidRequest("Invalid request: scores and alignment are of plain text; use format text")
+        if options.scores or options.alignment or options.forced:
+            raise InvalidRequest(
+                "Invalid request: scores, alignment and forced are of plain text; use format text"
+            )
         if options.partial and (options.coverage or options.repetition):
             raise InvalidRequest("Invalid request: coverage and repetition of HTML do not go with partial")
     return TranslateCall(

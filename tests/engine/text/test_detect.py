@@ -42,6 +42,48 @@ def test_a_single_word_is_not_certain():
         assert 0 < found.ranked[0][1] < 95
 
 
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("Hallo", "de"),
+        ("Hello!", "en"),
+        ("Salut", "fr"),
+        ("merci", "fr"),
+        ("DANKE", "de"),
+        ("der", "de"),
+        ("Hi", "en"),
+    ],
+)
+def test_a_first_word_is_known_by_heart(text, language):
+    best, share = detect(text, ["de", "en", "fr"]).ranked[0]
+    assert best == language
+    assert share > 80
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("Hola", "es"),
+        ("Ciao, come stai?", "it"),
+        ("Привет", "ru"),
+        ("Olá", "pt"),
+        ("你好", "zh"),
+        ("Merhaba", "tr"),
+    ]
+    + [("Salut", "fr"), ("Ω", "el")],
+)
+def test_a_first_word_of_a_language_that_is_not_served_is_named(text, language):
+    found = detect(text, ["de", "en"])
+    assert found.other == language
+    assert [share for _, share in found.ranked] == [0.0, 0.0]
+
+
+def test_of_a_word_of_many_languages_those_that_are_served_decide():
+    assert detect("Hallo", ["nl", "en"]).ranked[0][0] == "nl"
+    assert detect("no", ["es", "it"]).ranked[0][0] == "es"
+    assert len({round(share) for _, share in detect("OK", ["de", "en", "fr"]).ranked}) == 1
+
+
 def test_codes_of_any_shape_are_understood():
     assert detect(TEXTS["de"], ["en", "deu"]).ranked[0][0] == "deu"
     assert detect(TEXTS["de"], ["en", "de-AT"]).ranked[0][0] == "de-AT"

@@ -1,0 +1,130 @@
+"""What translators' tools send, as their own code makes it: Weblate 5.14's machinery, OmegaT, Argos."""
+
+import re
+from contextlib import ExitStack
+from html import escape
+from pathlib import Path
+
+import pytest
+
+from tests.served import server
+
+MODELS = Path(__file__).parents[3] / "models"
+# strings of a project, with what Weblate's checks highlight in them
+STRINGS = {
+    "Fehler: %s": ["%s"],
+    "%d Dateien gelöscht": ["%d"],
+    "Hallo %(name)s, willkommen!": ["%(name)s"],
+    "Speichern unter {0} ...": ["{0}"],
+    "Klicken Sie <a>hier</a>.": ["<a>", "</a>"],
+    "Die Datei %1$s ist größer als %2$s.": ["%1$s", "%2$s"],
+    "Das Passwort ist falsch & zu kurz.": [],
+    "Abmelden": [],
+    "Siehe https://example.org": ["https://example.org"],
+    "Möchten Sie „%s“ löschen?": ["%s"],
+    "{{ count }} neue Nachrichten": ["{{ count }}"],
+}
+
+
+@pytest.fixture(scope="module")
+def client():
+    if not (MODELS / "tatoeba-de-en").is_dir():
+        pytest.skip("the shipped models are not there")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tests.served.bundles", lambda: MODELS)
+        opened = ExitStack()
+        client, _, _ = opened.enter_context(
+            server(service_settings={"lanes": ((1, 4), (5, 8)), "verify": False})
+        )
+    with opened:
+        yield client
+
+
+def cleaned(text, highlights, mask, escaped):
+    """A string as Weblate sends it: highlights as masks that are named by their places; and the masks."""
+    masks, parts, position = {}, [], 0
+    for highlight in highlights:
+        begin = text.index(highlight, position)
+        masks[mask.format(begin)] = escaped(highlight)
+        parts += [escaped(text[position:begin]), mask.format(begin)]
+        position = begin + len(highlight)
+    return "".join([*parts, escaped(text[position:])]), masks
+
+
+def whole(answer, masks, pattern):
+    """Whether each mask is found once by the pattern that Weblate looks for it with."""
+    return all(len(re.findall(pattern(mask), answer)) == 1 for mask in masks)
+
+
+def test_weblate_gets_every_string_whole_by_libretranslate(client):
+    sent = [cleaned(text, highlights, "[X{}X]", str) for text, highlights in STRINGS.items()]
+    codes = {entry["code"] for entry in client.get("/languages").json()}
+    assert {"de", "en"} <= codes
+    body = {"api_key": "", "q": [text for text, _ in sent], "source": "de", "target": "en"}
+    answers = client.post("/translate", json=body).json()["translatedText"]
+    for (_, masks), answer in zip(sent, answers, strict=True):
+        assert whole(answer, masks, lambda mask: re.escape(mask[:-1]) + " *" + re.escape(mask[-1:])), answer
+
+
+def test_weblate_gets_every_string_whole_by_deepl(client):
+    sent = [cleaned(text, highlights, '<x id="{}"></x>', escape) for text, highlights in STRINGS.items()]
+    languages = [client.get("/v2/languages", params={"type": kind}).json() for kind in ("source", "target")]
+    assert "DE" in {entry["language"] for entry in languages[0]}
+    assert {entry["language"].partition("-")[0] for entry in languages[1]} >= {"EN", "DE"}
+    body = {
+        "text": [text for text, _ in sent],
+        "source_lang": "DE",
+        "target_lang": "EN",
+        "formality": "default",
+    }
+    answer = client.post("/v2/translate", json=body | {"tag_handling": "xml", "ignore_tags": ["x"]}).json()
+    answers = [translation["text"] for translation in answer["translations"]]
+    for (_, masks), text in zip(sent, answers, strict=True):
+        assert whole(text, masks, re.escape), text
+    by_source = dict(zip(STRINGS, answers, strict=True))
+    assert re.fullmatch(r'<x id="0"></x> \w.*', by_source["%d Dateien gelöscht"])
+
+
+def test_omegat_asks_deepl_by_its_first_path(client):
+    query = {
+        "text": "Guten Morgen!",
+        "source_lang": "DE",
+        "target_lang": "EN",
+        "tag_handling": "xml",
+        "auth_key": "x",
+    }
+    answer = client.get("/v1/translate", params=query | {"preserve_formatting": "1", "split_sentences": "0"})
+    assert answer.json()["translations"][0]["text"] == "Good morning!"
+    refused = client.get("/v1/translate", params={"text": "Guten Morgen!"})
+    assert (refused.status_code, list(refused.json())) == (400, ["message"])
+
+
+def test_argos_asks_for_languages_by_post(client):
+    assert client.post("/languages", data={"api_key": ""}).json() == client.get("/languages").json()
+
+
+def test_raw_gives_the_model_the_text_as_it_is_and_forced_counts_what_was_put_back(client):
+    asked = {"q": "Das (alte (rote) Haus) ist groß.", "source": "de", "target": "en", "forced": True}
+    answer = client.post("/translate", json=asked).json()
+    assert answer["forced"] == 2
+    assert answer["translatedText"].count("(") == answer["translatedText"].count(")") == 2
+    bare = client.post("/translate", json=asked | {"raw": True}).json()
+    assert bare["forced"] == 0
+    assert bare["translatedText"] != answer["translatedText"]
+    several = client.post("/translate", json=asked | {"q": [asked["q"], "Guten Morgen!"]}).json()
+    assert several["forced"] == [2, 0]
+    counted = re.search(
+        r'convoy_phrases_forced_total\{model="tatoeba-de-en"\} (.*)', client.get("/metrics").text
+    )
+    assert float(counted[1]) >= 4
+    refused = client.post("/translate", json=asked | {"format": "html"})
+    assert refused.status_code == 400
+    assert "forced" in refused.json()["error"]
+
+
+@pytest.mark.parametrize(("text", "name"), [("Hola", "Spanish (es)"), ("Привет", "Russian (ru)")])
+def test_a_first_word_of_a_language_that_no_model_reads_is_refused_by_name(client, text, name):
+    answer = client.post("/translate", json={"q": text, "source": "auto", "target": "en"})
+    assert answer.status_code == 400
+    assert name in answer.json()["error"]
+    assert name in client.post("/v2/translate", json={"text": [text], "target_lang": "EN"}).json()["message"]
