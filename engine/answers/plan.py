@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Final
@@ -155,7 +155,7 @@ def plan(
     resolved = resolved or resolve(model, options)
     plain = _without_markup(model, marked, resolved)
     shown = MarkedText(plain.text, tuple((plain.position(b), plain.position(e)) for b, e in marked.spans))
-    rules = _mask_rules(model, shown, options, protect=resolved.protect)
+    rules = _mask_rules(model, shown, options, resolved)
     masked = mask(shown, rules) if model.placeholders else MaskedText(shown.text)
     planner = _Planner(model, resolved, masked)
     planned = planner.sentence_by_sentence() if resolved.split else planner.whole(options)
@@ -177,20 +177,9 @@ def _sentence_at(planned: Plan, position: int) -> int:
     return max(0, len(planned.sentences) - 1)
 
 
-def _name_rule(model: TextModel) -> NameRule | None:
-    names = model.words.names
-    return None if names is None else NameRule(model.source, _counter(model), names)
-
-
 def _without_markup(model: TextModel, marked: MarkedText, options: ResolvedOptions) -> PlainText:
     plain = read_markup(marked.text, marked.spans) if options.protect else PlainText(marked.text)
-    return read_capitals(plain, model.source, _counter(model)) if options.follow_form else plain
-
-
-def _counter(model: TextModel) -> Callable[[str], int]:
-    """A function that counts the tokens of a word."""
-    encode = model.tokenizer.encode
-    return lambda word: len(encode(word)) - len(encode(""))
+    return read_capitals(plain, model.source, options.word_tokens) if options.follow_form else plain
 
 
 class _Planner:
@@ -307,7 +296,9 @@ class _Planner:
         return tuple((tokenizer.encode_target(symbol)[-1], int(symbol in own)) for symbol in ranked)
 
 
-def _mask_rules(model: TextModel, marked: MarkedText, options: TextOptions, *, protect: bool) -> MaskRules:
+def _mask_rules(
+    model: TextModel, marked: MarkedText, options: TextOptions, resolved: ResolvedOptions
+) -> MaskRules:
     explicit = bool(options.ignore or options.glossary or marked.spans)
     symbols, translates = model.placeholders, model.task == "translate"
     if explicit and not (symbols and translates):
@@ -315,18 +306,19 @@ def _mask_rules(model: TextModel, marked: MarkedText, options: TextOptions, *, p
         raise InvalidRequest(f"{why}: leave out ignore, glossary and marked spans")
     for phrase in (*options.ignore, *options.glossary, *options.glossary.values()):
         check_text(phrase)
-    if not (explicit or protect):
+    if not (explicit or resolved.protect):
         return MaskRules()
+    alone = model.words.names
     local = partial(localise, source=model.source, target=options.numerals or model.target)
     return MaskRules(
         ignore=(*options.ignore, *(word.word for word in model.placeholder_words)),
         glossary=options.glossary,
-        protect=protect,
+        protect=resolved.protect,
         symbols=symbols,
         spaced=model.spaced,
         lacks=model.tokenizer.lacks,
-        names=_name_rule(model),
-        local=local if options.local_numbers and protect else None,
+        names=None if alone is None else NameRule(model.source, resolved.word_tokens, alone),
+        local=local if options.local_numbers and resolved.protect else None,
     )
 
 

@@ -61,28 +61,23 @@ async def generate_group(
     future: asyncio.Future[None] = loop.create_future()
     results: dict[int, Result] = {}
 
-    def settle(index: int, outcome: Outcome) -> None:
-        if future.done():
+    def settle(index: int, news: list[int] | Outcome) -> None:
+        if watch and isinstance(news, list | Result):
+            watch(index, news)
+        if future.done() or isinstance(news, list):
             return
-        if not isinstance(outcome, Result):
-            future.set_exception(outcome)
+        if not isinstance(news, Result):
+            future.set_exception(news)
             return
-        results[index] = outcome
-        if watch:
-            watch(index, outcome)
+        results[index] = news
         if len(results) == len(jobs):
             future.set_result(None)
 
-    def answer(index: int) -> Callable[[Outcome], None]:
-        def reply(outcome: Outcome) -> None:
-            _soon(loop, partial(settle, index, outcome))
-
-        return reply
-
-    requests = [Request(source, options, answer(i), deadline) for i, (source, options) in enumerate(jobs)]
-    if watch:
-        for i, request in enumerate(requests):
-            request.progress = NewestTokens(loop, partial(watch, i))
+    inbox = Inbox(loop, settle)
+    requests = list[Request]()
+    for i, (source, options) in enumerate(jobs):
+        put = partial(inbox.put, i)
+        requests.append(Request(source, options, put, deadline, put if watch else None))
     engine.submit(requests, again=again)
     try:
         await future
@@ -92,25 +87,32 @@ async def generate_group(
     return [results[i] for i in range(len(jobs))]
 
 
-class NewestTokens:
-    """Passes tokens on to a function in the event loop; newer tokens replace what it has not taken yet."""
+class Inbox:
+    """Passes news of jobs on to a function in the event loop, woken once for what comes together.
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, tell: Callable[[list[int]], None]) -> None:
+    Newer news of a job replace what the loop has not taken yet.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, tell: Callable[[int, list[int] | Outcome], None]
+    ) -> None:
         self._loop, self._tell = loop, tell
         self._lock = threading.Lock()
-        self._tokens: list[int] | None = None
+        self._waiting: dict[int, list[int] | Outcome] = {}
 
-    def __call__(self, tokens: list[int]) -> None:
+    def put(self, index: int, news: list[int] | Outcome) -> None:
+        """Pass on certain tokens of a job, or its outcome. For any thread."""
         with self._lock:
-            waiting, self._tokens = self._tokens is not None, tokens
-        if not waiting:
-            _soon(self._loop, self._pass)
+            first = not self._waiting
+            self._waiting[index] = news
+        if first:
+            _soon(self._loop, self._take)
 
-    def _pass(self) -> None:
+    def _take(self) -> None:
         with self._lock:
-            tokens, self._tokens = self._tokens, None
-        assert tokens is not None
-        self._tell(tokens)
+            waiting, self._waiting = self._waiting, {}
+        for index, news in waiting.items():
+            self._tell(index, news)
 
 
 def _soon(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:

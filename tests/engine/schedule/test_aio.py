@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from engine.errors import DeadlineExceeded, ExecutorFailed, InvalidRequest, Overloaded, Stopping
-from engine.schedule.aio import NewestTokens, generate, generate_group
+from engine.schedule.aio import Inbox, generate, generate_group
 from engine.schedule.engine import Engine, EngineSettings
 from engine.types import DecodeOptions, Result
 from tests import cases
@@ -147,20 +147,20 @@ async def test_a_watch_is_told_beginnings_and_then_each_result(engine):
 
 async def test_only_the_newest_tokens_wait_for_a_slow_event_loop():
     told = []
-    newest = NewestTokens(asyncio.get_running_loop(), told.append)
+    newest = Inbox(asyncio.get_running_loop(), lambda job, news: told.append((job, news)))
 
     def engine_thread():
         for i in range(100):
-            newest([*range(i)])
+            newest.put(i % 2, [*range(i)])
 
     thread = threading.Thread(target=engine_thread)
     thread.start()
     thread.join()  # the loop stands still until here
     await asyncio.sleep(0)
-    assert told == [[*range(99)]]
-    newest([1])
+    assert told == [(0, [*range(98)]), (1, [*range(99)])]
+    newest.put(1, [1])
     await asyncio.sleep(0)
-    assert told[1:] == [[1]]
+    assert told[2:] == [(1, [1])]
 
 
 async def test_requests_without_a_watch_have_no_progress(engine):
