@@ -27,6 +27,7 @@ from server.http.schemas import check_phrases, check_sizes, check_tags, validate
 from server.state import AppState, deadline_of, refuse_while_draining, state_of
 
 MAX_TAG_NAMES: Final = 1_000  # of tags
+MAX_TAG_NAME_CHARACTERS: Final = 1_024
 ERRORS: Final = errors(400, 404, 413, 429, 503, 504, model=MessageAnswer)
 
 router = APIRouter(prefix="/v2", tags=["DeepL"])
@@ -46,7 +47,8 @@ def _all_texts(parts: Any) -> bool:
     return isinstance(parts, list) and all(isinstance(part, str) for part in parts)
 
 
-Names = Annotated[list[str], Field(max_length=MAX_TAG_NAMES), BeforeValidator(_names)]
+TagName = Annotated[str, Field(max_length=MAX_TAG_NAME_CHARACTERS)]
+Names = Annotated[list[TagName], Field(max_length=MAX_TAG_NAMES), BeforeValidator(_names)]
 Word = Annotated[
     str, BeforeValidator(lambda value: str(int(value)) if isinstance(value, bool | int) else value)
 ]
