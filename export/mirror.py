@@ -128,6 +128,11 @@ class Web:
                     raise CheckpointError(
                         f"{url}: the mirror answers {response.status_code}; is the address right?"
                     )
+                if path == INDEX and response.url.host != httpx.URL(self.address).host:
+                    raise CheckpointError(
+                        f"{url}: the mirror sends to another host, {response.url.host}, for its index: name "
+                        "that one where you trust it"
+                    )
                 yield response.status_code == 206, response.iter_raw()
         except httpx.HTTPError as error:
             raise CheckpointError(

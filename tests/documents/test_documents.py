@@ -52,6 +52,13 @@ def test_a_page_keeps_its_markup_and_its_charset():
     assert shouted("a.html", page.encode("latin-1")) == wanted.encode("latin-1")
 
 
+def test_what_a_pages_charset_lacks_is_written_as_a_reference():
+    page = '<html><head><meta charset="iso-8859-1"></head><p>a</p></html>'.encode("latin-1")
+    document = read_document("a.html", page)
+    written = document.write([replace(document.segments[0], text="5 € für Jörg")])
+    assert b"<p>5 &#8364; f\xfcr J\xf6rg</p>" in written
+
+
 SUBTITLES = """1
 00:00:01,000 --> 00:00:02,500
 Das ist <i>ein

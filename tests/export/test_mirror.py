@@ -7,6 +7,7 @@ import re
 import shutil
 import sys
 import threading
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -98,6 +99,53 @@ def test_a_download_is_gone_on_with_verified_and_imported(web, tmp_path, capsys)
     bundle = open_bundle(out / "deen")
     assert (bundle.source, bundle.target, bundle.config.quantization) == ("de", "en", "alphas")
     assert "deen" in capsys.readouterr().out
+
+
+def test_a_mirror_that_sends_the_whole_file_anew_is_not_appended_to_the_old_part(tree, tmp_path):
+    class Anew(mirror.Folder):
+        """A server that knows no ranges."""
+
+        @contextmanager
+        def read(self, path, begin=0):
+            with super().read(path) as (_, chunks):
+                yield False, chunks
+
+    anew, (model, *_) = Anew(tree), mirror.models_of(mirror.Folder(tree))
+    largest = max(model.files, key=lambda file: file.size)
+    part = tmp_path / (model.place(largest).name + mirror.PARTIAL)
+    whole = (tree / largest.path).read_bytes()
+    part.write_bytes(whole[: largest.size // 2])
+    mirror.fetch(anew, model, tmp_path, lambda _: None)
+    assert (tmp_path / model.place(largest)).read_bytes() == whole
+
+
+def test_an_index_that_another_host_gives_is_refused(web):
+    address, _, _ = web
+    port = address.rpartition(":")[2]
+    refused = pytest.raises(CheckpointError, match="sends to another host, localhost")
+    with mirror_moved_to(f"http://localhost:{port}") as moved, refused:
+        mirror.models_of(mirror.open_mirror(moved))
+    with mirror_moved_to(address) as moved:  # another port of the same host
+        assert mirror.models_of(mirror.open_mirror(moved))
+
+
+@contextmanager
+def mirror_moved_to(address):
+    """The address of a server that redirects all to another."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):  # noqa: N802  (the library's name)
+            self.send_response(302)
+            self.send_header("Location", address + self.path)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
 
 
 def test_a_file_that_is_not_the_indexs_is_refused_and_not_kept(tree, tmp_path):

@@ -19,7 +19,7 @@ from tests.thorough import THOROUGH
 from tests.timing import MachineLag
 
 BODY_BYTES = 1_000_000  # of a body, a little less than the default limit
-HEAD_BYTES = 20_000  # of what stands in an address
+HEAD_BYTES = 10_000  # of what stands in an address, before it is escaped
 VALUES = 190_000  # of JSON, a little less than the limit
 NAMES = 49_000
 DIGITS = 4_000  # of a number, a little less than the limit

@@ -1,8 +1,12 @@
 """What faults that were injected by others had survived: each test here fails with one of them."""
 
 import os
+import socket
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,7 +25,8 @@ from server.callers.quotas import Counters
 from server.files.document_processes import DocumentProcesses
 from server.files.store import Store
 from server.http.middleware import check_host
-from tests.served import until
+from tests.served import busy, server, until
+from tests.server.test_server_process import ENDLESS, SLOW, raw_request
 
 
 async def test_a_window_ends_when_it_was_to_end_however_often_it_is_hit():
@@ -109,3 +114,27 @@ def test_names_in_paths_are_quoted():
     answer = httpx.Response(200, json={"translatedFileUrl": "http://x/download_file/a%20b%2Fc%3F.txt"})
     path = calls.upload("a", b"", "en", "de").read(answer)
     assert path == "/download_file/a%20b%2Fc%3F.txt"
+
+
+def test_a_file_waits_while_the_queue_is_full():
+    with server(service_settings={"queue_tokens": 300}) as (client, house, _), ExitStack() as flights:
+
+        def send(values):
+            flight = flights.enter_context(
+                socket.create_connection((client.base_url.host, client.base_url.port))
+            )
+            flight.sendall(raw_request(values))
+
+        send(ENDLESS | {"q": SLOW["q"][:8]})
+        until(lambda: busy(house.service)[0] > 0)
+        while house.service.stats()["toy-de-en"].waiting_tokens < 250:
+            send(ENDLESS | {"q": SLOW["q"][:8]})
+            time.sleep(0.05)
+        file = {"file": ("a.txt", b"Das ist gut und das ist sehr gut. " * 10)}
+        with ThreadPoolExecutor(1) as pool:
+            ask = partial(client.post, "/translate_file", data={"source": "de", "target": "en"}, files=file)
+            waiting = pool.submit(ask)
+            with pytest.raises(TimeoutError):
+                waiting.result(0.5)
+            flights.close()
+            assert waiting.result(60).status_code == 200

@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.text.detect import detect
+from engine.text.detect import MAX_CHARACTERS, detect
 from server.answering.translation import NOTHING, candidates
 
 TEXTS = {
@@ -101,3 +101,10 @@ class Served:
 def test_libretranslate_is_told_nothing_rather_than_the_wrong_language():
     assert candidates(Served(), TEXTS["es"]) == [NOTHING]
     assert candidates(Served(), TEXTS["de"])[0]["language"] == "de"
+
+
+def test_of_a_long_text_only_the_beginning_is_read():
+    german, english = "Das ist ein Haus und ein Garten. ", "This is a house and that is a garden. "
+    text = german * (MAX_CHARACTERS // len(german) + 1) + english * 1_000
+    assert detect(text, ["de", "en"]) == detect(text[:MAX_CHARACTERS], ["de", "en"])
+    assert detect(text, ["de", "en"]).ranked[0][0] == "de"

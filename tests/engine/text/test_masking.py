@@ -297,6 +297,18 @@ def test_a_masked_text_can_be_restored(text, ignore, cuts):
         assert restored[k.begin : k.end] == phrase.source
 
 
+def test_of_more_phrases_than_there_are_symbols_the_first_are_masked_and_all_that_were_asked_for():
+    found = mask(
+        MarkedText("1.5 Haus 2.5 Haus 3.5"), MaskRules(ignore=["Haus"], protect=True, symbols=SYMBOLS)
+    )
+    assert [phrase.source for phrase in found.phrases] == ["1.5", "Haus", "2.5", "Haus", "3.5"]
+    fewer = found.at_most(3)
+    assert [phrase.source for phrase in fewer.phrases] == ["1.5", "Haus", "Haus"]
+    assert fewer.restore(fewer.text, range(3))[0] == "1.5 Haus 2.5 Haus 3.5"
+    with pytest.raises(TooLarge):
+        found.at_most(1)
+
+
 def test_the_beginning_of_a_text_is_restored_to_the_beginning_of_the_restored():
     masked = MaskedText("", "\ue000", (Phrase("a", "long one", True), Phrase("b", "", True)))
     text = "x\ue000y\ue000z"

@@ -19,6 +19,7 @@ import zstandard
 
 from engine.errors import CheckpointError
 from export.importers import convert
+from export.importers.marian.binary import read_binary
 from tests.export.importers.test_bergamot import make
 from tests.export.importers.test_marian_native import SSRU, with_options
 from tests.marian_reference import write_binary
@@ -325,3 +326,10 @@ def test_a_shortlist_whose_checksum_counts_is_refused_with_another(whole, tmp_pa
     (folder / "config.yml").write_text(yaml.safe_dump({"shortlist": [LEXICON, True]}))
     with pytest.raises(CheckpointError, match="its checksum is not that of its content"):
         convert("bergamot", folder, tmp_path / "out")
+
+
+def test_integers_without_room_for_their_multiplier_are_damage():
+    name, data = b"decoder_W\0", bytes(4)  # 2 x 2 integers, and nothing behind them
+    header = struct.pack("<QQ", 1, 1) + struct.pack("<4Q", len(name), 0x4101, 2, len(data))
+    with pytest.raises(ValueError, match="fewer bytes than its shape"):
+        read_binary(header + name + struct.pack("<2i", 2, 2) + struct.pack("<Q", 0) + data)

@@ -28,7 +28,7 @@ from engine.types import DecodeOptions
 from export.graphs.onnx import encoder_graph, step_graph
 from export.importers import convert
 from export.importers.ctranslate2 import vocabulary_map as ctranslate2_map
-from export.importers.ctranslate2.variables import read_variables
+from export.importers.ctranslate2.variables import Variables, read_variables
 from export.importers.settings import CTranslate2Import
 from loadtest.engine import int8_bleu
 from tests.ctranslate2_models import Options, answers, words, write
@@ -433,3 +433,11 @@ def test_wrong_files_beside_the_model_are_refused(name, content, complaint, root
     (folder / name).write_bytes(content)
     with pytest.raises(CheckpointError, match=complaint):
         convert("ctranslate2", folder, tmp_path / "out", CTranslate2Import(source="en", target="de"))
+
+
+def test_the_lowest_integer_is_one_that_the_kernels_know():
+    """A kernel that multiplies by the sign has no room for 128."""
+    stored = {"w": np.array([[-128, -127, 127]], np.int8), "w_scale": np.array([2.0], np.float32)}
+    weight = Variables(6, "TransformerSpec", 7, stored, {}).weight("w")
+    assert weight.values.tolist() == [[-127, -127, 127]]
+    assert weight.scales.tolist() == [0.5]
