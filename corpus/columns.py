@@ -35,6 +35,7 @@ class Answer:
 class Column:
     """Something that is known of a line.
 
+    help: a phrase for people.
     kind: "text", "number", "texts" or "numbers".
     value: of an answer; of one without a result only where `always`.
     """
@@ -114,7 +115,8 @@ def parse_columns(text: str) -> dict[str, str]:
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, _, renamed = part.partition("=")
         if name not in COLUMNS:
-            raise InvalidRequest(f"unknown column {name!r}; known are {', '.join(COLUMNS)}")
+            known = "; ".join(f"{name}: {column.help}" for name, column in COLUMNS.items())
+            raise InvalidRequest(f"unknown column {name!r}; known are {known}")
         if name in chosen or (renamed or name) in chosen.values():
             raise InvalidRequest(f"column {part!r} comes twice")
         chosen[name] = renamed or name

@@ -56,9 +56,10 @@ def test_samples_are_seeded_by_their_place_whatever_the_shards_and_windows(servi
     assert len({row["translation"] for row in first}) > 5
 
 
-def test_alternatives_flags_and_coverage_are_those_of_a_service(service, tmp_path):
+@pytest.mark.parametrize("decode", [{"n_best": 3}, {"n_best": 4, "beam_size": 4, "diverse_groups": 2}])
+def test_alternatives_flags_and_coverage_are_those_of_a_service(service, tmp_path, decode):
     names = ["translation", "score", "alternatives", "alternative_scores", "flags", "coverage", "version"]
-    options = options_for(dict.fromkeys(names, ""), TextOptions({"n_best": 3}))
+    options = options_for(dict.fromkeys(names, ""), TextOptions(decode))
     rows, manifest = written(service, tmp_path, GERMAN, columns=names, options=options)
     for row, result in zip(rows, service.run_many(MODEL, GERMAN, options), strict=True):
         assert row["alternatives"] == result.alternatives

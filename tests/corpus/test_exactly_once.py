@@ -146,23 +146,26 @@ def test_ctrl_c_stops_all_engines_and_gives_back_what_was_under_way(corpora, tmp
     assert output_of(tmp_path / "out") == whole
 
 
-def test_a_full_disk_is_told_and_the_job_goes_on_when_there_is_room(corpora, tmp_path):
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_full_disk_is_told_and_the_job_goes_on_when_there_is_room(corpora, tmp_path, kind):
     """A limit on the size of files is the full disk that a test may have."""
-    path, whole = corpora("jsonl", *FLAGS["jsonl"])
-    room = 20_000  # less than a shard
+    flags = [*FLAGS[kind], "--shard-lines", LINES] if kind == "text" else FLAGS[kind]
+    path, whole = corpora(kind, *flags)
+    room = min(map(len, whole.values())) // 2  # less than a shard, and more than the plan
 
     def limited():
         resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
 
     plan = tmp_path / "out" / STATE / "plan.json"
-    with start([path], tmp_path / "out", *FLAGS["jsonl"], preexec_fn=limited) as process:
+    with start([path], tmp_path / "out", *flags, preexec_fn=limited) as process:
         _, stderr = process.communicate(timeout=120)
     assert process.returncode == 2
-    assert stderr.decode().splitlines()[-1] == "convoy: error: File too large"
+    assert stderr.decode().splitlines()[-1].startswith("convoy: error: ")
+    assert "File too large" in stderr.decode().splitlines()[-1]
     assert not is_at_work(tmp_path / "out")
     assert not output_of(tmp_path / "out")
     assert plan.exists()
-    finish([path], tmp_path / "out", *FLAGS["jsonl"])
+    finish([path], tmp_path / "out", *flags)
     assert output_of(tmp_path / "out") == whole
 
 
