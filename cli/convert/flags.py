@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, get_type_hints
 
 import typer
 
-from engine.errors import CheckpointError, ConvoyError
+from cli.convert.check import check
+from engine.errors import CheckpointError, ConvoyError, InvalidRequest
 
 if TYPE_CHECKING:
     from engine.bundle.bundle import Bundle, Content, Stage
@@ -38,6 +39,12 @@ Onnx = Annotated[bool, typer.Option(help="Also write the ONNX graphs that the CP
 Placeholders = Annotated[
     bool, typer.Option(help="Choose words that the model copies, so that glossaries and numbers are kept.")
 ]
+Check = Annotated[
+    bool,
+    typer.Option(
+        "--check", help="Let the source's own engine answer ten lines too; README.md says how many agreed."
+    ),
+]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing OUT.")]
 
 
@@ -48,6 +55,7 @@ class Conversion:
     name: Name = None
     onnx: Onnx = True
     placeholders: Placeholders = True
+    check: Check = False
     overwrite: Overwrite = False
 
     def convert(self, source: str, folder: Path, out: Path, settings: ImportSettings) -> None:
@@ -60,8 +68,12 @@ class Conversion:
         """
         from export.importers import convert
 
-        named = replace(settings, name=settings.name or self.name)
-        bundle = convert(source, folder, out, named, overwrite=self.overwrite, stages=self.stages())
+        if self.check and not self.onnx:
+            raise InvalidRequest("--check needs the graphs: leave out --no-onnx")
+        named, stages = replace(settings, name=settings.name or self.name), self.stages()
+        if self.check:
+            stages = (*stages, partial(check, folder, getattr(settings, "adapter", None)))
+        bundle = convert(source, folder, out, named, overwrite=self.overwrite, stages=stages)
         typer.echo(
             f"{bundle.path}: {bundle.name}, {len(bundle.files())} files; next: convoy inspect {bundle.path}"
         )

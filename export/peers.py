@@ -1,0 +1,156 @@
+"""The engine that a model comes from, where it is installed: it answers the lines that a bundle answers too.
+
+Hugging Face's folders by `transformers`, text to text; CTranslate2's by `ctranslate2`, on our tokens. Both
+search with one hypothesis.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+from engine.bundle.bundle import Bundle
+from engine.errors import CheckpointError
+from engine.text.tokenizers.tokenizer import open_tokenizer
+
+CHECK_LINES: Final = (
+    "The house at the end of the street is for sale.",
+    "We met at 9:30 on Monday, 3 March 2025.",
+    "How much does it cost?",
+    "She said that she would not come back before winter.",
+    "Please send the report to Anna and me by Friday.",
+    "Yes!",
+    "Water boils at 100 degrees; ice melts at zero.",
+    "He has two brothers (both older), a cat and no car.",
+    "The committee rejected the proposal by a narrow majority after a debate that lasted all night.",
+    "a list, without a verb: apples, pears, plums",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PeerAnswers:
+    """What another engine answered.
+
+    engine: its name and version.
+    texts: an answer for each line.
+    """
+
+    engine: str
+    texts: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedModel:
+    """A model and the bundle that it became.
+
+    folder: with the model's files.
+    adapter: folder of a LoRA adapter that was merged, or None.
+    """
+
+    folder: Path
+    bundle: Bundle
+    adapter: Path | None = None
+
+
+def ask_peer(model: CheckedModel, lines: Sequence[str], most: int) -> PeerAnswers:
+    """Answer lines by the engine that a model comes from.
+
+    model: with its bundle.
+    lines: the texts.
+    most: tokens of a target, at least.
+
+    Raises CheckpointError where the source has no engine, where it is not installed, or where it fails.
+    """
+    if (model.folder / "config.json").is_file() and not _is_ctranslate2(model.folder):
+        return _guarded(_transformers, model, lines, most)
+    if _is_ctranslate2(model.folder):
+        return _guarded(_ctranslate2, model, lines, most)
+    raise CheckpointError("its source has no engine that can be asked")
+
+
+def _is_ctranslate2(folder: Path) -> bool:
+    return (folder / "model.bin").is_file() or (folder / "model" / "model.bin").is_file()
+
+
+def _guarded(ask: Any, model: CheckedModel, lines: Sequence[str], most: int) -> PeerAnswers:
+    """Whatever another engine raises keeps nobody from having the bundle."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            answers: PeerAnswers = ask(model, lines, most)
+            return answers
+    except ModuleNotFoundError as error:
+        raise CheckpointError(f"{error.name} is not installed") from error
+    except Exception as error:
+        reason = str(error).strip().partition("\n")[0][:200]
+        raise CheckpointError(f"{ask.__name__.strip('_')} fails: {type(error).__name__}: {reason}") from error
+
+
+def _transformers(model: CheckedModel, lines: Sequence[str], most: int) -> PeerAnswers:
+    import torch
+
+    transformers: Any = import_module("transformers")
+    transformers.logging.set_verbosity_error()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(model.folder, local_files_only=True)
+    network = transformers.AutoModelForSeq2SeqLM.from_pretrained(
+        model.folder, local_files_only=True, torch_dtype=torch.float32
+    )
+    if model.adapter is not None:
+        network = import_module("peft").PeftModel.from_pretrained(network, str(model.adapter))
+    text, bundle = model.bundle.text, model.bundle
+    symbols = text.get("languages") or {}
+    if text.get("source_symbol") == "source" or text.get("target_symbol"):
+        tokenizer.src_lang = str(symbols[bundle.source]).strip("_")
+        tokenizer.tgt_lang = str(symbols[bundle.target]).strip("_")
+    opening = _opening(text, symbols, bundle.target)
+    forced = open_tokenizer(bundle).beginning
+    stacks = bundle.config.encoder, bundle.config.decoder
+    alike = len({stack.layers for stack in stacks if stack}) == 1  # its cache counts the encoder's layers
+    texts = []
+    with torch.inference_mode():
+        for line in lines:
+            inputs = tokenizer(opening + line, return_tensors="pt")
+            own = {"forced_bos_token_id": forced[0]} if forced else {}
+            tokens = network.eval().generate(
+                input_ids=inputs["input_ids"],
+                attention_mask=inputs["attention_mask"],
+                num_beams=1,
+                do_sample=False,
+                max_length=None,
+                max_new_tokens=most,
+                use_cache=alike,
+                **own,
+            )
+            texts.append(
+                tokenizer.decode(tokens[0], skip_special_tokens=True, clean_up_tokenization_spaces=False)
+            )
+    return PeerAnswers(f"transformers {transformers.__version__}", texts)
+
+
+def _opening(text: Mapping[str, Any], symbols: Mapping[str, str], target: str) -> str:
+    """What a person writes before a source: a target language that the tokenizer does not, and a prompt."""
+    named = text.get("source_symbol") == "target" or (text["kind"] == "marian" and target in symbols)
+    return (f"{symbols[target]} " if named else "") + str(text.get("prompt") or "")
+
+
+def _ctranslate2(model: CheckedModel, lines: Sequence[str], most: int) -> PeerAnswers:
+    ctranslate2 = import_module("ctranslate2")
+    folder = model.folder if (model.folder / "model.bin").is_file() else model.folder / "model"
+    translator = ctranslate2.Translator(str(folder), compute_type="float32", inter_threads=1)
+    tokenizer, config = open_tokenizer(model.bundle), model.bundle.config
+    names = tokenizer.pieces(range(config.target_vocab), target=True)
+    ids = {name: token for token, name in enumerate(names)}
+    prefix = tokenizer.pieces(tokenizer.beginning, target=True)
+    begun = 0 if model.bundle.text.get("begin") is None else 1  # the library begins a source by itself
+    texts = []
+    for line in lines:
+        source = tokenizer.pieces(tokenizer.encode(line)[begun:], target=False)
+        (answer,) = translator.translate_batch(
+            [source], target_prefix=[prefix] if prefix else None, beam_size=1, max_decoding_length=most
+        )
+        texts.append(tokenizer.decode([ids[name] for name in answer.hypotheses[0] if name in ids]))
+    return PeerAnswers(f"ctranslate2 {ctranslate2.__version__} on Convoy's tokens", texts)

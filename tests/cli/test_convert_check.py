@@ -1,0 +1,89 @@
+"""`convoy convert ... --check`: the source's own engine answers ten lines beside the bundle."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+from cli.main import app
+from tests import ctranslate2_models, hf_models, marian_models
+
+SAID = re.compile(r"Checked: (\d+) of 10 answers are those of (\S+)")
+
+
+def converted(*words):
+    with pytest.raises(SystemExit) as ended:
+        app(["convert", *map(str, words), "--no-placeholders", "--check"])
+    assert ended.value.code == 0
+
+
+def card_of(place, *words):
+    converted(*words)
+    return (place / "README.md").read_text("utf-8")
+
+
+FAMILIES = [
+    ("bart", "large-cnn", ()),
+    ("nllb", "relu", ("--source", "en", "--target", "de")),
+    ("flan", "gated", ("--source", "en", "--target", "de")),
+    ("t5", "tied relu", ("--source", "en", "--target", "de", "--prompt", "ba: ")),
+]
+
+
+@pytest.mark.parametrize(("family", "setting", "flags"), FAMILIES)
+def test_a_folder_of_hugging_face_is_checked_by_transformers(tmp_path, family, setting, flags):
+    folder = hf_models.make(tmp_path / "hf", family, setting).path
+    card = card_of(tmp_path / "out", "hf", folder, tmp_path / "out", *flags)
+    found = SAID.search(card)
+    assert found is not None, card
+    assert found.groups() == ("10", "transformers")
+
+
+def test_a_model_of_marian_that_asks_for_a_language_is_checked_too(tmp_path):
+    folder = marian_models.make(tmp_path / "hf", "several languages").path
+    card = card_of(tmp_path / "out", "marian", folder, tmp_path / "out", "--source", "en", "--target", "fra")
+    assert SAID.search(card)[1] == "10"
+
+
+def test_a_model_of_ctranslate2_is_checked_on_the_same_tokens(tmp_path):
+    folder = ctranslate2_models.write(tmp_path / "ct2", ctranslate2_models.Options())
+    card = card_of(
+        tmp_path / "out", "ctranslate2", folder, tmp_path / "out", "--source", "en", "--target", "de"
+    )
+    assert SAID.search(card).groups() == ("10", "ctranslate2")
+
+
+def test_a_bundle_of_other_weights_agrees_less_and_the_card_says_so(tmp_path, monkeypatch):
+    """The comparison sees a difference: the engine is shown a folder whose weights were changed meanwhile."""
+    from export import peers
+
+    folder = hf_models.make(tmp_path / "hf", "bart", "large-cnn").path
+    ask = peers.ask_peer
+
+    def after_a_change(*arguments):
+        tensors = load_file(folder / "model.safetensors")
+        tensors["final_logits_bias"] = tensors["final_logits_bias"].flip(1).contiguous()
+        save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+        return ask(*arguments)
+
+    monkeypatch.setattr(peers, "ask_peer", after_a_change)
+    card = card_of(tmp_path / "out", "hf", folder, tmp_path / "out")
+    assert int(SAID.search(card)[1]) < 10
+
+
+def test_a_source_whose_engine_can_not_be_asked_says_why_and_has_its_bundle(tmp_path):
+    folder = hf_models.make(tmp_path / "hf", "small100", "gelu").path
+    card = card_of(tmp_path / "out", "hf", folder, tmp_path / "out", "--source", "en", "--target", "de")
+    assert "Not checked: " in card
+    assert (tmp_path / "out" / "config.json").is_file()
+
+
+def test_without_graphs_there_is_nothing_to_check(tmp_path, capsys):
+    folder = hf_models.make(tmp_path / "hf", "bart", "large-cnn").path
+    with pytest.raises(SystemExit) as ended:
+        app(["convert", "hf", str(folder), str(tmp_path / "out"), "--check", "--no-onnx"])
+    assert ended.value.code != 0
+    assert "leave out --no-onnx" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
