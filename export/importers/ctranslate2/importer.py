@@ -97,10 +97,9 @@ def read_with(
         raise StoppedError
     _check_specification(path, variables, problems)
     problems.naming(f"{path}: can't be imported", lambda: _fill_options(options, variables))
-    problems.unfit(f"{path}: can't be imported", [*_option_problems(options), *unsupported_parts(variables)])
-    vocabularies = None
-    if not list(_option_problems(options)):
-        vocabularies = problems.of(lambda: read_vocabularies(folder, options))
+    faults = list(_option_problems(options))
+    problems.unfit(f"{path}: can't be imported", [*faults, *unsupported_parts(variables)])
+    vocabularies = None if faults else problems.of(lambda: read_vocabularies(folder, options))
     if vocabularies is not None and settings.prefix not in (None, *vocabularies.target):
         problems.add(f"{folder}: the target vocabulary lacks the prefix {settings.prefix!r}")
     shortlist = problems.of(lambda: None if vocabularies is None else read_map(folder, vocabularies))
