@@ -1,4 +1,4 @@
-"""Folders with one thing wrong, thirteen of each of six families: one line each, and nothing is left behind."""
+"""Folders with one thing wrong, thirteen of each of six families: one line each, and nothing stays behind."""
 
 from __future__ import annotations
 
