@@ -96,8 +96,8 @@ def specification(options: Options) -> transformer_spec.TransformerSpec:
         for part, outer in zip(layer.linear, rows, strict=True):
             linear(part, inner if outer == DIM and part is layer.linear[-1] else DIM, outer)
         if options.positions == "relative" and not source:
-            layer.relative_position_keys = random(7, DIM // HEADS)
-            layer.relative_position_values = random(7, DIM // HEADS)
+            layer.relative_position_keys = random(7, options.head_dim or DIM // HEADS)
+            layer.relative_position_values = random(7, options.head_dim or DIM // HEADS)
         if biased and not source:
             layer.relative_attention_bias = biases[name]
             layer.relative_attention_max_distance = np.dtype("int32").type(12)

@@ -55,8 +55,10 @@ class AttentionFields:
         if self.relative_span < 0:
             yield "relative_span must not be negative"
         own = self.relative_span or self.attention_dim is not None or not self.biases
-        if own and (mixer != "attention" or any(kernel_sizes)):
+        if own and (mixer != "attention" or (any(kernel_sizes) and not self.relative_positions)):
             yield "relative_span, attention_dim and biases are of attention without a window"
+        elif self.relative_positions and (self.relative_span or not self.biases):
+            yield "relative_positions do not go with relative_span, and need biases"
         if self.relative_positions < 0 or (self.relative_positions and mixer != "attention"):
             yield "relative_positions belong to attention, and must not be negative"
         elif self.relative_positions and (not all(kernel_sizes)) == (side == "decoder"):
@@ -111,8 +113,6 @@ class NormFields:
 
     def norm_problems(self) -> Iterator[str]:
         """Yield the faults of these settings."""
-        if self.rms_norm and not self.normalize_before:
-            yield "rms_norm needs normalize_before"
         if not 0 < self.norm_eps < 1:
             yield "norm_eps must be between 0 and 1"
 

@@ -62,7 +62,9 @@ class Residual(nn.Module):
         y = self.drop(f(norm(x) if self.pre else x), self.rates.residual)
         if self.pre:
             return x + y
-        assert isinstance(norm, nn.LayerNorm)
+        if isinstance(norm, nn.RMSNorm):
+            summed: Tensor = norm(x + y)
+            return summed
         return add_norm(x, y, norm.weight, norm.bias, norm.eps)
 
     def feed_forward(self, x: Tensor) -> Tensor:

@@ -134,8 +134,10 @@ class RelativeAttention(Attention):
     reach.
     """
 
-    def __init__(self, dim: int, heads: int, reach: int, dropout: float = 0.0) -> None:
-        super().__init__(dim, heads, dropout=dropout)
+    def __init__(
+        self, dim: int, heads: int, reach: int, dropout: float = 0.0, *, inner: int | None = None
+    ) -> None:
+        super().__init__(dim, heads, dropout=dropout, inner=inner)
         self.reach = reach
         self.relative_keys = nn.Parameter(torch.empty(2 * reach + 1, self.width))
         self.relative_values = nn.Parameter(torch.empty(2 * reach + 1, self.width))
@@ -258,7 +260,8 @@ class AttentionDecoderLayer(DecoderLayer):
 def _self_attention(where: Where) -> SelfAttention | RelativeAttention:
     stack, rate = where.stack, where.dropout.attention
     if stack.relative_positions:
-        return RelativeAttention(stack.embed_dim, stack.heads, stack.relative_positions, rate)
+        reach, inner = stack.relative_positions, stack.attention_width
+        return RelativeAttention(stack.embed_dim, stack.heads, reach, rate, inner=inner)
     return SelfAttention.of(where)
 
 

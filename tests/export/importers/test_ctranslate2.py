@@ -49,6 +49,7 @@ ARCHITECTURES = {
     "OpenNMT-tf": Options(positions="computed", config=END),
     "Shaw's positions": Options(positions="relative", seed=2, end=4.0),
     "Shaw's positions, post-norm": Options(positions="relative", pre_norm=False, layers=(3, 1), end=4.0),
+    "Shaw's positions in wide heads": Options(positions="relative", head_dim=12, seed=2, end=4.0),
     "tanh GELU": Options(activation="GELUTanh"),
     "swish, as Marian": Options(
         activation="SWISH", pre_norm=False, zero_start=True, positions="computed", config=END
@@ -68,6 +69,7 @@ ARCHITECTURES = {
     "sigmoid": Options(activation="Sigmoid"),
     "gated SiLU": Options(gated=True, activation="SWISH"),
     "norms by the root mean square": Options(rms=True, seed=2),
+    "norms by the root mean square, post-norm": Options(rms=True, pre_norm=False, seed=4, end=3.0),
     "T5": Options(
         rms=True, positions="biased", queries_scale=1.0, gated=True, scale_embeddings=False, end=3.0
     ),
