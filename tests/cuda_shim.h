@@ -170,6 +170,32 @@ inline float __int_as_float(int x) { return std::bit_cast<float>(x); }
 inline float __shfl_xor_sync(unsigned, float x, int mask) {
   return std::bit_cast<float>(emulation::exchange(std::bit_cast<unsigned>(x), mask));
 }
+// mma.m16n8k16 of a warp: c [16, 8] += a [16, 16] . b [16, 8]. A lane has of c rows `lane / 4` and 8 more, columns
+// `lane % 4 * 2` and the next; of a the same rows, of k the same two and 8 more; of b these k of column `lane / 4`.
+struct Fragments {
+  unsigned a[4], b[2];
+};
+inline std::vector<Fragments> convoy_fragments;
+template <typename Widen>
+void convoy_mma(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2], Widen widen) {
+  const size_t me = emulation::current, warp = me / 32 * 32, group = me % 32 / 4, quad = me % 4;
+  if (convoy_fragments.size() < emulation::fibers.size()) convoy_fragments.resize(emulation::fibers.size());
+  convoy_fragments[me] = {{a[0], a[1], a[2], a[3]}, {b[0], b[1]}};
+  emulation::wait(emulation::State::at_warp);
+  const auto half = [&](unsigned pair, size_t i) { return widen(static_cast<unsigned short>(pair >> i * 16)); };
+  for (size_t i = 0; i < 4; i++) {
+    float sum = 0;
+    for (size_t k = 0; k < 16; k++) {  // who holds it: two neighbours lie in a register
+      const size_t holder = k % 8 / 2, upper = k / 8;
+      const Fragments& left = convoy_fragments[warp + group * 4 + holder];
+      const Fragments& right = convoy_fragments[warp + (quad * 2 + i % 2) * 4 + holder];
+      sum += half(left.a[upper * 2 + i / 2], k % 2) * half(right.b[upper], k % 2);
+    }
+    c[i] += sum;
+  }
+  emulation::wait(emulation::State::at_warp);  // before the fragments are the next one's
+}
+
 inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 inline int atomicAdd(int* at, int value) { return std::exchange(*at, *at + value); }
 inline unsigned atomicOr(unsigned* at, unsigned value) { return std::exchange(*at, *at | value); }

@@ -23,6 +23,7 @@ FLAGS = (
     "-Wno-unknown-pragmas",
     "-fPIC",
     "-U_FORTIFY_SOURCE",
+    "-fno-gnu-unique",  # else shared memory of one size stands for that of another library
 )
 
 

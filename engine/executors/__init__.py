@@ -119,7 +119,7 @@ def _open_cuda(bundle: Bundle, placement: Placement) -> Sequence[Executor]:
         raise ConfigError(f"the cuda backend needs torch ({error}); run: pip install torch") from None
     device = placement.device
     run = device_of(device)
-    kernels = Kernels(run, run.processors)
+    kernels = Kernels(run, run.processors, tensor_cores=run.tensor_cores)
     model = load(bundle.config, bundle.weights()).to(device, DTYPES[placement.precision])
     return [CapturedExecutor(model, lane, CudaWork(device), kernels, warm=True) for lane in placement.lanes]
 
@@ -135,7 +135,7 @@ def _open_tensorrt(bundle: Bundle, placement: Placement) -> Sequence[Executor]:
     device, targets = placement.device, [(placement.precision, *lane) for lane in placement.lanes]
     opened = [open_engines(bundle, target, device) for target in targets]
     run = device_of(device)
-    kernels = Kernels(run, run.processors)
+    kernels = Kernels(run, run.processors, tensor_cores=run.tensor_cores)
     return [TensorRTExecutor(engines, CudaWork(device), kernels, warm=True) for engines in opened]
 
 

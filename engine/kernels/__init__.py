@@ -3,6 +3,7 @@
 reference   the same in plain torch: what exporters trace and tests compare with
 calls       kernels as functions of tensors
 linear      what comes before and after a linear map
+products    products of few rows
 launches    a kernel and one launch of it, as data
 fused       a model's layers that use them
 deferred    products that wait for what follows

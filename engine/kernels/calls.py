@@ -14,12 +14,9 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from engine.kernels.launches import Call, Kernel, Run
-from engine.kernels.linear import ACTIVATIONS, Finish, Norm
+from engine.kernels.launches import ELEMENTS, WARP, Call, Kernel, ceil_div, form_of, rung_of
+from engine.kernels.products import Products
 
-ELEMENTS: Final = {torch.float32: "float", torch.float16: "fp16", torch.bfloat16: "bf16"}
-WARP: Final = 32
-LOAD_BYTES: Final = 16  # bytes that a thread loads at once
 CONVOLUTION_THREADS: Final = 512  # of a block of a step of the convolution
 TILE_STEPS: Final = 32  # time steps of a block of whole sequences
 # as in attend.cu and select.cu
@@ -30,80 +27,12 @@ SELECT_COLUMNS: Final = 256  # threads that select; each row's columns
 MAX_BLOCK_THREADS: Final = 1024  # threads of a block
 MAX_RANKED: Final = 512  # candidates of all parts of a row, at most
 MAX_VOCAB_PARTS: Final = 32  # of a vocabulary
-ROW_BUCKETS: Final = (1, 2, 4, 8)  # of our own products; cuBLAS has those of more
-MAX_STAGED_BYTES: Final = 96 * 1024  # bytes of rows that such a product may hold
-PRODUCT_WARPS: Final = 8  # warps of its block
-MIN_WARP_SHARE: Final = 256  # a warp's share of a sum, at least, where a pair of outputs has several
-
 
 SCATTER: Final = Kernel("scatter.cu", "scatter", "float", 1)
 
 
-class Kernels:
+class Kernels(Products):
     """The kernels on one device. All tensors are contiguous, of one element type unless said otherwise."""
-
-    def __init__(self, run: Run, processors: int = 132) -> None:
-        """processors: multiprocessors of the device, which decide how work is shared but no result."""
-        self.run, self.processors = run, processors
-
-    def fits(self, x: Tensor, weight: Tensor) -> bool:
-        """Tell whether `product` takes rows [..., dim] by weights [outputs, dim]."""
-        dim = weight.shape[1]
-        rows = x.numel() // max(dim, 1)
-        return (
-            0 < rows <= ROW_BUCKETS[-1]
-            and _rung(ROW_BUCKETS, rows) * dim * weight.element_size() <= MAX_STAGED_BYTES
-        )
-
-    def product(
-        self,
-        x: Tensor,
-        weights: tuple[Tensor, Tensor | None],
-        finish: Finish,
-        norm: Norm | None = None,
-        heat: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor | None]:
-        """Compute a linear map of few rows with what goes before and after it.
-
-        x: [slots, beams, dim], in fp32 or as the weights.
-        weights: [outputs, dim], and a bias [outputs] or none.
-        finish: what becomes of the sums.
-        norm: of x.
-        heat: float32 [slots], divisors of each slot's rows.
-
-        Returns the result [slots, beams, outputs] (half as many after a GLU) and, where there is a norm and
-        no heat, the normalised x.
-        """
-        weight, bias = weights
-        outputs, dim = weight.shape
-        rows, glu = x.numel() // dim, finish.activation == "glu"
-        element, vector = _form(dim, weight)
-        kernel = Kernel("product.cu", "product", element, vector, _rung(ROW_BUCKETS, rows))
-        kind = torch.float32 if finish.wide else weight.dtype
-        y = x.new_empty((*x.shape[:-1], outputs // 2 if glu else outputs), dtype=kind)
-        normed = torch.empty_like(x, dtype=weight.dtype) if norm and heat is None else None
-        residual = finish.residual
-        assert x.is_contiguous()
-        assert residual is None or (residual.is_contiguous() and residual.shape == y.shape)
-        pairs = ceil_div(outputs, 2)
-        split = self._split(pairs, dim)
-        grid = min(ceil_div(pairs * split, PRODUCT_WARPS), 4 * self.processors), 1, 1
-        wide = (int(t is not None and t.dtype != weight.dtype) for t in (x, residual, y))
-        sizes = rows, dim, outputs, split, x.shape[-2], ACTIVATIONS[finish.activation], *wide
-        parts = (norm.gain, norm.shift, norm.epsilon) if norm else (None, None, 0.0)
-        tensors = x, weight, bias, residual, *parts[:2], heat
-        shared = (kernel.size or 1) * dim * weight.element_size()
-        arguments = *tensors, *sizes, float(parts[2]), float(finish.factor), normed, y
-        self.run(Call(kernel, grid, (PRODUCT_WARPS * WARP, 1, 1), shared, arguments))
-        return y, normed
-
-    def _split(self, pairs: int, dim: int) -> int:
-        """Warps that share the sums of a pair of outputs: as many as all multiprocessors hold, as long as
-        each has something to sum."""
-        split, room = 1, 16 * self.processors
-        while split < PRODUCT_WARPS and pairs * split < room and dim >= 2 * split * MIN_WARP_SHARE:
-            split *= 2
-        return split
 
     def embed(
         self, tokens: Tensor, table: Tensor, scale: float, signals: tuple[Tensor, Tensor] | None
@@ -118,7 +47,7 @@ class Kernels:
         positions, signal = signals or (None, None)
         dim = table.shape[1]
         y = table.new_empty((*tokens.shape, dim))
-        kernel = Kernel("embed.cu", "embed", *_form(dim, table, signal))
+        kernel = Kernel("embed.cu", "embed", *form_of(dim, table, signal))
         threads = min(256, ceil_div(dim, kernel.vector * WARP) * WARP)
         scalars = tokens.shape[1], dim, float(scale)
         arguments = tokens.contiguous(), table, positions, signal, *scalars, y
@@ -138,7 +67,7 @@ class Kernels:
         """
         y = torch.empty_like(x)
         kernel = Kernel(
-            "dynamic_conv_step.cu", "dynamic_conv_step", *_form(_per_head(x, taps), x, taps, ring)
+            "dynamic_conv_step.cu", "dynamic_conv_step", *form_of(_per_head(x, taps), x, taps, ring)
         )
         sizes, geometry = (
             _convolution(x.shape[1], x.shape[2], taps),
@@ -160,7 +89,7 @@ class Kernels:
         """
         ring, index, clock = past
         y = torch.empty_like(x)
-        form = _form(_per_head(x, taps), x, taps, ring)
+        form = form_of(_per_head(x, taps), x, taps, ring)
         kernel = Kernel("dynamic_conv_step.cu", "dynamic_conv_step_append", *form)
         sizes, geometry = (
             _convolution(x.shape[1], x.shape[2], taps),
@@ -201,7 +130,7 @@ class Kernels:
         """
         batch, time, channels = x.shape
         y = torch.empty_like(x)
-        kernel = Kernel("dynamic_conv.cu", "dynamic_conv", *_form(_per_head(x, taps), x, taps, most=4))
+        kernel = Kernel("dynamic_conv.cu", "dynamic_conv", *form_of(_per_head(x, taps), x, taps, most=4))
         heads, width, fixed = _convolution(0, channels, taps)[2:]
         chunk = WARP * kernel.vector
         grid = ceil_div(channels, chunk), ceil_div(time, TILE_STEPS), batch
@@ -230,8 +159,8 @@ class Kernels:
         assert _has_strides(keys, heads * width * pitch, width * pitch, pitch, 1)
         assert _has_strides(values, heads * width * pitch, width * pitch, width, 1)
         assert _has_strides(mask, pitch, 1)
-        form = _form(gcd(source, width, pitch), q, keys, values, most=4, contiguous=False)
-        group = _rung(BEAM_BUCKETS, beams)
+        form = form_of(gcd(source, width, pitch), q, keys, values, most=4, contiguous=False)
+        group = rung_of(BEAM_BUCKETS, beams)
         kernel = Kernel("attend.cu", "attend", *form, group)
         each = q.new_empty((slots, heads, beams, source), dtype=torch.float32) if weights else None
         shared = group * (source + width + ATTEND_WARPS * WARP * kernel.vector)
@@ -267,7 +196,7 @@ class Kernels:
         threads = max(SELECT_COLUMNS, ceil_div(k, WARP) * WARP)
         if threads > MAX_BLOCK_THREADS:
             raise ValueError(f"{k} candidates of a row; the kernel selects at most {MAX_BLOCK_THREADS}")
-        kernel = Kernel("select.cu", "select_best", *_form(vocab, logits))
+        kernel = Kernel("select.cu", "select_best", *form_of(vocab, logits))
         rows, wide = slots * beams, logits.new_empty((slots, beams, k), dtype=torch.float32)
         scores, ids = wide, torch.empty_like(wide, dtype=torch.int64)
         # a row's parts are so many that all multiprocessors have something to read
@@ -316,7 +245,7 @@ class Kernels:
         """
         gain, bias, epsilon = norm
         dim = x.shape[-1]
-        kernel = Kernel("add_norm.cu", "add_norm", *_form(dim, x, residual, gain, bias))
+        kernel = Kernel("add_norm.cu", "add_norm", *form_of(dim, x, residual, gain, bias))
         sum_, y = torch.empty_like(x) if total else None, torch.empty_like(x)
         threads = min(256, ceil_div(dim, kernel.vector * WARP) * WARP)
         arguments = x, residual, gain, bias, dim, epsilon, sum_, y
@@ -324,27 +253,10 @@ class Kernels:
         return sum_, y
 
 
-def ceil_div(a: int, b: int) -> int:
-    return -(-a // b)
-
-
 def _has_strides(tensor: Tensor, *strides: int) -> bool:
     """Whether it lies in memory like that; how far apart the only entry of an axis is does not matter."""
     axes = zip(tensor.shape, tensor.stride(), strides, strict=True)
     return all(size == 1 or have == want for size, have, want in axes)
-
-
-def _form(
-    axis: int, *tensors: Tensor | None, most: int = LOAD_BYTES, contiguous: bool = True
-) -> tuple[str, int]:
-    """Element type and vector of a kernel that loads along an axis of this size, `most` at once."""
-    there = [t for t in tensors if t is not None]
-    size = there[0].element_size()
-    assert all((not contiguous or t.is_contiguous()) and t.dtype == there[0].dtype for t in there)
-    vector = min(LOAD_BYTES // size, most)
-    while axis % vector or any(t.data_ptr() % (vector * size) for t in there):
-        vector //= 2
-    return ELEMENTS[there[0].dtype], vector
 
 
 def _per_head(x: Tensor, taps: Tensor) -> int:
@@ -381,8 +293,3 @@ def _geometry(
 ) -> tuple[tuple[int, int, int], tuple[int, int, int], int]:
     slots, beams, channels = x.shape
     return step_geometry(slots, beams, channels, taps.shape[-1], kernel.vector)
-
-
-def _rung(ladder: Sequence[int], size: int) -> int:
-    """The first of a ladder that is not below a size, or its last."""
-    return next((rung for rung in ladder if rung >= size), ladder[-1])

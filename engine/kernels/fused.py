@@ -9,6 +9,7 @@ from typing import Any, Final
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
@@ -273,12 +274,15 @@ class FusedMode(_Mode):
         x, weights, finish = what.x, (what.weight, what.bias), what.finish
         if not self._few(x, what.weight):
             return self._many(self._own(x), *weights, finish)
+        constant = isinstance(what.weight, Parameter) or isinstance(what.weight._base, Parameter)
         normed = x.what if isinstance(x, DeferredTensor) and x.value is None else None
         if not isinstance(normed, Normalisation):
             rows = self.value(x)
             rows = rows if rows.dtype == torch.float32 else rows.to(self.dtype)
-            return self.kernels.product(rows.contiguous(), weights, finish)[0]
-        y, value = self.kernels.product(normed.x, weights, finish, normed.norm, normed.heat)
+            return self.kernels.product(rows.contiguous(), weights, finish, constant=constant)[0]
+        y, value = self.kernels.product(
+            normed.x, weights, finish, normed.norm, normed.heat, constant=constant
+        )
         # whoever wants the norm itself finds it there
         if isinstance(x, DeferredTensor) and value is not None:
             x.value = value

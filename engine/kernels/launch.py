@@ -25,6 +25,7 @@ STATIC_SHARED: Final = 1  # CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES
 DYNAMIC_SHARED: Final = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 EARLY: Final = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 EARLIEST: Final = (9, 0)  # the compute capability that has it
+FIRST_TENSOR_CORES: Final = (8, 0)  # likewise: mma of 16 x 8 x 16
 
 
 class Attribute(ctypes.Structure):
@@ -78,6 +79,7 @@ class Device:
         self._target = self._compiler.target(capability)
         self._early = Attribute(EARLY, b"", (1,))
         self._attributes = int(capability >= EARLIEST)
+        self.tensor_cores = capability >= FIRST_TENSOR_CORES
         self._loaded: dict[Kernel, LoadedFunction] = {}
         self.processors = torch.cuda.get_device_properties(self.device).multi_processor_count
 

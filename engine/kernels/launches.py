@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import torch
 from torch import Tensor
 
-SIZE_DEFINES: Final = {"product": "CONVOY_ROWS", "attend": "CONVOY_BEAMS"}  # by entry: what `size` is of
+ELEMENTS: Final = {torch.float32: "float", torch.float16: "fp16", torch.bfloat16: "bf16"}
+WARP: Final = 32
+LOAD_BYTES: Final = 16  # bytes that a thread loads at once
+PRODUCTS: Final = ("product", "tiled_product", "tiled_glu", "tiled_long")  # entries of products
+# by entry: what `size` is of
+SIZE_DEFINES: Final = {"attend": "CONVOY_BEAMS"} | dict.fromkeys(PRODUCTS, "CONVOY_ROWS")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,3 +50,31 @@ class Call:
 
 
 Run = Callable[[Call], None]
+
+
+def ceil_div(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def form_of(
+    axis: int, *tensors: Tensor | None, most: int = LOAD_BYTES, contiguous: bool = True
+) -> tuple[str, int]:
+    """Find the element type and vector of a kernel that loads along an axis.
+
+    axis: its size.
+    tensors: that are loaded, of one type.
+    most: elements at once.
+    contiguous: whether all must be.
+    """
+    there = [t for t in tensors if t is not None]
+    size = there[0].element_size()
+    assert all((not contiguous or t.is_contiguous()) and t.dtype == there[0].dtype for t in there)
+    vector = min(LOAD_BYTES // size, most)
+    while axis % vector or any(t.data_ptr() % (vector * size) for t in there):
+        vector //= 2
+    return ELEMENTS[there[0].dtype], vector
+
+
+def rung_of(ladder: Sequence[int], size: int) -> int:
+    """Find the first of a ladder that is not below a size, or its last."""
+    return next((rung for rung in ladder if rung >= size), ladder[-1])

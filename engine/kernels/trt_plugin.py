@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from engine.errors import ConfigError
-from engine.kernels.calls import LOAD_BYTES, TILE_STEPS, WARP, step_geometry
+from engine.kernels.calls import TILE_STEPS, step_geometry
+from engine.kernels.launches import LOAD_BYTES, WARP
 from engine.kernels.nvrtc import Compiler
 
 NAMESPACE: Final = "convoy"

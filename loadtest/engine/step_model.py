@@ -32,7 +32,7 @@ from engine.executors.cuda.executor import CapturedExecutor
 from engine.executors.cuda.step_kernels import Bucket, StepKernels
 from engine.kernels import fused
 from engine.kernels.calls import Kernels
-from engine.kernels.launches import Call
+from engine.kernels.launches import PRODUCTS, Call
 from engine.models import build
 from engine.search.beam import BeamSearch
 from engine.search.kind import usual
@@ -43,14 +43,23 @@ MATRIX: Final = ("aten::mm", "aten::addmm", "aten::_addmm_activation", "aten::li
 # they make no kernel: views, and memory
 FREE: Final = ("aten::empty", "aten::new_empty", "aten::empty_like", "aten::detach", "aten::t", "aten::slice")
 LOOKUPS: Final = ("embed", "aten::embedding")  # read rows of a table
-# microseconds of our own products, by (dim, outputs): of 1 row, and of 5 to 8
-PRODUCTS_US: Final[Mapping[tuple[int, int], tuple[float, float]]] = {
+ProductTimes = Mapping[tuple[int, int], tuple[float, float]]  # by (dim, outputs): of 1 row, and of 5 to 8
+PRODUCTS_US: Final[ProductTimes] = {  # microseconds of product.cu
     (1024, 2048): (5.6, 26.0),
     (1024, 496): (3.3, 9.5),
     (1024, 1024): (4.3, 11.5),  # the mean of those with a norm and those with a residual
     (1024, 4096): (7.3, 26.5),
     (4096, 1024): (8.2, 58.0),
     (1024, 32768): (30.9, 66.5),
+}
+# microseconds of the prototype of tiled_product.cu
+TILED_US: Final[ProductTimes] = {
+    (1024, 2048): (3.1, 5.5),
+    (1024, 496): (2.0, 2.6),
+    (1024, 1024): (2.5, 4.2),  # likewise
+    (1024, 4096): (4.3, 7.2),
+    (4096, 1024): (4.5, 6.3),
+    (1024, 32768): (24.3, 27.9),
 }
 PREPARE_US: Final = 1.9  # of a product without a norm that multiplies nothing
 ROW_SHARES: Final = {1: 0.0, 2: 0.08, 4: 0.47, 8: 1.0}  # how far between these two, by the kernel's rows
@@ -92,7 +101,7 @@ class Node:
 
     def _own_us(self) -> float:
         if self.shape is not None:
-            return _product_us(self.shape, self.rows)
+            return _product_us(PRODUCTS_US if self.name == "product" else TILED_US, self.shape, self.rows)
         for name, (least, each), count in (
             ("attend", ATTEND_US, self.slots),
             ("dynamic_conv", CONVOLUTION_US, self.rows),
@@ -108,12 +117,12 @@ class Node:
         return TORCH_US + 1e6 * self.bytes / BANDWIDTH
 
 
-def _product_us(shape: tuple[int, int], rows: int) -> float:
+def _product_us(times: ProductTimes, shape: tuple[int, int], rows: int) -> float:
     """Microseconds of a product of up to 8 rows. Of a shape that was not measured, what comes beside the
     bytes stays, and the rest is in proportion to the nearest that was."""
     share = next(share for most, share in ROW_SHARES.items() if rows <= most)
-    measured = min(PRODUCTS_US, key=lambda s: (s != shape, abs(math.log(math.prod(s) / math.prod(shape)))))
-    one, eight = PRODUCTS_US[measured]
+    measured = min(times, key=lambda s: (s != shape, abs(math.log(math.prod(s) / math.prod(shape)))))
+    one, eight = times[measured]
     scale = math.prod(shape) / math.prod(measured)
     return PREPARE_US + scale * (one + share * (eight - one) - PREPARE_US)
 
@@ -158,8 +167,8 @@ class _Counting(TorchDispatchMode):
             tensors = [a for a in call.arguments if isinstance(a, Tensor)]
             entry = call.kernel.entry
             operands = tensors[-1:] * 3 if entry in LOOKUPS else tensors
-            outputs, dim = tensors[1].shape if entry == "product" else (0, 0)
-            shape = (dim, outputs) if entry == "product" else None
+            outputs, dim = tensors[1].shape if entry in PRODUCTS else (0, 0)
+            shape = (dim, outputs) if entry in PRODUCTS else None
             self.nodes.append(Node(entry, _bytes(operands), 0, self.rows, self.slots, shape))
 
 

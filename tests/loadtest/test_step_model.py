@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
+from engine.kernels.launches import PRODUCTS
 from loadtest.engine.gpu_bench.models import MODELS, config_of
 from loadtest.engine.step_model import BANDWIDTH, PREPARE_US, Node, kinds, nodes, predict
 
@@ -17,9 +20,8 @@ def test_a_step_of_the_big_dynamicconv_is_at_most_64_nodes_for_one_sentence():
     listed = nodes(config_of("dynamicconv-213M", tiny=True), SINGLE, 32, torch.bfloat16)
     found = kinds(listed)
     assert len(listed) + 1 <= 64
-    assert (
-        found["product"] == 6 * 7 + 1
-    )  # of each layer: inputs, taps, output, query, attention's output, two
+    # of each layer: inputs, taps, output, query, attention's output, two
+    assert sum(found[entry] for entry in PRODUCTS) == 6 * 7 + 1
     assert found["begin_step"] == found["end_step"] == found["embed"] == 1
     assert sum(not node.own for node in listed) <= 2  # positions, and the clock
 
@@ -31,12 +33,22 @@ def test_no_step_launches_more_of_torchs_operators_than_it_must(name):
 
 
 @pytest.mark.parametrize(
-    ("slots", "beams", "measured"), [(1, 1, 362), (1, 5, 1061), (16, 4, 506), (256, 4, 1315)]
+    ("slots", "beams", "measured"),
+    [(1, 1, 246), (1, 2, 266), (1, 4, 308), (1, 5, 362), (16, 4, 506), (256, 4, 1315)],
 )
 def test_the_model_says_what_an_h100_measured(slots, beams, measured):
-    """Microseconds of a replayed step of the DynamicConv of 200 M parameters (docs/lab/gpu.md)."""
+    """Microseconds of a replayed step of the DynamicConv of 200 M parameters (docs/lab/gpu.md), those of few
+    rows with the prototype of tiled_product.cu."""
     listed = nodes(config_of("dynamicconv-213M"), (beams, slots), 32, torch.bfloat16)
     assert predict(listed) * 1e6 == pytest.approx(measured, rel=0.15)
+
+
+@pytest.mark.parametrize(("slots", "beams", "measured"), [(1, 1, 362), (1, 4, 696), (1, 5, 1061)])
+def test_the_model_says_what_an_h100_measured_without_tensor_cores(slots, beams, measured):
+    """With product.cu for all products of few rows, as it was measured at first."""
+    listed = nodes(config_of("dynamicconv-213M"), (beams, slots), 32, torch.bfloat16)
+    plain = [replace(node, name="product") if node.name in PRODUCTS else node for node in listed]
+    assert predict(plain) * 1e6 == pytest.approx(measured, rel=0.15)
 
 
 def test_a_node_takes_as_long_as_its_like_did_and_longer_where_it_reads_more():
@@ -44,6 +56,7 @@ def test_a_node_takes_as_long_as_its_like_did_and_longer_where_it_reads_more():
     assert known.seconds() == pytest.approx(5.6e-6)
     assert known.seconds() < twice.seconds()
     assert Node("product", 0, rows=8, shape=(1024, 2048)).seconds() == pytest.approx(26e-6)
+    assert Node("tiled_glu", 0, rows=8, shape=(1024, 2048)).seconds() == pytest.approx(5.5e-6)
     assert Node("product", 0, shape=(8, 8)).seconds() == pytest.approx(PREPARE_US * 1e-6, rel=0.01)
     assert Node("add_norm", 1 << 30).seconds() > (1 << 30) / BANDWIDTH
     assert predict([known, twice]) == known.seconds() + twice.seconds()

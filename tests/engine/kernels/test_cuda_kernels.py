@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.nn import Parameter
 
 from engine.backends import Placement
 from engine.bundle.bundle import open_bundle
@@ -25,12 +26,13 @@ from engine.executors.cuda.search_kernels import RingArrays, SearchKernels, Toke
 from engine.executors.history import Rings
 from engine.executors.torch.executor import TorchExecutor
 from engine.kernels import reference
-from engine.kernels.calls import ATTEND_WARPS, ROW_BUCKETS, SELECT_COLUMNS, SELECT_ROOM, Kernels
+from engine.kernels.calls import ATTEND_WARPS, SELECT_COLUMNS, SELECT_ROOM, Kernels
 from engine.kernels.fused import FusedMode
 from engine.kernels.launch import Device
 from engine.kernels.launches import Call
 from engine.kernels.linear import Finish, Norm
 from engine.kernels.nvrtc import Compiler
+from engine.kernels.products import ROW_BUCKETS
 from engine.models.select import SelectionRules, select
 from engine.search.executor import StepInput, TopK
 from engine.search.state import blank
@@ -386,8 +388,13 @@ def layer_norm(x, norm):
         (FLOAT, 1, 1, 520, 34),  # what a lane sums is not the same for all
         (FLOAT, 2, 3, 37, 6),
         (FLOAT, 8, 1, 1024, 10),  # four warps share a sum
-        (HALF, 1, 4, 64, 8),
-        (BRAIN, 1, 4, 64, 8),
+        (HALF, 1, 4, 48, 8),
+        (BRAIN, 1, 4, 48, 8),
+        (HALF, 1, 4, 64, 8),  # from here on by tensor cores
+        (BRAIN, 1, 1, 64, 8),
+        (BRAIN, 2, 3, 352, 36),  # not every warp has as much, and the last tile is no whole one
+        (BRAIN, 2, 1, 1024, 40),
+        (BRAIN, 1, 5, 2080, 34),  # more than was fetched before the wait; with a norm not by tensor cores
     ],
 )
 def test_a_product_and_all_around_it_equal_torch(place, dtype, slots, beams, dim, outputs, activation):
@@ -404,19 +411,67 @@ def test_a_product_and_all_around_it_equal_torch(place, dtype, slots, beams, dim
     def wanted(inputs, factor=1.0):
         return made(F.linear(inputs.to(dtype).float(), weight.float(), bias.float()) * factor)
 
-    plain, nothing = place.product(x.to(dtype), (weight, bias), Finish(0.5, activation))
+    plain, nothing = place.product(x.to(dtype), (weight, bias), Finish(0.5, activation), constant=True)
     assert nothing is None
     close(plain, wanted(x, 0.5), dtype, 4)
-    wide, normed = place.product(x, (weight, bias), Finish(1.0, activation, residual, True), norm)
+    wide, normed = place.product(
+        x, (weight, bias), Finish(1.0, activation, residual, True), norm, constant=True
+    )
     close(normed, layer_norm(x, norm), dtype, 8)
     close(wide, wanted(normed) + residual, FLOAT, 8)
-    hot, nothing = place.product(x, (weight, bias), Finish(1.0, activation, None, True), norm, heat)
+    hot, nothing = place.product(
+        x, (weight, bias), Finish(1.0, activation, None, True), norm, heat, constant=True
+    )
     assert nothing is None
     close(hot, wanted(layer_norm(x, norm) / heat[:, None, None]), FLOAT if dtype == FLOAT else dtype, 8) if (
         dtype == FLOAT
     ) else torch.testing.assert_close(
         hot, wanted(layer_norm(x, norm) / heat[:, None, None]), rtol=0.02, atol=0.05
     )
+
+
+@pytest.mark.parametrize("activation", [None, "glu"])
+def test_blocks_of_tensor_cores_go_on_to_further_tiles(place, activation):
+    """As of logits: more tiles than twice the multiprocessors."""
+    place.kernels.processors = 1
+    weight, bias = normal(1, 84, 96, dtype=BRAIN) / 8, normal(2, 84, dtype=BRAIN)
+    x = normal(3, 1, 7, 96, dtype=BRAIN)
+    wanted = F.linear(x.float(), weight.float(), bias.float())
+    found, _ = place.product(x, (weight, bias), Finish(1.0, activation, wide=True), constant=True)
+    close(found, F.glu(wanted, -1) if activation else wanted, FLOAT, 8)
+
+
+def test_a_product_goes_to_tensor_cores_where_these_take_it():
+    made: list[Call] = []
+    kernels = Kernels(made.append)
+    norm = Norm(torch.ones(2048, dtype=BRAIN), torch.ones(2048, dtype=BRAIN), 1e-5)
+
+    def entry(dim, dtype=BRAIN, activation=None, norm=None, by=kernels, offset=0, constant=True):
+        x = torch.zeros(dim + offset, dtype=dtype)[offset:].view(1, 1, dim)
+        weights = torch.zeros(6, dim, dtype=dtype), None
+        by.product(x, weights, Finish(activation=activation), norm, constant=constant)
+        return made[-1].kernel.entry
+
+    assert entry(1024) == entry(2048) == entry(64, HALF) == "tiled_product"
+    assert entry(1024, activation="glu") == entry(4096, activation="glu") == "tiled_glu"
+    assert entry(2080) == entry(4096) == "tiled_long"
+    assert entry(1000) == entry(1024, FLOAT) == entry(2048, norm=norm) == "product"
+    assert entry(1024, offset=1) == "product"  # 16 bytes are not aligned there
+    assert entry(1024, by=Kernels(made.append, tensor_cores=False)) == "product"
+    assert entry(1024, constant=False) == "product"
+
+
+def test_weights_that_a_step_makes_are_not_read_before_they_are_made():
+    """Those of a model may be, and parts of them."""
+    made: list[Call] = []
+    weight, x = Parameter(torch.zeros(64, 64, dtype=BRAIN)), torch.zeros(1, 2, 64, dtype=BRAIN)
+    entries = {"own": weight, "part": weight[16:32], "made": weight * 2}
+    with torch.no_grad():
+        for name, used in entries.items():
+            with FusedMode(Kernels(made.append), BRAIN) as fused:
+                fused.settle({"y": F.linear(x, used)})
+            entries[name] = made[-1].kernel.entry
+    assert entries == {"own": "tiled_product", "part": "tiled_product", "made": "product"}
 
 
 @pytest.mark.parametrize("dtype", [FLOAT, HALF, BRAIN])
@@ -553,8 +608,12 @@ def calls(dtype):
     kernels.dynamic_conv_step_append(x, taps[0, 0], past, softmax=True)
     weights = normal(5, 8, 32, dtype=dtype), normal(6, 8, dtype=dtype)
     norm, heat = Norm(weights[0][0], weights[0][1], 1e-5), torch.ones(2)
-    kernels.product(x, weights, Finish(activation="glu"), norm, heat)
-    kernels.product(x.float(), (weights[0], None), Finish(residual=normal(7, 2, 3, 8), wide=True))
+    kernels.product(x, weights, Finish(activation="glu"), norm, heat, constant=True)
+    finish = Finish(residual=normal(7, 2, 3, 8), wide=True)
+    kernels.product(x.float(), (weights[0], None), finish, constant=True)
+    for dim in (24, 2080):
+        weights_of = normal(8, 8, dim, dtype=dtype), None
+        kernels.product(normal(7, 2, 3, dim, dtype=dtype), weights_of, Finish(), constant=True)
     kernels.embed(
         torch.zeros(2, 3, dtype=torch.int64),
         weights[0],
@@ -592,7 +651,8 @@ def test_nvrtc_compiles_every_kernel_and_each_call_passes_what_it_takes(compiler
     if architecture not in compiler.architectures:
         pytest.skip(f"NVRTC {compiler.version} does not know sm_{architecture}")
     made = calls(dtype)
-    assert {c.kernel.entry for c in made} == entries()
+    narrow = {"tiled_product", "tiled_glu", "tiled_long"}
+    assert {c.kernel.entry for c in made} == entries() - (narrow if dtype == FLOAT else set())
     for call in made:
         defines = call.kernel.defines
         ptx = compiler.compile(call.kernel.file, defines, f"compute_{architecture}")

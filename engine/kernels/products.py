@@ -1,0 +1,122 @@
+"""Products of few rows as functions of torch tensors: which kernel, with which grid, block and arguments."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from engine.kernels.launches import ELEMENTS, LOAD_BYTES, WARP, Call, Kernel, Run, ceil_div, form_of, rung_of
+from engine.kernels.linear import ACTIVATIONS, Finish, Norm
+
+ROW_BUCKETS: Final = (1, 2, 4, 8)  # of our own products; cuBLAS has those of more
+MAX_STAGED_BYTES: Final = 96 * 1024  # bytes of rows that such a product may hold
+PRODUCT_WARPS: Final = 8  # warps of its block
+MIN_WARP_SHARE: Final = 256  # a warp's share of a sum, at least, where a pair of outputs has several
+# as in tiled_product.cu
+TILE_OUTPUTS: Final = 16  # outputs that a block computes at a time, or pairs of a GLU
+TILE_DEPTH: Final = 32  # what dim is a multiple of
+TILE_PAD: Final = 32  # elements behind each row that is staged
+MAX_NORMED: Final = 1024  # dim of rows that are normalised
+LONG_DIM: Final = 2048  # beyond it 16 warps share a sum, else 8
+MAX_TILED_BYTES: Final = 80 * 1024  # bytes of staged rows
+
+
+class Products:
+    """Matrix products of up to 8 rows, with what stands before and behind them."""
+
+    def __init__(self, run: Run, processors: int = 132, *, tensor_cores: bool = True) -> None:
+        """Take what runs calls.
+
+        run: on the device.
+        processors: its multiprocessors, which decide how work is shared but no result.
+        tensor_cores: whether these have the instructions of tiled_product.cu.
+        """
+        self.run, self.processors, self.tensor_cores = run, processors, tensor_cores
+
+    def fits(self, x: Tensor, weight: Tensor) -> bool:
+        """Tell whether `product` takes rows [..., dim] by weights [outputs, dim]."""
+        dim = weight.shape[1]
+        rows = x.numel() // max(dim, 1)
+        return (
+            0 < rows <= ROW_BUCKETS[-1]
+            and rung_of(ROW_BUCKETS, rows) * dim * weight.element_size() <= MAX_STAGED_BYTES
+        )
+
+    def product(
+        self,
+        x: Tensor,
+        weights: tuple[Tensor, Tensor | None],
+        finish: Finish,
+        norm: Norm | None = None,
+        heat: Tensor | None = None,
+        *,
+        constant: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Compute a linear map of few rows with what goes before and after it.
+
+        x: [slots, beams, dim], in fp32 or as the weights.
+        weights: [outputs, dim], and a bias [outputs] or none.
+        finish: what becomes of the sums.
+        norm: of x.
+        heat: float32 [slots], divisors of each slot's rows.
+        constant: whether no kernel writes the weights, so that they may be read before others have ended.
+
+        Returns the result [slots, beams, outputs] (half as many after a GLU) and, where there is a norm and
+        no heat, the normalised x.
+        """
+        weight, bias = weights
+        outputs, dim = weight.shape
+        rows, glu = x.numel() // dim, finish.activation == "glu"
+        kind = torch.float32 if finish.wide else weight.dtype
+        y = x.new_empty((*x.shape[:-1], outputs // 2 if glu else outputs), dtype=kind)
+        normed = torch.empty_like(x, dtype=weight.dtype) if norm and heat is None else None
+        residual = finish.residual
+        assert x.is_contiguous()
+        assert residual is None or (residual.is_contiguous() and residual.shape == y.shape)
+        wide = (int(t is not None and t.dtype != weight.dtype) for t in (x, residual, y))
+        options = x.shape[-2], ACTIVATIONS[finish.activation], *wide
+        parts = (norm.gain, norm.shift, norm.epsilon) if norm else (None, None, 0.0)
+        tensors = x, weight, bias, residual, *parts[:2], heat
+        size, each = rung_of(ROW_BUCKETS, rows), weight.element_size()
+        entry = self._tiled(x, weight, norm, glu=glu) if constant else None
+        split: tuple[int, ...] = ()
+        if entry is not None:
+            kernel = Kernel("tiled_product.cu", entry, ELEMENTS[weight.dtype], LOAD_BYTES // each, size)
+            tiles, warps = ceil_div(y.shape[-1], TILE_OUTPUTS), 2 if entry == "tiled_long" else 1
+            grid, block = min(tiles, 2 * self.processors), warps * PRODUCT_WARPS * WARP
+            shared = size * (dim + TILE_PAD) * each
+        else:
+            kernel = Kernel("product.cu", "product", *form_of(dim, weight), size)
+            pairs = ceil_div(outputs, 2)
+            split = (self._split(pairs, dim),)
+            grid = min(ceil_div(pairs * split[0], PRODUCT_WARPS), 4 * self.processors)
+            block, shared = PRODUCT_WARPS * WARP, size * dim * each
+        scalars = rows, dim, outputs, *split, *options, float(parts[2]), float(finish.factor)
+        self.run(Call(kernel, (grid, 1, 1), (block, 1, 1), shared, (*tensors, *scalars, normed, y)))
+        return y, normed
+
+    def _tiled(self, x: Tensor, weight: Tensor, norm: Norm | None, *, glu: bool) -> str | None:
+        """The kernel by tensor cores for a product; None where it has none."""
+        dim, rows = weight.shape[1], rung_of(ROW_BUCKETS, x.numel() // weight.shape[1])
+        read = (x, weight) if norm is None else (x, weight, norm.gain, norm.shift)
+        takes = (
+            self.tensor_cores
+            and weight.dtype in (torch.float16, torch.bfloat16)
+            and dim % TILE_DEPTH == 0
+            and (norm is None or dim <= MAX_NORMED)
+            and rows * (dim + TILE_PAD) * weight.element_size() <= MAX_TILED_BYTES
+            and not any(t.data_ptr() % LOAD_BYTES for t in read)
+        )
+        if not takes:
+            return None
+        return "tiled_glu" if glu else "tiled_long" if dim > LONG_DIM else "tiled_product"
+
+    def _split(self, pairs: int, dim: int) -> int:
+        """Warps that share the sums of a pair of outputs: as many as all multiprocessors hold, as long as
+        each has something to sum."""
+        split, room = 1, 16 * self.processors
+        while split < PRODUCT_WARPS and pairs * split < room and dim >= 2 * split * MIN_WARP_SHARE:
+            split *= 2
+        return split
