@@ -373,6 +373,8 @@ class Engine:
 
 def _distribute(lanes: Sequence[Lane], batch: Sequence[Request]) -> list[tuple[Lane, list[Request]]]:
     """Requests one by one to the lane with the most room then."""
+    if len(lanes) == 1:
+        return [(lanes[0], [*batch])]
     shares: list[list[Request]] = [[] for _ in lanes]
     rooms = [lane.free for lane in lanes]
     for request in batch:

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.executors.cuda.placing import ALIGNED_BYTES, START_FIELDS, ZERO_FIELDS, StartRows
+from engine.executors.cuda.placing import ALIGNED_BYTES, ROW_FIELDS, ZERO_FIELDS, StartRows
 from engine.executors.history import History
 from engine.executors.memory import Memory
 from engine.search.state import FIELDS, SNAPSHOT, SearchState
@@ -41,6 +41,7 @@ class PlacementTerms(NamedTuple):
     read: positions that are not masked.
     starts: the address of its row of starts.
     longest: of its target.
+    forced: the address of the tokens forced at each step.
     """
 
     one: Any
@@ -51,6 +52,7 @@ class PlacementTerms(NamedTuple):
     read: Any
     starts: Any
     longest: Any
+    forced: Any
 
 
 class MoveTerms(NamedTuple):
@@ -111,7 +113,8 @@ def placement_plan(lane: LaneArrays, starts: StartRows, masks: Tensor) -> Record
     """
     memory, state = lane.memory, lane.state
     blocks = [memory.blocks[spec.name] for spec in memory.specs]
-    arrays = [*blocks, memory.mask, *lane.arrays_to_clear(), *(getattr(state, name) for name in START_FIELDS)]
+    begun = [*(getattr(state, name) for name in ROW_FIELDS), state.plan]
+    arrays = [*blocks, memory.mask, *lane.arrays_to_clear(), *begun]
     plan = _plan(PlacementTerms, len(arrays))
     of = PlacementTerms(*plan)
     of.one[:, TARGET], strides = _layout(arrays)
@@ -128,14 +131,15 @@ def placement_plan(lane: LaneArrays, starts: StartRows, masks: Tensor) -> Record
         of.address[i, SOURCE], of.width[i, SOURCE] = 1, before
         of.length[i, BYTES], of.width[i, SOURCE_PITCH] = size, size
         before += rows * size
-    mask, first = len(blocks), len(arrays) - len(START_FIELDS)
+    mask, first, last = len(blocks), len(arrays) - len(begun), len(arrays) - 1
     of.one[mask, SOURCE], of.read[mask, SOURCE] = masks.data_ptr() + 4 * (masks.numel() // 2), -4
     of.one[mask, BYTES] = strides[mask]
-    of.starts[first:, SOURCE], of.one[first:, SOURCE] = 1, [starts.begins[name] for name in START_FIELDS]
-    of.one[first:, BYTES] = of.one[first:, FILLED] = [starts.used[name] for name in START_FIELDS]
-    history, longest = first + START_FIELDS.index("history"), first + START_FIELDS.index("plan")
+    of.starts[first:last, SOURCE], of.one[first:last, SOURCE] = 1, [starts.begins[n] for n in ROW_FIELDS]
+    of.one[first:last, BYTES] = of.one[first:last, FILLED] = [starts.used[name] for name in ROW_FIELDS]
+    history = first + ROW_FIELDS.index("history")
     of.one[history, ROWS:] = state.history.shape[1], 8, 8, 8 * state.history.stride(1), 8  # its first column
-    of.one[longest, BYTES : FILLED + 1], of.longest[longest, BYTES : FILLED + 1] = 8, 8  # what it can reach
+    of.forced[last, SOURCE] = 1
+    of.one[last, BYTES : FILLED + 1], of.longest[last, BYTES : FILLED + 1] = 8, 8  # what it can reach
     return plan
 
 

@@ -82,8 +82,9 @@ class Encoders:
                 part = members[begin : begin + sizes[-1]]
                 size = sizes[bisect_left(sizes, len(part))]
                 block = self._batch([sources[i] for i in part], size, width)
+                begin_of, pitch = block.data_ptr(), block.stride(0) * block.element_size()
                 for row, i in enumerate(part):
-                    rows[i] = EncodedRow(block, row, width)
+                    rows[i] = EncodedRow(block, row, width, begin_of + row * pitch)
         return [row for row in rows if row is not None]
 
     def _fitting(self, width: int) -> Sequence[int]:

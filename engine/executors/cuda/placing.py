@@ -21,21 +21,19 @@ STALE_FIELDS: Final = (
 )
 ZERO_FIELDS: Final = ("attended", "overlap")  # fields that a request finds zero
 START_FIELDS: Final = tuple(name for name in FIELDS if name not in (*STALE_FIELDS, *ZERO_FIELDS))
+ROW_FIELDS: Final = tuple(name for name in START_FIELDS if name != "plan")  # most plans force nothing
 ALIGNED_BYTES: Final = 16  # bytes that are copied at once
 MAX_KNOWN_STARTS: Final = 1024  # beginnings that are kept, of options and length of a source
 
 
 class EncodedRow(NamedTuple):
     """An encoded source: row `at` of a block [batch, elements], in which each part of memory lies after
-    the other, padded to `width` positions."""
+    the other, padded to `width` positions; and its address."""
 
     block: Tensor
     at: int
     width: int
-
-    @property
-    def address(self) -> int:
-        return self.block.data_ptr() + self.at * self.block.stride(0) * self.block.element_size()
+    address: int
 
     def parts(self, specs: Sequence[MemorySpec]) -> dict[str, Tensor]:
         """Return views of it, [*shape] by the names of the specs."""
@@ -64,6 +62,19 @@ class PlacedRequest(NamedTuple):
         return (0, 0) if self.row is None else (self.row.address, self.row.width)
 
 
+class KnownStart(NamedTuple):
+    """What a search begins with.
+
+    row: its packed bytes.
+    longest: tokens of the longest target.
+    forced: int64 [longest + 1], the tokens forced at each step, or -1; None where that is only the end.
+    """
+
+    row: NDArray[np.uint8]
+    longest: int
+    forced: NDArray[np.int64] | None
+
+
 class StartRows:
     """What searches begin with, a packed row of bytes for each request; the search itself writes them."""
 
@@ -79,39 +90,39 @@ class StartRows:
         numbers.start, numbers.namespace, numbers.device = search.first, np, "cpu"
         self._search = BeamSearch(numbers)
         blank, shapes = self._search.state, {}
-        for name in START_FIELDS:
+        for name in ROW_FIELDS:
             shape = getattr(blank, name).shape[1:]
             shapes[name] = (search.beams, 1) if name == "history" else shape  # its first column
         sizes = {name: int(np.prod(s)) * getattr(blank, name).itemsize for name, s in shapes.items()}
         padded = [-(-size // ALIGNED_BYTES) * ALIGNED_BYTES for size in sizes.values()]
         ends = np.cumsum(padded)
-        self.begins = dict(zip(START_FIELDS, (ends - padded).tolist(), strict=True))
+        self.begins = dict(zip(ROW_FIELDS, (ends - padded).tolist(), strict=True))
         self.bytes, self.used = int(ends[-1]), sizes
         self.rows = np.zeros((slots, self.bytes), np.uint8)
-        for name in START_FIELDS:
+        for name in ROW_FIELDS:
             part = self.rows[:, self.begins[name] : self.begins[name] + sizes[name]]
             setattr(blank, name, part.view(getattr(blank, name).dtype).reshape(slots, *shapes[name]))
-        self._known: dict[tuple[DecodeOptions, int], NDArray[np.uint8]] = {}
+        self._known: dict[tuple[DecodeOptions, int], KnownStart] = {}
         for name in ZERO_FIELDS:
             setattr(blank, name, np.zeros((slots, 1, 1)))  # the kernel clears them
 
-    def write(self, row: int, options: DecodeOptions, length: int) -> None:
+    def write(self, row: int, options: DecodeOptions, length: int) -> KnownStart:
         """Write what a search begins with into a row. Most are like one before.
 
         row: number of the row.
         options: of the request.
         length: tokens of its source, end-of-sentence included.
+
+        Returns what is in the row, and what is forced.
         """
-        previous = self._known.get((options, length))
-        if previous is not None:
-            self.rows[row] = previous
-            return
+        known = self._known.get((options, length))
+        if known is not None:
+            self.rows[row] = known.row
+            return known
         self._search.start(row, options, length)
         if len(self._known) == MAX_KNOWN_STARTS:
             self._known.clear()
-        self._known[options, length] = self.rows[row].copy()
-
-    def longest(self, count: int) -> list[int]:
-        """Count the tokens of the longest target of each row."""
-        longest: list[int] = self._search.state.longest[:count].tolist()
-        return longest
+        longest = int(self._search.state.longest[row])
+        forced = self._search.state.plan[row, : longest + 1].copy() if options.prefix else None
+        known = self._known[options, length] = KnownStart(self.rows[row].copy(), longest, forced)
+        return known

@@ -26,7 +26,7 @@ from engine.executors.cuda.copies import (
     snapshot_dtype,
     snapshot_plan,
 )
-from engine.executors.cuda.placing import PlacedRequest, StartRows
+from engine.executors.cuda.placing import KnownStart, PlacedRequest, StartRows
 from engine.executors.cuda.search_kernels import RingArrays, SearchKernels, Tokens
 from engine.executors.cuda.streams import Mark
 from engine.executors.memory import ceil
@@ -87,6 +87,9 @@ class StepKernels:
         uploaded = executor.work.up(torch.tensor(windows, dtype=torch.int64).view(-1, 2))
         self._followed = RingArrays(rings.ancestors, rings.clock, uploaded)
         self._starts = StartRows(search, executor.slots)
+        unforced = torch.full((search.columns,), -1)
+        unforced[-1] = search.eos  # of each length the end of it is what a target of that length is forced
+        self._unforced = executor.work.up(unforced)
         self._masks = masks_of(ceil(executor.limits.source, SMALLEST_WIDTH), device)
         self._placing = partial(placement_plan, starts=self._starts, masks=self._masks)
         self._generation, self._plans = executor.generation, dict[Any, Tensor]()
@@ -120,9 +123,9 @@ class StepKernels:
         placed: by slot.
         """
         slots: Sequence[int] = () if told is None else told.slots
-        for at, request in enumerate(placed.values()):
-            self._starts.write(at, request.options, request.length)
-        packed = self._starts.rows[: len(placed)].reshape(-1).view(np.int64)
+        begun = [self._starts.write(at, n.options, n.length) for at, n in enumerate(placed.values())]
+        forced = [start.forced for start in begun if start.forced is not None]
+        packed = np.concatenate([self._starts.rows[: len(placed)].reshape(-1).view(np.int64), *forced])
         kinds = (SnapshotTerms, slots), (MoveTerms, moves), (PlacementTerms, placed)
         sent = packed.size + sum(len(terms._fields) * len(items) for terms, items in kinds)
         begin = end = ceil(sent, 2)  # rows lie where 16 bytes are copied at once
@@ -137,20 +140,27 @@ class StepKernels:
             scattered.append((self._plan(move_plan), [MoveTerms(1, *pair) for pair in moves], SLOT_CHUNKS))
         buffer = self._room(end)
         if placed:
-            placements = self._placements(placed, buffer.data_ptr())
+            placements = self._placements(placed, begun, buffer.data_ptr())
             scattered.append((self._plan(self._placing), placements, SLOT_CHUNKS))
         self._scatter(packed, buffer[:sent], scattered)
         if told is not None:
             told.packed = self.work.down(buffer[begin:end]), row
 
-    def _placements(self, placed: Mapping[int, PlacedRequest], starts: int) -> list[PlacementTerms]:
-        """starts: the address of the first one's row of starts."""
-        unread, longest = self.executor.unread, self._starts.longest(len(placed))
-        begins = range(starts, starts + len(placed) * self._starts.bytes, self._starts.bytes)
-        return [
-            PlacementTerms(1, slot, *n.row_extent, n.length, max(n.length - unread, 1), begin, most)
-            for (slot, n), begin, most in zip(placed.items(), begins, longest, strict=True)
-        ]
+    def _placements(
+        self, placed: Mapping[int, PlacedRequest], begun: Sequence[KnownStart], address: int
+    ) -> list[PlacementTerms]:
+        """address: of the first one's row of starts. Behind all rows lie the tokens that are forced."""
+        unread, listed = self.executor.unread, []
+        behind = address + len(placed) * self._starts.bytes
+        ends = self._unforced.data_ptr() + 8 * (self.search.columns - 1)
+        for (slot, n), start in zip(placed.items(), begun, strict=True):
+            length, longest, forced = n.length, start.longest, ends - 8 * start.longest
+            if start.forced is not None:
+                forced, behind = behind, behind + 8 * start.forced.size
+            read = max(length - unread, 1)
+            listed.append(PlacementTerms(1, slot, *n.row_extent, length, read, address, longest, forced))
+            address += self._starts.bytes
+        return listed
 
     def _plan(self, kind: Callable[[LaneArrays], Records]) -> Tensor:
         """Of where the lane's arrays are now."""
