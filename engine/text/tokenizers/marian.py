@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from engine.bundle.bundle import Bundle
 from engine.errors import BundleError
+from engine.text.tokenizers.added import AddedToken, AddedTokens, open_added
 from engine.text.tokenizers.left_to_right import LeftToRight
 from engine.text.tokenizers.mapped_pieces import read_ids
 from engine.text.tokenizers.pieces import SPACE, read_processor
@@ -34,6 +35,7 @@ class MarianSettings:
         SentencePiece model.
     languages: code of a target language to the symbol that asks for it.
     sources: codes of the source languages, where there are several.
+    added: tokens that a text may spell.
     """
 
     source_model: str | None
@@ -42,6 +44,7 @@ class MarianSettings:
     target_vocabulary: str | None
     languages: Mapping[str, str] = field(default_factory=dict)
     sources: tuple[str, ...] = ()
+    added: Mapping[str, AddedToken] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,7 @@ class Marian(LeftToRight):
     special: ids of end and padding, never yielded by a text, and of unknown, without a text.
     unk: id of what the vocabulary lacks.
     languages: code of a target language to the id that asks for it.
+    added: tokens that a text may spell.
     language: the id that sources begin with, or None.
     unread: whether the vocabulary lacks a character, as far as it was asked.
     """
@@ -80,6 +84,7 @@ class Marian(LeftToRight):
     special: frozenset[int]
     unk: int
     languages: Mapping[str, int]
+    added: AddedTokens
     language: int | None = None
     beginning: tuple[int, ...] = ()
     unread: dict[str, bool] = field(default_factory=dict)
@@ -103,7 +108,18 @@ class Marian(LeftToRight):
         return self._ids(self.target, text)
 
     def decode(self, tokens: Sequence[int]) -> str:
-        return self.target.join(self.pieces([t for t in tokens if t not in self.special], target=True))
+        text, run = "", list[str]()
+        for token in map(int, tokens):
+            if token in self.added.shown:
+                text, run = self._joined(text, run) + self.added.shown[token], []
+            elif token not in self.special and token not in self.added.symbols:
+                run.append(self.target.symbols.get(token, UNKNOWN))
+        return self._joined(text, run)
+
+    def _joined(self, text: str, run: Sequence[str]) -> str:
+        """A text with pieces after it, whose first space the library leaves out."""
+        spaced = text and run and (self.target.model is None or run[0].startswith(SPACE))
+        return text + (" " if spaced else "") + self.target.join(run) if run else text
 
     def words(self, tokens: Sequence[int], *, target: bool) -> list[int]:
         """List indices of the tokens that begin a word; a language's token before the source is no word."""
@@ -118,11 +134,14 @@ class Marian(LeftToRight):
 
     def pieces(self, tokens: Sequence[int], *, target: bool) -> list[str]:
         symbols = (self.target if target else self.source).symbols
-        return [symbols.get(int(t), UNKNOWN) for t in tokens]
+        return [symbols.get(int(t)) or self.added.symbols.get(int(t), UNKNOWN) for t in tokens]
 
     def _ids(self, side: SideVocabulary, text: str) -> list[int]:
-        ids = (side.ids.get(piece, self.unk) for piece in side.split(text))
-        return [self.unk if token in self.special else token for token in ids]
+        def encode(part: str) -> list[int]:
+            ids = (side.ids.get(piece, self.unk) for piece in side.split(part))
+            return [self.unk if token in self.special else token for token in ids]
+
+        return self.added.encode(text, encode)
 
     def _language(self, text: str) -> tuple[int | None, str]:
         """The language that a text itself asks for (">>deu<< Hello"), else the chosen one; and the rest."""
@@ -192,7 +211,8 @@ def open_marian(bundle: Bundle) -> Marian:
     if languages and bundle.target not in languages:
         raise BundleError(f"{bundle.path}: target {bundle.target!r} is none of {sorted(languages)}")
     special = frozenset((config.pad, config.eos, config.unk))
-    return Marian(source, target, special, config.unk, languages, languages.get(bundle.target))
+    added = open_added(bundle, settings.added)
+    return Marian(source, target, special, config.unk, languages, added, languages.get(bundle.target))
 
 
 def _settings(bundle: Bundle) -> MarianSettings:

@@ -29,11 +29,13 @@ from export.importers.huggingface.files import (
     CONFIG_FILE,
     WEIGHTS_FILES,
     ModelFolder,
+    added_tokens,
     open_folder,
     read_weights,
     size_problems,
 )
 from export.importers.huggingface.generation import check_generation, generation
+from export.importers.huggingface.text import spelled_tokens
 from export.importers.importing import ImportedModel, ProblemList
 from export.importers.marian.model import MarianModel, imported
 from export.importers.settings import MarianImport
@@ -63,7 +65,7 @@ def read(folder: Path, settings: MarianImport, problems: ProblemList) -> Importe
     path = problems.of(lambda: _weights_file(folder, settings, separate))
     problems.stop()
     assert path is not None
-    text = problems.of(lambda: _text(folder, separate))
+    text = problems.of(lambda: _text(opened, separate))
     tensors = problems.of(lambda: merged(read_weights(path), settings.adapter))
     problems.stop()
     assert text is not None
@@ -81,12 +83,15 @@ class MarianText:
     target: Mapping[str, int]
 
 
-def _text(folder: Path, separate: bool) -> MarianText:
+def _text(opened: ModelFolder, separate: bool) -> MarianText:
+    folder = opened.path
     names = [SOURCE, TARGET, VOCABULARY, *([TARGET_VOCABULARY] if separate else [])]
     for name in (SOURCE, TARGET):
         read_processor(folder / name)
-    settings = TextSettings(SOURCE, TARGET, VOCABULARY, names[-1])
     source, target = (read_vocabulary(folder / name) for name in (VOCABULARY, names[-1]))
+    beside = {symbol: each for symbol, each in added_tokens(opened).items() if symbol not in source}
+    added = spelled_tokens(opened, beside, source[UNKNOWN])
+    settings = TextSettings(SOURCE, TARGET, VOCABULARY, names[-1], added=added)
     return MarianText(settings, {name: folder / name for name in names}, source, target)
 
 

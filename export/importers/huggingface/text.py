@@ -61,7 +61,7 @@ def bart_text(folder: ModelFolder) -> TextPart:
     if spaced:
         settings["prefix_space"] = True
     mask = {MASK: AddedToken(ids[MASK], lstrip=True, shown=False)} if MASK in ids else {}
-    if added := _added(folder, mask | added_tokens(folder), _token(folder, ids, "<unk>")):
+    if added := spelled_tokens(folder, mask | added_tokens(folder), _token(folder, ids, "<unk>")):
         settings["added"] = {symbol: asdict(token) for symbol, token in added.items()}
     return TextPart(settings, files, _token(folder, ids, "<unk>"))
 
@@ -119,7 +119,7 @@ def t5_text(folder: ModelFolder, prompt: str) -> TextPart:
     MADLAD-400 names the target's language before the source.
     """
     if not folder.has("spiece.model") and "ByT5" in str(folder.tokenizer.get("tokenizer_class")):
-        added = _added(folder, added_tokens(folder), unk=2)
+        added = spelled_tokens(folder, added_tokens(folder), unk=2)
         return TextPart({"kind": "bytes"} | asdict(BytesSettings(3, prompt, added)), {}, unk=2)
     model, whole = _pieces_model(folder, "spiece.model")
     processor = _processor(model)
@@ -169,8 +169,15 @@ def _sentinels(folder: ModelFolder, pieces: int) -> dict[str, AddedToken]:
     return {symbol: each for symbol, each in tokens.items() if type(rows) is int and each.token < rows}
 
 
-def _added(folder: ModelFolder, tokens: Mapping[str, AddedToken], unk: int) -> dict[str, AddedToken]:
-    """The tokens that a text may spell. Raises CheckpointError for those that the model has no row for."""
+def spelled_tokens(folder: ModelFolder, tokens: Mapping[str, AddedToken], unk: int) -> dict[str, AddedToken]:
+    """Return the tokens that a text may spell: not the ends, the padding and the unknown.
+
+    folder: with its settings read.
+    tokens: added ones, by their symbols.
+    unk: id of what the vocabulary lacks.
+
+    Raises CheckpointError for those that the model has no row for.
+    """
     config = folder.config
     special = {config.get(f"{name}_token_id") for name in ("bos", "pad", "eos")} | {unk}
     added = {symbol: each for symbol, each in tokens.items() if each.token not in special}
@@ -204,7 +211,9 @@ def _mapped_pieces(
     names = {*codes.values(), *FAIRSEQ}
     if not codes:
         more |= {"source_symbol": "none", "target_symbol": False}
-    spelled = _added(folder, {symbol: each for symbol, each in added.items() if symbol not in names}, unk)
+    spelled = spelled_tokens(
+        folder, {symbol: each for symbol, each in added.items() if symbol not in names}, unk
+    )
     symbols = {symbol: token for symbol, token in special.items() if symbol in names}
     settings = PieceSettings(model=MODEL, special=symbols, added=spelled, languages=codes, **more)
     files: dict[str, bytes | Path] = {MODEL: model}

@@ -9,6 +9,8 @@ import pytest
 from engine.errors import BundleError, CheckpointError
 from engine.text.tokenizers.tokenizer import open_tokenizer
 from export.importers import convert
+from export.importers.settings import HuggingFaceImport
+from tests import marian_models
 from tests.hf_models import NEWER, SPOKEN, WISH, make, transformers
 
 LINES = [
@@ -124,3 +126,21 @@ def test_no_bundle_lets_a_text_spell_the_end_or_a_token_that_is_not_there(tmp_pa
 
 def _fields(bundle):
     return {name: getattr(bundle, name) for name in bundle.__dataclass_fields__}
+
+
+def test_a_model_of_marian_reads_its_added_tokens_too(tmp_path):
+    path = marian_models.make(tmp_path / "hf", "relu").path
+    theirs = transformers.MarianTokenizer.from_pretrained(path)
+    theirs.add_tokens(["<hl>"])
+    theirs.add_special_tokens({"extra_special_tokens" if NEWER else "additional_special_tokens": ["<sep>"]})
+    model = transformers.MarianMTModel.from_pretrained(path)
+    model.resize_token_embeddings(len(theirs))
+    model.save_pretrained(path)
+    theirs.save_pretrained(path)
+    bundle = convert("hf", path, tmp_path / "out", HuggingFaceImport(source="en", target="de"))
+    ours = open_tokenizer(bundle)
+    for line in [*LINES, SPACED]:
+        assert [*ours.encode(line), bundle.config.eos] == theirs(line).input_ids, line
+    ids = [ours.encode_target("ba")[0], *theirs.convert_tokens_to_ids(["<hl>", "<sep>"])]
+    assert ours.decode([*ids, *ours.encode_target("ba")]).count("<hl>") == 1
+    assert "<sep>" not in ours.decode(ids)
