@@ -110,6 +110,7 @@ def _lifespan(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         service.start()
+        await asyncio.to_thread(app.openapi)  # takes longer than a client may wait for another
         tasks = [asyncio.create_task(state.prove_models())]
         if settings.watch:
             tasks.append(asyncio.create_task(state.watch_folders()))
@@ -146,8 +147,9 @@ def _describe(app: FastAPI, settings: ServerSettings, rules: PathRules) -> None:
     }
 
     def who(method: str, path: str) -> str:
-        if rules.token_setting(re.sub(r"\{[^}]*\}", "x", path)):
-            return "operator"
+        setting = rules.token_setting(re.sub(r"\{[^}]*\}", "x", path))
+        if setting:  # orders are off without a token, pages are open
+            return "operator" if setting == "admin_token" or getattr(settings, setting) else "anybody"
         return "anybody" if rules.is_open(method, path) else "key"
 
     def openapi() -> dict[str, Any]:

@@ -35,8 +35,13 @@ TIMEOUT: Final = {
     "schema": {"type": "number", "minimum": 1},
 }
 CODES: Final = {
-    "source": {"type": "string", "description": 'Language code, or "auto".', "examples": ["de"]},
-    "target": {"type": "string", "description": "Language code.", "examples": ["en"]},
+    "source": {
+        "type": "string",
+        "minLength": 1,
+        "description": 'Language code, or "auto".',
+        "examples": ["de"],
+    },
+    "target": {"type": "string", "minLength": 1, "description": "Language code.", "examples": ["en"]},
     "format": {"type": "string", "enum": ["text", "html"], "default": "text"},
 }
 REASONS: Final = {
@@ -172,11 +177,42 @@ def in_query(properties: Mapping[str, Any], required: Collection[str]) -> list[d
             "name": name,
             "in": "query",
             "required": name in required,
-            "schema": {key: value for key, value in schema.items() if key != "description"},
+            "schema": {key: value for key, value in _as_text(schema).items() if key != "description"},
             "description": schema.get("description", ""),
         }
         for name, schema in properties.items()
     ]
+
+
+def properties_of(model: type[BaseModel]) -> dict[str, Any]:
+    """Describe the fields of a model, without references to other models."""
+    schema = model.model_json_schema()
+    definitions = schema.get("$defs", {})
+
+    def inlined(value: Any) -> Any:
+        if isinstance(value, list):
+            return [inlined(item) for item in value]
+        if isinstance(value, dict):
+            name = str(value.get("$ref", "")).removeprefix("#/$defs/")
+            return inlined(definitions[name]) if name else {key: inlined(item) for key, item in value.items()}
+        return value
+
+    return {name: inlined(field) for name, field in schema["properties"].items()}
+
+
+def _as_text(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """How a field is written in a form or an address: null cannot be, and booleans may be 0 and 1."""
+    field = dict(schema)
+    kinds = [kind for kind in field.pop("anyOf", ()) if kind.get("type") != "null"]
+    field |= kinds[0] if len(kinds) == 1 else {"anyOf": kinds} if kinds else {}
+    if field.get("type") == "boolean":
+        del field["type"]
+        field["anyOf"] = [{"type": "boolean"}, {"type": "integer", "enum": [0, 1]}]
+    return field
+
+
+def _all_as_text(properties: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _as_text(schema) for name, schema in properties.items()}
 
 
 def request_of(
@@ -192,9 +228,12 @@ def request_of(
     example: a body that this server answers with 200; None: none is shown.
     kinds: media types in which the body may come.
     """
-    schema = {"type": "object", "required": required, "properties": dict(properties)}
     shown = {"example": dict(example)} if example else {}
-    content = {kind: {"schema": schema} | shown for kind in kinds}
+    fields = {kind: properties if kind == JSON else _all_as_text(properties) for kind in kinds}
+    content = {
+        kind: {"schema": {"type": "object", "required": required, "properties": dict(fields[kind])}} | shown
+        for kind in kinds
+    }
     return {"requestBody": {"required": True, "content": content}, "parameters": [TIMEOUT]}
 
 

@@ -55,9 +55,13 @@ class Pair(BaseModel):
 
 GLOSSARY_FIELDS: Final = {
     "name": {"type": "string", "minLength": 1, "maxLength": MAX_NAME_CHARACTERS},
-    "source_lang": {"type": "string"},
-    "target_lang": {"type": "string"},
-    "entries": {"type": "string", "description": "Source and target phrases, an entry a line."},
+    "source_lang": {"type": "string", "minLength": 1},
+    "target_lang": {"type": "string", "minLength": 1},
+    "entries": {
+        "type": "string",
+        "minLength": 1,
+        "description": "Source and target phrases, an entry a line.",
+    },
     "entries_format": {"type": "string", "enum": ["tsv", "csv"]},
 }
 ERRORS: Final = errors(404, 429, 503, model=MessageAnswer)

@@ -56,15 +56,20 @@ class MultilingualAnswer(BaseModel):
 
 
 DICTIONARY: Final = {
-    "source_lang": {"type": "string"},
-    "target_lang": {"type": "string"},
-    "entries": {"type": "string", "description": "Source and target phrases, an entry a line."},
+    "source_lang": {"type": "string", "minLength": 1},
+    "target_lang": {"type": "string", "minLength": 1},
+    "entries": {
+        "type": "string",
+        "minLength": 1,
+        "description": "Source and target phrases, an entry a line.",
+    },
     "entries_format": {"type": "string", "enum": ["tsv", "csv"]},
 }
 FIELDS: Final = {
     "name": {"type": "string", "minLength": 1},
     "dictionaries": {
         "type": "array",
+        "minItems": 1,
         "items": {"type": "object", "required": list(DICTIONARY), "properties": DICTIONARY},
         "description": "One for each pair of languages.",
     },

@@ -127,10 +127,13 @@ class UsageAnswer(BaseModel):
 
 TRANSLATE_FIELDS: Final = {
     "text": {
-        "anyOf": [{"type": "array", "items": {"type": "string"}, "minItems": 1}, {"type": "string"}],
+        "anyOf": [
+            {"type": "array", "items": {"type": "string"}, "minItems": 1},
+            {"type": "string", "minLength": 1},
+        ],
         "description": "Texts; in a form, `text` several times.",
     },
-    "target_lang": {"type": "string"},
+    "target_lang": {"type": "string", "minLength": 1},
     "source_lang": {"type": "string", "description": "Else it is detected, for each text."},
 } | DeepLRequest.model_json_schema()["properties"]
 

@@ -204,7 +204,7 @@ INFER: Final = request_of(
     {
         "id": {"type": "string"},
         "parameters": {"type": "object", "description": "Decoding options; timeout in microseconds."},
-        "inputs": {"type": "array", "items": {"type": "object"}},
+        "inputs": {"type": "array", "minItems": 1, "items": {"type": "object"}},
         "outputs": {"type": "array", "items": {"type": "object"}},
     },
     ["inputs"],

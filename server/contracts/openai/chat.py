@@ -16,7 +16,7 @@ from server.contracts.openai.answers import (
 )
 from server.contracts.openai.tasks import Wishes, accept_job, check_wishes
 from server.errors import InvalidParameter
-from server.http.openapi import JSON, errors, request_of
+from server.http.openapi import JSON, errors, properties_of, request_of
 from server.http.parameters import body_of, parse_json
 from server.state import state_of
 
@@ -49,7 +49,7 @@ SHAPE: Final = CompletionShape("chatcmpl-", "chat.completion", "chat.completion.
     response_model=CompletionAnswer,
     responses=COMPLETED | CHAT_ERRORS,
     openapi_extra=request_of(
-        {"messages": MESSAGES} | Wishes.model_json_schema()["properties"],
+        {"messages": MESSAGES} | properties_of(Wishes),
         ["model", "messages"],
         {
             "model": "convoy",

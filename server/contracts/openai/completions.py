@@ -18,7 +18,7 @@ from server.contracts.openai.answers import (
 )
 from server.contracts.openai.tasks import ANY_MODEL, Wishes, accept_job, check_wishes
 from server.errors import InvalidParameter
-from server.http.openapi import JSON, errors, request_of
+from server.http.openapi import JSON, errors, properties_of, request_of
 from server.http.parameters import body_of, parse_json
 from server.http.schemas import SHOWN_CHARACTERS
 from server.state import AppState, state_of
@@ -58,9 +58,7 @@ class OpenAIModels(BaseModel):
     "/completions",
     response_model=CompletionAnswer,
     responses=COMPLETED | COMPLETION_ERRORS,
-    openapi_extra=request_of(
-        {"prompt": PROMPT} | Wishes.model_json_schema()["properties"], ["model", "prompt"], None, (JSON,)
-    ),
+    openapi_extra=request_of({"prompt": PROMPT} | properties_of(Wishes), ["model", "prompt"], None, (JSON,)),
 )
 async def completions(request: Request) -> Response:
     """Translate or summarize a text, or each of an array, by the model that is named."""
