@@ -1,5 +1,6 @@
 """What /openapi.json promises is what clients get."""
 
+import json
 import subprocess
 import sys
 
@@ -8,7 +9,10 @@ import pytest
 from tests.served import server
 
 PLUGINS = "deeplx,immersive,mtran,google"
-CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
+CHECKS = (
+    "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,"
+    "ignored_auth,missing_required_header"
+)
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +63,8 @@ def test_schemathesis_finds_no_contradiction(tmp_path):
     command = [sys.executable, "-W", "ignore", "-m", "schemathesis.cli", "run", "--checks", CHECKS]
     short = ["--max-examples", "2", "--phases", "examples,coverage,fuzzing", "--seed", "1", "--no-color"]
     # few texts, so that a deadline of a second, which schemathesis tries, is met
-    with server(plugins=PLUGINS, body_limit=200_000, file_limit=100_000, batch_limit=20) as (client, _, _):
+    limits = {"body_limit": 200_000, "file_limit": 100_000, "batch_limit": 20}
+    with server(plugins=PLUGINS, admin_token="operator-operator", **limits) as (client, _, _):
         url = f"{str(client.base_url).rstrip('/')}/openapi.json"
         done = subprocess.run(
             [*command, *short, "--max-time", "15", url],
@@ -98,6 +103,25 @@ def test_who_may_ask_what_is_told(operations):
     assert {"ApiKey": []} in schemes["/translate", "post"]
     assert {"DeepLKey": []} in schemes["/v2/translate", "post"]
     assert schemes["/models/{name}/reload", "post"] == [{"OperatorToken": []}]
+    assert schemes["/metrics", "get"] == [], "it has no token here"
+
+
+def test_in_a_form_nothing_is_null_and_booleans_are_0_and_1_too(client, operations):
+    bodies = {
+        path: operation["requestBody"]["content"]
+        for path, _, operation in operations
+        if "requestBody" in operation
+    }
+    for content in bodies.values():
+        form = content.get("application/x-www-form-urlencoded", {}).get("schema", {})
+        assert '"null"' not in json.dumps(form.get("properties", {}))
+        assert "#/$defs" not in json.dumps(content)
+    fields = bodies["/translate"]["application/x-www-form-urlencoded"]["schema"]["properties"]
+    assert {"type": "integer", "enum": [0, 1]} in fields["scores"]["anyOf"]
+    values = {"q": "Das ist gut.", "source": "de", "target": "en", "scores": "1", "timings": "0"}
+    answer = client.post("/translate", data=values).json()
+    assert "scores" in answer
+    assert "timings" not in answer
 
 
 GENERATED = """

@@ -168,6 +168,7 @@ async def translate(request: Request) -> Response:
 
 @first_version.get(
     "/translate",
+    operation_id="deepl_translate_first_version",
     response_model=DeepLAnswer,
     responses=ERRORS,
     openapi_extra={"parameters": in_query(TRANSLATE_FIELDS, ["text", "target_lang"])},

@@ -35,7 +35,7 @@ async def detect(request: Request) -> JSONResponse:
     return JSONResponse(await while_connected(request, work))
 
 
-@router.post("/languages", response_model=list[LanguageAnswer])
+@router.post("/languages", response_model=list[LanguageAnswer], operation_id="languages_by_post")
 @router.get("/languages", response_model=list[LanguageAnswer])
 async def languages(request: Request) -> JSONResponse:
     """List the languages of the loaded models; clients of Argos ask by POST.
