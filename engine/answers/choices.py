@@ -141,16 +141,19 @@ def _with_marks(model: TextModel, plan: Plan, sentence: Sentence, choice: Choice
 def _mend_placeholders(
     model: TextModel, hypothesis: Hypothesis, columns: dict[str, int], symbols: frozenset[str]
 ) -> tuple[list[int], Any]:
-    """Tokens and attention of a target in which each symbol of `columns` is there once."""
-    tokenizer, tokens, rows = model.placeholder_tokenizer, list(hypothesis.tokens), list(hypothesis.attention)
+    """Tokens and attention of a target in which each symbol of `columns` is there once. Without symbols no
+    attention is needed, and none may be there."""
+    tokenizer, tokens, attention = model.placeholder_tokenizer, list(hypothesis.tokens), hypothesis.attention
+    rows = list(attention) if attention is not None else []
     pieces = tokenizer.pieces(tokens, target=True)
     words = tokenizer.words(tokens, target=True)
-    for edit in mend(pieces, columns, symbols, hypothesis.attention, words):
+    for edit in mend(pieces, columns, symbols, attention, words):
         new = tokenizer.encode_target(edit.symbol) if edit.symbol else []
         new = new[-1:] if edit.remove else new  # in the place of another, the space before it stays
         end = edit.at + edit.remove
         tokens[edit.at : end] = new
-        there = np.zeros_like(hypothesis.attention[0])
-        there[columns.get(edit.symbol or "", 0)] = 1
-        rows[edit.at : end] = [there] * len(new)
-    return tokens, np.stack(rows)
+        if attention is not None:
+            there = np.zeros_like(attention[0])
+            there[columns.get(edit.symbol or "", 0)] = 1
+            rows[edit.at : end] = [there] * len(new)
+    return tokens, np.stack(rows) if rows else None

@@ -60,12 +60,13 @@ class Sentence:
     def options(self, decode: DecodeOptions) -> DecodeOptions:
         """Adapt decoding options to the sentence.
 
-        Where phrases must come out, every hypothesis is looked at with its attention; no placeholder comes
-        that the source lacks, and none more than once.
+        Where phrases must come out, every hypothesis is looked at. With placeholders they are looked at with
+        their attention, no placeholder comes that the source lacks, and none more than once.
         """
-        if not self.phrases:
-            return replace(decode, alignment=True) if self.marks else decode
-        return replace(decode, n_best=decode.beam_size, alignment=True, quotas=self.quotas)
+        n_best = decode.beam_size if self.phrases else decode.n_best
+        if not (self.symbols or self.marks):
+            return replace(decode, n_best=n_best) if self.phrases else decode
+        return replace(decode, n_best=n_best, alignment=True, quotas=self.quotas)
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,13 +269,15 @@ class _Planner:
         plain = without_pairs(text, model.target) if self.options.protect else PlainText(text)
         marks = formats_of(text, plain, ()) if plain.formats and _readable(plain.text) else None
         source = self._source(plain.text if marks else text, phrases, symbols)
-        strict = Sentence(text, source, phrases, symbols, self._quotas(source, symbols), marks)
+        strict = Sentence(text, source, phrases, symbols, marks=marks)
         fewer = {number: symbol for number, symbol in symbols.items() if not masked.phrases[number].trusted}
+        only = replace(strict, quotas=self._quotas(source, symbols))
         if len(fewer) == len(symbols) and not marks:
-            return strict
+            return only
         source = self._source(text, phrases, fewer)
         if len(source) > model.limits.source:
-            return strict
+            return only
+        # what is read a second time has no quotas: the fast steps don't know them, and it is mended anyway
         return Sentence(text, source, phrases, fewer, self._quotas(source, fewer), strict=strict)
 
     def _source(self, text: str, phrases: tuple[int, ...], symbols: Mapping[int, str]) -> list[int]:

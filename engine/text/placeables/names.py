@@ -88,10 +88,10 @@ def _word(text: str, match: re.Match[str], rule: NameRule) -> _Word:
     word, (begin, end) = match[0], match.span()
     if len(word) < 2 or not word[0].isupper() or word.isupper() or (rule.nouns and word in PRONOUNS):
         return _Word(word, begin, end)
-    small = rule.tokens(word[0].lower() + word[1:])
     tokens = rule.tokens(word)
     before = text[max(0, begin - 2) : begin].rstrip(" ")[-1:]
     starts = not begin or before in STARTS
+    small = rule.tokens(word[0].lower() + word[1:]) if starts or tokens > 1 else tokens
     ordinary = small <= min(tokens, 1 if rule.nouns else MAX_SMALL_TOKENS)
     if rule.nouns and not ordinary:
         ordinary = small < tokens or (small == tokens and INFLECTION.fullmatch(word) is not None)
