@@ -166,8 +166,9 @@ async def _decode_plans(
         jobs = [job for p in plans for job in p.jobs]
         results = _deal(plans, await generate_group(stage.engine, jobs, deadline, again=again))
     pairs = list(zip(plans, results, strict=True))
-    retries = await _each(lambda pair: retry_of(stage.text, *pair), pairs, long=long, deadline=deadline)
-    if any(retries):
+    while any(
+        retries := await _each(lambda p: retry_of(stage.text, *p), pairs, long=long, deadline=deadline)
+    ):
         jobs = [job for retry in retries if retry for job in retry.jobs]
         redone = iter(await generate_group(stage.engine, jobs, deadline, again=True))
         pairs = [

@@ -29,6 +29,7 @@ class Choice:
     pieces: pieces of the target as it is written, end-of-sentence included.
     attention: float array [pieces, source], or None.
     forced: number of phrases and marks that were put back by force.
+    whole: whether it holds each placeholder once, mended or not.
     """
 
     hypothesis: Hypothesis
@@ -37,6 +38,7 @@ class Choice:
     pieces: list[str]
     attention: Any
     forced: int = 0
+    whole: bool = True
 
 
 def choices(
@@ -55,17 +57,19 @@ def choices(
     every, symbols = frozenset(model.placeholders), _required_placeholders(model, sentence)
     for h in hypotheses:
         good = whole(model.placeholder_tokenizer.pieces(h.tokens, target=True), list(symbols), every)
-        mended = (h.tokens, h.attention) if good else _mend_placeholders(model, h, symbols, every)
+        kept = good or h.attention is None
+        mended = (h.tokens, h.attention) if kept else _mend_placeholders(model, h, symbols, every)
         pieces = Counter(model.placeholder_tokenizer.pieces(h.tokens, target=True))
         forced = sum(pieces[symbol] != 1 for symbol in symbols)
         choice = _choice(model, plan, sentence, h, *mended)
-        choice = replace(choice, forced=choice.forced + forced)
+        choice = replace(choice, forced=choice.forced + forced, whole=good or not kept)
         (right if good and not is_garbled(plan, sentence, choice) else wrong).append(choice)
     return [*right, *wrong][: plan.options.decode.n_best]
 
 
 def is_garbled(plan: Plan, sentence: Sentence, choice: Choice) -> bool:
-    """Tell whether an answer lacks what the model has read as it is, number, name or mark, or repeats it.
+    """Tell whether an answer lacks what the model has read as it is (number, name or mark) or repeats it, or
+    lacks a placeholder and no attention says its place.
 
     plan: the plan of the text.
     sentence: one of its sentences.
@@ -75,7 +79,7 @@ def is_garbled(plan: Plan, sentence: Sentence, choice: Choice) -> bool:
     if sentence.strict is None:
         return False
     lost = sentence.strict.marks is not None and not keeps_pairs(sentence.text, choice.text)
-    return lost or plan.masked.garbles(choice.text, spelled)
+    return lost or not choice.whole or plan.masked.garbles(choice.text, spelled)
 
 
 def _required_placeholders(model: TextModel, sentence: Sentence) -> dict[str, int]:
@@ -141,19 +145,16 @@ def _with_marks(model: TextModel, plan: Plan, sentence: Sentence, choice: Choice
 def _mend_placeholders(
     model: TextModel, hypothesis: Hypothesis, columns: dict[str, int], symbols: frozenset[str]
 ) -> tuple[list[int], Any]:
-    """Tokens and attention of a target in which each symbol of `columns` is there once. Without symbols no
-    attention is needed, and none may be there."""
-    tokenizer, tokens, attention = model.placeholder_tokenizer, list(hypothesis.tokens), hypothesis.attention
-    rows = list(attention) if attention is not None else []
+    """Tokens and attention of a target in which each symbol of `columns` is there once."""
+    tokenizer, tokens, rows = model.placeholder_tokenizer, list(hypothesis.tokens), list(hypothesis.attention)
     pieces = tokenizer.pieces(tokens, target=True)
     words = tokenizer.words(tokens, target=True)
-    for edit in mend(pieces, columns, symbols, attention, words):
+    for edit in mend(pieces, columns, symbols, hypothesis.attention, words):
         new = tokenizer.encode_target(edit.symbol) if edit.symbol else []
         new = new[-1:] if edit.remove else new  # in the place of another, the space before it stays
         end = edit.at + edit.remove
         tokens[edit.at : end] = new
-        if attention is not None:
-            there = np.zeros_like(attention[0])
-            there[columns.get(edit.symbol or "", 0)] = 1
-            rows[edit.at : end] = [there] * len(new)
-    return tokens, np.stack(rows) if rows else None
+        there = np.zeros_like(hypothesis.attention[0])
+        there[columns.get(edit.symbol or "", 0)] = 1
+        rows[edit.at : end] = [there] * len(new)
+    return tokens, np.stack(rows)

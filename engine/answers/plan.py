@@ -34,7 +34,8 @@ class Sentence:
     quotas: token of each placeholder, and whether `source` has it; none where there are no placeholders.
     marks: quotation marks and brackets that `source` lacks: they are put back into the answer by attention.
     strict: the same sentence with placeholders for all phrases and without such marks, where `source` has
-        numbers, names or marks that the model may lose.
+        numbers, names or marks that the model may lose, or is `fast`.
+    fast: whether it is decoded without attention and quotas, which slow down all that is decoded beside it.
     fixed: its fixed translation, where the bundle has one.
     """
 
@@ -45,6 +46,7 @@ class Sentence:
     quotas: tuple[tuple[int, int], ...] = ()
     marks: Formats | None = None
     strict: Sentence | None = None
+    fast: bool = False
     fixed: str = ""
 
     @property
@@ -64,7 +66,7 @@ class Sentence:
         their attention, no placeholder comes that the source lacks, and none more than once.
         """
         n_best = decode.beam_size if self.phrases else decode.n_best
-        if not (self.symbols or self.marks):
+        if self.fast or not (self.symbols or self.marks):
             return replace(decode, n_best=n_best) if self.phrases else decode
         return replace(decode, n_best=n_best, alignment=True, quotas=self.quotas)
 
@@ -269,15 +271,14 @@ class _Planner:
         plain = without_pairs(text, model.target) if self.options.protect else PlainText(text)
         marks = formats_of(text, plain, ()) if plain.formats and _readable(plain.text) else None
         source = self._source(plain.text if marks else text, phrases, symbols)
-        strict = Sentence(text, source, phrases, symbols, marks=marks)
+        last = Sentence(text, source, phrases, symbols, self._quotas(source, symbols), marks)
         fewer = {number: symbol for number, symbol in symbols.items() if not masked.phrases[number].trusted}
-        only = replace(strict, quotas=self._quotas(source, symbols))
         if len(fewer) == len(symbols) and not marks:
-            return only
+            return last
         source = self._source(text, phrases, fewer)
         if len(source) > model.limits.source:
-            return only
-        # what is read a second time has no quotas: the fast steps don't know them, and it is mended anyway
+            return last
+        strict = last if marks else replace(last, fast=True, strict=last)
         return Sentence(text, source, phrases, fewer, self._quotas(source, fewer), strict=strict)
 
     def _source(self, text: str, phrases: tuple[int, ...], symbols: Mapping[int, str]) -> list[int]:

@@ -167,8 +167,7 @@ def _try_submit(engine: Engine, entry: _Entry[P], *, must: bool) -> bool:
 
 def _compose_or_retry(engine: Engine, model: TextModel, planned: Plan, results: list[Result]) -> TextResult:
     """Compose the answer; a sentence whose numbers got lost is translated again, before all other work."""
-    retry = retry_of(model, planned, results)
-    if retry:
+    while retry := retry_of(model, planned, results):
         entry = _Entry(retry)
         engine.submit(entry.requests, again=True)
         planned, results = retry.plan, retry.merge(results, iter(_wait_for_results(entry)))

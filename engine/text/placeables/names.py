@@ -104,13 +104,14 @@ def _heading(words: Sequence[_Word]) -> bool:
 
 
 def _word_before(text: str, words: Sequence[_Word], number: int) -> str:
-    """The word before one of the words; "" at the beginning of a sentence."""
+    """The word before one of the words, or the marks between; "" at the beginning of a sentence."""
     if not number:
         return ""
     before, one = words[number - 1], words[number]
     between = text[before.end : one.begin]
-    abbreviated = between.strip() == "." and (before.text in TITLES or before.text in FRENCH_TITLES)
-    return "" if STARTS.intersection(between) and not abbreviated else before.text
+    if between.isspace() or (between.strip() == "." and before.text in TITLES | FRENCH_TITLES):
+        return before.text
+    return "" if STARTS.intersection(between) else between.strip()
 
 
 def _goes_on(text: str, one: _Word, other: _Word) -> bool:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.answers.plan import plan
 from engine.api import Placement, Service, ServiceSettings, TextOptions
 from engine.text.placeables.masking import MarkedText, MaskRules, mask
 from engine.text.placeables.names import NameRule, find_names
@@ -48,6 +49,7 @@ def names(text, language, alone=4):
             ["Garmisch-Partenkirchen", "Bad Oeynhausen"],
         ),
         ("de", "Er bat ihn um Vergebung und große Fortschritte.", []),
+        ("de", "Es besteht aus 47 Vergebungen.", []),
         ("de", "Erweiterte Einstellungen", []),
         ("de", "Haben Sie Ihre Adressen?", []),
         ("en", "We met Siobhan at the Llanfairpwll station.", ["Siobhan", "Llanfairpwll"]),
@@ -112,3 +114,18 @@ def test_the_shipped_models_give_names_back(pair, texts):
     # the models do not do it alone: or this test would prove nothing
     whole = [all(n in r.text for n in w.split()) for r, w in zip(bare, texts.values(), strict=True)]
     assert not all(whole)
+
+
+def test_a_sentence_that_lost_a_name_is_read_again_without_attention_and_mended_at_last():
+    """The fast steps know no attention: it is asked for only where the placeholder got lost, too."""
+    if not (MODELS / "tatoeba-de-en").is_dir():
+        pytest.skip("models/tatoeba-de-en is not there")
+    settings = ServiceSettings(Placement(lanes=((5, 16),)), verify=False)
+    service = Service.open([MODELS / "tatoeba-de-en"], settings)
+    text = "Herr Müller-Lüdenscheidt kommt morgen."
+    first = plan(service.shelf.loaded["tatoeba-de-en"].text, text, TextOptions(protect=True))
+    (again,) = first.stricter([0]).jobs
+    (last,) = first.stricter([0]).stricter([0]).jobs
+    assert [job.options.alignment for job in (*first.jobs, again, last)] == [False, False, True]
+    assert [bool(job.options.quotas) for job in (*first.jobs, again, last)] == [False, False, True]
+    assert again.source == last.source != first.jobs[0].source
