@@ -5,13 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from fastapi import Request
+from fastapi.responses import Response
 
 from engine.api import ConvoyError, InvalidRequest, TooLarge
+from server.answering.events import events
 from server.answering.results import OnPartial, renumber
 from server.callers.access import charge, give_back
+from server.http.parameters import while_connected
+from server.http.responses import json_response
 from server.http.schemas import check_sizes
 from server.state import AppState, state_of
 
@@ -19,6 +24,8 @@ OF_A_TEXT: Final = (InvalidRequest, TooLarge)  # errors that another text would 
 # answers texts by their numbers in the request: by name a list with an entry for each text, or an object of
 # numbers for all texts together, of which the greatest count
 Work = Callable[[list[int]], Awaitable[dict[str, Any]]]
+# makes the answer of a call, and tells a listener what is certain of it by then
+Answer = Callable[[AppState, Any, OnPartial | None], Awaitable[dict[str, Any]]]
 
 
 async def answer_partly(
@@ -54,21 +61,25 @@ async def answer_partly(
     return _joined(parts, len(texts)), faults
 
 
-async def answer_call(
-    request: Request,
-    call: Any,
-    answer: Callable[[AppState, Any, OnPartial | None], Awaitable[dict[str, Any]]],
-    on_partial: OnPartial | None = None,
-) -> dict[str, Any]:
+async def respond(request: Request, call: Any, answer: Answer, *, stream: bool) -> Response:
     """Answer a call as a whole, or where it asks for that, each of its texts that can be answered.
 
     request: the client's.
-    call: a dataclass with `texts`, `batch` and `options`, of which `partial` asks for that.
+    call: a dataclass with `texts`, `batch`, `deadline` and `options`, of which `partial` asks for that.
     answer: makes the answer of such a call.
-    on_partial: told what is certain of the answers.
+    stream: whether the answer goes out as events while it grows.
 
     Raises what `answer` raises.
     """
+    work = partial(_answer_call, request, call, answer)
+    if stream:
+        return await events(request, work)
+    return await json_response(await while_connected(request, work()), call.deadline)
+
+
+async def _answer_call(
+    request: Request, call: Any, answer: Answer, on_partial: OnPartial | None = None
+) -> dict[str, Any]:
     state = state_of(request)
     if not (call.batch and call.options.partial):
         return await answer(state, call, on_partial)

@@ -16,11 +16,14 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import grpc
 import httpx
 import pytest
+from tritonclient.grpc import service_pb2
 
+from server.grpc.bridge import STATUS_CODES
 from tests.served import until
-from tests.server.test_server_process import GERMAN, process
+from tests.server.test_server_process import GERMAN, free_port, process
 from tests.thorough import THOROUGH
 from tests.timing import MachineLag, Starved
 
@@ -32,6 +35,8 @@ PATIENCE = 10.0  # seconds until an attacker leaves; most are answered at once
 SHORT = (
     4.0 if THOROUGH else 0.7
 )  # of those that take a document through the whole server, all the time the same
+INFER = "/inference.GRPCInferenceService/ModelInfer"
+STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
 FORM = "application/x-www-form-urlencoded"
 LASTING = {
     "as many sentences as may be",
@@ -98,7 +103,9 @@ class Others:
 
 @pytest.fixture(scope="module")
 def place():
-    with process(PLUGINS="deeplx,immersive,mtran,google") as (client, running):
+    port = free_port()
+    with process(PLUGINS="deeplx,immersive,mtran,google,mcp", GRPC_PORT=str(port)) as (client, running):
+        running.grpc_port = port
         client.post("/detect", json={"q": "Das ist gut."})  # its model stays
         client.post("/translate", json=GERMAN)
         running.idle = resident(running)
@@ -138,6 +145,13 @@ def translate(**values):
 
 def raw(path, content, kind):
     return lambda client: client.build_request("POST", path, content=content, headers={"Content-Type": kind})
+
+
+def mcp(arguments):
+    head = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"translate_text","arguments":'
+    headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+    content = head + arguments + b"}}"
+    return lambda client: client.build_request("POST", "/mcp", content=content, headers=headers)
 
 
 TENSOR = {"name": "text_input", "datatype": "BYTES", "shape": [1], "data": ["x"]}
@@ -230,6 +244,13 @@ ATTACKS = {
         + b'"},{"role":"user","content":"Ja."}]}',
         "application/json",
     ),
+    "texts without end for an agent": mcp(b'{"text":[' + b'"a",' * 240_000 + b'""],"target":"en"}'),
+    "a text without end for an agent": mcp(b'{"text":"' + b"a. " * 330_000 + b'","target":"en"}'),
+    "arguments in arguments": mcp(b'{"text":' * 120_000),
+    "arguments that no tool has": mcp(b"{" + b",".join(b'"%d":1' % n for n in range(80_000)) + b"}"),
+    "messages of agents without end": raw(
+        "/mcp", b"[" + b'{"jsonrpc":"2.0","id":1,"method":"ping"},' * 20_000 + b"1]", "application/json"
+    ),
     "a glossary to be kept": lambda client: client.build_request(
         "POST",
         "/v2/glossaries",
@@ -244,22 +265,25 @@ ATTACKS = {
 }
 
 
-def slowed(client, others, request):
-    """Send an attack: what others had to wait for too long, "" for nothing."""
+def slowed(others, send):
+    """Send an attack: what others had to wait for too long, "" for nothing.
+
+    send: sends it, and returns the answer as a status of HTTP and a text.
+    """
     with others.times() as usual:
         time.sleep(0.1)
     others.faults.clear()
     answers, done = [], threading.Event()
 
     def attack():
-        with httpx.Client(base_url=client.base_url) as own, suppress(httpx.TransportError):
-            answers.append(own.send(request))
+        with suppress(httpx.TransportError):
+            answers.append(send())
         done.set()
 
     with MachineLag() as lag, others.times() as times:
         threading.Thread(target=attack, daemon=True).start()
         assert done.wait(2 * PATIENCE), "neither answered nor left"
-    faults = [answer.text for answer in answers if answer.status_code not in (200, 400, 413, 429, 503, 504)]
+    faults = [text for status, text in answers if status not in (200, 400, 413, 429, 503, 504)]
     assert not faults, faults
     with others.times() as after:
         pass
@@ -268,7 +292,7 @@ def slowed(client, others, request):
     if longest > HEALTH + lag.longest:
         return f"/health took {longest:.2f} s where the machine was {lag.longest:.3f} s late"
     usual_sentence = nearly_longest(usual.sentence + after.sentence)
-    decoded = not answers or answers[0].status_code in (200, 504)
+    decoded = not answers or answers[0][0] in (200, 504)
     allowed = (SHARED if decoded else SLOWER) * usual_sentence + HEALTH + lag.longest
     tenth, worst = nearly_longest(times.sentence), max(times.sentence)
     if tenth > allowed:
@@ -287,7 +311,84 @@ def test_others_are_served_meanwhile(place, name):
     request = ATTACKS[name](client)  # is made before anything is timed
     patience = SHORT if name in LASTING else PATIENCE
     request.extensions["timeout"] = dict.fromkeys(("connect", "read", "write", "pool"), patience)
-    assert not slowed(client, others, request)
+
+    def send():
+        with httpx.Client(base_url=client.base_url) as own:
+            answer = own.send(request)
+            return answer.status_code, answer.text
+
+    assert not slowed(others, send)
+
+
+def called(fill):
+    """The messages of calls that `fill` makes of an empty one."""
+
+    def make():
+        message = service_pb2.ModelInferRequest(model_name="toy-de-en")
+        fill(message)
+        return [message.SerializeToString()]
+
+    return make
+
+
+def inputs(message):
+    for _ in range(20_000):
+        message.inputs.add(name="text_input", datatype="BYTES", shape=[1]).contents.bytes_contents.append(
+            b"a"
+        )
+
+
+def shapes(message):
+    message.inputs.add(name="text_input", datatype="BYTES", shape=[2**62] * 100_000)
+
+
+def values(message):
+    for number in range(40_000):
+        message.parameters[f"a{number}"].int64_param = number
+
+
+def outputs(message):
+    message.inputs.add(name="text_input", datatype="BYTES", shape=[1]).contents.bytes_contents.append(b"a")
+    for _ in range(40_000):
+        message.outputs.add(name="score")
+
+
+def empty(message):
+    message.inputs.add(name="text_input", datatype="BYTES", shape=[250_000])
+    message.raw_input_contents.append(bytes(1_000_000))
+
+
+CALLS = {
+    "inputs without end": called(inputs),
+    "shapes without end": called(shapes),
+    "parameters without end": called(values),
+    "outputs without end": called(outputs),
+    "empty texts without end": called(empty),
+    "groups in groups": lambda: [b"\x0b" * 1_000_000],
+    "more than a message may have": lambda: [b"\x0a" + b"\x80" * 4 + b"\x01" + bytes(5_000_000)],
+    "a stream of messages that are none": lambda: [b"\xff\xff"] * 2_000,
+    "a stream of calls that fail": lambda: called(shapes)() * 20,
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_others_are_served_meanwhile_by_grpc(place, name):
+    _, running, others = place
+    messages = CALLS[name]()
+    statuses = {code: status for status, code in reversed(STATUS_CODES.items())}
+
+    def send():
+        with grpc.insecure_channel(f"127.0.0.1:{running.grpc_port}") as channel:
+            try:
+                if len(messages) == 1:
+                    channel.unary_unary(INFER)(messages[0], timeout=PATIENCE)
+                else:
+                    list(channel.stream_stream(STREAM)(iter(messages), timeout=PATIENCE))
+            except grpc.RpcError as error:
+                return statuses.get(error.code(), 500), error.details()
+            return 200, ""
+
+    assert not slowed(others, send)
 
 
 def test_connections_that_say_nothing_and_files_whose_senders_have_gone_keep_nobody(place):

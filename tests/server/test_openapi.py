@@ -1,6 +1,7 @@
 """What /openapi.json promises is what clients get."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -37,6 +38,15 @@ def test_every_route_says_what_it_answers(operations):
             for kind, content in answer.get("content", {}).items():
                 assert content.get("schema") or kind != "application/json", (path, method, status)
             assert "422" not in operation["responses"] or "parameters" in operation, path
+
+
+def test_every_reference_leads_to_a_description(client):
+    schema = client.get("/openapi.json").json()
+    for reference in re.findall(r'"\$ref": ?"(#[^"]*)"', json.dumps(schema)):
+        found = schema
+        for name in reference.removeprefix("#/").split("/"):
+            assert name in found, reference
+            found = found[name]
 
 
 def test_every_example_is_answered_with_200(client, operations):

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from engine.api import ModelRoute, in_slices
-from server.answering.events import events
-from server.answering.partly import answer_call
+from server.answering.partly import respond
 from server.answering.results import OnPartial, results_of
 from server.answering.texts import pick_summarizer
 from server.callers.access import charge
 from server.http.openapi import STREAMED, SummarizeAnswer, body_of, errors, fields_of, in_query
-from server.http.parameters import parameters, while_connected
-from server.http.responses import json_response
+from server.http.parameters import parameters
 from server.http.schemas import (
     SummarizeFields,
     SummarizeRequest,
@@ -73,10 +70,7 @@ async def summarize(request: Request) -> Response:
     until one summary is left. `stream` as in /translate.
     """
     call = await _checked(request)
-    answer = partial(answer_call, request, call, _answer)
-    if call.options.stream:
-        return await events(request, answer)
-    return await json_response(await while_connected(request, answer()), call.deadline)
+    return await respond(request, call, _answer, stream=bool(call.options.stream))
 
 
 @router.get(
@@ -92,7 +86,7 @@ async def summarize_stream(request: Request) -> Response:
     It is for EventSource, which can only ask by query string.
     """
     refuse_while_draining(request)
-    return await events(request, partial(answer_call, request, await _checked(request), _answer))
+    return await respond(request, await _checked(request), _answer, stream=True)
 
 
 async def _checked(request: Request) -> SummarizeCall:

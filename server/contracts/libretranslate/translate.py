@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Final
 
 from fastapi import APIRouter, Request
@@ -12,14 +11,12 @@ from fastapi.responses import Response
 from documents.formats.attributes import read_with_attributes
 from documents.formats.html import read_html
 from engine.api import InvalidRequest, in_slices
-from server.answering.events import events
-from server.answering.partly import answer_call
+from server.answering.partly import respond
 from server.answering.results import OnPartial
 from server.answering.texts import TranslationTask, resolve_pair, translate_texts
 from server.callers.access import charge
 from server.http.openapi import STREAMED, TranslateAnswer, body_of, errors, fields_of, in_query
-from server.http.parameters import parameters, while_connected
-from server.http.responses import json_response
+from server.http.parameters import parameters
 from server.http.schemas import (
     SHOWN_CHARACTERS,
     TranslateFields,
@@ -83,10 +80,7 @@ async def translate(request: Request) -> Response:
     with, then `result` with all of it.
     """
     call = await _checked(request)
-    answer = partial(answer_call, request, call, _answer)
-    if call.options.stream:
-        return await events(request, answer)
-    return await json_response(await while_connected(request, answer()), call.deadline)
+    return await respond(request, call, _answer, stream=bool(call.options.stream))
 
 
 @router.get(
@@ -102,7 +96,7 @@ async def translate_stream(request: Request) -> Response:
     It is for EventSource, which can only ask by query string.
     """
     refuse_while_draining(request)
-    return await events(request, partial(answer_call, request, await _checked(request), _answer))
+    return await respond(request, await _checked(request), _answer, stream=True)
 
 
 async def _checked(request: Request) -> TranslateCall:

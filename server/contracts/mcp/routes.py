@@ -12,8 +12,10 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import Response
 from mcp.server.mcpserver import MCPServer
 from mcp.server.transport_security import TransportSecuritySettings
+from pydantic import BaseModel
 from starlette.types import Message, Receive, Scope, Send
 
+from engine.api import InvalidRequest
 from server.contracts.mcp.tools import TOOLS
 from server.http.openapi import JSON, errors, request_of, version_text
 from server.http.parameters import body_of, while_connected
@@ -38,6 +40,17 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     async with server.session_manager.run():
         app.state.mcp = server.session_manager
         yield
+
+
+class RpcError(BaseModel):
+    code: int
+    message: str
+
+
+class RpcErrorAnswer(BaseModel):
+    """What JSON-RPC has for a failure."""
+
+    error: RpcError
 
 
 router = APIRouter(tags=["MCP"], lifespan=lifespan)
@@ -65,7 +78,11 @@ class SdkResponse(Response):
 @router.post(
     "/mcp",
     response_model=dict[str, Any],
-    responses=errors(400, 413, 429, 503),
+    responses={
+        202: {"description": "A notification, which has no answer."},
+        406: {"model": dict[str, Any], "description": "Accept lacks application/json or text/event-stream."},
+        **errors(400, 413, 429, 503, model=RpcErrorAnswer),
+    },
     openapi_extra=request_of(
         {
             "jsonrpc": {"type": "string", "enum": ["2.0"]},
@@ -80,5 +97,7 @@ class SdkResponse(Response):
 )
 async def model_context_protocol(request: Request) -> Response:
     """Take a message of the Model Context Protocol; its tools translate, detect, list and summarize."""
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
+        raise InvalidRequest(f"messages are JSON: send Content-Type: {JSON}")
     request.state.context = current.get()
     return SdkResponse(request, await body_of(request, state_of(request).settings.body_limit))

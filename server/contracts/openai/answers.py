@@ -18,7 +18,7 @@ from server.answering.results import OnPartial
 from server.contract import Fault
 from server.contracts.openai.tasks import TextJob, Wishes
 from server.errors import STATUSES, Refusal
-from server.http.openapi import EVENTS
+from server.http.openapi import EVENTS, errors
 from server.http.parameters import while_connected
 from server.http.responses import json_response
 
@@ -59,9 +59,10 @@ class CompletionAnswer(BaseModel):
     usage: dict[str, int]
 
 
-# what both routes answer with, beside errors
+# what both routes answer with
 COMPLETED: Final[dict[int | str, dict[str, Any]]] = {
-    200: {"description": "The answer; with `stream` as server-sent events.", "content": EVENTS}
+    200: {"description": "The answer; with `stream` as server-sent events.", "content": EVENTS},
+    **errors(400, 404, 413, 429, 503, 504, model=OpenAIErrorAnswer),
 }
 
 

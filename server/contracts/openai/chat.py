@@ -11,18 +11,14 @@ from server.contracts.openai.answers import (
     COMPLETED,
     CompletionAnswer,
     CompletionShape,
-    OpenAIErrorAnswer,
     respond,
 )
-from server.contracts.openai.tasks import Wishes, accept_job, check_wishes
+from server.contracts.openai.tasks import Wishes, accept_job, read_wishes
 from server.errors import InvalidParameter
-from server.http.openapi import JSON, errors, properties_of, request_of
-from server.http.parameters import body_of, parse_json
-from server.state import state_of
+from server.http.openapi import JSON, properties_of, request_of
 
 router = APIRouter(prefix="/v1", tags=["OpenAI"])
 
-CHAT_ERRORS: Final = errors(400, 404, 413, 429, 503, 504, model=OpenAIErrorAnswer)
 MESSAGES: Final = {
     "type": "array",
     "minItems": 1,
@@ -47,7 +43,7 @@ SHAPE: Final = CompletionShape("chatcmpl-", "chat.completion", "chat.completion.
 @router.post(
     "/chat/completions",
     response_model=CompletionAnswer,
-    responses=COMPLETED | CHAT_ERRORS,
+    responses=COMPLETED,
     openapi_extra=request_of(
         {"messages": MESSAGES} | properties_of(Wishes),
         ["model", "messages"],
@@ -66,8 +62,7 @@ async def chat_completions(request: Request) -> Response:
 
     Earlier messages are not read: each text is answered by itself.
     """
-    values = parse_json(await body_of(request, state_of(request).settings.body_limit))
-    wishes = check_wishes(Wishes, values)
+    values, wishes = await read_wishes(request)
     system, text = read_messages(values.get("messages"))
     return await respond(request, await accept_job(request, wishes, [text], system), wishes, SHAPE)
 

@@ -16,16 +16,14 @@ from server.contracts.openai.answers import (
     OpenAIErrorAnswer,
     respond,
 )
-from server.contracts.openai.tasks import ANY_MODEL, Wishes, accept_job, check_wishes
+from server.contracts.openai.tasks import ANY_MODEL, Wishes, accept_job, read_wishes
 from server.errors import InvalidParameter
 from server.http.openapi import JSON, errors, properties_of, request_of
-from server.http.parameters import body_of, parse_json
 from server.http.schemas import SHOWN_CHARACTERS
 from server.state import AppState, state_of
 
 router = APIRouter(prefix="/v1", tags=["OpenAI"])
 
-COMPLETION_ERRORS: Final = errors(400, 404, 413, 429, 503, 504, model=OpenAIErrorAnswer)
 PROMPT: Final = {
     "anyOf": [
         {"type": "string", "minLength": 1},
@@ -57,13 +55,12 @@ class OpenAIModels(BaseModel):
 @router.post(
     "/completions",
     response_model=CompletionAnswer,
-    responses=COMPLETED | COMPLETION_ERRORS,
+    responses=COMPLETED,
     openapi_extra=request_of({"prompt": PROMPT} | properties_of(Wishes), ["model", "prompt"], None, (JSON,)),
 )
 async def completions(request: Request) -> Response:
     """Translate or summarize a text, or each of an array, by the model that is named."""
-    values = parse_json(await body_of(request, state_of(request).settings.body_limit))
-    wishes = check_wishes(Wishes, values)
+    values, wishes = await read_wishes(request)
     prompt = values.get("prompt")
     texts = [prompt] if isinstance(prompt, str) else prompt
     if not isinstance(texts, list) or not texts or not all(isinstance(text, str) and text for text in texts):

@@ -26,6 +26,7 @@ from server.answering.texts import (
 )
 from server.answering.translation import run_each
 from server.errors import InvalidParameter, Refusal
+from server.http.parameters import body_of, parse_json
 from server.http.schemas import alternatives_of, validate
 from server.languages import LANGUAGE_NAMES
 from server.state import AppState, deadline_of, state_of
@@ -153,13 +154,14 @@ class TextJob:
         return await run_each(self.state, self.texts, routes, self.options, self.deadline, on_partial)
 
 
-def check_wishes(kind: type[Wishes], values: dict[str, Any]) -> Wishes:
-    """Check the fields of a request beside its texts. Raises Refusal and InvalidRequest."""
+async def read_wishes(request: Request) -> tuple[dict[str, Any], Wishes]:
+    """Read the fields of a request, and check those beside its texts. Raises Refusal and InvalidRequest."""
+    values = parse_json(await body_of(request, state_of(request).settings.body_limit))
     for name, idle in UNSUPPORTED.items():
         if values.get(name) not in idle:
             message = f"Unsupported parameter: '{name}' is not supported by these models."
             raise Refusal("unsupported_parameter", message, parameter=name)
-    return validate(kind, values)
+    return values, validate(Wishes, values)
 
 
 async def accept_job(request: Request, wishes: Wishes, texts: list[str], system: str = "") -> TextJob:

@@ -96,6 +96,24 @@ def test_xml_is_split_by_its_structure_or_by_the_tags_that_are_named(place):
     assert ask("<a>1 &lt; 2</a>") != ""
 
 
+def test_tags_that_never_split_leave_a_sentence_whole(place):
+    def words(**values):
+        xml = "<doc><a>Wo ist</a><b> der Bahnhof</b></doc>"
+        answer = post(place[0], text=[xml], source_lang="DE", tag_handling="xml", **values)
+        return unescape(re.sub("<[^>]*>", "", answer.json()["translations"][0]["text"]))
+
+    one, two, whole = (direct(place, text) for text in ("Wo ist", "der Bahnhof", "Wo ist der Bahnhof"))
+    apart = f"{one} {two}"
+    assert words() == apart != whole
+    assert words(non_splitting_tags=["a", "b"]) == whole, "whatever the outline says"
+    named = {"outline_detection": False, "splitting_tags": ["a", "b"]}
+    assert words(**named) == apart
+    assert words(**named, non_splitting_tags=["a", "b"]) == whole, "whatever is named beside them"
+    html = {"text": ["<p>Wo ist</p><p> der Bahnhof</p>"], "source_lang": "DE", "tag_handling": "html"}
+    answer = post(place[0], **html, non_splitting_tags=["p"]).json()["translations"][0]["text"]
+    assert unescape(re.sub("<[^>]*>", "", answer)) == whole
+
+
 def test_newlines_split_or_not_as_it_is_asked(place):
     text = "Wo ist\nder Bahnhof?"
     default, joined, whole = (
