@@ -16,6 +16,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -37,6 +38,7 @@ PEER: Final = {
     "avx512": {"CT2_FORCE_CPU_ISA": "AVX512", "ONEDNN_MAX_CPU_ISA": "AVX512_CORE"},
     "avx2": {"CT2_FORCE_CPU_ISA": "AVX2", "ONEDNN_MAX_CPU_ISA": "AVX2"},
 }
+LINE_CHARACTERS: Final = 150  # of code in the page
 MODELS: Final = ("models/tatoeba-de-en", "models/tatoeba-en-de", "models/arxiv-title-en")
 ENGLISH: Final = Path("tests/everyday/en-de.tsv")
 LINES, PARAGRAPHS = 300, 20  # of the files that the field's protocol translates
@@ -138,14 +140,22 @@ def parts(record: str, own: str, runs: int, files: Mapping[str, Path]) -> list[R
 def run_part(part: RecordPart) -> str:
     """Run a part, and return its section of the page. Raises SystemExit where the command fails."""
     began = time.monotonic()
-    command = [sys.executable, "-m", part.module, *part.arguments]
+    words = [sys.executable, "-m", part.module, *part.arguments]
     environment = os.environ | dict(part.environment)
-    ran = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+    ran = subprocess.run(words, env=environment, stdout=subprocess.PIPE, text=True, check=False)
     print(f"{part.heading}: {time.monotonic() - began:.0f} s\n{ran.stdout}", flush=True)
     if ran.returncode:
         raise SystemExit(f"{part.command()} failed; nothing was written to {PAGE}")
-    output = f"```\n{ran.stdout.strip()}\n```" if part.quoted else ran.stdout.strip()
-    return f"## {part.heading}\n{output}\n\n```sh\n{part.command()}\n```\n"
+    output = ran.stdout.strip()
+    if part.quoted:
+        output = "\n".join(["```", *(_folded(line, "\n  ") for line in output.splitlines()), "```"])
+    command = _folded(part.command(), " \\\n  ")
+    return f"## {part.heading}\n{output}\n\n```sh\n{command}\n```\n"
+
+
+def _folded(line: str, joint: str) -> str:
+    """A line of output or a command in lines that a page has room for; the joint stands between."""
+    return joint.join(textwrap.wrap(line, LINE_CHARACTERS, break_long_words=False, break_on_hyphens=False))
 
 
 def replace_record(page: str, sections: Sequence[str], head: str) -> str:

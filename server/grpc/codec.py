@@ -14,6 +14,7 @@ from server.grpc.bridge import HttpAnswer
 # fields of InferTensorContents by the tensor's datatype
 CONTENTS_FIELDS: Final = {"BYTES": "bytes_contents", "FP32": "fp32_contents", "BOOL": "bool_contents"}
 LENGTH_HEADER: Final = "inference-header-content-length"
+MAX_FIELDS: Final = 100  # inputs or outputs of a message, parameters of one of its parts
 
 
 class BadMessage(Exception):
@@ -33,7 +34,8 @@ def parse_message(kind: Any, raw: bytes) -> Any:
 
 
 def read_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Read the map of parameters as JSON values. Raises BadMessage on one without a value."""
+    """Read the map of parameters as JSON values. Raises BadMessage on one without a value, and on many."""
+    _check_count("parameters", len(parameters))
     values: dict[str, Any] = {}
     for name, parameter in parameters.items():
         kind = parameter.WhichOneof("parameter_choice")
@@ -43,11 +45,19 @@ def read_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
+def _check_count(name: str, count: int) -> None:
+    """Refuse more than any model has, before each is looked at in the event loop."""
+    if count > MAX_FIELDS:
+        raise BadMessage(f"the message has more than {MAX_FIELDS} {name}")
+
+
 def read_request(message: Any) -> tuple[bytes, int]:
     """Write a ModelInferRequest as the body of a request over HTTP, tensors in the binary extension.
 
     Returns the body, and the number of its bytes that are JSON. Raises BadMessage on texts in both places.
     """
+    for name in ("inputs", "outputs"):
+        _check_count(name, len(getattr(message, name)))
     raw = list(message.raw_input_contents)
     with_contents = [tensor for tensor in message.inputs if tensor.HasField("contents")]
     if raw and (with_contents or len(raw) != len(message.inputs)):

@@ -23,7 +23,7 @@ from tests.server.test_server_process import free_port
 ROOT = Path(__file__).parents[2]
 ENGINE = ROOT / "tests" / "containers" / "engine.sh"
 GERMAN = {"q": "Wo ist der Bahnhof?", "source": "de", "target": "en"}
-MAX_IMAGE_BYTES = 430_000_000  # of the image that serves; its base here has 145
+MAX_IMAGE_BYTES = 300_000_000  # of the image that serves; its base here has 145 before it is trimmed
 
 
 def docker(*arguments, check=True, **variables):
@@ -184,7 +184,7 @@ def container_of(variables):
 
 
 @pytest.mark.containers
-def test_the_image_is_small_and_holds_no_torch_no_compiler_and_no_root(stack):
+def test_the_image_is_small_and_holds_no_torch_no_compiler_no_package_manager_and_no_root(stack):
     variables, *_ = stack
     (image,) = json.loads(docker("image", "inspect", "convoy:cpu", **variables))
     print(f"convoy:cpu has {image['Size'] / 1e6:.0f} MB")
@@ -195,7 +195,7 @@ def test_the_image_is_small_and_holds_no_torch_no_compiler_and_no_root(stack):
         "import importlib.util as u, os, shutil;"
         "assert os.getuid() == 10001;"
         "assert not any(map(u.find_spec, ('torch', 'onnx', 'ml_dtypes')));"
-        "assert not shutil.which('g++');"
+        "assert not any(map(shutil.which, ('g++', 'apt', 'pip', 'perl')));"
         "from engine.native import library; assert library();"
         "print('fine')"
     )

@@ -239,7 +239,9 @@ def grpc_messages(text: str) -> object:
     read_parameters(message.parameters)
     with suppress(BadMessage):
         parse_message(kind, text.encode())
-    return read_request(parse_message(kind, message.SerializeToString()))
+    with suppress(BadMessage):
+        read_request(parse_message(kind, message.SerializeToString()))
+    return None
 
 
 def json_strings(text: str) -> object:
@@ -250,6 +252,13 @@ def json_strings(text: str) -> object:
 
 def captions(text: str) -> object:
     return page("vtt")("WEBVTT\n\n" + text), page("vtt")("WEBVTT\n\n00:01.000 --> 00:02.000\n" + text)
+
+
+def server_names(text: str) -> object:
+    pytest.importorskip("mcp")
+    from server.contracts.mcp.routes import NAME
+
+    return sum(1 for _ in NAME.finditer(text.encode()))
 
 
 def html_attributes(text: str) -> object:
@@ -340,6 +349,7 @@ LINES: dict[str, Line | str] = {
     "server.contracts.reading.shapes:_read_google": "takes values out of an object",
     "server.contracts.reading.shapes:_read_free_google": "takes values out of an object",
     "server.contracts.reading.routes:_detect": "hands on to the detection of languages",
+    "server.contracts.mcp.routes:NAME": Line(server_names, pumps=('" ', '"a":', '"  :')),
     "server.contracts.mcp.tools:detect_language": "hands on to the detection of languages",
     "server.contracts.openai.chat:read_messages": "loops over lists that the JSON reader has bounded",
     "server.contracts.kserve.tensors:read_tensors": Line(tensors),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from inspect import cleandoc
-from typing import Any
+from typing import Any, Final
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import Response
@@ -21,6 +22,9 @@ from server.http.openapi import JSON, errors, request_of, version_text
 from server.http.parameters import body_of, while_connected
 from server.observing.context import current
 from server.state import state_of
+
+NAME: Final = re.compile(rb'"\s*+:')  # what follows a name in JSON; in a text it costs nothing but a count
+MAX_NAMES: Final = 10_000  # of fields in a message, which the SDK reads in the event loop
 
 
 @asynccontextmanager
@@ -99,5 +103,8 @@ async def model_context_protocol(request: Request) -> Response:
     """Take a message of the Model Context Protocol; its tools translate, detect, list and summarize."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
         raise InvalidRequest(f"messages are JSON: send Content-Type: {JSON}")
+    body = await body_of(request, state_of(request).settings.body_limit)
+    if sum(1 for _ in NAME.finditer(body)) > MAX_NAMES:
+        raise InvalidRequest(f"the message has more than {MAX_NAMES} names of fields")
     request.state.context = current.get()
-    return SdkResponse(request, await body_of(request, state_of(request).settings.body_limit))
+    return SdkResponse(request, body)

@@ -1,6 +1,10 @@
 """What stays bound against what is fed anew: the same graph, the same bits, whatever changes in between."""
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +13,8 @@ from engine.executors.onnx.executor import OnnxExecutor
 from engine.search.state import trace
 from tests import models
 from tests.engine.executors.test_executors import inputs, join, leave
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize("name", ["glu", "transformer"])
@@ -70,3 +76,16 @@ def test_a_hypothesis_is_followed_back_through_the_rows_that_it_was_in():
         assert rows[8] == row
         assert all(rows[at - 1] == trail[at][rows[at]] for at in range(1, 9))
         assert trace(trail.tolist(), row, 8, 5) == rows[5:]
+
+
+def test_the_runtime_keeps_no_account_of_its_sessions_for_its_maker(tmp_path):
+    """Where it reports, it keeps what it will send in a folder of the user's."""
+    environment = {name: value for name, value in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"}
+    done = subprocess.run(
+        [sys.executable, "-c", "import engine.executors.onnx.sessions"],
+        env=environment | {"HOME": str(tmp_path)},
+        cwd=ROOT,
+        capture_output=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert not [path for path in tmp_path.rglob("*") if "onnxruntime" in path.name.lower()]

@@ -1,0 +1,10 @@
+"""Imports what a server does, so that an image that nobody may write to holds it compiled."""
+
+from importlib import import_module
+
+from documents import FORMATS
+
+MODULES = ("cli.serve", "server.app", "server.workers", "engine.executors.onnx", "documents.worker")
+
+for name in (*MODULES, *(f"documents.formats.{kind.module}" for kind in FORMATS.values())):
+    import_module(name)
