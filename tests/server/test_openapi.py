@@ -9,7 +9,7 @@ import pytest
 
 from tests.served import server
 
-PLUGINS = "deeplx,immersive,mtran,google"
+PLUGINS = "deeplx,immersive,mtran,google,mcp"
 CHECKS = (
     "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,"
     "ignored_auth,missing_required_header"
@@ -72,12 +72,13 @@ def test_schemathesis_finds_no_contradiction(tmp_path):
     """A short run, always the same; for five minutes: the command below with --max-time 300 and no --seed."""
     command = [sys.executable, "-W", "ignore", "-m", "schemathesis.cli", "run", "--checks", CHECKS]
     short = ["--max-examples", "2", "--phases", "examples,coverage,fuzzing", "--seed", "1", "--no-color"]
+    accept = ["--header", "Accept: application/json, text/event-stream"]  # both, as agents do
     # few texts, so that a deadline of a second, which schemathesis tries, is met
     limits = {"body_limit": 200_000, "file_limit": 100_000, "batch_limit": 20}
     with server(plugins=PLUGINS, admin_token="operator-operator", **limits) as (client, _, _):
         url = f"{str(client.base_url).rstrip('/')}/openapi.json"
         done = subprocess.run(
-            [*command, *short, "--max-time", "15", url],
+            [*command, *short, *accept, "--max-time", "15", url],
             cwd=tmp_path,
             capture_output=True,
             text=True,

@@ -12,7 +12,6 @@ httpx2 = pytest.importorskip("httpx2")
 from mcp.client.streamable_http import streamable_http_client  # noqa: E402
 
 from tests.served import busy, server, until  # noqa: E402
-from tests.server.test_openapi import schemathesis  # noqa: E402
 
 GERMAN = "Wo ist denn hier der Bahnhof?"
 KEY = "0123456789abcdef"
@@ -139,13 +138,6 @@ def test_without_a_key_and_with_damaged_messages(place):
     assert client.post("/mcp", json={}, headers={"Accept": "text/html"}).status_code == 406
     assert client.post("/mcp", content=b" " * 2_000_000, headers=headers).status_code == 413
     assert client.get("/mcp").status_code == 405
-
-
-def test_schemathesis_finds_no_contradiction(tmp_path):
-    with server(plugins="mcp", body_limit=200_000, batch_limit=20) as (client, _, _):
-        url = f"{str(client.base_url).rstrip('/')}/openapi.json"
-        accept = "Accept: application/json, text/event-stream"
-        schemathesis(url, tmp_path, "--include-tag", "MCP", "--header", accept)
 
 
 def test_it_is_off_until_it_is_asked_for():
