@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -361,7 +362,7 @@ class Engine:
 
     def _width_of(self, beams: int) -> int:
         """The number of the width that requests of this beam size wait for."""
-        return next(i for i, width in enumerate(self._widths) if width >= beams)
+        return bisect_left(self._widths, beams)
 
     def _work(self, width: int) -> LaneWork:
         lanes = self._lanes(width)

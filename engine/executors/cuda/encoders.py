@@ -59,6 +59,7 @@ class Encoders:
         self.sizes: Sequence[int] = EXACT_SIZES if dtype == torch.float32 else NARROW_SIZES
         each = sum(int(np.prod([1 if d == SOURCE else d for d in s.shape])) for s in specs)
         self._each, self._dtype = each, dtype  # elements of a position
+        self._width_of = [self.width(length) for length in range(limits.source + 1)]
         self._memory: Tensor | None = None
         self._places: dict[tuple[int, int], Place] = {}  # by size and width
         self._graphs = Graphs(work, MAX_GRAPHS)
@@ -75,7 +76,7 @@ class Encoders:
         rows: list[EncodedRow | None] = [None] * len(sources)
         by_width: dict[int, list[int]] = {}
         for i, source in enumerate(sources):
-            by_width.setdefault(self.width(len(source)), []).append(i)
+            by_width.setdefault(self._width_of[len(source)], []).append(i)
         for width, members in by_width.items():
             sizes = self._fitting(width)
             for begin in range(0, len(members), sizes[-1]):
