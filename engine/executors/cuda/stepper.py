@@ -126,8 +126,9 @@ class CapturedStepper:
         self.executor.place_on_host(slot, encoded.lengths[i])
         self.search.start_on_host(slot, request.options)
 
-    def _settle(self) -> PackedRows | None:
-        """Do what was noted; returns what is told by that, which lacks its mark yet."""
+    def _settle(self) -> None:
+        """Do what was noted. What is told has a mark of its own: nobody who reads it waits for a step that
+        was launched behind it."""
         told, placed = self._told, self._placed
         if self._kernels is not None and (told or self._moves or placed):
             if placed:
@@ -135,18 +136,18 @@ class CapturedStepper:
             for mark, blocks in self._marks.values():
                 self.work.wait(mark, [*blocks.values()])
             self._kernels.carry_out(told, self._moves, placed)
+            if told is not None:
+                told.mark = self.work.mark()
             self._told, self._moves, self._placed, self._marks = None, (), {}, {}
-        return told
 
     def _settle_early(self) -> None:
         """Do what was noted before the next launch does: something asks for it, or must not come before."""
         with self.work.decoding():
-            if (told := self._settle()) is not None:
-                told.mark = self.work.mark()
+            self._settle()
 
     def launch(self, n: int, *, attention: bool) -> PendingCopies:
         with self.work.decoding():
-            told = self._settle()
+            self._settle()
             bucket = self._bucket(n, attention)
             self.executor.reserve(bucket.width, bucket.columns)
             if n != self._counted:
@@ -164,10 +165,7 @@ class CapturedStepper:
             self.work.fetch(self.search.state.done[:n], copies["done"])
             if attention:
                 copies["attention"] = self.work.down(self._attention(bucket)[:n])
-            mark = self.work.mark()
-            if told is not None:
-                told.mark = mark
-            return PendingCopies(copies, mark)
+            return PendingCopies(copies, self.work.mark())
 
     def snapshot(self, slots: Sequence[int]) -> Snapshot:
         # of the columns, those that somebody has reached

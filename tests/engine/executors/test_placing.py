@@ -301,6 +301,33 @@ def test_what_is_noted_out_of_order_is_done_in_the_order_in_which_it_was_asked(h
     assert state.longest.tolist() == [longest[2], longest[3], longest[1], longest[2]]
 
 
+def test_who_reads_what_is_told_does_not_wait_for_the_step_behind_it(host):
+    """Else the device would have nothing to do until the host has made answers of it."""
+    order: list[str] = []
+
+    class Ordered(Emulation):
+        def mark(self) -> Any:
+            order.append("mark")
+            return SimpleNamespace(synchronize=partial(order.append, f"mark {order.count('mark')}"))
+
+        def __call__(self, call: Call) -> None:
+            order.append(call.kernel.entry)
+            super().__call__(call)
+
+    work = Ordered(host)
+    made = stepper(work, Kernels(work))
+    request = Request([5, 6, 2], DecodeOptions(beam_size=2, max_length=9), print)
+    made.place(made.executor.encode([request.source]), 0, 0, request)
+    made.launch(1, attention=False)
+    told = made.snapshot([0])
+    order.clear()
+    made.launch(1, attention=False)
+    assert order[:2] == ["scatter", "mark"]
+    assert order[-1] == "mark"
+    told.rows()
+    assert order[-1] == "mark 1"
+
+
 def test_numbers_on_their_way_to_the_device_stay_until_the_device_has_read_them():
     """A ring that comes round waits for what was marked there."""
 
