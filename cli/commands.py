@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from importlib import import_module
 from types import ModuleType
@@ -9,6 +10,8 @@ from typing import Any, ClassVar, Final
 
 import typer
 from typer.core import TyperGroup
+
+from cli.variables import unknown_of, warn_of
 
 SETTINGS: Final[dict[str, Any]] = {"add_completion": False, "rich_markup_mode": None}
 
@@ -37,10 +40,14 @@ class Commands(TyperGroup):
         return typer.main.get_command(one)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Name what there is where a name is unknown."""
+        """Name what there is where a name is unknown, and variables of the command that are misspelt."""
         if args[0] not in self.names and not ctx.resilient_parsing:
             ctx.fail(f"No such command {args[0]!r}; known are {', '.join(self.names)}.")
-        return super().resolve_command(ctx, args)
+        name, command, rest = super().resolve_command(ctx, args)
+        if not (ctx.resilient_parsing or isinstance(command, TyperGroup)):
+            path = f"{ctx.command_path} {name}".partition(" ")[2]
+            warn_of(unknown_of(command, path, os.environ))
+        return name, command, rest
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the first line of each command's docstring, without building any command."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable, Iterable, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -12,6 +12,7 @@ import typer
 
 from cli.flags import explicit_flags, extend
 from cli.foreign import served_paths
+from cli.variables import unknown, warn_of
 from engine.errors import InvalidRequest
 
 PREFIX: Final = "CONVOY_"
@@ -32,8 +33,7 @@ def serve(**flags: Any) -> None:
     from server.settings import ServerSettings, without_effect
     from server.workers import serve as run
 
-    for warning in unknown_variables(os.environ, list(ServerSettings.model_fields)):
-        typer.echo(f"convoy: warning: {warning}", err=True)
+    warn_of(unknown_variables(os.environ, list(ServerSettings.model_fields)))
     values = explicit_flags(flags)
     if values.get("models"):
         values["models"] = os.pathsep.join(map(str, values["models"]))
@@ -46,6 +46,7 @@ def serve(**flags: Any) -> None:
     idle = without_effect()
     if idle:
         typer.echo(f"convoy: {', '.join(idle)}: of LibreTranslate, without effect here", err=True)
+    check_address(settings.host, settings.port)
     if settings.fetch:
         from cli.fetch import fetch_missing
 
@@ -74,6 +75,23 @@ def build() -> Callable[..., None]:
     return extend(serve, flags)
 
 
+def check_address(host: str, port: int) -> None:
+    """Raise InvalidRequest where nothing can listen there, before models are loaded for it.
+
+    host: name or address of this machine.
+    port: of TCP; 0: any that is free.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as trial:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, os.name == "posix")
+            trial.bind(address)
+    except OSError as error:
+        raise InvalidRequest(
+            f"--host {host} --port {port}: {error.strerror}; choose another, or end who listens there"
+        ) from None
+
+
 def unknown_variables(names: Iterable[str], settings: Sequence[str]) -> list[str]:
     """Make a warning for each variable that looks like one of ours and is none.
 
@@ -86,13 +104,7 @@ def unknown_variables(names: Iterable[str], settings: Sequence[str]) -> list[str
 
     variables = {f"{PREFIX}{name.upper()}" for name in settings} | OTHERS
     families = tuple(f"{PREFIX}{word.upper()}_" for word in (*COMMANDS, *FAMILIES))
-    warnings = []
-    for name in sorted(names):
-        if name.startswith(PREFIX) and name not in variables and not name.startswith(families):
-            nearest = get_close_matches(name, variables, 1)
-            hint = f"; did you mean {nearest[0]}?" if nearest else ""
-            warnings.append(f"{name} is no setting{hint}")
-    return warnings
+    return unknown([n for n in names if n.startswith(PREFIX) and not n.startswith(families)], variables)
 
 
 def _format_default(default: Any) -> str:

@@ -109,6 +109,9 @@ class ServerSettings(BaseSettings):
     queue_tokens: int = Field(65_536, ge=1, description="Source tokens that may wait for each model.")
     encode_tokens: int = Field(2_048, ge=1, description="Source tokens encoded between two decoding steps.")
     verify: bool = Field(True, description="Compare the hashes of all files of the bundles at start.")
+    strict: bool = Field(
+        False, description="Refuse to start where a bundle in a folder is damaged; else it is left out."
+    )
     model_budget: ByteSize | None = Field(
         None,
         ge=1,
@@ -256,6 +259,16 @@ class ServerSettings(BaseSettings):
             raise ValueError(f"no regular expression: {error}") from None
         return value
 
+    @field_validator("ssl_certfile", "ssl_keyfile")
+    @classmethod
+    def _readable(cls, value: Path | None) -> Path | None:
+        try:
+            if value is not None:
+                value.open("rb").close()
+        except OSError as error:
+            raise ValueError(f"not readable: {error.strerror}") from None
+        return value
+
     @field_validator("ssl_keyfile")
     @classmethod
     def _with_certificate(cls, value: Path | None, info: ValidationInfo) -> Path | None:
@@ -338,6 +351,7 @@ class ServerSettings(BaseSettings):
             verify=self.verify,
             languages=self.load_only,
             budget=self.model_budget,
+            strict=self.strict,
         )
 
 

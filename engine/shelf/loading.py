@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from safetensors import SafetensorError, safe_open
 
@@ -30,6 +31,10 @@ from engine.text.tokenizers.tokenizer import Tokenizer, open_tokenizer
 from engine.text.words import read_words
 from engine.types import DecodeOptions, Limits
 
+logger = logging.getLogger(__name__)
+
+Read = TypeVar("Read")
+
 
 @dataclass(frozen=True, slots=True)
 class ServiceSettings:
@@ -41,6 +46,7 @@ class ServiceSettings:
     verify: compare the hashes of every bundle's files.
     languages: when given, load only the models whose languages are all among these codes.
     budget: bytes of all models in memory, which are then loaded when first used; None: load all at the start.
+    strict: whether a damaged bundle in a folder of several is refused; else it is left out with a warning.
     """
 
     placement: Placement = Placement()
@@ -50,6 +56,7 @@ class ServiceSettings:
     verify: bool = True
     languages: tuple[str, ...] = ()
     budget: int | None = None
+    strict: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +146,11 @@ def open_bundles(paths: Sequence[Path], settings: ServiceSettings, *, verify: bo
     settings: which languages are wanted, and whether shortlists are used.
     verify: compare the hashes of every bundle's files.
 
-    Raises BundleError or ConfigError that names the remedy, also where there is none or a name twice.
+    A damaged bundle in a folder is left out (`undamaged`). Raises BundleError or ConfigError that names the
+    remedy, also where there is none or a name twice.
     """
-    bundles = [open_bundle(p, verify=verify) for path in paths for p in bundle_paths(Path(path))]
+    found = [p for path in paths for p in bundle_paths(Path(path))]
+    bundles = undamaged(found, paths, settings, lambda path: open_bundle(path, verify=verify))
     selection = [bundle for bundle in bundles if within(bundle, settings.languages)]
     if bundles and not selection:
         codes = sorted(set(settings.languages))
@@ -158,6 +167,33 @@ def open_bundles(paths: Sequence[Path], settings: ServiceSettings, *, verify: bo
             raise BundleError(f"two bundles have the name {bundle.name!r}: {both}; leave one out")
         paths_of[bundle.name] = bundle.path
     return bundles
+
+
+def undamaged(
+    found: Sequence[Path], paths: Sequence[Path], settings: ServiceSettings, read: Callable[[Path], Read]
+) -> list[Read]:
+    """Read bundles, and leave out with a warning the damaged ones that were found in a folder beside others.
+
+    found: paths of the bundles.
+    paths: as they were given; a bundle that was named by itself is refused.
+    settings: whether any is refused.
+    read: reads one of them.
+
+    Raises BundleError on a damaged bundle that is not left out, also where no other is left.
+    """
+    whole, named = list[Read](), set(map(Path, paths))
+    fault: BundleError | None = None
+    for path in found:
+        try:
+            whole.append(read(path))
+        except BundleError as error:
+            if settings.strict or path in named:
+                raise
+            logger.warning("%s is not served: %s", path, error)
+            fault = error
+    if fault and not whole:
+        raise fault
+    return whole
 
 
 def facts_of(bundle: Bundle, settings: ServiceSettings) -> ModelFacts:

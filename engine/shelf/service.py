@@ -19,12 +19,21 @@ from engine.answers.placeholders import PlaceholderChoice, choose_placeholders
 from engine.answers.score import TextScore, score, score_many
 from engine.answers.stream import Outcomes, answers_of
 from engine.bundle.bundle import Bundle, open_bundle
-from engine.errors import UnknownModel
+from engine.errors import ConfigError, UnknownModel
 from engine.schedule.stats import Observer, Stats
 from engine.shelf.catalogue import Leg, ModelRoute, choose_route, find_info, parse_route, purpose
 from engine.shelf.figures import DeviceMemory, ShelfEntry, device_memory
 from engine.shelf.folders import Folders
-from engine.shelf.loading import LoadedModel, ModelInfo, ServiceSettings, facts_of, open_bundles, open_model
+from engine.shelf.loading import (
+    LoadedModel,
+    ModelFacts,
+    ModelInfo,
+    ServiceSettings,
+    facts_of,
+    open_bundles,
+    open_model,
+    undamaged,
+)
 from engine.shelf.shelf import ModelSource, Shelf
 from engine.text.detect import Detection, detect
 from engine.text.placeables.masking import MarkedText
@@ -62,12 +71,16 @@ class Service:
             return open_bundle(path, verify=settings.verify)
 
         source = ModelSource(lambda path: facts_of(read(path), settings), lambda path: load(read(path)))
-        folders = Folders(paths, {bundle.name: bundle.path for bundle in bundles}, settings.languages)
+        by_path = {bundle.path: bundle for bundle in bundles}
         if lazily:
-            facts = [facts_of(bundle, settings) for bundle in bundles]
-            return cls(Shelf(facts, source, settings.budget), folders)
-        loaded = [load(bundle) for bundle in bundles]
-        return cls(Shelf([model.facts for model in loaded], source, loaded=loaded), folders)
+            facts = undamaged(list(by_path), paths, settings, lambda p: facts_of(by_path[p], settings))
+            _check_budget(facts, settings.budget)
+            shelf = Shelf(facts, source, settings.budget)
+        else:
+            loaded = undamaged(list(by_path), paths, settings, lambda path: load(by_path[path]))
+            facts = [model.facts for model in loaded]
+            shelf = Shelf(facts, source, loaded=loaded)
+        return cls(shelf, Folders(paths, {one.info.name: one.path for one in facts}, settings.languages))
 
     def start(self) -> None:
         self.shelf.start()
@@ -317,6 +330,16 @@ class Service:
     def memory(self) -> dict[str, DeviceMemory]:
         """Return the memory of each GPU that a model is on, by the GPU's name."""
         return device_memory(device for info in self.models() for device in info.device.split(","))
+
+
+def _check_budget(facts: Sequence[ModelFacts], budget: int | None) -> None:
+    """Raise ConfigError on a budget that no model fits in."""
+    smallest = min(facts, key=lambda one: one.cost)
+    if budget is not None and smallest.cost > budget:
+        raise ConfigError(
+            f"no model fits in the budget of {budget >> 20} MiB; the smallest, {smallest.info.name!r}, takes "
+            f"about {smallest.cost >> 20} MiB: raise model_budget"
+        )
 
 
 def _stages(legs: Sequence[Leg], models: Mapping[str, LoadedModel]) -> list[Stage]:

@@ -5,11 +5,13 @@ import logging
 import os
 import shutil
 import threading
+from dataclasses import replace
 
 import pytest
 
-from engine.api import Service
+from engine.api import BundleError, Service
 from tests.served import MODELS, bundles, server, settings_of, until
+from tests.server.test_reload import damaged
 
 DE, EN, TITLE = MODELS
 GERMAN = {"q": "Das ist gut.", "source": "de", "target": "en"}
@@ -111,6 +113,28 @@ def test_a_bundle_that_is_put_back_while_its_old_model_still_answers_is_served_a
             assert names(client) == {EN}
         until(lambda: names(client) == {DE, EN})
         assert client.post("/translate", json=GERMAN).status_code == 200
+
+
+def test_a_damaged_bundle_in_a_folder_is_left_out_at_the_start_and_served_once_it_is_mended(folder, caplog):
+    shutil.copytree(bundles() / EN, folder / EN)
+    damaged(folder / EN)
+    with served_from(folder) as (client, *_):
+        assert names(client) == {DE}
+        assert f"{folder / EN} is not served" in caplog.text
+        assert client.post("/translate", json=GERMAN).status_code == 200
+        damaged(folder / EN)  # the same bit again: mended
+        until(lambda: names(client) == {DE, EN})
+
+
+def test_a_damaged_bundle_is_refused_when_strict_named_by_itself_or_alone(folder):
+    shutil.copytree(bundles() / EN, folder / EN)
+    damaged(folder / EN)
+    for paths, strict in (([folder], True), ([folder / DE, folder / EN], False)):
+        with pytest.raises(BundleError, match="SHA-256"):
+            Service.open(paths, replace(settings_of(), strict=strict))
+    shutil.rmtree(folder / DE)
+    with pytest.raises(BundleError, match="SHA-256"):
+        Service.open([folder], settings_of())
 
 
 def test_what_can_not_be_served_is_said_once_and_disturbs_nobody(folder, caplog):

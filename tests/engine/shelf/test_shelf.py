@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from engine.api import (
     BundleError,
+    ConfigError,
     DeadlineExceeded,
     Placement,
     Service,
@@ -349,12 +350,17 @@ def test_a_load_that_fails_is_told_and_tried_again(tmp_path, answers):
         assert service.shelf_entries()[DE].fault == ""
 
 
-def test_a_model_larger_than_the_budget_is_refused_with_the_setting_to_raise():
-    service = Service.open([bundles()], ServiceSettings(Placement(lanes=LANES), budget=1000))
-    with pytest.raises(Unavailable, match="raise model_budget"):
-        ask(service, DE)
-    with pytest.raises(Unavailable, match="raise model_budget"):
-        service.load(DE)
+def test_a_budget_below_every_model_is_refused_at_the_start_with_the_setting_to_raise():
+    with pytest.raises(ConfigError, match="no model fits in the budget.*raise model_budget"):
+        Service.open([bundles()], ServiceSettings(Placement(lanes=LANES), budget=1000))
+
+
+def test_models_that_are_larger_together_than_the_budget_are_refused_with_the_setting_to_raise():
+    settings = ServiceSettings(Placement(lanes=LANES), budget=10**9)
+    cost = max(entry.cost for entry in Service.open([bundles()], settings).shelf_entries().values())
+    service = Service.open([bundles()], replace(settings, budget=cost))
+    with pytest.raises(Unavailable, match="raise model_budget"), service.shelf.using([DE, EN]):
+        pass
 
 
 def test_an_unload_waits_for_those_at_work_and_a_later_use_loads_again(answers):

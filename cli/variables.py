@@ -1,0 +1,42 @@
+"""Variables of the environment that look like ours and are none: most are misspelt."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from difflib import get_close_matches
+from typing import Any
+
+import typer
+
+
+def unknown(names: Iterable[str], variables: Collection[str]) -> list[str]:
+    """Make a warning for each name that is no variable of ours, with the nearest one where any is near.
+
+    names: of the environment, that look like ours.
+    variables: ours.
+    """
+    warnings = []
+    for name in sorted(set(names) - set(variables)):
+        nearest = get_close_matches(name, variables, 1)
+        hint = f"; did you mean {nearest[0]}?" if nearest else ""
+        warnings.append(f"{name} is no setting{hint}")
+    return warnings
+
+
+def unknown_of(command: Any, path: str, names: Iterable[str]) -> list[str]:
+    """Make the warnings for a command's own variables.
+
+    command: as Click has it.
+    path: its name after "convoy", such as "translate" or "convert hf".
+    names: of the environment.
+    """
+    prefix = f"CONVOY_{path.upper().replace(' ', '_').replace('-', '_')}_"
+    flags = (one.name for one in command.params if one.name and one.param_type_name == "option")
+    variables = {f"{prefix}{name.upper()}" for name in flags}
+    return unknown([name for name in names if name.startswith(prefix)], variables)
+
+
+def warn_of(warnings: Iterable[str]) -> None:
+    """Print warnings on stderr."""
+    for warning in warnings:
+        typer.echo(f"convoy: warning: {warning}", err=True)

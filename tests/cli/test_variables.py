@@ -1,0 +1,56 @@
+"""What a command says before it does anything long: misspelt variables, files and ports it can't have."""
+
+import socket
+
+import pytest
+
+from cli.commands import Commands
+from cli.main import app, table
+from cli.serve import check_address
+from engine.errors import InvalidRequest
+
+
+def said(capsys, *arguments):
+    with pytest.raises(SystemExit) as stopped:
+        app(list(arguments))
+    return stopped.value.code, capsys.readouterr().err
+
+
+def test_a_misspelt_variable_of_a_command_is_warned_of_with_the_nearest(capsys, monkeypatch):
+    monkeypatch.setenv("CONVOY_INSPECT_JSN", "1")
+    monkeypatch.setenv("CONVOY_TRANSLATE_BEAMSIZE", "3")
+    monkeypatch.setenv("CONVOY_TRANSLATE_BEAM_SIZE", "3")
+    code, message = said(capsys, "translate", "--model", "/nowhere")
+    assert code == 2
+    assert "CONVOY_TRANSLATE_BEAMSIZE is no setting; did you mean CONVOY_TRANSLATE_BEAM_SIZE?" in message
+    assert message.count("warning") == 1  # of this command's own variables
+    monkeypatch.setenv("CONVOY_CONVERT_HF_OVERWRTE", "1")
+    _, message = said(capsys, "convert", "hf", "/nowhere", "/neither")
+    assert "CONVOY_CONVERT_HF_OVERWRTE is no setting" in message
+
+
+def test_no_command_warns_of_its_own_variables(monkeypatch, capsys):
+    assert issubclass(table.info.cls, Commands)
+    monkeypatch.setenv("CONVOY_TRANSLATE_MODEL", "/nowhere")
+    assert "warning" not in said(capsys, "translate")[1]
+
+
+def test_a_port_in_use_is_told_before_models_are_loaded(capsys):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        code, message = said(capsys, "serve", "--models", "/nowhere", "--port", str(port))
+    assert code == 2
+    assert message.startswith(f"convoy: error: --host 127.0.0.1 --port {port}: Address already in use")
+    check_address("127.0.0.1", port)
+    with pytest.raises(InvalidRequest, match="choose another"):
+        check_address("no-such-name.invalid", 0)
+
+
+@pytest.mark.parametrize("flag", ["--ssl-certfile", "--ssl-keyfile"])
+def test_a_file_of_tls_that_is_not_there_is_named_before_models_are_loaded(capsys, flag):
+    code, message = said(capsys, "serve", "--models", "/nowhere", flag, "/nope")
+    assert code == 2
+    assert f"{flag} (CONVOY_" in message
+    assert "/nope" in message
