@@ -110,6 +110,14 @@ LAYOUTS: dict[str, Layout] = {
     "Helsinki-NLP/opus-mt-tc-big-en-de": Layout(
         "marian", "relu", CONVERTED, MARIAN_EXTRA, RENORMALIZED, copies=BART_TABLES, half=True
     ),
+    "facebook/wmt19-en-de": Layout(
+        "fsmt",
+        "relu",
+        CONVERTED,
+        config={"num_beams": 5, "early_stopping": False, "decoder": {"model_type": "fsmt_decoder"}},
+        tokenizer={"langs": ["en", "de"], "model_max_length": 1024},
+        expected=BEAM_5,
+    ),
     "facebook/nllb-200-distilled-600M": Layout(
         "nllb",
         "relu",
@@ -255,7 +263,6 @@ LAYOUTS: dict[str, Layout] = {
 }
 # folders of other kinds that people try, and what the refusal names
 REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
-    "facebook/wmt19-en-de": ("bart", {"model_type": "fsmt"}, "fsmt"),
     "allenai/led-base-16384": ("bart", {"model_type": "led"}, "led"),
     "facebook/mbart-large-cc25": ("mbart50", {"tokenizer_class": None}, "mBART-50"),
     "google/long-t5-tglobal-base": ("t5", {"model_type": "longt5"}, "longt5"),

@@ -124,6 +124,24 @@ def _m2m_tokenizer(path: Path) -> Any:
     return transformers.M2M100Tokenizer.from_pretrained(path)
 
 
+def _fsmt_tokenizer(path: Path) -> Any:
+    """Rules that subword-nmt learns, and two vocabularies of other orders, as fairseq's are converted."""
+    from subword_nmt.learn_bpe import learn_bpe
+
+    out = io.StringIO()
+    learn_bpe(io.StringIO("\n".join(sentences(200, 9))), out, 40)
+    rules = out.getvalue().splitlines()[1:]
+    letters = sorted({letter for line in sentences(200, 9) for letter in line if not letter.isspace()})
+    made = [*letters, *(f"{letter}</w>" for letter in letters), *(rule.replace(" ", "") for rule in rules)]
+    path.mkdir(parents=True, exist_ok=True)
+    for name, symbols in (("vocab-src.json", made), ("vocab-tgt.json", made[::-1][:-2])):
+        own = dict.fromkeys(["<s>", "<pad>", "</s>", "<unk>", *symbols])
+        (path / name).write_text(json.dumps({symbol: i for i, symbol in enumerate(own)}))
+    (path / "merges.txt").write_text("".join(f"{rule} {100 - i}\n" for i, rule in enumerate(rules)))
+    (path / "tokenizer_config.json").write_text(json.dumps({"langs": ["en", "de"], "do_lower_case": False}))
+    return transformers.FSMTTokenizer.from_pretrained(path)
+
+
 BART: dict[str, Any] = {
     "d_model": 32,
     "encoder_layers": 2,
@@ -203,6 +221,13 @@ FAMILIES: dict[str, Family] = {
         {"deep encoder": {"encoder_layers": 3, "decoder_layers": 1}, "gelu": {"activation_function": "gelu"}},
         "SMALL100Tokenizer",
     ),
+    "fsmt": Family(  # fairseq's wmt19 models in this layout
+        "FSMTConfig",
+        "FSMTForConditionalGeneration",
+        BART | {"scale_embedding": True, "activation_function": "relu", "langs": ["en", "de"]},
+        _fsmt_tokenizer,
+        {"relu": {}, "deep encoder": {"encoder_layers": 3, "encoder_ffn_dim": 32}},
+    ),
     "nllb": Family(
         "M2M100Config",
         "M2M100ForConditionalGeneration",
@@ -275,7 +300,10 @@ def make(path: Path, family: str, setting: str, seed: int = 1, **more: Any) -> F
     """A folder with random weights, saved by `transformers` itself. more: options of its configuration."""
     made = FAMILIES[family]
     tokenizer = made.tokenizer(path / "parts")
-    options = {"vocab_size": len(tokenizer), **made.base, **made.settings[setting], **more}
+    sizes = {"vocab_size": len(tokenizer)}
+    if family == "fsmt":
+        sizes = {f"{side}_vocab_size": getattr(tokenizer, f"{side}_vocab_size") for side in ("src", "tgt")}
+    options = {**sizes, **made.base, **made.settings[setting], **more}
     torch.manual_seed(seed)
     forced = options.pop("forced_bos_token_id", None)
     model = getattr(transformers, made.model)(getattr(transformers, made.config)(**options)).eval()

@@ -31,7 +31,7 @@ def hf(
         bool, typer.Option("--int8", help="Store int8, a quarter of fp32: for large models on the CPU.")
     ] = False,
 ) -> None:
-    """Import a folder of Hugging Face: Marian, BART, mBART-50, PEGASUS, M2M-100, NLLB-200, T5, mT5, UMT5."""
+    """Import a folder of Hugging Face: Marian, BART, mBART-50, PEGASUS, M2M-100, NLLB-200, FSMT, T5, mT5."""
     from export.importers.settings import HuggingFaceImport
 
     settings = HuggingFaceImport(

@@ -150,16 +150,20 @@ class ByteBpe(LeftToRight):
         return tuple(parts)
 
 
-def read_merges(path: Path) -> list[tuple[str, str]]:
-    """Read the rules, one a line, earliest first. Raises BundleError naming the file."""
+def read_merges(path: Path, *, counted: bool = False) -> list[tuple[str, str]]:
+    """Read the rules, one a line, earliest first. Raises BundleError naming the file.
+
+    path: of the file.
+    counted: whether a count may follow a rule.
+    """
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise BundleError(f"{path}: not readable as text ({error}); copy it again") from error
     rules = [line.split(" ") for line in lines if line and not line.startswith("#version")]
-    if not all(len(rule) == 2 for rule in rules):
+    if not all(len(rule) in (2, 2 + counted) for rule in rules):
         raise BundleError(f"{path}: each line must hold two symbols; copy it again")
-    return [(left, right) for left, right in rules]
+    return [(rule[0], rule[1]) for rule in rules]
 
 
 def open_byte_bpe(bundle: Bundle) -> ByteBpe:

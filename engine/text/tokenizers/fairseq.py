@@ -25,6 +25,7 @@ from engine.text.tokenizers.unknown import read_table, replace_unknown, word_of_
 
 SEPARATOR: Final = "@@"
 HYPHEN: Final = "@-@"  # within a word
+PLAIN_PUNCTUATION: Final = ("pre_replace_unicode_punct", "post_remove_control_chars")
 CACHED_WORDS: Final = 65_536
 
 
@@ -40,6 +41,7 @@ class FairseqSettings:
     lowercase: after tokenisation.
     pretokenized: text comes and goes as tokens between spaces, cut for the dictionary; only "@@ " is removed
         from the output.
+    plain_punctuation: punctuation of other scripts becomes ASCII's, and characters that don't print go.
     unk_dictionary: name of a file of words that replace unknown ones (`engine.text.tokenizers.unknown`).
     """
 
@@ -54,6 +56,7 @@ class FairseqSettings:
     lowercase: bool = False
     pretokenized: bool = False
     sentencepiece: str | None = None
+    plain_punctuation: bool = False
     unk_dictionary: str | None = None
 
 
@@ -88,10 +91,12 @@ def read_bpe(path: Path) -> BPE:
 class MosesSide:
     """One language's way from text to symbols. The library's objects are not changed by use."""
 
-    def __init__(self, settings: FairseqSettings, language: str, bpe: BPE | None) -> None:
+    def __init__(self, settings: FairseqSettings, spoken: str, bpe: BPE | None) -> None:
         self._settings = settings
-        self._normalizer = MosesPunctNormalizer(lang=settings.normalize) if settings.normalize else None
-        self._tokenizer = MosesTokenizer(lang=language)
+        plain = dict.fromkeys(PLAIN_PUNCTUATION, settings.plain_punctuation)
+        language = settings.normalize
+        self._normalizer = MosesPunctNormalizer(lang=language, **plain) if language else None
+        self._tokenizer = MosesTokenizer(lang=spoken)
         # the library's own cache grows without end
         self._segment = lru_cache(CACHED_WORDS)(lambda word: _segments(bpe, word) if bpe else (word,))
 

@@ -1,8 +1,8 @@
 """Folders of `transformers`: `convoy convert hf`, and `convoy convert marian` for Marian's in this layout.
 
 importer        a folder to a model, by its kind
-bart            the map of BART, mBART, PEGASUS, M2M-100 and NLLB-200
-t5              the map of T5, mT5, ByT5 and MADLAD-400
+bart            the map of BART, mBART, PEGASUS, M2M-100, NLLB-200 and FSMT
+t5              the map of T5, mT5, UMT5, ByT5 and MADLAD-400
 marian          Marian's models in this layout
 family          what the maps have in common: text sides, configurations
 generation      settings of the search: carried over, named or refused

@@ -1,4 +1,4 @@
-"""BART and its relatives: mBART-50, PEGASUS, M2M-100, NLLB-200, as `transformers` computes them.
+"""BART and its relatives: mBART-50, PEGASUS, M2M-100, NLLB-200, FSMT, as `transformers` computes them.
 
 One stack with other options: where norms stand, which table of positions, whether embeddings are scaled.
 """
@@ -27,7 +27,7 @@ from export.importers.huggingface.family import (
     transformer,
 )
 from export.importers.huggingface.files import ModelFolder, size_problems
-from export.importers.weights import Names, rename, tied_embeddings, untie
+from export.importers.weights import Names, rename, same, tied_embeddings, untie
 
 BART_SIZES: Final = (
     "d_model",
@@ -55,6 +55,7 @@ class Variant:
     learned: positions.
     first: the row of the first position; None: after padding's.
     paper: frequencies of the sines as in Vaswani et al.
+    separate: two vocabularies.
     """
 
     pre_norm: bool
@@ -62,21 +63,25 @@ class Variant:
     learned: bool
     first: int | None = None
     paper: bool = False
+    separate: bool = False
 
 
+HEAD, TARGET_TABLE = "decoder.output_projection.weight", "decoder.embed_tokens.weight"
 SAME_TABLE: Final = 1e-6  # difference of two tables of positions in single precision
 VARIANTS: Final = {
     "bart": Variant(pre_norm=False, embedding_norm=True, learned=True, first=2),
     "mbart": Variant(pre_norm=True, embedding_norm=True, learned=True, first=2),
     "pegasus": Variant(pre_norm=True, embedding_norm=False, learned=False, first=0, paper=True),
     "m2m_100": Variant(pre_norm=True, embedding_norm=False, learned=False),
+    "fsmt": Variant(pre_norm=False, embedding_norm=False, learned=False, separate=True),
 }
 
 
 def check(folder: ModelFolder) -> None:
     """Raise CheckpointError with everything in config.json that is not served."""
     config = folder.config
-    problems = size_problems(config, BART_SIZES)
+    separate = ("tgt_vocab_size",) if VARIANTS[config["model_type"]].separate else ()
+    problems = size_problems(config, (*BART_SIZES, *separate))
     if config.get("activation_function") not in HF_ACTIVATIONS:
         problems.append(f"activation_function {config.get('activation_function')!r} is not known")
     problems += token_problems(config)
@@ -99,11 +104,13 @@ def model_weights(
     """
     named, problems = rename(tensors, BART_NAMES)
     own, rules = folder.config, folder.rules
-    shared = share(named, problems, tied=bool(own.get("tie_word_embeddings", True)))
+    variant, tied = VARIANTS[own["model_type"]], bool(own.get("tie_word_embeddings", True))
+    if variant.separate and HEAD in named:  # the target's table may be stored under either name, or differ
+        tied = same(named.setdefault(TARGET_TABLE, named[HEAD]), named[HEAD])
+    shared = share(named, problems, tied=tied and not variant.separate)
     bias = named.pop("decoder.output_bias", None)
     if bias is not None and bool(bias.any()):
         named["decoder.output_bias"] = bias.reshape(-1)
-    variant = VARIANTS[own["model_type"]]
     learned = (
         own_positions(named, own, SAME_TABLE) if not variant.learned else dict.fromkeys(BOTH_SIDES, True)
     )
@@ -114,11 +121,13 @@ def model_weights(
         return {
             **{side: stack(own, side, replace(variant, learned=learned[side])) for side in BOTH_SIDES},
             "share_embeddings": shared,
+            "share_output": tied,
             "output_bias": "decoder.output_bias" in named,
             "scale_embeddings": bool(own.get("scale_embedding", False)),
             "first_position": variant.first,
             "paper_sinusoids": variant.paper,
             "bos": bos if type(bos) is int and bos not in others else None,
+            **({"target_vocab": own["tgt_vocab_size"]} if variant.separate else {}),
         }
 
     ids = Ids(own["eos_token_id"] if start is None else start, text.unk)

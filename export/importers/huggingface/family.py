@@ -28,12 +28,14 @@ class TextPart:
     """The text side of a model: settings of its tokenizer's kind, the files that they name, special ids.
 
     codes: every language's code, as clients send it, with the symbol that names it.
+    spoken: source and target, where the files say them.
     """
 
     settings: Mapping[str, Any]
     files: Mapping[str, bytes | Path]
     unk: int
     codes: Mapping[str, str] = field(default_factory=dict)
+    spoken: tuple[str, str] | None = None
 
 
 def token_problems(config: Mapping[str, Any]) -> list[str]:

@@ -38,6 +38,12 @@ DEFAULTS: Final[dict[str, dict[str, Any]]] = {
         **FAIRSEQ_IDS,
     },
     "pegasus": {"activation_function": "gelu", "decoder_start_token_id": 0, **T5_IDS},
+    "fsmt": {
+        "tie_word_embeddings": False,
+        "scale_embedding": True,
+        "decoder_start_token_id": 2,
+        **FAIRSEQ_IDS,
+    },
     "t5": T5_IDS,
     "mt5": {"tie_word_embeddings": False, **MT5},
     "umt5": MT5,
@@ -87,6 +93,8 @@ def open_folder(path: Path) -> ModelFolder:
         raise CheckpointError(f"{path}: holds no {CONFIG_FILE}, so it is no model folder of Hugging Face")
     said = read_object(path / CONFIG_FILE)
     config = DEFAULTS.get(str(said.get("model_type")), {}) | said
+    if "src_vocab_size" in config:  # of FSMT
+        config["vocab_size"] = config["src_vocab_size"]
     if config.get("force_bos_token_to_be_generated") and config.get("forced_bos_token_id") is None:
         config["forced_bos_token_id"] = config.get("bos_token_id")  # the older name of 2020
     own = read_object(path / GENERATION_FILE) if (path / GENERATION_FILE).is_file() else {}
@@ -197,7 +205,11 @@ def size_problems(config: Mapping[str, Any], names: tuple[str, ...]) -> list[str
     def fits(name: str) -> bool:
         value = config.get(name)
         most = (
-            MAX_TOKENS if name == "vocab_size" else MOST_LAYERS if name.endswith("layers") else LARGEST_SIZE
+            MAX_TOKENS
+            if name.endswith("vocab_size")
+            else MOST_LAYERS
+            if name.endswith("layers")
+            else LARGEST_SIZE
         )
         return type(value) is int and 0 < value <= most
 

@@ -1,8 +1,7 @@
 """`convoy convert hf`: a folder of Hugging Face to a bundle.
 
-The kind is read from config.json: Marian, BART, mBART-50, PEGASUS, M2M-100, NLLB-200, T5 and its relatives.
-A LoRA adapter beside it is merged.
-What is refused and where the search differs: docs/import.md.
+The kind is read from config.json: Marian, BART, mBART-50, PEGASUS, M2M-100, NLLB-200, FSMT, T5 and its
+relatives. A LoRA adapter beside it is merged. What is refused and where the search differs: docs/import.md.
 """
 
 from __future__ import annotations
@@ -30,6 +29,7 @@ CLASSES: Final = {
     "mbart": "MBartForConditionalGeneration",
     "pegasus": "PegasusForConditionalGeneration",
     "m2m_100": "M2M100ForConditionalGeneration",
+    "fsmt": "FSMTForConditionalGeneration",
     "t5": "T5ForConditionalGeneration",
     "mt5": "MT5ForConditionalGeneration",
     "umt5": "UMT5ForConditionalGeneration",
@@ -40,6 +40,7 @@ TEXTS: Final = {
     "mbart": text.mbart_text,
     "pegasus": text.pegasus_text,
     "m2m_100": text.nllb_text,
+    "fsmt": text.fsmt_text,
 }
 
 
@@ -120,7 +121,9 @@ def _kind(folder: ModelFolder) -> str:
 
 def _task(folder: ModelFolder, kind: str, settings: HuggingFaceImport) -> tuple[str, dict[str, Any]]:
     """The task, and what config.json sets for it."""
-    usual = {"bart": "summarize", "pegasus": "summarize", "mbart": "translate", "m2m_100": "translate"}
+    usual = {"bart": "summarize", "pegasus": "summarize"} | dict.fromkeys(
+        ("mbart", "m2m_100", "fsmt"), "translate"
+    )
     task = (
         settings.task or usual.get(kind) or ("summarize" if folder.for_task("summarization") else "translate")
     )
@@ -136,8 +139,9 @@ def _languages(
     folder: ModelFolder, task: str, side: TextPart, settings: HuggingFaceImport
 ) -> tuple[str, str]:
     """Codes of the usual source and target. Raises CheckpointError when nobody names them."""
-    source = settings.source or "en"
-    target = settings.target or (source if task == "summarize" else None)
+    said = side.spoken or ("en", None)
+    source = settings.source or said[0]
+    target = settings.target or (source if task == "summarize" else said[1])
     codes = {short(code): code for code in side.codes}
     if target is None or (codes and not {short(source), short(target)} <= set(codes)):
         some = f": {', '.join(sorted(codes)[:20])}{', ...' if len(codes) > 20 else ''}" if codes else ""

@@ -11,6 +11,7 @@ from typing import Any, Final
 from engine.errors import BundleError, CheckpointError
 from engine.text.tokenizers.added import AddedToken
 from engine.text.tokenizers.byte_bpe import read_merges
+from engine.text.tokenizers.fairseq import FairseqSettings
 from engine.text.tokenizers.mapped_pieces import PieceSettings, read_ids
 from engine.text.tokenizers.pieces import load_processor, read_processor
 from engine.text.tokenizers.utf8_bytes import BytesSettings
@@ -30,6 +31,8 @@ PEGASUS_OFFSET: Final = 103
 MAX_OFFSET: Final = 10_000  # of ids
 MODEL: Final = "sentencepiece.model"
 VOCABULARY, MERGES = "vocab.json", "merges.txt"
+FSMT_VOCABULARIES: Final = ("vocab-src.json", "vocab-tgt.json")
+WORD_END: Final = "</w>"  # of fastBPE
 MASK: Final = "<mask>"  # many models have no row for it
 SENTINELS: Final = 100  # symbols "<extra_id_0>" and on, of a T5 that does not say how many
 
@@ -97,6 +100,41 @@ def nllb_text(folder: ModelFolder) -> TextPart:
         vocabulary=VOCABULARY,
         source_symbol="target" if small else "source",
         target_symbol=not small,
+    )
+
+
+def fsmt_text(folder: ModelFolder) -> TextPart:
+    """Read the text side of fairseq's models in this layout: two vocabularies, fastBPE's rules, Moses."""
+    folder.need(*FSMT_VOCABULARIES, MERGES)
+    spoken = folder.tokenizer.get("langs") or folder.config.get("langs")
+    if not isinstance(spoken, list) or len(spoken) != 2 or not all(isinstance(code, str) for code in spoken):
+        raise CheckpointError(f"{folder.path}: langs = {spoken!r} are no two languages")
+    files: dict[str, bytes | Path] = {}
+    for name, side in zip(FSMT_VOCABULARIES, ("src", "tgt"), strict=True):
+        ids = _ids(folder.path / name)
+        symbols = sorted(ids, key=lambda symbol: ids[symbol])
+        if [ids[s] for s in symbols] != list(range(len(ids))) or symbols[: len(FAIRSEQ)] != list(FAIRSEQ):
+            raise CheckpointError(
+                f"{folder.path / name}: is not fairseq's symbols from 0 on; download it again"
+            )
+        cut = (
+            s.removesuffix(WORD_END) + ("" if s.endswith(WORD_END) else "@@") for s in symbols[len(FAIRSEQ) :]
+        )
+        files[f"dict.{side}.txt"] = "".join(f"{symbol} 1\n" for symbol in cut).encode()
+    rules = _readable(lambda: read_merges(folder.path / MERGES, counted=True))
+    files["bpecodes"] = ("#version: 0.2\n" + "".join(f"{left} {right}\n" for left, right in rules)).encode()
+    settings = FairseqSettings(
+        source_dictionary="dict.src.txt",
+        target_dictionary="dict.tgt.txt",
+        bpe="bpecodes",
+        source_language=spoken[0],
+        target_language=spoken[1],
+        normalize=spoken[0],
+        lowercase=folder.tokenizer.get("do_lower_case") is True,
+        plain_punctuation=True,
+    )
+    return TextPart(
+        {"kind": "fairseq", **asdict(settings)}, files, FAIRSEQ["<unk>"], spoken=(spoken[0], spoken[1])
     )
 
 

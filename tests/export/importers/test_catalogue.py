@@ -41,7 +41,7 @@ def published(layout, source, place):
     """A folder in the layout, with the weights of `source`."""
     folder = shutil.copytree(source, place, ignore=shutil.ignore_patterns("parts", *layout.without))
     own = load_file(folder / "model.safetensors")
-    shared = next(own[name] for name in ("shared.weight", "model.shared.weight") if name in own)
+    shared = next((own[name] for name in ("shared.weight", "model.shared.weight") if name in own), None)
     copies = {name: shared.clone() for name in layout.copies if name not in own}
     tensors = own | copies | {name: torch.randn(shape) for name, shape in layout.extra.items()}
     tensors = {n: w.half() if layout.half else w for n, w in tensors.items() if n not in layout.dropped}
@@ -134,7 +134,7 @@ def test_settings_that_a_folder_leaves_out_are_those_that_transformers_takes():
 
 CONFIGS = {
     **{"bart": "BartConfig", "mbart": "MBartConfig", "m2m_100": "M2M100Config", "pegasus": "PegasusConfig"},
-    **{"t5": "T5Config", "mt5": "MT5Config", "umt5": "UMT5Config"},
+    **{"fsmt": "FSMTConfig", "t5": "T5Config", "mt5": "MT5Config", "umt5": "UMT5Config"},
 }
 
 
