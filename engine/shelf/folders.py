@@ -2,7 +2,7 @@
 
 A look costs a listing. A bundle that can't be served yet, such as one half copied, is opened again when
 a file of the bundle has changed or another bundle has gone. A bundle that is missing twice in a row is gone:
-replacing one takes a moment.
+replacing one takes a moment. A bundle that has become another model is served as that once it is whole.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ class Folders:
         self._languages = languages
         served = {path: name for name, path in names.items()}
         self._served = {path: name for path, name in served.items() if path.parent in self._folders}
+        self._manifests = {path: _status(path / MANIFEST) for path in self._served}
         self._others: dict[Path, Files] = {}  # bundles that are not served, as they were
         self._missing: set[Path] = set()
         self._emptied: set[Path] = set()  # folders whose bundles all went, as a volume does
@@ -57,7 +58,9 @@ class Folders:
                 logger.warning(LEFT, folder)
                 self._emptied.add(folder)
             for path in paths:
-                if path not in self._served:
+                if path in self._served:
+                    self._replace(path, shelf)
+                else:
                     self._take_in(path, shelf)
 
     def _let_go(self, folder: Path, paths: set[Path], shelf: Shelf) -> None:
@@ -69,6 +72,23 @@ class Folders:
             self._others.clear()  # one of them may have waited for its name
         self._missing = {path for path in self._missing if path.parent != folder} | lacking
         self._others = {p: s for p, s in self._others.items() if p.parent != folder or p in paths}
+
+    def _replace(self, path: Path, shelf: Shelf) -> None:
+        """Take in what a served bundle has become, where that has another name, and let go of what it was."""
+        status, name = _status(path / MANIFEST), self._served[path]
+        if status == self._manifests.get(path):
+            return
+        try:
+            new = open_bundle(path, verify=False).name
+        except (ConvoyError, OSError):  # it is being written: the next look sees more
+            return
+        if new == name:
+            self._manifests[path] = status
+            return
+        self._take_in(path, shelf)
+        if self._served[path] != name:
+            shelf.remove(name)
+            logger.info("%s is served no more: %s holds %s now", name, path, new)
 
     def _take_in(self, path: Path, shelf: Shelf) -> None:
         files = _files(path)
@@ -86,8 +106,17 @@ class Folders:
             logger.warning("%s is not served: %s", path, error)
             return
         del self._others[path]
-        self._served[path] = info.name
+        self._served[path], self._manifests[path] = info.name, _status(path / MANIFEST)
         logger.info("%s is served: %s was put in", info.name, path)
+
+
+def _status(file: Path) -> tuple[int, int, int] | None:
+    """What changes when a file is replaced; None: it can't be said."""
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _files(path: Path) -> Files:

@@ -115,6 +115,26 @@ def test_a_bundle_that_is_put_back_while_its_old_model_still_answers_is_served_a
         assert client.post("/translate", json=GERMAN).status_code == 200
 
 
+@pytest.mark.parametrize("budget", [None, 10**9])
+def test_a_folder_that_was_replaced_by_another_model_between_two_looks_is_served_anew(
+    folder, tmp_path, budget
+):
+    shutil.copytree(bundles() / EN, tmp_path / "new")
+    with served_from(folder, budget=budget) as (client, *_):
+        assert names(client) == {DE}
+        os.rename(folder / DE, tmp_path / "old")
+        os.rename(tmp_path / "new", folder / DE)
+        until(lambda: names(client) == {EN})
+        assert client.post("/translate", json=ENGLISH).status_code == 200
+        assert client.post("/translate", json=GERMAN).status_code == 400
+        # the same model again, as its own command writes it, goes on as it was
+        shutil.copytree(bundles() / EN, tmp_path / "again")
+        shutil.rmtree(folder / DE)
+        os.rename(tmp_path / "again", folder / DE)
+        threading.Event().wait(0.2)  # several looks
+        assert names(client) == {EN}
+
+
 def test_a_damaged_bundle_in_a_folder_is_left_out_at_the_start_and_served_once_it_is_mended(folder, caplog):
     shutil.copytree(bundles() / EN, folder / EN)
     damaged(folder / EN)
