@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loadtest.engine.processor import nearest, processor
+from loadtest.random_transformer import Size, random_transformer
 
 if TYPE_CHECKING:
     from engine.bundle.config import ModelConfig
@@ -40,16 +41,6 @@ SAME_FAMILY_SHARE, OTHER_FAMILY_SHARE, NEAR = 0.75, 0.6, 1
 NOISE_FACTOR = 1.05  # that the native operators may lose to the standard ones by
 PEER_PRECISIONS = {"int8": "int8", "fp32": "float32"}  # ours, and CTranslate2's names of them
 SLOTS = 32
-
-
-@dataclass(frozen=True, slots=True)
-class Size:
-    """What both networks have in common."""
-
-    dim: int
-    ffn: int
-    heads: int
-    vocab: int
 
 
 MODEL_SIZES = {
@@ -157,37 +148,7 @@ def timed_lanes(
 
 def ctranslate2(size: Size, folder: Path) -> Translate:
     """Make the peer, as its own converter would write a Transformer of these widths."""
-    from ctranslate2.specs import transformer_spec
-
-    g = np.random.default_rng(0)
-    spec = transformer_spec.TransformerSpec.from_config((6, 6), size.heads, pre_norm=False)
-
-    def linear(part: Any, outputs: int, inputs: int) -> None:
-        part.weight = (g.standard_normal((outputs, inputs)) / np.sqrt(inputs)).astype(np.float32)
-        part.bias = np.zeros(outputs, np.float32)
-
-    def norm(part: Any) -> None:
-        part.gamma, part.beta = np.ones(size.dim, np.float32), np.zeros(size.dim, np.float32)
-
-    def attention(part: Any, outputs: tuple[int, ...]) -> None:
-        for layer, count in zip(part.linear, outputs, strict=True):
-            linear(layer, count * size.dim, size.dim)
-        norm(part.layer_norm)
-
-    table = (g.standard_normal((size.vocab, size.dim)) * size.dim**-0.5).astype(np.float32)
-    for side in (spec.encoder, spec.decoder):
-        side.scale_embeddings = True
-        embeddings = side.embeddings[0] if isinstance(side.embeddings, list) else side.embeddings
-        embeddings.weight = table
-        side.position_encodings.encodings = np.zeros((1024, size.dim), np.float32)
-        for layer in side.layer:
-            attention(layer.self_attention, (3, 1))
-            if side is spec.decoder:
-                attention(layer.attention, (1, 2, 1))
-            linear(layer.ffn.linear_0, size.ffn, size.dim)
-            linear(layer.ffn.linear_1, size.dim, size.ffn)
-            norm(layer.ffn.layer_norm)
-    linear(spec.decoder.projection, size.vocab, size.dim)
+    spec = random_transformer(size, pre_norm=False)
     words = ["<unk>", "<s>", "</s>", *(f"t{i}" for i in range(3, size.vocab))]
     spec.register_source_vocabulary(words)
     spec.register_target_vocabulary(words)

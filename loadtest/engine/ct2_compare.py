@@ -16,7 +16,8 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
-from loadtest.engine.cpu_compare import Size, Translate, add_work, ctranslate2, lanes_of, pure_and_native
+from loadtest.engine.cpu_compare import Translate, add_work, ctranslate2, lanes_of, pure_and_native
+from loadtest.random_transformer import Size
 
 
 def convoy(folder: Path, size: Size, kernels: str) -> Translate:

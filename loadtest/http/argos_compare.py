@@ -30,13 +30,13 @@ from typing import Any
 import httpx
 import numpy as np
 import sentencepiece
-from ctranslate2.specs import transformer_spec
 
 from loadtest.http.closedloop import busiest
 from loadtest.http.openloop import translate
 from loadtest.http.serving import processor_seconds, serving
+from loadtest.random_transformer import Size, random_transformer
 
-DIM, FFN, HEADS, LAYERS, VOCAB = 512, 2048, 8, 6, 50_000
+USUAL_SIZE = Size(dim=512, ffn=2048, heads=8, vocab=50_000)
 SPECIAL = ["<unk>", "<blank>", "<s>", "</s>"]
 ENDS = 25  # the position at which answers end
 
@@ -66,41 +66,16 @@ def write_package(folder: Path, pieces: Path, spacy: Path, codes: tuple[str, str
 
 def _opennmt_model(pieces: Sequence[str]) -> Any:
     """A Transformer of random weights whose vocabulary begins with these pieces."""
-    rng = np.random.default_rng(0)
-    spec = transformer_spec.TransformerSpec.from_config((LAYERS, LAYERS), HEADS)
-
-    def linear(part: Any, outputs: int, inputs: int) -> None:
-        part.weight = (rng.standard_normal((outputs, inputs)) / np.sqrt(inputs)).astype(np.float32)
-        part.bias = np.zeros(outputs, np.float32)
-
-    def norm(part: Any) -> None:
-        part.gamma, part.beta = np.ones(DIM, np.float32), np.zeros(DIM, np.float32)
-
-    table = (rng.standard_normal((VOCAB, DIM)) * DIM**-0.5).astype(np.float32)
-    end = rng.standard_normal(DIM).astype(np.float32)
+    rng, dim = np.random.default_rng(1), USUAL_SIZE.dim
+    spec = random_transformer(USUAL_SIZE, pre_norm=True)
+    end = rng.standard_normal(dim).astype(np.float32)
     for side in (spec.encoder, spec.decoder):
-        embeddings = side.embeddings[0] if isinstance(side.embeddings, list) else side.embeddings
-        embeddings.weight = table
-        positions = (rng.standard_normal((1024, DIM)) * 0.5).astype(np.float32)
-        if side is spec.decoder:
-            positions[ENDS:] += 20 * end
-        side.position_encodings.encodings = positions
-        norm(side.layer_norm)
-        for layer in side.layer:
-            attentions: list[tuple[Any, tuple[int, ...]]] = [(layer.self_attention, (3, 1))]
-            if side is spec.decoder:
-                attentions.append((layer.attention, (1, 2, 1)))
-            for attention, sizes in attentions:
-                for part, count in zip(attention.linear, sizes, strict=True):
-                    linear(part, count * DIM, DIM)
-                norm(attention.layer_norm)
-            linear(layer.ffn.linear_0, FFN, DIM)
-            linear(layer.ffn.linear_1, DIM, FFN)
-            norm(layer.ffn.layer_norm)
-    linear(spec.decoder.projection, VOCAB, DIM)
+        positions = side.position_encodings.encodings
+        positions += rng.standard_normal(positions.shape).astype(np.float32) / 2
+    spec.decoder.position_encodings.encodings[ENDS:] += 20 * end
     spec.decoder.projection.weight[SPECIAL.index("</s>")] = end
     words = [*SPECIAL, *(piece for piece in pieces if piece not in SPECIAL)]
-    words += [f"t{i}" for i in range(VOCAB - len(words))]
+    words += [f"t{i}" for i in range(USUAL_SIZE.vocab - len(words))]
     spec.register_source_vocabulary(words)
     spec.register_target_vocabulary(words)
     spec.validate()
