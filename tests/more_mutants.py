@@ -321,4 +321,18 @@ MUTANTS = [
         "return found == list + vocab ? int64_t{0} : found - list;",
         "tests/engine/native/test_native.py -k list_lacks",
     ),
+    (
+        "weights that a step makes are read before they are made",
+        "engine/kernels/fused.py",
+        "constant = isinstance(what.weight, Parameter) or isinstance(what.weight._base, Parameter)",
+        "constant = True",
+        "tests/engine/kernels/test_cuda_kernels.py -k weights_that_a_step",
+    ),
+    (
+        "the request that was to move keeps the number of the hole",
+        "engine/schedule/lane.py",
+        "            stays.slot = len(self.active)\n            del self._moves[stays.slot]\n",
+        "            del self._moves[len(self.active)]\n",
+        "tests/engine/schedule/test_lane.py -k who_comes",
+    ),
 ]
