@@ -73,7 +73,7 @@ stop() {
     kill "$pid" || true
     while kill -0 "$pid" 2>/dev/null; do sleep 0.2; done
   fi
-  umount data/* exec/* 2>/dev/null || true
+  umount data/* exec/netns/* exec/* 2>/dev/null || true
   rm -rf data exec docker.sock dockerd.pid
 }
 

@@ -1,20 +1,15 @@
 """The chart of deploy/helm rendered with a few sets of values, kept in tests/deploy/rendered.
 
-    python -m tests.deploy.chart        renders all anew; needs helm, or Go (`go` on PATH, or CONVOY_GO)
+    python -m tests.deploy.chart        renders all anew; needs helm-python-sdk of PyPI, Helm's own library
 
-Without helm, Go's text/template renders: helm's own engine. The functions that helm adds to it are
-tests/deploy/gotemplate/main.go's, as far as the chart uses them. Each file names its renderer and the
-hash of its chart: a test fails when the chart has changed since.
+Each file names its renderer and the hash of its chart: a test fails when the chart has changed since. The
+library is no dependency, as it takes a quarter of a gigabyte: what is kept is tested without it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
-import shutil
-import subprocess
-import tempfile
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,7 +17,6 @@ import yaml
 
 CHART: Final = Path(__file__).parents[2] / "deploy" / "helm" / "convoy"
 RENDERED: Final = Path(__file__).parent / "rendered"
-PROGRAM: Final = Path(__file__).parent / "gotemplate" / "main.go"
 CASES: Final[dict[str, dict[str, Any]]] = {
     "default": {},
     "plain": {
@@ -75,50 +69,26 @@ def chart_digest() -> str:
     return digest.hexdigest()
 
 
-def renderer() -> str | None:
-    """Name the program that can render here: helm, Go, or none."""
-    return shutil.which("helm") or os.environ.get("CONVOY_GO") or shutil.which("go")
-
-
-def render(case: str, program: str) -> str:
-    """Render a case. Raises RuntimeError with what the program said.
+def render(case: str) -> str:
+    """Render a case by Helm, with its values checked against the chart's schema. Raises HelmError.
 
     case: a key of CASES.
-    program: helm or Go.
     """
-    if Path(program).name == "helm":
-        with tempfile.NamedTemporaryFile("w", suffix=".json") as values:
-            json.dump(CASES[case], values)
-            values.flush()
-            return _run([program, "template", "convoy", str(CHART), "-f", values.name])
-    metadata = yaml.safe_load((CHART / "Chart.yaml").read_text("utf-8"))
-    paths = sorted(path for path in (CHART / "templates").iterdir() if path.suffix != ".txt")
-    chart = {"AppVersion": metadata["appVersion"], "Name": metadata["name"]}
-    data = {"Values": values_of(case), "Release": {"Name": "convoy"}, "Chart": chart}
-    stdin = json.dumps({"files": {path.name: path.read_text("utf-8") for path in paths}, "data": data})
-    texts: dict[str, str] = json.loads(_run([program, "run", str(PROGRAM)], stdin))
-    return "".join(f"---\n# {name}\n{text.strip()}\n" for name, text in sorted(texts.items()) if text.strip())
+    import helm_python
 
-
-def version_of(program: str) -> str:
-    """Return the version of the program that renders."""
-    return _run([program, "version", *(["--short"] if Path(program).name == "helm" else [])]).strip()
-
-
-def _run(command: list[str], stdin: str = "") -> str:
-    done = subprocess.run(command, input=stdin, capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"{command[0]}: {done.stderr.strip()}")
-    return done.stdout
+    with helm_python.Chart.load(str(CHART)) as chart:
+        chart.validate_schema(CASES[case])
+        texts = chart.render(CASES[case], name="convoy", namespace="default")
+    manifests = {name: text.strip() for name, text in texts.items() if not name.endswith(".txt")}
+    return "".join(f"---\n# {name}\n{text}\n" for name, text in sorted(manifests.items()) if text)
 
 
 def main() -> None:
-    program = renderer()
-    if program is None:
-        raise SystemExit("neither helm nor Go is here: install one, or name Go by CONVOY_GO")
+    import helm_python
+
     for case in CASES:
-        head = f"# chart {chart_digest()}\n# rendered by {version_of(program)}\n"
-        (RENDERED / f"{case}.yaml").write_text(head + render(case, program), encoding="utf-8")
+        head = f"# chart {chart_digest()}\n# rendered by Helm {helm_python.helm_sdk_version()}\n"
+        (RENDERED / f"{case}.yaml").write_text(head + render(case), encoding="utf-8")
 
 
 if __name__ == "__main__":

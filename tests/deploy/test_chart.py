@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from server.settings import ServerSettings
-from tests.deploy.chart import CASES, CHART, RENDERED, chart_digest, render, renderer, values_of, version_of
+from tests.deploy.chart import CASES, CHART, RENDERED, chart_digest, render, values_of
 
 VERSIONS = ("1.31", "1.34")
 CUSTOM = ("ServiceMonitor", "RayService")  # of operators, whose schemas are not Kubernetes'
@@ -36,11 +36,17 @@ def test_what_is_kept_was_rendered_of_the_chart_as_it_is():
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_rendering_it_again_gives_what_is_kept(case):
-    if (program := renderer()) is None:
-        pytest.skip("rendering needs helm or Go; what is kept was rendered by one of them")
-    print(f"rendered by {version_of(program)}")
-    assert list(yaml.safe_load_all(render(case, program))) == manifests(case)
+def test_helm_renders_what_is_kept(case):
+    pytest.importorskip("helm_python", reason="pip install helm-python-sdk, which is Helm's own library")
+    assert list(yaml.safe_load_all(render(case))) == manifests(case)
+
+
+def test_helm_finds_no_fault_in_the_chart_and_checks_values_by_its_schema():
+    helm = pytest.importorskip("helm_python", reason="pip install helm-python-sdk")
+    found = helm.lint(str(CHART))
+    assert not found["errors"]
+    with helm.Chart.load(str(CHART)) as chart, pytest.raises(helm.HelmValuesError, match="replica"):
+        chart.validate_schema({"replica": 2})
 
 
 @pytest.mark.parametrize("case", CASES)

