@@ -343,8 +343,8 @@ MUTANTS = [
     Mutant(
         "a number that the answer repeats is not noticed",
         "engine/text/placeables/masking.py",
-        "any(present[number] != count for",
-        "any(present[number] < count for",
+        "else present[phrase.source] != count",
+        "else present[phrase.source] < count",
         "tests/engine/text/test_grammar.py -k repeats",
     ),
     Mutant(

@@ -27,8 +27,8 @@ DEPTH = 400
 PATIENCE = 0.7  # seconds until the client leaves
 PLUGINS = "deeplx,immersive,mtran,google"
 JSON_KIND, FORM_KIND, FILE_KIND = "application/json", FORM, "multipart/form-data"
-# fields of which any value is taken, to be repeated or forgotten: of parameters, unknown names
-NOT_READ = {"context", "model_type", "id", "parameters"}
+# fields of which any value is taken, to be repeated or forgotten: of the last two, unknown names
+NOT_READ = {"context", "model_type", "id", "parameters", "stream_options"}
 PATHS = {"{model}": "toy-de-en", "{name}": "toy-de-en", "{version}": "1"}
 BASE = {  # of fields that must be there, where a schema has no example
     "text": ["Gut."],

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from engine.errors import ConfigError
 from server.settings import ServerSettings
 from tests.served import MODELS, open_service, server, until
 from tests.server.test_reload import TOKEN
@@ -131,13 +132,17 @@ def test_without_a_token_of_the_operator_the_orders_are_off():
         assert states(client)[DE] == "loaded"
 
 
-def test_a_model_larger_than_the_budget_says_what_to_raise():
-    with server({"budget": 1000}, admin_token="operator-operator") as (client, *_):
-        answer = client.post("/translate", json=GERMAN)
-        assert (answer.status_code, "raise model_budget" in answer.json()["error"]) == (503, True)
-        answer = client.post(f"/models/{DE}/load", headers=TOKEN)
-        assert (answer.status_code, "raise model_budget" in answer.json()["error"]) == (409, True)
-        assert 'convoy_rejected_total{reason="model_unavailable"} 1.0' in client.get("/metrics").text
+def test_models_that_are_larger_together_than_the_budget_say_what_to_raise(client):
+    both = GERMAN | {"target": "de", "model": f"{DE}+{EN}"}  # by way of English, with room for one
+    answer = client.post("/translate", json=both)
+    assert (answer.status_code, "raise model_budget" in answer.json()["error"]) == (503, True)
+    assert 'convoy_rejected_total{reason="model_unavailable"} 1.0' in client.get("/metrics").text
+    assert translated(client, GERMAN)
+
+
+def test_a_budget_that_no_model_fits_in_is_refused_at_the_start():
+    with pytest.raises(ConfigError, match="raise model_budget"), server({"budget": 1000}):
+        pass
 
 
 @pytest.mark.parametrize(("given", "wanted"), [("2GB", 2 * 10**9), ("512MiB", 2**29), ("1000", 1000)])
