@@ -211,13 +211,10 @@ class _Planner:
         return Plan(layout, sentences, self.options, masked)
 
     def _fixed(self, text: str) -> str:
-        """The fixed translation of a sentence, if it has one and the caller wants no more than a text."""
-        options = self.options
-        if not options.protect or options.alignment or options.coverage or options.decode.n_best > 1:
+        """The fixed translation of a sentence, if it has one."""
+        if not self.options.protect or self.options.prefix != self.model.tokenizer.beginning:
             return ""
-        translation = (
-            self.model.words.translation(text) if options.prefix == self.model.tokenizer.beginning else None
-        )
+        translation = self.model.words.translation(text)
         return follow(text, translation, self.model.languages) if translation else ""
 
     def whole(self, options: TextOptions) -> Plan:

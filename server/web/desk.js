@@ -114,6 +114,8 @@ export class Desk {
       this.fail(new Failure("The text is longer than this server takes. Shorten it, or send it in parts.", { again: false }));
     } else if (this.task === "translate" && text.length <= ALONE) {
       this.timer = setTimeout(() => this.run(), this.server.settings.frontendTimeout);
+    } else if (this.task === "translate") {
+      this.#forget(); // nothing old stands beside a text that waits to be asked for
     }
   }
 

@@ -551,6 +551,17 @@ def test_unknown_languages_are_told_with_what_to_do(place, visit):
     assert page.is_hidden("#retry")
 
 
+def test_beside_a_long_text_that_waits_to_be_asked_for_nothing_old_stands(place, visit):
+    page = visit(place[0])
+    translate(page)
+    assert page.inner_text("#answer")
+    page.fill("#text", f"{TEXT} " * (2_100 // len(TEXT)))  # longer than what is translated while it is typed
+    shown(page, "document.querySelector('#answer').innerText === ''")
+    page.click("#run")
+    finished(page)
+    assert page.inner_text("#answer")
+
+
 def test_a_text_that_is_too_long_is_not_sent(visit):
     with server(char_limit=20, frontend_timeout=0) as (client, _, _):
         page = visit(client)

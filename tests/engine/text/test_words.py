@@ -47,13 +47,22 @@ def test_a_sentence_that_is_a_fixed_phrase_has_its_translation(service, text, an
     assert answers(service, [text]) == [answer]
 
 
-def test_within_a_sentence_or_where_more_is_asked_the_model_answers(service):
+def test_a_fixed_translation_has_no_tokens_alternatives_or_alignment(service):
+    options = TextOptions(protect=True, alternatives=2, alignment=True, coverage=True)
+    (result,) = asyncio.run(service.run("tatoeba-en-de", ["Log out"], options))
+    assert (result.text, result.tokens, result.alternatives, result.alignment) == ("Abmelden", [], [], [])
+    (result,) = asyncio.run(service.run("tatoeba-en-de", ["Save <b>as</b>"], options))
+    assert result.text.replace("<b>", "").replace("</b>", "") == "Speichern unter"
+    assert result.text.count("<b>") == result.text.count("</b>") == 1
+
+
+def test_within_a_sentence_with_a_prefix_or_unprotected_the_model_answers(service):
     fixed = open_bundle(MODEL, verify=False)
     assert read_words(fixed).translation("Upload") == "Hochladen"
     (result,) = asyncio.run(service.run("tatoeba-en-de", ["Upload"], PROTECTED))
     assert (result.tokens, result.score) == ([], 0.0)
-    more = TextOptions(protect=True, alternatives=1), TextOptions(protect=True, alignment=True), TextOptions()
-    for options in (*more, TextOptions(protect=True, prefix="Das"), TextOptions(protect=True, raw=True)):
+    bare = TextOptions(), TextOptions(protect=True, raw=True)
+    for options in (*bare, TextOptions(protect=True, prefix="Das")):
         (result,) = asyncio.run(service.run("tatoeba-en-de", ["Upload"], options))
         assert result.tokens
     assert asyncio.run(service.run("tatoeba-en-de", ["Upload it now."], PROTECTED))[0].tokens
