@@ -35,7 +35,7 @@ from engine.schedule.slices import TURN_SECONDS
 from server.callers.access import PathRules
 from server.callers.quotas import Counters, Quotas, RemoteCounters, rates_of
 from server.contract import Contract, longest_match
-from server.errors import Refusal
+from server.errors import InvalidParameter, Refusal
 from server.files.document_processes import MAX_OWNER_FILES, DocumentProcesses, OwnerTurns
 from server.files.store import Store
 from server.http.forms import read_fields
@@ -113,7 +113,7 @@ def test_phrases_of_a_form_are_read_as_they_are_counted():
     "text", ["[" * 300_000, "{" * 40_000, '{"a":' * 900, "{" + '"a":1,' * 300_000 + "}", "1" * 9_000]
 )
 def test_a_glossary_of_a_form_has_the_limits_of_a_body(text):
-    with pytest.raises(Refusal, match="glossary"):
+    with pytest.raises(InvalidParameter, match="glossary"):
         validate(TranslateRequest, {"glossary": text})
 
 
