@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from tests import limit_mutants, more_mutants, option_mutants
+from tests import document_mutants, limit_mutants, more_mutants, option_mutants
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -474,7 +474,8 @@ MUTANTS = [
         "tests/documents/test_documents.py -k boxes",
     ),
 ]
-MUTANTS += [Mutant(*one) for one in (*more_mutants.MUTANTS, *option_mutants.MUTANTS, *limit_mutants.MUTANTS)]
+MORE = (more_mutants, option_mutants, limit_mutants, document_mutants)
+MUTANTS += [Mutant(*one) for module in MORE for one in module.MUTANTS]
 
 
 def applied(mutant: Mutant, text: str) -> str:

@@ -29,7 +29,7 @@ def read_po(data: bytes) -> Document:
     places = [
         (entry, field, Message(text))
         for entry in catalogue
-        if not (entry.obsolete or entry.fuzzy or entry.msgstr or any(entry.msgstr_plural.values()))
+        if not (entry.obsolete or entry.msgstr or any(entry.msgstr_plural.values()))
         for field, text in _texts(entry)
     ]
 

@@ -190,6 +190,19 @@ def test_keys_hold_as_over_http():
         assert client.infer("toy-de-en", texts(GERMAN), headers={"authorization": f"Bearer {KEY}"})
 
 
+@pytest.mark.parametrize("part", ["inputs", "outputs", "parameters"])
+def test_a_message_with_many_parts_is_refused(place, part):
+    request = service_pb2.ModelInferRequest(model_name="toy-de-en")
+    for number in range(101):
+        if part == "parameters":
+            request.parameters[f"a{number}"].int64_param = 1
+        else:
+            getattr(request, part).add(name="x")
+    with grpc.insecure_channel(place[2]) as channel, pytest.raises(grpc.RpcError) as refused:
+        service_pb2_grpc.GRPCInferenceServiceStub(channel).ModelInfer(request)
+    assert f"more than 100 {part}" in refused.value.details()
+
+
 def test_malformed_messages_bring_no_crash(place):
     """Bytes that are no message, and messages that lie."""
     lies = [b"", b"\xff" * 50, b"\x0a\x05toy-de", b"\x2a" * 1_000, bytes(range(256)) * 40]

@@ -1,0 +1,64 @@
+"""More faults for `tests/mutants.py`: of the formats of documents, agents' messages and gRPC's.
+
+Each is (name, file, what is there, what the fault puts there, pytest arguments of which a test must fail).
+"""
+
+FORMATS = "tests/documents/test_formats.py"
+MUTANTS = [
+    (
+        "keys of JSON are translated",
+        "documents/formats/messages.py",
+        "if match[1] is None",
+        "if True",
+        f"{FORMATS} -k keep_their_keys",
+    ),
+    (
+        "a placeholder of a program is a word like others",
+        "documents/tagged.py",
+        "            builder.keep(piece)\n",
+        "            builder.text(piece)\n",
+        f"{FORMATS} -k kept_spans",
+    ),
+    (
+        "a unit of XLIFF that may not be translated is",
+        "documents/formats/xliff.py",
+        '"yes") != "no"',
+        '"yes") != "never"',
+        f"{FORMATS} -k xliff_1_gets",
+    ),
+    (
+        "messages of gettext that are no longer used are translated",
+        "documents/formats/po.py",
+        "entry.obsolete or entry.msgstr",
+        "entry.msgstr",
+        f"{FORMATS} -k lacks",
+    ),
+    (
+        "a catalogue may name a file of the server's",
+        "documents/formats/po.py",
+        'polib.pofile("\\n" + file.text',
+        "polib.pofile(file.text",
+        f"{FORMATS} -k name_of_a_file",
+    ),
+    (
+        "a book that is encrypted is read as if it were not",
+        "documents/formats/epub.py",
+        'ENCRYPTION, "CipherReference", "URI")) & set(rules)',
+        'ENCRYPTION, "CipherReference", "URI")) & set()',
+        f"{FORMATS} -k protected_against",
+    ),
+    (
+        "a text of YAML that means a number stands without quotes",
+        "documents/formats/yaml.py",
+        "        and loader.resolve(yaml.ScalarNode, text, (True, False)) == STRING\n",
+        "",
+        f"{FORMATS} -k mean_something_else",
+    ),
+    (
+        "parts of a message over gRPC are not counted",
+        "server/grpc/codec.py",
+        "if count > MAX_FIELDS:",
+        "if False:",
+        "tests/server/contracts/test_grpc.py -k many_parts",
+    ),
+]
