@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -195,15 +196,15 @@ def _run(
 ) -> None:
     """Begin or go on with a job, and say what came of it. Raises what planning and working raise."""
     from corpus.cutting import cut
-    from corpus.engines import leaving_on_sigterm
+    from corpus.engines import leaving_on
     from corpus.folder import JobFolder
     from corpus.inputs import find_inputs
 
     files, folder = find_inputs(inputs, kind), JobFolder(out.resolve())
     with tqdm(unit="line", desc="reading", disable=not sys.stderr.isatty(), leave=False) as bar:
         plan = folder.begin(job, files, lambda: cut(job, files, bar.update))
-    with leaving_on_sigterm():
-        _work(folder, plan, choice, sharing)
+    with leaving_on(signal.SIGTERM, signal.SIGINT) as left:
+        _work(folder, plan, choice, sharing, left)
     summary = folder.finish(plan)["summary"]
     typer.echo(json.dumps(summary))
     if summary["files_with_problems"]:
@@ -215,7 +216,9 @@ def _of(flags: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in given.items() if name in flags}
 
 
-def _work(folder: JobFolder, plan: ShardPlan, choice: EngineChoice, sharing: Sharing) -> None:
+def _work(
+    folder: JobFolder, plan: ShardPlan, choice: EngineChoice, sharing: Sharing, left: Callable[[], bool]
+) -> None:
     from corpus.engines import Helpers
     from corpus.leases import Leases
     from corpus.progress import Progress
@@ -238,7 +241,7 @@ def _work(folder: JobFolder, plan: ShardPlan, choice: EngineChoice, sharing: Sha
             work_on_ray(folder, plan, choice, Cluster(given["ray"], sharing.engines, cpus, gpus), leases)
             return
         service = stack.enter_context(choice.opened())
-        CorpusWorker(folder, plan, leases).work(service)
+        CorpusWorker(folder, plan, leases).work(service, left)
 
 
 def _engines(place: ModelChoice) -> int:

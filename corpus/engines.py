@@ -6,7 +6,7 @@ import logging
 import multiprocessing
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from multiprocessing.process import BaseProcess
@@ -110,22 +110,33 @@ def help_with(root: Path, choice: EngineChoice, lease_seconds: float, parent: in
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal tells all; the parent decides
     with ExitStack() as stack:
-        stack.enter_context(leaving_on_sigterm())
+        left = stack.enter_context(leaving_on(signal.SIGTERM))
         folder = JobFolder(root)
         leases = stack.enter_context(Leases(folder.leases, lease_seconds))
         service = stack.enter_context(choice.opened())
-        CorpusWorker(folder, folder.plan(), leases).work(service, lambda: os.getppid() != parent)
+        CorpusWorker(folder, folder.plan(), leases).work(service, lambda: left() or os.getppid() != parent)
 
 
 @contextmanager
-def leaving_on_sigterm() -> Iterator[None]:
-    """SIGTERM ends the process as Ctrl-C does, with what is under way given back."""
+def leaving_on(*signals: signal.Signals) -> Iterator[Callable[[], bool]]:
+    """End what runs within when a signal comes, as Ctrl-C does, with what is under way given back. A signal
+    that is ignored stays so.
+
+    Yields what tells whether one has come: an exception that a signal raises within a destructor is lost.
+    Raises KeyboardInterrupt for SIGINT, SystemExit for others.
+    """
+    came = list[int]()
 
     def leave(number: int, _: FrameType | None) -> None:
-        raise SystemExit(128 + number)
+        came.append(number)
+        raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
 
-    before = signal.signal(signal.SIGTERM, leave)
+    heeded = [number for number in signals if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, leave) for number in heeded}
     try:
-        yield
+        yield lambda: bool(came)
+        if came:
+            raise KeyboardInterrupt if came[0] == signal.SIGINT else SystemExit(128 + came[0])
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

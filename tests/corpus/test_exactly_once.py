@@ -7,10 +7,13 @@ import json
 import random
 import resource
 import signal
+from contextlib import suppress
+from functools import partial
 from importlib.util import find_spec
 
 import pytest
 
+from corpus.engines import leaving_on
 from corpus.folder import STATE, JobFolder, Tally
 from corpus.leases import Leases
 from engine.api import InvalidRequest
@@ -129,7 +132,9 @@ def test_of_two_processes_twenty_kills_leave_the_same_bytes(corpora, tmp_path, k
 def test_ctrl_c_stops_all_engines_and_gives_back_what_was_under_way(corpora, tmp_path):
     path, whole = corpora("text", *FLAGS["text"])
     flags, state = ["--engines", 2, *FLAGS["text"]], tmp_path / "out" / STATE
-    with start([path], tmp_path / "out", *flags) as process:
+    # what a shell starts in its background, such as a whole test run, ignores interrupts
+    heeded = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    with start([path], tmp_path / "out", *flags, preexec_fn=heeded) as process:
         until(lambda: (state / "plan.json").exists(), 120)
         (state / "leases").mkdir(exist_ok=True)
         with Leases(state / "leases", 2.0) as leases:  # the last shard is ours, so the job cannot end
@@ -144,6 +149,17 @@ def test_ctrl_c_stops_all_engines_and_gives_back_what_was_under_way(corpora, tmp
     assert not is_at_work(tmp_path / "out")
     finish([path], tmp_path / "out", *flags)
     assert output_of(tmp_path / "out") == whole
+
+
+def test_a_signal_whose_exception_is_lost_ends_a_job_all_the_same():
+    """As one is that is raised within a destructor."""
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit, match="143"), leaving_on(signal.SIGTERM) as left:
+        assert not left()
+        with suppress(SystemExit):
+            signal.raise_signal(signal.SIGTERM)
+        assert left()
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 @pytest.mark.parametrize("kind", KINDS)
