@@ -18,14 +18,11 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Final
-
-import uvicorn
 
 from engine.api import Service, share_threads
 from engine.bundle.bundle import open_bundle
@@ -37,8 +34,8 @@ from engine.shelf.folders import Folders
 from engine.shelf.loading import open_model
 from engine.shelf.shelf import ModelSource, Shelf
 from engine.types import Hypothesis, Request, Result, Timings
+from loadtest.http.overhead import in_thread
 from loadtest.texts import sentences
-from server.app import configure, create_app
 from server.observing.metrics import Metrics
 from server.settings import ServerSettings
 
@@ -117,24 +114,6 @@ def echo_service(path: Path, settings: ServerSettings, metrics: Metrics) -> tupl
     source = ModelSource(lambda _: model.facts, lambda _: model)
     shelf = Shelf([model.facts], source, loaded=[model])
     return Service(shelf, Folders([path], {bundle.name: path}, ())), engine
-
-
-@contextmanager
-def serving_echo(path: Path, settings: ServerSettings) -> Iterator[tuple[str, threading.Thread, EchoEngine]]:
-    """Serve in a thread of this process; yields the address, the event loop's thread and the engine."""
-    metrics = Metrics()
-    service, engine = echo_service(path, settings, metrics)
-    server = uvicorn.Server(configure(create_app(service, settings, metrics), settings))
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    while not (server.started and server.servers):
-        time.sleep(0.01)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    try:
-        yield f"127.0.0.1:{port}", thread, engine
-    finally:
-        server.should_exit = True
-        thread.join()
 
 
 class Asker(asyncio.Protocol):
@@ -266,7 +245,9 @@ def main() -> None:
     settings = ServerSettings.model_validate(values)
     print("| texts | event loop, ms | engine, ms | all but the engine, ms | requests/s |")
     print("|---:|---:|---:|---:|---:|")
-    with serving_echo(options.model, settings) as (address, thread, engine):
+    metrics = Metrics()
+    service, engine = echo_service(options.model, settings, metrics)
+    with in_thread(service, settings, metrics) as (address, thread):
         engine.turn_seconds = options.turn / 1e3
         for texts in map(int, options.texts.split(",")):
             rows = [measure(address, thread, engine, texts, options) for _ in range(options.runs)]

@@ -89,10 +89,15 @@ def time_sessions() -> Clock:
 
 
 @contextmanager
-def serving(settings: ServerSettings) -> Iterator[str]:
-    """Run the server in a thread of this process; yield its address once it is ready."""
-    metrics = Metrics()
-    service = Service.open(settings.models, settings.service(), metrics.observer)
+def in_thread(
+    service: Service, settings: ServerSettings, metrics: Metrics
+) -> Iterator[tuple[str, threading.Thread]]:
+    """Serve in a thread of this process; yield host and port once it is ready, and the event loop's thread.
+
+    service: what answers.
+    settings: of the server.
+    metrics: told of requests.
+    """
     server = uvicorn.Server(configure(create_app(service, settings, metrics), settings))
     thread = threading.Thread(target=server.run)
     thread.start()
@@ -100,7 +105,7 @@ def serving(settings: ServerSettings) -> Iterator[str]:
         time.sleep(0.01)
     port = server.servers[0].sockets[0].getsockname()[1]
     try:
-        yield f"http://127.0.0.1:{port}"
+        yield f"127.0.0.1:{port}", thread
     finally:
         server.should_exit = True
         thread.join()
@@ -188,7 +193,10 @@ def main() -> None:
     settings = ServerSettings.model_validate(values)
     print("| under way | requests/s | median ms | processor, ms a request | all else | of the processor |")
     print("|---:|---:|---:|---:|---:|---:|")
-    with serving(settings) as url:
+    metrics = Metrics()
+    service = Service.open(settings.models, settings.service(), metrics.observer)
+    with in_thread(service, settings, metrics) as (address, _):
+        url = f"http://{address}"
         for under_way in map(int, options.concurrency.split(",")):
             rows = [measure(clock, url, options, under_way) for _ in range(options.runs)]
             print(f"| {under_way} | {min(rows, key=lambda row: row.wall)} |", flush=True)
