@@ -125,18 +125,18 @@ def leaving_on(*signals: signal.Signals) -> Iterator[Callable[[], bool]]:
     Yields what tells whether one has come: an exception that a signal raises within a destructor is lost.
     Raises KeyboardInterrupt for SIGINT, SystemExit for others.
     """
-    came = list[int]()
+    came = list[BaseException]()
 
     def leave(number: int, _: FrameType | None) -> None:
-        came.append(number)
-        raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
+        came.append(KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number))
+        raise came[-1]
 
     heeded = [number for number in signals if signal.getsignal(number) != signal.SIG_IGN]
     before = {number: signal.signal(number, leave) for number in heeded}
     try:
         yield lambda: bool(came)
         if came:
-            raise KeyboardInterrupt if came[0] == signal.SIGINT else SystemExit(128 + came[0])
+            raise came[0]
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
