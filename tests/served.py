@@ -39,6 +39,7 @@ MODELS = {
 LANES = ((1, 4), (4, 4))
 SOURCE = 64  # longest source
 TARGET = 2047  # longest target: long enough to be interrupted
+LONG = {"min_length": TARGET, "max_length": TARGET, "max_length_b": TARGET}
 
 
 @cache

@@ -26,7 +26,7 @@ from server.files.document_processes import DocumentProcesses
 from server.files.store import Store
 from server.http.middleware import check_host
 from tests.served import busy, server, until
-from tests.server.test_server_process import ENDLESS, SLOW, raw_request
+from tests.server.test_server_process import SLOW, raw_request
 
 
 async def test_a_window_ends_when_it_was_to_end_however_often_it_is_hit():
@@ -125,10 +125,10 @@ def test_a_file_waits_while_the_queue_is_full():
             )
             flight.sendall(raw_request(values))
 
-        send(ENDLESS | {"q": SLOW["q"][:8]})
+        send(SLOW)
         until(lambda: busy(house.service)[0] > 0)
         while house.service.stats()["toy-de-en"].waiting_tokens < 250:
-            send(ENDLESS | {"q": SLOW["q"][:8]})
+            send(SLOW)
             time.sleep(0.05)
         file = {"file": ("a.txt", b"Das ist gut und das ist sehr gut. " * 10)}
         with ThreadPoolExecutor(1) as pool:

@@ -17,12 +17,11 @@ import pytest
 
 from engine.bundle.bundle import open_bundle
 from engine.text.tokenizers.tokenizer import open_tokenizer
-from tests.served import TARGET, bundles, busy, open_service, server, until
+from tests.served import LONG, bundles, busy, open_service, server, until
 
 ROOT = Path(__file__).parents[2]
-LONG = {"min_length": TARGET, "max_length": TARGET, "beam_size": 4}
 GERMAN = {"q": "Das ist gut.", "source": "de", "target": "en"}
-SLOW = GERMAN | LONG | {"q": ["Das ist gut."] * 24}  # a second or more
+SLOW = GERMAN | LONG | {"q": ["Das ist gut."] * 8}  # a second or more
 ENDLESS = SLOW | {"q": SLOW["q"] * 20}
 
 

@@ -31,9 +31,7 @@ from engine.bundle.bundle import open_bundle
 from engine.schedule.aio import generate
 from engine.text.tokenizers.tokenizer import open_tokenizer
 from engine.types import DecodeOptions
-from tests.served import LANES, MODELS, SOURCE, TARGET, bundles, busy, open_service, running, until
-
-LONG = {"min_length": TARGET, "max_length": TARGET}
+from tests.served import LANES, LONG, MODELS, SOURCE, TARGET, bundles, busy, open_service, running, until
 
 
 @pytest.fixture(scope="module")

@@ -24,11 +24,10 @@ from engine.api import (
     UnknownModel,
 )
 from engine.bundle.bundle import Description, open_bundle, write_bundle
-from tests.served import LANES, TARGET, bundles, busy, lending, until
+from tests.served import LANES, LONG, bundles, busy, lending, until
 
 CHAIN = "toy-de-en+toy-en-fr"
 TEXT = " Das ist gut. Wer bist du?\n😀 Guten Abend!"
-LONG = {"min_length": TARGET, "max_length": TARGET, "max_length_b": TARGET}
 MANY = {"min_length": 190, "max_length": 190}
 
 

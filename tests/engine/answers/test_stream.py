@@ -27,12 +27,11 @@ from engine.api import (
 from engine.text.tokenizers.pieces import Pieces
 from tests.engine.text.test_text import real_tokenizer, toy
 from tests.golden_fixtures import ROOT, real_golden
-from tests.served import TARGET, busy, draining, running, server, until
+from tests.served import LONG, busy, draining, running, server, until
 from tests.thorough import some
 
 MODELS = ROOT.parent / "models"
 CORPUS = ROOT.parent.parent / "shared" / "corpora" / "tatoeba-de-en" / "test.tsv.gz"
-LONG = {"min_length": TARGET, "max_length": TARGET, "max_length_b": TARGET}
 TEXT = " Das ist gut. Wer bist du?\n\n😀 Guten Abend!  Was ist das? "
 
 

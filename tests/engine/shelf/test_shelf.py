@@ -27,7 +27,7 @@ from engine.api import (
     UnknownModel,
 )
 from engine.shelf.budget import Acts, Budget, Ticket
-from tests.served import LANES, MODELS, TARGET, bundles, busy, open_service, running, until
+from tests.served import LANES, LONG, MODELS, bundles, busy, open_service, running, until
 from tests.server.test_reload import damaged, rewritten
 from tests.thorough import some
 
@@ -206,7 +206,6 @@ def test_two_models_of_a_pivot_are_held_together_or_not_at_all():
 
 
 TEXTS = {DE: "Das ist gut.", EN: "That is good.", TITLE: "We prove a theorem. It is new."}
-LONG = TextOptions({"min_length": TARGET, "max_length": TARGET})
 
 
 def ask(service, model, options=None, deadline=float("inf")):
@@ -365,7 +364,7 @@ def test_models_that_are_larger_together_than_the_budget_are_refused_with_the_se
 
 def test_an_unload_waits_for_those_at_work_and_a_later_use_loads_again(answers):
     with running() as service, ThreadPoolExecutor(3) as pool:
-        long = pool.submit(ask, service, DE, LONG)
+        long = pool.submit(ask, service, DE, TextOptions(LONG))
         until(lambda: busy(service)[0])
         unload = pool.submit(service.unload, DE)
         later = pool.submit(ask, service, DE)
