@@ -75,6 +75,7 @@ def create_app(
 
     # /docs from this machine: a server without a way out still shows its page
     app = FastAPIOffline(
+        docs_url=None,  # a route of ours
         redoc_url=None,
         title="Convoy",
         version=version_text(),

@@ -205,7 +205,7 @@ def _source(service: Service, text: str) -> dict[str, Any]:
     if other is not None:
         raise InvalidRequest(
             f"{name_of(other)} ({outward(other)}) is not available as a source language, and the text seems "
-            "to be in it: else name its language"
+            "to be in it; if it is not, name its language"
         )
     return _likely(detection)[0]
 

@@ -36,6 +36,30 @@ MAX_FAULTS: Final = 10  # that an error names
 SHOWN_CHARACTERS: Final = 200  # of a client's own words that an error repeats
 
 
+class PhraseFields(BaseModel):
+    """Phrases that a translation of a text or a file keeps, or translates as the client says."""
+
+    ignore: list[str] = Field([], description="Phrases to keep as they are; in a form one for each line.")
+    glossary: dict[str, str] = Field(
+        {}, description="Source phrases with their translations; in a form as a JSON object."
+    )
+
+    @field_validator("ignore", mode="before")
+    @classmethod
+    def _lines(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        return [line for part in value.split("\n") if (line := part.removesuffix("\r"))]
+
+    @field_validator("glossary", mode="before")
+    @classmethod
+    def _object(cls, value: Any) -> Any:
+        try:
+            return parse_json(value.encode()) if isinstance(value, str) else value
+        except (InvalidRequest, UnicodeEncodeError) as error:
+            raise ValueError(str(error)) from None  # names the field
+
+
 class TextRequest(BaseModel):
     """What /translate and /summarize share, beside the decoding options. Unknown names are ignored, as
     LibreTranslate does. The texts `q` are checked apart."""
@@ -58,7 +82,7 @@ class TextRequest(BaseModel):
     repetition: bool = Field(False, description="Also answer how much the answer repeats itself.")
 
 
-class TranslateFields(TextRequest):
+class TranslateFields(PhraseFields, TextRequest):
     split: bool = Field(True, description="Translate sentence by sentence; off, each text is one source.")
     protect: bool = Field(
         True,
@@ -85,26 +109,6 @@ class TranslateFields(TextRequest):
         False,
         description="Also answer how many phrases and marks the model had lost and were put back.",
     )
-    ignore: list[str] = Field([], description="Phrases to keep as they are; in a form one for each line.")
-    glossary: dict[str, str] = Field(
-        {}, description="Source phrases with their translations; in a form as a JSON object."
-    )
-
-    @field_validator("ignore", mode="before")
-    @classmethod
-    def _lines(cls, value: Any) -> Any:
-        if not isinstance(value, str):
-            return value
-        return [line for part in value.split("\n") if (line := part.removesuffix("\r"))]
-
-    @field_validator("glossary", mode="before")
-    @classmethod
-    def _object(cls, value: Any) -> Any:
-        try:
-            return parse_json(value.encode()) if isinstance(value, str) else value
-        except (InvalidRequest, UnicodeEncodeError) as error:
-            raise ValueError(str(error)) from None  # names the field
-
     replace_unk: bool = Field(
         False, description="Unknown words become the source words that they attend to most."
     )

@@ -109,7 +109,8 @@ async function* eventsOf(body, signal) {
   }
 }
 
-function guarded(use) {
+// What a browser may forbid, such as storage: null where it does.
+export function guarded(use) {
   try {
     return use();
   } catch {

@@ -4,6 +4,7 @@ import { Failure, get, key } from "./api.js";
 import { Desk } from "./desk.js";
 import { Files } from "./files.js";
 import { Languages } from "./languages.js";
+import { Phrases } from "./phrases.js";
 
 const WIDE = matchMedia("(min-width: 48rem)");
 const $ = (id) => document.getElementById(id);
@@ -25,8 +26,10 @@ async function start() {
 
 function begin(server, list) {
   const languages = new Languages(list, server.settings.language, () => desk.changed());
-  const desk = new Desk(server, languages, show);
-  const files = new Files(server.settings.supportedFilesFormat, languages, show);
+  const phrases = new Phrases(server.models, languages, () => desk.reworded());
+  const wishes = () => ({ ...languages.pair, ...phrases.fields });
+  const desk = new Desk(server, languages, wishes, show);
+  const files = new Files(server.settings.supportedFilesFormat, wishes, show);
   const tasks = ["translate", "summarize"].filter((task) => server.models.some((model) => model.task === task));
   const open = () => {
     const asked = location.hash.slice(1);

@@ -10,6 +10,8 @@ const EXPLAINED = 4000; // characters up to which attention and coverage are ask
 const SAID = 300; // characters of an answer that a screen reader is told at once
 const NAMED = 5; // words hardly looked at that are named
 const OTHERS = 3; // alternatives, at most
+const GUESSED = 50; // per cent of certainty below which a detected language is a guess
+const PROPOSED = 3; // languages that are proposed in the place of a guessed one, at most
 const TASKS = {
   translate: { title: "Translate", run: "Translate", text: "Text to translate", answer: "Translation", field: "translatedText" },
   summarize: { title: "Summarize", run: "Summarize", text: "Text to summarize", answer: "Summary", field: "summaryText" },
@@ -18,8 +20,9 @@ const $ = (id) => document.getElementById(id);
 
 export class Desk {
   // server: {settings, models, alternatives}; languages: Languages; fail: shows a Failure
-  constructor(server, languages, fail) {
-    Object.assign(this, { server, languages, fail, task: "translate", kept: {}, map: null });
+  // wishes: gives the fields of a translation that the reader chose: languages and words
+  constructor(server, languages, wishes, fail) {
+    Object.assign(this, { server, languages, wishes, fail, task: "translate", kept: {}, map: null });
     this.text = $("text");
     this.answer = new Answer((sentence, word) => this.#lightWord(sentence, word));
     this.map = new HeatMap((sentence, weights) => this.#light(sentence, weights));
@@ -88,6 +91,11 @@ export class Desk {
     this.#typed();
   }
 
+  // The reader's own words changed: the same text is asked for again.
+  reworded() {
+    this.#typed();
+  }
+
   #typed() {
     this.stop();
     const size = [...this.text.value].length;
@@ -138,7 +146,7 @@ export class Desk {
       alignment: explained,
       coverage: explained,
     };
-    return this.task === "summarize" ? { ...body, truncate: true } : { ...body, ...this.languages.pair };
+    return this.task === "summarize" ? { ...body, truncate: true } : { ...body, ...this.wishes(), forced: true };
   }
 
   #busy(on) {
@@ -175,23 +183,36 @@ export class Desk {
   }
 
   // What a reader should know before he trusts the answer
-  #doubt({ scores, repetition, truncated, detectedLanguage }) {
+  #doubt({ scores, repetition, truncated, forced, detectedLanguage }) {
     const notes = [];
+    if (forced) notes.push(`The model had lost ${counted(forced, "part")} that must stay: put back, perhaps not in the best place.`);
     if (repetition?.loop) notes.push("The answer goes round in circles: do not trust it.");
     if (scores?.finish === "length") notes.push("The answer was cut off at the longest that is allowed.");
     if (truncated) notes.push("The text is longer than the model reads: this is of its beginning.");
     $("doubts").replaceChildren(notes.join(" "));
+    if (!detectedLanguage) return;
+    const { language, confidence } = detectedLanguage;
     const { target } = this.languages;
-    const other = detectedLanguage?.language === target ? this.languages.other(target) : null;
-    if (!other) return;
-    const button = Object.assign(document.createElement("button"), { type: "button", className: "link" });
-    button.textContent = `Translate it into ${this.languages.name(other)}`;
+    const other = language === target ? this.languages.other(target) : null;
+    if (other) {
+      $("doubts").append(`This seems to be ${this.languages.name(target)} already. `);
+      this.#propose(`Translate it into ${this.languages.name(other)}`, "auto", other);
+    } else if (confidence > 0 && confidence < GUESSED) {
+      $("doubts").append(`This may not be ${this.languages.name(language)}: if it is not, choose its language. `);
+      const others = this.languages.sources(target).filter((code) => code !== language);
+      if (others.length <= PROPOSED) for (const code of others) this.#propose(`It is ${this.languages.name(code)}`, code, target);
+    }
+  }
+
+  // A button for other languages than those that are chosen
+  #propose(words, source, target) {
+    const button = Object.assign(document.createElement("button"), { type: "button", className: "link", textContent: words });
     button.addEventListener("click", () => {
-      this.languages.set("auto", other);
+      this.languages.set(source, target);
       this.changed();
       this.run();
     });
-    $("doubts").append(`This seems to be ${this.languages.name(target)} already. `, button);
+    $("doubts").append(button, " ");
   }
 
   #uncovered(text, coverage) {

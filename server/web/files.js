@@ -6,8 +6,9 @@ const $ = (id) => document.getElementById(id);
 
 export class Files {
   // formats: names' endings that the server takes, ".txt" and the like; none where it takes no files
-  constructor(formats, languages, fail) {
-    Object.assign(this, { formats, languages, fail });
+  // wishes: gives the fields of a translation that the reader chose: languages and words
+  constructor(formats, wishes, fail) {
+    Object.assign(this, { formats, wishes, fail });
     $("files").hidden = !formats.length;
     $("file").accept = formats.join(",");
     $("formats").textContent = formats.length ? `Files: ${formats.join(" ")}` : "";
@@ -52,10 +53,9 @@ export class Files {
     }
     this.#tell(`Translating “${file.name}” …`);
     const body = new FormData();
-    const { source, target } = this.languages.pair;
-    body.append("file", file);
-    body.append("source", source);
-    body.append("target", target);
+    const { source, target, ignore = [], glossary = {} } = this.wishes();
+    const fields = { file, source, target, ignore: ignore.join("\n"), glossary: JSON.stringify(glossary) };
+    for (const [name, value] of Object.entries(fields)) body.append(name, value);
     try {
       const { translatedFileUrl } = await post("translate_file", body);
       this.fail(null);

@@ -1,5 +1,7 @@
 // Which language into which: the two lists, what was detected, and the page's address.
 
+import { Picker } from "./picker.js";
+
 const AUTO = "auto";
 const EXAMPLES = {
   de: "Entschuldigung, wo ist der Bahnhof? Der Zug fährt in zehn Minuten.",
@@ -20,7 +22,9 @@ export class Languages {
     this.into = document.querySelector("#target");
     this.badge = document.querySelector("#detected");
     this.found = null;
+    this.moved = () => {}; // called when the pair is another, whoever chose it
     this.from.append(option(AUTO, "Auto-detect"), ...languages.map((l) => option(l.code, l.name)));
+    this.pickers = [new Picker(this.from), new Picker(this.into)];
     this.unknown = this.#choose(defaults);
     this.from.addEventListener("change", () => this.#changed(changed));
     this.into.addEventListener("change", () => this.#changed(changed));
@@ -52,6 +56,11 @@ export class Languages {
   // Another target than this one that texts in `code` go to, if there is one.
   other(code) {
     return this.#targets(code).find((target) => target !== code) ?? null;
+  }
+
+  // Languages that go to `target`, but for itself
+  sources(target) {
+    return this.all.map(({ code }) => code).filter((code) => code !== target && this.#targets(code).includes(target));
   }
 
   // found: {language, confidence} of an answer, or null
@@ -98,6 +107,8 @@ export class Languages {
     const codes = this.#targets(this.source);
     this.into.replaceChildren(...codes.map((code) => option(code, this.name(code))));
     this.into.value = codes.includes(wanted) ? wanted : (codes[0] ?? "");
+    for (const picker of this.pickers) picker.draw();
+    this.moved();
   }
 
   // A language is also a target of its own, which changes nothing: not offered

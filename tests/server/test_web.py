@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 import shutil
 import threading
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import httpx
 import numpy as np
@@ -16,10 +17,12 @@ import pytest
 
 from documents import FORMATS
 from server.contracts.convoy import web
+from server.languages import name_of
 from server.settings import ServerSettings
 from tests.served import busy, server, until
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+MODELS = Path(__file__).parents[2] / "models"
 TEXT = "Das ist gut. Wer bist du? Tom wohnt seit zwei Jahren mit seiner Frau Maria in einem Haus in Boston."
 KEY = "a-key-that-an-operator-chose"
 EXTRAS = dict.fromkeys(("scores", "alignment", "coverage", "timings"), True)
@@ -30,6 +33,20 @@ SLOW = {"service_settings": {"lanes": ((1, 1), (4, 1))}}
 @pytest.fixture(scope="module")
 def place():
     with server(frontend_timeout=50) as (client, house, _):
+        yield client, house
+
+
+@pytest.fixture(scope="module")
+def shipped():
+    """The shipped models: they have symbols to keep words by, and three languages."""
+    if not (MODELS / "tatoeba-de-en").is_dir():
+        pytest.skip("the shipped models are not there")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tests.served.bundles", lambda: MODELS)
+        opened = ExitStack()
+        settings = {"lanes": ((1, 4), (5, 8)), "verify": False}
+        client, house, _ = opened.enter_context(server(service_settings=settings, frontend_timeout=50))
+    with opened:
         yield client, house
 
 
@@ -290,6 +307,23 @@ def test_a_text_in_the_target_language_is_offered_the_other(place, visit):
     assert page.inner_text("#answer") == answer_of(place[0], text, target="de")["translatedText"]
 
 
+def test_a_guessed_language_is_asked_for(shipped, visit):
+    page = visit(shipped[0], "/?source=auto&target=fr")
+    body = {"q": "Gift", "source": "auto", "target": "fr"}
+    guess = shipped[0].post("/translate", json=body).json()["detectedLanguage"]
+    assert guess["language"] == "de"
+    assert guess["confidence"] < 50
+    translate(page, "Gift")
+    assert "This may not be German: if it is not, choose its language. It is English" in page.inner_text(
+        "#doubts"
+    )
+    page.click("#doubts button")
+    finished(page)
+    assert (page.input_value("#source"), page.input_value("#target")) == ("en", "fr")
+    wanted = shipped[0].post("/translate", json=body | {"source": "en"}).json()["translatedText"]
+    assert page.inner_text("#answer") == wanted
+
+
 def test_text_from_right_to_left_stands_on_the_right(place, visit):
     page = visit(place[0])
     page.keyboard.type("مرحبا بالعالم")
@@ -303,6 +337,151 @@ def test_the_answer_can_be_copied(place, visit):
     page.click("#copy")
     shown(page, "document.querySelector('#copy').textContent === 'Copied'")
     assert page.evaluate("navigator.clipboard.readText()") == answer_of(place[0])["translatedText"]
+
+
+# words of one's own
+
+
+def own_words(page, *rows):
+    """Types words and their translations into the list, each row after those that stand there."""
+    page.evaluate("document.querySelector('#phrases').open = true")
+    for word, into in rows:
+        fields = (
+            page.locator("#phrases-list li")
+            .nth(page.locator("#phrases-list li").count() - 1)
+            .locator("input")
+        )
+        fields.nth(0).fill(word)
+        fields.nth(1).fill(into)
+
+
+def values(page):
+    rows = page.locator("#phrases-list li").all()
+    return [tuple(field.input_value() for field in row.locator("input").all()) for row in rows]
+
+
+def test_words_of_ones_own_are_sent_and_kept_by_the_browser(shipped, visit):
+    page = visit(shipped[0], "/?source=de&target=en")
+    text = "Tom wohnt in Boston."
+    own_words(page, ("Tom", "Thomas"), ("Boston", ""))
+    translate(page, text)
+    wanted = answer_of(shipped[0], text, "de", glossary={"Tom": "Thomas"}, ignore=["Boston"])
+    plain = answer_of(shipped[0], text, "de")
+    assert page.inner_text("#answer") == wanted["translatedText"] != plain["translatedText"]
+    page.reload()
+    shown(page, "document.querySelector('#version').textContent.includes('.')")
+    assert page.inner_text("#phrases-count") == "2 words"
+    page.evaluate("document.querySelector('#phrases').open = true")
+    assert values(page) == [("Tom", "Thomas"), ("Boston", ""), ("", "")]
+    page.select_option("#source", "en")  # the other target: its own translations, the same kept words
+    assert values(page) == [("Boston", ""), ("", "")]
+    page.click("#swap")
+    assert values(page) == [("Tom", "Thomas"), ("Boston", ""), ("", "")]
+    for _ in range(2):
+        page.locator("#phrases-list button").first.click()
+    translate(page, text)
+    assert page.inner_text("#answer") == plain["translatedText"]
+    assert page.evaluate("localStorage.length") == 0
+
+
+def test_lines_of_a_spreadsheet_become_words(shipped, visit):
+    page = visit(shipped[0], "/?source=de&target=en")
+    page.evaluate("document.querySelector('#phrases').open = true")
+    page.evaluate(r"""() => {
+        const data = new DataTransfer();
+        data.setData("text/plain", "Tom\tThomas\r\n\r\n<b>Bär</b>\nBoston\t\r\n");
+        const paste = new ClipboardEvent("paste", {clipboardData: data, bubbles: true, cancelable: true});
+        document.querySelector("#phrases-list input").dispatchEvent(paste);
+    }""")
+    assert values(page) == [("Tom", "Thomas"), ("<b>Bär</b>", ""), ("Boston", ""), ("", "")]
+    assert page.locator("#phrases-list b").count() == 0
+
+
+def test_a_model_that_cannot_keep_words_is_asked_without_them(shipped, visit):
+    page = visit(shipped[0], "/?source=de&target=en")
+    own_words(page, ("Tom", "Thomas"))
+    models = [model | {"placeholders": 0} for model in shipped[0].get("/models").json()]
+    page.route("**/models", lambda route: route.fulfill(json=models))
+    page.reload()
+    translate(page)
+    assert page.inner_text("#answer") == answer_of(shipped[0], source="de")["translatedText"]
+    page.evaluate("document.querySelector('#phrases').open = true")
+    assert page.is_visible("#phrases-off")
+
+
+def test_words_of_ones_own_hold_in_files(shipped, visit):
+    page = visit(shipped[0], "/?source=de&target=en")
+    own_words(page, ("Tom", "Thomas"))
+    text = "Tom wohnt in Boston."
+    page.set_input_files("#file", {"name": "a.txt", "mimeType": "text/plain", "buffer": text.encode()})
+    with page.expect_download() as download:
+        page.locator("#file-news a").click()
+    wanted = answer_of(shipped[0], text, "de", glossary={"Tom": "Thomas"})["translatedText"]
+    assert download.value.path().read_text() == wanted
+
+
+# many languages
+
+CODES = ("ar", "bg", "cs", "da", "de", "el", "en", "es", "et", "fi", "fr", "hu", "ja", "pl", "pt", "ru", "tr")
+
+
+@pytest.fixture
+def crowded(place, visit):
+    """A page that was told of more languages than a plain list holds well."""
+
+    def make(**options):
+        page = visit(place[0], **options)
+        offered = {language["code"]: language for language in place[0].get("/languages").json()}
+        many = [offered.get(c, {"code": c, "name": name_of(c), "targets": CODES}) for c in CODES]
+        page.route("**/languages", lambda route: route.fulfill(json=many))
+        page.reload()
+        shown(page, "document.querySelector('#version').textContent.includes('.')")
+        return page
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("typed", "found"),
+    [
+        ("portu", "Portuguese"),
+        ("español", "Spanish"),
+        ("espanol", "Spanish"),
+        ("EL", "Greek"),
+        ("日本", "Japanese"),
+    ],
+)
+def test_a_language_is_found_by_its_names_and_its_code(crowded, typed, found):
+    page = crowded()
+    assert page.is_hidden("#source")
+    page.get_by_role("button", name="Translate from: Auto-detect").press("Enter")
+    page.keyboard.type(typed)
+    page.keyboard.press("Enter")
+    assert page.get_by_role("button", name=f"Translate from: {found}").evaluate(
+        "b => b === document.activeElement"
+    )
+    assert page.url.endswith(f"?source={next(c for c in CODES if name_of(c) == found)}&target=en")
+
+
+def test_the_search_in_languages_is_walked_by_keys_and_left_without_a_choice(crowded):
+    page = crowded(viewport={"width": 320, "height": 600})
+    button = page.get_by_role("button", name="Translate into")
+    before = button.inner_text()
+    button.click()
+    box = page.get_by_role("dialog", name="Translate into").bounding_box()
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= 320
+    page.keyboard.type("xx")
+    assert "No language of this name." in page.get_by_role("dialog").inner_text()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Escape")  # empties the search, or leaves it
+    page.keyboard.press("Escape")
+    assert button.inner_text() == before
+    button.click()
+    names = page.get_by_role("option").all_inner_texts()
+    for key in ("ArrowDown", "ArrowDown", "ArrowUp", "Enter"):
+        page.keyboard.press(key)
+    assert button.inner_text() == names[min(names.index(before) + 1, len(names) - 1)]
 
 
 # trust: attention, scores, coverage
@@ -687,6 +866,16 @@ def test_dark_and_light_follow_the_system(place, visit):
     assert max(dark) < 40
 
 
+def test_the_description_of_the_api_is_dark_where_the_system_is(place, visit):
+    page = visit(place[0])
+    page.goto(f"{str(place[0].base_url).rstrip('/')}/docs")
+    page.locator(".opblock").first.wait_for()
+    for scheme, dark in (("dark", "true"), ("light", "false"), ("dark", "true")):
+        page.emulate_media(color_scheme=scheme)
+        shade = "getComputedStyle(document.documentElement).backgroundColor"
+        shown(page, f"({shade} === 'rgb(28, 32, 34)') === {dark}")
+
+
 @pytest.mark.parametrize("width", [320, 390, 1280])
 def test_nothing_is_wider_than_the_screen(place, visit, width):
     page = visit(place[0], viewport={"width": width, "height": 700})
@@ -696,7 +885,9 @@ def test_nothing_is_wider_than_the_screen(place, visit, width):
         page.keyboard.press("Control+Enter")
         finished(page)
         open_map(page)
-        page.evaluate("document.querySelector('#figures').open = true")
+        page.evaluate(
+            "document.querySelector('#figures').open = document.querySelector('#phrases').open = true"
+        )
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         for control in page.locator("button:visible, select:visible, #text, nav a").all():
             box = control.bounding_box()
@@ -712,6 +903,7 @@ def test_axe_finds_nothing_to_complain_of(place, visit, scheme):
     page.goto(
         f"{page.url.partition('#')[0]}?source=zz"
     )  # with an error, a key to be given, and all that answers have
+    own_words(page, ("Tom", "Thomas"))
     page.fill("#text", TEXT)
     finished(page)
     open_map(page)

@@ -14,7 +14,7 @@ CONTRACT: Final = Contract(
     ),
     operator_paths={
         "/metrics": "metrics_auth_token",
-        "/docs(/oauth2-redirect)?|/openapi.json|/spec": "docs_auth_token",
+        "/docs|/openapi.json|/spec": "docs_auth_token",
         "/models/[^/]+/(re|un)?load": "admin_token",
     },
 )

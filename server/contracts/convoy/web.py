@@ -1,4 +1,5 @@
 """GET /: the page for people, and its files of server/web; nothing is built, nothing comes from elsewhere.
+GET /docs: the interface, to read and to try.
 
 The files lie under /static/VERSION/, where the version is their digest: a browser keeps them for a year, and
 asks for the page alone whether it has changed.
@@ -14,7 +15,8 @@ from pathlib import Path
 from typing import Final
 
 from fastapi import APIRouter, Request
-from fastapi.responses import Response
+from fastapi.openapi.docs import get_swagger_ui_html
+from fastapi.responses import HTMLResponse, Response
 
 from server.errors import Refusal
 from server.state import AppState, state_of
@@ -41,6 +43,16 @@ GUARDS: Final = {
 YEAR: Final = "public, max-age=31536000, immutable"
 DAY: Final = "public, max-age=86400"
 ASK: Final = "no-cache"  # keep it, but ask whether it is still the same
+API_FILES: Final = "/static-offline-docs"  # where FastAPIOffline serves what the description's page needs
+# the sheet of Swagger's page is dark below a class that only Swagger's own top bar would set
+DARK: Final = """<meta name="color-scheme" content="light dark">
+<script>
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const follow = () => document.documentElement.classList.toggle("dark-mode", dark.matches);
+dark.addEventListener("change", follow);
+follow();
+</script>
+</head>"""
 OFF: Final = "The web page is disabled on this server."
 
 router = APIRouter(include_in_schema=False)
@@ -74,6 +86,20 @@ async def page(request: Request) -> Response:
     if request.headers.get("if-none-match", "").removeprefix("W/") == tag:
         return Response(status_code=304, headers=headers)
     return Response(text, media_type=MEDIA[".html"], headers=headers)
+
+
+@router.get("/docs")
+async def description(request: Request) -> HTMLResponse:
+    """Return the page that shows the interface and tries it, light or dark as the system is."""
+    root = request.scope.get("root_path", "")
+    page = get_swagger_ui_html(
+        openapi_url=f"{root}{request.app.openapi_url}",
+        title="Convoy: the API",
+        swagger_js_url=f"{root}{API_FILES}/swagger-ui-bundle.js",
+        swagger_css_url=f"{root}{API_FILES}/swagger-ui.css",
+        swagger_favicon_url=f"{root}/favicon.ico",
+    )
+    return HTMLResponse(bytes(page.body).decode().replace("</head>", DARK, 1))
 
 
 @router.get("/static/{version}/{name}")

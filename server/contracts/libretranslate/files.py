@@ -27,7 +27,7 @@ from server.files.documents import (
 from server.files.store import translated_name
 from server.http.openapi import MULTIPART, errors, request_of
 from server.http.parameters import FORM_OVERHEAD, upload, while_connected
-from server.http.schemas import SHOWN_CHARACTERS, validate
+from server.http.schemas import SHOWN_CHARACTERS, PhraseFields, check_phrases, phrases_of, validate
 from server.languages import resolve_code
 from server.state import AppState, deadline_of, state_of
 
@@ -38,7 +38,7 @@ class FileAnswer(BaseModel):
     translatedFileUrl: str
 
 
-class FileWishes(BaseModel):
+class FileWishes(PhraseFields):
     """What a file is asked with besides, as /translate has it."""
 
     attributes: bool = Field(
@@ -48,6 +48,15 @@ class FileWishes(BaseModel):
 
 
 WISHES: Final = FileWishes.model_json_schema()["properties"]
+# as a form says them
+FORM_PHRASES: Final[dict[str, Any]] = {
+    "ignore": {"type": "string", "description": "Phrases to keep as they are, one for each line."},
+    "glossary": {
+        "type": "string",
+        "contentMediaType": "application/json",
+        "description": "Source phrases with their translations, as a JSON object.",
+    },
+}
 
 
 @router.post(
@@ -59,7 +68,7 @@ WISHES: Final = FileWishes.model_json_schema()["properties"]
             "file": FILE_FIELD,
             "source": {"type": "string", "description": 'Language code, or "auto".'},
             "target": {"type": "string"},
-            **{name: {"type": "boolean", **told} for name, told in WISHES.items()},
+            **{name: FORM_PHRASES.get(name, told) for name, told in WISHES.items()},
         },
         ["file", "source", "target"],
         {"file": "Guten Morgen!", "source": "de", "target": "en"},
@@ -74,11 +83,18 @@ async def translate_file(request: Request) -> Response:
     deadline = deadline_of(request, state)
     values, name, data = await upload(request, state.settings.file_limit + FORM_OVERHEAD)
     source, target = _check_form(state, values, name, data)
+    check_phrases(phrases_of(values), state.settings.phrase_limit)
     wishes = validate(FileWishes, values)
     document = await open_file(request, name, data or b"", attributes=wishes.attributes)
     await charge(request, (segment.text for segment in document.segments))
     route = await route_of(state, document, source, target, deadline)
-    options = TextOptions(protect=True, follow_form=True, local_numbers=wishes.local_numbers)
+    options = TextOptions(
+        protect=True,
+        follow_form=True,
+        local_numbers=wishes.local_numbers,
+        ignore=tuple(wishes.ignore),
+        glossary=wishes.glossary,
+    )
     name = translated_name(name, target)
     files = files_of(request)
     task = DocumentTask(document, route, options, share_of(request), name)

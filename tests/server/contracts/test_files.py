@@ -1,4 +1,4 @@
-"""What POST /translate_file is asked with besides: descriptions in attributes, local amounts."""
+"""What POST /translate_file is asked with besides: descriptions in attributes, local amounts, phrases."""
 
 import asyncio
 
@@ -71,6 +71,19 @@ def test_amounts_in_files_are_written_as_the_target_language_does_when_asked(pla
     found = translated(place, name, content, local_numbers="true")
     assert (found.count("€1,234.56"), found.count("1.234,56")) == (1, 0)
     assert "--> 00:00:02,500" in found or "-->" not in content
+
+
+def test_phrases_are_kept_and_translated_in_files_as_in_texts(place):
+    text = "Tom wohnt in Boston."
+    found = translated(place, "a.txt", text, glossary='{"Tom": "Thomas"}', ignore="Boston\r\nMaria\n")
+    assert found.count("Thomas") == found.count("Boston") == 1
+    assert found == translated(place, "a.txt", text, glossary='{"Tom": "Thomas"}', ignore="Boston")
+    options = TextOptions(protect=True, follow_form=True, glossary={"Tom": "Thomas"}, ignore=("Boston",))
+    assert found == asyncio.run(place[1].service.run("toy-de-en", [text], options))[0].text
+    for fields in ({"glossary": "Tom"}, {"glossary": '{"Tom": 1}'}, {"ignore": "a\n" * 1001}):
+        answer = send(place, "a.txt", text, **fields)
+        assert answer.status_code == 400
+        assert next(iter(fields)) in answer.json()["error"]
 
 
 @pytest.mark.parametrize("name", ["attributes", "local_numbers"])

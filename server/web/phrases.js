@@ -1,0 +1,107 @@
+// Words that are translated as the reader wants, or not at all: a list that the browser keeps.
+
+import { counted, guarded } from "./api.js";
+
+const KEPT = "convoy-phrases"; // in localStorage: [[word, translation, target language], ...]
+const $ = (id) => document.getElementById(id);
+
+export class Phrases {
+  // models: of /models; changed: called when the list has changed
+  constructor(models, languages, changed) {
+    Object.assign(this, { models, languages, changed });
+    this.all = kept();
+    this.list = $("phrases-list");
+    this.list.addEventListener("input", () => this.#edited());
+    this.list.addEventListener("paste", (event) => this.#pasted(event));
+    this.list.addEventListener("click", (event) => event.target.closest("button") && this.#remove(event.target.closest("li")));
+    languages.moved = () => this.#draw();
+    this.#draw();
+  }
+
+  // Fields of a request to translate
+  get fields() {
+    const own = this.usable ? this.#own() : [];
+    const ignore = own.filter(([, into]) => !into).map(([word]) => word);
+    const glossary = Object.fromEntries(own.filter(([, into]) => into));
+    return { ...(ignore.length && { ignore }), ...(Object.keys(glossary).length && { glossary }) };
+  }
+
+  // Whether every model that may answer has the symbols that words are kept by
+  get usable() {
+    const { source, target } = this.languages.pair;
+    const fits = (model) => model.targets.includes(target) && (source === "auto" || model.sources.includes(source));
+    const translating = this.models.filter((model) => model.task === "translate");
+    const direct = translating.filter(fits);
+    return (direct.length ? direct : translating).every((model) => model.placeholders > 0);
+  }
+
+  #own() {
+    return this.all.filter(([, into, target]) => !into || target === this.languages.target);
+  }
+
+  #draw() {
+    $("phrases-into").textContent = `In ${this.languages.name(this.languages.target)}`;
+    this.list.replaceChildren(...this.#own().map(([word, into]) => this.#row(word, into)), this.#row("", ""));
+    this.#tell();
+  }
+
+  #tell() {
+    const count = this.#own().length;
+    $("phrases-count").textContent = count ? counted(count, "word") : "";
+    $("phrases-off").hidden = this.usable || !count;
+  }
+
+  #row(word, into) {
+    const row = document.createElement("li");
+    row.className = "phrase";
+    const field = (value, label, placeholder) => {
+      const input = Object.assign(document.createElement("input"), { type: "text", value, placeholder, autocomplete: "off", dir: "auto" });
+      input.ariaLabel = label;
+      return input;
+    };
+    const remove = Object.assign(document.createElement("button"), { type: "button", className: "round", textContent: "×" });
+    remove.ariaLabel = word ? `Remove ${word}` : "Remove this row";
+    row.append(field(word, "Word in the text", "Word"), field(into, $("phrases-into").textContent, "stays as it is"), remove);
+    return row;
+  }
+
+  #rows() {
+    return [...this.list.children].map((row) => [...row.querySelectorAll("input")].map((input) => input.value.trim()));
+  }
+
+  #edited() {
+    const { target } = this.languages;
+    const others = this.all.filter(([, into, own]) => into && own !== target);
+    const rows = this.#rows().filter(([word]) => word);
+    this.all = [...others, ...rows.map(([word, into]) => [word, into, into && target])];
+    guarded(() => (this.all.length ? localStorage.setItem(KEPT, JSON.stringify(this.all)) : localStorage.removeItem(KEPT)));
+    if (this.#rows().at(-1)?.some(Boolean) ?? true) this.list.append(this.#row("", ""));
+    this.#tell();
+    this.changed();
+  }
+
+  // Lines of a spreadsheet become rows
+  #pasted(event) {
+    const text = event.clipboardData.getData("text/plain").replace(/[\r\n]+$/, "");
+    if (!/[\t\n]/.test(text)) return;
+    event.preventDefault();
+    const lines = text.split(/\r?\n/).map((line) => line.split("\t").map((cell) => cell.trim()));
+    const row = event.target.closest("li");
+    row.before(...lines.filter(([word]) => word).map(([word, into]) => this.#row(word, into ?? "")));
+    this.#edited();
+    this.list.lastElementChild.querySelector("input").focus();
+  }
+
+  #remove(row) {
+    const next = row.nextElementSibling ?? row.previousElementSibling;
+    row.remove();
+    this.#edited();
+    (next ?? this.list.lastElementChild).querySelector("input").focus();
+  }
+}
+
+function kept() {
+  const found = guarded(() => JSON.parse(localStorage.getItem(KEPT)));
+  const whole = (entry) => Array.isArray(entry) && entry.length === 3 && entry.every((part) => typeof part === "string");
+  return Array.isArray(found) ? found.filter(whole) : [];
+}
