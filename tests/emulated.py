@@ -209,8 +209,9 @@ class Emulation:
     def up(self, tensor: Tensor) -> Tensor:
         return tensor.clone()
 
-    def upload(self, numbers: NDArray[np.int64], target: Tensor) -> None:
-        target.copy_(torch.from_numpy(numbers).view(target.shape))
+    def upload(self, parts: Sequence[NDArray[np.int64]], target: Tensor) -> None:
+        numbers = torch.from_numpy(np.concatenate(parts))
+        target[: len(numbers)].copy_(numbers)
 
     def down(self, tensor: Tensor) -> Tensor:
         return tensor.clone()

@@ -8,8 +8,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from engine.kernels.launch import argument
-from engine.kernels.launches import Call, Kernel
+from engine.kernels.launches import Call, Kernel, argument
 
 SHIM = Path(__file__).with_name("cuda_shim.h")
 SOURCES = Path(__file__).parents[1] / "engine" / "kernels"

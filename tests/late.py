@@ -8,19 +8,26 @@ from typing import Any
 import numpy as np
 import pytest
 
+from engine.search.executor import Ended
+from engine.search.finished import finished_hypotheses
 from engine.search.state import SNAPSHOT
 from engine.search.stepper import CompletedStep, PlainStepper
+from engine.types import Hypothesis
 from tests.fake import FakeExecutor
 
 
 class Snapshot:
     """Fields as they were when they were asked for."""
 
-    def __init__(self, state: Any, slots: list[int]) -> None:
-        self.fields = {name: np.array(getattr(state, name)[slots]) for name in SNAPSHOT}
+    def __init__(self, state: Any, done: list[int], going: list[int]) -> None:
+        self.fields = SimpleNamespace(**{n: np.array(getattr(state, n)[done + going]) for n in SNAPSHOT})
+        self.done, self.going = range(len(done)), range(len(done), len(done) + len(going))
 
-    def rows(self) -> tuple[Any, list[int]]:
-        return SimpleNamespace(**self.fields), list(range(len(self.fields["step"])))
+    def hypotheses(self, ended: list[Ended]) -> list[list[Hypothesis]]:
+        return finished_hypotheses(self.fields, self.done, ended)
+
+    def rows(self) -> tuple[Any, range]:
+        return self.fields, self.going
 
 
 class LateStepper(PlainStepper):
@@ -30,8 +37,8 @@ class LateStepper(PlainStepper):
         landed = super().launch(n, attention=attention)
         return landed._replace(weights=None if landed.weights is None else landed.weights.copy())
 
-    def snapshot(self, slots: Any) -> Any:
-        return Snapshot(self.search.state, list(slots))
+    def snapshot(self, done: Any, going: Any) -> Any:
+        return Snapshot(self.search.state, list(done), list(going))
 
 
 @pytest.fixture(params=["plain", "late"])

@@ -252,8 +252,8 @@ MUTANTS = [
     (
         "Marian's word penalty leaves out the end",
         "engine/search/penalties.py",
-        "words = length if options.beam_rule == MARIAN else length - 1",
-        "words = length - 1",
+        "self._unworded = 0 if options.beam_rule == MARIAN else 1",
+        "self._unworded = 1",
         "tests/engine/search/test_penalties.py",
     ),
     (

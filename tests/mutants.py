@@ -106,8 +106,8 @@ MUTANTS = [
     Mutant(
         "the score is divided by the length without end-of-sentence",
         "engine/search/finished.py",
-        "penalties.score(total + price, step + (step != cut), options",
-        "penalties.score(total + price, max(1, step), options",
+        "score(total, step + (step != cut), uncovered)",
+        "score(total, max(1, step), uncovered)",
         "tests/engine/search/test_beam.py",
     ),
     Mutant(
@@ -120,8 +120,8 @@ MUTANTS = [
     Mutant(
         "end-of-sentence earns the reward of a word",
         "engine/search/penalties.py",
-        "words = length if options.beam_rule == MARIAN else length - 1",
-        "words = length",
+        "self._unworded = 0 if options.beam_rule == MARIAN else 1",
+        "self._unworded = 0",
         "tests/engine/search/test_beam.py -k oracle",
     ),
     Mutant(
@@ -208,6 +208,20 @@ MUTANTS = [
         "        if self._generation != self.executor.generation:",
         "        if False:",
         "tests/engine/executors/test_cuda_graph.py",
+    ),
+    Mutant(
+        "what a kernel follows back goes wrong behind the columns that it follows at a time",
+        "engine/kernels/hypotheses.cu",
+        "if (column == low) now[one] = row;",
+        "if (column == first) now[one] = row;",
+        "tests/engine/executors/test_search_kernels.py -k follows",
+    ),
+    Mutant(
+        "what is told next is written over what is not read yet",
+        "engine/executors/cuda/changes.py",
+        "self._turn = (self._turn + 1) % BUFFERS_TOLD",
+        "self._turn = 0",
+        "tests/engine/executors/test_placing.py",
     ),
     Mutant(
         "late flags are taken for those of whoever is there now",

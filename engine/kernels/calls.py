@@ -14,7 +14,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from engine.kernels.launches import ELEMENTS, WARP, Call, Kernel, ceil_div, form_of, rung_of
+from engine.kernels.launches import ELEMENTS, WARP, Address, Call, Kernel, ceil_div, form_of, rung_of
 from engine.kernels.products import Products
 
 CONVOLUTION_THREADS: Final = 512  # of a block of a step of the convolution
@@ -220,17 +220,18 @@ class Kernels(Products):
             self.run(Call(merging, (rows, 1, 1), (SELECT_COLUMNS, 1, 1), 8 * parts * k, merged))
         return scores, ids
 
-    def scatter(self, plan: Tensor, items: Tensor, chunks: int) -> None:
+    def scatter(self, plan: Tensor, items: Tensor | Address, count: int, chunks: int) -> None:
         """Make copies of memory, the same for each item.
 
         plan: int64 [terms, copies, 7] on the device: how much each term of an item adds to each copy's
             target, source (0: zeros), rows, bytes of a row, bytes of it that are written, and distance of
             rows in target and source.
-        items: int64 [items, terms] on the device.
+        items: int64 [count, terms] on the device.
+        count: of the items.
         chunks: blocks that share a copy.
         """
         terms, copies, _ = plan.shape
-        grid = copies * items.shape[0], chunks, 1
+        grid = copies * count, chunks, 1
         self.run(Call(SCATTER, grid, (256, 1, 1), 0, (plan, items, terms, copies)))
 
     def add_norm(

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from engine.errors import ConfigError
-from engine.kernels.launches import Call, Kernel
+from engine.kernels.launches import Call, Kernel, argument
 from engine.kernels.nvrtc import Compiler, default_cache
 
 # held while a graph is captured, a module is loaded or the device is waited for: torch allows one capture in
@@ -151,15 +151,6 @@ def check_places(call: Call, device: torch.device) -> None:
         if isinstance(value, Tensor) and value.device != device:
             described = f"argument {place}, {value.dtype} {list(value.shape)}"
             raise ValueError(f"{call.kernel.entry} on {device}: {described}, lies on {value.device}")
-
-
-def argument(value: Tensor | float | None) -> ctypes.c_int32 | ctypes.c_float | ctypes.c_void_p:
-    """Convert an argument to what a kernel takes: an address, a 32-bit integer or a 32-bit float."""
-    if isinstance(value, int):
-        return ctypes.c_int32(value)
-    if isinstance(value, float):
-        return ctypes.c_float(value)
-    return ctypes.c_void_p(None if value is None else value.data_ptr())
 
 
 def _driver() -> ctypes.CDLL:

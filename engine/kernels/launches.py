@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from ctypes import c_float, c_int32, c_void_p
 from dataclasses import dataclass
 from typing import Final
 
@@ -33,23 +34,41 @@ class Kernel:
         return {"CONVOY_ELEMENT": self.element, "CONVOY_VECTOR": str(self.vector)} | more
 
 
+class Address(int):
+    """An address of the device, where no tensor stands for it."""
+
+
+Argument = c_int32 | c_float | c_void_p
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """One launch.
 
     shared: bytes of dynamic shared memory.
-    arguments: in the kernel's order; a tensor stands for its address and None for a null one, int is a 32-bit
-        integer and float a 32-bit float.
+    arguments: in the kernel's order; a tensor stands for its address and None for a null one, any other int
+        is a 32-bit integer and float a 32-bit float; what `argument` made stands for itself.
     """
 
     kernel: Kernel
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     shared: int
-    arguments: tuple[Tensor | int | float | None, ...]
+    arguments: tuple[Tensor | Argument | int | float | None, ...]
 
 
 Run = Callable[[Call], None]
+
+
+def argument(value: Tensor | Argument | float | None) -> Argument:
+    """Convert an argument to what a kernel takes: an address, a 32-bit integer or a 32-bit float."""
+    if isinstance(value, Argument):
+        return value
+    if isinstance(value, Tensor):
+        return c_void_p(value.data_ptr())
+    if value is None or isinstance(value, Address):
+        return c_void_p(value)
+    return c_int32(value) if isinstance(value, int) else c_float(value)
 
 
 def ceil_div(a: int, b: int) -> int:

@@ -13,8 +13,7 @@ import numpy as np
 
 from engine.errors import ExecutorFailed
 from engine.search.certain import certain
-from engine.search.executor import EncodedBatch, Executor, PendingStep, Snapshot
-from engine.search.finished import Ended, finished_hypotheses
+from engine.search.executor import EncodedBatch, Ended, Executor, PendingStep, Snapshot
 from engine.types import Hypothesis, Outcome, Request, Result, Timings
 
 Reply = Callable[[Request, Outcome], None]
@@ -253,7 +252,7 @@ class Lane:
             [f for f in self.active if f.request.progress and f not in ended] if self._streaming else []
         )
         if ended or streamed:
-            snapshot = self.stepper.snapshot([f.slot for f in (*ended, *streamed)])
+            snapshot = self.stepper.snapshot([f.slot for f in ended], [f.slot for f in streamed])
             self._answers.append(PendingAnswers(ended, streamed, snapshot))
         self._deliver(self.stepper.late)
         if ended:
@@ -329,17 +328,17 @@ class Lane:
         """Answer finished requests and stream what is certain, but for the newest `later` steps."""
         while len(self._answers) > later:
             answers = self._answers.popleft()
-            state, rows = answers.snapshot.rows()
-            count, now = len(answers.finished), time.monotonic()
             asked = [
                 Ended(f.request.options, f.attention if f.request.options.alignment else None)
                 for f in answers.finished
             ]
-            found = finished_hypotheses(state, rows[:count], asked)
+            found, now = answers.snapshot.hypotheses(asked), time.monotonic()
             for flight, hypotheses in zip(answers.finished, found, strict=True):
                 self.reply(flight.request, self._outcome(flight, hypotheses, now))
-            for flight, row in zip(answers.streamed, rows[count:], strict=True):
-                self._stream(flight, state, row)
+            if answers.streamed:
+                state, rows = answers.snapshot.rows()
+                for flight, row in zip(answers.streamed, rows, strict=True):
+                    self._stream(flight, state, row)
 
     def _outcome(self, flight: InFlight, hypotheses: list[Hypothesis], now: float) -> Outcome:
         request = flight.request

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from engine.search.penalties import MARIAN, score
+from engine.search.penalties import MARIAN, scorer
 from engine.search.state import SearchState, host, trace
 from engine.types import DecodeOptions
 
@@ -97,7 +97,8 @@ def _race(
     sums = host(state.kept_scores[slot, :count]).tolist()
     step, longest = int(state.step[slot]), int(state.longest[slot])
     cut = longest if options.beam_rule == MARIAN else -1
-    final = [score(total, at + (at != cut), options) for total, at in zip(sums, steps, strict=True)]
+    score = scorer(options)
+    final = [score(total, at + (at != cut)) for total, at in zip(sums, steps, strict=True)]
     leader = int(np.argmax(final))
     best = np.array([_ceiling(float(total[row]), step + 1, longest + 1, options) for row in rows])
     return [ended[leader]], rows[best >= final[leader]]
@@ -111,7 +112,8 @@ def _ceiling(total: float, shortest: int, longest: int, options: DecodeOptions) 
     total += SLACK * (1 - total)
     if total >= 0:
         return math.inf
-    return max(score(total, shortest, options), score(total, longest, options))
+    score = scorer(options)
+    return max(score(total, shortest), score(total, longest))
 
 
 def _has_ceiling(options: DecodeOptions) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.types import Limits
+from engine.types import DecodeOptions, Hypothesis, Limits
 
 
 class StepInput(NamedTuple):
@@ -81,11 +81,28 @@ class PendingStep(Protocol):
         """Return the attention as of TopK, on the host."""
 
 
+class Ended(NamedTuple):
+    """What a slot that is done was asked for.
+
+    options: of its request.
+    attention: a host array [B, S] of each step so far, or none; each hypothesis gets its rows by its trail.
+    """
+
+    options: DecodeOptions
+    attention: Sequence[Any] | None = None
+
+
 class Snapshot(Protocol):
-    """The search's state of some slots, on its way to the host."""
+    """What the search knew of some slots, on its way to the host. Both methods wait for it."""
+
+    def hypotheses(self, ended: Sequence[Ended]) -> list[list[Hypothesis]]:
+        """List the n_best finished hypotheses of each slot that was done, best first; maybe none.
+
+        ended: what each of these slots was asked for.
+        """
 
     def rows(self) -> tuple[Any, Sequence[int]]:
-        """Wait for the fields `engine.search.state.SNAPSHOT` and, for each slot asked for, its row in
+        """Return the fields `engine.search.state.SNAPSHOT` and, for each slot that goes on, its row in
         them."""
 
 
@@ -116,8 +133,12 @@ class Stepper(Protocol):
         """Begin a step of slots 0..n-1, or several (`patience`). Slots that are done already stay as they
         are."""
 
-    def snapshot(self, slots: Sequence[int]) -> Snapshot:
-        """Return the state of some slots now. Where `late` is 0 it must be read before slots move."""
+    def snapshot(self, done: Sequence[int], going: Sequence[int]) -> Snapshot:
+        """Note what the search knows of some slots now. Where `late` is 0 it must be read before slots move.
+
+        done: slots whose finished hypotheses are asked for.
+        going: slots whose state is.
+        """
 
     def move(self, moves: Sequence[tuple[int, int]]) -> None:
         """Copy slots over others, (source, target) each; no slot is both."""

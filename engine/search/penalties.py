@@ -17,6 +17,7 @@ from engine.types import DecodeOptions
 
 WU: Final = "wu"
 MARIAN: Final = "marian"
+KNOWN_LENGTHS: Final = 256  # divisors are worked out for so many lengths at once
 UNSEEN: Final = 1e-10  # attention that counts as none: its logarithm is finite
 
 
@@ -51,23 +52,44 @@ def exponent(options: DecodeOptions) -> float:
     return options.length_penalty if options.normalize_scores else 0.0
 
 
-def score(cumulative: float, length: int, options: DecodeOptions, uncovered: float = 0.0) -> float:
-    """Score a hypothesis (docs/reference.md 6, item 6, and above).
+class Scorer:
+    """Scores hypotheses as the options of a request say (docs/reference.md 6, item 6, and above)."""
 
-    cumulative: sum of its log-probabilities.
-    length: its tokens, end-of-sentence included.
-    options: of its request.
-    uncovered: its `log_coverage`.
-    """
-    words = length if options.beam_rule == MARIAN else length - 1  # Marian's word penalty counts the end too
-    total = cumulative + options.word_reward * words
-    divisor = _divisor(length, exponent(options), options.length_normalization == WU)
-    value = total / divisor if divisor else total * math.inf
-    value += options.coverage_penalty * uncovered
-    return value if math.isfinite(value) else float(np.nan_to_num(value))
+    __slots__ = ("_coverage", "_divisors", "_power", "_reward", "_unworded", "_wu")
+
+    def __init__(self, options: DecodeOptions) -> None:
+        self._power, self._wu = exponent(options), options.length_normalization == WU
+        self._reward, self._coverage = options.word_reward, options.coverage_penalty
+        # Marian's word penalty counts the end too
+        self._unworded = 0 if options.beam_rule == MARIAN else 1
+        self._divisors: list[float] = []  # by length
+
+    def __call__(self, cumulative: float, length: int, uncovered: float = 0.0) -> float:
+        """Score a hypothesis.
+
+        cumulative: sum of its log-probabilities.
+        length: its tokens, end-of-sentence included.
+        uncovered: its `log_coverage`.
+        """
+        if length >= len(self._divisors):
+            self._divisors = _divisors(-(-(length + 1) // KNOWN_LENGTHS), self._power, self._wu)
+        divisor = self._divisors[length]
+        total = cumulative + self._reward * (length - self._unworded)
+        value = total / divisor if divisor else total * math.inf
+        value += self._coverage * uncovered
+        return value if math.isfinite(value) else float(np.nan_to_num(value))
 
 
-@lru_cache(1 << 16)
-def _divisor(length: int, power: float, wu: bool) -> float:
+@lru_cache(1 << 10)
+def scorer(options: DecodeOptions) -> Scorer:
+    """Return what scores the hypotheses of a request."""
+    return Scorer(options)
+
+
+@lru_cache(1 << 8)
+def _divisors(rounds: int, power: float, wu: bool) -> list[float]:
+    """The normaliser of each length below so many times `KNOWN_LENGTHS`."""
     with np.errstate(all="ignore"):  # an absurd penalty gives an absurd, finite score
-        return float(normaliser(np, np.float64(length), np.float64(power), np.asarray(wu)))
+        lengths = np.arange(rounds * KNOWN_LENGTHS, dtype=np.float64)
+        found: list[float] = normaliser(np, lengths, np.float64(power), np.asarray(wu)).tolist()
+        return found

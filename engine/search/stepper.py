@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.search.beam import BeamSearch
-from engine.search.executor import Executor
+from engine.search.executor import Ended, Executor
+from engine.search.finished import finished_hypotheses
 from engine.search.state import SearchState, host
-from engine.types import Request
+from engine.types import Hypothesis, Request
 
 
 class CompletedStep(NamedTuple):
@@ -32,10 +33,14 @@ class LiveSnapshot(NamedTuple):
     """The search's own state: right until slots move."""
 
     state: SearchState
-    slots: Sequence[int]
+    done: Sequence[int]
+    going: Sequence[int]
+
+    def hypotheses(self, ended: Sequence[Ended]) -> list[list[Hypothesis]]:
+        return finished_hypotheses(self.state, self.done, ended)
 
     def rows(self) -> tuple[SearchState, Sequence[int]]:
-        return self
+        return self.state, self.going
 
 
 class PlainStepper:
@@ -56,8 +61,8 @@ class PlainStepper:
         topk = self.executor.step(n, self.search.inputs(n), attention=attention)
         return CompletedStep(host(self.search.advance(topk, n)).copy(), topk.attention)
 
-    def snapshot(self, slots: Sequence[int]) -> LiveSnapshot:
-        return LiveSnapshot(self.search.state, slots)
+    def snapshot(self, done: Sequence[int], going: Sequence[int]) -> LiveSnapshot:
+        return LiveSnapshot(self.search.state, done, going)
 
     def move(self, moves: Sequence[tuple[int, int]]) -> None:
         for source, target in moves:

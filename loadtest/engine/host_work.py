@@ -4,11 +4,12 @@ Needs no GPU.
     python -m loadtest.engine.host_work --slots 256 --beams 4
 
 All of the house's own code runs as it is: queue, turns, lane, stepper, plans, encoders' batches, answers. A
-graph does nothing but end the hypotheses that are long enough, and a snapshot's kernel copies what the lane
-reads; what that emulation takes is not counted. CUDA's calls are counted by kind, and cost what they cost on
-the machine of an H100 (`PRICES_US`). The house's code takes there `HOST_SLOWDOWN` times what it takes on the
-processor to which figures are scaled: so much slower was `Lane._outcome`, in which CUDA has no part, in a
-profile of 3,000 sentences (docs/lab/gpu.md). The sum is fitted to that profile: 2.2 to 2.5 ms a step.
+graph does nothing but end the hypotheses that are long enough, and the kernel that tells of these writes
+what the lane reads; what that emulation takes is not counted. CUDA's calls are counted by kind, and cost
+what they cost on the machine of an H100 (`PRICES_US`). The house's code takes there `HOST_SLOWDOWN` times
+what it takes on the processor to which figures are scaled: so much slower was `Lane._outcome`, in which
+CUDA has no part, in a profile of 3,000 sentences (docs/lab/gpu.md). The sum is fitted to that profile: 2.2
+to 2.5 ms a step.
 
 Between turns a loop of the same kind of work is timed, whose usual time is known (`USUAL_SECONDS`), so that
 figures are the same on any machine and beside any neighbours.
@@ -23,7 +24,7 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from ctypes import addressof, c_void_p, memmove
+from ctypes import addressof, c_int64, c_void_p
 from dataclasses import asdict, dataclass
 from math import inf
 from typing import Final
@@ -36,9 +37,9 @@ from torch import Tensor
 from engine.backends import LaneSize
 from engine.executors.cuda.executor import CapturedExecutor
 from engine.executors.cuda.streams import Mark, Replay, StagingRing
+from engine.executors.cuda.telling import WORD_BYTES, answer_dtype
 from engine.kernels.calls import Kernels
-from engine.kernels.launch import argument
-from engine.kernels.launches import Call
+from engine.kernels.launches import Address, Call, argument
 from engine.models import build
 from engine.schedule.engine import Engine, EngineSettings
 from engine.types import DecodeOptions, Outcome, Request
@@ -134,10 +135,11 @@ class CountedDevice(Nothing):
         self.calls.update(("pin", "copy up"))
         return tensor
 
-    def upload(self, numbers: NDArray[np.int64], target: Tensor) -> None:
+    def upload(self, parts: Sequence[NDArray[np.int64]], target: Tensor) -> None:
         self.calls["copy up"] += 1
         ring = self._rings.get(self._decoding) or self._rings.setdefault(self._decoding, StagingRing(self))
-        self._copy(ring.stage(numbers).view(target.shape), target)
+        staged = ring.stage(parts)
+        self._copy(staged, target[: len(staged)])
 
     def pinned(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         self.calls["pin"] += 1
@@ -163,14 +165,22 @@ class CountedDevice(Nothing):
         arguments = [argument(a) for a in call.arguments]  # as `engine.kernels.launch` does
         (c_void_p * len(arguments))(*map(addressof, arguments))
         super().__call__(call)
-        if call.kernel.entry == "scatter" and call.grid[1] == 1:  # a snapshot, which the host will read
+        if call.kernel.entry == "follow_back":  # of slots that are done, which the host will read
             began = time.thread_time()
-            plan, items = call.arguments[:2]
-            assert isinstance(plan, Tensor) and isinstance(items, Tensor)
-            for copies in np.einsum("it,tcn->icn", items.numpy(), plan.numpy()).tolist():
-                for target, source, _, size, *_ in copies:
-                    memmove(target, source, size)
+            self._follow_back(call)
             self.seconds += time.thread_time() - began
+
+    def _follow_back(self, call: Call) -> None:
+        """One hypothesis of each slot, as long as the slot says."""
+        assert self.engine is not None
+        told, *_, beams, _, columns, rows = call.arguments
+        assert isinstance(told, Address) and isinstance(beams, int) and isinstance(columns, int)
+        assert isinstance(rows, Tensor)
+        row, count, state = answer_dtype(beams, columns), call.grid[0], self.engine.lanes[0].search.state
+        slots = np.ctypeslib.as_array((c_int64 * count).from_address(told))
+        answers = rows.numpy()[: count * row.itemsize // WORD_BYTES].view(row)
+        answers["count"], answers["longest"] = 1, state.longest.numpy()[slots]
+        answers["ends"]["total"], answers["ends"]["step"] = -1.0, state.kept_steps.numpy()[slots]
 
     def _copy(self, tensor: Tensor, target: Tensor) -> None:
         began = time.thread_time()

@@ -65,7 +65,7 @@ class Nothing:
     def up(self, tensor: Tensor) -> Tensor:
         return tensor
 
-    def upload(self, numbers: NDArray[np.int64], target: Tensor) -> None:
+    def upload(self, parts: Sequence[NDArray[np.int64]], target: Tensor) -> None:
         pass
 
     def pinned(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:

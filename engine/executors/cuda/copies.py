@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.executors.cuda.placing import ALIGNED_BYTES, ROW_FIELDS, ZERO_FIELDS, StartRows
+from engine.executors.cuda.placing import ALIGNED_BYTES, ROW_FIELDS, ZERO_FIELDS, Starts
 from engine.executors.history import History
 from engine.executors.memory import Memory
 from engine.search.state import FIELDS, SNAPSHOT, SearchState
@@ -104,7 +104,7 @@ class LaneArrays:
         return [] if caches is None else [caches.writers, *caches.blocks.values()]
 
 
-def placement_plan(lane: LaneArrays, starts: StartRows, masks: Tensor) -> Records:
+def placement_plan(lane: LaneArrays, starts: Starts, masks: Tensor) -> Records:
     """Make the plan that places requests (`PlacementTerms`).
 
     lane: the arrays of slots.

@@ -113,7 +113,7 @@ class Encoders:
             packed[row, : len(source)] = source
             packed[row, width] = max(len(source) - self.limits.unread, 1)
         place = self._places.get((size, width)) or self._place(size, width)
-        self.work.upload(packed, place.inputs)
+        self.work.upload([packed.reshape(-1)], place.inputs.view(-1))
         self._graphs.run((size, width), place.encode, after=1)
         return self.work.clone(place.memory)
 

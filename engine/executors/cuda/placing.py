@@ -65,27 +65,27 @@ class PlacedRequest(NamedTuple):
 class KnownStart(NamedTuple):
     """What a search begins with.
 
-    row: its packed bytes.
+    row: int64 words, packed.
     longest: tokens of the longest target.
     forced: int64 [longest + 1], the tokens forced at each step, or -1; None where that is only the end.
     """
 
-    row: NDArray[np.uint8]
+    row: NDArray[np.int64]
     longest: int
     forced: NDArray[np.int64] | None
 
 
-class StartRows:
-    """What searches begin with, a packed row of bytes for each request; the search itself writes them."""
+class Starts:
+    """What searches begin with, a packed row for each; the search itself writes them.
 
-    def __init__(self, search: BeamSearch, slots: int) -> None:
-        """Make rows for a lane.
+    begins, used: by the name of a field, where it begins in a row, and its bytes.
+    bytes: of a row.
+    """
 
-        search: of the lane; gives numbers and types.
-        slots: of the lane.
-        """
+    def __init__(self, search: BeamSearch) -> None:
+        """search: of the lane; gives numbers and types."""
         numbers = SimpleNamespace(
-            slots=slots, beams=search.beams, limits=search.limits, pad=search.pad, eos=search.eos
+            slots=1, beams=search.beams, limits=search.limits, pad=search.pad, eos=search.eos
         )
         numbers.start, numbers.namespace, numbers.device = search.first, np, "cpu"
         self._search = BeamSearch(numbers)
@@ -98,31 +98,29 @@ class StartRows:
         ends = np.cumsum(padded)
         self.begins = dict(zip(ROW_FIELDS, (ends - padded).tolist(), strict=True))
         self.bytes, self.used = int(ends[-1]), sizes
-        self.rows = np.zeros((slots, self.bytes), np.uint8)
+        self._row = np.zeros((1, self.bytes), np.uint8)
         for name in ROW_FIELDS:
-            part = self.rows[:, self.begins[name] : self.begins[name] + sizes[name]]
-            setattr(blank, name, part.view(getattr(blank, name).dtype).reshape(slots, *shapes[name]))
+            part = self._row[:, self.begins[name] : self.begins[name] + sizes[name]]
+            setattr(blank, name, part.view(getattr(blank, name).dtype).reshape(1, *shapes[name]))
         self._known: dict[tuple[DecodeOptions, int], KnownStart] = {}
         for name in ZERO_FIELDS:
-            setattr(blank, name, np.zeros((slots, 1, 1)))  # the kernel clears them
+            setattr(blank, name, np.zeros((1, 1, 1)))  # the kernel clears them
 
-    def write(self, row: int, options: DecodeOptions, length: int) -> KnownStart:
-        """Write what a search begins with into a row. Most are like one before.
+    def begin(self, options: DecodeOptions, length: int) -> KnownStart:
+        """Return what a search begins with. Most are like one before.
 
-        row: number of the row.
         options: of the request.
         length: tokens of its source, end-of-sentence included.
-
-        Returns what is in the row, and what is forced.
         """
         known = self._known.get((options, length))
         if known is not None:
-            self.rows[row] = known.row
             return known
-        self._search.start(row, options, length)
+        self._row[:] = 0
+        self._search.start(0, options, length)
         if len(self._known) == MAX_KNOWN_STARTS:
             self._known.clear()
-        longest = int(self._search.state.longest[row])
-        forced = self._search.state.plan[row, : longest + 1].copy() if options.prefix else None
-        known = self._known[options, length] = KnownStart(self.rows[row].copy(), longest, forced)
+        longest = int(self._search.state.longest[0])
+        forced = self._search.state.plan[0, : longest + 1].copy() if options.prefix else None
+        row = self._row[0].copy().view(np.int64)
+        known = self._known[options, length] = KnownStart(row, longest, forced)
         return known

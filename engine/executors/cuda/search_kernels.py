@@ -1,4 +1,5 @@
-"""The two kernels of a plain step's search (search.cu), as functions of the search's arrays."""
+"""The two kernels of a plain step's search (search.cu), and that of what it has found (hypotheses.cu), as
+functions of the search's arrays."""
 
 from __future__ import annotations
 
@@ -7,12 +8,13 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import Tensor
 
-from engine.kernels.launches import Call, Kernel, Run
+from engine.kernels.launches import Address, Call, Kernel, Run, argument
 from engine.search.state import SearchState
 
 MAX_BEAMS: Final = 32  # beams, as in search.cu
 SAMPLED_CANDIDATES: Final = 64  # candidates of a row that samples, as in search.cu
 BLOCK: Final = (128, 1, 1)
+FOLLOW_BACK: Final = Kernel("hypotheses.cu", "follow_back", "float", 1)
 
 
 class Tokens(NamedTuple):
@@ -42,6 +44,9 @@ class SearchKernels:
         self.run, self.state, self.tokens = run, state, tokens
         self.slots, self.beams = state.total.shape
         self.columns = state.plan.shape[1]
+        tables = state.tokens, state.scores, state.trail
+        pool = state.kept_scores, state.kept_trail, state.kept_steps, state.kept_coverage, state.kept_count
+        self._pools = [argument(array) for array in (*tables, *pool, state.longest, state.word_reward)]
         self._forced = torch.full_like(state.current, -1)
         self._banned = torch.full_like(state.current, tokens.pad)[:, :, None].repeat(1, 1, 2)
 
@@ -86,6 +91,17 @@ class SearchKernels:
         )
         sizes = beams, k, self.columns, *self.tokens
         self._call("end_step", n, 8 * 2 * beams * beams, (scores, ids, *rules, *sizes, *outputs))
+
+    def follow_back(self, told: Address, count: int, columns: int, rows: Tensor) -> None:
+        """Follow the finished hypotheses of slots back to their first tokens.
+
+        told: int64 [count] on the device, slots.
+        count: of the slots.
+        columns: of a hypothesis in a row; every one of them is at most so long.
+        rows: where rows are written, of the type `engine.executors.cuda.telling.answer_dtype`.
+        """
+        arguments = told, *self._pools, self.beams, self.columns, columns, rows
+        self.run(Call(FOLLOW_BACK, (count, 1, 1), BLOCK, 0, arguments))
 
     def _call(self, entry: str, n: int, shared: int, arguments: tuple[Any, ...]) -> None:
         assert all(a.is_contiguous() for a in arguments if isinstance(a, Tensor))

@@ -28,14 +28,16 @@ from engine.executors.cuda.captured_slots import (
 from engine.executors.cuda.copies import COLUMN_FIELDS
 from engine.executors.cuda.graphs import Graphs
 from engine.executors.cuda.placing import PlacedRequest
-from engine.executors.cuda.step_kernels import Bucket, PackedRows, StepKernels
+from engine.executors.cuda.step_kernels import Bucket, StepKernels
 from engine.executors.cuda.streams import Mark
+from engine.executors.cuda.telling import Told
 from engine.executors.memory import ceil
 from engine.search.beam import BeamSearch
-from engine.search.executor import Snapshot
+from engine.search.executor import Ended, Snapshot
+from engine.search.finished import finished_hypotheses
 from engine.search.kind import usual
 from engine.search.state import SNAPSHOT
-from engine.types import QUOTAS, Request
+from engine.types import QUOTAS, Hypothesis, Request
 
 FLAGS_KEPT: Final = 3  # steps whose flags have places of their own: the one under way, and two that are read
 UNCAPTURED_STEPS: Final = 3  # of an unusual kind, before a graph of it is captured
@@ -66,10 +68,27 @@ class PendingCopies(NamedTuple):
         self.mark.synchronize()
         return self.copies["attention"].numpy()
 
+
+class CopiedState(NamedTuple):
+    """See `engine.search.executor.Snapshot`: fields of slots by name, right once the mark is reached.
+
+    ended: number of slots that are done; the others lie behind them.
+    """
+
+    copies: Mapping[str, Tensor]
+    mark: Mark
+    ended: int
+
+    def hypotheses(self, ended: Sequence[Ended]) -> list[list[Hypothesis]]:
+        return finished_hypotheses(self._state(), range(self.ended), ended)
+
     def rows(self) -> tuple[Any, Sequence[int]]:
+        state = self._state()
+        return state, range(self.ended, len(state.step))
+
+    def _state(self) -> Any:
         self.mark.synchronize()
-        fields = {name: copy.numpy() for name, copy in self.copies.items()}
-        return SimpleNamespace(**fields), range(len(fields["step"]))
+        return SimpleNamespace(**{name: copy.numpy() for name, copy in self.copies.items()})
 
 
 class CapturedStepper:
@@ -93,7 +112,7 @@ class CapturedStepper:
             self._kernels = None if executor.kernels is None else StepKernels(executor, self.search)
             self._done = self.work.pinned((FLAGS_KEPT, executor.slots), torch.bool)
         self._counted, self._steps = 0, 0  # what `_count` holds, and steps launched
-        self._told: PackedRows | None = None
+        self._told: Told | None = None
         self._moves: Sequence[tuple[int, int]] = ()
         self._placed: dict[int, PlacedRequest] = {}  # by slot
         # what these wait for: by its number each mark, and the blocks of memory that it makes right
@@ -135,7 +154,7 @@ class CapturedStepper:
                 self.executor.reserve(max(n.length for n in placed.values()), 0)
             for mark, blocks in self._marks.values():
                 self.work.wait(mark, [*blocks.values()])
-            self._kernels.carry_out(told, self._moves, placed)
+            self._kernels.changes.carry_out(told, self._moves, placed)
             if told is not None:
                 told.mark = self.work.mark()
             self._told, self._moves, self._placed, self._marks = None, (), {}, {}
@@ -167,13 +186,14 @@ class CapturedStepper:
                 copies["attention"] = self.work.down(self._attention(bucket)[:n])
             return PendingCopies(copies, self.work.mark())
 
-    def snapshot(self, slots: Sequence[int]) -> Snapshot:
+    def snapshot(self, done: Sequence[int], going: Sequence[int]) -> Snapshot:
         # of the columns, those that somebody has reached
+        slots = [*done, *going]
         reached = self.search.longest(max(slots) + 1) + 2
         if self._kernels is not None:
             if self._told or self._moves or self._placed:
                 self._settle_early()
-            self._told = PackedRows(slots, reached, self._settle_early)
+            self._told = Told(done, going, reached, self._settle_early)
             return self._told
         with self.work.decoding():
             index, rows = self._up(slots), {}
@@ -181,7 +201,7 @@ class CapturedStepper:
                 array = getattr(self.search.state, name)
                 array = array[:, :reached] if name in COLUMN_FIELDS else array
                 rows[name] = self.work.down(array[index])
-            return PendingCopies(rows, self.work.mark())
+            return CopiedState(rows, self.work.mark(), len(done))
 
     def move(self, moves: Sequence[tuple[int, int]]) -> None:
         if not moves:

@@ -56,8 +56,9 @@ class LaneStreams(Protocol):
     def up(self, tensor: Tensor) -> Tensor:
         """Make a copy of a host's tensor on the device."""
 
-    def upload(self, numbers: NDArray[np.int64], target: Tensor) -> None:
-        """Copy numbers of the host into a tensor of the device. The host's may be changed at once."""
+    def upload(self, parts: Sequence[NDArray[np.int64]], target: Tensor) -> None:
+        """Copy numbers of the host, part after part, into a tensor of the device from its beginning. The
+        host's may be changed at once."""
 
     def clone(self, tensor: Tensor) -> Tensor:
         """Make a copy on the device, of what the next graph overwrites."""
@@ -82,13 +83,13 @@ class StagingRing:
         self._marks: list[Mark | None] = [None] * STAGING_PARTS  # when a part may be written again
         self._part = self._used = 0
 
-    def stage(self, numbers: NDArray[np.int64]) -> Tensor:
-        """Copy numbers to pinned memory, for a copy that the current stream is given next; returns them
-        there, flat."""
-        flat, size = numbers.reshape(-1), numbers.size
+    def stage(self, parts: Sequence[NDArray[np.int64]]) -> Tensor:
+        """Copy parts, each flat, to pinned memory, for a copy that the current stream is given next; returns
+        them there, one after the other."""
+        size = sum(map(len, parts))
         if size > STAGING_NUMBERS:
             large = self._work.pinned((size,), torch.int64)
-            large.numpy()[:] = flat
+            np.concatenate(parts, out=large.numpy())
             return large
         if self._used + size > STAGING_NUMBERS:
             self._marks[self._part] = self._work.mark()
@@ -97,7 +98,7 @@ class StagingRing:
                 mark.synchronize()
         begin = self._part * STAGING_NUMBERS + self._used
         self._used += size
-        self._numbers[begin : begin + size] = flat
+        np.concatenate(parts, out=self._numbers[begin : begin + size])
         return self._tensor[begin : begin + size]
 
 
@@ -164,10 +165,11 @@ class CudaWork:
     def up(self, tensor: Tensor) -> Tensor:
         return tensor.pin_memory().to(self.device, non_blocking=True)
 
-    def upload(self, numbers: NDArray[np.int64], target: Tensor) -> None:
+    def upload(self, parts: Sequence[NDArray[np.int64]], target: Tensor) -> None:
         stream = self._stream()
         ring = self._rings.get(stream) or self._rings.setdefault(stream, StagingRing(self))
-        target.copy_(ring.stage(numbers).view(target.shape), non_blocking=True)
+        staged = ring.stage(parts)
+        target[: len(staged)].copy_(staged, non_blocking=True)
 
     def clone(self, tensor: Tensor) -> Tensor:
         return tensor.clone()

@@ -43,15 +43,15 @@ class Counted(Emulation):
         super().__init__(run)
         self.uploads, self.launches, self.downs = 0, [], 0
 
-    def upload(self, numbers: Any, target: torch.Tensor) -> None:
+    def upload(self, parts: Any, target: torch.Tensor) -> None:
         self.uploads += 1
         with torch._C._DisableTorchDispatch():
-            super().upload(numbers, target)
+            super().upload(parts, target)
 
-    def down(self, tensor: torch.Tensor) -> torch.Tensor:
+    def fetch(self, tensor: torch.Tensor, target: torch.Tensor) -> None:
         self.downs += 1
         with torch._C._DisableTorchDispatch():
-            return super().down(tensor)
+            super().fetch(tensor, target)
 
     def __call__(self, call: Call) -> None:
         self.launches.append(call.kernel.entry)
@@ -134,7 +134,7 @@ def test_all_that_is_told_moved_and_placed_in_a_step_is_one_upload_and_a_launch_
         assert (work.uploads, work.launches) == (1, ["scatter"])
         work.uploads, work.launches, work.downs = 0, [], 0
         with NoOperators() if times else nullcontext():
-            told = made.snapshot([0, 1])
+            told = made.snapshot([], [0, 1])
             made.place(encoded, 0, 0, requests[0])
             made.move([(3, 1)])
             made.place(encoded, 2, 3, requests[2])
@@ -156,12 +156,12 @@ def test_what_is_told_of_slots_is_one_upload_one_launch_and_one_copy_to_the_host
         made.place(encoded, slot, slot, request)
     for _ in range(3):
         made.launch(SLOTS, attention=True)
-    made.snapshot([1]).rows()
+    made.snapshot([1], [1]).rows()
     work.uploads, work.launches, work.downs = 0, [], 0
     with NoOperators():
-        told = made.snapshot([2, 0, 3])
+        told = made.snapshot([1], [2, 0, 3])
         made._settle_early()
-    assert (work.uploads, work.launches, work.downs) == (1, ["scatter"], 1)
+    assert (work.uploads, work.launches, work.downs) == (1, ["follow_back", "scatter"], 1)
     state, rows = told.rows()
     assert list(rows) == [0, 1, 2]
     for name in SNAPSHOT:
@@ -170,6 +170,20 @@ def test_what_is_told_of_slots_is_one_upload_one_launch_and_one_copy_to_the_host
         wanted = whole[:, : found.shape[1]] if found.ndim > 2 else whole
         np.testing.assert_array_equal(found, wanted)
     assert state.tokens.shape[1] >= 3 + 2
+
+
+def test_what_is_told_stays_as_it_was_until_what_is_told_next_is_read_too(host):
+    work = Counted(host)
+    made, requests = stepper(work, Kernels(work)), jobs("glu")
+    encoded = made.executor.encode([r.source for r in requests])
+    for slot, request in enumerate(requests):
+        made.place(encoded, slot, slot, request)
+    made.launch(SLOTS, attention=True)
+    wanted = [made.search.state.longest[slot].item() for slot in (1, 2)]
+    told = [made.snapshot([], [slot]) for slot in (1, 2)]
+    made._settle_early()
+    assert [int(one.rows()[0].longest[0]) for one in told] == wanted
+    assert wanted[0] != wanted[1]
 
 
 def test_who_is_placed_twice_in_a_slot_before_a_step_is_there_once(host):
@@ -230,7 +244,7 @@ def test_a_hypothesis_reads_only_the_columns_that_were_told(host):
     made.place(made.executor.encode([request.source]), 0, 0, request)
     for _ in range(2):
         made.launch(1, attention=False)
-    state, rows = made.snapshot([0]).rows()
+    state, rows = made.snapshot([], [0]).rows()
     assert 2 + 2 <= state.tokens.shape[1] == min(SNAPSHOT_COLUMNS, made.search.columns)
     assert list(rows) == [0]
 
@@ -291,13 +305,13 @@ def test_what_is_noted_out_of_order_is_done_in_the_order_in_which_it_was_asked(h
         made.place(encoded, slot, slot, request)
     made.move([(3, 0)])
     made.move([(2, 3), (0, 1)])
-    state, _ = made.snapshot([0, 1, 2, 3]).rows()
+    state, _ = made.snapshot([], [0, 1, 2, 3]).rows()
     assert state.longest.tolist() == [longest[3], longest[3], longest[2], longest[2]]
     # whoever is placed where a move begins comes after it
     made.move([(2, 0)])
     made.place(encoded, 1, 2, requests[1])
     made.launch(SLOTS, attention=True)
-    state, _ = made.snapshot([0, 1, 2, 3]).rows()
+    state, _ = made.snapshot([], [0, 1, 2, 3]).rows()
     assert state.longest.tolist() == [longest[2], longest[3], longest[1], longest[2]]
 
 
@@ -319,7 +333,7 @@ def test_who_reads_what_is_told_does_not_wait_for_the_step_behind_it(host):
     request = Request([5, 6, 2], DecodeOptions(beam_size=2, max_length=9), print)
     made.place(made.executor.encode([request.source]), 0, 0, request)
     made.launch(1, attention=False)
-    told = made.snapshot([0])
+    told = made.snapshot([], [0])
     order.clear()
     made.launch(1, attention=False)
     assert order[:2] == ["scatter", "mark"]
@@ -343,11 +357,11 @@ def test_numbers_on_their_way_to_the_device_stay_until_the_device_has_read_them(
 
     work = Slow()
     ring, part = StagingRing(work), np.arange(STAGING_NUMBERS, dtype=np.int64)
-    held = [ring.stage(part + n) for n in range(STAGING_PARTS)]
+    held = [ring.stage([part + n]) for n in range(STAGING_PARTS)]
     assert [int(h[0]) for h in held] == [*range(STAGING_PARTS)]
     assert work.waited == []
-    ring.stage(part[:10].reshape(2, 5))
+    assert ring.stage([part[5:7], part[:3]]).tolist() == [5, 6, 0, 1, 2]
     assert work.waited == [1]
     assert torch.equal(held[1], torch.from_numpy(part + 1))
     large = np.arange(STAGING_NUMBERS + 1, dtype=np.int64)
-    assert torch.equal(ring.stage(large), torch.from_numpy(large))
+    assert torch.equal(ring.stage([large[:4], large[4:]]), torch.from_numpy(large))

@@ -13,9 +13,12 @@ import torch
 
 from engine.bundle.specs import StateSpec
 from engine.executors.cuda.search_kernels import RingArrays, SearchKernels, Tokens
+from engine.executors.cuda.telling import answer_dtype, hypotheses_of
 from engine.executors.history import Rings
+from engine.kernels.launches import Address
 from engine.search.beam import BeamSearch
-from engine.search.executor import TopK
+from engine.search.executor import Ended, TopK
+from engine.search.finished import finished_hypotheses
 from engine.search.state import FIELDS
 from engine.types import CANDIDATES, DecodeOptions, Limits
 from tests import cases
@@ -25,8 +28,8 @@ pytestmark = pytest.mark.skipif(COMPILER is None, reason="no g++ to compile the 
 PAD, EOS, VOCAB, SLOTS, TARGET = 1, 2, 23, 4, 12
 
 
-def started(beams: int, jobs: list[DecodeOptions]) -> tuple[BeamSearch, Rings]:
-    limits = Limits(source=9, target=TARGET, beams=beams, vocab=VOCAB)
+def started(beams: int, jobs: list[DecodeOptions], target: int = TARGET) -> tuple[BeamSearch, Rings]:
+    limits = Limits(source=9, target=target, beams=beams, vocab=VOCAB)
     lane = SimpleNamespace(slots=SLOTS, beams=beams, limits=limits, pad=PAD, eos=EOS, start=EOS)
     lane.namespace, lane.device = xp, "cpu"
     search = BeamSearch(lane, tight=False)
@@ -104,6 +107,46 @@ def test_a_step_of_kernels_leaves_what_the_array_code_leaves(host, beams, kind, 
             same(plain.state, own.state, where)
             rings.clock += 1
             others.clock += 1
+
+
+@pytest.mark.parametrize("beams", [1, 2, 5])
+@pytest.mark.parametrize("descending", [False, True])
+def test_hypotheses_that_a_kernel_follows_back_are_those_that_the_host_does(host, beams, descending):
+    """Of answers of up to 150 tokens: longer than what the kernel follows at a time."""
+    host.descending = descending
+    for seed, longest in ((0, 4), (1, 12), (2, 64), (3, 65), (4, 150)):
+        g = np.random.default_rng([seed, beams])
+        jobs = [replace(options_of(g, beams, "ranked"), n_best=beams, word_reward=0.5) for _ in range(SLOTS)]
+        lengths = {"min_length": 0, "min_length_a": 0.0, "max_length_b": 200, "prefix": (), "free_prefix": 0}
+        jobs = [replace(o, **lengths, max_length=longest - i % 2) for i, o in enumerate(jobs)]
+        search, _ = started(beams, jobs, longest)
+        state, kind = search.state, search.kind(SLOTS)._replace(simple=False, ranked=True)
+        state.scores.fill_(torch.nan)
+        state.tokens.fill_(-1)
+        for step in range(longest + 1):  # some end early, the others at the end
+            top = candidates(g, SLOTS, beams, 2 * beams)
+            early = torch.from_numpy(g.random(top.ids.shape) < 2 / longest) & (top.ids == EOS)
+            ends = early if step < longest else torch.ones_like(early)
+            search.absorb(top._replace(ids=torch.where(ends, EOS, top.ids.clamp(min=3))), SLOTS, kind)
+        attention = [g.random((beams, 3)).astype(np.float32) for _ in range(longest + 1)]
+        ended = [Ended(o, None if i % 2 else attention) for i, o in enumerate(jobs)]
+        told, columns = [2, 0, 3], longest + 2
+        rows = torch.full((10 * SLOTS * beams * columns,), -(2**60))
+        slots = torch.tensor(told)
+        SearchKernels(host, state, Tokens(PAD, EOS)).follow_back(
+            Address(slots.data_ptr()), len(told), columns, rows
+        )
+        row = answer_dtype(beams, columns)
+        read = rows.numpy()[: len(told) * row.itemsize // 8].view(row)
+        found = hypotheses_of(read, [ended[slot] for slot in told])
+        wanted = finished_hypotheses(state, told, [ended[slot] for slot in told])
+        assert max(len(h.tokens) for one in wanted for h in one) >= longest - 1
+        for one, other in zip(found, wanted, strict=True):
+            for a, b in zip(one, other, strict=True):
+                assert (a.attention is None) == (b.attention is None)
+                if b.attention is not None:
+                    np.testing.assert_array_equal(a.attention, b.attention)
+                assert replace(a, attention=None) == replace(b, attention=None)
 
 
 def test_every_field_of_the_search_is_compared():

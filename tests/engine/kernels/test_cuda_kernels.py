@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from copy import deepcopy
+from ctypes import c_float, c_int32, c_void_p
 from dataclasses import fields, is_dataclass, replace
 from types import SimpleNamespace
 
@@ -29,7 +30,7 @@ from engine.kernels import reference
 from engine.kernels.calls import ATTEND_WARPS, SELECT_COLUMNS, SELECT_ROOM, Kernels
 from engine.kernels.fused import FusedMode
 from engine.kernels.launch import Device
-from engine.kernels.launches import Call
+from engine.kernels.launches import Address, Call, argument
 from engine.kernels.linear import Finish, Norm
 from engine.kernels.nvrtc import Compiler
 from engine.kernels.products import ROW_BUCKETS
@@ -533,7 +534,7 @@ def test_copies_write_their_rows_and_zeros_behind_them_and_nothing_else(place):
         plan = torch.tensor([records, [[1, *[0] * 6]] * 2], device=place.device)
         again = target.clone()
         items = torch.tensor([[1, 0], [1, again.data_ptr() - target.data_ptr()]], device=place.device)
-        place.kernels.scatter(plan, items, 2)
+        place.kernels.scatter(plan, items, 2, 2)
         assert torch.equal(target.cpu(), want)
         assert torch.equal(again.cpu(), want)
 
@@ -620,9 +621,10 @@ def calls(dtype):
         2.0,
         (torch.zeros(2, 1, dtype=torch.int64), weights[0]),
     )
-    kernels.scatter(torch.zeros(2, 1, 7, dtype=torch.int64), torch.zeros(1, 2, dtype=torch.int64), 1)
+    kernels.scatter(torch.zeros(2, 1, 7, dtype=torch.int64), torch.zeros(1, 2, dtype=torch.int64), 1, 1)
     search(made.append, 2, 3, 9).begin_step(*followed(2, 3, (4,)), 2)
     search(made.append, 2, 3, 9).end_step(torch.zeros(2, 3, 6), torch.zeros(2, 3, 6, dtype=torch.int64))
+    search(made.append, 2, 3, 9).follow_back(Address(0), 2, 9, torch.zeros(0, dtype=torch.int64))
     cells = normal(9, 2, 1, 3, 32)
     kernels.ssru_step(x, x, cells, torch.zeros(2, 3, 1, dtype=torch.int64), append=True)
     kernels.dynamic_conv(x, taps, 2)
@@ -658,7 +660,7 @@ def test_nvrtc_compiles_every_kernel_and_each_call_passes_what_it_takes(compiler
         ptx = compiler.compile(call.kernel.file, defines, f"compute_{architecture}")
         assert f".target sm_{architecture}".encode() in ptx
         kinds = [
-            "integer" if isinstance(a, int) else "float" if isinstance(a, float) else "address"
+            {c_int32: "integer", c_float: "float", c_void_p: "address"}[type(argument(a))]
             for a in call.arguments
         ]
         assert parameters(ptx, call.kernel.entry) == kinds

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from engine.errors import ExecutorFailed, InvalidRequest
 from engine.search import filters
 from engine.search.beam import BeamSearch
-from engine.search.executor import TopK
-from engine.search.finished import Ended, finished_hypotheses
+from engine.search.executor import Ended, TopK
+from engine.search.finished import finished_hypotheses
 from engine.types import DecodeOptions, Limits, Result
 from tests import cases
 from tests.fake import EOS, PAD, UNK, FakeExecutor, FakeModel
