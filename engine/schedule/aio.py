@@ -8,14 +8,17 @@ import math
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Final
 
 from engine.schedule.engine import Engine
+from engine.schedule.slices import in_slices, one_slice
 from engine.types import DecodeJob, DecodeOptions, Outcome, Request, Result
 
 logger = logging.getLogger(__name__)
 
 # called with the number of a job and its target tokens that are certain by now, or in the end its result
 Watch = Callable[[int, list[int] | Result], None]
+INLINE_JOBS: Final = 64  # that the event loop itself hands over
 
 
 async def generate(
@@ -78,12 +81,15 @@ async def generate_group(
     for i, (source, options) in enumerate(jobs):
         put = partial(inbox.put, i)
         requests.append(Request(source, options, put, deadline, put if watch else None))
-    engine.submit(requests, again=again)
     try:
+        submitted = one_slice(partial(engine.submit, requests, again=again))
+        await in_slices(submitted, deadline, small=len(jobs) <= INLINE_JOBS)
         await future
     finally:
         if len(results) < len(jobs):
             engine.cancel(requests)
+            if future.done() and not future.cancelled():
+                future.exception()  # a failure that came while the others were handed over
     return [results[i] for i in range(len(jobs))]
 
 

@@ -100,17 +100,16 @@ async def run_segments(
     """
     if any(segment.spans for segment in segments):
         options = replace(options, alignment=True)
-    texts = [
-        _mark_protected(segment, protect=route is not None and route.keeps_phrases)
-        for segment, route in zip(segments, routes, strict=True)
-    ]
+    work = sum(len(segment.text) + SPAN_CHARACTERS * len(segment.spans) for segment in segments)
+    small = work <= INLINE_CHARACTERS
+    marked = each(one_slice(_mark_protected, *pair) for pair in zip(segments, routes, strict=True))
+    texts = await in_slices(marked, deadline, small=small)
     results = await run_each(state, texts, routes, options, deadline)
     projected = each(
         one_slice(project, segment, result) if route else one_slice(lambda segment=segment: segment)
         for segment, result, route in zip(segments, results, routes, strict=True)
     )
-    work = sum(len(segment.text) + SPAN_CHARACTERS * len(segment.spans) for segment in segments)
-    return await in_slices(projected, deadline, small=work <= INLINE_CHARACTERS), results
+    return await in_slices(projected, deadline, small=small), results
 
 
 async def read_pages(
@@ -154,12 +153,14 @@ async def translate_pages(
     by_segment = [route for page, route in zip(pages, routes, strict=True) for _ in page.segments]
     translations, results = await run_segments(state, segments, by_segment, options, deadline)
     rest = iter(translations)
-    return [page.join([next(rest) for _ in page.segments]) for page in pages], results
+    joined = each(one_slice(page.join, [next(rest) for _ in page.segments]) for page in pages)
+    small = sum(len(segment.text) for segment in segments) <= INLINE_CHARACTERS
+    return await in_slices(joined, deadline, small=small), results
 
 
-def _mark_protected(segment: Segment, *, protect: bool) -> str | MarkedText:
+def _mark_protected(segment: Segment, route: ModelRoute | None) -> str | MarkedText:
     """The text, with what must stay as it is where the model has symbols for it."""
-    spans = protected_ranges(segment) if protect else ()
+    spans = protected_ranges(segment) if route is not None and route.keeps_phrases else ()
     return MarkedText(segment.text, spans) if spans else segment.text
 
 

@@ -428,6 +428,7 @@ LINES: dict[str, Line | str] = {
         ),
     ),
     "engine.text.placeables.grammar:placeables": "what `mask` looks for",
+    "engine.text.placeables.grammar:long_placeables": "what `mask` looks for, further",
     "engine.text.placeables.grammar:SIGNS": Line(uses=("search",)),
     "engine.text.placeables.grammar:TABLE_ROW": Line(pumps=("|a", "| "), uses=("match",)),
     "engine.text.placeables.grammar:CELL_BORDER": Line(pumps=("| ",), uses=("search",)),
@@ -435,6 +436,7 @@ LINES: dict[str, Line | str] = {
         marked_up, pumps=(*MARKUP, *MARKDOWN, "<0>", "</0>", "_a", "a*", "\u00ad", "<!--", "](a", "a](")
     ),
     "engine.text.placeables.markup:_scanner": "what `read_markup` looks for",
+    "engine.text.placeables.markup:_long_tokens": "what `read_markup` looks for, further",
     "engine.text.placeables.markup:SIGNS": Line(),
     "engine.text.placeables.markup:CAPITALS": Line(pumps=("A'", "AAA ")),
     "engine.text.placeables.markup:read_capitals": Line(in_capitals, pumps=("AAA ", "AAA a ")),

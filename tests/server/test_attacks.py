@@ -192,6 +192,8 @@ ATTACKS = {
     "spans": translate(q="<p>" + "<b>x</b>" * 1_500 + "</p>", format="html"),
     "tags without end": translate(q="<p>" * 90_000, format="html"),
     "tags in one another": translate(q="<b>" * 9_000 + "x", format="html"),
+    "tags in plain text": deepl(text=["<b>" * 33_000]),
+    "prose with numbers": translate(q="Das ist gut und 1 " * 5_500),
     "half a tag": translate(q="<a " * 9_000, format="html"),
     "XML to be outlined": deepl(text=["<a>x" * 9_000], tag_handling="xml"),
     "sentences without end": translate(q=["Ja. " * 24_000] * 10),

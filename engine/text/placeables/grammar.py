@@ -207,7 +207,9 @@ EDGE: Final = re.compile(rf"(?:{PICTURE}|[♪♫|])(?:[ \t\u00a0]*+(?:{PICTURE}|
 COLUMNS: Final = re.compile(r"[ \u00a0]*\t\s*|[ \u00a0]{2,}")
 TABLE_ROW: Final = re.compile(r"\s*\|[^|\n]*+\|")  # the beginning of a row of a Markdown table
 CELL_BORDER: Final = re.compile(r"\|[ \u00a0]*")
-WINDOW_CHARACTERS: Final = 8_192  # that are searched at once, and looked at beyond
+WINDOW_CHARACTERS: Final = 1_024  # that are searched at once, and looked at beyond
+LONG_CHARACTERS: Final = 8_192  # that are looked at beyond a window for the end of what may be long
+LONG_KINDS: Final = frozenset({"code block", "code", "message"})  # that end with a mark of their own
 MAX_COLUMN_WORDS: Final = 3  # of a cell beside no more than two spaces
 
 
@@ -217,23 +219,35 @@ def placeables() -> re.Pattern[str]:
     return re.compile("|".join(f"(?P<k{i}>{kind.pattern})" for i, kind in enumerate(KINDS)))
 
 
-def matches(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
+@cache
+def long_placeables() -> re.Pattern[str]:
+    """Compile the patterns of the kinds that may be longer than a window."""
+    return re.compile("|".join(kind.pattern for kind in KINDS if kind.name in LONG_KINDS))
+
+
+def matches(pattern: re.Pattern[str], long: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
     """Find matches as `finditer` does, in windows: between two searches other threads have their turns.
 
-    pattern: matches at least one character; of a text of several windows at most `WINDOW_CHARACTERS`.
+    pattern: matches at least one character; where a match needs its end, at most `WINDOW_CHARACTERS`.
+    long: those of its alternatives that need their ends, and may have `LONG_CHARACTERS`.
     text: any text.
     """
     position = 0
-    while position < len(text):
-        window = position + WINDOW_CHARACTERS
-        match = pattern.search(text, position, window + WINDOW_CHARACTERS)
-        if match and match.end() == window + WINDOW_CHARACTERS:  # it may go on beyond
-            match = pattern.match(text, match.start())
-        if match and match.start() < window:
+    for window in range(WINDOW_CHARACTERS, len(text) + WINDOW_CHARACTERS, WINDOW_CHARACTERS):
+        later = long.search(text, position, window + LONG_CHARACTERS) if position < window else None
+        while position < window:
+            if later and later.start() < position:
+                later = long.search(text, position, window + LONG_CHARACTERS)
+            match = pattern.search(text, position, window + WINDOW_CHARACTERS)
+            if later and (not match or later.start() < match.start()):
+                match = later
+            if match and match.start() < window < match.end():  # it may go on beyond
+                match = pattern.match(text, match.start())
+            if not match or match.start() >= window:
+                break
             yield match
             position = match.end()
-        else:
-            position = window
+        position = max(position, window)
 
 
 def kind_of(match: re.Match[str]) -> Placeable:

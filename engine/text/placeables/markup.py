@@ -13,7 +13,7 @@ from functools import cache
 from typing import Final
 
 from engine.text.form import capitalised
-from engine.text.placeables.grammar import KINDS, matches
+from engine.text.placeables.grammar import KINDS, long_placeables, matches
 
 # what is left out of the text that a model reads, with an example
 TAG: Final = r"<(?P<slash>/?)(?P<name>[A-Za-z][\w:.-]*|\d{1,4})(?:\s[^<>]{0,400})?>|<!--[^<>]{0,400}-->"
@@ -112,9 +112,14 @@ def _scanner() -> re.Pattern[str]:
     )
 
 
+@cache
+def _long_tokens() -> re.Pattern[str]:
+    return re.compile(rf"{long_placeables().pattern}|{LINK}")
+
+
 def _tokens(text: str) -> Iterator[_Token]:
     line = 0
-    for match in matches(_scanner(), text):
+    for match in matches(_scanner(), _long_tokens(), text):
         begin, end = match.span()
         if match["line"]:
             line += 1

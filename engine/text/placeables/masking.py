@@ -15,7 +15,16 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from engine.errors import InvalidRequest, TooLarge
-from engine.text.placeables.grammar import EMOJI, EMOJI_STAND_IN, KINDS, NUMBER, SIGNS, matches, placeables
+from engine.text.placeables.grammar import (
+    EMOJI,
+    EMOJI_STAND_IN,
+    KINDS,
+    NUMBER,
+    SIGNS,
+    long_placeables,
+    matches,
+    placeables,
+)
 from engine.text.placeables.names import NameRule, find_names
 from engine.text.placeables.phrases import Phrases
 
@@ -283,7 +292,7 @@ class _Finder:
 
 
 def _matches(text: str) -> Iterator[tuple[int, int]]:
-    places = matches(placeables(), text) if SIGNS.search(text) else ()
+    places = matches(placeables(), long_placeables(), text) if SIGNS.search(text) else ()
     return (match.span() for match in places)
 
 

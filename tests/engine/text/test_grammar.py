@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.answers.formats import _written, formats_of
-from engine.text.placeables.grammar import KINDS, SIGNS, kind_of, matches, placeables
+from engine.text.placeables.grammar import KINDS, SIGNS, kind_of, long_placeables, matches, placeables
 from engine.text.placeables.markup import read_capitals, read_markup
 from engine.text.placeables.masking import MarkedText, MaskRules, mask
 from engine.text.placeables.phrases import Phrases
@@ -264,8 +264,18 @@ def test_words_in_capitals_are_read_in_small_letters_where_the_vocabulary_knows_
     assert read_capitals(title, "de", lambda w: 1 if w in known else 4) == title
 
 
-@pytest.mark.parametrize("filling", ["a.b-", "Ein Satz. ", "x = 1\n", "1.234,56 € und "])
-def test_places_are_the_same_whether_a_text_is_searched_in_windows_or_at_once(filling):
-    text = (filling * 4_000)[:16_370] + " siehe https://example.org/a?b=1 und user_id\n" + filling * 3_000
-    spans = [match.span() for match in matches(placeables(), text)]
+LONG = (
+    " siehe https://example.org/a?b=1 und user_id\n",
+    "\n```\n" + "x = 1\n" * 800 + "```\n",
+    " `" + "x + 1 " * 800 + "` ",
+    " {n, plural, one {" + "# Datei " * 500 + "} other {viele}} ",
+    " https://example.org/" + "a.b/" * 1_000 + "c. ",
+)
+
+
+@pytest.mark.parametrize("long", LONG)
+@pytest.mark.parametrize("filling", ["a.b-", "Ein Satz. ", "x = 1\n", "1.234,56 € und ", "<b>{a} `"])
+def test_places_are_the_same_whether_a_text_is_searched_in_windows_or_at_once(filling, long):
+    text = (filling * 1_000)[:2_041] + long + (filling * 1_000)[:3_000]
+    spans = [match.span() for match in matches(placeables(), long_placeables(), text)]
     assert spans == [match.span() for match in placeables().finditer(text)]
