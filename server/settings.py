@@ -181,7 +181,10 @@ class ServerSettings(BaseSettings):
     log_format: Literal["text", "json"] = Field(
         "text", description="Log lines for people, or JSON for machines."
     )
-    access_log: bool = Field(False, description="Log a line for every request, without its query string.")
+    access_log: bool = Field(
+        False,
+        description="Log a line for every request: sizes, duration, the key's id; never its text or query.",
+    )
     api_key_file: Path | None = Field(
         None, description="Keys made by `convoy keys`; with keys, requests need one."
     )

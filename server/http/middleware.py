@@ -19,6 +19,7 @@ from engine.api import ConvoyError, Stopping
 from server.contract import Contract, path_of
 from server.errors import INTERNAL, Refusal, error_response, http_response
 from server.http.cors import cors_headers
+from server.observing.access_log import Traffic, log_request
 from server.observing.context import ID_HEADER, RequestContext, context_of, current
 from server.observing.tracing import Tracing
 from server.settings import ServerSettings
@@ -56,7 +57,10 @@ class RequestMiddleware:
             scope["root_path"] = state.settings.url_prefix
         context = context_of(scope)
         token = current.set(context)
-        answer = _Answer(scope, send, state, context)
+        traffic = Traffic()
+        answer = _Answer(scope, send, state, context, traffic)
+        if state.settings.access_log:
+            receive = traffic.counting(receive)
         state.in_flight += 1
         state.metrics.in_flight.inc()
         inner = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
@@ -72,6 +76,8 @@ class RequestMiddleware:
             seconds = time.monotonic() - began
             outcome = context.outcome_of(answer.status)
             state.metrics.latency.labels(route, context.model, outcome).observe(seconds)
+            if state.settings.access_log:
+                log_request(scope, context, traffic, answer.status, seconds)
             if self._tracing:
                 self._tracing.write(scope, context, route, answer.status)
             current.reset(token)
@@ -107,9 +113,11 @@ class RequestMiddleware:
 class _Answer:
     """What sends an answer: with the headers that all answers have. Uvicorn sends no body for HEAD."""
 
-    def __init__(self, scope: Scope, send: Send, state: AppState, context: RequestContext) -> None:
+    def __init__(
+        self, scope: Scope, send: Send, state: AppState, context: RequestContext, traffic: Traffic
+    ) -> None:
         self.status = 0  # once the head of the answer is sent
-        self._send, self._state = send, state
+        self._send, self._state, self._traffic = send, state, traffic
         self._headers = [
             *cors_headers(scope, state.settings.cors_origins),
             (ID_HEADER.encode(), context.id.encode()),
@@ -126,6 +134,8 @@ class _Answer:
             if self._state.draining:
                 headers.append((b"connection", b"close"))
             message = {**message, "headers": headers}
+        else:
+            self._traffic.sent += len(message.get("body", b""))
         await self._send(message)
 
 

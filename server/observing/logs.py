@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
 
@@ -49,7 +50,8 @@ class Lines(logging.Formatter):
 
 
 class Json(logging.Formatter):
-    """One object a line: time (RFC 3339, UTC), level, logger, message; request_id and exception if any."""
+    """One object a line: time (RFC 3339, UTC), level, logger, message; request_id, exception and the line's
+    own fields, if any."""
 
     def format(self, record: logging.LogRecord) -> str:
         context = current.get()
@@ -61,6 +63,8 @@ class Json(logging.Formatter):
         }
         if context:
             entry["request_id"] = context.id
+        if isinstance(record.args, Mapping):
+            entry |= record.args
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
         return json.dumps(entry, ensure_ascii=False)

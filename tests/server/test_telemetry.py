@@ -1,6 +1,7 @@
 """Request ids, outcomes, JSON logs and traces, as they leave the process."""
 
 import gzip
+import hashlib
 import json
 import re
 import sys
@@ -158,21 +159,61 @@ def test_counters_of_tokens_agree_with_what_answers_say(place):
 # logs
 
 
-def test_json_logs_are_an_object_a_line_and_name_the_request():
-    with process(LOG_FORMAT="json", ACCESS_LOG="true", LOG_LEVEL="debug") as (client, running):
-        secret = GERMAN | {"q": "Das ist geheim."}
-        client.post("/translate", json=secret, headers={"X-Request-ID": "order-66"})
-        client.get("/health?q=geheim", headers={"X-Request-ID": "order-67"})
+SECRET_KEY = "a-key-that-is-very-secret-indeed"
+
+
+def lines_of(send, **settings):
+    """What a server logs as JSON while `send` asks it: (the lines, all that was written)."""
+    with process(LOG_FORMAT="json", ACCESS_LOG="true", **settings) as (client, running):
+        send(client)
         running.terminate()
         written = running.communicate(timeout=60)[1]
-    lines = [json.loads(line) for line in written.splitlines()]
+    return [json.loads(line) for line in written.splitlines()], written
+
+
+def test_json_logs_are_an_object_a_line_and_name_the_request():
+    body = json.dumps(GERMAN | {"q": "Das ist geheim."}).encode()
+    answers = []
+
+    def send(client):
+        headers = {"X-Request-ID": "order-66", "Content-Type": "application/json", "X-API-Key": SECRET_KEY}
+        answers.append(client.post("/translate", content=body, headers=headers))
+        client.head("/health?q=geheim", headers={"X-Request-ID": "order-67"})
+        client.get("/download_file/geheim.txt", headers={"X-Request-ID": "order-68", "X-API-Key": SECRET_KEY})
+        client.post("/translate", json=GERMAN, headers={"X-Request-ID": "order-69", "X-API-Key": "geheim"})
+
+    lines, written = lines_of(send, LOG_LEVEL="debug", API_KEYS=SECRET_KEY)
     assert all({"time", "level", "logger", "message"} <= set(line) for line in lines)
     assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00", line["time"]) for line in lines)
-    (access,) = [line for line in lines if line.get("request_id") == "order-66"]
-    assert access["logger"] == "uvicorn.access"
-    assert '"POST /translate HTTP/1.1" 200' in access["message"]
-    assert any(line.get("request_id") == "order-67" for line in lines)
+    logged = [line for line in lines if line["logger"] == "convoy.access" and "order" in line["request_id"]]
+    assert [line["request_id"] for line in logged] == ["order-66", "order-67", "order-68", "order-69"]
+    access, head, file, refused = logged
+    assert (access["method"], access["path"], access["status"]) == ("POST", "/translate", 200)
+    assert (access["client"], access["outcome"], access["model"]) == ("127.0.0.1", "ok", "toy-de-en")
+    assert (access["received"], access["sent"]) == (len(body), len(answers[0].content))
+    assert access["key"] == hashlib.sha256(SECRET_KEY.encode()).hexdigest()[:8], (
+        "as /metrics and limits know it"
+    )
+    assert 0.0005 < access["seconds"] < 30
+    assert (head["method"], head["path"], head["key"]) == ("HEAD", "/health", "-")
+    assert (file["path"], file["status"]) == ("/download_file/...", 404)
+    assert (refused["status"], refused["key"], refused["outcome"]) == (403, "-", "invalid")
     assert "geheim" not in written
+    assert SECRET_KEY not in written
+
+
+@pytest.mark.parametrize("log_format", ["json", "text"])
+def test_no_request_forges_a_line_of_the_log(log_format):
+    forged = "/health%0A2026-01-01%20INFO%20convoy.access:%20forged%0D%0A%1B[31m%E2%80%A8%00%22%20200"
+    with process(LOG_FORMAT=log_format, ACCESS_LOG="true") as (client, running):
+        client.get(forged)
+        client.get("/health", headers={"X-Request-ID": "id\tx", "X-Forwarded-For": "1.2.3.4\tforged"})
+        running.terminate()
+        written = running.communicate(timeout=60)[1]
+    found = [line for line in written.split("\n") if "convoy.access" in line and "/ready" not in line]
+    assert len(found) == 2
+    assert forged.replace("[", "%5B").replace(":", "%3A") in found[0]
+    assert all(line.isprintable() for line in found)
 
 
 def test_text_logs_name_the_request_too():
@@ -180,7 +221,9 @@ def test_text_logs_name_the_request_too():
         client.get("/health", headers={"X-Request-ID": "order-66"})
         running.terminate()
         written = running.communicate(timeout=60)[1]
-    assert re.search(r"INFO uvicorn\.access \[order-66\]: .*GET /health", written)
+    line = r'INFO convoy\.access \[order-66\]: 127\.0\.0\.1 "GET /health" 200 ok received=0 sent=15 '
+    assert re.search(line + r"seconds=0\.\d{6} key=- model=none$", written, re.MULTILINE)
+    assert "uvicorn.access" not in written
 
 
 # traces
