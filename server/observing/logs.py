@@ -55,7 +55,7 @@ class Json(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         context = current.get()
-        entry = {
+        entry: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
