@@ -19,7 +19,7 @@ from engine.api import ConvoyError, Stopping
 from server.contract import Contract, path_of
 from server.errors import INTERNAL, Refusal, error_response, http_response
 from server.http.cors import cors_headers
-from server.observing.access_log import Traffic, log_request
+from server.observing.access_log import BodySizes, log_request
 from server.observing.context import ID_HEADER, RequestContext, context_of, current
 from server.observing.tracing import Tracing
 from server.settings import ServerSettings
@@ -57,10 +57,10 @@ class RequestMiddleware:
             scope["root_path"] = state.settings.url_prefix
         context = context_of(scope)
         token = current.set(context)
-        traffic = Traffic()
-        answer = _Answer(scope, send, state, context, traffic)
+        sizes = BodySizes()
+        answer = _Answer(scope, send, state, context, sizes)
         if state.settings.access_log:
-            receive = traffic.counting(receive)
+            receive = sizes.counting(receive)
         state.in_flight += 1
         state.metrics.in_flight.inc()
         inner = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
@@ -77,7 +77,7 @@ class RequestMiddleware:
             outcome = context.outcome_of(answer.status)
             state.metrics.latency.labels(route, context.model, outcome).observe(seconds)
             if state.settings.access_log:
-                log_request(scope, context, traffic, answer.status, seconds)
+                log_request(scope, context, sizes, answer.status, seconds)
             if self._tracing:
                 self._tracing.write(scope, context, route, answer.status)
             current.reset(token)
@@ -114,10 +114,10 @@ class _Answer:
     """What sends an answer: with the headers that all answers have. Uvicorn sends no body for HEAD."""
 
     def __init__(
-        self, scope: Scope, send: Send, state: AppState, context: RequestContext, traffic: Traffic
+        self, scope: Scope, send: Send, state: AppState, context: RequestContext, sizes: BodySizes
     ) -> None:
         self.status = 0  # once the head of the answer is sent
-        self._send, self._state, self._traffic = send, state, traffic
+        self._send, self._state, self._sizes = send, state, sizes
         self._headers = [
             *cors_headers(scope, state.settings.cors_origins),
             (ID_HEADER.encode(), context.id.encode()),
@@ -135,7 +135,7 @@ class _Answer:
                 headers.append((b"connection", b"close"))
             message = {**message, "headers": headers}
         else:
-            self._traffic.sent += len(message.get("body", b""))
+            self._sizes.sent += len(message.get("body", b""))
         await self._send(message)
 
 

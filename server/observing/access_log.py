@@ -20,7 +20,7 @@ LONGEST_PATH: Final = 1_000  # characters, quoted ones as one
 
 
 @dataclass(eq=False, slots=True)
-class Traffic:
+class BodySizes:
     """Bytes of the bodies of a request and its answer, as far as they were read and sent."""
 
     received: int = 0
@@ -37,12 +37,12 @@ class Traffic:
         return counted
 
 
-def log_request(scope: Scope, context: RequestContext, traffic: Traffic, status: int, seconds: float) -> None:
+def log_request(scope: Scope, context: RequestContext, sizes: BodySizes, status: int, seconds: float) -> None:
     """Write the line of a request that has just ended.
 
     scope: the request's.
     context: what is known of the request.
-    traffic: bytes of its bodies.
+    sizes: bytes of its bodies.
     status: of the answer; 0 is none.
     seconds: from the request's head to the answer's end.
     """
@@ -53,8 +53,8 @@ def log_request(scope: Scope, context: RequestContext, traffic: Traffic, status:
         "path": _shown(scope["path"]),
         "status": status,
         "outcome": context.outcome_of(status),
-        "received": traffic.received,
-        "sent": traffic.sent,
+        "received": sizes.received,
+        "sent": sizes.sent,
         "seconds": round(seconds, SECONDS_DIGITS),
         "key": visitor.removeprefix(KEY_VISITOR) if visitor.startswith(KEY_VISITOR) else "-",
         "model": context.model,
