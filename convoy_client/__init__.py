@@ -7,7 +7,7 @@ with Client("http://127.0.0.1:8000") as convoy:
 """
 
 from convoy_client.client import AsyncClient, Client
-from convoy_client.errors import ApiError, BadAnswer, ClientError, Unreachable
+from convoy_client.errors import ApiError, BadAnswer, ClientError, Unreachable, UnreadOption
 from convoy_client.results import (
     Alignment,
     Detection,
@@ -38,4 +38,5 @@ __all__ = [
     "Timings",
     "Translation",
     "Unreachable",
+    "UnreadOption",
 ]

@@ -46,6 +46,7 @@ class Client(_Base):
     http: further arguments of httpx.Client.
 
     Options of methods are fields of the request, such as beam_size=1 or format="html"; docs/api.md has all.
+    Of one that the server does not know an UnreadOption warns.
     Methods raise ApiError, Unreachable and BadAnswer.
     """
 

@@ -7,6 +7,10 @@ class ClientError(Exception):
     """Base class; the message says what is wrong."""
 
 
+class UnreadOption(UserWarning):
+    """An option that the server did not read; most are misspelt."""
+
+
 class Unreachable(ClientError):
     """No answer came: no connection, a connection that broke, or the timeout."""
 

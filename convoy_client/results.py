@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, TypeVar
 
-from convoy_client.errors import BadAnswer
+from convoy_client.errors import BadAnswer, UnreadOption
 
 T = TypeVar("T")
 
@@ -152,6 +153,7 @@ FIELD_NAMES: Final = {
 
 def translations(data: Any, count: int | None) -> list[Translation]:
     """Read the answers of /translate to `count` texts; None: to a single text that was no array."""
+    _warn(data)
     return [
         Translation(
             text=_text(one["translatedText"]),
@@ -165,6 +167,7 @@ def translations(data: Any, count: int | None) -> list[Translation]:
 
 def summaries(data: Any, count: int | None) -> list[Summary]:
     """Read the answers of /summarize, likewise."""
+    _warn(data)
     return [
         Summary(
             text=_text(one["summaryText"]),
@@ -177,6 +180,7 @@ def summaries(data: Any, count: int | None) -> list[Summary]:
 
 def scores(data: Any, count: int | None) -> list[Score]:
     """Read the answers of /score, likewise."""
+    _warn(data)
     answer = data.get("scores") if isinstance(data, dict) else None
     parts: list[Any] = [answer] if count is None else answer if isinstance(answer, list) else []
     if len(parts) != (count or 1) or not all(isinstance(one, dict) for one in parts):
@@ -203,6 +207,13 @@ def _common_fields(one: Mapping[str, Any]) -> dict[str, Any]:
         "alignment": [_from_object(Alignment, a) for a in one.get("alignment", [])],
         "timings": _maybe(Timings, one.get("timings")),
     }
+
+
+def _warn(data: Any) -> None:
+    """Warn of options that the server did not read."""
+    unread = data.get("warnings") if isinstance(data, dict) else None
+    for name, warning in unread.items() if isinstance(unread, dict) else ():
+        warnings.warn(f"{name} {warning}", UnreadOption, stacklevel=2)
 
 
 def _apart(data: Any, count: int | None, text: str) -> list[dict[str, Any]]:

@@ -18,6 +18,7 @@ from server.callers.access import charge, give_back
 from server.http.parameters import while_connected
 from server.http.responses import json_response
 from server.http.schemas import check_sizes
+from server.http.unread import with_warnings
 from server.state import AppState, state_of
 
 OF_A_TEXT: Final = (InvalidRequest, TooLarge)  # errors that another text would not have had
@@ -65,7 +66,8 @@ async def respond(request: Request, call: Any, answer: Answer, *, stream: bool) 
     """Answer a call as a whole, or where it asks for that, each of its texts that can be answered.
 
     request: the client's.
-    call: a dataclass with `texts`, `batch`, `deadline` and `options`, of which `partial` asks for that.
+    call: a dataclass with `texts`, `batch`, `deadline`, `warnings` and `options`, of which `partial` asks for
+        that.
     answer: makes the answer of such a call.
     stream: whether the answer goes out as events while it grows.
 
@@ -82,7 +84,7 @@ async def _answer_call(
 ) -> dict[str, Any]:
     state = state_of(request)
     if not (call.batch and call.options.partial):
-        return await answer(state, call, on_partial)
+        return with_warnings(await answer(state, call, on_partial), call.warnings)
 
     async def some(numbers: list[int]) -> dict[str, Any]:
         listener = renumber(on_partial, numbers) if on_partial else None
@@ -90,7 +92,7 @@ async def _answer_call(
 
     parts, faults = await answer_partly(request, call.texts, some, call.options.prefix)
     errors = [{"code": fault.code, "error": str(fault)} if fault else None for fault in faults]
-    return parts | {"errors": errors}
+    return with_warnings(parts | {"errors": errors}, call.warnings)
 
 
 async def _alone(numbers: Sequence[int], work: Work) -> list[dict[str, Any] | ConvoyError]:

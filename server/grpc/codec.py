@@ -103,6 +103,8 @@ def write_response(classes: Mapping[str, Any], answer: HttpAnswer, *, raw: bool)
     response = classes["ModelInferResponse"](
         model_name=values["model_name"], model_version=values["model_version"], id=values.get("id") or ""
     )
+    for name, value in values.get("parameters", {}).items():
+        response.parameters[name].string_param = value
     for output in values["outputs"]:
         tensor = response.outputs.add(name=output["name"], datatype=output["datatype"], shape=output["shape"])
         data = output["data"]

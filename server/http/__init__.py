@@ -8,4 +8,5 @@ openapi: what the description says of requests and answers
 parameters: bodies and query strings, read within limits, and a watch on the client's connection
 responses: answers in JSON
 schemas: fields of requests, checked, and the optional parts of answers
+unread: fields of requests that nothing reads, named in the answer
 """

@@ -122,6 +122,7 @@ class Extras(BaseModel):
     coverage: list[CoverageAnswer] | list[list[CoverageAnswer]] | None = None
     repetition: RepetitionAnswer | list[RepetitionAnswer] | None = None
     timings: dict[str, float] | None = None
+    warnings: dict[str, str] = Field({}, description="By the names of fields that were not read.")
 
 
 class TextError(BaseModel):

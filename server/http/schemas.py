@@ -61,8 +61,8 @@ class PhraseFields(BaseModel):
 
 
 class TextRequest(BaseModel):
-    """What /translate and /summarize share, beside the decoding options. Unknown names are ignored, as
-    LibreTranslate does. The texts `q` are checked apart."""
+    """What /translate and /summarize share, beside the decoding options. Unknown names are not
+    read, which answers say. The texts `q` are checked apart."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 

@@ -23,11 +23,12 @@ from engine.api import (
     perplexity,
     slowest,
 )
-from server.callers.access import charge
+from server.callers.access import QUERY_KEY_FIELDS, charge
 from server.http.openapi import TEXTS, errors, request_of
 from server.http.parameters import parameters, while_connected
 from server.http.responses import json_response
 from server.http.schemas import check_sizes, finite, texts_of, validate
+from server.http.unread import unread_of, with_warnings
 from server.languages import resolve_code
 from server.state import deadline_of, state_of
 
@@ -52,6 +53,9 @@ class ScoreRequest(BaseModel):
     source: str | None = Field(None, description="Language of the sources; else any.")
     target: str | None = Field(None, description="Language of the texts; else any.")
     timings: bool = Field(False, description="Also answer seconds waited, encoded and decoded.")
+
+
+READ: Final = frozenset((*ScoreRequest.model_fields, "q", "source_text", *QUERY_KEY_FIELDS))
 
 
 class TokenScores(BaseModel):
@@ -112,7 +116,7 @@ async def score(request: Request) -> Response:
     }
     if wish.timings:
         answer["timings"] = asdict(slowest([result.timings for result in results]))
-    return await json_response(answer, deadline)
+    return await json_response(with_warnings(answer, unread_of(values, READ)), deadline)
 
 
 def _sources(values: dict[str, Any], q: str | list[str]) -> list[str] | None:

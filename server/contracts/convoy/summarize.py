@@ -12,7 +12,7 @@ from engine.api import ModelRoute, in_slices
 from server.answering.partly import respond
 from server.answering.results import OnPartial, results_of
 from server.answering.texts import pick_summarizer
-from server.callers.access import charge
+from server.callers.access import QUERY_KEY_FIELDS, charge
 from server.http.openapi import STREAMED, SummarizeAnswer, body_of, errors, fields_of, in_query
 from server.http.parameters import parameters
 from server.http.schemas import (
@@ -28,9 +28,11 @@ from server.http.schemas import (
     texts_of,
     validate,
 )
+from server.http.unread import unread_of
 from server.state import AppState, deadline_of, refuse_while_draining, state_of
 
 FAILURES: Final = (400, 404, 413, 429, 503, 504)
+READ: Final = frozenset((*SummarizeRequest.model_fields, "q", "alternatives", *QUERY_KEY_FIELDS))
 
 router = APIRouter()
 
@@ -45,6 +47,7 @@ class SummarizeCall:
     alternatives: number of other answers to each text.
     options: the other fields of the request.
     deadline: a time.monotonic() by which the answer must be there.
+    warnings: by the names of fields that were not read.
     """
 
     texts: list[str]
@@ -53,6 +56,7 @@ class SummarizeCall:
     alternatives: int
     options: SummarizeFields
     deadline: float
+    warnings: dict[str, str]
 
 
 @router.post(
@@ -102,7 +106,15 @@ async def _checked(request: Request) -> SummarizeCall:
     batch = not isinstance(q, str)
     if not (batch and options.partial):
         await charge(request, texts, options.prefix)
-    return SummarizeCall(texts, batch, route, alternatives, options, deadline)
+    return SummarizeCall(
+        texts=texts,
+        batch=batch,
+        route=route,
+        alternatives=alternatives,
+        options=options,
+        deadline=deadline,
+        warnings=unread_of(values, READ),
+    )
 
 
 async def _answer(

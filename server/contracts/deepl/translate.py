@@ -15,7 +15,7 @@ from documents.formats.html import HTML, MarkupRules, Page, outline, read_html
 from engine.api import InvalidRequest, ModelRoute, TextOptions, TextResult, TooLarge, in_slices
 from server.answering.partly import answer_partly
 from server.answering.translation import page_prose, read_pages, routes_for, run_each, translate_pages
-from server.callers.access import charge
+from server.callers.access import QUERY_KEY_FIELDS, charge
 from server.callers.access import usage as usage_of
 from server.contracts.deepl.glossaries import present
 from server.contracts.deepl.languages import codes_of, languages_of
@@ -24,6 +24,7 @@ from server.http.openapi import MessageAnswer, errors, in_query, request_of
 from server.http.parameters import parameters, while_connected
 from server.http.responses import json_response
 from server.http.schemas import check_phrases, check_sizes, check_tags, validate
+from server.http.unread import unread_of, with_warnings
 from server.state import AppState, deadline_of, refuse_while_draining, state_of
 
 MAX_TAG_NAMES: Final = 1_000  # of tags
@@ -56,7 +57,8 @@ Blank = BeforeValidator(lambda value: value or None)
 
 
 class DeepLRequest(BaseModel):
-    """Fields of /v2/translate beside `text`, `target_lang` and `source_lang`. Unknown ones are ignored."""
+    """Fields of /v2/translate beside `text`, `target_lang` and `source_lang`. Unknown ones are not
+    read, which the answer says."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -78,6 +80,9 @@ class DeepLRequest(BaseModel):
     partial: bool = Field(
         False, description="Of ours: translate the texts that can be; others have a `message` and no text."
     )
+
+
+READ: Final = frozenset((*DeepLRequest.model_fields, "text", "target_lang", "source_lang", *QUERY_KEY_FIELDS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +117,7 @@ class DeepLTranslation(BaseModel):
 
 class DeepLAnswer(BaseModel):
     translations: list[DeepLTranslation]
+    warnings: dict[str, str] = {}
 
 
 class DeepLLanguage(BaseModel):
@@ -163,6 +169,7 @@ async def translate(request: Request) -> Response:
     if not wish.partial:
         await charge(request, texts)
     answer = await while_connected(request, _answer_call(request, call, deadline))
+    answer = with_warnings(answer, unread_of(values, READ))
     return await json_response(answer, deadline, {"X-Trace-ID": secrets.token_hex(16)})
 
 

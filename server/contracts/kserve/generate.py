@@ -11,7 +11,15 @@ from pydantic import BaseModel, ConfigDict
 from engine.api import ConvoyError, InvalidRequest, ModelInfo, Partial
 from server.answering.events import Answering, Deltas, Dialect, Event, events
 from server.answering.results import OnPartial, results_of
-from server.contracts.kserve.models import ERRORS, accept_request, head_of, info_of, message_of, of_model
+from server.contracts.kserve.models import (
+    ERRORS,
+    accept_request,
+    head_of,
+    info_of,
+    message_of,
+    of_model,
+    warnings_of,
+)
 from server.contracts.kserve.tensors import MODEL_VERSION
 from server.http.openapi import EVENTS, JSON, request_of
 from server.http.parameters import while_connected
@@ -32,6 +40,7 @@ class GenerationAnswer(BaseModel):
     model_version: str
     id: str | None = None
     text_output: str
+    parameters: dict[str, str] | None = None
 
 
 GENERATE: Final = request_of(
@@ -102,6 +111,6 @@ async def _generation(request: Request, info: ModelInfo) -> tuple[Answering, dic
     async def work(on_partial: OnPartial | None) -> dict[str, Any]:
         results = await results_of(state, route, [text], options, deadline, on_partial)
         state.metrics.record_work(info.name, results)
-        return head | {"text_output": results[0].text}
+        return head | {"text_output": results[0].text} | warnings_of(info, body)
 
     return work, head, (body.get("parameters") or {}).get("stream") is not False

@@ -35,6 +35,7 @@ from server.http.schemas import (
     text_options,
     validate,
 )
+from server.http.unread import unread_of
 from server.state import AppState, deadline_of, state_of
 
 EXTENSIONS: Final = [
@@ -46,6 +47,10 @@ EXTENSIONS: Final = [
 ]
 ERRORS: Final = errors(400, 404, 413, 503, 504)
 PLATFORM: Final = "convoy"
+# parameters of a request beside our options: ours and those that Triton's clients send
+PARAMETERS: Final = frozenset(
+    ("timeout", "stream", "binary_data_output", "priority", "sequence_id", "sequence_start", "sequence_end")
+)
 
 router = APIRouter(prefix="/v2", tags=["KServe"])
 Handler = Callable[..., Awaitable[Response]]
@@ -96,6 +101,7 @@ class InferenceAnswer(BaseModel):
     model_version: str
     id: str | None = None
     outputs: list[TensorAnswer]
+    parameters: dict[str, str] | None = None
 
 
 @router.get("", response_model=ServerAnswer)
@@ -225,7 +231,7 @@ async def infer(request: Request, model: str, version: str = MODEL_VERSION) -> R
     results = await while_connected(request, work)
     state.metrics.record_work(info.name, results)
     outputs, packed = write_tensors(tensors, results)
-    answer = head_of(info, body) | {"outputs": outputs}
+    answer = head_of(info, body) | {"outputs": outputs} | warnings_of(info, body)
     head = await json_bytes(answer, deadline)
     if not packed:
         return Response(head, media_type=MEDIA)
@@ -283,6 +289,17 @@ def head_of(info: ModelInfo, body: dict[str, Any]) -> dict[str, Any]:
     if id is not None and not isinstance(id, str):
         raise InvalidRequest("id must be a string")
     return {"model_name": info.name, "model_version": MODEL_VERSION} | ({"id": id} if id else {})
+
+
+def warnings_of(info: ModelInfo, body: dict[str, Any]) -> dict[str, Any]:
+    """Return the `parameters` of an answer: they name those of the request that were not read, if any."""
+    kind = TranslateRequest if info.task == "translate" else SummarizeRequest
+    warnings = unread_of(body.get("parameters") or {}, PARAMETERS.union(kind.model_fields))
+    return (
+        {"parameters": {"warnings": "; ".join(f"{name} {warning}" for name, warning in warnings.items())}}
+        if warnings
+        else {}
+    )
 
 
 def info_of(request: Request, model: str, version: str = MODEL_VERSION) -> ModelInfo:

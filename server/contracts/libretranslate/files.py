@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 
 from documents import FORMATS
 from engine.api import InvalidRequest, TextOptions
-from server.callers.access import charge, share_of
+from server.callers.access import QUERY_KEY_FIELDS, charge, share_of
 from server.errors import Refusal
 from server.files.documents import (
     FILE_FIELD,
@@ -28,6 +28,7 @@ from server.files.store import translated_name
 from server.http.openapi import MULTIPART, errors, request_of
 from server.http.parameters import FORM_OVERHEAD, upload, while_connected
 from server.http.schemas import SHOWN_CHARACTERS, PhraseFields, check_phrases, phrases_of, validate
+from server.http.unread import unread_of, with_warnings
 from server.languages import resolve_code
 from server.state import AppState, deadline_of, state_of
 
@@ -36,6 +37,7 @@ router = APIRouter(tags=["LibreTranslate"])
 
 class FileAnswer(BaseModel):
     translatedFileUrl: str
+    warnings: dict[str, str] = {}
 
 
 class FileWishes(PhraseFields):
@@ -47,6 +49,7 @@ class FileWishes(PhraseFields):
     local_numbers: bool = Field(False, description="Write amounts as the target language does.")
 
 
+READ: Final = frozenset((*FileWishes.model_fields, "file", "source", "target", *QUERY_KEY_FIELDS))
 WISHES: Final = FileWishes.model_json_schema()["properties"]
 # as a form says them
 FORM_PHRASES: Final[dict[str, Any]] = {
@@ -100,7 +103,7 @@ async def translate_file(request: Request) -> Response:
     task = DocumentTask(document, route, options, share_of(request), name)
     translated = await while_connected(request, translate_document(state, files.processes, task, deadline))
     public = await asyncio.to_thread(files.store.put, name, translated, share_of(request))
-    return JSONResponse({"translatedFileUrl": _url(request, public)})
+    return JSONResponse(with_warnings({"translatedFileUrl": _url(request, public)}, unread_of(values, READ)))
 
 
 @router.get("/download_file/{name}", response_class=FileResponse, responses=errors(404))

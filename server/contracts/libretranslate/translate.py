@@ -14,7 +14,7 @@ from engine.api import InvalidRequest, in_slices
 from server.answering.partly import respond
 from server.answering.results import OnPartial
 from server.answering.texts import TranslationTask, resolve_pair, translate_texts
-from server.callers.access import charge
+from server.callers.access import QUERY_KEY_FIELDS, charge
 from server.http.openapi import STREAMED, TranslateAnswer, body_of, errors, fields_of, in_query
 from server.http.parameters import parameters
 from server.http.schemas import (
@@ -34,9 +34,14 @@ from server.http.schemas import (
     texts_of,
     validate,
 )
+from server.http.unread import unread_of
 from server.state import AppState, deadline_of, refuse_while_draining, state_of
 
 FORMATS: Final = ("text", "html")
+# `secret` is of LibreTranslate's own page
+READ: Final = frozenset(
+    (*TranslateRequest.model_fields, "q", "source", "target", "format", "alternatives", "secret")
+).union(QUERY_KEY_FIELDS)
 FAILURES: Final = (400, 404, 413, 429, 503, 504)
 
 router = APIRouter()
@@ -54,6 +59,7 @@ class TranslateCall:
     alternatives: number of other answers to each text.
     options: the other fields of the request.
     deadline: a time.monotonic() by which the answer must be there.
+    warnings: by the names of fields that were not read.
     """
 
     texts: list[str]
@@ -64,6 +70,7 @@ class TranslateCall:
     alternatives: int
     options: TranslateFields
     deadline: float
+    warnings: dict[str, str]
 
 
 @router.post(
@@ -161,6 +168,7 @@ def _call_of(values: dict[str, Any], state: AppState, deadline: float) -> Transl
         alternatives=alternatives,
         options=options,
         deadline=deadline,
+        warnings=unread_of(values, READ),
     )
 
 

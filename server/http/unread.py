@@ -1,0 +1,33 @@
+"""Fields of a request that nothing reads: named in the answer's `warnings`, as most are misspelt."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from difflib import get_close_matches
+from itertools import islice
+from typing import Any, Final
+
+MOST_WARNINGS: Final = 10
+SHOWN_NAME_CHARACTERS: Final = 60  # of a client's own name that a warning repeats
+
+
+def unread_of(names: Iterable[str], known: Collection[str]) -> dict[str, str]:
+    """Make a warning for each field that nothing reads, with the nearest one that is read.
+
+    names: of the request's fields.
+    known: names of the fields that the route reads.
+
+    Returns warnings by the names of fields, at most MOST_WARNINGS of them, in the order of the request.
+    """
+    unread = (name[:SHOWN_NAME_CHARACTERS] for name in names if name not in known)
+    return {name: _warning(name, known) for name in islice(unread, MOST_WARNINGS)}
+
+
+def with_warnings(answer: dict[str, Any], warnings: Mapping[str, str]) -> dict[str, Any]:
+    """Return an answer with its warnings, where there are any."""
+    return answer | {"warnings": warnings} if warnings else answer
+
+
+def _warning(name: str, known: Collection[str]) -> str:
+    nearest = get_close_matches(name, known, 1)
+    return f"was not read: there is no such field{f'; did you mean {nearest[0]}?' if nearest else ''}"

@@ -1,0 +1,100 @@
+"""Fields that nothing reads are named in the answers of every contract that has room for that."""
+
+import json
+
+import pytest
+
+from convoy_client import Client, UnreadOption
+from server.contracts.kserve.tensors import INPUT_NAME
+from server.http.unread import unread_of
+from tests.served import server
+
+GERMAN = {"q": "Das ist gut.", "source": "de", "target": "en"}
+MISSPELT = {"beamsize": 2, "colour": "red"}
+WARNINGS = {
+    "beamsize": "was not read: there is no such field; did you mean beam_size?",
+    "colour": "was not read: there is no such field",
+}
+BARE = dict.fromkeys(MISSPELT, "was not read: there is no such field")
+
+
+@pytest.fixture(scope="module")
+def client():
+    with server() as (client, _, _):
+        yield client
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "wanted"),
+    [
+        ("/translate", GERMAN, WARNINGS),
+        ("/translate", GERMAN | {"q": ["Gut.", "Schlecht.", "Na ja."]}, WARNINGS),
+        ("/translate", GERMAN | {"q": ["Gut.", "x" * 200_000], "partial": True}, WARNINGS),
+        ("/translate", GERMAN | {"format": "html"}, WARNINGS),
+        ("/summarize", {"q": "We present a method."}, WARNINGS),
+        ("/score", {"q": "Good.", "source_text": "Gut.", "source": "de", "target": "en"}, BARE),
+        ("/v2/translate", {"text": ["Gut."], "target_lang": "EN"}, BARE),
+        ("/v2/translate", {"text": ["Gut."], "target_lang": "EN", "partial": True}, BARE),
+    ],
+)
+def test_fields_that_are_not_known_are_named_and_all_else_is_the_same(client, path, body, wanted):
+    plain = client.post(path, json=body).raise_for_status().json()
+    found = client.post(path, json=body | MISSPELT).raise_for_status().json()
+    assert found.pop("warnings") == wanted
+    assert found == plain
+    assert "warnings" not in plain
+
+
+def test_a_form_a_query_a_stream_and_a_file_are_told_too(client):
+    assert client.post("/translate", data=GERMAN | MISSPELT).json()["warnings"] == WARNINGS
+    streamed = client.get("/translate/stream", params=GERMAN | MISSPELT).text
+    result = streamed.partition("event: result")[2].partition("data: ")[2].partition("\n")[0]
+    assert json.loads(result)["warnings"] == WARNINGS
+    files = {"file": ("a.txt", b"Gut.")}
+    answer = client.post(
+        "/translate_file", files=files, data={"source": "de", "target": "en", "colour": "red"}
+    )
+    assert answer.json()["warnings"] == {"colour": BARE["colour"]}
+
+
+def test_fields_that_clients_send_are_known(client):
+    libretranslate = GERMAN | {"format": "text", "alternatives": 1, "api_key": "", "secret": ""}
+    deepl = {"text": ["Gut."], "target_lang": "EN", "auth_key": "x", "show_billed_characters": True}
+    kserve = {"text_input": "Gut.", "parameters": {"stream": False, "beam_size": 1, "timeout": 9e6}}
+    for path, body in (
+        ("/translate", libretranslate),
+        ("/v2/translate", deepl),
+        ("/v2/models/toy-de-en/generate", kserve),
+    ):
+        answer = client.post(path, json=body).raise_for_status().json()
+        assert not {"warnings", "parameters"} & answer.keys()
+
+
+@pytest.mark.parametrize(
+    ("verb", "body"),
+    [
+        ("generate", {"text_input": "Gut."}),
+        ("infer", {"inputs": [{"name": INPUT_NAME, "shape": [1], "datatype": "BYTES", "data": ["Gut."]}]}),
+    ],
+)
+def test_parameters_of_kserve_that_are_not_known_are_named(client, verb, body):
+    path = f"/v2/models/toy-de-en/{verb}"
+    plain = client.post(path, json=body).raise_for_status().json()
+    found = client.post(path, json=body | {"parameters": MISSPELT}).raise_for_status().json()
+    assert found.pop("parameters") == {"warnings": "; ".join(f"{k} {v}" for k, v in WARNINGS.items())}
+    assert found == plain
+
+
+def test_the_client_warns_of_options_that_the_server_does_not_know(client):
+    with Client(str(client.base_url)) as convoy:
+        with pytest.warns(UnreadOption, match="beamsize was not read.* did you mean beam_size"):
+            found = convoy.translate("Das ist gut.", "en", "de", beamsize=2)
+        with pytest.warns(UnreadOption, match="beamsize"):
+            both = convoy.translate_all(["Das ist gut.", "Gut."], "en", "de", beamsize=2)
+        assert [found.text, convoy.translate("Gut.", "en", "de").text] == [one.text for one in both]
+
+
+def test_many_long_names_are_cut_to_few_short_ones():
+    names = [f"{number:05}{'beam_size' * 100}" for number in range(49_000)]
+    found = unread_of(names, {"beam_size", "length_penalty"})
+    assert list(found) == [name[:60] for name in names[:10]]
