@@ -224,6 +224,27 @@ MUTANTS = [
         "tests/engine/executors/test_placing.py",
     ),
     Mutant(
+        "a packed source is convolved with the one beside it",
+        "engine/kernels/dynamic_conv.cu",
+        "if (t - s.left + k < own.begin || t - s.left + k >= own.end) continue;",
+        "if (t - s.left + k < 0 || t - s.left + k >= s.time) continue;",
+        "tests/engine/kernels/test_cuda_kernels.py -k packed_sequences",
+    ),
+    Mutant(
+        "packed sources count their positions from the first one's",
+        "engine/executors/cuda/packed.py",
+        "(column - bounds[:, :1]).clamp(",
+        "column.clamp(",
+        "tests/engine/executors/test_placing.py -k packed",
+    ),
+    Mutant(
+        "a packed source is copied into its slot from where the first one lies",
+        "engine/executors/cuda/copies.py",
+        "of.length[i, BYTES] = of.width[i, SOURCE_PITCH] = of.begin[i, SOURCE] = size",
+        "of.length[i, BYTES] = of.width[i, SOURCE_PITCH] = size",
+        "tests/engine/executors/test_placing.py -k placed",
+    ),
+    Mutant(
         "late flags are taken for those of whoever is there now",
         "engine/schedule/lane.py",
         "for row in done if step.flights[row].slot >= 0]",

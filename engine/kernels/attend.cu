@@ -113,6 +113,63 @@ extern "C" __global__ void __launch_bounds__(WARPS * WARP, 1)
           });
 }
 
+// Self-attention of whole sequences that lie packed one behind the other (`GROUP` in common.cuh): each position attends
+// to its own sequence. The order of a sum depends on the sequence alone, so a context is the same bit for bit
+// whatever lies beside it. Reference: reference.attend_whole.
+//
+// Grid (heads, groups), block of WARPS warps, compiled for BEAMS = GROUP: the positions of a group take the place of beams.
+extern "C" __global__ void __launch_bounds__(WARPS * WARP, 1)
+    attend_packed(const Element* q,  // [positions, heads * width], scaled; of the same shape:
+                  const Element* keys, const Element* values,
+                  const Index* bounds,  // [groups, 2]
+                  int heads, int width, int longest, Element* context) {
+  static_assert(BEAMS <= GROUP);
+  CONVOY_SHARED(float, shared);
+  await_inputs();
+  float* logits = shared;                     // [BEAMS, longest]
+  float* queries = logits + BEAMS * longest;  // [BEAMS, width]
+  float* parts = queries + BEAMS * width;     // [WARPS, BEAMS, LANES]
+  const int head = blockIdx.x, first = blockIdx.y * GROUP, pitch = heads * width;
+  const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+  const Bounded own = bounds_of(bounds, first);
+  const int length = min(own.end - own.begin, longest);
+  const Index begin = static_cast<Index>(own.begin) * pitch + head * width;
+
+  for (int at = threadIdx.x; at < BEAMS * width; at += WARPS * WARP)
+    queries[at] = widen(q[static_cast<Index>(first + at / width) * pitch + head * width + at % width]);
+  __syncthreads();
+  for (int t = threadIdx.x; t < length; t += WARPS * WARP) {
+    float sums[BEAMS] = {};
+    for (int d = 0; d < width; d += VECTOR) {
+      float key[VECTOR];
+      load(keys + begin + static_cast<Index>(t) * pitch + d, key);
+#pragma unroll
+      for (int beam = 0; beam < BEAMS; beam++)
+#pragma unroll
+        for (int i = 0; i < VECTOR; i++) sums[beam] += queries[beam * width + d + i] * key[i];
+    }
+#pragma unroll
+    for (int beam = 0; beam < BEAMS; beam++) logits[beam * longest + t] = sums[beam];
+  }
+  __syncthreads();
+  for (int beam = warp; beam < BEAMS; beam += WARPS) {
+    float* row = logits + beam * longest;
+    float top = LOWEST, sum = 0;
+    for (int t = lane; t < length; t += WARP) top = fmaxf(top, row[t]);
+    top = warp_max(top);
+    for (int t = lane; t < length; t += WARP) {
+      row[t] = expf(row[t] - top);
+      sum += row[t];
+    }
+    sum = warp_sum(sum);
+    for (int t = lane; t < length; t += WARP) row[t] /= sum;
+  }
+  __syncthreads();
+  product(logits, longest, values + begin, length, pitch, width, parts, [&](int beam, int d, float sum) {
+    narrow(sum, context[static_cast<Index>(first + beam) * pitch + head * width + d]);
+  });
+}
+
 // Mean over heads: weights [slots, heads, beams * source] to [slots, beams * source]. Grid (chunks, slots).
 extern "C" __global__ void __launch_bounds__(128)
     mean_heads(const float* weights, int heads, int size, float* mean) {

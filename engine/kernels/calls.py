@@ -9,19 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import gcd
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
 
 from engine.kernels.launches import ELEMENTS, WARP, Address, Call, Kernel, ceil_div, form_of, rung_of
 from engine.kernels.products import Products
+from engine.kernels.reference import QKV
 
 CONVOLUTION_THREADS: Final = 512  # of a block of a step of the convolution
 TILE_STEPS: Final = 32  # time steps of a block of whole sequences
 # as in attend.cu and select.cu
 BEAM_BUCKETS: Final = (1, 2, 4, 8)
 ATTEND_WARPS: Final = 4
+PACKED_GROUP: Final = 8  # positions; sequences that lie packed begin at multiples of this, as in common.cuh
 SELECT_ROOM: Final = 1024
 SELECT_COLUMNS: Final = 256  # threads that select; each row's columns
 MAX_BLOCK_THREADS: Final = 1024  # threads of a block
@@ -29,6 +31,18 @@ MAX_RANKED: Final = 512  # candidates of all parts of a row, at most
 MAX_VOCAB_PARTS: Final = 32  # of a vocabulary
 
 SCATTER: Final = Kernel("scatter.cu", "scatter", "float", 1)
+
+
+class PackedSequences(NamedTuple):
+    """Sequences that lie packed one behind the other, each from a multiple of `PACKED_GROUP` on.
+
+    bounds: int64 [positions / 8, 2], of each group of positions the first one of its sequence, and the one
+        behind the last that is read.
+    longest: positions of a sequence, at most.
+    """
+
+    bounds: Tensor
+    longest: int
 
 
 class Kernels(Products):
@@ -120,24 +134,51 @@ class Kernels(Products):
         self.run(Call(kernel, (ceil_div(dim, threads), slots, 1), (threads, 1, 1), 0, arguments))
         return cells, y
 
-    def dynamic_conv(self, x: Tensor, taps: Tensor, left: int, *, softmax: bool = False) -> Tensor:
+    def dynamic_conv(
+        self,
+        x: Tensor,
+        taps: Tensor,
+        left: int,
+        packed: PackedSequences | None = None,
+        *,
+        softmax: bool = False,
+    ) -> Tensor:
         """Compute `reference.dynamic_conv`.
 
         x: [batch, time, channels].
         taps: as of the reference.
         left: number of inputs before each output that its kernel reaches.
+        packed: of sequences that lie one behind the other in a batch of one.
         softmax: over each kernel's taps, before they are applied.
         """
         batch, time, channels = x.shape
         y = torch.empty_like(x)
-        kernel = Kernel("dynamic_conv.cu", "dynamic_conv", *form_of(_per_head(x, taps), x, taps, most=4))
+        entry = "dynamic_conv" if packed is None else "dynamic_conv_packed"
+        kernel = Kernel("dynamic_conv.cu", entry, *form_of(_per_head(x, taps), x, taps, most=4))
         heads, width, fixed = _convolution(0, channels, taps)[2:]
         chunk = WARP * kernel.vector
         grid = ceil_div(channels, chunk), ceil_div(time, TILE_STEPS), batch
         shared = (TILE_STEPS + width - 1) * chunk * 4
         scalars = time, channels, heads, width, left, fixed, int(softmax), TILE_STEPS
-        self.run(Call(kernel, grid, (WARP, 8, 1), shared, (x, taps, *scalars, y)))
+        bounds = () if packed is None else (packed.bounds,)
+        self.run(Call(kernel, grid, (WARP, 8, 1), shared, (x, taps, *bounds, *scalars, y)))
         return y
+
+    def attend_packed(self, own: QKV, packed: PackedSequences, heads: int) -> Tensor:
+        """Compute `reference.attend_whole` of sequences that lie packed one behind the other.
+
+        own: as of the reference, of a batch of one.
+        packed: the sequences.
+        heads: of the attention.
+        """
+        _, positions, dim = own.q.shape
+        context, width = torch.empty_like(own.q), dim // heads
+        kernel = Kernel("attend.cu", "attend_packed", *form_of(width, *own, most=4), PACKED_GROUP)
+        longest = min(packed.longest, positions)
+        shared = PACKED_GROUP * (longest + width + ATTEND_WARPS * WARP * kernel.vector) * 4
+        grid, block = (heads, positions // PACKED_GROUP, 1), (ATTEND_WARPS * WARP, 1, 1)
+        self.run(Call(kernel, grid, block, shared, (*own, packed.bounds, heads, width, longest, context)))
+        return context
 
     def attend(
         self, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor, *, weights: bool, shown: int = 0

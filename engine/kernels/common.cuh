@@ -123,6 +123,17 @@ __device__ __forceinline__ float block_sum(float x, float* room) {
   return sum;
 }
 
+// Of sequences that lie packed one behind the other, each begins at a multiple of GROUP. bounds [groups, 2] says of each
+// group of positions where its sequence begins, and what is behind the last position that is read of it.
+constexpr int GROUP = 8;
+struct Bounded {
+  int begin, end;
+};
+__device__ __forceinline__ Bounded bounds_of(const Index* bounds, int position) {
+  const Index* own = bounds + position / GROUP * 2;
+  return {static_cast<int>(own[0]), static_cast<int>(own[1])};
+}
+
 // The kernel of one head that a thread applies: taps, or weights proportional to exp(taps).
 //
 // Every thread works the softmax out for itself: a few dozen exponentials from cached memory cost less than a

@@ -13,13 +13,16 @@ from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
-from engine.kernels.calls import Kernels
+from engine.kernels.calls import Kernels, PackedSequences
 from engine.kernels.deferred import DeferredTensor, Lookup, Normalisation, Product, Softmax
-from engine.kernels.linear import Finish, Norm
+from engine.kernels.linear import Finish, Norm, wide_product
 from engine.kernels.reference import (
+    QKV,
     add_norm,
     attend,
     attend_plainly,
+    attend_whole,
+    attend_whole_plainly,
     dynamic_conv,
     dynamic_conv_step,
     ssru_step,
@@ -57,6 +60,7 @@ class NarrowMode(_Mode):
             dynamic_conv: self._all(dynamic_conv),
             dynamic_conv_step: self._all(dynamic_conv_step),
             attend: self._attend,
+            attend_whole: self._attend_whole,
             add_norm: self._all(add_norm),
             F.softmax: self._wide(F.softmax),
             F.log_softmax: self._wide(F.log_softmax),
@@ -76,6 +80,10 @@ class NarrowMode(_Mode):
     def _attend(self, *args: Any) -> Any:
         with self:
             return attend_plainly(*args)
+
+    def _attend_whole(self, *args: Any) -> Any:
+        with self:
+            return attend_whole_plainly(*args)
 
     @staticmethod
     def _wide(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -98,12 +106,20 @@ class FusedMode(_Mode):
     clock: int64 [1], of rings that the step's convolutions append to themselves; they note those in
         `appended`, by their addresses.
     weights: whether those of attention are wanted.
+    packed: of sequences that lie packed one behind the other.
     """
 
     def __init__(
-        self, kernels: Kernels, dtype: torch.dtype, clock: Tensor | None = None, *, weights: bool = True
+        self,
+        kernels: Kernels,
+        dtype: torch.dtype,
+        clock: Tensor | None = None,
+        *,
+        weights: bool = True,
+        packed: PackedSequences | None = None,
     ) -> None:
         super().__init__()
+        self.packed = packed
         self.kernels, self.dtype, self.clock, self.weights = kernels, dtype, clock, weights
         self.appended: set[int] = set()
         self.table = {
@@ -111,6 +127,7 @@ class FusedMode(_Mode):
             dynamic_conv: self._whole,
             ssru_step: self._ssru_step,
             attend: self._attend,
+            attend_whole: self._attend_whole,
             add_norm: self._add_norm,
             F.linear: self._linear,
             F.relu: lambda x, inplace=False: self._fuse_activation(x, "relu"),
@@ -316,7 +333,17 @@ class FusedMode(_Mode):
 
     def _whole(self, x: Tensor, taps: Tensor, left: int) -> Tensor:
         own, softmax = self._taps(taps)
-        return self.kernels.dynamic_conv(self._own(x), own, left, softmax=softmax)
+        return self.kernels.dynamic_conv(self._own(x), own, left, self.packed, softmax=softmax)
+
+    def _attend_whole(
+        self, own: QKV, mask: Tensor, heads: int, bias: Tensor | None = None, dropout: float = 0.0
+    ) -> Tensor:
+        if self.packed is None:
+            with self:
+                return attend_whole_plainly(own, mask, heads, bias, dropout)
+        assert bias is None and not dropout
+        q, keys, values = map(self._own, own)
+        return self.kernels.attend_packed(QKV(q, keys, values), self.packed, heads)
 
     def _taps(self, taps: Tensor) -> tuple[Tensor, bool]:
         """Taps, and whether their softmax is left to the kernel."""
@@ -365,18 +392,3 @@ class LogitsMode(_Mode):
 
     def _linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         return wide_product(x.to(self.dtype), weight, bias)
-
-
-def wide_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Compute a linear map in float32, of inputs of any type.
-
-    x: [..., dim].
-    weight: [outputs, dim].
-    bias: [outputs], or none.
-    """
-    if x.dtype == torch.float32:
-        return F.linear(x, weight, bias)
-    if x.is_cuda:  # the sums are float32 already: they are not rounded
-        y = torch.mm(x.flatten(0, -2), weight.t(), out_dtype=torch.float32).view(*x.shape[:-1], -1)
-        return y if bias is None else y + bias
-    return F.linear(x.float(), weight.float(), None if bias is None else bias.float())

@@ -15,7 +15,9 @@ WARP: Final = 32
 LOAD_BYTES: Final = 16  # bytes that a thread loads at once
 PRODUCTS: Final = ("product", "tiled_product", "tiled_glu", "tiled_long")  # entries of products
 # by entry: what `size` is of
-SIZE_DEFINES: Final = {"attend": "CONVOY_BEAMS"} | dict.fromkeys(PRODUCTS, "CONVOY_ROWS")
+SIZE_DEFINES: Final = dict.fromkeys(("attend", "attend_packed"), "CONVOY_BEAMS") | dict.fromkeys(
+    PRODUCTS, "CONVOY_ROWS"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,7 @@ class Address(int):
 
 
 Argument = c_int32 | c_float | c_void_p
+CONVERTED: Final = (c_int32, c_float, c_void_p)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,7 @@ Run = Callable[[Call], None]
 
 def argument(value: Tensor | Argument | float | None) -> Argument:
     """Convert an argument to what a kernel takes: an address, a 32-bit integer or a 32-bit float."""
-    if isinstance(value, Argument):
+    if isinstance(value, CONVERTED):
         return value
     if isinstance(value, Tensor):
         return c_void_p(value.data_ptr())

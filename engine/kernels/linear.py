@@ -1,10 +1,12 @@
-"""What comes before and after a linear map in one launch with it."""
+"""What comes before and after a linear map in one launch with it, and one whose result is float32."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -34,3 +36,18 @@ class Finish:
 
 
 ACTIVATIONS: Final = {None: 0, "relu": 1, "glu": 2}
+
+
+def wide_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Compute a linear map in float32, of inputs of any type.
+
+    x: [..., dim].
+    weight: [outputs, dim].
+    bias: [outputs], or none.
+    """
+    if x.dtype == torch.float32:
+        return F.linear(x, weight, bias)
+    if x.is_cuda:  # the sums are float32 already: they are not rounded
+        y = torch.mm(x.flatten(0, -2), weight.t(), out_dtype=torch.float32).view(*x.shape[:-1], -1)
+        return y if bias is None else y + bias
+    return F.linear(x.float(), weight.float(), None if bias is None else bias.float())

@@ -172,6 +172,43 @@ class QKV(NamedTuple):
     value: Tensor
 
 
+def attend_whole(
+    own: QKV, mask: Tensor, heads: int, bias: Tensor | None = None, dropout: float = 0.0
+) -> Tensor:
+    """Compute multi-head self-attention within whole sequences.
+
+    own: of all positions, [batch, time, dim] each.
+    mask: [batch or 1, time or 1, time], 0 or -inf.
+    heads: of the attention.
+    bias: added to the logits, [heads, time, time].
+    dropout: of the weights, in training.
+
+    Returns [batch, time, dim].
+    """
+    if has_torch_function((own.q,)):
+        context: Tensor = handle_torch_function(attend_whole, (own.q,), own, mask, heads, bias, dropout)
+        return context
+    return attend_whole_plainly(own, mask, heads, bias, dropout)
+
+
+def attend_whole_plainly(
+    own: QKV, mask: Tensor, heads: int, bias: Tensor | None = None, dropout: float = 0.0
+) -> Tensor:
+    """Compute `attend_whole` by operators that every graph has.
+
+    own: as of `attend_whole`.
+    mask: likewise.
+    heads: likewise.
+    bias: likewise.
+    dropout: likewise.
+    """
+    q, keys, values = (y.unflatten(2, (heads, y.shape[2] // heads)) for y in own)
+    logits = torch.matmul(q.transpose(1, 2), keys.permute(0, 2, 3, 1)) + mask[:, None]
+    weights = F.softmax(logits if bias is None else logits + bias, dim=-1)
+    used = F.dropout(weights, dropout) if dropout else weights
+    return torch.matmul(used, values.transpose(1, 2)).transpose(1, 2).flatten(2)
+
+
 def attend_cached(
     own: QKV,
     past: tuple[Tensor, Tensor],

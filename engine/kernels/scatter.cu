@@ -28,8 +28,8 @@ extern "C" __global__ void __launch_bounds__(256, 1)
   __syncthreads();
   const Copy copy = shared;
   const Index bytes = copy.source == nullptr ? 0 : copy.bytes;
-  // four bytes at a time where all is so aligned: everything but flags
-  const Index all = reinterpret_cast<Index>(copy.target) | reinterpret_cast<Index>(copy.source) | bytes | copy.filled |
+  // as many bytes at a time as all is aligned to; where a row's source ends within them, the rest is zeros
+  const Index all = reinterpret_cast<Index>(copy.target) | reinterpret_cast<Index>(copy.source) | copy.filled |
                     copy.target_pitch | copy.source_pitch;
   const int unit = all % 16 == 0 ? 16 : all % 4 == 0 ? 4 : 1;
   const Index across = copy.filled / unit, count = copy.rows * across;
@@ -39,7 +39,9 @@ extern "C" __global__ void __launch_bounds__(256, 1)
     unsigned char* to = copy.target + row * copy.target_pitch + column;
     const unsigned char* from = copy.source + row * copy.source_pitch + column;
     const bool there = column < bytes;
-    if (unit == 16) {
+    if (there && column + unit > bytes) {
+      for (int i = 0; i < unit; i++) to[i] = column + i < bytes ? from[i] : static_cast<unsigned char>(0);
+    } else if (unit == 16) {
       struct alignas(16) Wide {
         Index a, b;
       };

@@ -68,6 +68,8 @@ class ConvBlock(Residual):
 
 
 class ConvEncoderLayer(ConvBlock, EncoderLayer):
+    packs = True
+
     def mix(self, x: Tensor, real: Tensor) -> Tensor:
         # the mask sits right before the convolution, so padding acts as the zeros beyond the edges
         return self.convolve(self.inputs(x) * real[:, :, None], self.conv.width // 2)

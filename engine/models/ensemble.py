@@ -27,6 +27,10 @@ class Ensemble(Model):
         self.memory_spec = [replace(s, name=f"{i}.{s.name}") for i, m in self._each() for s in m.memory_spec]
         self.state_spec = [replace(s, name=f"{i}.{s.name}") for i, m in self._each() for s in m.state_spec]
 
+    @property
+    def packs(self) -> bool:
+        return all(member.packs for _, member in self._each())
+
     def encode(self, tokens: Tensor, positions: Tensor, real: Tensor) -> dict[str, Tensor]:
         encoded = ((i, member.encode(tokens, positions, real)) for i, member in self._each())
         return {f"{i}.{name}": part for i, memory in encoded for name, part in memory.items()}

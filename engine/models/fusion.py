@@ -31,6 +31,10 @@ class Fusion(Model):
         remembered = (replace(spec, name=f"{OWN}.{spec.name}") for spec in language_model.state_spec)
         self.state_spec = [*translation.state_spec, *remembered]
 
+    @property
+    def packs(self) -> bool:
+        return self.translation.packs
+
     def encode(self, tokens: Tensor, positions: Tensor, real: Tensor) -> dict[str, Tensor]:
         return self.translation.encode(tokens, positions, real)
 

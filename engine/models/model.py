@@ -82,11 +82,17 @@ class Model(nn.Module, ABC):
         """Encode tokens, int [batch, source], padded anywhere.
 
         tokens: int [batch, source].
-        positions: int [source], 0 for the first.
+        positions: int [source], 0 for the first; of packed sources [1, source].
         real: float [batch, source], 1 for tokens and 0 for padding.
 
         Returns memory by the names of `memory_spec`; nothing for a language model.
         """
+
+    @property
+    def packs(self) -> bool:
+        """Tell whether `encode` takes sources that lie packed one behind the other in a batch of one, under
+        `engine.kernels.fused.FusedMode` with their bounds."""
+        return False
 
     @abstractmethod
     def step(

@@ -81,6 +81,12 @@ class Residual(nn.Module):
 class EncoderLayer(Residual):
     """A mixer and a feed-forward. A subclass adds `mix` and its parameters."""
 
+    @property
+    def packs(self) -> bool:
+        """Whether positions meet in nothing but `dynamic_conv` and `attend_whole`: sequences may then lie
+        packed one behind the other, under a mode that keeps these within bounds."""
+        return False
+
     def __init__(self, where: Where) -> None:
         super().__init__(where)
         self.layer_norm1 = self.norm(where.stack.embed_dim)

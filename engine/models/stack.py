@@ -247,6 +247,10 @@ class EncoderDecoder(StackModel):
             )
         ]
 
+    @property
+    def packs(self) -> bool:
+        return all(isinstance(layer, EncoderLayer) and layer.packs for layer in self.encoder.layers)
+
     def encode(self, tokens: Tensor, positions: Tensor, real: Tensor) -> dict[str, Tensor]:
         encoded = self.encoder(tokens, positions, real)
         memory = {}

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from engine.bundle.specs import StateSpec
-from engine.kernels.reference import QKV, attend_cached, attend_window
+from engine.kernels.reference import QKV, attend_cached, attend_whole, attend_window
 from engine.models.layers import Attention, RelativeBias
 from engine.models.model import Past
 from engine.models.residual import DecoderLayer, EncoderLayer, Where
@@ -60,13 +60,13 @@ class SelfAttention(Attention):
 
         Returns the shape of x.
         """
-        keys, values = self.memory(x)
-        logits = torch.matmul(self.queries(x), keys) + mask[:, None]
+        keys, values, bias = self.k_proj(x), self.v_proj(x), None
+        own = QKV(self.q_proj(x) * self.width**-0.5, keys, values)
         if self.relative is not None:
             place = torch.full_like(mask[:1, :1], 1.0).cumsum(2).to(torch.int64).squeeze(0)  # [1, time]
-            logits = logits + self.relative(place.transpose(0, 1) - place).permute(2, 0, 1)
-        weights = F.softmax(logits, dim=-1)
-        y: Tensor = self.out_proj(torch.matmul(self.drop_weights(weights), values).transpose(1, 2).flatten(2))
+            bias = self.relative(place.transpose(0, 1) - place).permute(2, 0, 1)
+        dropout = self.dropout if self.training else 0.0
+        y: Tensor = self.out_proj(attend_whole(own, mask, self.heads, bias, dropout))
         return y
 
     def attend_cached(
@@ -202,6 +202,11 @@ class AttentionEncoderLayer(EncoderLayer):
         super().__init__(where)
         self.reach = where.width // 2 if where.width else None
         self.self_attn = _self_attention(where)
+
+    @property
+    def packs(self) -> bool:
+        plain = isinstance(self.self_attn, SelfAttention) and self.self_attn.relative is None
+        return plain and self.reach is None
 
     def mix(self, x: Tensor, real: Tensor) -> Tensor:
         mask = torch.where(real > 0, 0.0, -torch.inf)[:, None]

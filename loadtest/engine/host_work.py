@@ -180,7 +180,8 @@ class CountedDevice(Nothing):
         slots = np.ctypeslib.as_array((c_int64 * count).from_address(told))
         answers = rows.numpy()[: count * row.itemsize // WORD_BYTES].view(row)
         answers["count"], answers["longest"] = 1, state.longest.numpy()[slots]
-        answers["ends"]["total"], answers["ends"]["step"] = -1.0, state.kept_steps.numpy()[slots]
+        answers["ends"] = -1.0, 0, 0.0
+        answers["ends"]["step"] = state.kept_steps.numpy()[slots]
 
     def _copy(self, tensor: Tensor, target: Tensor) -> None:
         began = time.thread_time()

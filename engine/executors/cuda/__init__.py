@@ -9,7 +9,8 @@ changes           what is told of slots, moved and placed between two steps, all
 telling           answers of slots that are done, and the state of others, as the host reads them
 placing           requests on their way into slots
 copies            what is placed, moved or read of slots, as copies of one kernel
-encoders          encoding in batches of a few sizes, each a CUDA graph
+encoders          encoding in padded batches of a few sizes, each a CUDA graph
+packed            encoding of sources that lie one behind the other
 graphs            captured work: when, how many
 streams           streams, events and copies of a device
 errors            which errors lose a device

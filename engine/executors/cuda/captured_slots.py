@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from engine.executors.base import SlotExecutor
-from engine.executors.cuda.encoders import Encode, Encoders
+from engine.executors.cuda.encoders import Encode, Encoders, SourceEncoders
+from engine.executors.cuda.packed import PackedEncoders
 from engine.executors.cuda.placing import EncodedRow
 from engine.executors.cuda.streams import LaneStreams, Mark
 from engine.executors.memory import Ends, StagedBatch, ceil
@@ -43,22 +44,25 @@ class CapturedSlots(SlotExecutor):
     calls `_begin` when it is made.
 
     generation: how often the blocks have moved.
+    packs: whether sources are encoded packed one behind the other.
     kernels: that search, place and move; None: the array code does.
     """
 
     kernels: Kernels | None
+    packs = False
 
     def _begin(self, work: LaneStreams, encode: Encode, dtype: torch.dtype, room: int, *, warm: bool) -> None:
         """On the stream of steps.
 
-        encode, dtype: see `Encoders`.
+        encode, dtype: see `Encoders`; with `packs`, see `PackedEncoders`.
         room: positions and columns that blocks begin with.
         warm: capture common steps before the first request.
         """
         self.work, self.generation, self.warm = work, 0, warm
         self.history.rings.clock = torch.zeros(1, dtype=torch.int64, device=self.device)
         ends = Ends(self.pad, self.limits.source, self.unread)
-        self.encoders = Encoders(encode, self.memory.specs, work, ends, dtype)
+        encoders = PackedEncoders if self.packs else Encoders
+        self.encoders: SourceEncoders = encoders(encode, self.memory.specs, work, ends, dtype)
         self.reserve(min(room, self.limits.source), min(room, self.limits.target))
         work.mark().synchronize()  # whatever stream the first caller is on
 
@@ -107,7 +111,7 @@ class CapturedSlots(SlotExecutor):
         parts: dict[str, Tensor] = {}
         if encoded.rows is not None:
             self.work.wait(encoded.mark, [encoded.rows[i].block])
-            parts = encoded.rows[i].parts(self.memory.specs)
+            parts = encoded.rows[i].parts(self.memory.specs, encoded.lengths[i])
         self.memory.place(slot, encoded.lengths[i], parts)
         self.history.clear(slot)
 

@@ -37,6 +37,7 @@ class PlacementTerms(NamedTuple):
     slot: where it goes.
     address: of its encoded row.
     width: positions of that row.
+    begin: the first one of the source.
     length: positions of its source.
     read: positions that are not masked.
     starts: the address of its row of starts.
@@ -48,6 +49,7 @@ class PlacementTerms(NamedTuple):
     slot: Any
     address: Any
     width: Any
+    begin: Any
     length: Any
     read: Any
     starts: Any
@@ -129,7 +131,7 @@ def placement_plan(lane: LaneArrays, starts: Starts, masks: Tensor) -> Records:
         size, pitch = inner * blocks[i].element_size(), strides[i] // rows
         of.one[i, ROWS], of.one[i, FILLED], of.one[i, TARGET_PITCH] = rows, pitch, pitch
         of.address[i, SOURCE], of.width[i, SOURCE] = 1, before
-        of.length[i, BYTES], of.width[i, SOURCE_PITCH] = size, size
+        of.length[i, BYTES] = of.width[i, SOURCE_PITCH] = of.begin[i, SOURCE] = size
         before += rows * size
     mask, first, last = len(blocks), len(arrays) - len(begun), len(arrays) - 1
     of.one[mask, SOURCE], of.read[mask, SOURCE] = masks.data_ptr() + 4 * (masks.numel() // 2), -4

@@ -1,4 +1,5 @@
-"""Encoding in batches of a few sizes, each a CUDA graph.
+"""Encoding in batches of a few sizes, each a CUDA graph: padded, for encoders that can't be packed
+(`engine.executors.cuda.packed`).
 
 A source is padded by its own length alone. In fp32 all batches of a width have as many rows, so that an
 encoding does not depend on the others of its batch; in narrower types products differ by more than that
@@ -7,6 +8,7 @@ anyway, and few sources take a smaller batch.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -14,6 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.bundle.specs import SOURCE, MemorySpec
@@ -22,7 +25,7 @@ from engine.executors.cuda.placing import EncodedRow
 from engine.executors.cuda.streams import LaneStreams
 from engine.executors.memory import ENCODER_MULTIPLE, Ends, ceil
 
-Encode = Callable[[Tensor, Tensor, Tensor], dict[str, Tensor]]  # a model's own, of its arguments
+Encode = Callable[..., dict[str, Tensor]]  # a model's own, of its arguments
 EXACT_SIZES: Final = (8,)  # sources of a batch in fp32
 NARROW_SIZES: Final = (1, 2, 4, 8, 16, 32, 64)  # in narrower types
 MAX_BATCH_POSITIONS: Final = 4096  # of a batch, padding included
@@ -31,10 +34,10 @@ WARM_POSITIONS: Final = 64  # widths up to this are captured at the start
 
 
 class Place(NamedTuple):
-    """The places of batches of one size and width.
+    """The place of batches of one shape.
 
-    inputs: int64 [size, width + 1], tokens and the number of them that are read.
-    memory: [size, elements]; batches of all sizes and widths share it.
+    inputs: int64 on the device.
+    memory: [rows, elements]; batches of all shapes share it.
     encode: computes the memory of the inputs.
     """
 
@@ -43,36 +46,81 @@ class Place(NamedTuple):
     encode: Callable[[], None]
 
 
-class Encoders:
+class SourceEncoders(ABC):
     """The encoder of one lane's model. What it keeps between calls lies on the device: a place for the
-    largest batch, and the inputs of each size."""
+    largest batch, and the inputs of each shape."""
 
     def __init__(
         self, encode: Encode, specs: Sequence[MemorySpec], work: LaneStreams, limits: Ends, dtype: torch.dtype
     ) -> None:
         """encode: on the current stream, of tokens, positions and real, as `Model.encode`.
         dtype: of memory.
-
-        `sizes` may be cut, where batches are to be smaller.
         """
-        self.encode, self.specs, self.work, self.limits = encode, specs, work, limits
-        self.sizes: Sequence[int] = EXACT_SIZES if dtype == torch.float32 else NARROW_SIZES
-        each = sum(int(np.prod([1 if d == SOURCE else d for d in s.shape])) for s in specs)
-        self._each, self._dtype = each, dtype  # elements of a position
-        self._width_of = [self.width(length) for length in range(limits.source + 1)]
+        self.encode, self.specs, self.work, self.limits, self.dtype = encode, specs, work, limits, dtype
+        self._each = sum(int(np.prod([1 if d == SOURCE else d for d in s.shape])) for s in specs)
         self._memory: Tensor | None = None
-        self._places: dict[tuple[int, int], Place] = {}  # by size and width
+        self._places: dict[Any, Place] = {}
         self._graphs = Graphs(work, MAX_GRAPHS)
 
+    @abstractmethod
     def warm(self, together: int) -> None:
-        """Capture all batches of common widths, for at most so many sources that come together."""
+        """Capture all common batches, for at most so many sources that come together."""
+
+    @abstractmethod
+    def __call__(self, sources: Sequence[Sequence[int]]) -> list[EncodedRow]:
+        """Encode sources on the current stream; rows are right once it has come so far."""
+
+    def _run(self, key: tuple[int, ...], parts: Sequence[NDArray[np.int64]]) -> Tensor:
+        """Memory [rows, elements] of a batch.
+
+        key: the shape of the batch.
+        parts: of its inputs, which may end before the place for them does.
+        """
+        place = self._places.get(key) or self._make_place(key)
+        self.work.upload(parts, place.inputs.view(-1))
+        self._graphs.run(key, place.encode, after=1)
+        return self.work.clone(place.memory)
+
+    @abstractmethod
+    def _make_place(self, key: tuple[int, ...]) -> Place:
+        """Make and keep the place of a shape."""
+
+    def _room(self, positions: int, most: int) -> Tensor:
+        """Memory of a batch, [elements].
+
+        positions: of the batch.
+        most: of the largest batch there is.
+        """
+        if self._memory is None or self._memory.numel() < positions * self._each:
+            self._graphs.clear()  # they write into the one that goes
+            self._places.clear()
+            elements = self._each * max(positions, most)
+            self._memory = torch.zeros(elements, dtype=self.dtype, device=self.work.device)
+        return self._memory[: positions * self._each]
+
+    def _write(self, encoded: dict[str, Tensor], memory: Tensor) -> None:
+        parts = [encoded[s.name].reshape(memory.shape[0], -1).to(self.dtype) for s in self.specs]
+        torch.cat(parts, 1, out=memory)
+
+
+class Encoders(SourceEncoders):
+    """Of padded batches. inputs: [size, width + 1], tokens and the number of them that are read."""
+
+    def __init__(
+        self, encode: Encode, specs: Sequence[MemorySpec], work: LaneStreams, limits: Ends, dtype: torch.dtype
+    ) -> None:
+        """See `SourceEncoders`. `sizes` may be cut, where batches are to be smaller."""
+        super().__init__(encode, specs, work, limits, dtype)
+        self.sizes: Sequence[int] = EXACT_SIZES if dtype == torch.float32 else NARROW_SIZES
+        self._width_of = [self.width(length) for length in range(limits.source + 1)]
+
+    def warm(self, together: int) -> None:
         for width in range(ENCODER_MULTIPLE, min(WARM_POSITIONS, self._widest) + 1, ENCODER_MULTIPLE):
             sizes = self._fitting(width)
             for size in sizes[: bisect_left(sizes, together) + 1]:
                 self([[self.limits.pad] * width] * size)
 
     def __call__(self, sources: Sequence[Sequence[int]]) -> list[EncodedRow]:
-        """Encode sources on the current stream; rows are right once it has come so far."""
         rows: list[EncodedRow | None] = [None] * len(sources)
         by_width: dict[int, list[int]] = {}
         for i, source in enumerate(sources):
@@ -112,30 +160,21 @@ class Encoders:
         for row, source in enumerate(sources):
             packed[row, : len(source)] = source
             packed[row, width] = max(len(source) - self.limits.unread, 1)
-        place = self._places.get((size, width)) or self._place(size, width)
-        self.work.upload([packed.reshape(-1)], place.inputs.view(-1))
-        self._graphs.run((size, width), place.encode, after=1)
-        return self.work.clone(place.memory)
+        return self._run((size, width), [packed.reshape(-1)])
 
-    def _place(self, size: int, width: int) -> Place:
-        if self._memory is None or self._memory.numel() < size * width * self._each:
-            self._graphs.clear()  # they write into the one that goes
-            self._places.clear()
-            elements = self._each * max(size * width, min(MAX_BATCH_POSITIONS, self.sizes[-1] * self._widest))
-            self._memory = torch.zeros(elements, dtype=self._dtype, device=self.work.device)
+    def _make_place(self, key: tuple[int, ...]) -> Place:
+        size, width = key
+        memory = self._room(size * width, min(MAX_BATCH_POSITIONS, self.sizes[-1] * self._widest))
         inputs = torch.zeros((size, width + 1), dtype=torch.int64, device=self.work.device)
-        memory = self._memory[: size * width * self._each].view(size, -1)
-        place = Place(inputs, memory, partial(self._encode, inputs, memory))
-        self._places[size, width] = place
+        rows = memory.view(size, -1)
+        place = self._places[key] = Place(inputs, rows, partial(self._encode, inputs, rows))
         return place
 
     @torch.no_grad()
     def _encode(self, inputs: Tensor, memory: Tensor) -> None:
         """What a graph holds."""
-        device, (size, width) = self.work.device, (inputs.shape[0], inputs.shape[1] - 1)
+        device, width = self.work.device, inputs.shape[1] - 1
         column = torch.arange(width, device=device)
         positions = column.clamp(max=self.limits.source - 1)  # what lies beyond is masked
         real = (column < inputs[:, width:]).to(torch.float32)
-        encoded: dict[str, Any] = self.encode(inputs[:, :width].contiguous(), positions, real)
-        parts = [encoded[s.name].reshape(size, -1).to(self._dtype) for s in self.specs]
-        torch.cat(parts, 1, out=memory)
+        self._write(self.encode(inputs[:, :width].contiguous(), positions, real), memory)

@@ -35,6 +35,7 @@ class CapturedExecutor(CapturedSlots, TorchExecutor):
         """
         with work.decoding():
             TorchExecutor.__init__(self, model, *lane, work.device, kernels)
+            self.packs = kernels is not None and model.packs
             self._begin(work, self._run_encoder, self.dtype, INITIAL_POSITIONS, warm=warm)
 
     def run(

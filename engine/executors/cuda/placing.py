@@ -27,21 +27,31 @@ MAX_KNOWN_STARTS: Final = 1024  # beginnings that are kept, of options and lengt
 
 
 class EncodedRow(NamedTuple):
-    """An encoded source: row `at` of a block [batch, elements], in which each part of memory lies after
-    the other, padded to `width` positions; and its address."""
+    """An encoded source: some positions of row `at` of a block [batch, elements], in which each part of
+    memory lies after the other, `width` positions long.
+
+    address: of that row.
+    begin: the source's first position there.
+    """
 
     block: Tensor
     at: int
     width: int
     address: int
+    begin: int = 0
 
-    def parts(self, specs: Sequence[MemorySpec]) -> dict[str, Tensor]:
-        """Return views of it, [*shape] by the names of the specs."""
+    def parts(self, specs: Sequence[MemorySpec], length: int) -> dict[str, Tensor]:
+        """Return views of it, [*shape] by the names of the specs.
+
+        specs: of the memory.
+        length: positions that are viewed.
+        """
         views, begin, flat = {}, 0, self.block[self.at]
         for spec in specs:
             shape = [self.width if d == SOURCE else d for d in spec.shape]
             size = int(np.prod(shape))
-            views[spec.name] = flat[begin : begin + size].view(shape)
+            whole = flat[begin : begin + size].view(shape)
+            views[spec.name] = whole.narrow(spec.source_axis, self.begin, length)
             begin += size
         return views
 
@@ -57,9 +67,9 @@ class PlacedRequest(NamedTuple):
     options: DecodeOptions
 
     @property
-    def row_extent(self) -> tuple[int, int]:
-        """Where its row begins, and how wide that is."""
-        return (0, 0) if self.row is None else (self.row.address, self.row.width)
+    def row_extent(self) -> tuple[int, int, int]:
+        """Where its row lies, how wide that is, and its first position there."""
+        return (0, 0, 0) if self.row is None else (self.row.address, self.row.width, self.row.begin)
 
 
 class KnownStart(NamedTuple):

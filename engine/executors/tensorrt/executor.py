@@ -21,6 +21,7 @@ from engine.bundle.specs import MemorySpec, Specs, StateSpec
 from engine.errors import BundleError, ConfigError
 from engine.executors.base import Arrays
 from engine.executors.cuda.captured_slots import CapturedSlots
+from engine.executors.cuda.encoders import Encoders
 from engine.executors.cuda.stepper import CapturedStepper, open_stepper
 from engine.executors.cuda.streams import LaneStreams
 from engine.executors.memory import EncoderBatch
@@ -98,6 +99,7 @@ class TensorRTExecutor(CapturedSlots):
             self._asked = step_fields(engines.config)
             self._begin(work, self._run_encoder, arrays.dtype, INITIAL_POSITIONS, warm=warm)
         most = about.slots[-1]  # that a batch of the encoder's may have
+        assert isinstance(self.encoders, Encoders)
         self.encoders.sizes = sorted({min(size, most) for size in self.encoders.sizes})
 
     def width(self, source: int) -> int:

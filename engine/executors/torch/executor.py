@@ -16,7 +16,7 @@ from engine.bundle.specs import Specs
 from engine.executors.base import Arrays, SlotExecutor
 from engine.executors.history import SlotPast
 from engine.executors.memory import EncoderBatch
-from engine.kernels.calls import Kernels
+from engine.kernels.calls import Kernels, PackedSequences
 from engine.kernels.fused import FusedMode, LogitsMode, NarrowMode, UnnormalisedMode
 from engine.models.model import Model, Past
 from engine.models.select import SelectionRules, select
@@ -45,30 +45,41 @@ class TorchExecutor(SlotExecutor):
         self.unnormalised = kernels is not None and model.softmax_of_logits
         self.has_language_model = LM_WEIGHT in step_fields(model.config)
 
-    def _modes(self, stack: ExitStack, clock: Any = 0, *, weights: bool = False) -> FusedMode | None:
+    def _modes(
+        self,
+        stack: ExitStack,
+        clock: Any = 0,
+        *,
+        weights: bool = False,
+        packed: PackedSequences | None = None,
+    ) -> FusedMode | None:
         """Enter the modes that the model runs under.
 
         clock: of rings, where it lies on the device.
         weights: whether those of attention are wanted.
+        packed: sources that lie one behind the other.
         """
         if self.dtype != torch.float32:
             stack.enter_context(NarrowMode(self.dtype))
         if self.kernels is None:
             return None
         on_device = clock if isinstance(clock, Tensor) else None
-        fused = FusedMode(self.kernels, self.dtype, on_device, weights=weights)
+        fused = FusedMode(self.kernels, self.dtype, on_device, weights=weights, packed=packed)
         stack.enter_context(fused)
         return fused
 
     def _encode(self, batch: EncoderBatch) -> Mapping[str, Tensor]:
         arrays = (batch.tokens, batch.positions, batch.real)
-        return self._run_encoder(*(self._upload(torch.from_numpy(a)) for a in arrays))
+        tokens, positions, real = (self._upload(torch.from_numpy(a)) for a in arrays)
+        return self._run_encoder(tokens, positions, real)
 
     @torch.no_grad()
-    def _run_encoder(self, tokens: Tensor, positions: Tensor, real: Tensor) -> dict[str, Tensor]:
+    def _run_encoder(
+        self, tokens: Tensor, positions: Tensor, real: Tensor, packed: PackedSequences | None = None
+    ) -> dict[str, Tensor]:
         """As `Model.encode`."""
         with ExitStack() as stack:
-            fused = self._modes(stack)
+            fused = self._modes(stack, packed=packed)
             memory = self.model.encode(tokens, positions, real)
             return fused.settle(memory) if fused else memory
 

@@ -84,6 +84,6 @@ class Int8Executor(TorchExecutor):
         super().__init__(model, beams, slots)
         self.int8 = int8
 
-    def _modes(self, stack: ExitStack, clock: Any = 0, *, weights: bool = False) -> FusedMode | None:
+    def _modes(self, stack: ExitStack, clock: Any = 0, **options: Any) -> FusedMode | None:
         stack.enter_context(self.int8)
-        return super()._modes(stack, clock, weights=weights)
+        return super()._modes(stack, clock, **options)

@@ -210,8 +210,55 @@ def test_in_fp32_an_encoding_is_the_same_bit_for_bit_whoever_is_encoded_with_it(
     specs = encoders.specs
     for source, row in zip(sources, together, strict=True):
         (alone,) = encoders([source])
-        for part, other in zip(alone.parts(specs).values(), row.parts(specs).values(), strict=True):
-            assert torch.equal(part, other)
+        parts, others = (one.parts(specs, len(source)) for one in (alone, row))
+        assert all(torch.equal(parts[spec.name], others[spec.name]) for spec in specs)
+
+
+@pytest.mark.parametrize("name", ["glu", "light", "transformer"])
+def test_packed_sources_are_encoded_as_padded_ones_are_and_whoever_lies_beside_them_changes_no_bit(
+    host, name
+):
+    work, g = Emulation(host), np.random.default_rng(1)
+    packed = CapturedExecutor(model(name), (1, 2), work, Kernels(work)).encoders
+    padded = CapturedExecutor(model(name), (1, 2), Emulation()).encoders
+    sources = [[*g.integers(4, 47, n).tolist(), 2] for n in (3, 5, 70, 7, 7, 12, 20, 3, 4, 5, 60, 33)]
+    together, wanted = packed(sources), padded(sources)
+    assert len({row.address for row in together}) == 2  # batches: 256 positions each
+    for i, source in enumerate(sources):
+        (alone,) = packed([source])
+        parts = [row.parts(packed.specs, len(source)) for row in (together[i], alone, wanted[i])]
+        for spec in packed.specs:
+            assert torch.equal(parts[0][spec.name], parts[1][spec.name])
+            torch.testing.assert_close(parts[0][spec.name], parts[2][spec.name], rtol=1e-4, atol=1e-5)
+
+
+def test_packed_batches_have_a_few_sizes_each_captured_once_and_the_common_ones_at_the_start(host):
+    work = Emulation(host)
+    narrow = deepcopy(model("glu")).to(torch.bfloat16)
+    executor = CapturedExecutor(narrow, (1, 2), work, Kernels(work), warm=True)
+    executor.encoders.warm(2)
+    captures = work.captures
+    assert captures == 2  # 64 and 128 positions
+    for count, size in ((1, 64), (8, 64), (9, 128), (16, 128)):
+        rows = executor.encoders([[5, 6, 2]] * count)
+        assert {row.width for row in rows} == {size}
+        assert [row.begin for row in rows] == [*range(0, 8 * count, 8)]
+    assert work.captures == captures
+    assert executor.encoders([[5, 6, 2]] * 33)[0].width == 384
+    exact = CapturedExecutor(model("glu"), (1, 2), work, Kernels(work)).encoders
+    assert {row.width for row in exact([[5, 6, 2]] * 40)} == {256}
+    assert len({row.address for row in exact([[5, 6, 2]] * 40)}) == 2
+
+
+def test_models_whose_positions_meet_elsewhere_are_encoded_padded(host):
+    """And those without kernels, whatever they are."""
+    kinds = {}
+    for name in ("glu", "transformer", "ensemble", "aan", "windowed", "convs2s", "slicenet"):
+        work = Emulation(host)
+        kinds[name] = type(CapturedExecutor(model(name), (1, 2), work, Kernels(work)).encoders).__name__
+    packed = {name for name, kind in kinds.items() if kind == "PackedEncoders"}
+    assert packed == {"glu", "transformer", "ensemble", "aan"}
+    assert type(CapturedExecutor(model("glu"), (1, 2), Emulation()).encoders).__name__ == "Encoders"
 
 
 def test_batches_have_a_few_sizes_each_captured_once():

@@ -121,13 +121,16 @@ def test_hypotheses_that_a_kernel_follows_back_are_those_that_the_host_does(host
         jobs = [replace(o, **lengths, max_length=longest - i % 2) for i, o in enumerate(jobs)]
         search, _ = started(beams, jobs, longest)
         state, kind = search.state, search.kind(SLOTS)._replace(simple=False, ranked=True)
-        state.scores.fill_(torch.nan)
-        state.tokens.fill_(-1)
         for step in range(longest + 1):  # some end early, the others at the end
             top = candidates(g, SLOTS, beams, 2 * beams)
             early = torch.from_numpy(g.random(top.ids.shape) < 2 / longest) & (top.ids == EOS)
             ends = early if step < longest else torch.ones_like(early)
             search.absorb(top._replace(ids=torch.where(ends, EOS, top.ids.clamp(min=3))), SLOTS, kind)
+        # paths that change rows at every column
+        for table in (state.trail, state.kept_trail):
+            table.copy_(torch.from_numpy(g.integers(0, beams, tuple(table.shape))))
+        state.tokens.copy_(torch.from_numpy(g.integers(3, VOCAB, tuple(state.tokens.shape))))
+        state.scores.copy_(torch.from_numpy(-g.random(tuple(state.scores.shape))))
         attention = [g.random((beams, 3)).astype(np.float32) for _ in range(longest + 1)]
         ended = [Ended(o, None if i % 2 else attention) for i, o in enumerate(jobs)]
         told, columns = [2, 0, 3], longest + 2

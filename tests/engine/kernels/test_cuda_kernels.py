@@ -27,13 +27,21 @@ from engine.executors.cuda.search_kernels import RingArrays, SearchKernels, Toke
 from engine.executors.history import Rings
 from engine.executors.torch.executor import TorchExecutor
 from engine.kernels import reference
-from engine.kernels.calls import ATTEND_WARPS, SELECT_COLUMNS, SELECT_ROOM, Kernels
+from engine.kernels.calls import (
+    ATTEND_WARPS,
+    PACKED_GROUP,
+    SELECT_COLUMNS,
+    SELECT_ROOM,
+    Kernels,
+    PackedSequences,
+)
 from engine.kernels.fused import FusedMode
 from engine.kernels.launch import Device
 from engine.kernels.launches import Address, Call, argument
 from engine.kernels.linear import Finish, Norm
 from engine.kernels.nvrtc import Compiler
 from engine.kernels.products import ROW_BUCKETS
+from engine.kernels.reference import QKV
 from engine.models.select import SelectionRules, select
 from engine.search.executor import StepInput, TopK
 from engine.search.state import blank
@@ -65,7 +73,8 @@ class Place:
 
     def there(self, value):
         if isinstance(value, tuple | list):
-            return type(value)(map(self.there, value))
+            there = map(self.there, value)
+            return type(value)(*there) if hasattr(value, "_fields") else type(value)(there)
         if is_dataclass(value):  # a norm, or what becomes of a product's sums
             return replace(value, **{f.name: self.there(getattr(value, f.name)) for f in fields(value)})
         return value.to(self.device) if isinstance(value, torch.Tensor) else value
@@ -204,6 +213,70 @@ def test_the_convolution_of_sequences_equals_the_reference(
     kernels = F.softmax(taps.float(), -1) if softmax else taps.float()
     want = reference.dynamic_conv(x.float(), kernels, left)
     close(place.dynamic_conv(x, taps, left, softmax=softmax), want, dtype, 8)
+
+
+def packed_sequences(lengths, longest=64):
+    """Sequences of these lengths one behind the other, and where each begins; behind them a group is idle."""
+    bounds, begins, begin = [], [], 0
+    for length in lengths:
+        begins.append(begin)
+        bounds += [[begin, begin + length]] * -(-length // 8)
+        begin += -(-length // 8) * 8
+    return PackedSequences(torch.tensor([*bounds, [0, 1]]), longest), begins
+
+
+@pytest.mark.parametrize("softmax", [False, True])
+@pytest.mark.parametrize("fixed", [False, True])
+@pytest.mark.parametrize(
+    ("dtype", "channels", "heads", "width", "left"),
+    [
+        (FLOAT, 48, 4, 7, 3),
+        (FLOAT, 6, 6, 31, 15),
+        (FLOAT, 136, 2, 1, 0),
+        (HALF, 32, 4, 4, 2),
+        (BRAIN, 32, 4, 3, 1),
+    ],
+)
+def test_the_convolution_of_packed_sequences_is_that_of_each_alone_bit_for_bit(
+    place, dtype, channels, heads, width, left, fixed, softmax
+):
+    """Where another sequence or nothing at all lies around it, that is not a number."""
+    lengths = (3, 16, 1, 29, 8)
+    packed, begins = packed_sequences(lengths)
+    time = len(packed.bounds) * 8
+    x = torch.full((1, time, channels), torch.nan, dtype=dtype)
+    taps = normal(2, *((heads, width) if fixed else (1, time, heads, width)), dtype=dtype)
+    for seed, (begin, length) in enumerate(zip(begins, lengths, strict=True)):
+        x[0, begin : begin + length] = normal(seed, length, channels, dtype=dtype)
+    found = place.dynamic_conv(x, taps, left, packed, softmax=softmax)
+    for begin, length in zip(begins, lengths, strict=True):
+        own = slice(begin, begin + length)
+        alone = place.dynamic_conv(
+            x[:, own].contiguous(), taps if fixed else taps[:, own].contiguous(), left, softmax=softmax
+        )
+        assert torch.equal(found[:, own], alone)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "heads", "width"),
+    [(FLOAT, 4, 8), (FLOAT, 3, 5), (FLOAT, 1, 160), (HALF, 2, 16), (BRAIN, 2, 16)],
+)
+def test_attention_within_packed_sequences_equals_the_reference_and_depends_on_nobody_beside(
+    place, dtype, heads, width
+):
+    lengths = (3, 16, 1, 45, 8)
+    packed, begins = packed_sequences(lengths)
+    own = QKV(*(normal(i, 1, len(packed.bounds) * 8, heads * width, dtype=dtype) for i in range(3)))
+    own = QKV(own.q / width**0.5, *own[1:])
+    found = place.attend_packed(own, packed, heads)
+    last = packed_sequences(lengths[3:4])[0]  # one of them, alone
+    among = slice(begins[3], begins[3] + 48)
+    alone = QKV(*(F.pad(y[:, among], (0, 0, 0, 8)).contiguous() for y in own))
+    assert torch.equal(place.attend_packed(alone, last, heads)[:, :45], found[:, among][:, :45])
+    for begin, length in zip(begins, lengths, strict=True):
+        part = QKV(*(y[:, begin : begin + length].float() for y in own))
+        want = reference.attend_whole(part, torch.zeros(1, 1, length), heads)
+        close(found[:, begin : begin + length], want, dtype, 4)
 
 
 def attention(dtype, slots, beams, heads, width, source):
@@ -628,6 +701,10 @@ def calls(dtype):
     cells = normal(9, 2, 1, 3, 32)
     kernels.ssru_step(x, x, cells, torch.zeros(2, 3, 1, dtype=torch.int64), append=True)
     kernels.dynamic_conv(x, taps, 2)
+    packed, _ = packed_sequences((7,))
+    of_one = normal(5, 1, 16, 32, dtype=dtype)
+    kernels.dynamic_conv(of_one, taps[0, 0], 2, packed)
+    kernels.attend_packed(QKV(of_one, of_one, of_one), packed, 4)
     kernels.attend(*attention(dtype, 2, 3, 4, 8, 32), weights=True)
     logits, rules = selection(dtype, 2, 3, 64, 2)
     kernels.select(logits, tuple(rules), None, 2, 6)
@@ -701,6 +778,7 @@ def test_what_python_knows_of_the_sources_is_what_they_say():
     attend, select = ((SOURCES / name).read_text() for name in ("attend.cu", "select.cu"))
     assert f"constexpr int BEAMS = CONVOY_BEAMS, WARPS = {ATTEND_WARPS}," in attend
     assert f"constexpr int ROOM = {SELECT_ROOM};" in select
+    assert f"constexpr int GROUP = {PACKED_GROUP};" in (SOURCES / "common.cuh").read_text()
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

@@ -12,10 +12,11 @@ import torch
 
 from engine.errors import ConfigError
 from engine.kernels import launch
-from engine.kernels.calls import Kernels
+from engine.kernels.calls import Kernels, PackedSequences
 from engine.kernels.launch import EARLY, UNASKED, Configuration, Device
 from engine.kernels.launches import Call, Kernel
 from engine.kernels.linear import Finish, Norm
+from engine.kernels.reference import QKV
 from tests.cubins import budgets
 from tests.engine.kernels.test_cuda_kernels import (
     attention,
@@ -69,6 +70,10 @@ def largest_calls(dtype: torch.dtype) -> list[Call]:
     kernels.dynamic_conv(
         x[:, :, :1024].to(dtype).contiguous(), normal(5, 16, 63, dtype=dtype), 31, softmax=True
     )
+    packed = PackedSequences(torch.tensor([[0, 1]]).expand(512, 2), 1024)
+    whole = normal(6, 1, 4096, 128, dtype=dtype)
+    kernels.dynamic_conv(whole, normal(5, 16, 63, dtype=dtype), 31, packed, softmax=True)
+    kernels.attend_packed(QKV(whole, whole, whole), packed, 2)
     for k in (2, 32, 1024):
         logits, rules = selection(dtype, 1, 1, 50_000, 2)
         kernels.select(logits, tuple(rules), None, 2, k)
