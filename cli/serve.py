@@ -30,8 +30,9 @@ def serve(**flags: Any) -> None:
     """
     from pydantic import ValidationError
 
-    from server.settings import ServerSettings, without_effect
-    from server.workers import serve as run
+    from server.libretranslate import without_effect
+    from server.settings import ServerSettings
+    from server.supervisor import serve as run
 
     warn_of(unknown_variables(os.environ, list(ServerSettings.model_fields)))
     values = explicit_flags(flags)
@@ -43,6 +44,11 @@ def serve(**flags: Any) -> None:
         settings = ServerSettings(**values)
     except ValidationError as error:
         raise InvalidRequest("; ".join(map(_fault, error.errors()))) from None
+    if settings.workers is not None:
+        now = f"--frontends {settings.frontends} --engines {settings.engines}"
+        typer.echo(
+            f"convoy: --workers {settings.workers} is {now} now, and goes with the next release", err=True
+        )
     idle = without_effect()
     if idle:
         typer.echo(f"convoy: {', '.join(idle)}: of LibreTranslate, without effect here", err=True)

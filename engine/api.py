@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 from engine.answers.alignment import Alignment
 from engine.answers.compose import TextResult, slowest
 from engine.answers.directions import Language
@@ -46,13 +50,17 @@ from engine.schedule.stats import Observer, Stats
 from engine.shelf.budget import State
 from engine.shelf.catalogue import ModelRoute
 from engine.shelf.figures import DeviceMemory, ShelfEntry
+from engine.shelf.heap import trim_heap
 from engine.shelf.loading import ModelInfo, ServiceSettings
 from engine.shelf.service import Service
-from engine.shelf.shelf import trim_heap
 from engine.text.codes import short
 from engine.text.detect import Detection
 from engine.text.placeables.masking import KeptSpan, MarkedText
 from engine.types import OPTION_HELP, DecodeOptions, Limits, Timings
+
+if TYPE_CHECKING:
+    from engine.shelf.link.host import EngineHost
+    from engine.shelf.link.service import RemoteService
 
 __all__ = [
     "BACKEND_HELP",
@@ -76,6 +84,7 @@ __all__ = [
     "DecodeOptions",
     "DeviceLost",
     "DeviceMemory",
+    "EngineHost",
     "ExecutorFailed",
     "InvalidRequest",
     "KeptSpan",
@@ -89,6 +98,7 @@ __all__ = [
     "Overloaded",
     "Partial",
     "Placement",
+    "RemoteService",
     "Repetition",
     "Service",
     "ServiceSettings",
@@ -106,7 +116,9 @@ __all__ = [
     "UnknownModel",
     "WouldBeLate",
     "at_once",
+    "connect_service",
     "each",
+    "host_service",
     "in_slices",
     "one_slice",
     "perplexity",
@@ -126,3 +138,21 @@ def share_threads(backend: str, threads: int) -> None:
         from engine.executors.onnx.sessions import share_threads as share
 
         share(threads)
+
+
+def connect_service(paths: Sequence[Path], settings: ServiceSettings) -> RemoteService:
+    """Wait until an engine process tells of its models, and open their text sides. Raises BundleError.
+
+    paths: of the sockets, one of each engine process.
+    settings: how every model is run.
+    """
+    from engine.shelf.link.service import RemoteService
+
+    return RemoteService.connect(paths, settings)
+
+
+def host_service(service: Service) -> EngineHost:
+    """Make what offers the models of a started service to front ends, in the event loop that runs."""
+    from engine.shelf.link.host import EngineHost
+
+    return EngineHost(service)

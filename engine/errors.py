@@ -63,9 +63,16 @@ class Stopping(ConvoyError):
 
 
 class Unavailable(ConvoyError):
-    """The model is not in memory and can't be brought there now; the next use tries again."""
+    """The model is not in memory and can't be brought there now; the next use tries again.
+
+    `retry_after`: seconds after which it is worth it, where they are known.
+    """
 
     code = "model_unavailable"
+
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class ExecutorFailed(ConvoyError):

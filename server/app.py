@@ -13,17 +13,18 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import uvicorn
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 
-from engine.api import ConfigError, Service, share_threads
+from engine.api import ConfigError, Service, connect_service, share_threads
 from server.callers.access import Access, AccessMiddleware, PathRules
 from server.contract import Contract
 from server.contracts import contract_of, served_contracts
@@ -35,7 +36,7 @@ from server.observing import logs, metrics
 from server.observing.metrics import Metrics, Sources
 from server.observing.tracing import Tracing
 from server.process.allocator import thrifty, trimming
-from server.process.peers import Listener, WorkerContext
+from server.process.peers import Listener, ProcessContext
 from server.process.watchdog import HttpProtocol
 from server.settings import ServerSettings
 from server.state import AppState
@@ -47,29 +48,31 @@ LOST_CODE: Final = 70  # exit code when the device is lost: a supervisor starts 
 KEEP_ALIVE_SECONDS: Final = 30
 LAST_SECONDS: Final = 5.0  # that requests cut short get to be answered
 SWITCH_SECONDS: Final = 0.001  # that Python lets one thread run while others wait: engines need few
-REFRESH_TICKS: Final = 10  # of uvicorn's, a second together: between two copies of a worker's figures
+REFRESH_TICKS: Final = 10  # of uvicorn's, a second together: between two copies of a front end's figures
 
 
 def create_app(
-    service: Service, settings: ServerSettings, metrics: Metrics, worker: WorkerContext | None = None
+    service: Service, settings: ServerSettings, metrics: Metrics, context: ProcessContext | None = None
 ) -> FastAPI:
     """Build the application around a service that is not yet started.
 
     service: the models.
     settings: what the operator has set.
     metrics: where figures are kept.
-    worker: what this process is among several workers; None: the only one.
+    context: of a front end, whose service has its models in other processes; None: this is the only process.
 
     `app.state.convoy` holds what routes share.
 
     Raises ConfigError when the keys can't be read.
     """
     access = Access(settings)
-    state = AppState(service, settings, metrics, worker=worker)
+    state = AppState(service, settings, metrics, context=context)
     if state.peers:
         access.count_with(state.peers.count)
     size, lag = state.cache.size if state.cache else int, state.lag.longest
-    sources = Sources(service.stats, service.memory, lambda: state.ready, size, lag, service.shelf_entries)
+    sources = Sources(lambda: state.ready, size, lag)
+    if context is None:  # else the engine processes tell of their engines
+        sources = replace(sources, stats=service.stats, memory=service.memory, shelved=service.shelf_entries)
     metrics.watch(sources)
     tracing = Tracing.to(settings.traces) if settings.traces else None
 
@@ -112,9 +115,9 @@ def _lifespan(
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         service.start()
         await asyncio.to_thread(app.openapi)  # takes longer than a client may wait for another
-        tasks = [asyncio.create_task(state.prove_models())]
-        if settings.watch:
-            tasks.append(asyncio.create_task(state.watch_folders()))
+        while state.remote and not await state.remote.connected() and not state.draining:
+            pass  # nobody is accepted who could not be answered
+        tasks = [asyncio.create_task(state.prove_models()), asyncio.create_task(state.watch_models())]
         # only there may signals be caught
         if sys.platform != "win32" and threading.current_thread() is threading.main_thread():
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, state.reload_all)
@@ -226,37 +229,61 @@ def _end_after(seconds: float, code: int) -> None:
     timer.start()
 
 
-def run(settings: ServerSettings, worker: WorkerContext | None = None) -> int:
+def run(settings: ServerSettings, context: ProcessContext | None = None) -> int:
     """Load the models and serve in this process until SIGTERM or SIGINT.
 
-    worker: of a worker among several.
+    settings: what the operator has set.
+    context: of a front end, which loads no model; None: this is the only process.
 
     Returns 0, or 1 when accepted requests were cut short; ends the process with 70 when a device is lost.
     Raises BundleError or ConfigError when a model can't be loaded. Sets up logging; for a process of its own.
     """
-    logs.set_up(settings)
-    if worker:
-        metrics.share(worker.metrics, worker.number)
-    thrifty()
-    share_threads(settings.backend, settings.share)
-    figures = Metrics(worker.metrics if worker else None)
-    service = Service.open(settings.models, settings.service(), figures.observer)
-    for name, entry in service.shelf_entries().items():
-        logger.info("%s %s: about %d MiB of memory", entry.state, name, entry.cost >> 20)
-    app = create_app(service, settings, figures, worker)
+    figures = begin(settings, context)
+    if context:
+        service: Service = connect_service(context.sockets, settings.service())
+    else:
+        service = open_service(settings, figures)
+    app = create_app(service, settings, figures, context)
     server = DrainingServer(configure(app, settings), app.state.convoy)
     server.own_process = True
     sys.setswitchinterval(SWITCH_SECONDS)
-    server.run(_sockets(server, worker) if worker else None)
+    server.run(_sockets(server, context) if context else None)
     if server.device_lost:
-        logging.shutdown()
-        os._exit(LOST_CODE)  # libraries that would tidy up on a lost device may hang or abort
+        end_lost()
     return 0 if server.complete else 1
 
 
-def _sockets(server: DrainingServer, worker: WorkerContext) -> list[socket.socket]:
+def begin(settings: ServerSettings, context: ProcessContext | None) -> Metrics:
+    """Set up logging, figures and memory of a process of its own.
+
+    settings: what the operator has set.
+    context: of one of several processes.
+    """
+    logs.set_up(settings)
+    if context:
+        metrics.share(context.metrics, context.number)
+    thrifty()
+    return Metrics(context.metrics if context else None)
+
+
+def open_service(settings: ServerSettings, figures: Metrics) -> Service:
+    """Load the models in this process. Raises BundleError or ConfigError."""
+    share_threads(settings.backend, settings.share)
+    service = Service.open(settings.models, settings.service(), figures.observer)
+    for name, entry in service.shelf_entries().items():
+        logger.info("%s %s: about %d MiB of memory", entry.state, name, entry.cost >> 20)
+    return service
+
+
+def end_lost() -> NoReturn:
+    """End a process whose device is lost: libraries that would tidy up on it may hang or abort."""
+    logging.shutdown()
+    os._exit(LOST_CODE)
+
+
+def _sockets(server: DrainingServer, context: ProcessContext) -> list[socket.socket]:
     server.config.backlog = 1  # connections that asyncio accepts in one turn
-    return [Listener(worker, lambda: len(server.server_state.connections))]
+    return [Listener(context, lambda: len(server.server_state.connections))]
 
 
 def configure(app: FastAPI, settings: ServerSettings) -> uvicorn.Config:

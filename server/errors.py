@@ -9,7 +9,7 @@ from typing import Final
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
-from engine.api import ConvoyError, InvalidRequest, Overloaded
+from engine.api import ConvoyError, InvalidRequest, Overloaded, Unavailable
 from server.contract import Contract, Fault
 
 INTERNAL: Final = "internal error: see the server's log"
@@ -71,10 +71,10 @@ class Refusal(ConvoyError):
 def error_response(error: ConvoyError, contract: Contract) -> JSONResponse:
     """Make the response for an error, as a contract's clients know it.
 
-    Overloaded says in whole seconds when to come back.
+    Overloaded says in whole seconds when to come back, and so does Unavailable where that is known.
     """
     headers = error.headers if isinstance(error, Refusal) else None
-    if isinstance(error, Overloaded):
+    if isinstance(error, Overloaded | Unavailable) and error.retry_after is not None:
         headers = {"Retry-After": str(math.ceil(error.retry_after))}
     fault = fault_of(error, contract)
     return JSONResponse(contract.error_body(fault), fault.status, headers)

@@ -9,10 +9,9 @@ import os
 import re
 from ipaddress import ip_address, ip_network
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import ByteSize, Field, SecretStr, ValidationInfo, field_validator
-from pydantic.fields import FieldInfo
+from pydantic import ByteSize, Field, SecretStr, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from engine.api import (
@@ -28,37 +27,13 @@ from engine.api import (
     usual_precision,
 )
 from server.languages import inward
+from server.libretranslate import NO, YES, LibreTranslateSource
 
 Lanes = tuple[LaneSize, ...]
 Limit = Annotated[int, Field(ge=-1)]
-# LibreTranslate's variable: our setting
-TWINS: Final = {
-    "LT_HOST": "host",
-    "LT_PORT": "port",
-    "LT_THREADS": "threads",
-    "LT_CHAR_LIMIT": "char_limit",
-    "LT_BATCH_LIMIT": "batch_limit",
-    "LT_ALTERNATIVES_LIMIT": "alternatives_limit",
-    "LT_LOAD_ONLY": "load_only",
-    "LT_URL_PREFIX": "url_prefix",
-    "LT_FRONTEND_TIMEOUT": "frontend_timeout",
-    "LT_FRONTEND_LANGUAGE_SOURCE": "frontend_source",
-    "LT_FRONTEND_LANGUAGE_TARGET": "frontend_target",
-    "LT_API_KEYS": "api_keys",
-    "LT_REQUIRE_API_KEY_ORIGIN": "require_api_key_origin",
-    "LT_GET_API_KEY_LINK": "get_api_key_link",
-    "LT_REQ_LIMIT": "req_limit",
-    "LT_HOURLY_REQ_LIMIT": "hourly_req_limit",
-    "LT_DAILY_REQ_LIMIT": "daily_req_limit",
-    "LT_REQ_LIMIT_STORAGE": "limit_storage",
-    "LT_METRICS_AUTH_TOKEN": "metrics_auth_token",  # nosec B105 # a name, no token
-}
-FLAGS: Final = ("LT_DISABLE_FILES_TRANSLATION", "LT_DISABLE_WEB_UI", "LT_DEBUG")
 Names = Annotated[tuple[str, ...], NoDecode]
 Plugin = Literal["deeplx", "immersive", "mtran", "google", "mcp"]
 MIN_KEY_CHARACTERS: Final = 16  # characters; those that `convoy keys new` makes have 47
-YES: Final = frozenset({"1", "true", "t", "yes", "y", "on"})
-NO: Final = frozenset({"", "0", "false", "f", "no", "n", "off"})
 
 
 class ServerSettings(BaseSettings):
@@ -96,11 +71,22 @@ class ServerSettings(BaseSettings):
         description="Answer with tokens that a source makes likely alone: faster. Else as each bundle says.",
     )
     fast: bool = Field(False, description=FAST_HELP)
-    workers: int = Field(
-        1, ge=1, description="Processes behind the port, with an engine for each model in each."
+    frontends: int = Field(
+        0,
+        ge=0,
+        description="Processes that speak HTTP behind the port, beside those of --engines; 0: one process "
+        "does all.",
+    )
+    engines: int = Field(
+        1, ge=1, description="Processes that hold the models, with an engine for each model in each."
+    )
+    workers: int | None = Field(
+        None, ge=1, description="Goes with the next release: N are --frontends N --engines N."
     )
     threads: int | None = Field(
-        None, ge=1, description="Threads that all models of a worker share; else all cores, divided."
+        None,
+        ge=1,
+        description="Threads that all models of an engine process share; else all cores, divided.",
     )
     lanes: Annotated[Lanes, NoDecode] = Field(
         Placement().lanes, description="Beams x slots of each lane of a model: 1x32,5x32,16x8."
@@ -115,8 +101,8 @@ class ServerSettings(BaseSettings):
     model_budget: ByteSize | None = Field(
         None,
         ge=1,
-        description="Memory for the models of each worker, such as 2GB: they are loaded when first used, and "
-        "the least recently used goes. Else all are loaded at the start.",
+        description="Memory for the models of each engine process, such as 2GB: they are loaded when first "
+        "used, and the least recently used goes. Else all are loaded at the start.",
     )
     watch: float = Field(
         5.0,
@@ -232,6 +218,19 @@ class ServerSettings(BaseSettings):
         "", description="Where clients reach this server, for links to files; else as they ask."
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _by_workers(cls, values: dict[str, Any]) -> dict[str, Any]:
+        workers = str(values.get("workers"))
+        several = {"frontends": workers, "engines": workers} if workers.isdecimal() and workers != "1" else {}
+        return several | values
+
+    @model_validator(mode="after")
+    def _some_front_end(self) -> Self:
+        if self.engines > 1 and not self.frontends:
+            raise ValueError(f"--engines {self.engines} needs front ends: add --frontends 1 or more")
+        return self
+
     @field_validator("api_keys", mode="before")
     @classmethod
     def _split_keys(cls, value: Any, info: ValidationInfo) -> Any:
@@ -299,7 +298,7 @@ class ServerSettings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return init_settings, env_settings, _LibreTranslate(settings_cls)
+        return init_settings, env_settings, LibreTranslateSource(settings_cls)
 
     @field_validator("load_only", mode="before")
     @classmethod
@@ -339,8 +338,14 @@ class ServerSettings(BaseSettings):
 
     @property
     def share(self) -> int:
-        """Threads of each worker."""
-        return self.threads or max(1, processors() // self.workers)
+        """Threads of each engine process."""
+        return self.threads or max(1, processors() // self.engines)
+
+    def of_engine(self, number: int) -> Self:
+        """Return the settings of an engine process, counted from 0: several devices are dealt out."""
+        devices = self.device.split(",")
+        own = ",".join(devices[number :: self.engines]) if len(devices) >= self.engines else self.device
+        return self.model_copy(update={"device": own})
 
     def service(self) -> ServiceSettings:
         """Return the engine's share of the settings. ONNX sessions take the pool of `share_threads`."""
@@ -363,27 +368,3 @@ def _is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def without_effect() -> list[str]:
-    """List the variables of LibreTranslate that are set and have no twin here."""
-    return sorted(name for name in os.environ if name.startswith("LT_") and name not in {*TWINS, *FLAGS})
-
-
-class _LibreTranslate(PydanticBaseSettingsSource):
-    """The variables of LibreTranslate."""
-
-    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        raise NotImplementedError  # all at once, below
-
-    def __call__(self) -> dict[str, Any]:
-        values: dict[str, Any] = {
-            ours: os.environ[name] for name, ours in TWINS.items() if os.environ.get(name)
-        }
-        if os.environ.get("LT_DISABLE_FILES_TRANSLATION", "").lower() in YES:
-            values["files"] = False
-        if os.environ.get("LT_DISABLE_WEB_UI", "").lower() in YES:
-            values["web"] = False
-        if os.environ.get("LT_DEBUG", "").lower() in YES:
-            values["log_level"] = "debug"
-        return values

@@ -6,18 +6,23 @@ import asyncio
 import logging
 import math
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import InitVar, dataclass, field
-from typing import Final
+from functools import partial
+from typing import TYPE_CHECKING, Final, cast
 
 from starlette.requests import Request
 
 from engine.api import BundleError, ConvoyError, InvalidRequest, ModelInfo, Service, State, Stopping
 from server.cache import Cache
 from server.observing.metrics import Metrics
-from server.process.peers import Peers, WorkerContext
+from server.process.peers import Peers, ProcessContext
 from server.process.watchdog import LoopLag
 from server.settings import ServerSettings
+
+if TYPE_CHECKING:
+    from engine.api import RemoteService
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +39,8 @@ class AppState:
     loaded_at_start: models that have to show that they work; others show it when they are loaded.
     proven: models of the start that have answered.
     tasks: reloads under way.
-    worker: what this process is among several; None: the only one.
+    context: of a front end whose engines are other processes; None: this is the only process.
+    remote: the service, where its models are in other processes.
     cache: answers that were given before; None: none is kept.
     lag: how late the event loop is.
     """
@@ -47,16 +53,18 @@ class AppState:
     loaded_at_start: frozenset[str] = field(init=False)
     proven: set[str] = field(default_factory=set)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
-    worker: InitVar[WorkerContext | None] = None
+    context: InitVar[ProcessContext | None] = None
     peers: Peers | None = field(init=False)
+    remote: RemoteService | None = field(init=False)
     cache: Cache | None = field(init=False)
     lag: LoopLag = field(default_factory=LoopLag)
 
-    def __post_init__(self, worker: WorkerContext | None) -> None:
+    def __post_init__(self, context: ProcessContext | None) -> None:
         self.loaded_at_start = frozenset(
             n for n, entry in self.service.shelf_entries().items() if entry.state is State.LOADED
         )
-        self.peers = Peers(worker, self.obey) if worker else None
+        self.peers = Peers(context, self.obey) if context else None
+        self.remote = cast("RemoteService", self.service) if context else None
         self.cache = Cache(self.settings.cache_bytes) if self.settings.cache_bytes else None
 
     @property
@@ -66,7 +74,7 @@ class AppState:
 
     @property
     def ready(self) -> bool:
-        """Whether this process and, where there are more, all workers are ready."""
+        """Whether this process and, where there are more, all front ends are ready."""
         return self.ready_here and (self.peers is None or self.peers.ready())
 
     @property
@@ -75,24 +83,34 @@ class AppState:
         return (self.loaded_at_start - self.proven) & {info.name for info in self.service.models()}
 
     async def order(self, verb: str, name: str) -> ModelInfo:
-        """Reload, load or unload a model, as `Service` has these verbs; here and then in all other workers.
-        Raises BundleError also when one of them can't."""
-        info = await self._order_here(verb, name)
-        faults = await self.peers.order(f"{verb} {name}") if self.peers else []
+        """Reload, load or unload a model, as `Service` has these verbs. Raises BundleError also where another
+        front end can't take up what the engines have reloaded."""
+        verbs = {"reload": self.service.reload, "load": self.service.load, "unload": self.service.unload}
+        try:
+            info = await self._obey(verb, name, partial(verbs[verb], name))
+            others = self.peers if verb == "reload" else None
+            faults = await others.order(f"{info.digest} {name}") if others else []
+        finally:
+            if self.remote and verb == "reload":
+                await asyncio.to_thread(self.remote.settle, name)
         if faults:
-            raise BundleError(f"{'; '.join(faults)} (the other workers have done it: try again)")
+            raise BundleError(f"{'; '.join(faults)} (the others have done it: try again)")
         return info
 
     async def obey(self, order: str) -> None:
-        """Do what another process asks for: a verb and a model's name, or "" to reload all."""
-        verb, _, name = order.partition(" ")
-        await (self._order_here(verb, name) if name else self._reload_all())
+        """Do what another process asks for: "" to reload all; else to take up a bundle that the engines have
+        reloaded, by its digest and the model's name."""
+        if not order:
+            await self._reload_all()
+            return
+        assert self.remote
+        digest, _, name = order.partition(" ")
+        await self._obey("reload", name, partial(self.remote.follow, name, digest))
 
-    async def _order_here(self, verb: str, name: str) -> ModelInfo:
+    async def _obey(self, verb: str, name: str, work: Callable[[], ModelInfo]) -> ModelInfo:
         """In this process. One that is refused is logged."""
-        verbs = {"reload": self.service.reload, "load": self.service.load, "unload": self.service.unload}
         try:
-            info = await asyncio.to_thread(verbs[verb], name)
+            info = await asyncio.to_thread(work)
         except ConvoyError as error:
             outcome = "goes on with the old bundle" if verb == "reload" else f"is not {verb}ed"
             logger.error("%s %s: %s", name, outcome, error)  # noqa: TRY400
@@ -111,11 +129,13 @@ class AppState:
     async def _reload_all(self) -> None:
         for info in self.service.models():
             with suppress(ConvoyError):
-                await self._order_here("reload", info.name)
+                await self.order("reload", info.name)
 
-    async def watch_folders(self) -> None:
+    async def watch_models(self) -> None:
         """Serve what comes into the folders of models and goes from them, without end."""
-        while True:
+        if self.remote:  # the engine processes look
+            await self.remote.keep_up()
+        while self.settings.watch:
             await asyncio.sleep(self.settings.watch)
             try:
                 await asyncio.to_thread(self.service.rescan_folders)

@@ -11,13 +11,13 @@ from engine.answers.pivot import Stage
 from engine.answers.score import score
 from engine.answers.text_model import TextModel
 from engine.errors import ExecutorFailed
-from engine.schedule.engine import Engine
+from engine.schedule.any_engine import AnyEngine
 
 CANARY: Final = "Hallo, 1 2 3."
 CANARY_TOKENS: Final = 16
 
 
-async def canary(engine: Engine, text: TextModel, deadline: float = math.inf) -> None:
+async def canary(engine: AnyEngine, text: TextModel, deadline: float = math.inf) -> None:
     """Answer a short text for real.
 
     engine: the engine of the model.

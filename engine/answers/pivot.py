@@ -13,7 +13,7 @@ from engine.answers.plan import plan
 from engine.answers.stream import Outcomes, stream
 from engine.answers.text_model import TextModel
 from engine.errors import ConvoyError
-from engine.schedule.engine import Engine
+from engine.schedule.any_engine import AnyEngine
 from engine.text.placeables.masking import MarkedText
 
 
@@ -21,7 +21,7 @@ from engine.text.placeables.masking import MarkedText
 class Stage:
     """A model at work."""
 
-    engine: Engine
+    engine: AnyEngine
     text: TextModel
 
 

@@ -16,7 +16,7 @@ from typing import Final
 
 from engine.answers.text_model import TextModel
 from engine.schedule.aio import generate_group
-from engine.schedule.engine import Engine
+from engine.schedule.any_engine import AnyEngine
 from engine.text.tokenizers.placeholder_words import PLACEHOLDERS_FILE, PlaceholderWord, dump
 from engine.types import DecodeJob
 
@@ -51,7 +51,7 @@ class PlaceholderChoice:
 
 
 async def choose_placeholders(
-    engine: Engine, model: TextModel, vocabulary: int, texts: Sequence[str], count: int
+    engine: AnyEngine, model: TextModel, vocabulary: int, texts: Sequence[str], count: int
 ) -> PlaceholderChoice:
     """Run `best_copied` with the model behind an engine.
 

@@ -17,7 +17,7 @@ from engine.answers.stream import answers_of, flow
 from engine.answers.text_model import TextModel
 from engine.errors import InvalidRequest
 from engine.schedule.aio import generate_group
-from engine.schedule.engine import Engine
+from engine.schedule.any_engine import AnyEngine
 from engine.types import DecodeJob, DecodeOptions, Result, Timings
 
 
@@ -90,7 +90,7 @@ def perplexity(total: float, count: int) -> float:
 
 
 async def score(
-    engine: Engine,
+    engine: AnyEngine,
     model: TextModel,
     texts: Sequence[str],
     sources: Sequence[str] | None,
@@ -120,7 +120,7 @@ async def score(
 
 
 def score_many(
-    engine: Engine, model: TextModel, pairs: Iterable[tuple[str, str | None]]
+    engine: AnyEngine, model: TextModel, pairs: Iterable[tuple[str, str | None]]
 ) -> Generator[TextScore]:
     """Score texts in input order and in bounded memory; see `engine.answers.stream.flow`.
 

@@ -14,7 +14,7 @@ from engine.answers.options import TextOptions
 from engine.answers.plan import Plan, plan
 from engine.answers.text_model import TextModel
 from engine.errors import ConvoyError, Overloaded, Stopping
-from engine.schedule.engine import Engine
+from engine.schedule.any_engine import AnyEngine
 from engine.text.placeables.masking import MarkedText
 from engine.types import DecodeJob, Outcome, Request, Result
 
@@ -68,7 +68,7 @@ class _Entry(Generic[J]):
 
 
 def stream(
-    engine: Engine, model: TextModel, texts: Iterable[tuple[str | MarkedText, TextOptions]]
+    engine: AnyEngine, model: TextModel, texts: Iterable[tuple[str | MarkedText, TextOptions]]
 ) -> Outcomes:
     """Answer texts in input order; see `flow`.
 
@@ -85,7 +85,7 @@ def stream(
 
 
 def flow(
-    engine: Engine,
+    engine: AnyEngine,
     items: Iterable[Item],
     prepare: Callable[[Item], P],
     finish: Callable[[P, list[Result]], T],
@@ -155,7 +155,7 @@ def answers_of(
             yield outcome
 
 
-def _try_submit(engine: Engine, entry: _Entry[P], *, must: bool) -> bool:
+def _try_submit(engine: AnyEngine, entry: _Entry[P], *, must: bool) -> bool:
     try:
         engine.submit(entry.requests)
     except Overloaded:
@@ -165,7 +165,9 @@ def _try_submit(engine: Engine, entry: _Entry[P], *, must: bool) -> bool:
     return True
 
 
-def _compose_or_retry(engine: Engine, model: TextModel, planned: Plan, results: list[Result]) -> TextResult:
+def _compose_or_retry(
+    engine: AnyEngine, model: TextModel, planned: Plan, results: list[Result]
+) -> TextResult:
     """Compose the answer; a sentence whose numbers got lost is translated again, before all other work."""
     while retry := retry_of(model, planned, results):
         entry = _Entry(retry)

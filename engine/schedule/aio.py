@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from engine.schedule.engine import Engine
+from engine.schedule.any_engine import AnyEngine
 from engine.schedule.slices import in_slices, one_slice
 from engine.types import DecodeJob, DecodeOptions, Outcome, Request, Result
 
@@ -22,7 +22,7 @@ INLINE_JOBS: Final = 64  # that the event loop itself hands over
 
 
 async def generate(
-    engine: Engine, source: list[int], options: DecodeOptions, deadline: float = math.inf
+    engine: AnyEngine, source: list[int], options: DecodeOptions, deadline: float = math.inf
 ) -> Result:
     """Decode one source.
 
@@ -39,7 +39,7 @@ async def generate(
 
 
 async def generate_group(
-    engine: Engine,
+    engine: AnyEngine,
     jobs: Sequence[DecodeJob],
     deadline: float = math.inf,
     watch: Watch | None = None,

@@ -171,6 +171,10 @@ class Engine:
         else:
             self._thread.join(timeout)
 
+    def release(self) -> None:
+        """Free the lanes once the thread has ended; they and the engine hold each other."""
+        self.lanes.clear()
+
     def stats(self) -> Stats:
         with self._wake:
             waiting, tokens = self._queue.requests, self._queue.tokens

@@ -63,3 +63,27 @@ def together(past: Stats, now: Stats) -> Stats:
     """Return `now`, with what was counted before."""
     grown = {name: getattr(past, name) + getattr(now, name) for name in GROWING_FIELDS}
     return replace(now, **grown)
+
+
+def beside(one: Stats, other: Stats) -> Stats:
+    """Add up what two engines of one model do at the same time."""
+    return replace(
+        together(one, other),
+        waiting_requests=one.waiting_requests + other.waiting_requests,
+        waiting_tokens=one.waiting_tokens + other.waiting_tokens,
+        active=one.active + other.active,
+        slots=one.slots + other.slots,
+    )
+
+
+def either(one: ShelfEntry, other: ShelfEntry) -> ShelfEntry:
+    """Tell how a model is kept that two processes keep: loaded where it is in one of them."""
+    best = max((one, other), key=lambda entry: entry.state is State.LOADED)
+    return replace(
+        best,
+        loads=one.loads + other.loads,
+        failures=one.failures + other.failures,
+        evictions=one.evictions + other.evictions,
+        load_seconds=max(one.load_seconds, other.load_seconds),
+        fault=one.fault or other.fault,
+    )

@@ -24,6 +24,7 @@ from engine.bundle.manifest import AGAIN, MANIFEST, WEIGHTS
 from engine.bundle.shortlist import SHORTLIST
 from engine.errors import BundleError, ConfigError, InvalidRequest
 from engine.executors import open_executors, uses_shortlist
+from engine.schedule.any_engine import AnyEngine
 from engine.schedule.engine import Engine, EngineSettings
 from engine.schedule.stats import Observer
 from engine.text.tokenizers.placeholder_words import read_placeholder_words
@@ -110,11 +111,25 @@ class LoadedModel:
 
     facts: ModelFacts
     text: TextModel
-    engine: Engine
+    engine: AnyEngine
 
     @property
     def info(self) -> ModelInfo:
         return self.facts.info
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSource:
+    """Where models come from, by paths of bundles.
+
+    facts: reads what is known of a model without its weights; raises BundleError.
+    open: reads the weights; likewise.
+    answered: whether what it opens has shown elsewhere that it works.
+    """
+
+    facts: Callable[[Path], ModelFacts]
+    open: Callable[[Path], LoadedModel]
+    answered: bool = False
 
 
 def bundle_paths(path: Path) -> list[Path]:
@@ -259,6 +274,17 @@ def open_model(bundle: Bundle, settings: ServiceSettings, observer: Observer | N
     limits = EngineSettings(settings.queue_tokens, settings.encode_tokens, f"engine {bundle.name}")
     engine = Engine(executors, limits, observer)
     info = replace(facts.info, limits=engine.limits, load_seconds=time.monotonic() - began)
+    return LoadedModel(replace(facts, info=info), open_text(bundle, info, tokenizer), engine)
+
+
+def open_text(bundle: Bundle, info: ModelInfo, tokenizer: Tokenizer | None = None) -> TextModel:
+    """Open the text side of a bundle, in the model's usual direction.
+
+    bundle: the files of the model.
+    info: what its engine says of it.
+    tokenizer: the bundle's, where it is open already.
+    """
+    tokenizer = tokenizer or open_tokenizer(bundle)
     text = TextModel(
         task=bundle.task,
         source=bundle.source,
@@ -266,15 +292,15 @@ def open_model(bundle: Bundle, settings: ServiceSettings, observer: Observer | N
         tokenizer=tokenizer,
         placeholder_words=read_placeholder_words(bundle, tokenizer),
         defaults=info.options,
-        limits=engine.limits,
-        eos=engine.eos,
+        limits=info.limits,
+        eos=bundle.config.eos,
         name=bundle.name,
         unk=bundle.config.unk,
         replace_unk=bundle.text.get("replace_unknown") is True,
         truncates=bundle.truncates,
         words=read_words(bundle),
     )
-    return LoadedModel(replace(facts, info=info), toward(text, info.source, info.target), engine)
+    return toward(text, info.source, info.target)
 
 
 def _parameters(path: Path) -> int:

@@ -28,13 +28,14 @@ from engine.shelf.loading import (
     LoadedModel,
     ModelFacts,
     ModelInfo,
+    ModelSource,
     ServiceSettings,
     facts_of,
     open_bundles,
     open_model,
     undamaged,
 )
-from engine.shelf.shelf import ModelSource, Shelf
+from engine.shelf.shelf import Shelf
 from engine.text.detect import Detection, detect
 from engine.text.placeables.masking import MarkedText
 
@@ -94,7 +95,7 @@ class Service:
         return self.shelf.stop(drain=drain, timeout=timeout)
 
     def models(self) -> list[ModelInfo]:
-        return self.shelf.infos()
+        return [facts.info for facts in self.shelf.facts()]
 
     def languages(self) -> list[Language]:
         """List every language of the translating models, in the order of loading."""
@@ -291,15 +292,18 @@ class Service:
         find_info(self.models(), name)
         return self.shelf.unload(name)
 
-    def reload(self, name: str) -> ModelInfo:
+    def reload(self, name: str, replaced: Callable[[], None] | None = None) -> ModelInfo:
         """Open a model's bundle anew for new requests; requests under way finish with the old one.
+
+        name: the model's name.
+        replaced: called when new requests get the new one, if it was loaded.
 
         Blocks for as long as that takes, and for that long there are two. Of a model that is not loaded only
         the facts are read. Raises UnknownModel, BundleError or ConfigError, and ExecutorFailed when the new
         one can't answer; then the old one goes on.
         """
         find_info(self.models(), name)
-        return self.shelf.reload(name)
+        return self.shelf.reload(name, replaced)
 
     def rescan_folders(self) -> None:
         """Serve bundles that were put into the folders of models since, and let go of those taken out.

@@ -7,11 +7,9 @@ that it holds up nobody but those who wait for that model. Methods may be called
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import gc
 import logging
 import math
-import sys
 import threading
 import time
 from collections import Counter
@@ -19,7 +17,6 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for_futures
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from engine.answers.canary import canary
@@ -31,27 +28,17 @@ from engine.errors import (
     Unavailable,
     UnknownModel,
 )
-from engine.schedule.engine import STOPPED, Engine
+from engine.schedule.any_engine import AnyEngine
+from engine.schedule.engine import STOPPED
 from engine.schedule.stats import Stats
 from engine.shelf.budget import Acts, Budget, State, Ticket
 from engine.shelf.figures import NO_STATS, ShelfEntry, together
-from engine.shelf.loading import LoadedModel, ModelFacts, ModelInfo
+from engine.shelf.heap import trim_heap
+from engine.shelf.loading import LoadedModel, ModelFacts, ModelInfo, ModelSource
 
 logger = logging.getLogger(__name__)
 
 Models = dict[str, LoadedModel]
-
-
-@dataclass(frozen=True, slots=True)
-class ModelSource:
-    """Where models come from, by paths of bundles.
-
-    facts: reads what is known of a model without its weights; raises BundleError.
-    open: reads the weights; likewise.
-    """
-
-    facts: Callable[[Path], ModelFacts]
-    open: Callable[[Path], LoadedModel]
 
 
 class Shelf:
@@ -83,7 +70,7 @@ class Shelf:
         self._change = threading.Condition(threading.RLock())  # guards all of this
         self._waiting: dict[Ticket, Future[Exception | None]] = {}
         self._held: dict[Ticket, Models] = {}
-        self._users = Counter[Engine]()  # tickets that hold it
+        self._users = Counter[AnyEngine]()  # tickets that hold it
         self._engines = {name: [model.engine] for name, model in self.loaded.items()}  # the newest last
         self._past = dict.fromkeys(self._facts, NO_STATS)  # of engines that have gone
         self._counts = Counter({(name, "load"): 1 for name in self.loaded})
@@ -92,8 +79,8 @@ class Shelf:
         self._reloading = threading.Lock()
         self._open, self._closed = False, False
 
-    def infos(self) -> list[ModelInfo]:
-        return [facts.info for facts in self._facts.values()]
+    def facts(self) -> list[ModelFacts]:
+        return list(self._facts.values())
 
     def entries(self) -> dict[str, ShelfEntry]:
         with self._change:
@@ -145,7 +132,7 @@ class Shelf:
             engine.stop(drain=drain, timeout=0)
         for engine in engines:
             engine.stop(drain=drain, timeout=_until(until))
-        busy = [s for s in map(Engine.stats, engines) if s.waiting_requests or any(s.active)]
+        busy = [s for s in (engine.stats() for engine in engines) if s.waiting_requests or any(s.active)]
         for engine in engines:
             engine.stop(drain=False, timeout=0)
         for thread in list(self._threads):  # a load under way can't be cut short
@@ -161,25 +148,25 @@ class Shelf:
         Raises DeadlineExceeded when that takes too long, Unavailable when it can't be, and Stopping.
         """
         ticket = Ticket(tuple(names))
-        future = self._ask(ticket)
+        future = self.ask(ticket)
         try:
             if future:
                 wait_for_futures([future], _until(deadline))
-            yield self._claim_models(ticket, future)
+            yield self.claim_models(ticket, future)
         finally:
-            self._leave(ticket)
+            self.leave(ticket)
 
     @asynccontextmanager
     async def awaiting(self, names: Sequence[str], deadline: float = math.inf) -> AsyncIterator[Models]:
         """Do as `using`, in an event loop."""
         ticket = Ticket(tuple(names))
-        future = self._ask(ticket)
+        future = self.ask(ticket)
         try:
             if future:
                 await asyncio.wait([asyncio.wrap_future(future)], timeout=_until(deadline))
-            yield self._claim_models(ticket, future)
+            yield self.claim_models(ticket, future)
         finally:
-            self._leave(ticket)
+            self.leave(ticket)
 
     def load(self, name: str) -> ModelInfo:
         """Have a model loaded, as its first use would. Blocks. Raises what loading raises."""
@@ -192,7 +179,7 @@ class Shelf:
     def unload(self, name: str) -> ModelInfo:
         """Free a model's memory when its users have ended; a later use loads the model again. Blocks."""
         info = self._facts[name].info
-        future = self._ask(Ticket((name,), unload=True))
+        future = self.ask(Ticket((name,), unload=True))
         if future and (error := future.result()):
             raise error
         return info
@@ -224,7 +211,7 @@ class Shelf:
         """Have nobody find a model any more, and forget it when those who use it have ended."""
         with self._change:
             self._facts = {other: facts for other, facts in self._facts.items() if other != name}
-            future = self._ask(Ticket((name,), unload=True))
+            future = self.ask(Ticket((name,), unload=True))
 
             def forget(_: object = None) -> None:
                 self._budget.remove(name)
@@ -234,25 +221,27 @@ class Shelf:
             else:
                 forget()
 
-    def reload(self, name: str) -> ModelInfo:
+    def reload(self, name: str, replaced: Callable[[], None] | None = None) -> ModelInfo:
         """See `Service.reload`. Of a model that is not loaded only the facts are read."""
         with self._reloading:
             while True:
                 if self._budget.state(name) is State.UNLOADING:
                     self.unload(name)
                 if self._budget.state(name) is not State.UNLOADED:
-                    return self._renew(name)
+                    return self._renew(name, replaced)
                 fresh = self._check_facts(name, self._source.facts(self._facts[name].path))
                 with self._change:
                     if self._budget.state(name) is State.UNLOADED:
                         self._know(name, fresh)
                         return fresh.info
 
-    def _renew(self, name: str) -> ModelInfo:
+    def _renew(self, name: str, replaced: Callable[[], None] | None) -> ModelInfo:
         with self.using([name]) as models:
             old, fresh = models[name], self._open_model(name)
             with self._change:
                 self._add_loaded(name, fresh)
+                if replaced:
+                    replaced()
                 self._change.wait_for(lambda: self._users[old.engine] <= 1)  # but for this
         old.engine.stop()
         with self._change:
@@ -268,7 +257,8 @@ class Shelf:
     def _start_and_try(self, model: LoadedModel) -> LoadedModel:
         model.engine.start()
         try:
-            asyncio.run(canary(model.engine, model.text))
+            if not self._source.answered:
+                asyncio.run(canary(model.engine, model.text))
         except BaseException:
             model.engine.stop(drain=False)
             raise
@@ -281,8 +271,11 @@ class Shelf:
             raise BundleError(_too_large([name], facts.cost, self._limit))
         return facts
 
-    def _ask(self, ticket: Ticket) -> Future[Exception | None] | None:
-        """What to wait for where the ticket is not granted at once."""
+    def ask(self, ticket: Ticket) -> Future[Exception | None] | None:
+        """Ask for models; returns what to wait for where they are not there at once. `leave` has to follow.
+
+        Raises UnknownModel, Unavailable and Stopping.
+        """
         with self._change:
             if self._closed and not all(name in self.loaded for name in ticket.names):
                 raise Stopping(STOPPED)
@@ -294,7 +287,14 @@ class Shelf:
             self._act(self._budget.ask(ticket))
             return None if ticket.granted else self._waiting.setdefault(ticket, Future())
 
-    def _claim_models(self, ticket: Ticket, future: Future[Exception | None] | None) -> Models:
+    def claim_models(self, ticket: Ticket, future: Future[Exception | None] | None) -> Models:
+        """Have the models that were asked for.
+
+        ticket: of `ask`.
+        future: what `ask` has returned.
+
+        Raises what kept them from being loaded, and DeadlineExceeded where they are not there yet.
+        """
         with self._change:
             if future and not future.done():
                 names = " and ".join(ticket.names)
@@ -303,7 +303,8 @@ class Shelf:
                 raise error
             return self._held[ticket]
 
-    def _leave(self, ticket: Ticket) -> None:
+    def leave(self, ticket: Ticket) -> None:
+        """End a use of models, or stop waiting for them."""
         with self._change:
             self._waiting.pop(ticket, None)
             for model in self._held.pop(ticket, {}).values():
@@ -356,7 +357,7 @@ class Shelf:
             self._retire(name, model.engine)
             self._counts[name, "eviction"] += 1
         logger.info("freed the memory of %s", name)
-        model.engine.lanes.clear()  # they and the engine hold each other
+        model.engine.release()
         del model
         gc.collect()  # engines and modules that hold each other
         trim_heap()
@@ -378,7 +379,7 @@ class Shelf:
             self._facts[name] = facts
         self._act(self._budget.recost(name, facts.cost))
 
-    def _retire(self, name: str, engine: Engine) -> None:
+    def _retire(self, name: str, engine: AnyEngine) -> None:
         self._engines[name].remove(engine)
         self._past[name] = together(together(self._past[name], engine.stats()), NO_STATS)
         del self._users[engine]
@@ -391,10 +392,3 @@ def _until(deadline: float) -> float | None:
 def _too_large(names: Sequence[str], cost: int, limit: int) -> str:
     them = " and ".join(repr(name) for name in names)
     return f"{them}: about {cost >> 20} MiB of memory, the budget is {limit >> 20} MiB: raise model_budget"
-
-
-def trim_heap() -> None:
-    """Give the system back what malloc keeps of freed memory for later; some C libraries keep none."""
-    trim = None if sys.platform == "win32" else getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim:
-        trim(0)

@@ -25,7 +25,7 @@ from engine.answers.plan import Plan, plan
 from engine.answers.text_model import TextModel
 from engine.api import Placement, Service, ServiceSettings
 from engine.schedule.aio import generate_group
-from engine.schedule.engine import Engine
+from engine.schedule.any_engine import AnyEngine
 from engine.text.placeables.masking import MarkedText
 from engine.types import Result
 
@@ -62,7 +62,7 @@ def fates(model: TextModel, plan: Plan, results: Sequence[Result]) -> Iterator[s
 
 
 def row(
-    engine: Engine, model: TextModel, pairs: Sequence[tuple[MarkedText, str]], beam: int, limited: bool
+    engine: AnyEngine, model: TextModel, pairs: Sequence[tuple[MarkedText, str]], beam: int, limited: bool
 ) -> str:
     """Decode all pairs and say, in one row of the table, what became of their placeholders.
 

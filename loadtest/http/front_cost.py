@@ -31,8 +31,8 @@ from engine.executors import open_executors
 from engine.schedule.engine import Engine, EngineSettings
 from engine.search.executor import Executor
 from engine.shelf.folders import Folders
-from engine.shelf.loading import open_model
-from engine.shelf.shelf import ModelSource, Shelf
+from engine.shelf.loading import ModelSource, open_model
+from engine.shelf.shelf import Shelf
 from engine.types import Hypothesis, Request, Result, Timings
 from loadtest.http.overhead import in_thread
 from loadtest.texts import sentences

@@ -22,7 +22,7 @@ IDLE: Final = Stats(0, 0, (1, 2), (8, 16), 10, 1.0, 5, 0.5, 100, 5, 0)
 def main(folder: Path | None) -> None:
     metrics = Metrics(folder)
     names = [f"model-{number}" for number in range(3)]
-    metrics.watch(Sources(lambda: dict.fromkeys(names, IDLE), dict, lambda: True, int, float, dict))
+    metrics.watch(Sources(lambda: True, stats=lambda: dict.fromkeys(names, IDLE)))
     observers = [metrics.observer(name) for name in names]
     results = [TextResult("text")]
 

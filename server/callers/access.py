@@ -77,7 +77,7 @@ class Access:
         self._free = re.compile(settings.require_api_key_origin) if settings.require_api_key_origin else None
 
     def count_with(self, count: Count) -> None:
-        """Have another process count, for all workers together."""
+        """Have another process count, for all front ends together."""
         self.quotas = Quotas(self.settings.limit_storage, count)
         self._failures = Quotas(MEMORY, count)
 

@@ -47,7 +47,7 @@ class Quotas:
     """Counters by the name of a visitor. Methods raise Refusal("unavailable") when Redis does not answer."""
 
     def __init__(self, url: str, count: Count | None = None) -> None:
-        """count: has what is counted in memory counted elsewhere, for several workers.
+        """count: has what is counted in memory counted elsewhere, for several front ends.
 
         Raises ConfigError when the URL is none of ours, or its library is missing.
         """

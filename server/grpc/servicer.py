@@ -93,7 +93,7 @@ async def serving_grpc(app: ASGIApp, state: AppState) -> AsyncIterator[int]:
     pool = make_pool()
     limit = settings.body_limit + MESSAGE_OVERHEAD
     options = [("grpc.max_receive_message_length", limit), ("grpc.max_send_message_length", -1)]
-    server = grpc.aio.server(options=[*options, ("grpc.so_reuseport", int(settings.workers > 1))])
+    server = grpc.aio.server(options=[*options, ("grpc.so_reuseport", int(settings.frontends > 1))])
     classes = message_classes(pool)
     server.add_generic_rpc_handlers((_handlers(Methods(app, classes), classes),))
     servicer = health.aio.HealthServicer()

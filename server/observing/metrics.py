@@ -1,6 +1,7 @@
 """Prometheus metrics. Labels are models, lanes, routes, outcomes and error codes only: few and known.
 
-Several workers keep their figures in files of one folder (`share`), where the one that is asked adds them up.
+Several processes keep their figures in files of one folder (`share`), where the one that is asked adds them
+up.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from server.observing.context import ModelWork, current
 LATENCY_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 STEP_SECONDS: Final = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.0)
 SLOT_COUNTS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-# how a gauge of the process is made of its workers'
+# how a gauge of the process is made of its processes'
 PROCESS_GAUGES: Final = {
     "process_virtual_memory_bytes": "livesum",
     "process_resident_memory_bytes": "livesum",
@@ -44,33 +45,33 @@ FOLDER_VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"  # where prometheus_client l
 def share(folder: Path, number: int) -> None:
     """Keep the figures of this process in `folder`. Once, before the first Metrics.
 
-    A worker that is started again under its number goes on counting where the one before it ended.
+    One that is started again under its number goes on counting where the one before it ended.
     """
     os.environ[FOLDER_VARIABLE] = str(folder)
     values.ValueClass = values.MultiProcessValue(lambda: number)
 
 
 def forget(folder: Path, number: int) -> None:
-    """Remove the gauges of a worker that has ended; what it counted stays counted."""
+    """Remove the gauges of a process that has ended; what it counted stays counted."""
     mark_process_dead(number, str(folder))
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where a server's own figures come from."""
+    """Where a process' own figures come from: three of what answers clients, three of engines."""
 
-    stats: Callable[[], Mapping[str, Stats]]
-    memory: Callable[[], Mapping[str, DeviceMemory]]
     ready: Callable[[], bool]
-    cached: Callable[[], int]
-    lag: Callable[[], float]
-    shelved: Callable[[], Mapping[str, ShelfEntry]]
+    cached: Callable[[], int] = int
+    lag: Callable[[], float] = float
+    stats: Callable[[], Mapping[str, Stats]] = dict
+    memory: Callable[[], Mapping[str, DeviceMemory]] = dict
+    shelved: Callable[[], Mapping[str, ShelfEntry]] = dict
 
 
 class Metrics:
     """One registry of its own, so that several servers may live in one process.
 
-    folder: where `share` keeps the figures of several workers; None: there is one process.
+    folder: where `share` keeps the figures of several processes; None: there is one process.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -133,7 +134,7 @@ class Metrics:
             context.work.append(ModelWork(model, timings, len(results), time.time_ns()))
 
     def text(self) -> bytes:
-        """Write the exposition format of Prometheus: of all workers together, where there are several."""
+        """Write the exposition format of Prometheus: of all processes together, where there are several."""
         self.refresh()
         if self._folder is None:
             return generate_latest(self.registry)
@@ -148,7 +149,7 @@ class Metrics:
         return Counter(name, help_text, labels, registry=self.registry)
 
     def _gauge(self, name: str, help_text: str, *labels: str, kind: Any = "livesum") -> Gauge:
-        """kind: how it is made of the workers'."""
+        """kind: how it is made of the processes'."""
         return Gauge(name, help_text, labels, registry=self.registry, multiprocess_mode=kind)
 
 

@@ -3,7 +3,7 @@
 allocator: memory that is given back to the system
 clock: a clock that goes on when somebody sets the machine's
 locks: locks on files, which other processes respect
-peers: what a worker knows of the other workers
+peers: what a process knows of the others under its supervisor
 temporary: folders that go with their process
 watchdog: heads of requests that come too slowly, and how late the event loop is
 """

@@ -1,7 +1,7 @@
-"""What a worker knows of the others: `convoy serve --workers N` runs N processes behind one port.
+"""What a process knows of the others: `convoy serve --frontends F` runs F front ends behind one port.
 
-All accept from one socket, which the supervisor has opened (`server.workers`). They tell each other little:
-on a board in shared memory whether each is ready and how many connections it has, and through the
+All accept from one socket, which the supervisor has opened (`server.supervisor`). They tell each other
+little: on a board in shared memory whether each is ready and how many connections it has, and through the
 supervisor what all of them must do.
 """
 
@@ -26,21 +26,21 @@ if TYPE_CHECKING:  # a pipe between processes, as each system has it
     if sys.platform == "win32":
         from multiprocessing.connection import PipeConnection
 
-        Link = PipeConnection
+        Pipe = PipeConnection
     else:
         from multiprocessing.connection import Connection
 
-        Link = Connection
+        Pipe = Connection
 
-ABSENT: Final = -1  # connections of a worker that is not there
-MAX_LEFT_CONNECTIONS: Final = 100  # times that a worker leaves a connection to one that has fewer
+ABSENT: Final = -1  # connections of a front end that is not there
+MAX_LEFT_CONNECTIONS: Final = 100  # times that a front end leaves a connection to one that has fewer
 
-Obey = Callable[[str], Awaitable[object]]  # does what all workers are asked for
+Obey = Callable[[str], Awaitable[object]]  # does what all front ends are asked for
 
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """In shared memory, an entry for each worker.
+    """In shared memory, an entry for each front end.
 
     ready: 0 or 1.
     connections: ABSENT where there is none.
@@ -54,35 +54,47 @@ class Board:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerContext:
-    """What a worker is given.
+class ProcessContext:
+    """What the supervisor gives a process.
 
-    metrics: the folder of all workers' figures.
+    number: front ends are counted from 0, engine processes after them.
+    pipe: to the supervisor.
+    board: of the front ends.
+    metrics: the folder of all processes' figures.
+    sockets: where each engine process listens.
+    listener: where front ends accept; None for an engine process.
     """
 
     number: int
-    listener: socket.socket
-    link: Link
+    pipe: Pipe
     board: Board
     metrics: Path
+    sockets: tuple[Path, ...]
+    listener: socket.socket | None
 
 
 class Listener(socket.socket):
-    """The shared socket, as one worker accepts from it.
+    """The shared socket, as one front end accepts from it.
 
     Left to the kernel, whoever wakes first takes all connections that wait, and a client keeps its
-    connection for long. So a worker takes one connection a turn of its loop, and for a moment leaves it to
-    a worker that has fewer.
+    connection for long. So a front end takes one connection a turn of its loop, and for a moment leaves it to
+    one that has fewer.
     """
 
-    def __init__(self, worker: WorkerContext, count: Callable[[], int]) -> None:
-        super().__init__(fileno=worker.listener.detach())
-        self._board, self._number, self._count, self._left = worker.board.connections, worker.number, count, 0
+    def __init__(self, context: ProcessContext, count: Callable[[], int]) -> None:
+        assert context.listener
+        super().__init__(fileno=context.listener.detach())
+        self._board, self._number, self._count, self._left = (
+            context.board.connections,
+            context.number,
+            count,
+            0,
+        )
 
     def listen(self, backlog: int = 0) -> None:
         """Do nothing, as it listens already.
 
-        Else asyncio would shorten the queue to what one worker accepts at a time.
+        Else asyncio would shorten the queue to what one front end accepts at a time.
         """
 
     def accept(self) -> tuple[socket.socket, Any]:
@@ -98,10 +110,10 @@ class Listener(socket.socket):
 
 
 class Peers:
-    """A worker's line to the others. For the event loop's thread."""
+    """A front end's line to the others. For the event loop's thread."""
 
-    def __init__(self, worker: WorkerContext, obey: Obey) -> None:
-        self._worker, self._obey = worker, obey
+    def __init__(self, context: ProcessContext, obey: Obey) -> None:
+        self._context, self._obey = context, obey
         self._asked: dict[int, asyncio.Future[Any]] = {}
         self._numbers = itertools.count()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -109,37 +121,37 @@ class Peers:
 
     def join(self) -> None:
         """Listen to the supervisor, from now on and in this event loop."""
-        asyncio.get_running_loop().add_reader(self._worker.link.fileno(), self._read_messages)
+        asyncio.get_running_loop().add_reader(self._context.pipe.fileno(), self._read_messages)
 
     def leave(self) -> None:
-        asyncio.get_running_loop().remove_reader(self._worker.link.fileno())
+        asyncio.get_running_loop().remove_reader(self._context.pipe.fileno())
 
     def ready(self) -> bool:
-        """Return whether every worker is ready."""
-        return all(self._worker.board.ready)
+        """Return whether every front end is ready."""
+        return all(self._context.board.ready)
 
     def tell(self, *, ready: bool, connections: int) -> None:
-        """Put on the board how this worker is."""
-        board = self._worker.board
-        board.ready[self._worker.number] = ready
-        board.connections[self._worker.number] = connections
+        """Put on the board how this front end is."""
+        board = self._context.board
+        board.ready[self._context.number] = ready
+        board.connections[self._context.number] = connections
         if ready and not self._told:
             self._told = True
-            send(self._worker.link, {"kind": "ready"})
+            send(self._context.pipe, {"kind": "ready"})
 
     async def order(self, order: str) -> list[str]:
-        """Have all others obey; returns what went wrong, a line for each worker that refused."""
+        """Have all other front ends obey; returns what went wrong, a line for each that refused."""
         faults: list[str] = await self._ask({"kind": "order", "order": order})
         return faults
 
     async def count(self, verb: str, arguments: list[Any]) -> Any:
-        """Have the supervisor count, for all workers together; see `quotas.Counters.ask`."""
+        """Have the supervisor count, for all front ends together; see `quotas.Counters.ask`."""
         return await self._ask({"kind": "count", "verb": verb, "arguments": arguments})
 
     async def _ask(self, message: dict[str, Any]) -> Any:
         number = next(self._numbers)
         self._asked[number] = asyncio.get_running_loop().create_future()
-        send(self._worker.link, message | {"id": number})
+        send(self._context.pipe, message | {"id": number})
         try:
             return await self._asked[number]
         finally:
@@ -147,8 +159,8 @@ class Peers:
 
     def _read_messages(self) -> None:
         try:
-            while self._worker.link.poll():
-                self._heed(json.loads(self._worker.link.recv_bytes()))
+            while self._context.pipe.poll():
+                self._heed(json.loads(self._context.pipe.recv_bytes()))
         except (EOFError, ConnectionResetError):  # the supervisor is gone, however that came
             self.leave()
             os.kill(os.getpid(), signal.SIGTERM)
@@ -167,12 +179,12 @@ class Peers:
             await self._obey(order)
         except ConvoyError as error:
             fault = str(error)
-        send(self._worker.link, {"kind": "obeyed", "id": id, "fault": fault})
+        send(self._context.pipe, {"kind": "obeyed", "id": id, "fault": fault})
 
 
-def send(link: Link, message: dict[str, Any]) -> None:
+def send(pipe: Pipe, message: dict[str, Any]) -> None:
     """Send a message as JSON: nothing is unpickled. A receiver that has gone is told nothing."""
     try:
-        link.send_bytes(json.dumps(message).encode())
+        pipe.send_bytes(json.dumps(message).encode())
     except (BrokenPipeError, ConnectionResetError):
         return

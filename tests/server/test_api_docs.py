@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from server.settings import TWINS
+from server.libretranslate import TWINS
 from tests.served import server
 from tests.server.contracts.test_clients import modules
 
@@ -71,7 +71,7 @@ def test_the_documented_program_prints_what_the_page_says(address, kind, program
 
 def test_every_variable_that_is_understood_stands_on_the_page():
     said = set(re.findall(r"`(LT_[A-Z_]+)`", SWITCHING.read_text("utf-8").partition("## What differs")[0]))
-    source = (ROOT / "server" / "settings.py").read_text("utf-8")
+    source = (ROOT / "server" / "libretranslate.py").read_text("utf-8")
     understood = set(re.findall(r'"(LT_[A-Z_]+)"', source))
     assert said - {"LT_"} == understood >= set(TWINS)
     for name, ours in TWINS.items():

@@ -148,7 +148,7 @@ DOOMED = """
 import sys
 from pathlib import Path
 import engine.executors as executors
-from server.workers import serve
+from server.supervisor import serve
 from server.settings import ServerSettings
 
 class AcceleratorError(RuntimeError):

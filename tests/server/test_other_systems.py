@@ -9,7 +9,7 @@ import pytest
 
 HIDDEN = """
 import os, sys, types
-import cli.main, documents.worker, server.app, server.callers.keys, server.files.store, server.workers
+import cli.main, documents.worker, server.app, server.callers.keys, server.files.store, server.supervisor
 OWN = ("engine", "documents", "server", "cli", "convoy_client", "export")
 for name in [name for name in sys.modules if name.split(".")[0] in OWN]:
     del sys.modules[name]
@@ -55,11 +55,10 @@ def test_on_windows_everything_is_imported_and_files_are_locked_by_its_own_means
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="hides what Linux has")
-def test_on_windows_several_workers_are_refused_with_the_remedy():
-    code = (
-        "\nfrom pathlib import Path\nfrom server.settings import ServerSettings\nfrom server import workers\n"
-    )
-    code += "workers.supervise(ServerSettings(models=Path('x'), workers=2))\n"
+def test_on_windows_several_processes_are_refused_with_the_remedy():
+    code = "\nfrom pathlib import Path\nfrom server.settings import ServerSettings"
+    code += "\nfrom server.supervisor import supervise\n"
+    code += "supervise(ServerSettings(models=Path('x'), frontends=1))\n"
     done = run("win32", code)
     assert done.returncode != 0
-    assert "leave out --workers" in done.stderr
+    assert "leave out --frontends" in done.stderr

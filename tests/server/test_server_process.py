@@ -211,7 +211,7 @@ class Blocker:
         if name.split(".")[0] in {"torch", "onnx", "training", "export"}:
             raise ModuleNotFoundError(f"No module named {name!r} (blocked)", name=name)
 sys.meta_path.insert(0, Blocker())
-from server.workers import serve
+from server.supervisor import serve
 from server.settings import ServerSettings
 sys.exit(serve(ServerSettings()))
 """

@@ -140,7 +140,7 @@ class DocumentJobs:
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     settings = app.state.convoy.settings
     records = Records(within(settings.store_folder, "documents"))
-    most = max(1, MAX_DOCUMENTS // settings.workers)
+    most = max(1, MAX_DOCUMENTS // max(1, settings.frontends))
     jobs = app.state.jobs = DocumentJobs(records, settings.file_lifetime, most)
     yield
     for task in jobs.tasks:

@@ -1,6 +1,7 @@
-"""`--workers N`: real processes behind one port, that live, die and stop together."""
+"""`--frontends F --engines E`: real processes behind one port, that live, die and stop together."""
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -17,20 +18,22 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from server.workers import pause_after
+from server.supervisor import pause_after
 from tests.served import bundles, until
 from tests.server.test_reload import NAME, TOKEN, asked, damaged, rewritten
 from tests.server.test_server_process import GERMAN, MAIN, ROOT, SLOW, free_port
 
 COUNT = 2
+LONGER = SLOW | {"q": SLOW["q"] * 6}  # figures are up to a second old
 
 
 @contextmanager
-def workers(**variables):
-    """A supervisor with its workers: (httpx client, the process)."""
+def processes(frontends=COUNT, engines=COUNT, **variables):
+    """A supervisor with its processes: (httpx client, the process)."""
     port = free_port()
-    given = {"MODELS": str(bundles()), "PORT": str(port), "LANES": "1x4,4x4", "WORKERS": str(COUNT)}
-    environment = os.environ | {f"CONVOY_{name}": value for name, value in (given | variables).items()}
+    given = {"MODELS": str(bundles()), "PORT": str(port), "LANES": "1x4,4x4"}
+    given |= {"FRONTENDS": str(frontends), "ENGINES": str(engines)} | variables
+    environment = os.environ | {f"CONVOY_{name}": value for name, value in given.items()}
     with subprocess.Popen(
         [sys.executable, "-c", MAIN], cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True
     ) as running:
@@ -60,22 +63,17 @@ def ready(client):
         return False
 
 
-def pids(running):
-    """Of the workers: the children that are no helper of multiprocessing."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parent = int(entry.read_text("utf-8").rpartition(")")[2].split()[1])
-            line = (entry.parent / "cmdline").read_text("utf-8")
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if parent == running.pid and "spawn_main" in line:
-            found.append(int(entry.parent.name))
-    return sorted(found)
+def pids(running, kind="front end"):
+    """Of the front ends or the engine processes, by their numbers; of those that run."""
+    found = {}
+    for line in list(running.log):
+        if match := re.search(rf"{kind} (\d+) is process (\d+)", line):
+            found[int(match[1])] = int(match[2])
+    return [pid for _, pid in sorted(found.items()) if Path(f"/proc/{pid}/stat").exists()]
 
 
 def connections(running):
-    """Of each worker, its accepted connections, by the kernel."""
+    """Of each front end, its accepted connections, by the kernel."""
     accepted = set()
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/net/{table}").read_text("utf-8").splitlines()[1:]:
@@ -99,6 +97,10 @@ def value(client, name, **labels):
     return sum(s.value for s in samples if labels.items() <= s.labels.items())
 
 
+def resident(pid):
+    return int(Path(f"/proc/{pid}/statm").read_text("utf-8").split()[1]) * 4096
+
+
 def ask(client, values=GERMAN):
     """On a connection of its own."""
     return httpx.post(f"{client.base_url}/translate", json=values, timeout=60)
@@ -106,15 +108,16 @@ def ask(client, values=GERMAN):
 
 @pytest.fixture(scope="module")
 def crew(tmp_path_factory):
-    models = tmp_path_factory.mktemp("workers") / "models"
+    models = tmp_path_factory.mktemp("processes") / "models"
     shutil.copytree(bundles() / NAME, models / NAME)
-    with workers(MODELS=str(models), CACHE_BYTES="1000000", ADMIN_TOKEN="operator-operator") as found:
+    with processes(MODELS=str(models), CACHE_BYTES="1000000", ADMIN_TOKEN="operator-operator") as found:
         yield *found, models
 
 
-def test_both_workers_answer_on_one_port_and_the_metrics_are_their_sum(crew):
+def test_both_front_ends_answer_on_one_port_and_the_metrics_are_the_sum_of_all_processes(crew):
     client, running, _ = crew
-    assert len(pids(running)) == COUNT
+    front_ends, engines = pids(running), pids(running, "engine process")
+    assert (len(front_ends), len(engines)) == (COUNT, COUNT)
     asking = [httpx.Client(base_url=client.base_url, timeout=60) for _ in range(8)]
     before = value(client, "convoy_request_duration_seconds_count", route="/translate")
     try:
@@ -122,7 +125,7 @@ def test_both_workers_answer_on_one_port_and_the_metrics_are_their_sum(crew):
         assert {answer.status_code for answer in answers} == {200}
         assert len({answer.json()["translatedText"] for answer in answers}) == 1
         shared = connections(running)
-        assert min(shared[pid] for pid in pids(running)) >= 3, shared
+        assert min(shared[pid] for pid in front_ends) >= 3, shared
     finally:
         for one in asking:
             one.close()
@@ -131,17 +134,27 @@ def test_both_workers_answer_on_one_port_and_the_metrics_are_their_sum(crew):
     hits, misses = (value(client, f"convoy_cache_{kind}_total", model=NAME) for kind in ("hits", "misses"))
     assert (hits + misses, misses) == (24, COUNT)
     until(lambda: value(client, "convoy_slots", model=NAME, lane="0") == 4 * COUNT)
-    until(lambda: value(client, "convoy_sentences_answered_total", model=NAME) >= misses + COUNT)
-    assert value(client, "convoy_ready") == 1
-    each = [int(Path(f"/proc/{pid}/statm").read_text("utf-8").split()[1]) * 4096 for pid in pids(running)]
+    # and each process has tried it out
+    until(lambda: value(client, "convoy_sentences_answered_total", model=NAME) == misses + 2 * COUNT)
+    assert value(client, "convoy_model_loaded", model=NAME) == COUNT
+    until(lambda: value(client, "convoy_ready") == 1)
+    each = [resident(pid) for pid in front_ends + engines]
     assert value(client, "process_resident_memory_bytes") == pytest.approx(sum(each), rel=0.2)
 
 
-def test_what_one_worker_keeps_every_worker_finds(crew):
+def test_front_ends_have_neither_weights_nor_their_runtime(crew):
+    _, running, _ = crew
+    for pid in pids(running):
+        mapped = Path(f"/proc/{pid}/maps").read_text("utf-8")
+        assert "onnxruntime" not in mapped
+        assert "model.safetensors" not in mapped
+
+
+def test_what_one_front_end_keeps_every_front_end_finds(crew):
     client, _, _ = crew
 
     def everybody(call):
-        """Twelve connections reach both workers."""
+        """Twelve connections reach both front ends."""
         answers = []
         kept = [httpx.Client(base_url=client.base_url, timeout=60) for _ in range(12)]
         try:
@@ -169,51 +182,64 @@ def test_what_one_worker_keeps_every_worker_finds(crew):
     assert {answer.status_code for answer in wrong} == {404}
 
 
-def test_a_worker_that_is_killed_under_load_starts_again_and_the_other_goes_on(crew):
-    client, running, _ = crew
-    before = value(client, "convoy_request_duration_seconds_count", route="/translate", outcome="ok")
-    over, old = threading.Event(), pids(running)
+@contextmanager
+def asked_all_the_time(client, values=GERMAN):
+    """Six clients; yields a list of the statuses of their answers, 0 where a connection ended."""
+    over, statuses = threading.Event(), []
 
     def keep_asking(_):
-        found = []
         while not over.is_set():
             try:
-                found.append(ask(client).status_code)
+                statuses.append(ask(client, values).status_code)
             except httpx.TransportError:
-                found.append(0)
-        return found
+                statuses.append(0)
 
     with ThreadPoolExecutor(6) as pool:
         asking = [pool.submit(keep_asking, number) for number in range(6)]
         try:
-            time.sleep(0.3)
-            os.kill(old[0], signal.SIGKILL)
-            until(lambda: len(pids(running)) == COUNT and old[0] not in pids(running))
-            with httpx.Client(base_url=client.base_url) as fresh:  # the other's may lead to the dead one
-                lived = value(
-                    fresh, "convoy_request_duration_seconds_count", route="/translate", outcome="ok"
-                )
-            until(lambda: ready(client), 60)
+            go_on(statuses)
+            yield statuses
         finally:
             over.set()
-        statuses = Counter(status for task in asking for status in task.result())
+        for task in asking:
+            task.result()
+
+
+def go_on(statuses):
+    """Wait for twenty more."""
+    since = len(statuses)
+    until(lambda: len(statuses) > since + 20)
+
+
+def test_a_front_end_that_is_killed_under_load_starts_again_and_the_other_goes_on(crew):
+    client, running, _ = crew
+    count = "convoy_request_duration_seconds_count"
+    before, old = value(client, count, route="/translate", outcome="ok"), pids(running)
+    engines = pids(running, "engine process")
+    with asked_all_the_time(client) as statuses:
+        os.kill(old[0], signal.SIGKILL)
+        until(lambda: len(pids(running)) == COUNT and old[0] not in pids(running))
+        with httpx.Client(base_url=client.base_url) as fresh:  # the other's may lead to the dead one
+            lived = value(fresh, count, route="/translate", outcome="ok")
+        until(lambda: ready(client), 60)
+    found = Counter(statuses)
     assert old[1] in pids(running)
-    assert set(statuses) <= {200, 0}, statuses
-    assert statuses[0] <= 6, "only what the dead one had in its hands is lost"
-    assert statuses[200] > 20
+    assert pids(running, "engine process") == engines
+    assert set(found) <= {200, 0}, found
+    assert found[0] <= 6, "only what the dead one had in its hands is lost"
     assert lived >= before, "what the dead one counted stays counted"
-    after = value(client, "convoy_request_duration_seconds_count", route="/translate", outcome="ok")
-    assert after - before == pytest.approx(statuses[200], abs=6)
+    after = value(client, count, route="/translate", outcome="ok")
+    assert after - before == pytest.approx(found[200], abs=6)
     assert value(client, "convoy_slots", model=NAME, lane="0") == 4 * COUNT
 
 
-def test_who_waits_for_a_killed_worker_is_told_at_once_and_it_is_soon_ready_again(crew):
+def test_requests_of_a_killed_front_end_leave_the_engines_at_once_and_it_is_soon_ready_again(crew):
     client, running, _ = crew
     old, ended = pids(running), []
 
     def wait():
         try:
-            status = ask(client, SLOW).status_code
+            status = ask(client, LONGER).status_code
         except httpx.TransportError:
             status = 0
         ended.append((time.monotonic(), status))
@@ -222,22 +248,39 @@ def test_who_waits_for_a_killed_worker_is_told_at_once_and_it_is_soon_ready_agai
         for _ in range(4):
             pool.submit(wait)
         until(lambda: value(client, "convoy_requests_in_flight") >= 5)  # and the one that asks
+        until(lambda: value(client, "convoy_slots_active", model=NAME, lane="1") > 4)  # of both engines
         killed = time.monotonic()
-        os.kill(old[-1], signal.SIGKILL)
-        until(lambda: len(pids(running)) == COUNT and old[-1] not in pids(running))
+        for pid in old:
+            os.kill(pid, signal.SIGKILL)
+        until(lambda: len(pids(running)) == COUNT and not set(old) & set(pids(running)))
         until(lambda: ready(client), 60)
         again = time.monotonic()
-    lost = [moment for moment, status in ended if status == 0]
-    assert lost
-    assert max(lost) < again, "its connections end with it, not when another takes its place"
+        until(lambda: value(client, "convoy_slots_active", model=NAME) == 0)
+    assert [status for _, status in ended] == [0] * 4
+    assert max(moment for moment, _ in ended) < again, "connections end with it, not when another starts"
     assert again - killed < max(5.0, 2 * running.start)
 
 
-def test_a_reload_reaches_every_worker_and_a_bad_bundle_none(crew):
+def test_requests_of_a_killed_engine_process_are_answered_by_the_other_one(crew):
+    client, running, _ = crew
+    old, front_ends = pids(running, "engine process"), pids(running)
+    with asked_all_the_time(client, GERMAN | {"max_length": 60, "min_length": 60}) as statuses:
+        for pid in old:  # each in its turn
+            os.kill(pid, signal.SIGKILL)
+            assert ready(client), "the other one answers"
+            until(lambda: len(pids(running, "engine process")) == COUNT)
+            until(lambda: value(client, "convoy_model_loaded", model=NAME) == COUNT)
+            go_on(statuses)
+    assert set(statuses) == {200}, Counter(statuses)
+    assert not set(old) & set(pids(running, "engine process"))
+    assert pids(running) == front_ends
+
+
+def test_a_reload_reaches_every_process_and_a_bad_bundle_none(crew):
     client, running, models = crew
 
     def everybody():
-        """What connections to both workers are answered."""
+        """What connections to both front ends are answered, by either engine."""
         kept = [httpx.Client(base_url=client.base_url, timeout=60) for _ in range(8)]
         try:
             return {asked(one) for one in kept}
@@ -259,20 +302,20 @@ def test_a_reload_reaches_every_worker_and_a_bad_bundle_none(crew):
     assert (answer.status_code, everybody()) == (409, {old})
 
 
-def test_sigterm_drains_all_workers_and_the_supervisor_exits_with_0():
-    with workers(MODELS=str(bundles() / NAME)) as (client, running):
+def test_sigterm_drains_all_processes_and_the_supervisor_exits_with_0():
+    with processes(MODELS=str(bundles() / NAME)) as (client, running):
         with ThreadPoolExecutor(8) as pool:
             flights = [pool.submit(ask, client, SLOW) for _ in range(8)]
             until(lambda: value(client, "convoy_requests_in_flight") >= 9)
             running.send_signal(signal.SIGTERM)
             assert [flight.result().status_code for flight in flights] == [200] * 8
         assert running.wait(60) == 0
-        assert pids(running) == []
+        assert pids(running) == pids(running, "engine process") == []
 
 
 def served_in_vain(**variables):
-    """Two workers that can't serve: what their server says, and how it ends."""
-    given = {"WORKERS": "2"} | variables
+    """Processes that can't serve: what their server says, and how it ends."""
+    given = {"FRONTENDS": "2", "ENGINES": "2"} | variables
     return subprocess.run(
         [sys.executable, "-c", "from cli.main import app; app()", "serve"],
         cwd=ROOT,
@@ -283,7 +326,7 @@ def served_in_vain(**variables):
     )
 
 
-def test_what_no_worker_could_load_ends_the_server_with_one_message(tmp_path):
+def test_what_no_engine_process_could_load_ends_the_server_with_one_message(tmp_path):
     shutil.copytree(bundles() / NAME, tmp_path / NAME)
     damaged(tmp_path / NAME)
     done = served_in_vain(MODELS=str(tmp_path), PORT="0")
@@ -293,7 +336,7 @@ def test_what_no_worker_could_load_ends_the_server_with_one_message(tmp_path):
     assert "model.safetensors" in errors[0]
 
 
-def test_a_worker_that_keeps_dying_is_started_less_and_less_often():
+def test_a_process_that_keeps_dying_is_started_less_and_less_often():
     assert [pause_after(deaths) for deaths in range(8)] == [0, 1, 2, 4, 8, 16, 30, 30]
 
 
@@ -305,9 +348,27 @@ def test_a_port_that_is_taken_is_said_at_once():
     assert (done.returncode, fault in done.stderr) == (2, True), done.stderr
 
 
-def test_workers_end_when_their_supervisor_is_killed(crew):
+def test_without_another_engine_process_requests_are_refused_at_once_until_it_is_back():
+    with processes(1, 1, MODELS=str(bundles() / NAME)) as (client, running):
+        (engine,) = pids(running, "engine process")
+        with ThreadPoolExecutor(4) as pool:
+            waiting = [pool.submit(ask, client, LONGER) for _ in range(4)]
+            until(lambda: value(client, "convoy_slots_active", model=NAME, lane="1") == 4)
+            os.kill(engine, signal.SIGKILL)
+            answers = [one.result() for one in waiting]
+        refused = ask(client)
+        for answer in (*answers, refused):
+            assert (answer.status_code, answer.headers["retry-after"]) == (503, "1"), answer.text
+            assert "engine" in answer.json()["error"]
+        assert not ready(client)
+        until(lambda: ready(client), 60)
+        assert ask(client).status_code == 200
+
+
+def test_all_processes_end_when_their_supervisor_is_killed(crew):
     """The last of this file, as the crew is no more after it."""
     _, running, _ = crew
-    left = pids(running)
+    left = pids(running) + pids(running, "engine process")
+    assert len(left) == 2 * COUNT
     running.kill()
     until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in left))

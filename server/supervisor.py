@@ -1,0 +1,332 @@
+"""`convoy serve`: in this process, or in front ends and engine processes under a supervisor.
+
+The supervisor opens the port, starts the processes and keeps them going, and answers no request itself. A
+process that dies is started again, after a pause that grows when it dies soon; connections that nobody had
+accepted wait for the other front ends. What must reach all front ends goes through here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+import time
+from contextlib import closing
+from dataclasses import dataclass, field
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from engine.api import BundleError, ConfigError, ConvoyError
+from server.app import LAST_SECONDS, run
+from server.callers.quotas import Counters
+from server.engine_process import run_engine
+from server.observing import logs, metrics
+from server.process.peers import ABSENT, Board, ProcessContext, send
+from server.process.temporary import OwnFolder
+from server.settings import ServerSettings
+
+if TYPE_CHECKING:
+    from server.process.peers import Pipe
+
+logger = logging.getLogger(__name__)
+
+MAX_BACKLOG: Final = 2048  # connections that wait until a front end accepts them
+CALM_SECONDS: Final = 60.0  # after which the death of a process has nothing to do with the one before
+MAX_PAUSE_SECONDS: Final = 30.0  # between a death and the next start, at most
+BAD_INPUT_CODE: Final = 2
+# that are imported once, where they are needed
+SERVED_MODULES: Final = ("engine.shelf.link.host", "engine.shelf.link.service")
+MAX_SOCKET_PATH_BYTES: Final = 100  # that every system takes
+
+
+@dataclass(eq=False, slots=True)
+class Child:
+    """A process under the supervisor.
+
+    number, name: front ends come first.
+    hosts: whether it is an engine process.
+    pipe: to it.
+    calls: orders that it has not answered.
+    """
+
+    number: int
+    name: str
+    hosts: bool
+    process: ForkServerProcess
+    pipe: Pipe
+    began: float = field(default_factory=time.monotonic)
+    ready: bool = False
+    calls: set[str] = field(default_factory=set)
+
+
+@dataclass(eq=False, slots=True)
+class PendingOrder:
+    """An order to all front ends but `asker`.
+
+    waiting: for how many answers.
+    """
+
+    asker: Child | None
+    id: int
+    waiting: int = 0
+    faults: list[str] = field(default_factory=list)
+
+
+def serve(settings: ServerSettings) -> int:
+    """Serve in as many processes as the settings say until SIGTERM or SIGINT; see `server.app.run`."""
+    return supervise(settings) if settings.frontends else run(settings)
+
+
+def supervise(settings: ServerSettings) -> int:
+    """Serve with front ends and engine processes until SIGTERM or SIGINT; returns as `run` does.
+
+    Raises BundleError or ConfigError when the port or a model can't be opened.
+    """
+    if sys.platform == "win32":
+        raise ConfigError(
+            "several processes need signals and sockets that Windows lacks: leave out --frontends"
+        )
+    logs.set_up(settings)
+    with closing(OwnFolder("convoy-")) as folder, _listener(settings) as listener:
+        if settings.store_folder is None:
+            settings = settings.model_copy(update={"store_folder": folder.path / "store"})
+        supervisor = Supervisor(settings, listener, folder.path)
+        return asyncio.run(supervisor.run())
+
+
+class Supervisor:
+    def __init__(self, settings: ServerSettings, listener: socket.socket, folder: Path) -> None:
+        self._settings, self._listener = settings, listener
+        self._metrics = folder / "metrics"
+        self._metrics.mkdir()
+        self._sockets = tuple(folder / f"engine-{number}" for number in range(settings.engines))
+        if len(os.fsencode(self._sockets[-1])) > MAX_SOCKET_PATH_BYTES:
+            raise ConfigError(f"{folder}: too long a path for sockets: set TMPDIR to a shorter one")
+        self._context = multiprocessing.get_context("forkserver")  # whose children have imported all there is
+        self._context.set_forkserver_preload(["server.supervisor", *SERVED_MODULES])
+        count = settings.frontends
+        self._board = Board(self._context.RawArray("b", count), self._context.RawArray("i", [ABSENT] * count))
+        self._children: dict[int, Child] = {}
+        self._deaths = [0] * (count + settings.engines)  # of each process, in a row
+        self._calls: dict[str, PendingOrder] = {}
+        self._asked = 0
+        self._begun = False  # whether all were ready once
+        self._stops = 0  # signals that have told to
+        self._ending = False  # whether engine processes have been told to
+        self._codes: list[int] = []
+        self._fault: Exception | None = None
+        self._counters = Counters()  # of all front ends' visitors
+        self._counting: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> int:
+        self._over = asyncio.Event()
+        self._loop = loop = asyncio.get_running_loop()
+        if sys.platform != "win32":
+            for stop_signal in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(stop_signal, self._stop)
+            loop.add_signal_handler(signal.SIGHUP, self._reload_all)
+        for number in range(len(self._deaths)):
+            self._start(number)
+        await self._over.wait()
+        if self._fault:
+            raise self._fault
+        return max(self._codes, default=0)
+
+    # processes come and go
+
+    def _start(self, number: int) -> None:
+        if self._stops:
+            return
+        engine = number - self._settings.frontends
+        hosts = engine >= 0
+        name = f"engine process {engine}" if hosts else f"front end {number}"
+        ours, theirs = self._context.Pipe()
+        listener = None if hosts else self._listener
+        context = ProcessContext(number, theirs, self._board, self._metrics, self._sockets, listener)
+        process = self._context.Process(target=work, args=(self._settings, context), name=name, daemon=True)
+        process.start()
+        theirs.close()
+        child = self._children[number] = Child(number, name, hosts, process, ours)
+        self._loop.add_reader(ours.fileno(), self._read_messages, child)
+        self._loop.add_reader(process.sentinel, self._reap, child)
+        logger.info("%s is process %d", name, process.pid)
+
+    def _reap(self, child: Child) -> None:
+        self._read_messages(child)  # its last words
+        self._loop.remove_reader(child.process.sentinel)
+        self._loop.remove_reader(child.pipe.fileno())
+        child.pipe.close()
+        child.process.join()
+        code = child.process.exitcode or 0
+        child.process.close()
+        del self._children[child.number]
+        if not child.hosts:
+            self._board.clear(child.number)
+        metrics.forget(self._metrics, child.number)
+        for id in child.calls:  # what it was asked for is done when it starts again
+            self._count_answer(id, "")
+        if self._stops:
+            # one that had no model yet had no request either
+            self._codes.append(0 if code == 0 or not child.ready else max(code, 1))
+            self._end_some()
+        elif not self._begun:
+            logger.error("%s ended with %d before all were ready", child.name, code)
+            self._codes.append(max(code, 1))
+            self._stop()
+        else:
+            self._again(child, code)
+
+    def _again(self, child: Child, code: int) -> None:
+        number = child.number
+        if child.ready and time.monotonic() - child.began > CALM_SECONDS:
+            self._deaths[number] = 0
+        pause = pause_after(self._deaths[number])
+        self._deaths[number] += 1
+        logger.error("%s ended with %d; it starts again in %.0f seconds", child.name, code, pause)
+        self._loop.call_later(pause, self._start, number)
+
+    def _stop(self) -> None:
+        """Pass a signal on: at the first all front ends drain and then engines end, at the second all end."""
+        self._stops += 1
+        if self._stops == 1:
+            late = self._settings.drain_timeout + 3 * LAST_SECONDS
+            self._loop.call_later(late, self._kill)
+        for child in self._children.values():
+            if not child.hosts or self._stops > 1:
+                child.process.terminate()
+        self._end_some()
+
+    def _end_some(self) -> None:
+        """End the engine processes when no front end is left, and then all."""
+        if not self._ending and all(child.hosts for child in self._children.values()):
+            self._ending = True
+            for child in self._children.values():
+                child.process.terminate()
+        if not self._children:
+            self._over.set()
+
+    def _kill(self) -> None:
+        for child in self._children.values():
+            logger.error("%s does not end: it is killed", child.name)
+            child.process.kill()
+
+    # what processes say
+
+    def _read_messages(self, child: Child) -> None:
+        try:
+            while child.pipe.poll():
+                self._heed(child, json.loads(child.pipe.recv_bytes()))
+        except (EOFError, ConnectionResetError):
+            self._loop.remove_reader(child.pipe.fileno())
+
+    def _heed(self, child: Child, message: dict[str, Any]) -> None:
+        if message["kind"] == "ready":
+            child.ready = True
+            logger.info("%s is ready", child.name)
+            self._begun = self._begun or sum(c.ready for c in self._children.values()) == len(self._deaths)
+        elif message["kind"] == "order":
+            self._call(message["order"], child, message["id"])
+        elif message["kind"] == "count":
+            task = self._loop.create_task(self._count(child, message))
+            self._counting.add(task)
+            task.add_done_callback(self._counting.discard)
+        elif message["kind"] == "obeyed":
+            child.calls.discard(message["id"])
+            fault = message["fault"]
+            self._count_answer(message["id"], f"{child.name}: {fault}" if fault else "")
+        elif self._begun:
+            logger.error("%s: %s", child.name, message["fault"])
+        else:
+            self._fault = _fault_of(message)
+
+    async def _count(self, child: Child, message: dict[str, Any]) -> None:
+        """Count for a front end, so that limits hold for all of them together."""
+        value = await self._counters.ask(message["verb"], message["arguments"])
+        if self._children.get(child.number) is child:
+            send(child.pipe, {"kind": "counted", "id": message["id"], "value": value})
+
+    def _reload_all(self) -> None:
+        """Have one front end order it of all."""
+        one = next((child for child in self._children.values() if child.ready and not child.hosts), None)
+        if one:
+            self._asked += 1
+            self._calls[str(self._asked)] = PendingOrder(None, 0, 1)
+            self._tell(one, str(self._asked), "")
+
+    def _call(self, order: str, asker: Child, number: int) -> None:
+        """Have all front ends but `asker` obey an order of `AppState.obey`; its number is the asker's."""
+        self._asked += 1
+        id = str(self._asked)
+        call = self._calls[id] = PendingOrder(asker, number)
+        for child in self._children.values():
+            if child is not asker and not child.hosts:
+                call.waiting += 1
+                self._tell(child, id, order)
+        if not call.waiting:
+            self._count_answer(id, "")
+
+    def _tell(self, child: Child, id: str, order: str) -> None:
+        child.calls.add(id)
+        send(child.pipe, {"kind": "order", "id": id, "order": order})
+
+    def _count_answer(self, id: str, fault: str) -> None:
+        call = self._calls[id]
+        call.waiting -= 1
+        call.faults += [fault] if fault else []
+        if call.waiting > 0:
+            return
+        del self._calls[id]
+        if call.asker is not None and self._children.get(call.asker.number) is call.asker:
+            send(call.asker.pipe, {"kind": "obeyed", "id": call.id, "faults": call.faults})
+
+
+def work(settings: ServerSettings, context: ProcessContext) -> None:
+    """Run a process for its whole life."""
+    if sys.platform != "win32":
+        os.setpgrp()  # Ctrl-C is for the supervisor, who passes it on once
+    try:
+        code = run(settings, context) if context.listener else run_engine(settings, context)
+    except (ConvoyError, ModuleNotFoundError) as error:
+        details = {"code": getattr(error, "code", ""), "module": getattr(error, "name", "")}
+        send(context.pipe, {"kind": "failed", "fault": str(error)} | details)
+        code = BAD_INPUT_CODE
+    sys.exit(code)
+
+
+def pause_after(deaths: int) -> float:
+    """Return the seconds until a process starts again.
+
+    deaths: how many times it has died soon after its start.
+    """
+    return min(MAX_PAUSE_SECONDS, 2.0 ** (deaths - 1)) if deaths else 0.0
+
+
+def _fault_of(message: dict[str, Any]) -> Exception:
+    """What a process could not start for, as one process would have raised it."""
+    if message["module"]:
+        return ModuleNotFoundError(message["fault"], name=message["module"])
+    return (ConfigError if message["code"] == ConfigError.code else BundleError)(message["fault"])
+
+
+def _listener(settings: ServerSettings) -> socket.socket:
+    """The socket that all front ends accept from. Raises ConfigError."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(MAX_BACKLOG)
+    except OSError as error:
+        raise ConfigError(f"can't listen on {settings.host}:{settings.port}: {error}") from error
+    host, port = listener.getsockname()[:2]
+    kinds = settings.frontends, settings.engines
+    logger.info("listening on %s:%d with %d front ends, %d engine processes", host, port, *kinds)
+    return listener
