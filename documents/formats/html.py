@@ -42,6 +42,7 @@ TAG_END: Final = re.compile(r">|=\s*([\"'])")  # the end of a tag, or the beginn
 NOT_TRANSLATED: Final = re.compile(
     r"\stranslate\s*=\s*[\"']?no\b|\sclass\s*=\s*(?:[\"'][^\"']*|)\bnotranslate\b", re.IGNORECASE
 )
+STAND_IN: Final = "X{}"  # the word that the model reads for an empty element with its number
 WHITE_SPACE: Final = re.compile("[ \t\n\r\f]+")  # what is shown as one space; others are shown as they are
 BLANK_ENTITY: Final = "&(?:nbsp|ensp|emsp|thinsp|#160|#8239|#[xX](?:[aA]0|202[fF]));"
 LONGEST_BLANK: Final = len("&thinsp;")
@@ -57,6 +58,7 @@ class MarkupRules:
     blocks: names of elements that end a sentence.
     keep: names of elements whose content stays.
     inline: names of elements that never end a sentence.
+    marks: names of elements that stand for a word of the text where they are empty.
     fold: whether white space becomes single spaces, as in HTML.
     """
 
@@ -64,6 +66,7 @@ class MarkupRules:
     blocks: frozenset[str] = BLOCK_ELEMENTS
     keep: frozenset[str] = VERBATIM_ELEMENTS
     inline: frozenset[str] = frozenset()
+    marks: frozenset[str] = frozenset()
     fold: bool = True
 
 
@@ -79,6 +82,7 @@ class Piece:
     closing: whether it is a closing tag.
     void: whether no closing tag belongs to it.
     kept: whether it is a whole element whose content stays; its text is for the model to read.
+    word: whether it stands for a word where it is empty, as it touches none.
     """
 
     raw: str
@@ -86,6 +90,7 @@ class Piece:
     closing: bool = False
     void: bool = False
     kept: bool = False
+    word: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +257,8 @@ class _SegmentReader:
         if piece.kept:
             shown = name not in ("svg", "math", *RAW_ELEMENTS)
             text = self._fold_space(_content(piece.raw).strip()) if shown else ""
+            if not text and piece.word:
+                text = STAND_IN.format(len(self.builder.spans))
             self.builder.keep(text) if text else self.builder.point()
             self.marks.append([piece.raw, ""])
         elif not piece.closing and not piece.void and name:
@@ -286,14 +293,20 @@ def _markup(source: str, begin: int, rules: MarkupRules) -> Piece:
     name, closing = _name(markup, rules), markup.startswith("</")
     void = not name or markup.endswith("/>") or (not rules.xml and name in VOID_ELEMENTS)
     if closing or void:
-        return Piece(markup, name, closing, void)
+        word = not closing and name in rules.marks and _stands_alone(source, begin, end)
+        return Piece(markup, name, closing, void, kept=word, word=word)
     if not rules.xml and name in RAW_ELEMENTS:
         end = _raw_end(source, end, name)
     elif name in rules.keep or NOT_TRANSLATED.search(markup):
         end = _element_end(source, end, name, rules)
     else:
         return Piece(markup, name)
-    return Piece(source[begin:end], name, void=True, kept=True)
+    word = name in rules.marks and _stands_alone(source, begin, end)
+    return Piece(source[begin:end], name, void=True, kept=True, word=word)
+
+
+def _stands_alone(source: str, begin: int, end: int) -> bool:
+    return not (source[max(0, begin - 1) : begin].isalnum() or source[end : end + 1].isalnum())
 
 
 def _content(element: str) -> str:

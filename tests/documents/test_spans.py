@@ -123,6 +123,17 @@ def test_the_structure_of_xml_splits_and_tags_beside_prose_do_not():
     assert outline("Press <b>ok</b> now", xml) == set()
 
 
+def test_an_empty_mark_of_a_client_is_a_word_where_it_touches_none():
+    rules = MarkupRules(xml=True, blocks=frozenset(), keep=frozenset({"x"}), marks=frozenset({"x"}))
+    source = 'Hallo <x id="6"></x>, <x id="9"/>! <x>Tom</x> ist <x id="1"></x>hier<x/>.'
+    page = read_html(source, rules)
+    assert texts_of(source, rules) == ["Hallo X0, X1! Tom ist hier."]
+    assert page.join(page.segments) == source
+    assert [span.kept for span in page.segments[0].spans] == [True, True, True, False, False]
+    plain = MarkupRules(xml=True, blocks=frozenset(), keep=frozenset({"x"}))
+    assert texts_of(source, plain) == ["Hallo , ! Tom ist hier."]
+
+
 # carrying over
 
 

@@ -295,10 +295,11 @@ def _page(text: str, wish: DeepLRequest) -> Page:
     keep = frozenset(wish.ignore_tags)
     if wish.tag_handling == "html":
         return read_html(
-            text, MarkupRules(blocks=HTML.blocks | splitting, keep=HTML.keep | keep, inline=whole)
+            text,
+            MarkupRules(blocks=HTML.blocks | splitting, keep=HTML.keep | keep, inline=whole, marks=keep),
         )
     fold = wish.split_sentences == "nonewlines"
-    rules = MarkupRules(xml=True, blocks=splitting, keep=keep, inline=whole, fold=fold)
+    rules = MarkupRules(xml=True, blocks=splitting, keep=keep, inline=whole, marks=keep, fold=fold)
     if wish.outline_detection:
         rules = replace(rules, blocks=splitting | outline(text, rules))
     return read_html(text, rules)

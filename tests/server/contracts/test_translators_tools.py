@@ -79,10 +79,14 @@ def test_weblate_gets_every_string_whole_by_deepl(client):
     }
     answer = client.post("/v2/translate", json=body | {"tag_handling": "xml", "ignore_tags": ["x"]}).json()
     answers = [translation["text"] for translation in answer["translations"]]
-    for (_, masks), text in zip(sent, answers, strict=True):
+    touching = re.compile(r"\w<x|</x>\w")
+    for (source, masks), text in zip(sent, answers, strict=True):
         assert whole(text, masks, re.escape), text
+        assert touching.search(source) or not touching.search(text), text
     by_source = dict(zip(STRINGS, answers, strict=True))
     assert re.fullmatch(r'<x id="0"></x> \w.*', by_source["%d Dateien gelöscht"])
+    assert re.fullmatch(r"Click <x [^>]*></x>here<x [^>]*></x>\.", by_source["Klicken Sie <a>hier</a>."])
+    assert by_source["Möchten Sie „%s“ löschen?"] == 'Do you want to delete “<x id="13"></x>”?'
 
 
 def test_omegat_asks_deepl_by_its_first_path(client):
