@@ -14,7 +14,7 @@ help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 serve: $(VENV)/serve  ## serve the shipped models on 127.0.0.1:8000 (change with CONVOY_HOST, CONVOY_PORT, ...)
-	$(BIN)/convoy serve
+	CONVOY_FRONTENDS=$${CONVOY_FRONTENDS:-1} CONVOY_ENGINES=$${CONVOY_ENGINES:-2} $(BIN)/convoy serve
 
 test: lint types tests  ## format, lint, types and tests; what .ci/run calls
 

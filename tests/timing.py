@@ -59,13 +59,14 @@ class Starved:
     """How long the thread that asks, and those of a server's process, were ready to run and had to wait for a
     processor, which is no fault of theirs. Nothing where the system does not tell."""
 
-    def __init__(self, pid: int) -> None:
-        """pid: of the server; its main thread runs the event loop."""
-        self._pid, self._tasks = pid, Path(f"/proc/{pid}/task")
+    def __init__(self, *pids: int) -> None:
+        """pids: of the server's processes; the main thread of each runs an event loop."""
+        self._pids = pids
 
     def read(self) -> dict[str, float]:
         """Read the seconds of each thread until now."""
-        paths = [Path("/proc/thread-self/schedstat"), *self._tasks.glob("*/schedstat")]
+        paths = [Path("/proc/thread-self/schedstat")]
+        paths += [path for pid in self._pids for path in Path(f"/proc/{pid}/task").glob("*/schedstat")]
         seconds = {}
         for path in paths:
             with suppress(OSError):  # a thread that has ended
@@ -78,7 +79,7 @@ class Starved:
         before: what `read` has returned then.
         """
         lost = {name: now - before.get(name, now) for name, now in self.read().items()}
-        chain = lost.pop("thread-self", 0.0) + lost.pop(str(self._pid), 0.0)
+        chain = sum(lost.pop(name, 0.0) for name in ("thread-self", *map(str, self._pids)))
         return chain + max(lost.values(), default=0.0)
 
 

@@ -58,8 +58,8 @@ class Times:
 class Others:
     """Two clients who go on asking a server's process."""
 
-    def __init__(self, url, pid):
-        self._url, self._over, self._starved = url, threading.Event(), Starved(pid)
+    def __init__(self, url, *pids):
+        self._url, self._over, self._starved = url, threading.Event(), Starved(*pids)
         self._times, self._asking, self.faults = Times(), {}, []
         self._threads = [
             threading.Thread(target=self._ask, args=one)
@@ -310,7 +310,12 @@ def nearly_longest(seconds):
 @pytest.mark.parametrize("name", ATTACKS)
 def test_others_are_served_meanwhile(place, name):
     client, _, others = place
-    request = ATTACKS[name](client)  # is made before anything is timed
+    assert not slowed(others, sender(client, name))
+
+
+def sender(client, name):
+    """What sends an attack, which is made before anything is timed."""
+    request = ATTACKS[name](client)
     patience = SHORT if name in LASTING else PATIENCE
     request.extensions["timeout"] = dict.fromkeys(("connect", "read", "write", "pool"), patience)
 
@@ -319,7 +324,7 @@ def test_others_are_served_meanwhile(place, name):
             answer = own.send(request)
             return answer.status_code, answer.text
 
-    assert not slowed(others, send)
+    return send
 
 
 def called(fill):

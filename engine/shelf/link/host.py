@@ -11,7 +11,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,7 +19,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from engine.errors import ConvoyError, Unavailable
+from engine.schedule.aio import INLINE_JOBS
 from engine.schedule.any_engine import AnyEngine
+from engine.schedule.slices import in_slices, one_slice
 from engine.schedule.stats import Stats
 from engine.shelf.budget import State, Ticket
 from engine.shelf.link.frames import LinkEnd
@@ -138,12 +140,14 @@ class EngineHost:
 class _Flight:
     """A group under way.
 
+    options: of each job.
     requests: those not answered yet, by job; none before the model is there.
     cancelled: jobs that were cancelled before that.
     """
 
     group: AskedGroup
     model: UsedModel
+    options: list[DecodeOptions]
     ticket: Ticket
     engine: AnyEngine | None = None
     requests: dict[int, Request] = field(default_factory=dict)
@@ -189,8 +193,10 @@ class _FrontEnd:
         """Have the group's model, at once or when it is loaded."""
         if len(group.sources) != len(group.chosen) or group.number in self._flights:
             raise ValueError("a group that is none")
-        flight = _Flight(group, self._models[group.model], Ticket((self._models[group.model].name,)))
-        self._flights[group.number] = flight
+        # now, for numbers may be given anew
+        options = [o if isinstance(o, DecodeOptions) else self._options[o] for o in group.options]
+        model, chosen = self._models[group.model], [options[place] for place in group.chosen]
+        flight = self._flights[group.number] = _Flight(group, model, chosen, Ticket((model.name,)))
         try:
             future = self._shelf.ask(flight.ticket)
         except ConvoyError as error:
@@ -211,19 +217,29 @@ class _FrontEnd:
     def _submit(self, flight: _Flight, future: Future[Exception | None] | None) -> None:
         group, number = flight.group, flight.group.number
         deadline = math.inf if group.deadline is None else group.deadline
-        options = [o if isinstance(o, DecodeOptions) else self._options[o] for o in group.options]
-        for job, (source, chosen) in enumerate(zip(group.sources, group.chosen, strict=True)):
+        for job, (source, options) in enumerate(zip(group.sources, flight.options, strict=True)):
             if job not in flight.cancelled:
                 reply = partial(self._tell, number, job)
-                request = flight.requests[job] = Request(source, options[chosen], reply, deadline)
+                request = flight.requests[job] = Request(source, options, reply, deadline)
                 if group.progress:
                     request.progress = partial(self._tell_tokens, number, job)
         try:
             model = self._shelf.claim_models(flight.ticket, future)[flight.model.name]
             flight.engine = self._host.engine_of(model, flight.model.digest)
-            flight.engine.submit(list(flight.requests.values()), again=group.again)
+            submit = partial(flight.engine.submit, list(flight.requests.values()), again=group.again)
+            if len(flight.requests) <= INLINE_JOBS:
+                submit()
+            else:
+                self._start(self._submit_beside(flight, submit))
         except ConvoyError as error:
             self._refuse(flight, error)
+
+    async def _submit_beside(self, flight: _Flight, submit: Callable[[], None]) -> None:
+        try:
+            await in_slices(one_slice(submit))
+        except ConvoyError as error:
+            if self._flights.get(flight.group.number) is flight:
+                self._refuse(flight, error)
 
     def _refuse(self, flight: _Flight, error: ConvoyError) -> None:
         self._land(flight)

@@ -1,0 +1,72 @@
+"""Attacks on a front end that has its engines in another process, and what one front end does to another.
+
+A few of all attacks, one of each kind. All of them are sent to one process in `test_attacks`.
+"""
+
+import os
+import signal
+import time
+from contextlib import closing
+
+import httpx
+import pytest
+
+from tests.served import until
+from tests.server.test_attacks import Others, sender, slowed
+from tests.server.test_processes import LONGER, connections, pids, processes, value
+from tests.server.test_server_process import GERMAN
+
+ATTACKS = (
+    "a word without end",
+    "a page for Google",
+    "messages without end",
+    "arguments in arguments",
+    "as many sentences as may be",
+    "a glossary to be kept",
+)
+
+
+@pytest.fixture(scope="module")
+def place():
+    with processes(1, 1, PLUGINS="deeplx,immersive,mtran,google,mcp", THREADS="1") as (client, running):
+        client.post("/detect", json={"q": "Das ist gut."})  # its model stays
+        client.post("/translate", json=GERMAN)
+        found = pids(running) + pids(running, "engine process")
+        with Others(str(client.base_url), *found) as others:
+            yield client, running, others
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_others_are_served_meanwhile_by_a_front_end_without_engines(place, name):
+    client, _, others = place
+    assert not slowed(others, sender(client, name))
+
+
+def connected_to(client, running, pid):
+    """A client that keeps a connection to one front end."""
+    while True:
+        before = connections(running)[pid]
+        one = httpx.Client(base_url=client.base_url, timeout=20)
+        one.get("/health")
+        if connections(running)[pid] > before:
+            return one
+        one.close()
+
+
+def test_a_front_end_that_stands_still_delays_nobody_at_another_one_and_its_requests_end_with_it():
+    with processes(2, 1, THREADS="1") as (client, running):
+        held, other = pids(running)
+        lost, served = (connected_to(client, running, pid) for pid in (held, other))
+        with closing(lost), closing(served):
+            stream = lost.build_request("POST", "/translate", json=LONGER | {"stream": True})
+            answer = lost.send(stream, stream=True)
+            assert answer.status_code == 200
+            os.kill(held, signal.SIGSTOP)
+            for _ in range(20):
+                assert served.post("/translate", json=GERMAN).status_code == 200
+            os.kill(held, signal.SIGKILL)
+            with pytest.raises(httpx.TransportError):
+                answer.read()
+            began = time.monotonic()
+            until(lambda: value(served, "convoy_slots_active", lane="1") == 0)
+            assert time.monotonic() - began < 20, "LONGER would take longer than the figures are late"
