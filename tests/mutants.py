@@ -245,6 +245,20 @@ MUTANTS = [
         "tests/engine/executors/test_placing.py -k placed",
     ),
     Mutant(
+        "a tile of positions forgets the ones before it",
+        "engine/kernels/attend_tiled.cu",
+        "for (int j = 0; j < 2; j++) sums[i][j] *= factor;",
+        "for (int j = 0; j < 2; j++) sums[i][j] *= 1.0f;",
+        "tests/engine/kernels/test_cuda_kernels.py -k tensor_cores",
+    ),
+    Mutant(
+        "all channels of a chunk are convolved with its first head's kernel",
+        "engine/kernels/dynamic_conv_step.cu",
+        "weights_of_beam + (head - lowest) * w.width;",
+        "weights_of_beam;",
+        "tests/engine/kernels/test_cuda_kernels.py -k step_of_the_convolution",
+    ),
+    Mutant(
         "late flags are taken for those of whoever is there now",
         "engine/schedule/lane.py",
         "for row in done if step.flights[row].slot >= 0]",

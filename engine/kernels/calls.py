@@ -14,7 +14,17 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import Tensor
 
-from engine.kernels.launches import ELEMENTS, WARP, Address, Call, Kernel, ceil_div, form_of, rung_of
+from engine.kernels.launches import (
+    ELEMENTS,
+    LOAD_BYTES,
+    WARP,
+    Address,
+    Call,
+    Kernel,
+    ceil_div,
+    form_of,
+    rung_of,
+)
 from engine.kernels.products import Products
 from engine.kernels.reference import QKV
 
@@ -24,6 +34,8 @@ TILE_STEPS: Final = 32  # time steps of a block of whole sequences
 BEAM_BUCKETS: Final = (1, 2, 4, 8)
 ATTEND_WARPS: Final = 4
 PACKED_GROUP: Final = 8  # positions; sequences that lie packed begin at multiples of this, as in common.cuh
+TILED_BEAMS: Final = 8  # as in attend_tiled.cu
+MAX_TILED_WIDTH: Final = 64  # of a head, likewise
 SELECT_ROOM: Final = 1024
 SELECT_COLUMNS: Final = 256  # threads that select; each row's columns
 MAX_BLOCK_THREADS: Final = 1024  # threads of a block
@@ -200,13 +212,18 @@ class Kernels(Products):
         assert _has_strides(keys, heads * width * pitch, width * pitch, pitch, 1)
         assert _has_strides(values, heads * width * pitch, width * pitch, width, 1)
         assert _has_strides(mask, pitch, 1)
+        scalars = beams, heads, width, source, pitch
+        if not weights and self._takes_tiles(q, keys, values, mask):
+            tiled = Kernel("attend_tiled.cu", "attend_tiled", ELEMENTS[q.dtype], 8)
+            grid = heads, ceil_div(beams, TILED_BEAMS), slots
+            self.run(Call(tiled, grid, (WARP, 1, 1), 0, (q, keys, values, mask, *scalars, context)))
+            return context, None
         form = form_of(gcd(source, width, pitch), q, keys, values, most=4, contiguous=False)
         group = rung_of(BEAM_BUCKETS, beams)
         kernel = Kernel("attend.cu", "attend", *form, group)
         each = q.new_empty((slots, heads, beams, source), dtype=torch.float32) if weights else None
         shared = group * (source + width + ATTEND_WARPS * WARP * kernel.vector)
         grid = heads, ceil_div(beams, group), slots
-        scalars = beams, heads, width, source, pitch
         arguments = q, keys, values, mask, *scalars, context, each
         self.run(Call(kernel, grid, (ATTEND_WARPS * WARP, 1, 1), shared * 4, arguments))
         if each is None:
@@ -218,6 +235,19 @@ class Kernels(Products):
         grid = ceil_div(size, 128), slots, 1
         self.run(Call(averaging, grid, (128, 1, 1), 0, (each, heads, size, mean)))
         return context, mean
+
+    def _takes_tiles(self, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> bool:
+        """Whether tensor cores can attend: heads of at most 64, and 16 bytes lie together everywhere."""
+        width, source, pitch = keys.shape[2], keys.shape[3], keys.stride(2)
+        return (
+            self.tensor_cores
+            and q.dtype in (torch.float16, torch.bfloat16)
+            and width % 16 == 0
+            and width <= MAX_TILED_WIDTH
+            and source % 8 == 0
+            and pitch % 8 == 0
+            and not any(t.data_ptr() % LOAD_BYTES for t in (q, keys, values, mask))
+        )
 
     def select(
         self, logits: Tensor, rules: Sequence[Tensor], unk: int | None, eos: int, k: int
@@ -311,22 +341,24 @@ def _convolution(beams: int, channels: int, taps: Tensor) -> tuple[int, int, int
 
 
 def step_geometry(
-    slots: Any, beams: int, channels: int, width: int, vector: int
+    slots: Any, beams: int, channels: int, kernels: tuple[int, int], vector: int
 ) -> tuple[tuple[int, Any, int], tuple[int, int, int], int]:
     """Compute grid, block and shared bytes of a step of the convolution.
 
     slots: may be an expression of TensorRT's.
     beams: of each slot.
     channels: of x.
-    width: taps of a kernel.
+    kernels: number of heads, and taps of each.
     vector: channels that a thread loads at once.
     """
+    heads, width = kernels
     together = min(beams, 4)
     parts = 1
     while parts < width and 2 * parts * together * WARP <= CONVOLUTION_THREADS:
         parts *= 2
     block = WARP, parts, together
-    shared = together * parts * WARP * (vector + 1) * 4
+    touched = min(WARP, (WARP * vector - 1) // (channels // heads) + 2)  # as in dynamic_conv_step.cu
+    shared = together * (parts * WARP * (vector + 1) + touched * width) * 4
     return (ceil_div(channels, WARP * vector), slots, 1), block, shared
 
 
@@ -334,4 +366,5 @@ def _geometry(
     x: Tensor, taps: Tensor, kernel: Kernel
 ) -> tuple[tuple[int, int, int], tuple[int, int, int], int]:
     slots, beams, channels = x.shape
-    return step_geometry(slots, beams, channels, taps.shape[-1], kernel.vector)
+    heads, width = taps.shape[-2:]
+    return step_geometry(slots, beams, channels, (heads, width), kernel.vector)

@@ -158,3 +158,37 @@ struct Taps {
     return weight;
   }
 };
+
+// Eight elements of 16 bits, or four words of anything.
+struct alignas(16) Words {
+  unsigned at[4];
+};
+
+// c [16, 8] += a [16, 16] . b [16, 8], each lane with its fragments as the PTX ISA lays them out: of lane 4 * g + q, c has
+// rows g and g + 8 and columns 2 * q and the next; a has the same rows and k 2 * q, the next, and both plus 8; b has
+// these k of column g. For types of 16 bits.
+#ifdef CONVOY_HOST
+template <typename T>
+__device__ __forceinline__ void mma(float (&c)[4], unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0,
+                                    unsigned b1) {
+  convoy_mma(c, {a0, a1, a2, a3}, {b0, b1}, [](unsigned short bits) { return widen(T{bits}); });
+}
+#else
+#define CONVOY_MMA(type)                                                                                        \
+  __device__ __forceinline__ void mma_of(type, float(&c)[4], unsigned a0, unsigned a1, unsigned a2, unsigned a3, \
+                                         unsigned b0, unsigned b1) {                                             \
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." CONVOY_MMA_##type                                      \
+                 " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                              \
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                                                \
+                 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));                                        \
+  }
+#define CONVOY_MMA_bf16 "bf16.bf16.f32"
+#define CONVOY_MMA_fp16 "f16.f16.f32"
+CONVOY_MMA(bf16)
+CONVOY_MMA(fp16)
+template <typename T>
+__device__ __forceinline__ void mma(float (&c)[4], unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0,
+                                    unsigned b1) {
+  mma_of(T{}, c, a0, a1, a2, a3, b0, b1);
+}
+#endif

@@ -5,7 +5,8 @@
 //
 // Grid (chunks of channels, slots), block (WARP vectors of channels, parts of the taps, some beams). One block has all
 // beams of a slot, so that the column which the newest inputs replace, the oldest, is read by all of them before. Each
-// part of the taps is fetched by threads of its own: a step of one sentence waits for memory, not for arithmetic.
+// part of the taps is fetched by threads of its own: a step of one sentence waits for memory, not for arithmetic. Where
+// taps are logits, their exponentials are worked out once for each head that the chunk touches, by a warp, in shared memory.
 #include "common.cuh"
 
 constexpr int THREADS = 512;
@@ -19,29 +20,45 @@ struct Window {
   bool fixed, softmax;
 };
 
-// All beams of a slot. room: of each thread its part of VECTOR sums, and of the sum of the weights.
+// All beams of a slot. room: of each thread its part of VECTOR sums, and of the sum of the weights; behind these, where
+// there is a softmax, weights [beams of the block, heads that a chunk touches at most, width].
 __device__ __forceinline__ void convolve(const Window& w, int channel, float* room, Element* y) {
-  const int older = w.width - 1, parts = blockDim.y, size = VECTOR + 1;
+  const int older = w.width - 1, parts = blockDim.y, size = VECTOR + 1, each = w.channels / w.heads;
   float* mine = room + ((threadIdx.z * parts + threadIdx.y) * WARP + threadIdx.x) * size;
+  const int touched = min(WARP, (WARP * VECTOR - 1) / each + 2), lowest = blockIdx.x * WARP * VECTOR / each;
+  float* weights_of_beam = room + (blockDim.z * parts * WARP * size) + threadIdx.z * touched * w.width;
   for (int first = 0; first < w.beams; first += blockDim.z) {
     const int beam = first + threadIdx.z;
     const bool here = beam < w.beams && channel < w.channels;
     const Index row = static_cast<Index>(blockIdx.y) * w.beams + beam;
+    const Element* taps = w.taps + (w.fixed ? 0 : row * w.heads) * w.width;
+    if (w.softmax) {
+      for (int head = threadIdx.y; head < touched && beam < w.beams && lowest + head < w.heads; head += parts) {
+        const Element* of = taps + (lowest + head) * w.width;
+        float top = LOWEST;
+        for (int k = threadIdx.x; k < w.width; k += WARP) top = fmaxf(top, widen(of[k]));
+        top = warp_max(top);
+        for (int k = threadIdx.x; k < w.width; k += WARP)
+          weights_of_beam[head * w.width + k] = expf(widen(of[k]) - top);
+      }
+      __syncthreads();
+    }
     if (here) {
-      const int head = channel / (w.channels / w.heads);
-      Taps kernel(w.taps + ((w.fixed ? 0 : row * w.heads) + head) * w.width, w.width, w.softmax);
-      float sum[VECTOR] = {};
+      const int head = channel / each;
+      const float* weights = weights_of_beam + (head - lowest) * w.width;
+      float sum[VECTOR] = {}, whole = 0;
 #pragma unroll 4
       for (int k = threadIdx.y; k < w.width; k += parts) {
         float x[VECTOR];
         load(k < older ? w.ring + w.index[row * older + k] * w.channels + channel : w.x + row * w.channels + channel, x);
-        const float weight = kernel.next(k);
+        const float weight = w.softmax ? weights[k] : widen(taps[head * w.width + k]);
+        whole += weight;
 #pragma unroll
         for (int i = 0; i < VECTOR; i++) sum[i] += weight * x[i];
       }
 #pragma unroll
       for (int i = 0; i < VECTOR; i++) mine[i] = sum[i];
-      mine[VECTOR] = kernel.sum;
+      mine[VECTOR] = whole;
     }
     __syncthreads();
     if (here && threadIdx.y == 0) {

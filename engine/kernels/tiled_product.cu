@@ -17,9 +17,6 @@ constexpr int MAX_NORMED = 1024;                                     // dim of r
 constexpr int COLUMNS = 8;                                           // rows that an mma has room for
 constexpr int RELU = 1;                                              // activation
 
-struct alignas(16) Words {
-  unsigned at[4];
-};
 struct alignas(16) Floats {
   float at[4];
 };
@@ -39,31 +36,6 @@ __device__ __forceinline__ Words stream(const Element* from) {
   return f;
 #endif
 }
-
-// c [16, 8] += a [16, 16] . b [16, 8], each lane with its fragments as the PTX ISA lays them out.
-#ifdef CONVOY_HOST
-__device__ __forceinline__ void mma(float (&c)[4], unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0,
-                                    unsigned b1) {
-  convoy_mma(c, {a0, a1, a2, a3}, {b0, b1}, [](unsigned short bits) { return widen(Element{bits}); });
-}
-#else
-#define CONVOY_MMA(type)                                                                                        \
-  __device__ __forceinline__ void mma_of(type, float(&c)[4], unsigned a0, unsigned a1, unsigned a2, unsigned a3, \
-                                         unsigned b0, unsigned b1) {                                             \
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." CONVOY_MMA_##type                                      \
-                 " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                              \
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                                                \
-                 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));                                        \
-  }
-#define CONVOY_MMA_bf16 "bf16.bf16.f32"
-#define CONVOY_MMA_fp16 "f16.f16.f32"
-CONVOY_MMA(bf16)
-CONVOY_MMA(fp16)
-__device__ __forceinline__ void mma(float (&c)[4], unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0,
-                                    unsigned b1) {
-  mma_of(Element{}, c, a0, a1, a2, a3, b0, b1);
-}
-#endif
 
 // Element or float, whichever it is
 __device__ __forceinline__ float read(const void* from, int wide, Index at) {
@@ -219,7 +191,7 @@ __device__ __forceinline__ void multiply(const Inputs& in, const Element* weight
       for (int side = 0; side < SIDES; side++)
 #pragma unroll
         for (int i = 0; i < 4; i += 2)
-          mma(sums[side], a[side][0].at[i], a[side][1].at[i], a[side][0].at[i + 1], a[side][1].at[i + 1], b.at[i],
+          mma<Element>(sums[side], a[side][0].at[i], a[side][1].at[i], a[side][0].at[i + 1], a[side][1].at[i + 1], b.at[i],
               b.at[i + 1]);
     };
 #pragma unroll

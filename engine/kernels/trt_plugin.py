@@ -52,7 +52,7 @@ def _step(trtp: Any, name: str, compiler: Compiler, fixed: bool) -> None:
         channels, (heads, width) = x.shape[2], tuple(taps.shape)[-2:]
         kernel, vector = _compile_ptx(compiler, "dynamic_conv_step.cu", x.dtype, channels // heads)
         launch = trtp.KernelLaunchParams()
-        grid, block, launch.shared_mem = step_geometry(slots, BEAMS, channels, width, vector)
+        grid, block, launch.shared_mem = step_geometry(slots, BEAMS, channels, (heads, width), vector)
         launch.grid_x, launch.grid_y = grid[:2]
         launch.block_x, launch.block_y, launch.block_z = block
         scalars = beams, channels, heads, width, int(fixed), 1

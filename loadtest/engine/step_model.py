@@ -4,11 +4,11 @@ an H100. No GPU needed.
     python -m loadtest.engine.step_model --model dynamicconv-213M
 
 The step's own code runs once with kernels that do nothing, and every operator of torch that launches one
-counts. The times of nodes are those of the H100 (docs/lab/gpu.md, where each figure stands), between them a
-line: own products by their shape and rows, other nodes by their bytes, operations, rows or slots. Steps of
-    the
-DynamicConv of 200 M parameters come out within 15 % of what was measured (tests/loadtest/test_step_model.py);
-what the model says of other models, and of code that no device has run, is a prediction.
+counts. The times of nodes are those of the H100 (docs/lab/gpu.md, where each figure stands), between them
+a line: own products by their shape and rows, other nodes by their bytes, operations, rows or slots. Steps
+of the DynamicConv of 200 M parameters come out within 15 % of what was measured
+(tests/loadtest/test_step_model.py) with the kernels of then (`MEASURED`). What it says of kernels that no
+device has run (`PREDICTED`), and of other models, is a prediction.
 """
 
 from __future__ import annotations
@@ -68,11 +68,31 @@ FOREIGN_BANDWIDTH: Final = 3.0e12  # bytes a second of such a product: a part li
 FOREIGN_RATE: Final = 6.0e14  # operations a second, at 1,024 rows
 # microseconds of the other kernels: for 1 slot of 1 beam, and more for each byte (per megabyte), row or slot
 FIXED_US: Final = {"begin_step": 6.3, "end_step": 6.0, "embed": 3.5, "merge_best": 7.6, "add_norm": 2.7}
-ATTEND_US: Final = (8.2, 0.227)  # and for each slot
-CONVOLUTION_US: Final = (6.1, 0.0224)  # and for each row
 SELECT_US: Final = (11.5, 0.74)  # and for each megabyte of logits
 TORCH_US: Final = 2.5  # of an operator of torch's
 BANDWIDTH: Final = 2.41e12  # bytes a second of copies
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTimes:
+    """Microseconds of kernels that have been changed since an H100 ran them.
+
+    attend: of a launch, for each slot, and whether its bytes count beside these.
+    convolution: of a launch, and for each row.
+    """
+
+    attend: tuple[float, float, bool]
+    convolution: tuple[float, float]
+
+
+MEASURED: Final = KernelTimes((8.2, 0.227, False), (6.1, 0.0224))
+# Predicted, each as an empty kernel's 1.0 and 0.8 for each time that a thread waits for memory before it
+# goes on. attend_tiled.cu waits for the mask, keys, values and what it writes, without a barrier; its
+# bytes then go at the rate of copies. A step of the convolution waits for taps, indices and inputs, and
+# for 0.7 at barriers; a thread issues about 200 instructions for a row where it issued 364 (31 loads,
+# conversions and comparisons of taps and 8 exponentials of each thread became a share of one warp's), so
+# a row costs 0.55 of what it did.
+PREDICTED: Final = KernelTimes((4.2, 0.0, True), (4.1, 0.0123))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,16 +115,21 @@ class Node:
     shape: tuple[int, int] | None = None
     own: bool = True
 
-    def seconds(self) -> float:
-        """Return what the model says that it takes."""
-        return 1e-6 * (self._own_us() if self.own else self._foreign_us())
+    def seconds(self, times: KernelTimes = PREDICTED) -> float:
+        """Return what the model says that it takes.
 
-    def _own_us(self) -> float:
+        times: of the kernels that were changed.
+        """
+        return 1e-6 * (self._own_us(times) if self.own else self._foreign_us())
+
+    def _own_us(self, times: KernelTimes) -> float:
         if self.shape is not None:
             return _product_us(PRODUCTS_US if self.name == "product" else TILED_US, self.shape, self.rows)
+        if self.name.startswith("attend"):
+            least, each, counted = times.attend
+            return least + each * self.slots + counted * 1e6 * self.bytes / BANDWIDTH
         for name, (least, each), count in (
-            ("attend", ATTEND_US, self.slots),
-            ("dynamic_conv", CONVOLUTION_US, self.rows),
+            ("dynamic_conv", times.convolution, self.rows),
             ("select_best", SELECT_US, self.bytes / 1e6),
         ):
             if self.name.startswith(name):
@@ -205,9 +230,13 @@ def kinds(listed: Sequence[Node]) -> Mapping[str, int]:
     return Counter(node.name for node in listed)
 
 
-def predict(listed: Sequence[Node]) -> float:
-    """Predict the seconds of a step."""
-    return sum(node.seconds() for node in listed)
+def predict(listed: Sequence[Node], times: KernelTimes = PREDICTED) -> float:
+    """Predict the seconds of a step.
+
+    listed: its nodes.
+    times: of the kernels that were changed.
+    """
+    return sum(node.seconds(times) for node in listed)
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ import torch
 
 from engine.kernels.launches import PRODUCTS
 from loadtest.engine.gpu_bench.models import MODELS, config_of
-from loadtest.engine.step_model import BANDWIDTH, PREPARE_US, Node, kinds, nodes, predict
+from loadtest.engine.step_model import BANDWIDTH, MEASURED, PREPARE_US, Node, kinds, nodes, predict
 
 SINGLE, MANY = (1, 1), (4, 64)
 
@@ -40,7 +40,7 @@ def test_the_model_says_what_an_h100_measured(slots, beams, measured):
     """Microseconds of a replayed step of the DynamicConv of 200 M parameters (docs/lab/gpu.md), those of few
     rows with the prototype of tiled_product.cu."""
     listed = nodes(config_of("dynamicconv-213M"), (beams, slots), 32, torch.bfloat16)
-    assert predict(listed) * 1e6 == pytest.approx(measured, rel=0.15)
+    assert predict(listed, MEASURED) * 1e6 == pytest.approx(measured, rel=0.15)
 
 
 @pytest.mark.parametrize(("slots", "beams", "measured"), [(1, 1, 362), (1, 4, 696), (1, 5, 1061)])
@@ -48,7 +48,17 @@ def test_the_model_says_what_an_h100_measured_without_tensor_cores(slots, beams,
     """With product.cu for all products of few rows, as it was measured at first."""
     listed = nodes(config_of("dynamicconv-213M"), (beams, slots), 32, torch.bfloat16)
     plain = [replace(node, name="product") if node.name in PRODUCTS else node for node in listed]
-    assert predict(plain) * 1e6 == pytest.approx(measured, rel=0.15)
+    assert predict(plain, MEASURED) * 1e6 == pytest.approx(measured, rel=0.15)
+
+
+def test_kernels_that_no_device_has_run_are_predicted_between_their_bytes_and_those_before():
+    listed = nodes(config_of("dynamicconv-213M"), (4, 256), 32, torch.bfloat16)
+    assert kinds(listed)["attend_tiled"] == 6
+    for node in listed:
+        if node.name == "attend_tiled":
+            assert node.bytes / BANDWIDTH < node.seconds()
+        if node.name.startswith(("attend", "dynamic_conv")):
+            assert node.seconds() < node.seconds(MEASURED)
 
 
 def test_a_node_takes_as_long_as_its_like_did_and_longer_where_it_reads_more():

@@ -308,9 +308,65 @@ def test_attention_equals_the_reference(place, dtype, sizes):
     context, mean = place.attend(q, keys, values, mask, weights=True)
     close(context, want, dtype, 4)
     close(mean, weights, FLOAT)
+    place.kernels.tensor_cores = False  # the same kernel without weights; that of tensor cores is below
     alone, nothing = place.attend(q, keys, values, mask, weights=False)
     assert nothing is None
     assert torch.equal(alone, context)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "sizes"),
+    [
+        (BRAIN, (3, 4, 2, 64, 32)),
+        (BRAIN, (2, 9, 1, 64, 136)),  # two groups of beams, three tiles
+        (HALF, (2, 1, 3, 16, 72)),
+        (HALF, (1, 8, 2, 48, 64)),
+    ],
+)
+def test_attention_by_tensor_cores_equals_the_reference_and_depends_on_no_padding(place, dtype, sizes):
+    q, keys, values, mask = attention(dtype, *sizes)
+    q = q / sizes[3] ** 0.5 * 2
+    mask[0, 1] = mask[-1, 3] = -torch.inf  # gaps
+    want, _ = reference.attend(*wide(q, keys, values), mask)
+    made = []
+    run = place.kernels.run
+    place.kernels.run = lambda call: (made.append(call.kernel.entry), run(call))
+    context, nothing = place.attend(q, keys, values, mask, weights=False)
+    assert (made, nothing) == (["attend_tiled"], None)
+    close(context, want, dtype, 4)
+    # what is hidden is not read: the memory of nobody may hold anything
+    hidden = torch.isneginf(mask).view(len(mask), -1, 8).all(-1).repeat_interleave(8, 1)
+    padded = (
+        F.pad(keys.masked_fill(hidden[:, None, None], torch.nan), (0, 80), value=torch.nan),
+        F.pad(values.masked_fill(hidden[:, None, :, None], torch.nan), (0, 0, 0, 80), value=torch.nan),
+        F.pad(mask, (0, 80), value=-torch.inf),
+    )
+    again, _ = place.attend(q, *padded, weights=False)
+    assert torch.equal(again, context)
+    place.kernels.run = run
+
+
+def test_tensor_cores_attend_where_they_can(place):
+    """Not in fp32, not where weights are wanted, nor with heads or sources that they can't take."""
+    made = []
+    kernels = Kernels(lambda call: made.append(call.kernel.entry))
+
+    def entry(dtype=BRAIN, width=64, source=32, by=kernels, weights=False):
+        made.clear()
+        by.attend(*attention(dtype, 1, 2, 2, width, source), weights=weights)
+        return made[0]
+
+    assert entry() == entry(HALF, 16) == "attend_tiled"
+    old = Kernels(kernels.run, tensor_cores=False)
+    others = (
+        entry(FLOAT),
+        entry(width=24),
+        entry(width=80),
+        entry(source=33),
+        entry(weights=True),
+        entry(by=old),
+    )
+    assert set(others) == {"attend"}
 
 
 def test_attention_is_the_same_bit_for_bit_however_far_the_memory_is_padded(place):
@@ -706,6 +762,7 @@ def calls(dtype):
     kernels.dynamic_conv(of_one, taps[0, 0], 2, packed)
     kernels.attend_packed(QKV(of_one, of_one, of_one), packed, 4)
     kernels.attend(*attention(dtype, 2, 3, 4, 8, 32), weights=True)
+    kernels.attend(*attention(dtype, 2, 3, 4, 16, 32), weights=False)
     logits, rules = selection(dtype, 2, 3, 64, 2)
     kernels.select(logits, tuple(rules), None, 2, 6)
     kernels.select(*selection(dtype, 1, 1, 1024, 2), None, 2, 6)
@@ -730,7 +787,7 @@ def test_nvrtc_compiles_every_kernel_and_each_call_passes_what_it_takes(compiler
     if architecture not in compiler.architectures:
         pytest.skip(f"NVRTC {compiler.version} does not know sm_{architecture}")
     made = calls(dtype)
-    narrow = {"tiled_product", "tiled_glu", "tiled_long"}
+    narrow = {"tiled_product", "tiled_glu", "tiled_long", "attend_tiled"}
     assert {c.kernel.entry for c in made} == entries() - (narrow if dtype == FLOAT else set())
     for call in made:
         defines = call.kernel.defines

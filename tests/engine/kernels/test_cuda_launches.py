@@ -50,7 +50,8 @@ def largest_calls(dtype: torch.dtype) -> list[Call]:
         kernels.dynamic_conv_step_append(
             x, taps, (ring, index, torch.zeros(1, dtype=torch.int64)), softmax=True
         )
-        kernels.attend(*attention(dtype, 1, beams, 2, 64, 1024), weights=True)
+        for weights in (True, False):
+            kernels.attend(*attention(dtype, 1, beams, 2, 64, 1024), weights=weights)
         search(made.append, 1, beams, 9).end_step(
             torch.zeros(1, beams, 2 * beams), torch.zeros(1, beams, 2 * beams, dtype=torch.int64)
         )

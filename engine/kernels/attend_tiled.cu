@@ -1,0 +1,147 @@
+// Cross-attention of a decoding step by tensor cores, in bf16 or fp16: what `attend` of attend.cu computes for up to 8 beams
+// of a slot where the weights themselves are not wanted. Weights are rounded to the element type before they meet values.
+//
+// Grid (heads, groups of 8 beams, slots), block of one warp: nobody waits at a barrier. Positions are taken TILE at a time,
+// with the maximum and sum of those before carried along; a tile that the mask hides changes nothing, so a context is the
+// same bit for bit however far the memory is padded, and hidden vectors are not read. Beams are the rows of an mma. A lane
+// loads 8 neighbours of a row of keys, 16 bytes, and what it has of neighbouring rows are its fragments of 8 mma,
+// whose columns are 8 apart: position 8 * g + i is column g of the mma i, so nothing is exchanged. Logits then lie where
+// the product with values wants its left side, 16 neighbouring positions of a beam in a lane; so does the context.
+#include "common.cuh"
+
+constexpr int TILE = 64, BEAMS = 8, MAX_WIDTH = 64;  // MAX_WIDTH: of a head, a multiple of 16
+
+struct alignas(16) Floats {
+  float at[4];
+};
+
+// Elements i of two neighbouring rows, one register each.
+__device__ __forceinline__ void pair(const Words& upper, const Words& lower, unsigned (&pairs)[8]) {
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    pairs[2 * i] = (upper.at[i] & 0xffffu) | lower.at[i] << 16;
+    pairs[2 * i + 1] = upper.at[i] >> 16 | (lower.at[i] & 0xffff0000u);
+  }
+}
+
+__device__ __forceinline__ unsigned packed(float first, float second) {
+  Element x, y;
+  narrow(first, x);
+  narrow(second, y);
+  return static_cast<unsigned>(x.bits) | static_cast<unsigned>(y.bits) << 16;
+}
+
+// Eight neighbours; zeros where they are not wanted.
+__device__ __forceinline__ Words eight(const Element* from, bool wanted) {
+  return wanted ? *reinterpret_cast<const Words*>(from) : Words{};
+}
+
+// What is added to the logits of four positions
+__device__ __forceinline__ Floats four(const float* mask, bool there) {
+  return there ? *reinterpret_cast<const Floats*>(mask) : Floats{{LOWEST, LOWEST, LOWEST, LOWEST}};
+}
+
+// Whether any of four is not hidden
+__device__ __forceinline__ bool seen(const Floats& hidden) {
+  return hidden.at[0] != LOWEST || hidden.at[1] != LOWEST || hidden.at[2] != LOWEST || hidden.at[3] != LOWEST;
+}
+
+extern "C" __global__ void __launch_bounds__(WARP, 1)
+    attend_tiled(const Element* q,       // [slots, beams, heads * width], scaled
+                 const Element* keys,    // [slots, heads, width, pitch]
+                 const Element* values,  // [slots, heads, pitch, width]
+                 const float* mask,      // [slots, pitch], 0 or -inf
+                 int beams, int heads, int width, int source, int pitch, Element* context) {  // as q
+  await_inputs();
+  const int lane = threadIdx.x, group = lane / 4, quad = lane % 4;
+  const int head = blockIdx.x, beam = blockIdx.y * BEAMS + group, slot = blockIdx.z;
+  const bool here = beam < beams;
+  const Index block = (static_cast<Index>(slot) * heads + head) * width * pitch;
+  const Index row = ((static_cast<Index>(slot) * beams + beam) * heads + head) * width;
+  const float* hidden_of_slot = mask + static_cast<Index>(slot) * pitch;
+
+  unsigned query[MAX_WIDTH / 16][2];
+#pragma unroll
+  for (int chunk = 0; chunk < MAX_WIDTH / 16; chunk++)
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      const bool there = here && chunk * 16 < width;
+      const Element* from = q + row + chunk * 16 + half * 8 + quad * 2;
+      query[chunk][half] = there ? *reinterpret_cast<const unsigned*>(from) : 0u;
+    }
+
+  float top = LOWEST, total = 0;
+  float sums[8][4] = {};  // of the beam, dimensions 16 * quad + i and 8 more
+  for (int begin = 0; begin < source; begin += TILE) {
+    Floats hidden[4];  // of positions 16 * quad to 16 * quad + 15
+    bool any = false;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      const int at = begin + quad * 16 + i * 4;
+      hidden[i] = four(hidden_of_slot + at, at < source);
+      any |= seen(hidden[i]);
+    }
+    const int own = begin + group * 8;
+    const bool read = seen(four(hidden_of_slot + own, own < source)) ||
+                      seen(four(hidden_of_slot + own + 4, own + 4 < source));
+    if (warp_max(any ? 1.0f : 0.0f) == 0.0f) continue;  // the whole warp
+
+    float logits[8][4] = {};
+#pragma unroll
+    for (int chunk = 0; chunk < MAX_WIDTH / 16; chunk++) {
+      const bool there = read && chunk * 16 < width;
+      const Element* from = keys + block + static_cast<Index>(chunk * 16 + quad * 2) * pitch + own;
+      unsigned low[8], high[8];
+      pair(eight(from, there), eight(from + pitch, there), low);
+      pair(eight(from + 8 * pitch, there), eight(from + 9 * pitch, there), high);
+#pragma unroll
+      for (int i = 0; i < 8; i++)
+        mma<Element>(logits[i], query[chunk][0], 0u, query[chunk][1], 0u, low[i], high[i]);
+    }
+
+    float weights[16], highest = top;
+#pragma unroll
+    for (int i = 0; i < 16; i++) {
+      weights[i] = logits[i % 8][i / 8] + hidden[i / 4].at[i % 4];
+      highest = fmaxf(highest, weights[i]);
+    }
+    highest = fmaxf(highest, __shfl_xor_sync(ALL, highest, 1));
+    highest = fmaxf(highest, __shfl_xor_sync(ALL, highest, 2));
+    const float factor = expf(top - highest);
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < 16; i++) {
+      weights[i] = expf(weights[i] - highest);
+      sum += weights[i];
+    }
+    sum += __shfl_xor_sync(ALL, sum, 1);
+    sum += __shfl_xor_sync(ALL, sum, 2);
+    total = total * factor + sum;
+    top = highest;
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+#pragma unroll
+      for (int j = 0; j < 2; j++) sums[i][j] *= factor;
+
+#pragma unroll
+    for (int part = 0; part < 4; part++) {
+      const bool there = seen(hidden[part]) && group * 8 < width;
+      const Element* from = values + block + static_cast<Index>(begin + quad * 16 + part * 4) * width + group * 8;
+      unsigned low[8], high[8];
+      pair(eight(from, there), eight(from + width, there), low);
+      pair(eight(from + 2 * width, there), eight(from + 3 * width, there), high);
+      const unsigned left = packed(weights[part * 4], weights[part * 4 + 1]);
+      const unsigned right = packed(weights[part * 4 + 2], weights[part * 4 + 3]);
+#pragma unroll
+      for (int i = 0; i < 8; i++) mma<Element>(sums[i], left, 0u, right, 0u, low[i], high[i]);
+    }
+  }
+  if (!here || quad * 16 >= width) return;
+#pragma unroll
+  for (int half = 0; half < 2; half++) {
+    Words out;
+#pragma unroll
+    for (int i = 0; i < 4; i++) out.at[i] = packed(sums[2 * i][half] / total, sums[2 * i + 1][half] / total);
+    *reinterpret_cast<Words*>(context + row + quad * 16 + half * 8) = out;
+  }
+}
