@@ -93,14 +93,29 @@ def supervise(settings: ServerSettings) -> int:
             "several processes need signals and sockets that Windows lacks: leave out --frontends"
         )
     logs.set_up(settings)
-    with closing(OwnFolder("convoy-")) as folder, _listener(settings) as listener:
+    with closing(OwnFolder("convoy-")) as folder, listen(settings) as listener:
         if settings.store_folder is None:
             settings = settings.model_copy(update={"store_folder": folder.path / "store"})
         supervisor = Supervisor(settings, listener, folder.path)
         return asyncio.run(supervisor.run())
 
 
+def work(settings: ServerSettings, context: ProcessContext) -> None:
+    """Run a process for its whole life."""
+    if sys.platform != "win32":
+        os.setpgrp()  # Ctrl-C is for the supervisor, who passes it on once
+    try:
+        code = run(settings, context) if context.listener else run_engine(settings, context)
+    except (ConvoyError, ModuleNotFoundError) as error:
+        details = {"code": getattr(error, "code", ""), "module": getattr(error, "name", "")}
+        send(context.pipe, {"kind": "failed", "fault": str(error)} | details)
+        code = BAD_INPUT_CODE
+    sys.exit(code)
+
+
 class Supervisor:
+    run_child = staticmethod(work)  # what a process does for its whole life
+
     def __init__(self, settings: ServerSettings, listener: socket.socket, folder: Path) -> None:
         self._settings, self._listener = settings, listener
         self._metrics = folder / "metrics"
@@ -149,7 +164,9 @@ class Supervisor:
         ours, theirs = self._context.Pipe()
         listener = None if hosts else self._listener
         context = ProcessContext(number, theirs, self._board, self._metrics, self._sockets, listener)
-        process = self._context.Process(target=work, args=(self._settings, context), name=name, daemon=True)
+        process = self._context.Process(
+            target=self.run_child, args=(self._settings, context), name=name, daemon=True
+        )
         process.start()
         theirs.close()
         child = self._children[number] = Child(number, name, hosts, process, ours)
@@ -286,19 +303,6 @@ class Supervisor:
             send(call.asker.pipe, {"kind": "obeyed", "id": call.id, "faults": call.faults})
 
 
-def work(settings: ServerSettings, context: ProcessContext) -> None:
-    """Run a process for its whole life."""
-    if sys.platform != "win32":
-        os.setpgrp()  # Ctrl-C is for the supervisor, who passes it on once
-    try:
-        code = run(settings, context) if context.listener else run_engine(settings, context)
-    except (ConvoyError, ModuleNotFoundError) as error:
-        details = {"code": getattr(error, "code", ""), "module": getattr(error, "name", "")}
-        send(context.pipe, {"kind": "failed", "fault": str(error)} | details)
-        code = BAD_INPUT_CODE
-    sys.exit(code)
-
-
 def pause_after(deaths: int) -> float:
     """Return the seconds until a process starts again.
 
@@ -314,8 +318,8 @@ def _fault_of(message: dict[str, Any]) -> Exception:
     return (ConfigError if message["code"] == ConfigError.code else BundleError)(message["fault"])
 
 
-def _listener(settings: ServerSettings) -> socket.socket:
-    """The socket that all front ends accept from. Raises ConfigError."""
+def listen(settings: ServerSettings) -> socket.socket:
+    """Open the socket that all front ends accept from. Raises ConfigError."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
