@@ -56,7 +56,7 @@ from engine.shelf.service import Service
 from engine.text.codes import short
 from engine.text.detect import Detection
 from engine.text.placeables.masking import KeptSpan, MarkedText
-from engine.types import OPTION_HELP, DecodeOptions, Limits, Timings
+from engine.types import OPTION_BOUNDS, OPTION_HELP, DecodeOptions, Limits, Timings
 
 if TYPE_CHECKING:
     from engine.shelf.link.host import EngineHost
@@ -68,6 +68,7 @@ __all__ = [
     "DEVICE_HELP",
     "FAST_HELP",
     "FAST_LANES",
+    "OPTION_BOUNDS",
     "OPTION_HELP",
     "PRECISION_HELP",
     "PRECISIONS",

@@ -241,6 +241,24 @@ class DecodeOptions(KeptHash):
 OPTION_HELP: Final[Mapping[str, str]] = {
     option.name: option.metadata["help"] for option in fields(DecodeOptions) if "help" in option.metadata
 }
+_POSITIVE: Final = {"exclusiveMinimum": 0}
+_NOT_NEGATIVE: Final = {"minimum": 0}
+# what an option may be whatever the model, in the words of JSON Schema
+OPTION_BOUNDS: Final[Mapping[str, Mapping[str, Any]]] = {
+    **dict.fromkeys(("beam_size", "max_length", "diverse_groups"), {"minimum": 1}),
+    **dict.fromkeys(("min_length", "min_length_a", "max_length_a", "max_length_b"), _NOT_NEGATIVE),
+    **dict.fromkeys(("coverage_penalty", "diverse_strength"), _NOT_NEGATIVE),
+    "length_normalization": {"enum": ["power", "wu"]},
+    "beam_rule": {"enum": ["fairseq", "marian"]},
+    "word_reward": {"minimum": -100, "maximum": 100},
+    "no_repeat_ngram_size": {"minimum": 0, "maximum": 32},
+    "lm_weight": {"minimum": 0, "maximum": 100},
+    "temperature": _POSITIVE,
+    "top_k": {"minimum": 0, "maximum": CANDIDATES},
+    "top_p": {"exclusiveMinimum": 0, "maximum": 1},
+    "seed": {"minimum": 0, "maximum": 2**63 - 1},
+    "diverse_discount": {"minimum": 0, "maximum": 1},
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,10 +28,12 @@ from engine.api import ConfigError, Service, connect_service, share_threads
 from server.callers.access import Access, AccessMiddleware, PathRules
 from server.contract import Contract
 from server.contracts import contract_of, served_contracts
+from server.contracts.served import served_codes
 from server.files.documents import serving_files
 from server.http.claims import ClaimsMiddleware
+from server.http.completing import complete_schema
 from server.http.middleware import RequestMiddleware, http_exceptions
-from server.http.openapi import complete_schema, operation_name, version_text
+from server.http.openapi import operation_name, version_text
 from server.observing import logs, metrics
 from server.observing.metrics import Metrics, Sources
 from server.observing.tracing import Tracing
@@ -102,7 +104,7 @@ def _speak(app: FastAPI, contracts: Sequence[Contract], tracing: Tracing | None)
     app.add_exception_handler(HTTPException, http_exceptions(of_path))
     for router in chain.from_iterable(contract.routers for contract in contracts):
         app.include_router(router)
-    _describe(app, state.settings, PathRules(contracts))
+    _describe(app, state, PathRules(contracts))
 
 
 def _lifespan(
@@ -138,8 +140,9 @@ def _lifespan(
     return lifespan
 
 
-def _describe(app: FastAPI, settings: ServerSettings, rules: PathRules) -> None:
-    """Have the description in OpenAPI tell this server's limits, and who may ask what."""
+def _describe(app: FastAPI, state: AppState, rules: PathRules) -> None:
+    """Have the description in OpenAPI tell this server's limits and languages, and who may ask what."""
+    settings = state.settings
     plain = app.openapi
     limits = {
         "texts": settings.batch_limit,
@@ -157,7 +160,9 @@ def _describe(app: FastAPI, settings: ServerSettings, rules: PathRules) -> None:
         return "anybody" if rules.is_open(method, path) else "key"
 
     def openapi() -> dict[str, Any]:
-        return app.openapi_schema if app.openapi_schema else complete_schema(plain(), limits, who)
+        if app.openapi_schema:
+            return app.openapi_schema
+        return complete_schema(plain(), limits, who, served_codes(state.service))
 
     app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's own way to extend it
 

@@ -1,6 +1,7 @@
 """From HTTP to values and back.
 
 claims: two contracts behind one path
+completing: what only a running server knows of its description
 cors: which web pages may read the answers
 forms: forms as browsers and curl send them
 middleware: around every request: its context, headers of all answers, the one fault boundary

@@ -3,7 +3,7 @@ several forms; the examples are real: the test-suite sends them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from importlib import metadata
 from typing import Any, Final
 
@@ -23,10 +23,12 @@ TEXTS: Final = {
     ],
 }
 ALTERNATIVES: Final = {
-    "type": "integer",
+    "anyOf": [{"type": "integer"}, {"type": "string", "pattern": "^(-?[0-9]{1,9})?$"}, {"type": "null"}],
     "default": 0,
     "description": "How many other answers to each text to give as well.",
 }
+# which languages a field may name, until `complete_schema` (`completing.py`) knows them
+SERVED: Final = "x-served"
 TIMEOUT: Final = {
     "name": "X-Request-Timeout",
     "in": "header",
@@ -37,12 +39,15 @@ TIMEOUT: Final = {
 CODES: Final = {
     "source": {
         "type": "string",
-        "minLength": 1,
+        SERVED: "auto",
         "description": 'Language code, or "auto".',
         "examples": ["de"],
     },
-    "target": {"type": "string", "minLength": 1, "description": "Language code.", "examples": ["en"]},
-    "format": {"type": "string", "enum": ["text", "html"], "default": "text"},
+    "target": {"type": "string", SERVED: "target", "description": "Language code.", "examples": ["en"]},
+    "format": {
+        "anyOf": [{"type": "string", "enum": ["text", "html", ""]}, {"type": "null"}],
+        "default": "text",
+    },
 }
 REASONS: Final = {
     400: "The request can never succeed as it stands.",
@@ -161,7 +166,7 @@ def fields_of(
     required = ["q", *(name for name in codes if name != "format")]
     if model is not None:
         properties["alternatives"] = ALTERNATIVES
-        properties |= model.model_json_schema()["properties"]
+        properties |= lenient(model.model_json_schema()["properties"])
     return properties, required
 
 
@@ -171,14 +176,45 @@ def body_of(model: type[BaseModel] | None = None, codes: tuple[str, ...] = ()) -
     return request_of(*fields_of(model, codes), example)
 
 
-def in_query(properties: Mapping[str, Any], required: Collection[str]) -> list[dict[str, Any]]:
-    """Describe the same fields for OpenAPI as parameters of a query string."""
+def lenient(properties: Mapping[str, Any], *, null: bool = False) -> dict[str, Any]:
+    """Describe fields of which booleans may be 0 and 1.
+
+    properties: schemas of the fields, by name.
+    null: whether each may be null, which is as if it were not there.
+    """
+    return {name: _lenient(schema, null=null) for name, schema in properties.items()}
+
+
+def _lenient(schema: Mapping[str, Any], *, null: bool = False) -> dict[str, Any]:
+    told = {key: value for key, value in schema.items() if key in ("title", "description", "default")}
+    own = {key: value for key, value in schema.items() if key not in told}
+    kinds = list(own.get("anyOf", [own]))
+    if {"type": "boolean"} in kinds:
+        kinds.append({"type": "integer", "enum": [0, 1]})
+    if null and {"type": "null"} not in kinds:
+        kinds.append({"type": "null"})
+    return told | {"anyOf": kinds} if len(kinds) > 1 else dict(schema)
+
+
+def in_query(
+    properties: Mapping[str, Any], required: Collection[str], repeated: Collection[str] = ()
+) -> list[dict[str, Any]]:
+    """Describe the same fields for OpenAPI as parameters of a query string.
+
+    properties: schemas of the fields, by name.
+    required: names of fields that must be there.
+    repeated: names that may come several times.
+    """
     return [
         {
             "name": name,
             "in": "query",
             "required": name in required,
-            "schema": {key: value for key, value in _as_text(schema).items() if key != "description"},
+            "schema": {
+                key: value
+                for key, value in _as_text(schema, several=name in repeated).items()
+                if key != "description"
+            },
             "description": schema.get("description", ""),
         }
         for name, schema in properties.items()
@@ -201,19 +237,20 @@ def properties_of(model: type[BaseModel]) -> dict[str, Any]:
     return {name: inlined(field) for name, field in schema["properties"].items()}
 
 
-def _as_text(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """How a field is written in a form or an address: null cannot be, and booleans may be 0 and 1."""
+def _as_text(schema: Mapping[str, Any], *, several: bool) -> dict[str, Any]:
+    """How a field is written in a form or an address: null cannot be, booleans may be 0 and 1, and an array
+    is a text, unless the field may come several times."""
     field = dict(schema)
-    kinds = [kind for kind in field.pop("anyOf", ()) if kind.get("type") != "null"]
+    without = {"null"} if several else {"null", "array"}
+    kinds = [dict(kind) for kind in field.pop("anyOf", ()) if kind.get("type") not in without]
+    for kind in kinds if several else ():
+        kind.pop("minLength", None)  # of an array, any may be empty
     field |= kinds[0] if len(kinds) == 1 else {"anyOf": kinds} if kinds else {}
-    if field.get("type") == "boolean":
-        del field["type"]
-        field["anyOf"] = [{"type": "boolean"}, {"type": "integer", "enum": [0, 1]}]
+    if field.get("type") == "array" and not several:
+        kept = {key: field[key] for key in ("title", "description") if key in field}
+        field = {"type": "string"} | kept
+    field = _lenient(field)
     return field
-
-
-def _all_as_text(properties: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _as_text(schema) for name, schema in properties.items()}
 
 
 def request_of(
@@ -221,6 +258,7 @@ def request_of(
     required: list[str],
     example: Mapping[str, Any] | None,
     kinds: tuple[str, ...] = (JSON, FORM),
+    repeated: Collection[str] = (),
 ) -> dict[str, Any]:
     """Describe a body for OpenAPI.
 
@@ -228,9 +266,11 @@ def request_of(
     required: names of fields that must be there.
     example: a body that this server answers with 200; None: none is shown.
     kinds: media types in which the body may come.
+    repeated: names that may come several times in a form.
     """
     shown = {"example": dict(example)} if example else {}
-    fields = {kind: properties if kind == JSON else _all_as_text(properties) for kind in kinds}
+    as_text = {name: _as_text(schema, several=name in repeated) for name, schema in properties.items()}
+    fields = {kind: properties if kind == JSON else as_text for kind in kinds}
     content = {
         kind: {"schema": {"type": "object", "required": required, "properties": dict(fields[kind])}} | shown
         for kind in kinds
@@ -270,20 +310,6 @@ def version_text() -> str:
         return UNINSTALLED
 
 
-SECURITY: Final = {
-    "ApiKey": {"type": "http", "scheme": "bearer", "description": "A key, where the server has keys."},
-    "ApiKeyHeader": {"type": "apiKey", "in": "header", "name": "X-API-Key", "description": "The same."},
-    "DeepLKey": {
-        "type": "apiKey",
-        "in": "header",
-        "name": "Authorization",
-        "description": "The same, as DeepL's clients send it: `DeepL-Auth-Key KEY`.",
-    },
-    "OperatorToken": {"type": "http", "scheme": "bearer", "description": "A token of the operator's."},
-}
-Who = Callable[[str, str], str]  # of a method and path: "anybody", "key" or "operator"
-
-
 def operation_name(route: APIRoute) -> str:
     """Make a short name for an operation.
 
@@ -292,49 +318,3 @@ def operation_name(route: APIRoute) -> str:
     tag = str(route.tags[0]).casefold() if route.tags else ""
     name = f"{tag}_{route.name}" if tag in ("deepl", "kserve") else route.name
     return f"{name}_version" if "/versions/" in route.path else name
-
-
-def complete_schema(schema: dict[str, Any], limits: Mapping[str, int], who: Who) -> dict[str, Any]:
-    """Complete a description with what only a running server knows: its limits, and who may ask what.
-
-    schema: the description, which is changed.
-    limits: "texts", "characters", "phrases", "tags", "bytes" and "file bytes" of a request; -1 is none.
-    who: tells by method and path whether "anybody", a "key" or the "operator" may ask.
-    """
-    schema.setdefault("components", {})["securitySchemes"] = SECURITY
-    for path, methods in schema["paths"].items():
-        for method, operation in methods.items():
-            operation["security"] = _security(who(method.upper(), path), path)
-            body = operation.get("requestBody", {})
-            for kind, content in body.get("content", {}).items():
-                most = limits["file bytes" if kind == MULTIPART else "bytes"]
-                body["description"] = f"At most {most} bytes{', the file' * (kind == MULTIPART)}."
-                _limit(content["schema"].get("properties", {}), limits)
-    return schema
-
-
-def _security(who: str, path: str) -> list[dict[str, list[str]]]:
-    if who == "operator":
-        return [{"OperatorToken": []}]
-    if who == "anybody":
-        return []
-    keys: list[dict[str, list[str]]] = [{}, {"ApiKey": []}, {"ApiKeyHeader": []}]  # {}: where there are none
-    return [*keys, {"DeepLKey": []}] if path.startswith(("/v2/", "/v3/")) else keys
-
-
-def _limit(properties: dict[str, Any], limits: Mapping[str, int]) -> None:
-    """Write limits into the fields of a body."""
-    for name in ("q", "text", "source_text"):
-        for kind in properties.get(name, {}).get("anyOf", ()):
-            if kind["type"] == "string" and limits["characters"] != -1:
-                kind["maxLength"] = limits["characters"]
-            elif kind["type"] == "array" and limits["texts"] != -1:
-                kind["maxItems"] = limits["texts"]
-    for name in ("format", "tag_handling"):
-        if name in properties and limits["tags"] != -1:
-            description = properties[name].get("description", "")
-            properties[name]["description"] = f"{description} At most {limits['tags']} tags.".strip()
-    if limits["phrases"] != -1:
-        for name, key in (("ignore", "maxItems"), ("glossary", "maxProperties")):
-            if name in properties:
-                properties[name][key] = limits["phrases"]

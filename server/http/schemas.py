@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
-from typing import Any, Final, Literal, TypeVar, get_type_hints
+from functools import partial
+from typing import Annotated, Any, Final, Literal, TypeVar, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, field_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    create_model,
+    field_validator,
+)
 
 from engine.api import (
+    OPTION_BOUNDS,
     OPTION_HELP,
     DecodeOptions,
     InvalidRequest,
@@ -126,14 +136,32 @@ class SummarizeFields(TextRequest):
 Fields = TypeVar("Fields", bound=TextRequest)
 
 
+def _refuse_boolean(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("a number is needed")  # noqa: TRY004 - pydantic tells the client
+    return value
+
+
+NO_BOOLEAN: Final = BeforeValidator(_refuse_boolean)
+
+
 def _with_options(name: str, base: type[Fields]) -> type[Fields]:
     """The model with one field for each decoding option."""
     hints = get_type_hints(DecodeOptions)
     definitions: dict[str, Any] = {}
     for option in OPTION_NAMES:
         sentence = f"{OPTION_HELP[option]} Null: as the model has it."
-        definitions[option] = (hints[option] | None, Field(None, description=sentence))
+        kind = hints[option] if hints[option] in (bool, str) else Annotated[hints[option], NO_BOOLEAN]
+        extra = partial(_write_bounds, OPTION_BOUNDS.get(option, {}))
+        definitions[option] = (kind | None, Field(None, description=sentence, json_schema_extra=extra))
     return create_model(name, __base__=base, **definitions)
+
+
+def _write_bounds(bounds: Mapping[str, Any], schema: dict[str, Any]) -> None:
+    """Write the bounds of an option into what its schema says of values that are not null."""
+    for kind in schema["anyOf"]:
+        if kind["type"] != "null":
+            kind.update(bounds)
 
 
 TranslateRequest: Final = _with_options("TranslateRequest", TranslateFields)
@@ -205,10 +233,12 @@ def alternatives_of(values: dict[str, Any], beams: int, limit: int) -> int:
     Raises InvalidRequest in LibreTranslate's words.
     """
     most = beams - 1 if limit == -1 else min(limit, beams - 1)
-    value = values.get("alternatives") or 0
+    value = values.get("alternatives")
     try:
-        count = max(0, int(value))
-    except (ValueError, TypeError, OverflowError):
+        count = max(0, int(value or 0)) if value is None or type(value) in (int, str) else -1
+    except ValueError:
+        count = -1
+    if count < 0:
         raise InvalidRequest("Invalid request: alternatives parameter is not a number") from None
     if count > most:
         raise InvalidRequest(f"Invalid request: alternatives parameter must be <= {most}")

@@ -24,7 +24,7 @@ from engine.api import (
     slowest,
 )
 from server.callers.access import QUERY_KEY_FIELDS, charge
-from server.http.openapi import TEXTS, errors, request_of
+from server.http.openapi import TEXTS, errors, lenient, request_of
 from server.http.parameters import parameters, while_connected
 from server.http.responses import json_response
 from server.http.schemas import check_sizes, finite, texts_of, validate
@@ -33,7 +33,14 @@ from server.languages import resolve_code
 from server.state import deadline_of, state_of
 
 LANGUAGE_MODEL: Final = "language-model"
-SOURCES: Final = TEXTS | {"description": "What each text is a translation of; nothing for a language model."}
+SOURCES: Final = {
+    "description": "What each text is a translation of, one where `q` is one; nothing for a language model.",
+    "anyOf": [
+        {"type": "string"},
+        {"type": "array", "items": {"type": "string"}, "minItems": 1},
+        {"type": "null"},
+    ],
+}
 EXAMPLE: Final = {
     "q": "Where is the station?",
     "source_text": "Wo ist der Bahnhof?",
@@ -82,7 +89,9 @@ class ScoreAnswer(BaseModel):
     response_model=ScoreAnswer,
     responses=errors(400, 404, 413, 429, 503, 504),
     openapi_extra=request_of(
-        {"q": TEXTS, "source_text": SOURCES} | ScoreRequest.model_json_schema()["properties"], ["q"], EXAMPLE
+        {"q": TEXTS, "source_text": SOURCES} | lenient(ScoreRequest.model_json_schema()["properties"]),
+        ["q"],
+        EXAMPLE,
     ),
 )
 async def score(request: Request) -> Response:

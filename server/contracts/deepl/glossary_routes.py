@@ -21,7 +21,7 @@ from server.contracts.deepl.glossaries import (
 )
 from server.contracts.deepl.languages import base_of
 from server.files.shared_records import Records, within
-from server.http.openapi import MessageAnswer, errors, request_of
+from server.http.openapi import SERVED, MessageAnswer, errors, request_of
 from server.http.parameters import parameters
 from server.state import state_of
 
@@ -55,8 +55,8 @@ class Pair(BaseModel):
 
 GLOSSARY_FIELDS: Final = {
     "name": {"type": "string", "minLength": 1, "maxLength": MAX_NAME_CHARACTERS},
-    "source_lang": {"type": "string", "minLength": 1},
-    "target_lang": {"type": "string", "minLength": 1},
+    "source_lang": {"type": "string", "minLength": 1, SERVED: "glossary source"},
+    "target_lang": {"type": "string", "minLength": 1, SERVED: "glossary target"},
     "entries": {
         "type": "string",
         "minLength": 1,

@@ -63,7 +63,7 @@ def languages_of(service: Service, *, target: bool) -> list[dict[str, Any]]:
 def _language_parameter(values: dict[str, Any], name: str, codes: Collection[str]) -> str | None:
     """Our code for a parameter; None when it is missing. Raises InvalidRequest."""
     value = values.get(name)
-    if not value:
+    if value in (None, ""):
         return None
     code = model_code(value, codes) if isinstance(value, str) else None
     if code is None:

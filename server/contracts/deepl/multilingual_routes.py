@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from engine.api import InvalidRequest, in_slices, one_slice
 from server.callers.access import owner_of
 from server.contracts.deepl.glossaries import Glossary, merge_entries, pairs_of, read_entries
-from server.contracts.deepl.glossary_routes import glossaries_of, text_parameter
+from server.contracts.deepl.glossary_routes import GLOSSARY_FIELDS, glossaries_of, text_parameter
 from server.contracts.deepl.languages import base_of
 from server.contracts.deepl.multilingual import MultilingualGlossaries, MultilingualGlossary, Pair
 from server.files.shared_records import Records, within
@@ -66,7 +66,7 @@ DICTIONARY: Final = {
     "entries_format": {"type": "string", "enum": ["tsv", "csv"]},
 }
 FIELDS: Final = {
-    "name": {"type": "string", "minLength": 1},
+    "name": GLOSSARY_FIELDS["name"],
     "dictionaries": {
         "type": "array",
         "minItems": 1,

@@ -9,7 +9,8 @@ from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic.config import JsonDict
 
 from documents.formats.html import HTML, MarkupRules, Page, outline, read_html
 from engine.api import InvalidRequest, ModelRoute, TextOptions, TextResult, TooLarge, in_slices
@@ -20,7 +21,7 @@ from server.callers.access import usage as usage_of
 from server.contracts.deepl.glossaries import present
 from server.contracts.deepl.languages import codes_of, languages_of
 from server.contracts.deepl.multilingual_routes import entries_of
-from server.http.openapi import MessageAnswer, errors, in_query, request_of
+from server.http.openapi import SERVED, MessageAnswer, errors, in_query, lenient, request_of
 from server.http.parameters import parameters, while_connected
 from server.http.responses import json_response
 from server.http.schemas import check_phrases, check_sizes, check_tags, validate
@@ -49,11 +50,40 @@ def _all_texts(parts: Any) -> bool:
 
 
 TagName = Annotated[str, Field(max_length=MAX_TAG_NAME_CHARACTERS)]
-Names = Annotated[list[TagName], Field(max_length=MAX_TAG_NAMES), BeforeValidator(_names)]
-Word = Annotated[
-    str, BeforeValidator(lambda value: str(int(value)) if isinstance(value, bool | int) else value)
+TAG_NAMES: Final[JsonDict] = {
+    "anyOf": [
+        {
+            "type": "array",
+            "items": {"type": "string", "maxLength": MAX_TAG_NAME_CHARACTERS},
+            "maxItems": MAX_TAG_NAMES,
+        },
+        {"type": "string", "description": "With commas between them."},
+    ]
+}
+Names = Annotated[
+    list[TagName],
+    Field(max_length=MAX_TAG_NAMES),
+    BeforeValidator(_names),
+    WithJsonSchema({**TAG_NAMES}),
 ]
-Blank = BeforeValidator(lambda value: value or None)
+
+
+def _word(value: Any) -> Any:
+    if isinstance(value, bool | int):
+        return str(int(value))
+    return {"true": "1", "false": "0"}.get(value, value) if isinstance(value, str) else value
+
+
+Word = BeforeValidator(_word)
+Blank = BeforeValidator(lambda value: None if value == "" else value)
+SENTENCE_SPLITTING: Final[JsonDict] = {
+    "anyOf": [
+        {"type": "string", "enum": ["0", "1", "nonewlines", ""]},
+        {"type": "integer", "enum": [0, 1]},
+        {"type": "boolean"},
+        {"type": "null"},
+    ]
+}
 
 
 class DeepLRequest(BaseModel):
@@ -64,12 +94,19 @@ class DeepLRequest(BaseModel):
 
     context: str = Field("", description="Accepted; the models read a text by itself.")
     split_sentences: Annotated[Literal["0", "1", "nonewlines"] | None, Blank, Word] = Field(
-        None, description="0: each text is one sentence. Default 1; nonewlines with tag_handling=html."
+        None,
+        description="0: each text is one sentence. Default 1; nonewlines with tag_handling=html.",
+        json_schema_extra=SENTENCE_SPLITTING,
     )
     preserve_formatting: bool = Field(False, description="Keep case at the start and marks at the end.")
-    formality: Literal["default", "more", "less", "prefer_more", "prefer_less"] = "default"
+    # "more" and "less" have an error of their own
+    formality: Literal["default", "more", "less", "prefer_more", "prefer_less"] = Field(
+        "default", json_schema_extra={"enum": ["default", "prefer_more", "prefer_less"]}
+    )
     model_type: str | None = None
-    tag_handling: Annotated[Literal["xml", "html"] | None, Blank] = None
+    tag_handling: Annotated[Literal["xml", "html"] | None, Blank] = Field(
+        None, json_schema_extra={"anyOf": [{"type": "string", "enum": ["xml", "html", ""]}, {"type": "null"}]}
+    )
     outline_detection: bool = Field(True, description="XML: find the tags that split by the structure.")
     splitting_tags: Names = []
     non_splitting_tags: Names = []
@@ -139,9 +176,12 @@ TRANSLATE_FIELDS: Final = {
         ],
         "description": "Texts; in a form, `text` several times.",
     },
-    "target_lang": {"type": "string", "minLength": 1},
-    "source_lang": {"type": "string", "description": "Else it is detected, for each text."},
-} | DeepLRequest.model_json_schema()["properties"]
+    "target_lang": {"type": "string", SERVED: "deepl target"},
+    "source_lang": {
+        "anyOf": [{"type": "string", SERVED: "deepl source"}, {"type": "null"}],
+        "description": "Else it is detected, for each text.",
+    },
+} | lenient(DeepLRequest.model_json_schema()["properties"], null=True)
 
 
 @router.post(
@@ -152,6 +192,7 @@ TRANSLATE_FIELDS: Final = {
         TRANSLATE_FIELDS,
         ["text", "target_lang"],
         {"text": ["Guten Morgen!"], "source_lang": "DE", "target_lang": "EN-GB"},
+        repeated=("text",),
     ),
 )
 async def translate(request: Request) -> Response:
@@ -178,13 +219,13 @@ async def translate(request: Request) -> Response:
     operation_id="deepl_translate_first_version",
     response_model=DeepLAnswer,
     responses=ERRORS,
-    openapi_extra={"parameters": in_query(TRANSLATE_FIELDS, ["text", "target_lang"])},
+    openapi_extra={"parameters": in_query(TRANSLATE_FIELDS, ["text", "target_lang"], ("text",))},
 )
 @router.get(
     "/translate",
     response_model=DeepLAnswer,
     responses=ERRORS,
-    openapi_extra={"parameters": in_query(TRANSLATE_FIELDS, ["text", "target_lang"])},
+    openapi_extra={"parameters": in_query(TRANSLATE_FIELDS, ["text", "target_lang"], ("text",))},
 )
 async def translate_by_query(request: Request) -> Response:
     """Do the same as `POST /v2/translate` with all in the query string, as OmegaT asks."""
@@ -201,7 +242,7 @@ async def translate_by_query(request: Request) -> Response:
             {
                 "name": "type",
                 "in": "query",
-                "schema": {"type": "string", "enum": ["source", "target"], "default": "source"},
+                "schema": {"type": "string", "enum": ["source", "target", ""], "default": "source"},
             }
         ]
     },

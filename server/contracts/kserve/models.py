@@ -17,6 +17,7 @@ from server.callers.access import charge
 from server.contracts.kserve.tensors import (
     INPUT_NAME,
     LENGTH_HEADER,
+    MAX_DIMENSIONS,
     MODEL_VERSION,
     OUTPUT_TYPES,
     read_tensors,
@@ -206,11 +207,27 @@ async def model_ready(request: Request, model: str, version: str = MODEL_VERSION
     return JSONResponse({"name": info.name, "ready": is_ready}, 200 if is_ready else 503)
 
 
+INPUT: Final = {
+    "type": "object",
+    "required": ["name", "datatype", "shape", "data"],
+    "properties": {
+        "name": {"type": "string", "enum": [INPUT_NAME]},
+        "datatype": {"type": "string", "enum": ["BYTES"]},
+        "shape": {
+            "type": "array",
+            "items": {"type": "integer", "minimum": 1},
+            "minItems": 1,
+            "maxItems": MAX_DIMENSIONS,
+        },
+        "data": {"type": "array", "minItems": 1, "items": {"anyOf": [{"type": "string"}, {"type": "array"}]}},
+        "parameters": {"type": "object"},
+    },
+}
 INFER: Final = request_of(
     {
         "id": {"type": "string"},
         "parameters": {"type": "object", "description": "Decoding options; timeout in microseconds."},
-        "inputs": {"type": "array", "minItems": 1, "items": {"type": "object"}},
+        "inputs": {"type": "array", "minItems": 1, "maxItems": 1, "items": INPUT},
         "outputs": {"type": "array", "items": {"type": "object"}},
     },
     ["inputs"],

@@ -146,7 +146,8 @@ def _call_of(values: dict[str, Any], state: AppState, deadline: float) -> Transl
     alternatives = alternatives_of(values, beams, settings.alternatives_limit)
     texts = check_sizes(q, text_limit(values, settings.char_limit), settings.batch_limit)
     source, target = resolve_pair(state.service, codes["source"], codes["target"])
-    kind = values.get("format") or "text"
+    kind = values.get("format")
+    kind = "text" if kind in (None, "") else kind
     if kind not in FORMATS:
         raise InvalidRequest(f"{str(kind)[:SHOWN_CHARACTERS]} format is not supported")
     check_phrases(phrases_of(values), settings.phrase_limit)

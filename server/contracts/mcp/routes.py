@@ -21,7 +21,7 @@ from server.contracts.mcp.tools import TOOLS
 from server.http.openapi import JSON, errors, request_of, version_text
 from server.http.parameters import body_of, while_connected
 from server.observing.context import current
-from server.state import state_of
+from server.state import deadline_of, state_of
 
 NAME: Final = re.compile(rb'"\s*+:')  # what follows a name in JSON; in a text it costs nothing but a count
 MAX_NAMES: Final = 10_000  # of fields in a message, which the SDK reads in the event loop
@@ -90,9 +90,9 @@ class SdkResponse(Response):
     openapi_extra=request_of(
         {
             "jsonrpc": {"type": "string", "enum": ["2.0"]},
-            "id": {"anyOf": [{"type": "string"}, {"type": "integer"}]},
+            "id": {"description": "A text or an integer; without such a one it is a notification."},
             "method": {"type": "string"},
-            "params": {"type": "object"},
+            "params": {"anyOf": [{"type": "object"}, {"type": "null"}]},
         },
         ["jsonrpc", "method"],
         None,
@@ -103,7 +103,9 @@ async def model_context_protocol(request: Request) -> Response:
     """Take a message of the Model Context Protocol; its tools translate, detect, list and summarize."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
         raise InvalidRequest(f"messages are JSON: send Content-Type: {JSON}")
-    body = await body_of(request, state_of(request).settings.body_limit)
+    state = state_of(request)
+    deadline_of(request, state)  # refuses one that is none; the SDK's tools read it again
+    body = await body_of(request, state.settings.body_limit)
     if sum(1 for _ in NAME.finditer(body)) > MAX_NAMES:
         raise InvalidRequest(f"the message has more than {MAX_NAMES} names of fields")
     request.state.context = current.get()

@@ -19,10 +19,23 @@ from server.http.openapi import JSON, properties_of, request_of
 
 router = APIRouter(prefix="/v1", tags=["OpenAI"])
 
+PART: Final = {
+    "type": "object",
+    "required": ["type", "text"],
+    "properties": {"type": {"type": "string", "enum": ["text"]}, "text": {"type": "string", "minLength": 1}},
+}
 MESSAGES: Final = {
     "type": "array",
     "minItems": 1,
-    "items": {"type": "object"},
+    "items": {
+        "type": "object",
+        "required": ["role", "content"],
+        "properties": {
+            "role": {"type": "string"},
+            "content": {"anyOf": [{"type": "string", "minLength": 1}, {"type": "array", "items": PART}]},
+        },
+    },
+    "contains": {"properties": {"role": {"const": "user"}}, "required": ["role"]},
     "description": "The last one of the role `user` is the text; those of `system` or `developer` may name "
     "languages: Translate from German to English.",
 }

@@ -27,10 +27,12 @@ router = APIRouter(prefix="/v1", tags=["OpenAI"])
 PROMPT: Final = {
     "anyOf": [
         {"type": "string", "minLength": 1},
-        {"type": "array", "items": {"type": "string"}, "minItems": 1},
+        {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1},
     ],
     "description": "A text, or an array of texts: all are answered or none.",
 }
+WISHES: Final = properties_of(Wishes)
+WISHES["model"] = WISHES["model"] | {"not": {"enum": [ANY_MODEL]}}  # no message says what to do
 
 
 def _text(text: str, first: bool = False) -> dict[str, Any]:
@@ -56,7 +58,7 @@ class OpenAIModels(BaseModel):
     "/completions",
     response_model=CompletionAnswer,
     responses=COMPLETED,
-    openapi_extra=request_of({"prompt": PROMPT} | properties_of(Wishes), ["model", "prompt"], None, (JSON,)),
+    openapi_extra=request_of({"prompt": PROMPT} | WISHES, ["model", "prompt"], None, (JSON,)),
 )
 async def completions(request: Request) -> Response:
     """Translate or summarize a text, or each of an array, by the model that is named."""

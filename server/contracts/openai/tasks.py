@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 from fastapi import Request
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool
 
 from engine.api import InvalidRequest, ModelRoute, TextOptions, TextResult, UnknownModel
 from server.answering.results import OnPartial
@@ -27,7 +27,7 @@ from server.answering.texts import (
 from server.answering.translation import run_each
 from server.errors import InvalidParameter, Refusal
 from server.http.parameters import body_of, parse_json
-from server.http.schemas import alternatives_of, validate
+from server.http.schemas import NO_BOOLEAN, alternatives_of, validate
 from server.languages import LANGUAGE_NAMES
 from server.state import AppState, deadline_of, state_of
 
@@ -71,7 +71,7 @@ def _one(value: Any) -> Any:
 
 
 class StreamOptions(BaseModel):
-    include_usage: bool = Field(False, description="One more chunk tells the numbers of tokens.")
+    include_usage: StrictBool = Field(False, description="One more chunk tells the numbers of tokens.")
 
 
 class Wishes(BaseModel):
@@ -82,14 +82,20 @@ class Wishes(BaseModel):
     model: str = Field(
         min_length=1, description=f'A model of /v1/models, or "{ANY_MODEL}" where a message names languages.'
     )
-    n: Annotated[int, Field(ge=1), BeforeValidator(_one)] = Field(
-        1, description="Different answers, best first; there may be fewer."
+    n: Annotated[int, Field(ge=1), BeforeValidator(_one), NO_BOOLEAN] = Field(
+        1,
+        description="Different answers, best first; there may be fewer.",
+        json_schema_extra={"type": ["integer", "null"]},
     )
-    max_tokens: int | None = Field(None, ge=1, description="Longest translation of a sentence, or summary.")
-    max_completion_tokens: int | None = Field(None, ge=1, description="The same.")
-    temperature: float | None = Field(None, ge=0, le=2, description="Changes nothing: the search is exact.")
-    top_p: float | None = Field(None, ge=0, le=1, description="Changes nothing.")
-    stream: bool | None = Field(None, description="Answer by server-sent events.")
+    max_tokens: Annotated[int | None, NO_BOOLEAN] = Field(
+        None, ge=1, description="Longest translation of a sentence, or summary."
+    )
+    max_completion_tokens: Annotated[int | None, NO_BOOLEAN] = Field(None, ge=1, description="The same.")
+    temperature: Annotated[float | None, NO_BOOLEAN] = Field(
+        None, ge=0, le=2, description="Changes nothing: the search is exact."
+    )
+    top_p: Annotated[float | None, NO_BOOLEAN] = Field(None, ge=0, le=1, description="Changes nothing.")
+    stream: StrictBool | None = Field(None, description="Answer by server-sent events.")
     stream_options: StreamOptions | None = None
 
 

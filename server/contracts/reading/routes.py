@@ -15,7 +15,7 @@ from engine.api import in_slices, one_slice
 from server.answering.texts import TRANSLATION, TranslationTask, accept_texts, resolve_pair, translate_texts
 from server.answering.translation import candidates
 from server.contracts.reading.shapes import SHAPES, ReadingRequest, ToolShape
-from server.http.openapi import FORM, JSON, errors, in_query, request_of
+from server.http.openapi import JSON, TEXTS, errors, in_query, request_of
 from server.http.parameters import parameters, while_connected
 from server.http.responses import json_response
 from server.http.schemas import check_sizes, texts_of
@@ -53,7 +53,11 @@ def reading_router(plugins: Set[str]) -> APIRouter:
 
 def _add_routes(router: APIRouter, shape: ToolShape) -> None:
     endpoint = _endpoint(shape)
-    body = request_of(shape.fields, list(shape.required), shape.example, (JSON, FORM))
+    body = request_of(shape.fields, list(shape.required), shape.example, shape.kinds, repeated=("q",))
+    for content in body["requestBody"]["content"].values() if shape.either else ():
+        content["schema"]["anyOf"] = [
+            {"required": [name], "properties": {name: kind}} for name, kind in shape.either.items()
+        ]
     if "POST" in shape.methods:
         router.add_api_route(
             shape.path,
@@ -64,7 +68,7 @@ def _add_routes(router: APIRouter, shape: ToolShape) -> None:
             responses=READING_ERRORS,
         )
     if "GET" in shape.methods:
-        query = {"parameters": in_query(shape.fields, shape.required)}
+        query = {"parameters": in_query(shape.fields, shape.required, ("q",))}
         name = f"{shape.name}_by_query"
         router.add_api_route(
             shape.path, endpoint, methods=["GET"], name=name, openapi_extra=query, responses=READING_ERRORS
@@ -117,7 +121,7 @@ async def _detect(request: Request, name: str) -> tuple[list[dict[str, Any]], di
 
 @mtran.post(
     "/mtran/detect",
-    openapi_extra=request_of({"text": {"type": "string"}}, ["text"], {"text": "Guten Morgen!"}, (JSON,)),
+    openapi_extra=request_of({"text": TEXTS}, ["text"], {"text": "Guten Morgen!"}, (JSON,)),
     **OBJECT_ANSWER,
 )
 async def mtran_detect(request: Request) -> JSONResponse:
@@ -140,7 +144,7 @@ async def mtran_balancer_heartbeat() -> PlainTextResponse:
 
 @google.post(
     "/language/translate/v2/detect",
-    openapi_extra=request_of({"q": {"type": "string"}}, ["q"], {"q": "Guten Morgen!"}),
+    openapi_extra=request_of({"q": TEXTS}, ["q"], {"q": "Guten Morgen!"}),
     **OBJECT_ANSWER,
 )
 async def google_detect(request: Request) -> JSONResponse:

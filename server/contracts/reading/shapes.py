@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from engine.api import InvalidRequest
 from server.answering.texts import Translations
+from server.http.openapi import FORM, JSON, SERVED
 from server.languages import inward, outward
 
 DETECT: Final = "auto"
@@ -49,8 +50,22 @@ HCFY_NAMES: Final = {
 CODES_TO_HCFY: Final = {code: name for name, code in HCFY_NAMES.items()}
 TEXT: Final = {"type": "string", "minLength": 1}
 TEXT_LIST: Final = {"type": "array", "items": {"type": "string"}, "minItems": 1}
-CODE: Final = {"type": "string", "description": "A code of a language."}
-CODE_OR_AUTO: Final = CODE | {"description": 'A code of a language, or "auto".'}
+HTML_WORDS: Final[dict[Any, bool]] = {
+    True: True,
+    "true": True,
+    "1": True,
+    False: False,
+    "false": False,
+    "0": False,
+}
+HTML: Final = {"anyOf": [{"type": "boolean"}, {"type": "null"}], "default": False}
+CODE: Final = {"type": "string", SERVED: "target", "description": "A code of a language."}
+CODE_OR_AUTO: Final = {
+    "anyOf": [{"type": "string", SERVED: "auto or none"}, {"type": "null"}],
+    "description": 'A code of a language, or "auto".',
+}
+
+HCFY_SOURCE: Final = {"anyOf": [{"type": "string", SERVED: "hcfy or none"}, {"type": "null"}]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +102,9 @@ class ToolShape:
     fields: OpenAPI's schemas of the parameters.
     example: a body that this server answers.
     required: names of parameters that must be there.
+    either: schemas of parameters of which one must be there, by name.
     methods: of HTTP.
+    kinds: media types in which it may ask by POST.
     alternatives: how many other answers are told.
     claim: a path of another contract where the tool may ask too; "" where there is none.
     claim_field: a name in the tool's JSON that tells it from the other contract's.
@@ -101,7 +118,9 @@ class ToolShape:
     fields: Mapping[str, Any]
     example: Mapping[str, Any]
     required: tuple[str, ...]
+    either: Mapping[str, Any] = field(default_factory=dict)
     methods: tuple[str, ...] = ("POST",)
+    kinds: tuple[str, ...] = (JSON, FORM)
     alternatives: int = 0
     claim: str = ""
     claim_field: str = ""
@@ -175,7 +194,10 @@ def _write_kiss(request: ReadingRequest, answer: Translations) -> dict[str, Any]
 
 def _read_mtran(values: dict[str, Any]) -> ReadingRequest:
     texts = _list(values, "texts") if "texts" in values else _value(values, "text")
-    html = values.get("html") in (True, "true", "1")
+    html = values.get("html")
+    if html is not None and (type(html) not in (bool, str) or html not in ("", *HTML_WORDS)):
+        raise InvalidRequest("Invalid request: html must be true or false")
+    html = HTML_WORDS.get(html, False)
     return ReadingRequest(texts, _source(values, "from"), _value(values, "to"), html=html)
 
 
@@ -251,6 +273,7 @@ SHAPES: Final = (
         write=_write_immersive,
         fields={"text_list": TEXT_LIST, "source_lang": CODE_OR_AUTO, "target_lang": CODE},
         required=("text_list", "target_lang"),
+        kinds=(JSON,),
         example={"text_list": [GERMAN], "source_lang": "auto", "target_lang": "en"},
     ),
     ToolShape(
@@ -259,8 +282,10 @@ SHAPES: Final = (
         path="/kiss",
         read=_read_kiss,
         write=_write_kiss,
-        fields={"text": TEXT, "texts": TEXT_LIST, "from": CODE_OR_AUTO, "to": CODE},
+        fields={"text": {}, "texts": TEXT_LIST, "from": CODE_OR_AUTO, "to": CODE},
         required=("to",),
+        either={"text": TEXT, "texts": TEXT_LIST},
+        kinds=(JSON,),
         example={"text": GERMAN, "from": "auto", "to": "en"},
     ),
     ToolShape(
@@ -269,8 +294,9 @@ SHAPES: Final = (
         path="/hcfy",
         read=_read_hcfy,
         write=_write_hcfy,
-        fields={"text": TEXT, "destination": TEXT_LIST, "source": {"type": "string"}},
+        fields={"text": TEXT, "destination": TEXT_LIST, "source": HCFY_SOURCE},
         required=("text", "destination"),
+        kinds=(JSON,),
         example={"text": GERMAN, "destination": ["英语"], "source": "德语"},
     ),
     ToolShape(
@@ -279,7 +305,7 @@ SHAPES: Final = (
         path="/mtran/translate",
         read=_read_mtran,
         write=_write_mtran,
-        fields={"text": TEXT, "from": CODE_OR_AUTO, "to": CODE, "html": {"type": "boolean"}},
+        fields={"text": TEXT, "from": CODE_OR_AUTO, "to": CODE, "html": HTML},
         required=("text", "to"),
         example={"text": GERMAN, "from": "de", "to": "en"},
         claim="/translate",
@@ -291,8 +317,9 @@ SHAPES: Final = (
         path="/translate/batch",
         read=_read_mtran,
         write=_write_mtran,
-        fields={"texts": TEXT_LIST, "from": CODE_OR_AUTO, "to": CODE, "html": {"type": "boolean"}},
+        fields={"texts": TEXT_LIST, "from": CODE_OR_AUTO, "to": CODE, "html": HTML},
         required=("texts", "to"),
+        kinds=(JSON,),
         example={"texts": [GERMAN], "from": "de", "to": "en"},
     ),
     ToolShape(
@@ -302,10 +329,13 @@ SHAPES: Final = (
         read=_read_google,
         write=_write_google,
         fields={
-            "q": {"anyOf": [TEXT, TEXT_LIST], "description": "A text, or several."},
+            "q": {"anyOf": [{"type": "string"}, TEXT_LIST], "description": "A text, or several."},
             "source": CODE_OR_AUTO,
             "target": CODE,
-            "format": {"type": "string", "enum": ["html", "text"], "default": "html"},
+            "format": {
+                "anyOf": [{"type": "string", "enum": ["html", "text", ""]}, {"type": "null"}],
+                "default": "html",
+            },
         },
         required=("q", "target"),
         example={"q": [GERMAN], "target": "en", "format": "text"},

@@ -1,0 +1,101 @@
+"""What only a running server knows of its description: limits, languages, and who may ask what."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final
+
+from server.http.openapi import MULTIPART, SERVED
+
+PLAIN_CODE: Final = re.compile("[a-z]{2,3}")
+REGION: Final = "[-_](?:[A-Za-z]{2}|[0-9]{3})"
+SECURITY: Final = {
+    "ApiKey": {"type": "http", "scheme": "bearer", "description": "A key, where the server has keys."},
+    "ApiKeyHeader": {"type": "apiKey", "in": "header", "name": "X-API-Key", "description": "The same."},
+    "DeepLKey": {
+        "type": "apiKey",
+        "in": "header",
+        "name": "Authorization",
+        "description": "The same, as DeepL's clients send it: `DeepL-Auth-Key KEY`.",
+    },
+    "OperatorToken": {"type": "http", "scheme": "bearer", "description": "A token of the operator's."},
+}
+Who = Callable[[str, str], str]  # of a method and path: "anybody", "key" or "operator"
+
+
+def complete_schema(
+    schema: dict[str, Any], limits: Mapping[str, int], who: Who, served: Mapping[str, Collection[str]]
+) -> dict[str, Any]:
+    """Complete a description with what only a running server knows: its limits, its languages, and who may
+    ask what.
+
+    schema: the description, which is changed.
+    limits: "texts", "characters", "phrases", "tags", "bytes" and "file bytes" of a request; -1 is none.
+    who: tells by method and path whether "anybody", a "key" or the "operator" may ask.
+    served: clients' codes of the languages that a field may name, by what it has as `SERVED`.
+    """
+    patterns = {kind: _pattern(codes) for kind, codes in served.items()}
+    schema.setdefault("components", {})["securitySchemes"] = SECURITY
+    for path, methods in schema["paths"].items():
+        for method, operation in methods.items():
+            operation["security"] = _security(who(method.upper(), path), path)
+            for parameter in operation.get("parameters", ()):
+                _name_languages({"": parameter["schema"]}, patterns)
+            body = operation.get("requestBody", {})
+            for kind, content in body.get("content", {}).items():
+                most = limits["file bytes" if kind == MULTIPART else "bytes"]
+                body["description"] = f"At most {most} bytes{', the file' * (kind == MULTIPART)}."
+                _limit(content["schema"].get("properties", {}), limits)
+                _name_languages(content["schema"].get("properties", {}), patterns)
+    return schema
+
+
+def _security(who: str, path: str) -> list[dict[str, list[str]]]:
+    if who == "operator":
+        return [{"OperatorToken": []}]
+    if who == "anybody":
+        return []
+    keys: list[dict[str, list[str]]] = [{}, {"ApiKey": []}, {"ApiKeyHeader": []}]  # {}: where there are none
+    return [*keys, {"DeepLKey": []}] if path.startswith(("/v2/", "/v3/")) else keys
+
+
+def _pattern(codes: Collection[str]) -> str:
+    """Some codes in any case, of languages also with a region: de, DE, de-AT."""
+    return f"^({'|'.join(map(_code_pattern, sorted(codes)))})$" if codes else ""
+
+
+def _code_pattern(code: str) -> str:
+    cased = "".join(
+        f"[{c.upper()}{c}]" if c.isascii() and c.isalpha() else re.escape(c) if c.isascii() else c
+        for c in code
+    )
+    return f"{cased}(?:{REGION})?" if PLAIN_CODE.fullmatch(code) else cased
+
+
+def _name_languages(properties: dict[str, Any], patterns: Mapping[str, str]) -> None:
+    """Write into fields which languages they may name."""
+    for field in properties.values():
+        for kind in (field, field.get("items", {}), *field.get("anyOf", ())):
+            if (codes := kind.pop(SERVED, None)) and patterns[codes]:
+                kind["pattern"] = patterns[codes]
+        _name_languages(field.get("items", {}).get("properties", {}), patterns)
+
+
+def _limit(properties: dict[str, Any], limits: Mapping[str, int]) -> None:
+    """Write limits into the fields of a body."""
+    for name in ("q", "text", "source_text", "texts", "text_list", "prompt"):
+        field = properties.get(name, {})
+        for kind in (field, *field.get("anyOf", ())):
+            if kind.get("type") == "string" and limits["characters"] != -1:
+                kind["maxLength"] = limits["characters"]
+            elif kind.get("type") == "array" and limits["texts"] != -1:
+                kind["maxItems"] = limits["texts"]
+    for name in ("format", "tag_handling"):
+        if name in properties and limits["tags"] != -1:
+            description = properties[name].get("description", "")
+            properties[name]["description"] = f"{description} At most {limits['tags']} tags.".strip()
+    if limits["phrases"] != -1:
+        for name, key in (("ignore", "maxItems"), ("glossary", "maxProperties")):
+            if name in properties:
+                properties[name][key] = limits["phrases"]
