@@ -365,6 +365,39 @@ def test_without_another_engine_process_requests_are_refused_at_once_until_it_is
         assert ask(client).status_code == 200
 
 
+def test_models_come_and_go_with_their_folders_and_by_orders_and_within_a_budget(tmp_path):
+    shutil.copytree(bundles() / NAME, tmp_path / NAME)
+
+    def states():
+        return {model["name"]: model["state"] for model in client.get("/models").json()}
+
+    given = {
+        "MODELS": str(tmp_path),
+        "WATCH": "0.2",
+        "MODEL_BUDGET": "1GB",
+        "ADMIN_TOKEN": "operator-operator",
+    }
+    with processes(1, 1, **given) as (client, running):
+        assert states() == {NAME: "unloaded"}
+        assert ask(client).status_code == 200
+        until(lambda: states() == {NAME: "loaded"})
+        assert client.post(f"/models/{NAME}/unload", headers=TOKEN).json()["state"] == "unloaded"
+        assert client.post(f"/models/{NAME}/load", headers=TOKEN).json()["state"] == "loaded"
+        assert client.post("/models/nobody/load", headers=TOKEN).status_code == 404
+        shutil.copytree(bundles() / "toy-en-de", tmp_path / ".new")
+        (tmp_path / ".new").rename(tmp_path / "toy-en-de")
+        until(lambda: states() == {NAME: "loaded", "toy-en-de": "unloaded"})
+        back = GERMAN | {"source": "de", "target": "de", "model": f"{NAME}+toy-en-de"}
+        assert ask(client, back).status_code == 200
+        (tmp_path / "toy-en-de").rename(tmp_path / ".gone")
+        until(lambda: states() == {NAME: "loaded"})
+        assert ask(client, back).status_code == 404
+        # a bundle that was replaced while nobody looked: a front end that begins anew has it reloaded
+        rewritten(tmp_path / NAME, lambda weights: -weights)
+        os.kill(pids(running)[0], signal.SIGKILL)
+        until(lambda: ready(client) and ask(client).status_code == 200, 60)
+
+
 def test_all_processes_end_when_their_supervisor_is_killed(crew):
     """The last of this file, as the crew is no more after it."""
     _, running, _ = crew
