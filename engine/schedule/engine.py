@@ -85,6 +85,8 @@ class Engine:
         )
         self._observer, self._clock = observer, clock
         self._widths = sorted({executor.beams for executor in ordered})
+        # by the number of a width
+        self._lanes = [[lane for lane in self.lanes if lane.executor.beams == b] for b in self._widths]
         self._queue = FairQueue(len(self._widths))
         self._wake = threading.Condition()  # guards the queue, the late and the two flags
         self._late: list[Request] = []  # expired, removed from the queue, not yet answered
@@ -264,11 +266,12 @@ class Engine:
         self._turns += 1
         for i in range(len(self._widths)):
             index = (self._turns + i) % len(self._widths)
-            lanes = self._lanes(index)
-            room = LaneRoom(sum(lane.executor.slots for lane in lanes), sum(lane.free for lane in lanes))
-            if not (room.free and self._queue.rounds[index].requests):
+            lanes = self._lanes[index]
+            free = sum([lane.free for lane in lanes])
+            if not (free and self._queue.rounds[index].requests):
                 continue
-            for lane in lanes:
+            room = LaneRoom(sum([lane.executor.slots for lane in lanes]), free, lanes[0].held)
+            for lane in lanes[1:]:
                 room.held.update(lane.held)
             with self._wake:
                 requests, now = self._queue.take(index, room, budget, first=first), self._clock()
@@ -369,11 +372,8 @@ class Engine:
         return bisect_left(self._widths, beams)
 
     def _work(self, width: int) -> LaneWork:
-        lanes = self._lanes(width)
-        return LaneWork(sum(lane.requests for lane in lanes), sum(lane.steps_left for lane in lanes))
-
-    def _lanes(self, width: int) -> list[Lane]:
-        return [lane for lane in self.lanes if lane.executor.beams == self._widths[width]]
+        lanes = self._lanes[width]
+        return LaneWork(sum([lane.requests for lane in lanes]), sum([lane.steps_left for lane in lanes]))
 
 
 def _distribute(lanes: Sequence[Lane], batch: Sequence[Request]) -> list[tuple[Lane, list[Request]]]:

@@ -262,7 +262,7 @@ class Lane:
 
     def _ended(self, step: StepInFlight) -> list[InFlight]:
         """List the requests that are done by a step, but for those that have left their slots since."""
-        done = np.flatnonzero(step.launched.done()).tolist()
+        done = step.launched.done().nonzero()[0].tolist()
         self._collected += step.launched.steps
         if step.attention:
             weights = step.launched.attention()

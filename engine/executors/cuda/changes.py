@@ -112,7 +112,8 @@ class SlotChanges:
             if start.forced is not None:
                 forced, behind = behind, behind + WORD_BYTES * start.forced.size
             read = max(length - unread, 1)
-            listed += PlacementTerms(1, slot, *n.row_extent, length, read, address, start.longest, forced)
+            # the terms of `PlacementTerms`, in their order
+            listed += 1, slot, *n.row_extent, length, read, address, start.longest, forced
             address += self._starts.bytes
         return listed
 
@@ -132,7 +133,7 @@ class SlotChanges:
         if state is not None:
             to = self._rows.data_ptr() + WORD_BYTES * begin
             for i, slot in enumerate(told.going):
-                terms += SnapshotTerms(1, slot, to + i * state.itemsize)
+                terms += 1, slot, to + i * state.itemsize
         return ToldRows(self._buffers[self._turn][:end], answers, begin, state), terms
 
     def _tell(self, told: Told, done: int, going: int) -> None:

@@ -111,6 +111,7 @@ class CapturedStepper:
             self._sources, self._targets = torch.zeros(2, executor.slots, **whole).unbind()  # of moves
             self._kernels = None if executor.kernels is None else StepKernels(executor, self.search)
             self._done = self.work.pinned((FLAGS_KEPT, executor.slots), torch.bool)
+        self._flags: dict[int, list[Tensor]] = {}  # by slots
         self._counted, self._steps = 0, 0  # what `_count` holds, and steps launched
         self._told: Told | None = None
         self._moves: Sequence[tuple[int, int]] = ()
@@ -179,12 +180,18 @@ class CapturedStepper:
             after = 1 if bucket.kind == usual(bucket.kind.columns) else UNCAPTURED_STEPS
             self._run_graph(bucket, partial(self._step, bucket), after)
             self.search.advance_on_host(n)
-            copies = {"done": self._done[self._steps % FLAGS_KEPT, :n]}
+            flags, *kept = self._flags.get(n) or self._view_flags(n)
+            copies = {"done": kept[self._steps % FLAGS_KEPT]}
             self._steps += 1
-            self.work.fetch(self.search.state.done[:n], copies["done"])
+            self.work.fetch(flags, copies["done"])
             if attention:
                 copies["attention"] = self.work.down(self._attention(bucket)[:n])
             return PendingCopies(copies, self.work.mark())
+
+    def _view_flags(self, n: int) -> list[Tensor]:
+        """Views of the flags of so many slots, where the search has them and where they come down."""
+        views = self._flags[n] = [self.search.state.done[:n], *(kept[:n] for kept in self._done)]
+        return views
 
     def snapshot(self, done: Sequence[int], going: Sequence[int]) -> Snapshot:
         # of the columns, those that somebody has reached
