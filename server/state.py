@@ -70,7 +70,7 @@ class AppState:
     @property
     def ready_here(self) -> bool:
         """Whether this process is ready."""
-        return not self.draining and self.service.healthy() and not self._to_prove
+        return not self.draining and self.service.healthy() and not self.to_prove
 
     @property
     def ready(self) -> bool:
@@ -78,7 +78,7 @@ class AppState:
         return self.ready_here and (self.peers is None or self.peers.ready())
 
     @property
-    def _to_prove(self) -> frozenset[str]:
+    def to_prove(self) -> frozenset[str]:
         """Models of the start that are still served and have not yet answered."""
         return (self.loaded_at_start - self.proven) & {info.name for info in self.service.models()}
 
@@ -147,7 +147,7 @@ class AppState:
     async def prove_models(self) -> None:
         """Translate a canary with each of the first models; try again until all have answered."""
         for name in sorted(self.loaded_at_start):
-            while name in self._to_prove:
+            while name in self.to_prove:
                 try:
                     await self.service.canary(name)
                     self.proven.add(name)

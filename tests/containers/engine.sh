@@ -3,10 +3,12 @@
 # debootstrapped base imported under the name of the base image. Root only.
 #   engine.sh packages      install what it needs (apt)
 #   engine.sh start DIR     start the engine; its socket is DIR/docker.sock, its compose plugin in DIR/cfg
+#                           ARCH=arm64: with a base for that processor, which binfmt_misc has to name an emulator for
 #   engine.sh stop DIR      stop it and remove what it kept, the base excepted
 set -euo pipefail
 
 BASE=${BASE:-python:3.11-slim-bookworm}
+ARCH=${ARCH:-$(dpkg --print-architecture)}
 
 site() { # this machine's mirror, which apt knows once it has lists
   local found
@@ -39,17 +41,17 @@ plugins() { # compose v2 and buildx are in Debian 13 only: unpack the two packag
 }
 
 base() { # what this machine trusts goes into it, as its mirrors may need that; for tests only
-  [ -e base.tar ] && return
+  [ -e base-$ARCH.tar ] && return
   SITE=$(site)
-  debootstrap --variant=minbase --include=ca-certificates,python3,python3-pip,python3-venv bookworm rootfs "$SITE"
+  debootstrap --arch=$ARCH --variant=minbase --include=ca-certificates,python3,python3-pip,python3-venv bookworm rootfs "$SITE"
   cp /etc/ssl/certs/ca-certificates.crt rootfs/etc/ssl/certs/
   printf '[global]\ncert = /etc/ssl/certs/ca-certificates.crt\n' >rootfs/etc/pip.conf
   rm -f rootfs/usr/lib/python3.11/EXTERNALLY-MANAGED
   ln -sf /usr/bin/python3 rootfs/usr/local/bin/python
   tar -C rootfs --exclude='./var/cache/apt/*' --exclude='./var/lib/apt/lists/*' --exclude='./proc/*' \
     --exclude='./sys/*' --exclude='./dev/*' --exclude='./usr/share/doc/*' --exclude='./usr/share/man/*' \
-    --exclude='./usr/share/locale/*' -cf base.partial .
-  mv base.partial base.tar
+    --exclude='./usr/share/locale/*' -cf base-$ARCH.partial .
+  mv base-$ARCH.partial base-$ARCH.tar
   rm -rf rootfs
 }
 
@@ -63,7 +65,7 @@ engine() {
   done
   docker version >/dev/null || { tail dockerd.log >&2; return 1; }
   docker import --change 'ENV PATH=/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin' \
-    --change 'ENV LANG=C.UTF-8' --change 'CMD ["python3"]' base.tar "$BASE"
+    --change 'ENV LANG=C.UTF-8' --change 'CMD ["python3"]' base-$ARCH.tar "$BASE"
 }
 
 stop() {
@@ -81,5 +83,5 @@ case ${1:-} in
 packages) packages ;;
 start) mkdir -p "$2" && cd "$2" && plugins && base && engine ;;
 stop) cd "$2" && stop ;;
-*) sed -n 2,7p "$0" && exit 2 ;;
+*) sed -n 2,8p "$0" && exit 2 ;;
 esac

@@ -19,6 +19,7 @@ import pytest
 
 from tests.served import until
 from tests.server.test_server_process import free_port
+from tests.thorough import THOROUGH
 
 ROOT = Path(__file__).parents[2]
 ENGINE = ROOT / "tests" / "containers" / "engine.sh"
@@ -348,6 +349,11 @@ def test_a_clean_machine_has_an_answer_by_pip(engine, tmp_path):
 @pytest.mark.containers
 def test_an_image_has_an_answer_by_one_command(stack):
     variables, *_ = stack
+    answer_by_image("convoy:cpu", 60, variables)
+
+
+def answer_by_image(image, patience, variables):
+    """The first answer of a container of an image, printed with the seconds it took."""
     port, began = free_port(), time.monotonic()
     name = docker(
         "run",
@@ -357,7 +363,7 @@ def test_an_image_has_an_answer_by_one_command(stack):
         "/tmp",
         "-p",
         f"127.0.0.1:{port}:8000",
-        "convoy:cpu",
+        image,
         **variables,
     )
     try:
@@ -368,7 +374,32 @@ def test_an_image_has_an_answer_by_one_command(stack):
             except httpx.TransportError:
                 return False
 
-        until(answered, 60)
+        until(answered, patience)
         print(f"by image: {time.monotonic() - began:.1f} s")
+        inside = (
+            "import platform; from engine.native import library; assert library(); print(platform.machine())"
+        )
+        return docker("exec", name, "python", "-c", inside, **variables)
     finally:
         docker("rm", "-f", "-v", name, **variables)
+
+
+EMULATED = Path("/proc/sys/fs/binfmt_misc")
+
+
+@pytest.mark.containers
+@pytest.mark.skipif(not THOROUGH, reason="minutes of emulation: CONVOY_TEST_THOROUGH=1")
+def test_the_image_for_arm64_has_an_answer_under_an_emulator(tmp_path_factory):
+    """QEMU has to be 8 or later: ONNX Runtime does not start under that of Debian 12."""
+    if not any("aarch64" in file.read_text() for file in EMULATED.glob("qemu*")):
+        pytest.skip("binfmt_misc has no emulator of aarch64")
+    folder = Path(os.environ.get("CONVOY_ENGINE_FOLDER") or tmp_path_factory.mktemp("engine")) / "arm64"
+    variables = {"DOCKER_HOST": f"unix://{folder}/docker.sock", "DOCKER_CONFIG": f"{folder}/cfg"}
+    try:
+        subprocess.run([ENGINE, "start", folder], env=os.environ | {"ARCH": "arm64"}, check=True)
+        docker("buildx", "build", "-f", "docker/Dockerfile", "-t", "convoy:arm64", "--load", ".", **variables)
+        size = int(docker("image", "inspect", "-f", "{{.Size}}", "convoy:arm64", **variables))
+        assert size < MAX_IMAGE_BYTES
+        assert answer_by_image("convoy:arm64", 300, variables) == "aarch64"
+    finally:
+        subprocess.run([ENGINE, "stop", folder], check=True)

@@ -32,8 +32,12 @@ async def ready(request: Request) -> JSONResponse:
     state = state_of(request)
     if state.draining:
         raise Refusal("not_ready", "the server is stopping")
+    if state.to_prove:
+        raise Refusal("not_ready", "models are being tried out")
+    if not state.ready_here:
+        raise Refusal("not_ready", "an engine has stopped")
     if not state.ready:
-        raise Refusal("not_ready", "an engine has stopped" if state.proven else "models are being tried out")
+        raise Refusal("not_ready", "another front end is not ready")
     if state.settings.files and not files_of(request).store.usable:
         raise Refusal("not_ready", "the folder of translated files can't be written to")
     return JSONResponse({"status": "ready"})
