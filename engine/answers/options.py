@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import cache
 from typing import Any, Final
 
 from engine.answers.text_model import TextModel
 from engine.errors import InvalidRequest, TooLarge
-from engine.text.tokenizers.tokenizer import Tokenizer
 from engine.types import DecodeOptions
 
 OPTIONS: Final = frozenset(f.name for f in fields(DecodeOptions))
@@ -76,7 +74,6 @@ class ResolvedOptions:
     """TextOptions with the defaults of a model, checked against what the model can do.
 
     decode: decoding options of each source.
-    word_tokens: counts the tokens of a word; what was counted is remembered, for all texts of a group.
     prefix: token ids that the first sentence's target begins with.
     split: whether a text is translated sentence by sentence.
     alignment: whether the caller wants the alignment, whatever `decode` asks.
@@ -87,7 +84,6 @@ class ResolvedOptions:
     """
 
     decode: DecodeOptions
-    word_tokens: Callable[[str], int] = field(compare=False)
     prefix: tuple[int, ...] = ()
     split: bool = True
     alignment: bool = False
@@ -109,7 +105,6 @@ def resolve(model: TextModel, options: TextOptions) -> ResolvedOptions:
     attends = decode.alignment or not options.coverage
     return ResolvedOptions(
         decode=decode if attends else replace(decode, alignment=True),
-        word_tokens=_word_counter(tokenizer),
         prefix=(*tokenizer.beginning, *prefix),
         split=options.split and translates and not options.raw,
         alignment=decode.alignment,
@@ -118,14 +113,6 @@ def resolve(model: TextModel, options: TextOptions) -> ResolvedOptions:
         protect=options.protect and translates and not options.raw,
         follow_form=options.follow_form and translates and not options.raw,
     )
-
-
-def _word_counter(tokenizer: Tokenizer) -> Callable[[str], int]:
-    @cache
-    def count(text: str) -> int:
-        return len(tokenizer.encode(text))
-
-    return lambda word: count(word) - count("")
 
 
 def decode_options(model: TextModel, options: TextOptions) -> DecodeOptions:

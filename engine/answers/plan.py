@@ -182,7 +182,7 @@ def _sentence_at(planned: Plan, position: int) -> int:
 
 def _without_markup(model: TextModel, marked: MarkedText, options: ResolvedOptions) -> PlainText:
     plain = read_markup(marked.text, marked.spans) if options.protect else PlainText(marked.text)
-    return read_capitals(plain, model.source, options.word_tokens) if options.follow_form else plain
+    return read_capitals(plain, model.source, model.word_tokens) if options.follow_form else plain
 
 
 class _Planner:
@@ -318,7 +318,7 @@ def _mask_rules(
         symbols=symbols,
         spaced=model.spaced,
         lacks=model.tokenizer.lacks,
-        names=None if alone is None else NameRule(model.source, resolved.word_tokens, alone),
+        names=None if alone is None else NameRule(model.source, model.word_tokens, alone),
         local=local if options.local_numbers and resolved.protect else None,
     )
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 
 from engine.text.tokenizers.placeholder_words import PlaceholderTokenizer, PlaceholderWord, symbols_of
@@ -13,6 +14,9 @@ from engine.types import DecodeOptions, Limits
 
 # languages written without spaces between sentences; their translations need one
 SPACELESS: Final = frozenset({"bo", "ja", "km", "lo", "my", "th", "zh", "zt"})
+
+REMEMBERED_WORDS: Final = 8192  # whose tokens a model has counted
+LONGEST_REMEMBERED: Final = 32  # characters of a word
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,7 @@ class TextModel:
     truncates: whether the beginning of a text that is too long is read, unasked.
     placeholder_words: words that are placeholders, where the vocabulary has no symbols of its own.
     words: words that the bundle treats by rule.
+    word_tokens: counts the tokens of a word; counts of frequent words are remembered.
     """
 
     task: str
@@ -46,6 +51,10 @@ class TextModel:
     truncates: bool = False
     placeholder_words: tuple[PlaceholderWord, ...] = ()
     words: BundleWords = BundleWords()
+    word_tokens: Callable[[str], int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "word_tokens", _word_counter(self.tokenizer))
 
     @property
     def placeholders(self) -> tuple[str, ...]:
@@ -77,6 +86,14 @@ class TextModel:
     def beginning(self, ids: Sequence[int]) -> list[int]:
         """Return the longest beginning of a source that the model reads; both end with end-of-sentence."""
         return [*ids[: self.limits.source - 1], self.eos]
+
+
+def _word_counter(tokenizer: Tokenizer) -> Callable[[str], int]:
+    def count(text: str) -> int:
+        return len(tokenizer.encode(text))
+
+    remembered = lru_cache(REMEMBERED_WORDS)(count)
+    return lambda word: (remembered if len(word) <= LONGEST_REMEMBERED else count)(word) - remembered("")
 
 
 def _spaceless(code: str) -> bool:

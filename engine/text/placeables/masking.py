@@ -12,6 +12,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 
 from engine.errors import InvalidRequest, TooLarge
@@ -28,6 +29,7 @@ from engine.text.placeables.grammar import (
 from engine.text.placeables.names import NameRule, find_names
 from engine.text.placeables.phrases import Phrases
 
+REMEMBERED_MODELS: Final = 64  # whose symbols are indexed
 PRIVATE: Final = range(0xE000, 0xF700)
 NUMBERS: Final = re.compile(NUMBER)
 TRUSTED: Final = re.compile("|".join(kind.pattern for kind in KINDS if kind.treatment == "read"))
@@ -254,7 +256,7 @@ class _Finder:
 
     def __init__(self, rules: MaskRules, targets: Mapping[str, str | None], characters: Set[str]) -> None:
         self.rules, self.targets = rules, targets
-        self.finders = Phrases(targets, spaced=rules.spaced), Phrases(rules.symbols, spaced=False)
+        self.finders = Phrases(targets, spaced=rules.spaced), _symbols(tuple(rules.symbols))
         # a plain letter that the model lacks is met in words that it knows in small letters
         foreign = (c for c in characters if c > "~" and unicodedata.category(c)[0] in "LMNS")
         self.lacking = frozenset(c for c in foreign if rules.lacks and rules.lacks(c))
@@ -289,6 +291,11 @@ class _Finder:
             trusted = target == phrase  # others are not left to the model
         source = phrase if target is None else target
         return Phrase(phrase, source, own, trusted=trusted, name=name and not number)
+
+
+@lru_cache(REMEMBERED_MODELS)
+def _symbols(symbols: tuple[str, ...]) -> Phrases:
+    return Phrases(symbols, spaced=False)
 
 
 def _matches(text: str) -> Iterator[tuple[int, int]]:
