@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from engine.api import Service
 from engine.errors import ConfigError
 from server.settings import ServerSettings
-from tests.served import MODELS, open_service, server, until
+from tests.served import MODELS, bundles, open_service, server, settings_of, until
 from tests.server.test_reload import TOKEN
 
 ROOT = Path(__file__).parents[2]
 DE, EN, TITLE = MODELS
+LARGE = "tatoeba-fr-en"
 GERMAN = {"q": "Das ist gut.", "source": "de", "target": "en"}
 ENGLISH = {"q": "That is good.", "source": "en", "target": "de"}
 PATHS = ("/models/{}/{}", "/v2/repository/models/{}/{}")
@@ -188,3 +190,20 @@ def test_an_unloaded_model_gives_its_memory_back():
     assert min(taken) > 40, "MiB of a model of 27 MiB of weights"
     assert max(empty) - min(empty) < min(taken) / 2, "nothing is left behind"
     assert 0.5 < cost / max(taken) < 2, "the estimate is about right"
+
+
+def test_a_model_that_is_larger_than_the_budget_is_refused_by_one_line_that_names_the_remedy(room):
+    def opened(observe, **settings):
+        return Service.open([bundles(), ROOT / "models" / LARGE], settings_of(**settings), observe)
+
+    settings = {"budget": 2 * room, "lanes": ((1, 4), (5, 4))}
+    with server(settings, opened, admin_token="operator-operator") as (client, *_):
+        for path in PATHS:
+            answer = client.post(path.format(LARGE, "load"), headers=TOKEN)
+            assert answer.status_code == 409, answer.text
+            assert "raise model_budget" in answer.json()["error"]
+            assert "\n" not in answer.json()["error"]
+        french = {"q": "Oui.", "source": "fr", "target": "en"}
+        assert client.post("/translate", json=french).status_code == 503
+        assert states(client)[LARGE] == "unloaded"
+        assert client.post(f"/models/{DE}/load", headers=TOKEN).status_code == 200
