@@ -25,6 +25,9 @@ T = TypeVar("T")
 Slices: TypeAlias = Generator[None, None, T]
 
 TURN_SECONDS: Final = 0.002  # that one piece of work has the thread; at least one slice
+# between two turns. Who gives the interpreter up in C and wants it back at once, as numpy does, gets it before
+# a thread that waits has woken, and that one's own time-out never comes: only sleep lets others have it
+PAUSE_SECONDS: Final = 0.000_05
 
 
 @dataclass(eq=False, slots=True)
@@ -56,6 +59,7 @@ class _Thread:
                 work.slices.close()
             elif not work.context.run(_turn, work):
                 self._waiting.put(work)
+                time.sleep(PAUSE_SECONDS)
 
 
 def _turn(work: _Work) -> bool:

@@ -236,8 +236,7 @@ async def routes_for(
         return [], [route_for(state, source, target, name)] * len(samples)
     service = state.service
     detections = await in_slices(each(one_slice(_source, service, sample) for sample in samples), deadline)
-    routes = [
-        None if language == NOTHING else route_for(state, inward(str(language["language"])), target, name)
-        for language in detections
-    ]
-    return detections, routes
+    found = {str(language["language"]) for language in detections if language != NOTHING}
+    routes = {code: route_for(state, inward(code), target, name) for code in sorted(found)}
+    each_route = [None if one == NOTHING else routes[str(one["language"])] for one in detections]
+    return detections, each_route
