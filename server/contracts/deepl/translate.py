@@ -30,6 +30,7 @@ from server.state import AppState, deadline_of, refuse_while_draining, state_of
 
 MAX_TAG_NAMES: Final = 1_000  # of tags
 MAX_TAG_NAME_CHARACTERS: Final = 1_024
+MAX_TAG_NAMES_CHARACTERS: Final = 65_536  # of all in one text, with commas between them
 ERRORS: Final = errors(400, 404, 413, 429, 503, 504, model=MessageAnswer)
 
 router = APIRouter(prefix="/v2", tags=["DeepL"])
@@ -41,6 +42,8 @@ def _names(value: Any) -> Any:
     count = value.count(",") + 1 if isinstance(value, str) else len(value) if isinstance(value, list) else 0
     if count > MAX_TAG_NAMES:  # before they are looked at
         raise ValueError(f"at most {MAX_TAG_NAMES} names")
+    if isinstance(value, str) and len(value) > MAX_TAG_NAMES_CHARACTERS:
+        raise ValueError(f"at most {MAX_TAG_NAMES_CHARACTERS} characters, or an array of names")
     parts = value.split(",") if isinstance(value, str) else value
     return [part.strip() for part in parts if part.strip()] if _all_texts(parts) else parts
 
@@ -57,7 +60,7 @@ TAG_NAMES: Final[JsonDict] = {
             "items": {"type": "string", "maxLength": MAX_TAG_NAME_CHARACTERS},
             "maxItems": MAX_TAG_NAMES,
         },
-        {"type": "string", "description": "With commas between them."},
+        {"type": "string", "maxLength": MAX_TAG_NAMES_CHARACTERS, "description": "With commas between them."},
     ]
 }
 Names = Annotated[
