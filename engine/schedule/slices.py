@@ -26,7 +26,7 @@ Slices: TypeAlias = Generator[None, None, T]
 
 TURN_SECONDS: Final = 0.002  # that one piece of work has the thread; at least one slice
 # between two turns. Who gives the interpreter up in C and wants it back at once, as numpy does, gets it
-# before a thread that waits has woken, and that one's own time-out never comes: only sleep lets others have it
+# before a thread that waits has woken, whose own time-out then never comes: only sleep lets others have it
 PAUSE_SECONDS: Final = 0.000_05
 
 

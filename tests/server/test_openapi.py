@@ -119,6 +119,8 @@ def test_schemathesis_finds_no_contradiction(tmp_path):
     assert "Test cases:" in done.stdout, done.stdout[-3000:] + done.stderr[-2000:]
     found = list(refusals(done.stdout))
     assert done.returncode == bool(found), done.stdout[:6000]
+    # an address of more than 64 KiB is refused by the HTTP library, before any contract is asked
+    found = [each for each in found if each[3] != "Invalid HTTP request received."]
     faults = [
         each
         for each in found
