@@ -224,8 +224,7 @@ async def charge(request: Request, texts: Iterable[str], prefix: str = "") -> in
     visitor, access = _visitor_of(request)
     characters = sum(len(text) + len(prefix) for text in texts)
     visitor.charged += characters
-    count = await access.quotas.add(visitor.name, characters)
-    if visitor.characters != -1 and count > visitor.characters:
+    if await _count(access, visitor, characters) > visitor.characters != -1:
         raise Refusal("quota", f"Quota exceeded: {visitor.characters} characters per 30 days")
     return characters
 
@@ -240,7 +239,7 @@ async def give_back(request: Request, texts: Iterable[str], prefix: str = "") ->
     visitor, access = _visitor_of(request)
     characters = sum(len(text) + len(prefix) for text in texts)
     visitor.charged -= characters
-    await access.quotas.add(visitor.name, -characters)
+    await _count(access, visitor, -characters)
 
 
 async def refund(request: Request) -> None:
@@ -253,7 +252,15 @@ async def _refund(access: Access, visitor: Visitor) -> None:
     characters, visitor.charged = visitor.charged, 0
     if characters:
         with suppress(Refusal):  # Redis went meanwhile; it is logged
-            await access.quotas.add(visitor.name, -characters)
+            await _count(access, visitor, -characters)
+
+
+async def _count(access: Access, visitor: Visitor, characters: int) -> int:
+    """The new count, or 0 where nothing limits it and nobody has to wait for it."""
+    if visitor.characters != -1:
+        return await access.quotas.add(visitor.name, characters)
+    await access.quotas.note(visitor.name, characters)
+    return 0
 
 
 async def usage(request: Request) -> Usage:

@@ -7,6 +7,7 @@ import asyncio
 import logging
 import math
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, TypeVar
 
@@ -27,6 +28,7 @@ Count = Callable[[str, list[Any]], Awaitable[Any]]
 
 MEMORY: Final = "memory://"
 REDIS: Final = ("redis://", "rediss://", "redis+unix://")
+NOTE_SECONDS: Final = 0.2  # until another process is told of characters that nothing limits
 STORAGE_SECONDS: Final = 2.0  # that Redis gets to answer
 SWEEP_SECONDS: Final = 60.0  # between two looks for counters that have ended
 MONTH_SECONDS: Final = 30 * 24 * 3600  # seconds: the window of characters, from the first of them
@@ -77,12 +79,22 @@ class Quotas:
         """Count characters, or with a negative number give them back; returns the new count."""
         return await _await_storage(self._storage.incr(_key(name), MONTH_SECONDS, characters))
 
+    async def note(self, name: str, characters: int) -> None:
+        """Count characters that nothing limits: where another process counts, several requests' at once."""
+        if isinstance(self._storage, RemoteCounters):
+            self._storage.note(_key(name), characters)
+        else:
+            await self.add(name, characters)
+
     async def count(self, name: str) -> int:
         # below 0 when characters are given back after their month has ended
         return max(0, await _await_storage(self._storage.get(_key(name))))
 
     async def close(self) -> None:
-        """End the connections to Redis."""
+        """Tell what was noted, and end the connections to Redis."""
+        if isinstance(self._storage, RemoteCounters):
+            self._storage.tell_noted()
+            await asyncio.sleep(0)  # in which it goes
         if isinstance(self._storage, RedisStorage):
             bridge: Any = self._storage.bridge  # of redis-py, which the library's types leave open
             await bridge.get_connection().aclose()
@@ -145,9 +157,31 @@ class RemoteCounters(Counters):
     def __init__(self, count: Count) -> None:
         super().__init__()
         self._count = count
+        self._noted = Counter[str]()  # characters that were not told yet
+        self._telling = set[asyncio.Task[None]]()
+
+    def note(self, key: str, characters: int) -> None:
+        """Count characters soon."""
+        if not self._noted:
+            asyncio.get_running_loop().call_later(NOTE_SECONDS, self.tell_noted)
+        self._noted[key] += characters
+
+    def tell_noted(self) -> None:
+        """Count now what was noted."""
+        noted, self._noted = self._noted, Counter()
+        for key, characters in noted.items():
+            task = asyncio.get_running_loop().create_task(self._tell(key, characters))
+            self._telling.add(task)
+            task.add_done_callback(self._telling.discard)
+
+    async def _tell(self, key: str, characters: int) -> None:
+        try:
+            await self.incr(key, MONTH_SECONDS, characters)
+        except StorageError as error:
+            logger.error("%d characters were not counted: %s", characters, error)  # noqa: TRY400
 
     async def get(self, key: str) -> int:
-        return int(await self._ask("get", key))
+        return int(await self._ask("get", key)) + self._noted[key]
 
     async def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
         previous, lasts, current, ends = await self._ask("window", key, expiry)

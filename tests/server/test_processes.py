@@ -150,6 +150,20 @@ def test_front_ends_have_neither_weights_nor_their_runtime(crew):
         assert "model.safetensors" not in mapped
 
 
+def test_characters_are_counted_for_all_front_ends_together(crew):
+    client, _, _ = crew
+
+    def used():
+        with httpx.Client(base_url=client.base_url, timeout=60) as one:
+            return one.get("/v2/usage").json()["character_count"]
+
+    time.sleep(1.0)  # what others were charged is told by then
+    before = used()
+    assert [ask(client).status_code for _ in range(12)] == [200] * 12
+    assert ask(client, GERMAN | {"beam_size": 99}).status_code == 400
+    until(lambda: used() == before + 12 * len(GERMAN["q"]))
+
+
 def test_what_one_front_end_keeps_every_front_end_finds(crew):
     client, _, _ = crew
 
