@@ -76,7 +76,7 @@ class EngineHost:
         return await asyncio.get_running_loop().create_unix_server(lambda: _FrontEnd(self).end, str(path))
 
     async def prove_models(self) -> None:
-        """JobResult a canary by each model of the start, and offer those that can."""
+        """Answer a canary by each model of the start, and offer those that can."""
         for name in sorted(self._unproven & {info.name for info in self.service.models()}):
             try:
                 await self.service.canary(name)

@@ -177,7 +177,7 @@ class Links:
             link.send(Cancel(number, numbers))
 
     def end(self, request: Request, outcome: Outcome) -> None:
-        """JobResult a request that no engine has any more."""
+        """Answer a request that no engine has any more."""
         if self._where.pop(request, None):
             request.reply(outcome)
 
