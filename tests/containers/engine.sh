@@ -8,7 +8,6 @@
 set -euo pipefail
 
 BASE=${BASE:-python:3.11-slim-bookworm}
-ARCH=${ARCH:-$(dpkg --print-architecture)}
 
 site() { # this machine's mirror, which apt knows once it has lists
   local found
@@ -81,7 +80,7 @@ stop() {
 
 case ${1:-} in
 packages) packages ;;
-start) mkdir -p "$2" && cd "$2" && plugins && base && engine ;;
+start) ARCH=${ARCH:-$(dpkg --print-architecture)} && mkdir -p "$2" && cd "$2" && plugins && base && engine ;;
 stop) cd "$2" && stop ;;
 *) sed -n 2,8p "$0" && exit 2 ;;
 esac

@@ -326,6 +326,7 @@ LINES: dict[str, Line | str] = {
     "server.files.store:UNSAFE": Line(),
     "server.app:who": "paths of our own",
     "server.languages:REGION": Line(uses=("fullmatch",)),
+    "server.http.completing:PLAIN_CODE": "codes of languages that are served",
     "server.http.forms:read_fields": Line(form_fields, pumps=("%", "%6", "%61", "a&", "a=b&")),
     "server.http.parameters:_read_body": "takes a body as it comes, up to its limit",
     "server.answering.translation:read_pages": "hands on to a reader of tags",

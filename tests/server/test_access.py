@@ -730,8 +730,8 @@ def test_neither_keys_nor_texts_are_in_the_log_or_the_metrics(tmp_path):
         client.get("/v2/usage", headers={"Authorization": f"DeepL-Auth-Key {token}"})
         metrics = client.get("/metrics", headers={"Authorization": "Bearer metrics-token"}).text
         printed = output()
-    assert 'POST /translate' in printed  # the access log was on
-    assert '/download_file/...' in printed
+    assert "POST /translate" in printed  # the access log was on
+    assert "/download_file/..." in printed
     assert "DEBUG" in printed
     for secret in (text, KEY, token, wrong, made.digest, "metrics-token"):
         assert secret not in printed

@@ -24,7 +24,7 @@ from tests.server.test_reload import NAME, TOKEN, asked, damaged, rewritten
 from tests.server.test_server_process import GERMAN, MAIN, ROOT, SLOW, free_port
 
 COUNT = 2
-LONGER = SLOW | {"q": SLOW["q"] * 6}  # figures are up to a second old
+LONGER = SLOW | {"q": SLOW["q"] * 2}  # figures are up to a second old
 
 
 @contextmanager

@@ -186,8 +186,9 @@ def test_a_drain_that_takes_too_long_answers_with_503_and_says_so():
         assert not instance.complete
 
 
-def test_a_second_signal_does_not_wait():
-    with server() as (client, house, instance):
+def test_a_second_signal_does_not_wait(tmp_path):
+    # a process that ends so leaves its own folder for files to the next one
+    with server(store_folder=tmp_path) as (client, house, instance):
         url = str(client.base_url)
         slow = SLOW | {"q": SLOW["q"] * 4}
 
