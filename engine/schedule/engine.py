@@ -176,6 +176,7 @@ class Engine:
     def release(self) -> None:
         """Free the lanes once the thread has ended; they and the engine hold each other."""
         self.lanes.clear()
+        self._lanes.clear()
 
     def stats(self) -> Stats:
         with self._wake:

@@ -4,6 +4,7 @@ import asyncio
 import shutil
 import threading
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -380,6 +381,15 @@ def test_an_unload_waits_for_those_at_work_and_a_later_use_loads_again(answers):
             assert service.shelf_entries()[DE].state is State.LOADED
         with pytest.raises(UnknownModel):
             service.unload("nobody")
+
+
+def test_the_lanes_of_an_unloaded_model_go_though_its_engine_is_still_known(answers):
+    with running() as service:
+        assert ask(service, DE) == answers[DE]
+        (engine,) = service.shelf._engines[DE]
+        lanes = [weakref.ref(lane) for lane in engine.lanes]
+        service.unload(DE)
+        assert all(lane() is None for lane in lanes)
 
 
 def test_a_cancelled_wait_frees_its_place(answers):
