@@ -17,6 +17,7 @@ from engine.errors import DeviceLost, Stopping, Unavailable
 from engine.schedule.stats import Stats
 from engine.shelf.link.frames import LinkEnd
 from engine.shelf.link.messages import (
+    MODEL_NUMBERS,
     OPTION_NUMBERS,
     AskedGroup,
     Cancel,
@@ -24,6 +25,7 @@ from engine.shelf.link.messages import (
     EngineLoad,
     JobFailure,
     JobResult,
+    Numbers,
     Obeyed,
     Offer,
     OfferedModel,
@@ -215,8 +217,7 @@ class EngineLink:
         self._lost = asyncio.Event()
         self._numbers = itertools.count()
         self._groups: dict[int, Asking] = {}
-        self._models: dict[tuple[str, str], int] = {}
-        self._options: dict[DecodeOptions, int] = {}
+        self._models, self._options = Numbers(MODEL_NUMBERS), Numbers(OPTION_NUMBERS)
         self._orders: dict[int, asyncio.Future[None]] = {}
 
     @property
@@ -309,20 +310,14 @@ class EngineLink:
             self._orders.pop(number, None)
 
     def _number_of_model(self, model: str, digest: str) -> int:
-        number = self._models.get((model, digest))
-        if number is None:
-            number = self._models[model, digest] = len(self._models)
+        number, is_new = self._models.number_of((model, digest))
+        if is_new:
             self.send(UsedModel(number, model, digest))
         return number
 
     def _number_of(self, options: DecodeOptions) -> int:
-        number = self._options.get(options)
-        if number is None:
-            if len(self._options) == OPTION_NUMBERS:
-                number = self._options.pop(next(iter(self._options)))  # the oldest
-            else:
-                number = len(self._options)
-            self._options[options] = number
+        number, is_new = self._options.number_of(options)
+        if is_new:
             self.send(UsedOptions(number, options))
         return number
 

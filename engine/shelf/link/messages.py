@@ -19,7 +19,7 @@ from engine.shelf.figures import ShelfEntry
 from engine.shelf.loading import ModelInfo
 from engine.types import DecodeOptions, Hypothesis, Outcome, Result, Timings
 
-MODEL_NUMBERS: Final = 1 << 12  # that a link may name
+MODEL_NUMBERS: Final = 1 << 12  # that a link may name, the oldest given anew
 OPTION_NUMBERS: Final = 64  # that a link may name, the oldest given anew
 
 
@@ -140,6 +140,28 @@ Told = CertainTokens | JobResult | JobFailure | EngineLoad | Offer | Obeyed
 _CLASSES: Final = {
     one.code: one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, ConvoyError)
 }
+
+
+class Numbers:
+    """Numbers for what messages name again and again: a few, of which the oldest is given anew."""
+
+    def __init__(self, count: int) -> None:
+        """count: how many numbers there are, from 0 on."""
+        self._count, self._of = count, dict[object, int]()
+
+    def number_of(self, key: object) -> tuple[int, bool]:
+        """Return the number of a key, and whether the other end has yet to be told of it."""
+        if key in self._of:
+            return self._of[key], False
+        number = len(self._of)
+        if number == self._count:
+            number = self._of.pop(next(iter(self._of)))  # the oldest
+        self._of[key] = number
+        return number, True
+
+    def clear(self) -> None:
+        """Forget all, as another end does not know them."""
+        self._of.clear()
 
 
 def told_of(group: int, job: int, outcome: Outcome) -> JobResult | JobFailure:

@@ -25,7 +25,7 @@ from engine.api import Service, TextOptions, connect_service
 from engine.errors import DeadlineExceeded, InvalidRequest, Overloaded, Unavailable, UnknownModel, WouldBeLate
 from engine.schedule.aio import generate_group
 from engine.shelf.link.frames import MAX_FRAME_BYTES, LinkEnd
-from engine.shelf.link.messages import Asked, Told, error_of, result_of, told_of
+from engine.shelf.link.messages import Asked, Numbers, Told, error_of, result_of, told_of
 from engine.types import DecodeJob, DecodeOptions, Hypothesis, Result, Timings
 from tests.hosting import host
 from tests.served import bundles, settings_of, until
@@ -308,3 +308,14 @@ def test_errors_come_back_with_their_class_and_the_seconds_to_wait():
         found = error_of(told.code, told.message, told.retry_after)
         assert (type(found), str(found)) == (type(error), str(error))
         assert getattr(found, "retry_after", None) == getattr(error, "retry_after", None)
+
+
+@given(st.integers(1, 8), st.lists(st.integers(0, 12)))
+def test_what_a_link_names_by_numbers_has_one_of_so_many_and_the_other_end_knows_it(count, keys):
+    numbers, known = Numbers(count), {}
+    for key in keys:
+        number, is_new = numbers.number_of(key)
+        assert 0 <= number < count
+        if is_new:
+            known[number] = key
+        assert known[number] == key
