@@ -13,6 +13,20 @@
 #endif
 constexpr int BEAMS = CONVOY_BEAMS, WARPS = 4, LANES = WARP * VECTOR;
 
+// Softmax of row[0..count-1] in shared memory, by a warp whose lanes take every WARP-th element.
+__device__ __forceinline__ void softmax(float* row, int count) {
+  const int lane = threadIdx.x % WARP;
+  float top = LOWEST, sum = 0;
+  for (int t = lane; t < count; t += WARP) top = fmaxf(top, row[t]);
+  top = warp_max(top);
+  for (int t = lane; t < count; t += WARP) {
+    row[t] = expf(row[t] - top);
+    sum += row[t];
+  }
+  sum = warp_sum(sum);
+  for (int t = lane; t < count; t += WARP) row[t] /= sum;
+}
+
 // sums[beam][lane's columns], over this warp's part of the rows 0..rows-1 of right [rows, pitch], then over the
 // warps; `finish` gets each sum once. left [BEAMS, stride] is shared memory, as is parts [WARPS, BEAMS, LANES].
 template <typename Finish>
@@ -90,19 +104,10 @@ extern "C" __global__ void __launch_bounds__(WARPS * WARP, 1)
 
   for (int beam = warp; beam < BEAMS; beam += WARPS) {
     float* row = logits + beam * source;
-    float top = LOWEST, sum = 0;
-    for (int t = lane; t < until; t += WARP) top = fmaxf(top, row[t]);
-    top = warp_max(top);
-    for (int t = lane; t < until; t += WARP) {
-      row[t] = expf(row[t] - top);
-      sum += row[t];
-    }
-    sum = warp_sum(sum);
-    for (int t = lane; t < source; t += WARP) {
-      if (t < until) row[t] /= sum;
-      if (weights != nullptr && beam < group)
-        weights[(block * beams + first + beam) * source + t] = t < until ? row[t] : 0.0f;
-    }
+    softmax(row, until);
+    if (weights == nullptr || beam >= group) continue;
+    for (int t = lane; t < source; t += WARP)
+      weights[(block * beams + first + beam) * source + t] = t < until ? row[t] : 0.0f;
   }
   __syncthreads();
 
@@ -130,7 +135,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * WARP, 1)
   float* queries = logits + BEAMS * longest;  // [BEAMS, width]
   float* parts = queries + BEAMS * width;     // [WARPS, BEAMS, LANES]
   const int head = blockIdx.x, first = blockIdx.y * GROUP, pitch = heads * width;
-  const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+  const int warp = threadIdx.x / WARP;
   const Bounded own = bounds_of(bounds, first);
   const int length = min(own.end - own.begin, longest);
   const Index begin = static_cast<Index>(own.begin) * pitch + head * width;
@@ -152,18 +157,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * WARP, 1)
     for (int beam = 0; beam < BEAMS; beam++) logits[beam * longest + t] = sums[beam];
   }
   __syncthreads();
-  for (int beam = warp; beam < BEAMS; beam += WARPS) {
-    float* row = logits + beam * longest;
-    float top = LOWEST, sum = 0;
-    for (int t = lane; t < length; t += WARP) top = fmaxf(top, row[t]);
-    top = warp_max(top);
-    for (int t = lane; t < length; t += WARP) {
-      row[t] = expf(row[t] - top);
-      sum += row[t];
-    }
-    sum = warp_sum(sum);
-    for (int t = lane; t < length; t += WARP) row[t] /= sum;
-  }
+  for (int beam = warp; beam < BEAMS; beam += WARPS) softmax(logits + beam * longest, length);
   __syncthreads();
   product(logits, longest, values + begin, length, pitch, width, parts, [&](int beam, int d, float sum) {
     narrow(sum, context[static_cast<Index>(first + beam) * pitch + head * width + d]);
