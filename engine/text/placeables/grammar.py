@@ -234,7 +234,8 @@ def matches(pattern: re.Pattern[str], long: re.Pattern[str], text: str) -> Itera
     """
     position = 0
     for window in range(WINDOW_CHARACTERS, len(text) + WINDOW_CHARACTERS, WINDOW_CHARACTERS):
-        later = long.search(text, position, window + LONG_CHARACTERS) if position < window else None
+        whole = window + WINDOW_CHARACTERS >= len(text)  # is searched to its end
+        later = None if whole or position >= window else long.search(text, position, window + LONG_CHARACTERS)
         while position < window:
             if later and later.start() < position:
                 later = long.search(text, position, window + LONG_CHARACTERS)
