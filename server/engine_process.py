@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import signal
 import sys
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from engine.api import Service, Stopping, host_service
+from engine.api import Service, host_service
 from server.app import LAST_SECONDS, SWITCH_SECONDS, begin, end_lost, open_service
 from server.observing.metrics import Metrics, Sources
 from server.process.allocator import trimming
 from server.process.peers import ProcessContext, send
 from server.settings import ServerSettings
+from server.state import watch_folders
 
 if TYPE_CHECKING:
     from engine.api import EngineHost
@@ -69,21 +68,25 @@ class EngineProcess:
             loop.add_signal_handler(signal.SIGHUP, lambda: None)  # the supervisor sees to it
         loop.add_reader(pipe.fileno(), self._read_pipe)
         self._service.start()
-        sources = Sources(lambda: True)  # front ends tell whether the server is ready
-        sources = replace(
-            sources,
-            stats=self._service.stats,
-            memory=self._service.memory,
-            shelved=self._service.shelf_entries,
+        service = self._service
+        self._figures.watch(
+            Sources(
+                lambda: True,  # front ends tell whether the server is ready
+                stats=service.stats,
+                memory=service.memory,
+                shelved=service.shelf_entries,
+            )
         )
-        self._figures.watch(sources)
         self._figures.refresh()
         host = host_service(self._service)
         await host.prove_models()
         path = self._context.sockets[self._context.number - self._settings.frontends]
         async with await host.listen(path), trimming():
             send(pipe, {"kind": "ready"})
-            tasks = [asyncio.create_task(host.go_on()), asyncio.create_task(self._watch_folders())]
+            tasks = [
+                asyncio.create_task(host.go_on()),
+                asyncio.create_task(watch_folders(service, self._settings.watch)),
+            ]
             await self._tick(host)
         for task in tasks:
             task.cancel()
@@ -103,22 +106,11 @@ class EngineProcess:
             if ticks % REFRESH_TICKS == 0:
                 self._figures.refresh()
 
-    async def _watch_folders(self) -> None:
-        """Offer what comes into the folders of models and goes from them, without end."""
-        while self._settings.watch:
-            await asyncio.sleep(self._settings.watch)
-            try:
-                await asyncio.to_thread(self._service.rescan_folders)
-            except Stopping:
-                return
-            except Exception:
-                logger.exception("the folders of models could not be looked at")
-
     def _read_pipe(self) -> None:
         """The supervisor says nothing to an engine process but by its end."""
         try:
             while self._context.pipe.poll():
-                json.loads(self._context.pipe.recv_bytes())
+                self._context.pipe.recv_bytes()
         except (EOFError, ConnectionResetError):
             asyncio.get_running_loop().remove_reader(self._context.pipe.fileno())
             self._stop()

@@ -135,14 +135,7 @@ class AppState:
         """Serve what comes into the folders of models and goes from them, without end."""
         if self.remote:  # the engine processes look
             await self.remote.keep_up()
-        while self.settings.watch:
-            await asyncio.sleep(self.settings.watch)
-            try:
-                await asyncio.to_thread(self.service.rescan_folders)
-            except Stopping:
-                return
-            except Exception:
-                logger.exception("the folders of models could not be looked at")
+        await watch_folders(self.service, self.settings.watch)
 
     async def prove_models(self) -> None:
         """Translate a canary with each of the first models; try again until all have answered."""
@@ -154,6 +147,22 @@ class AppState:
                 except ConvoyError as error:
                     logger.warning("%s is not ready: %s", name, error)
                     await asyncio.sleep(RETRY_SECONDS)
+
+
+async def watch_folders(service: Service, seconds: float) -> None:
+    """Look at the folders of models without end, until the service stops.
+
+    service: the models of this process.
+    seconds: between two looks; 0: nobody looks.
+    """
+    while seconds:
+        await asyncio.sleep(seconds)
+        try:
+            await asyncio.to_thread(service.rescan_folders)
+        except Stopping:
+            return
+        except Exception:
+            logger.exception("the folders of models could not be looked at")
 
 
 def state_of(request: Request) -> AppState:

@@ -84,12 +84,8 @@ class Listener(socket.socket):
     def __init__(self, context: ProcessContext, count: Callable[[], int]) -> None:
         assert context.listener
         super().__init__(fileno=context.listener.detach())
-        self._board, self._number, self._count, self._left = (
-            context.board.connections,
-            context.number,
-            count,
-            0,
-        )
+        self._board, self._number, self._count = context.board.connections, context.number, count
+        self._left = 0
 
     def listen(self, backlog: int = 0) -> None:
         """Do nothing, as it listens already.
