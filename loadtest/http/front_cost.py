@@ -17,7 +17,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -178,10 +179,35 @@ def requests_of(texts: int, count: int) -> Iterator[bytes]:
         yield bodies[number % BODIES]
 
 
+@contextmanager
+def waiting_client(address: str, texts: int, options: argparse.Namespace) -> Iterator[Callable[[], object]]:
+    """Start a client in a process of its own, which has warmed the server up; yield what has it send all
+    requests, and returns when they are answered.
+
+    address: of the server, as HOST:PORT.
+    texts: of each request.
+    options: of the command line.
+    """
+    command = [sys.executable, "-m", "loadtest.http.front_cost", "--client", address, "--texts", str(texts)]
+    command += ["--under-way", str(options.under_way), "--requests", str(options.requests)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        asks, answers = process.stdin, process.stdout
+        assert asks is not None
+        assert answers is not None
+        if answers.readline() != "ready\n":
+            raise SystemExit("the client could not start")
+
+        def send_all() -> object:
+            print(file=asks, flush=True)
+            return answers.readline()
+
+        yield send_all
+
+
 def measure(
     address: str, thread: threading.Thread, engine: EchoEngine, texts: int, options: argparse.Namespace
 ) -> FrontCost:
-    """Measure a run of a client in a process of its own, which warms the server up and waits for a line.
+    """Measure a run of a client.
 
     address: of the server, as HOST:PORT.
     thread: of the event loop.
@@ -189,18 +215,11 @@ def measure(
     texts: of each request.
     options: of the command line.
     """
-    command = [sys.executable, __file__, "--client", address, "--texts", str(texts)]
-    command += ["--under-way", str(options.under_way), "--requests", str(options.requests)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        if process.stdout.readline() != "ready\n":
-            raise SystemExit("the client could not start")
+    with waiting_client(address, texts, options) as send_all:
         clocks = [time.pthread_getcpuclockid(one.ident or 0) for one in (thread, engine._thread)]
         wall, process_time = time.perf_counter(), time.process_time()
         before = [time.clock_gettime(clock) for clock in clocks]
-        print(file=process.stdin, flush=True)
-        process.stdout.readline()
+        send_all()
         loop, echo = (time.clock_gettime(c) - b for c, b in zip(clocks, before, strict=True))
         total = time.process_time() - process_time
         count = max(1, options.requests // texts)

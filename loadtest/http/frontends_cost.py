@@ -12,8 +12,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import re
-import subprocess
 import sys
 import tempfile
 import time
@@ -24,7 +22,7 @@ from typing import Any, Final
 
 from engine.api import host_service, share_threads
 from loadtest.http import front_cost
-from loadtest.http.serving import free_port, processor_seconds, serving
+from loadtest.http.serving import free_port, named_processes, processor_seconds, serving
 from server.observing import logs
 from server.observing.metrics import Metrics
 from server.process.peers import ProcessContext, send
@@ -79,24 +77,9 @@ def measure(address: str, groups: Sequence[Sequence[int]], options: argparse.Nam
     groups: numbers of processes.
     options: of the command line.
     """
-    command = [
-        sys.executable,
-        "-m",
-        "loadtest.http.front_cost",
-        "--client",
-        address,
-        "--texts",
-        options.texts,
-    ]
-    command += ["--under-way", str(options.under_way), "--requests", str(options.requests)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as client:
-        assert client.stdin is not None
-        assert client.stdout is not None
-        if client.stdout.readline() != "ready\n":
-            raise SystemExit("the client could not start")
+    with front_cost.waiting_client(address, int(options.texts), options) as send_all:
         before, began = [sum(map(processor_seconds, group)) for group in groups], time.perf_counter()
-        print(file=client.stdin, flush=True)
-        client.stdout.readline()
+        send_all()
         seconds = time.perf_counter() - began
         after = [sum(map(processor_seconds, group)) for group in groups]
     count = max(1, options.requests // int(options.texts))
@@ -125,19 +108,13 @@ def main() -> None:
         values = {"MODELS": options.model, "PRECISION": "int8", "PORT": port, "BATCH_LIMIT": -1}
         variables = {f"CONVOY_{name}": str(value) for name, value in values.items()}
         variables |= {"CONVOY_FRONTENDS": str(front_ends), TURN_VARIABLE: str(options.turn / 1e3)}
-        with tempfile.NamedTemporaryFile(suffix=".log") as log:
-            command = [
-                "sh",
-                "-c",
-                f'exec "$0" "$@" 2> {log.name}',
-                sys.executable,
-                "-m",
-                __spec__.name,
-                "--serve",
-            ]
-            with serving(command, port, variables) as (url, process):
-                found = re.findall(r"(front|engine).* is process (\d+)", Path(log.name).read_text("utf-8"))
-                groups = [[int(pid) for kind, pid in found if kind == k] for k in ("front", "engine")]
+        with tempfile.TemporaryDirectory() as folder:
+            log, command = Path(folder, "log"), [sys.executable, "-m", __spec__.name, "--serve"]
+            with serving(command, port, variables, log=log) as (url, process):
+                named = named_processes(log).items()
+                groups = [
+                    [pid for name, pid in named if name.startswith(kind)] for kind in ("front", "engine")
+                ]
                 for _ in range(options.runs):
                     *taken, rate = measure(url.removeprefix("http://"), [*groups, [process.pid]], options)
                     print(

@@ -13,7 +13,6 @@ import asyncio
 import itertools
 import os
 import random
-import re
 import signal
 import sys
 import tempfile
@@ -25,7 +24,7 @@ from typing import Final
 import aiohttp
 
 from loadtest.http.openloop import arrivals, session
-from loadtest.http.serving import free_port, serving
+from loadtest.http.serving import free_port, named_processes, serving
 from loadtest.texts import sentences
 
 TEXTS: Final = 200  # different ones that are asked
@@ -46,11 +45,6 @@ class Killer:
         self.killed = Counter[str]()
         self.pauses = list[float]()
 
-    def processes(self) -> dict[str, int]:
-        """Find the processes by their names: the newest of each."""
-        found = re.findall(r"(front end|engine process) (\d+) is process (\d+)", self._log.read_text("utf-8"))
-        return {f"{kind} {number}": int(pid) for kind, number, pid in found}
-
     async def go_on(self, every: float) -> None:
         """Kill one at a time, without end.
 
@@ -59,14 +53,14 @@ class Killer:
         async with session(self._url) as client:
             while True:
                 await asyncio.sleep(self._chance.expovariate(1 / every))
-                name, pid = self._chance.choice(sorted(self.processes().items()))
+                name, pid = self._chance.choice(sorted(named_processes(self._log).items()))
                 try:
                     os.kill(pid, signal.SIGKILL)
                 except ProcessLookupError:  # it is not back yet
                     continue
                 self.killed[name.rpartition(" ")[0]] += 1
                 began = time.monotonic()
-                while self.processes().get(name) == pid or not await _ready(client):
+                while named_processes(self._log).get(name) == pid or not await _ready(client):
                     await asyncio.sleep(0.05)
                 self.pauses.append(time.monotonic() - began)
 
@@ -141,13 +135,14 @@ def main() -> None:
     port = free_port()
     values = {"MODELS": options.model, "PRECISION": "int8", "PORT": port, "THREADS": 1}
     values |= {"FRONTENDS": options.frontends, "ENGINES": options.engines}
-    command = ["-c", "from cli.main import app; app()", "serve"]
-    with tempfile.NamedTemporaryFile(suffix=".log") as log:
-        logged = ["sh", "-c", f'exec "$0" "$@" 2> {log.name}', sys.executable, *command]
-        with serving(logged, port, {f"CONVOY_{n}": str(value) for n, value in values.items()}) as (url, _):
-            ledger, killer = Ledger(), Killer(Path(log.name), url, options.seed)
+    command = [sys.executable, "-m", "cli.main", "serve"]
+    variables = {f"CONVOY_{name}": str(value) for name, value in values.items()}
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder, "log")
+        with serving(command, port, variables, log=log) as (url, _):
+            ledger, killer = Ledger(), Killer(log, url, options.seed)
             sent = asyncio.run(keep_asking(url, ledger, killer, options))
-        bugs = Path(log.name).read_text("utf-8").count("Traceback")
+        bugs = log.read_text("utf-8").count("Traceback")
     print(f"{sent} requests in {options.seconds:.0f} s; killed: {dict(killer.killed)}; tracebacks: {bugs}")
     for end, count in ledger.ends.most_common():
         print(f"{count} {end}")

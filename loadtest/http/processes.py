@@ -36,11 +36,8 @@ def server(model: Path, shape: str, precision: str) -> Iterator[tuple[str, int]]
     port, (front_ends, engines, threads) = free_port(), shape.split("/")
     values = {"MODELS": model, "PRECISION": precision, "PORT": port, "LOG_LEVEL": "error"}
     values |= {"FRONTENDS": front_ends, "ENGINES": engines, "THREADS": threads}
-    command = [sys.executable, "-c", "from cli.main import app; app()", "serve"]
-    with serving(command, port, {f"CONVOY_{name}": str(value) for name, value in values.items()}) as (
-        url,
-        one,
-    ):
+    variables = {f"CONVOY_{name}": str(value) for name, value in values.items()}
+    with serving([sys.executable, "-m", "cli.main", "serve"], port, variables) as (url, one):
         yield url, one.pid
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +29,7 @@ def serving(
     port: int,
     variables: Mapping[str, str] | None = None,
     ready: Callable[[httpx.Client], bool] | None = None,
+    log: Path | None = None,
 ) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """Start a server, yield its address and process once it is ready, and stop it.
 
@@ -35,12 +37,17 @@ def serving(
     port: of the loopback, where it listens.
     variables: of its environment, beside ours.
     ready: tells whether it is; by default its own /health/ready does.
+    log: where its standard error goes; by default ours.
 
     Raises SystemExit when it does not get ready.
     """
     url, began = f"http://127.0.0.1:{port}", time.monotonic()
     environment = os.environ | (variables or {})
-    with subprocess.Popen(command, env=environment) as process, httpx.Client(base_url=url) as client:
+    with (
+        log.open("wb") if log else nullcontext() as errors,
+        subprocess.Popen(command, env=environment, stderr=errors) as process,
+        httpx.Client(base_url=url) as client,
+    ):
         try:
             while not (ready or _ready)(client):
                 if process.poll() is not None:
@@ -52,6 +59,15 @@ def serving(
         finally:
             process.terminate()
             process.wait(START_SECONDS)
+
+
+def named_processes(log: Path) -> dict[str, int]:
+    """Find the processes of a server by their names, such as "front end 0": the newest of each.
+
+    log: of a server with front ends, which names them.
+    """
+    lines = re.findall(r"((?:front end|engine process) \d+) is process (\d+)", log.read_text("utf-8"))
+    return {name: int(pid) for name, pid in lines}
 
 
 def processor_seconds(process: int) -> float:
