@@ -34,6 +34,7 @@ BELIEVED_CONFIDENCE: Final = 50.0
 DOUBTED_CONFIDENCE: Final = 10.0
 # or whatever its confidence, when all of these together have less than this, as of another script
 EXCLUDED_CONFIDENCE: Final = 3.0
+HALF_TYPED_LETTERS: Final = 2  # of a word that may go on: nothing is believed of it but its script
 WIDESPREAD_CODES: Final = """
 ar bg ca cs da de el en es et fa fi fr he hi hr hu id it ja ko lt lv nl no pl pt ro ru
 sk sl sr sv th tr uk vi zh
@@ -74,6 +75,7 @@ def detect(text: str, among: Sequence[str]) -> Detection:
     best = max(shares, key=shares.__getitem__)
     asked = sum(shares.get(label, 0.0) for label in set(labels))
     doubted = shares[best] < BELIEVED_CONFIDENCE and asked >= EXCLUDED_CONFIDENCE
+    doubted = doubted or (text.isascii() and len(text.strip()) <= HALF_TYPED_LETTERS)
     fits = best in labels or doubted or (bool(ranked) and ranked[0][1] >= DOUBTED_CONFIDENCE)
     return Detection(ranked) if fits else Detection([(language, 0.0) for language, _ in ranked], best)
 

@@ -16,7 +16,7 @@ import pytest
 from tests.server.test_attacks import FORM, HEALTH, SHARED, Others
 from tests.server.test_server_process import GERMAN, process
 from tests.thorough import THOROUGH
-from tests.timing import MachineLag
+from tests.timing import ATTEMPTS, MachineLag
 
 BODY_BYTES = 1_000_000  # of a body, a little less than the default limit
 HEAD_BYTES = 10_000  # of what stands in an address, before it is escaped
@@ -148,34 +148,48 @@ def cases(description):
         yield from [[one] for one in some] if THOROUGH else [some] if some else []
 
 
+def ask(attacker, others, some, usual):
+    """(What others waited for too long or "", faults, fields let through), while cases are sent."""
+    requests = [request_with(attacker, *case.arguments) for case in some]
+    faults, let_through = [], set()
+    others.faults.clear()
+    with MachineLag() as lag, others.times() as times:
+        for case, request in zip(some, requests, strict=True):
+            with suppress(httpx.TimeoutException):
+                status = attacker.send(request).status_code
+                if status >= 500 and status not in (503, 504):
+                    faults.append(f"{case.field}: {status}")
+                if case.large and status < 300:
+                    let_through.add(case.field)
+    allowed = SHARED * max(usual.sentence) + HEALTH + lag.longest
+    if max(times.sentence) > allowed:
+        with others.times() as usual:  # the machine may have become slower
+            time.sleep(0.3)
+        allowed = SHARED * max(usual.sentence) + HEALTH + lag.longest
+    slow = max(times.health) > HEALTH + lag.longest or max(times.sentence) > allowed
+    said = f"/health {max(times.health):.2f} s, a sentence {max(times.sentence):.2f} s" if slow else ""
+    return said, faults + others.faults[:1], let_through
+
+
 def test_no_long_value_of_any_field_keeps_others_waiting(place):
     client, others = place
     description = client.get("/openapi.json").json()
     assert len(list(operations(description))) > 55
-    with others.times() as usual:
-        time.sleep(0.3)
     faults, let_through = [], set()
     with httpx.Client(base_url=client.base_url, timeout=PATIENCE) as attacker:
         for some in cases(description):
-            requests = [request_with(attacker, *case.arguments) for case in some]
-            others.faults.clear()
-            with MachineLag() as lag, others.times() as times:
-                for case, request in zip(some, requests, strict=True):
-                    with suppress(httpx.TimeoutException):
-                        status = attacker.send(request).status_code
-                        if status >= 500 and status not in (503, 504):
-                            faults.append(f"{case.operation}: {case.field}: {status}")
-                        if case.large and status < 300:
-                            let_through.add(case.field)
             where = f"{some[0].operation}: {', '.join(case.field for case in some)}"
-            if max(times.sentence) > SHARED * max(usual.sentence) + HEALTH + lag.longest:
-                with others.times() as usual:  # the machine may have become slower
-                    time.sleep(0.3)
-            allowed = SHARED * max(usual.sentence) + HEALTH + lag.longest
-            if max(times.health) > HEALTH + lag.longest or max(times.sentence) > allowed:
-                faults.append(
-                    f"/health {max(times.health):.2f} s, a sentence {max(times.sentence):.2f} s: {where}"
-                )
-            faults += [f"{fault}: {where}" for fault in others.faults[:1]]
+            slow = []
+            for _ in range(ATTEMPTS):  # a processor that the machine's host took away does not stay away
+                with others.times() as usual:
+                    time.sleep(0.1)
+                said, found, fields = ask(attacker, others, some, usual)
+                faults += [f"{where}: {fault}" for fault in found]
+                let_through |= fields
+                slow += [said] if said else []
+                if not said:
+                    break
+            if len(slow) == ATTEMPTS:
+                faults.append(f"{where}: {'; '.join(slow)}")
     assert not faults, faults
     assert let_through <= NOT_READ, "bound these fields, or say that nothing reads them"

@@ -78,6 +78,19 @@ def test_a_first_word_of_a_language_that_is_not_served_is_named(text, language):
     assert [share for _, share in found.ranked] == [0.0, 0.0]
 
 
+@pytest.mark.parametrize("text", ["Da", "Je", "yo", "Il "])
+def test_two_letters_may_be_half_a_word_of_a_language_that_is_served(text):
+    """A page asks while somebody types: "Da" of "Das" is no Romanian."""
+    assert detect(text, ["de", "en"]).other is None
+
+
+@pytest.mark.parametrize(
+    ("text", "language"), [("Да", "ru"), ("你好", "zh"), ("好", "zh"), ("ты", "ru"), ("λα", "el")]
+)
+def test_two_letters_of_another_script_are_of_another_language(text, language):
+    assert detect(text, ["de", "en"]).other == language
+
+
 def test_of_a_word_of_many_languages_those_that_are_served_decide():
     assert detect("Hallo", ["nl", "en"]).ranked[0][0] == "nl"
     assert detect("no", ["es", "it"]).ranked[0][0] == "es"
