@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import grpc
+from google.protobuf.descriptor_pool import DescriptorPool
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from starlette.types import ASGIApp
@@ -25,6 +26,22 @@ logger = logging.getLogger(__name__)
 SERVICE_NAME: Final = f"{PACKAGE}.{SERVICE}"
 MESSAGE_OVERHEAD: Final = 65_536  # bytes of a message beside what a body over HTTP would have
 HEALTH_SECONDS: Final = 0.5  # between two looks at whether the server is ready
+
+
+class SymbolPool:
+    """A pool of descriptors where methods are symbols too, as `grpcurl describe` asks for them."""
+
+    def __init__(self, pool: DescriptorPool) -> None:
+        self._pool = pool
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._pool, name)
+
+    def FindFileContainingSymbol(self, symbol: str) -> Any:
+        try:
+            return self._pool.FindFileContainingSymbol(symbol)
+        except KeyError:
+            return self._pool.FindMethodByName(symbol).containing_service.file
 
 
 class Methods:
@@ -99,7 +116,7 @@ async def serving_grpc(app: ASGIApp, state: AppState) -> AsyncIterator[int]:
     servicer = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
     pool.AddSerializedFile(health_pb2.DESCRIPTOR.serialized_pb)  # what reflection tells of
-    reflection.enable_server_reflection((SERVICE_NAME, health.SERVICE_NAME), server, pool=pool)
+    reflection.enable_server_reflection((SERVICE_NAME, health.SERVICE_NAME), server, pool=SymbolPool(pool))
     port = _listen(server, settings)
     await server.start()
     logger.info("gRPC on %s:%d", settings.host, port)

@@ -159,6 +159,16 @@ def test_health_and_reflection_of_grpc_itself(place):
         names = {service.name for service in listed.list_services_response.service}
         assert {"inference.GRPCInferenceService", "grpc.health.v1.Health"} <= names
         assert file.file_descriptor_response.file_descriptor_proto
+        methods = (
+            "inference.GRPCInferenceService.ModelInfer",
+            "grpc.health.v1.Health.Check",
+            "no.Such.Method",
+        )
+        answers = list(
+            stub.ServerReflectionInfo(iter([asked(file_containing_symbol=name) for name in methods]))
+        )
+        kinds = [answer.WhichOneof("message_response") for answer in answers]
+        assert kinds == ["file_descriptor_response", "file_descriptor_response", "error_response"]
 
 
 def test_grpcurl_finds_the_service_and_asks_it(place):
@@ -173,6 +183,7 @@ def test_grpcurl_finds_the_service_and_asks_it(place):
         return done.stdout
 
     assert "inference.GRPCInferenceService" in run(place[2], "list").splitlines()
+    assert "rpc ModelInfer" in run(place[2], "describe", "inference.GRPCInferenceService.ModelInfer")
     assert json.loads(run(place[2], "grpc.health.v1.Health/Check")) == {"status": "SERVING"}
     contents = {"bytes_contents": [base64.b64encode(GERMAN.encode()).decode()]}
     tensor = {"name": "text_input", "datatype": "BYTES", "shape": [1], "contents": contents}
