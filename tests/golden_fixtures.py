@@ -6,6 +6,7 @@ A fixture comes from ../shared/golden where that exists (complete), else from te
 from __future__ import annotations
 
 import atexit
+import gzip
 import json
 import shutil
 import tempfile
@@ -44,7 +45,7 @@ REAL = "real-de-en"
 
 @dataclass(frozen=True)
 class Fixture:
-    """golden: golden.json. arrays: golden.npz. Both are described in tests/golden/README.md."""
+    """golden: golden.json, packed here. arrays: golden.npz. Both are described in tests/golden/README.md."""
 
     name: str
     path: Path
@@ -73,8 +74,15 @@ def checkpoints(path: Path) -> list[Path]:
     """The checkpoints of a fixture's folder; an ensemble's lie in its members' folders."""
     if path.name != ENSEMBLE or not (path / "golden.json").is_file():
         return list(path.glob("*.pt"))
-    members = json.loads((path / "golden.json").read_text("utf-8"))["members"]
+    members = read_golden(path)["members"]
     return [path / member for member in members if (path / member).is_file()]
+
+
+def read_golden(path: Path) -> dict[str, Any]:
+    """What the reference has said, of a fixture's folder."""
+    packed = path / "golden.json.gz"
+    text = gzip.decompress(packed.read_bytes()) if packed.is_file() else (path / "golden.json").read_bytes()
+    return json.loads(text)
 
 
 @cache
@@ -83,7 +91,7 @@ def fixture(name: str) -> Fixture:
     assert path is not None
     with np.load(path / "golden.npz") as stored:
         arrays = dict(stored)
-    return Fixture(name, path, json.loads((path / "golden.json").read_text("utf-8")), arrays)
+    return Fixture(name, path, read_golden(path), arrays)
 
 
 @cache
@@ -99,7 +107,7 @@ def imported(name: str) -> Bundle:
 
 def real_golden() -> dict[str, Any]:
     """golden.json of real-de-en: `results[i]` has src, source_ids, hyps, text."""
-    return json.loads((SELECTION / REAL / "golden.json").read_text("utf-8"))
+    return read_golden(SELECTION / REAL)
 
 
 def right_padded(source: NDArray[np.int64], pad: int = 1) -> NDArray[np.int64]:

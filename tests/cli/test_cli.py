@@ -29,6 +29,7 @@ from server.callers.keys import KeyRing
 from server.settings import ServerSettings
 from tests.documents.samples import book, slides
 from tests.documents.test_documents import odt, word
+from tests.golden_fixtures import read_golden
 from tests.served import bundles, server, settings_of, until
 from tests.training.numbers import ENGLISH, TINY, WORDS
 
@@ -112,7 +113,7 @@ def test_a_missing_bundle_is_bad_input(capsys, tmp_path):
 
 def test_inspect_says_what_the_bundle_is(bundle):
     told = json.loads(run("inspect", bundle, "--json").stdout)
-    golden = json.loads((GOLDEN / "golden.json").read_text("utf-8"))
+    golden = read_golden(GOLDEN)
     assert told["vocabulary"] == {"source": golden["n_src"], "target": golden["n_tgt"]}
     files = {str(p.relative_to(bundle)): p.stat().st_size for p in bundle.rglob("*") if p.is_file()}
     assert told["files"] == {name: size for name, size in files.items() if name != "manifest.json"}
@@ -161,7 +162,7 @@ def test_train_names_the_shipped_recipes_when_one_is_missing(capsys, tmp_path):
 
 def golden_lines():
     """Sources of the fixture as text, and the indices that they have there; the empty one is left out."""
-    golden = json.loads((GOLDEN / "golden.json").read_text("utf-8"))
+    golden = read_golden(GOLDEN)
     symbols = ["<s>", "<pad>", "</s>", "<unk>", *dictionary("src")]
     lines = {
         i: " ".join(symbols[t] if t != 3 else "nowhere" for t in ids[:-1])
