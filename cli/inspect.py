@@ -52,7 +52,11 @@ def _describe(bundle: Bundle) -> dict[str, Any]:
         "decoder": asdict(config.decoder) if config.decoder else None,
         "parameters": sum(w.size for w in weights.values()),
         "vocabulary": {"source": config.source_vocab, "target": config.target_vocab},
-        "limits": {"source": config.max_source - 1, "target": config.max_target - 1},
+        "limits": {
+            "source": config.max_source - 1,
+            "target": config.max_target - 1,
+            "sentence": min(bundle.max_sentence_tokens, config.max_source) - 1,
+        },
         "text": dict(bundle.text),
         "options": {k: v for k, v in asdict(bundle.options).items() if v != ()},
         "files": {name: bundle.manifest[name].size for name in bundle.files()},

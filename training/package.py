@@ -11,13 +11,21 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from engine.bundle.bundle import Bundle, Description, add_files, write_bundle
+from engine.bundle.bundle import (
+    MAX_SENTENCE_TOKENS,
+    MIN_SENTENCE_TOKENS,
+    Bundle,
+    Description,
+    add_files,
+    write_bundle,
+)
 from engine.bundle.stacks import StackConfig
 from engine.bundle.weights import QuantizedWeight, by_rows
 from engine.errors import InvalidRequest
 from engine.models import build, weight_shapes
 from export.graphs.onnx import graphs
 from training import curve
+from training.data import learnt_length
 from training.recipe import Augment, Recipe
 
 CARD = """# {name}
@@ -55,6 +63,9 @@ RATES = {
 DUE = """
 **A full training is still due.** These weights had {updates} updates on two shared CPU cores. On a GPU one command does the full recipe:
 `convoy train training/recipes/{name}.toml --corpora CORPORA --device cuda --out models/{name}`
+"""
+CUT: Final = """
+Sentences of more than {tokens} tokens are cut (`max_sentence_tokens`): it has hardly seen longer ones.
 """
 
 
@@ -108,8 +119,11 @@ def package(recipe: Recipe, run: Path, out: Path, device: str, *, overwrite: boo
         text={"kind": "sentencepiece", "model": "vocabulary.model"},
         generation=recipe.generation,
         truncates=recipe.train.crop_source > 0,
+        max_sentence_tokens=_max_sentence_tokens(recipe, run),
     )
     card = _card(recipe, sum(weight.size for weight in floats.values()), device)
+    if description.max_sentence_tokens != MAX_SENTENCE_TOKENS:
+        card += CUT.format(tokens=description.max_sentence_tokens)
     files: dict[str, bytes | Path] = {"vocabulary.model": vocabulary}
     points = curve.read(run)
     if points:
@@ -139,6 +153,14 @@ def state_scores(bundle: Bundle, measurements: Sequence[Measurement], examples: 
         card += f"\n## Examples\n\n{len(examples)} lines of {measurements[0].lines}, drawn at random and not chosen.\n\n"
         card += _table(columns, [[each.source, each.reference, each.output] for each in examples]) + "\n"
     return add_files(bundle.path, {CARD_FILE: card.encode()})
+
+
+def _max_sentence_tokens(recipe: Recipe, run: Path) -> int:
+    """Where the model's sentences are cut: at what it has learnt from, where it reads sentence by sentence."""
+    pairs = run / "pairs.tsv.gz"
+    if recipe.task != "translate" or not pairs.is_file():
+        return MAX_SENTENCE_TOKENS
+    return max(MIN_SENTENCE_TOKENS, learnt_length(run / "vocabulary.model", pairs))
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -39,6 +39,10 @@ Onnx = Annotated[bool, typer.Option(help="Also write the ONNX graphs that the CP
 Placeholders = Annotated[
     bool, typer.Option(help="Choose words that the model copies, so that glossaries and numbers are kept.")
 ]
+MaxSentenceTokens = Annotated[
+    int | None,
+    typer.Option(min=16, help="Cut sentences of more tokens; else as the source says, or at 256."),
+]
 Check = Annotated[
     bool,
     typer.Option(
@@ -55,6 +59,7 @@ class Conversion:
     name: Name = None
     onnx: Onnx = True
     placeholders: Placeholders = True
+    max_sentence_tokens: MaxSentenceTokens = None
     check: Check = False
     overwrite: Overwrite = False
 
@@ -70,7 +75,8 @@ class Conversion:
 
         if self.check and not self.onnx:
             raise InvalidRequest("--check needs the graphs: leave out --no-onnx")
-        named, stages = replace(settings, name=settings.name or self.name), self.stages()
+        name, stages = settings.name or self.name, self.stages()
+        named = replace(settings, name=name, max_sentence_tokens=self.max_sentence_tokens)
         if self.check:
             stages = (*stages, partial(check, folder, getattr(settings, "adapter", None)))
         bundle = convert(source, folder, out, named, overwrite=self.overwrite, stages=stages)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from typing import Final
 
 from engine.answers.formats import Formats, formats_of
 from engine.answers.options import ResolvedOptions, TextOptions, check_text, resolve
@@ -19,8 +18,6 @@ from engine.text.placeables.numerals import localise
 from engine.text.placeables.pairs import without_pairs
 from engine.text.split import Layout, pack, split
 from engine.types import QUOTAS, DecodeJob, DecodeOptions
-
-MAX_SENTENCE_TOKENS: Final = 256  # of a source; a longer sentence is cut, or it would hold a slot for long
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +255,7 @@ class _Planner:
         if count > len(symbols):
             return False
         spelled = self.masked.spell(part.strip(), range(count), dict(enumerate(symbols)))
-        return len(self.encode(spelled)) < min(self.model.limits.source, MAX_SENTENCE_TOKENS)
+        return len(self.encode(spelled)) < min(self.model.limits.source, self.model.max_sentence_tokens)
 
     def _sentence(self, text: str, phrases: tuple[int, ...]) -> Sentence:
         """With placeholders, but at first with numbers and codes as they are: models translate them better

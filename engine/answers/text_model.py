@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
+from engine.bundle.bundle import MAX_SENTENCE_TOKENS
 from engine.text.tokenizers.placeholder_words import PlaceholderTokenizer, PlaceholderWord, symbols_of
 from engine.text.tokenizers.tokenizer import Tokenizer
 from engine.text.words import BundleWords
@@ -33,6 +34,7 @@ class TextModel:
     unk: id that unknown words become, if there is one.
     replace_unk: whether unknown words are replaced unasked.
     truncates: whether the beginning of a text that is too long is read, unasked.
+    max_sentence_tokens: of a source with its end-of-sentence; a longer sentence is cut.
     placeholder_words: words that are placeholders, where the vocabulary has no symbols of its own.
     words: words that the bundle treats by rule.
     word_tokens: counts the tokens of a word; counts of frequent words are remembered.
@@ -49,6 +51,7 @@ class TextModel:
     unk: int | None = None
     replace_unk: bool = False
     truncates: bool = False
+    max_sentence_tokens: int = MAX_SENTENCE_TOKENS
     placeholder_words: tuple[PlaceholderWord, ...] = ()
     words: BundleWords = BundleWords()
     word_tokens: Callable[[str], int] = field(init=False, repr=False, compare=False)

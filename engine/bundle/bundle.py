@@ -57,7 +57,10 @@ PACKED: Final = "onnx/packed.safetensors"  # int8 weights of a large model as na
 PRECISIONS: Final = ("fp32", "int8")  # of the graphs
 # the part of a step's graph that reads lists of tokens, and what a bundle says that uses it by default
 SHORTLISTED: Final = "shortlisted"
-FLAGS: Final = (SHORTLISTED, "truncates")  # of a `Description`, written where they are true
+MAX_SENTENCE_TOKENS: Final = 256  # of a bundle that does not say; a longer source would hold a slot for long
+MIN_SENTENCE_TOKENS: Final = 16  # a character may be several tokens
+# what a `Description` need not say: written where it is not so
+USUAL: Final = {SHORTLISTED: False, "truncates": False, "max_sentence_tokens": MAX_SENTENCE_TOKENS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,7 @@ class ConfigFile:
     text: dict[str, Any]
     shortlisted: bool = False
     truncates: bool = False
+    max_sentence_tokens: int = MAX_SENTENCE_TOKENS
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +92,7 @@ class Description:
     generation: overrides of the defaults of `DecodeOptions`, by field name.
     shortlisted: whether it answers with its shortlist unless told otherwise.
     truncates: whether it reads the beginning of a text that is too long, unasked.
+    max_sentence_tokens: of a source with its end-of-sentence; a longer sentence is cut.
     """
 
     name: str
@@ -99,13 +104,14 @@ class Description:
     generation: Mapping[str, Any] = field(default_factory=dict)
     shortlisted: bool = False
     truncates: bool = False
+    max_sentence_tokens: int = MAX_SENTENCE_TOKENS
 
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
     """An opened bundle. `options` are the decoding defaults of generation_config.json.
 
-    shortlisted, truncates: see `Description`.
+    shortlisted, truncates, max_sentence_tokens: see `Description`.
     """
 
     path: Path
@@ -119,6 +125,7 @@ class Bundle:
     manifest: dict[str, FileEntry]
     shortlisted: bool = False
     truncates: bool = False
+    max_sentence_tokens: int = MAX_SENTENCE_TOKENS
 
     def text_settings(self, cls: type[T]) -> T:
         """Make a dataclass of the tokenizer's settings. Raises BundleError that names every fault."""
@@ -216,6 +223,7 @@ def open_bundle(path: Path, *, verify: bool = True) -> Bundle:
         manifest=manifest,
         shortlisted=described.shortlisted,
         truncates=described.truncates,
+        max_sentence_tokens=described.max_sentence_tokens,
     )
 
 
@@ -283,7 +291,8 @@ def write_in_stages(
         "model": description.config.to_dict(),
         "text": dict(description.text),
     }
-    config |= {flag: True for flag in FLAGS if getattr(description, flag)}
+    said = {name: getattr(description, name) for name in USUAL}
+    config |= {name: value for name, value in said.items() if value != USUAL[name]}
     own: dict[str, Content] = {
         CONFIG: _dump(config),
         GENERATION: _dump(dict(description.generation)),
@@ -362,4 +371,9 @@ def _description(path: Path) -> ConfigFile:
     described = typed(ConfigFile, read_versioned(path), path, "config")
     if not isinstance(described.text.get("kind"), str):
         raise BundleError(f"{path}: text needs a 'kind', such as \"sentencepiece\"; {AGAIN}")
+    if described.max_sentence_tokens < MIN_SENTENCE_TOKENS:
+        raise BundleError(
+            f"{path}: max_sentence_tokens must be at least {MIN_SENTENCE_TOKENS}, not "
+            f"{described.max_sentence_tokens}; {AGAIN}"
+        )
     return described

@@ -298,6 +298,7 @@ def open_text(bundle: Bundle, info: ModelInfo, tokenizer: Tokenizer | None = Non
         unk=bundle.config.unk,
         replace_unk=bundle.text.get("replace_unknown") is True,
         truncates=bundle.truncates,
+        max_sentence_tokens=bundle.max_sentence_tokens,
         words=read_words(bundle),
     )
     return toward(text, info.source, info.target)

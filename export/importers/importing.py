@@ -8,7 +8,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
-from engine.bundle.bundle import Bundle, Content, Description, Stage, Writing, write_in_stages
+from engine.bundle.bundle import (
+    MAX_SENTENCE_TOKENS,
+    MIN_SENTENCE_TOKENS,
+    Bundle,
+    Content,
+    Description,
+    Stage,
+    Writing,
+    write_in_stages,
+)
 from engine.bundle.config import ModelConfig
 from engine.bundle.strict import from_json
 from engine.bundle.weights import Later, QuantizedWeight, Stored
@@ -34,6 +43,8 @@ class ImportedModel:
     source, target: language codes.
     half: whether the files store fp16.
     generation: decoding defaults, by field of `DecodeOptions`.
+    max_sentence_tokens: where a longer sentence is cut: what the source cuts at, or has learnt from at most,
+        where that is known (`known_length`).
     notes: further lines of the card.
     """
 
@@ -48,6 +59,7 @@ class ImportedModel:
     task: str = "translate"
     generation: Mapping[str, Any] = field(default_factory=dict)
     shortlisted: bool = False
+    max_sentence_tokens: int = MAX_SENTENCE_TOKENS
     notes: tuple[str, ...] = ()
 
 
@@ -166,6 +178,7 @@ def convert_by(
         text=model.text,
         generation=model.generation,
         shortlisted=model.shortlisted,
+        max_sentence_tokens=settings.max_sentence_tokens or model.max_sentence_tokens,
     )
     files = {**model.files, "README.md": _card(description, model)}
 
@@ -175,6 +188,11 @@ def convert_by(
 
     how = Writing(half, overwrite, (release, _read_text, *stages))
     return write_in_stages(out, description, weights, files, how)
+
+
+def known_length(value: object) -> int:
+    """Return the tokens at which sentences are cut, by a setting of the source; as usual where it is none."""
+    return value if type(value) is int and value >= MIN_SENTENCE_TOKENS else MAX_SENTENCE_TOKENS
 
 
 def _search_problems(model: ImportedModel) -> list[str]:

@@ -13,12 +13,14 @@ class ImportSettings:
     name: of the model; None: that of the bundle's folder.
     source, target: language codes; of several sources all, with "," between.
     half: store fp16; None: as the files do, where fp16 holds what is stored.
+    max_sentence_tokens: where a longer sentence is cut; None: as the source says, else as usual.
     """
 
     name: str | None = None
     source: str | None = None
     target: str | None = None
     half: bool | None = None
+    max_sentence_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

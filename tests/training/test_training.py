@@ -319,6 +319,18 @@ def test_a_run_that_begins_with_a_bundle_knows_what_the_bundle_knew(
         Trainer(narrow, corpora, tmp_path / "narrow", "cpu", start)
 
 
+def test_a_bundle_cuts_sentences_at_the_length_that_nearly_all_of_its_sources_had(
+    trained: Bundle, corpora: Path, tmp_path: Path
+) -> None:
+    assert trained.max_sentence_tokens == 16  # its sources have fewer: the least that a bundle may say
+    lines = [f"{'eins ' * count}\tone" for count in (*[20] * 98, 30, 30, 99)]
+    with gzip.open(tmp_path / "pairs.tsv.gz", "wt", encoding="utf-8") as out:
+        out.writelines(f"{line}\n" for line in lines)
+    words = spm.SentencePieceProcessor(model_file=str(trained.file("vocabulary.model")))
+    found = data.learnt_length(trained.file("vocabulary.model"), tmp_path / "pairs.tsv.gz")
+    assert found == len(words.encode("eins " * 30)) + 1
+
+
 def test_a_model_reads_as_much_of_a_source_as_it_was_trained_on(
     trained: Bundle, corpora: Path, tmp_path: Path
 ) -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from engine.bundle.shortlist import SHORTLIST, Shortlist
-from export.importers.importing import ImportedModel, ProblemList
+from export.importers.importing import ImportedModel, ProblemList, known_length
 from export.importers.marian.bergamot_shortlist import Pruning, StudentVocabularies, read_shortlist
 from export.importers.marian.model import MarianModel, imported
 from export.importers.marian.native import Files, read_files
@@ -46,6 +46,7 @@ def read_student(student: Student, *, alphas: bool = True) -> MarianModel:
         left=leftovers,
         spoken=student.spoken,
         shortlisted=student.shortlist is not None,
+        max_sentence_tokens=known_length(student.settings["max-length-break"]),
     )
 
 

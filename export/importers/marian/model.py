@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from engine.bundle.bundle import MAX_SENTENCE_TOKENS
 from engine.bundle.config import ModelConfig
 from engine.errors import CheckpointError
 from engine.text.codes import by_short_code, short
@@ -28,6 +29,7 @@ class MarianModel:
     spoken: source and target as the folder names them.
     command: of `convoy convert` that read it.
     shortlisted: whether it answers with its shortlist by default.
+    max_sentence_tokens: where its own engine cuts a longer sentence.
     """
 
     layout: str
@@ -44,6 +46,7 @@ class MarianModel:
     half: bool
     command: str = "marian"
     shortlisted: bool = False
+    max_sentence_tokens: int = MAX_SENTENCE_TOKENS
     target_vocabulary: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -73,6 +76,7 @@ def imported(
         half=model.half,
         generation=model.generation,
         shortlisted=model.shortlisted,
+        max_sentence_tokens=model.max_sentence_tokens,
         notes=_notes(model, text.languages or {target: ""}),
     )
 

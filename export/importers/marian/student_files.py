@@ -26,6 +26,7 @@ FIREFOX: Final[Mapping[str, Any]] = {
     "normalize": 1.0,
     "word-penalty": 0,
     "max-length-factor": 2.0,
+    "max-length-break": 128,
 }
 # of file names: "model.deen.intgemm.alphas.bin"
 PAIR: Final = re.compile(r"\.([a-z]{2})-?([a-z]{2}(?:_[a-z]+)?)\.")

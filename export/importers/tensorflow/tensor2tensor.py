@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from engine.errors import CheckpointError
 from engine.text.tokenizers.subwords import read_subtokens
-from export.importers.importing import ImportedModel, ProblemList, StoppedError
+from export.importers.importing import ImportedModel, ProblemList, StoppedError, known_length
 from export.importers.json_object import read_object
 from export.importers.settings import Tensor2TensorImport
 from export.importers.tensorflow import slicenet
@@ -34,7 +34,8 @@ def read(folder: Path, settings: Tensor2TensorImport, problems: ProblemList) -> 
     found = problems.of(lambda: read_variables(folder, settings.checkpoint))
     paths = _vocabularies(folder, settings.vocabularies)
     sizes = [len(read_subtokens(path)) for path in paths]
-    config, faults = slicenet.model_config(_hyperparameters(folder, settings, sizes))
+    hyperparameters = _hyperparameters(folder, settings, sizes)
+    config, faults = slicenet.model_config(hyperparameters)
     problems.unfit(f"{folder / HPARAMS}: can't be imported", faults)
     if config is None or found is None:
         raise StoppedError
@@ -51,6 +52,7 @@ def read(folder: Path, settings: Tensor2TensorImport, problems: ProblemList) -> 
         source=str(settings.source),
         target=str(settings.target),
         half=False,
+        max_sentence_tokens=known_length(hyperparameters.get("max_length")),  # of what it was trained on
     )
 
 

@@ -14,7 +14,7 @@ from engine.bundle.bundle import Content
 from engine.errors import CheckpointError
 from engine.text.tokenizers.fairseq import read_bpe
 from engine.text.tokenizers.symbols import SymbolsSettings as TextSettings
-from export.importers.importing import ImportedModel, ProblemList, StoppedError
+from export.importers.importing import ImportedModel, ProblemList, StoppedError, known_length
 from export.importers.json_object import read_object
 from export.importers.settings import ThumtImport
 from export.importers.tensorflow import aan
@@ -73,6 +73,7 @@ def read(folder: Path, settings: ThumtImport, problems: ProblemList) -> Imported
         source=str(settings.source),
         target=str(settings.target),
         half=False,
+        max_sentence_tokens=known_length(options.get("max_length")),  # of what it was trained on
     )
 
 

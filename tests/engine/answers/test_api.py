@@ -6,12 +6,14 @@ import shutil
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.answers.plan import plan
 from engine.answers.text_model import TextModel
 from engine.api import (
     BundleError,
@@ -124,6 +126,22 @@ def test_a_sentence_too_long_for_the_model_is_split_and_nothing_is_lost(service)
     assert parts >= pieces // SOURCE > 1
     assert result.source_tokens >= pieces + parts - 1
     assert not result.truncated
+
+
+@pytest.mark.parametrize("name", ["tatoeba-de-en", "tatoeba-en-fr"])
+def test_a_text_without_sentence_ends_is_cut_where_its_bundle_says(name):
+    folder = Path(__file__).parents[3] / "models" / name
+    bundle = open_bundle(folder, verify=False)
+    text = "Tom und Maria gehen in das Haus " * 100
+    service = Service.open([folder], ServiceSettings(Placement(threads=1)))
+    service.start()
+    (loaded,) = service.shelf.loaded.values()
+    sources = [sentence.source for sentence in plan(loaded.text, text, TextOptions()).sentences]
+    service.stop(drain=False, timeout=30)
+    count = len(open_tokenizer(bundle).encode(text.strip()))
+    assert bundle.max_sentence_tokens - 3 <= max(map(len, sources)) <= bundle.max_sentence_tokens == 48
+    assert sum(map(len, sources)) - len(sources) == count
+    assert len(sources) <= math.ceil(count / 44)
 
 
 def test_a_text_that_must_stay_whole_is_refused_when_it_is_too_long(service):

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.bundle.bundle import Description, add_files, open_bundle, write_bundle
+from engine.bundle.bundle import MAX_SENTENCE_TOKENS, Description, add_files, open_bundle, write_bundle
 from engine.bundle.config import ModelConfig
 from engine.bundle.stacks import StackConfig
 from engine.bundle.weights import by_rows
@@ -65,6 +65,23 @@ def test_what_a_bundle_does_unasked_is_written_where_it_does_it(tmp_path, toy):
             tmp_path / flag, replace(DESCRIBED, **{flag: True}), WEIGHTS, FILES, half=False
         )
         assert [written.shortlisted, written.truncates] == [flag == "shortlisted", flag == "truncates"]
+
+
+def test_a_bundle_says_where_its_sentences_are_cut(tmp_path, toy):
+    assert "max_sentence_tokens" not in json.loads((toy / "config.json").read_bytes())
+    assert open_bundle(toy).max_sentence_tokens == MAX_SENTENCE_TOKENS
+    short = replace(DESCRIBED, max_sentence_tokens=48)
+    written = write_bundle(tmp_path / "short", short, WEIGHTS, FILES, half=False)
+    assert written.max_sentence_tokens == open_bundle(written.path).max_sentence_tokens == 48
+
+
+@pytest.mark.parametrize("tokens", [15, 0, -1, "48", 48.0, True])
+def test_a_cut_that_leaves_no_room_for_a_character_is_refused(tmp_path, tokens):
+    with pytest.raises((BundleError, ConfigError), match="max_sentence_tokens"):
+        write_bundle(
+            tmp_path / "toy", replace(DESCRIBED, max_sentence_tokens=tokens), WEIGHTS, FILES, half=False
+        )
+    assert not (tmp_path / "toy").exists()
 
 
 def test_half_precision_is_widened_to_fp32(tmp_path):

@@ -60,6 +60,14 @@ def test_alignments_are_those_of_the_head_that_marian_prints(student, backend):
     assert found.score < 0.05
 
 
+def test_sentences_are_cut_where_the_students_own_engine_cuts_them(tmp_path, student):
+    assert student.max_sentence_tokens == 128  # Firefox's
+    make(tmp_path / "student", SSRU)
+    (tmp_path / "student" / "config.yml").write_text(yaml.safe_dump(DECODING | {"max-length-break": 64}))
+    settings = StudentImport(source="de", target="en")
+    assert convert("bergamot", tmp_path / "student", tmp_path / "out", settings).max_sentence_tokens == 64
+
+
 def test_firefoxs_settings_are_the_default_and_its_answers_ours(student):
     options = student.options
     assert (options.beam_size, options.length_penalty, options.max_length_a) == (1, 1.0, 2.0)

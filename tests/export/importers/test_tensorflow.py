@@ -109,6 +109,23 @@ def test_a_thumt_folder_becomes_a_bundle_with_the_authors_weights(tmp_path) -> N
     assert tokenizer.decode([3, 7, 2, 1]) == "w0 w4 <unk>"
 
 
+@pytest.mark.parametrize(
+    ("said", "flags", "cut"),
+    [({}, (), 256), ({"max_length": 60}, (), 60), ({"max_length": 0}, (), 256)]
+    + [({"max_length": 60}, ("--max-sentence-tokens", "80"), 80)],
+)
+def test_sentences_are_cut_at_the_length_that_a_thumt_model_was_trained_on(
+    tmp_path, said, flags, cut
+) -> None:
+    folder = tmp_path / "thumt"
+    shutil.copytree(GOLDEN, folder)
+    known = json.loads((GOLDEN / "params.json").read_text())
+    (folder / "params.json").write_text(json.dumps(known | said))
+    languages = ("--source", "de", "--target", "en")
+    assert converted("thumt", folder, tmp_path / "out", "--no-onnx", *languages, *flags) == 0
+    assert open_bundle(tmp_path / "out").max_sentence_tokens == cut
+
+
 def test_codes_of_a_thumt_model_cut_text_and_join_it(tmp_path) -> None:
     folder = tmp_path / "thumt"
     shutil.copytree(GOLDEN, folder)
@@ -160,7 +177,7 @@ def variables_of(options: dict[str, object]) -> dict[str, np.ndarray]:
 def test_a_tensor2tensor_folder_becomes_a_bundle_that_reads_text(tmp_path) -> None:
     folder, out = tmp_path / "t2t", tmp_path / "out"
     folder.mkdir()
-    (folder / "hparams.json").write_text(json.dumps(OPTIONS))
+    (folder / "hparams.json").write_text(json.dumps(OPTIONS | {"max_length": 96}))
     shutil.copy(GOLDEN / "vocab.subwords", folder / "vocab.translate.100")
     options = OPTIONS | {"vocab_in": 104, "vocab_out": 104, "target_space_id": 3}
     variables = variables_of(options)
@@ -176,6 +193,7 @@ def test_a_tensor2tensor_folder_becomes_a_bundle_that_reads_text(tmp_path) -> No
     load(bundle.config, weights)
     said = json.loads((GOLDEN / "subwords.json").read_text())["encoded"][0]
     assert open_tokenizer(bundle).encode(said["text"]) == said["ids"]
+    assert bundle.max_sentence_tokens == 96  # of the longest line that it was trained on
 
 
 def test_a_member_twice_in_an_npz_is_refused(tmp_path) -> None:
