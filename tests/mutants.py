@@ -16,7 +16,14 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from tests import document_mutants, limit_mutants, more_mutants, option_mutants, wider_mutants
+from tests import (
+    document_mutants,
+    limit_mutants,
+    more_mutants,
+    option_mutants,
+    survivor_mutants,
+    wider_mutants,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -523,7 +530,7 @@ MUTANTS = [
         "tests/documents/test_documents.py -k boxes",
     ),
 ]
-MORE = (more_mutants, option_mutants, limit_mutants, document_mutants, wider_mutants)
+MORE = (more_mutants, option_mutants, limit_mutants, document_mutants, wider_mutants, survivor_mutants)
 MUTANTS += [Mutant(*one) for module in MORE for one in module.MUTANTS]
 
 

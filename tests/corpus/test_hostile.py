@@ -62,6 +62,15 @@ def test_each_bad_line_of_a_text_has_its_status_and_place(service, tmp_path):
     assert [4, "too_long", "3,002 bytes"] in shard["examples"]
 
 
+def test_a_report_names_the_first_twenty_bad_lines_and_counts_all(service, tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"\n".join([GOOD.encode(), *[b"\xff"] * 50]))
+    found, manifest, _ = statuses(service, tmp_path / "a.txt", tmp_path)
+    assert found.count("encoding") == 50
+    (shard,) = manifest["shards"]
+    assert [example[:2] for example in shard["examples"]] == [[n, "encoding"] for n in range(2, 22)]
+    assert shard["statuses"]["encoding"] == 50
+
+
 def test_each_bad_line_of_json_has_its_status(service, tmp_path):
     lines = [
         json.dumps({"text": GOOD}),

@@ -341,6 +341,22 @@ def test_slides_keep_runs_links_tables_notes_and_pictures():
     assert slide.notes_slide.notes_text_frame.text == "EINE NOTIZ"
 
 
+def test_runs_of_slides_that_differ_in_language_only_are_one_and_say_no_language_after():
+    file, out = pptx.Presentation(io.BytesIO(slides())), io.BytesIO()
+    paragraph = file.slides[0].shapes[1].text_frame.paragraphs[0]
+    for run, language in zip(paragraph.runs, ("de-DE", "de-AT", "fr-FR", "de-DE"), strict=True):
+        run.font._rPr.set("lang", language)
+        run.font._rPr.set("altLang", "en-US")
+        run.font._rPr.attrib.pop("b", None)
+    file.save(out)
+    segments = read_document("a.pptx", out.getvalue()).segments
+    assert [s for s in segments if s.text == "Das ist wichtig, ja."][0].spans == ()
+    written = pptx.Presentation(io.BytesIO(shouted("a.pptx", out.getvalue())))
+    runs = written.slides[0].shapes[1].text_frame.paragraphs[0].runs
+    assert [run.text for run in runs] == ["DAS IST WICHTIG, JA.", "HIER"]
+    assert not [run for run in runs if {"lang", "altLang"}.intersection(run.font._rPr.keys())]
+
+
 def test_a_book_keeps_its_pages_pictures_and_lists():
     data = book()
     found = shouted("a.epub", data)

@@ -84,6 +84,25 @@ def test_a_bundle_is_served_once_it_is_whole_and_no_more_when_it_is_gone(folder,
         assert client.post("/translate", json=GERMAN).status_code == 200
 
 
+def test_a_bundle_that_one_look_misses_while_it_is_replaced_goes_on(folder):
+    shutil.copytree(bundles() / EN, folder / EN)
+    service = Service.open([folder], settings_of())
+    service.start()
+    try:
+        for _ in range(2):
+            (folder / DE).rename(folder / ".being-replaced")
+            service.rescan_folders()
+            (folder / ".being-replaced").rename(folder / DE)
+            service.rescan_folders()
+            assert {info.name for info in service.models()} == {DE, EN}
+        shutil.rmtree(folder / DE)
+        service.rescan_folders()
+        service.rescan_folders()
+        assert {info.name for info in service.models()} == {EN}
+    finally:
+        service.stop(drain=False, timeout=30)
+
+
 def test_who_uses_a_model_that_is_taken_out_is_answered_before_its_memory_is_freed(folder):
     shutil.copytree(bundles() / EN, folder / EN)
     with served_from(folder) as (client, house, _):

@@ -136,8 +136,6 @@ def _sources(values: dict[str, Any], q: str | list[str]) -> list[str] | None:
     if isinstance(q, str) and isinstance(value, str):
         return [value]
     if isinstance(q, list) and isinstance(value, list) and all(isinstance(text, str) for text in value):
-        if len(value) != len(q):
-            raise InvalidRequest(f"Invalid request: {len(q)} texts, but {len(value)} of source_text")
         return value
     raise InvalidRequest("Invalid request: source_text must be a string or an array of strings, as q is")
 

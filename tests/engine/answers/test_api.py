@@ -128,6 +128,19 @@ def test_a_sentence_too_long_for_the_model_is_split_and_nothing_is_lost(service)
     assert not result.truncated
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_an_answer_of_which_one_sentence_was_ended_by_its_limit_says_so(order):
+    folder = Path(__file__).parents[3] / "models" / "tatoeba-de-en"
+    decode = {"max_length_a": 0.0, "max_length_b": 6}
+    sentences = ["Es ist gut.", "Tom und Maria gehen morgen mit dem Hund durch den großen Wald."][::order]
+    service = Service.open([folder], ServiceSettings(Placement(threads=1)))
+    service.start()
+    results = service.run_many(folder.name, [*sentences, " ".join(sentences)], TextOptions(decode))
+    finishes = [result.finish for result in results]
+    service.stop(drain=False, timeout=30)
+    assert finishes == [*["stop", "length"][::order], "length"]
+
+
 @pytest.mark.parametrize("name", ["tatoeba-de-en", "tatoeba-en-fr"])
 def test_a_text_without_sentence_ends_is_cut_where_its_bundle_says(name):
     folder = Path(__file__).parents[3] / "models" / name

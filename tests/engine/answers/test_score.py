@@ -330,7 +330,9 @@ async def test_a_translation_is_scored_with_its_source(client, service, wish):
         ({}, 400, "missing q"),
         ({"q": [3]}, 400, "q must be a string"),
         ({"q": "a", "source_text": ["b"]}, 400, "source_text must be"),
-        ({"q": ["a", "b"], "source_text": ["c"]}, 400, "2 texts, but 1 of source_text"),
+        ({"q": ["a", "b"], "source_text": ["c"]}, 400, "2 texts, but 1 sources"),
+        ({"q": ["a", "b"], "source_text": ["c", "d", "e"]}, 400, "2 texts, but 3 sources"),
+        ({"q": ["a", "b"], "source_text": []}, 400, "2 texts, but 0 sources"),
         ({"q": "a", "model": "toy-lm", "source_text": "b"}, 400, "reads no source"),
         ({"q": "a", "model": "toy-de-en"}, 400, "give the source"),
         ({"q": "Tom " * 40}, 400, "this model scores at most 30"),
@@ -348,6 +350,12 @@ async def test_a_wrong_request_gets_one_clear_error(client, body, status, compla
     assert answer.status_code == status, answer.text
     (message,) = answer.json().values()
     assert re.search(complaint, message), message
+
+
+async def test_openais_clients_are_told_of_models_that_answer_texts_and_of_no_other(client):
+    listed = (await client.get("/v1/models")).json()["data"]
+    assert {model["id"] for model in listed} == {"convoy", "toy-de-en", "toy-en-de"}
+    assert (await client.get("/v1/models/toy-lm")).status_code == 404
 
 
 async def test_scoring_is_counted_as_other_work_is(client):

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.api import Service
 from server.contracts.deepl.languages import model_code
 from server.contracts.deepl.translate import on_one_line
-from tests.served import server
+from tests.served import bundles, server, settings_of
 
 GERMAN = "Wo ist denn hier der Bahnhof?"
 ENGLISH = "Where can I find the railway station?"
@@ -178,6 +179,17 @@ def test_languages_have_deepls_codes(client):
     assert client.request("GET", "/v2/languages", content="type=target", headers=form).json() == targets
     wrong = client.get("/v2/languages?type=x")
     assert (wrong.status_code, wrong.json()) == (400, {"message": "Value for 'type' not supported."})
+
+
+def test_a_language_that_no_model_reads_is_a_target_only():
+    def opened(observe):
+        return Service.open([bundles() / "toy-de-en"], settings_of(), observe)
+
+    with server(opened=opened) as (client, *_):
+        sources = client.get("/v2/languages").json()
+        targets = client.get("/v2/languages?type=target").json()
+        found = [[language["language"] for language in listed] for listed in (sources, targets)]
+    assert found == [["DE"], ["EN-GB", "EN-US"]]
 
 
 def test_codes_stand_for_the_models_that_there_are():
