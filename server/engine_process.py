@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 
 TICK_SECONDS: Final = 0.1  # between two looks at devices and models
 REFRESH_TICKS: Final = 10  # between two copies of figures
+TURN_SECONDS: Final = 1.0  # of an engine's turn from which on the process shows no life until it ends
 
 
 def run_engine(settings: ServerSettings, context: ProcessContext) -> int:
@@ -94,7 +95,7 @@ class EngineProcess:
 
     async def _tick(self, host: EngineHost) -> None:
         """Until front ends have gone, once it is told to stop."""
-        ticks = 0
+        ticks, beats, number = 0, self._context.board.beats, self._context.number
         while not self._stopping or (host.connected and time.monotonic() < self._until):
             await asyncio.sleep(TICK_SECONDS)
             if self._service.device_lost():
@@ -102,6 +103,7 @@ class EngineProcess:
                 await asyncio.sleep(TICK_SECONDS)  # for what its engine answers
                 end_lost()
             host.announce()
+            beats[number] += self._service.stall_seconds() < TURN_SECONDS
             ticks += 1
             if ticks % REFRESH_TICKS == 0:
                 self._figures.refresh()

@@ -133,6 +133,13 @@ class ServerSettings(BaseSettings):
     drain_timeout: float = Field(
         30.0, ge=0, allow_inf_nan=False, description="Seconds accepted requests get after SIGTERM."
     )
+    hang_timeout: float = Field(
+        60.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="Seconds for which a process beside others, or the same turn of an engine, may show no "
+        "progress; then it is killed and started anew. 0: any.",
+    )
     load_only: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="Load only the models whose languages are all among these: de,en."
     )

@@ -1,8 +1,9 @@
 """`convoy serve`: in this process, or in front ends and engine processes under a supervisor.
 
 The supervisor opens the port, starts the processes and keeps them going, and answers no request itself. A
-process that dies is started again, after a pause that grows when it dies soon; connections that nobody had
-accepted wait for the other front ends. What must reach all front ends goes through here.
+process that dies is started again, after a pause that grows when it dies soon, and one that hangs is killed;
+connections that nobody had accepted wait for the other front ends. What must reach all front ends goes
+through here.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ logger = logging.getLogger(__name__)
 MAX_BACKLOG: Final = 2048  # connections that wait until a front end accepts them
 CALM_SECONDS: Final = 60.0  # after which the death of a process has nothing to do with the one before
 MAX_PAUSE_SECONDS: Final = 30.0  # between a death and the next start, at most
+LOOK_SECONDS: Final = 1.0  # between two looks whether all processes go on
 BAD_INPUT_CODE: Final = 2
 # that are imported once, where they are needed
 SERVED_MODULES: Final = ("engine.shelf.link.host", "engine.shelf.link.service")
@@ -53,6 +55,8 @@ class Child:
     hosts: whether it is an engine process.
     pipe: to it.
     calls: orders that it has not answered.
+    beats: what the board said of it at the last look.
+    still: looks at which that had not changed. Looks are counted, as this process may have been held itself.
     """
 
     number: int
@@ -63,6 +67,8 @@ class Child:
     began: float = field(default_factory=time.monotonic)
     ready: bool = False
     calls: set[str] = field(default_factory=set)
+    beats: int = 0
+    still: int = 0
 
 
 @dataclass(eq=False, slots=True)
@@ -126,9 +132,10 @@ class Supervisor:
         self._context = multiprocessing.get_context("forkserver")  # whose children have imported all there is
         self._context.set_forkserver_preload(["server.supervisor", *SERVED_MODULES])
         count = settings.frontends
-        self._board = Board(self._context.RawArray("b", count), self._context.RawArray("i", [ABSENT] * count))
+        array, both = self._context.RawArray, count + settings.engines
+        self._board = Board(array("b", count), array("i", [ABSENT] * count), array("l", both))
         self._children: dict[int, Child] = {}
-        self._deaths = [0] * (count + settings.engines)  # of each process, in a row
+        self._deaths = [0] * both  # of each process, in a row
         self._calls: dict[str, PendingOrder] = {}
         self._asked = 0
         self._begun = False  # whether all were ready once
@@ -148,6 +155,7 @@ class Supervisor:
             loop.add_signal_handler(signal.SIGHUP, self._reload_all)
         for number in range(len(self._deaths)):
             self._start(number)
+        self._look()
         await self._over.wait()
         if self._fault:
             raise self._fault
@@ -183,8 +191,7 @@ class Supervisor:
         code = child.process.exitcode or 0
         child.process.close()
         del self._children[child.number]
-        if not child.hosts:
-            self._board.clear(child.number)
+        self._board.clear(child.number)
         metrics.forget(self._metrics, child.number)
         for id in child.calls:  # what it was asked for is done when it starts again
             self._count_answer(id, "")
@@ -207,6 +214,16 @@ class Supervisor:
         self._deaths[number] += 1
         logger.error("%s ended with %d; it starts again in %.0f seconds", child.name, code, pause)
         self._loop.call_later(pause, self._start, number)
+
+    def _look(self) -> None:
+        """Kill what hangs. One that starts takes its time, and the end has its own (`_stop`)."""
+        for child in self._children.values() if self._settings.hang_timeout and not self._stops else ():
+            beats, still = self._board.beats[child.number], child.still + 1
+            child.beats, child.still = beats, still if 0 < beats == child.beats else 0
+            if child.still * LOOK_SECONDS >= self._settings.hang_timeout:
+                logger.error("%s hangs for %d seconds: it is killed", child.name, self._settings.hang_timeout)
+                child.process.kill()
+        self._loop.call_later(LOOK_SECONDS, self._look)
 
     def _stop(self) -> None:
         """Pass a signal on: at the first all front ends drain and then engines end, at the second all end."""

@@ -23,6 +23,10 @@ class AnyEngine(Protocol):
     def device_lost(self) -> bool:
         """Whether this process can never use its device again."""
 
+    @property
+    def stall_seconds(self) -> float:
+        """Seconds for which it has been at the same piece of work; 0: it waits for some."""
+
     def start(self) -> None:
         """Begin to take requests."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from bisect import bisect_left
@@ -93,6 +94,7 @@ class Engine:
         self._stopping = self._aborting = False
         self.device_lost = False  # whether this process can never use its device again
         self._turns = 0
+        self._began = math.inf  # when the turn under way did; inf: there is none
         shapes = [(sum(e.slots for e in ordered if e.beams == beams), beams) for beams in self._widths]
         self._forecast = Forecast(self._queue, shapes, self.limits)
         self._steps = self._encoded = self._tokens = self._answered = self._failed = 0
@@ -103,6 +105,11 @@ class Engine:
     def healthy(self) -> bool:
         """Whether the thread runs and takes requests."""
         return self._thread.is_alive() and not self._stopping
+
+    @property
+    def stall_seconds(self) -> float:
+        """Seconds since the turn under way began, or since the one that a bug has ended the thread in."""
+        return max(0.0, self._clock() - self._began)
 
     def start(self) -> None:
         self._thread.start()
@@ -203,8 +210,9 @@ class Engine:
         # 1. take: what is late leaves the queue
         with self._wake:
             while not (self._stopping or self._late or self._queue.requests or self._busy()):
+                self._began = math.inf
                 self._wake.wait()
-            now = self._clock()
+            self._began = now = self._clock()
             self._forecast.begin_turn(now)
             late = self._late + self._queue.pop_expired(now)
             self._late = []
@@ -212,6 +220,7 @@ class Engine:
         for request in late:
             self._reply(request, DeadlineExceeded("the deadline passed in the queue"))
         if over:
+            self._began = math.inf
             return False
         # 2. drop what is cancelled or late in its slot, and admit waiting requests to free slots
         for lane in self.lanes:

@@ -271,6 +271,10 @@ class Service:
         """Tell whether a device is lost: this process can't use it again and should end."""
         return self.shelf.device_lost
 
+    def stall_seconds(self) -> float:
+        """Tell for how many seconds an engine's thread has been at the same turn."""
+        return self.shelf.stall_seconds
+
     def shelf_entries(self) -> dict[str, ShelfEntry]:
         """Tell how each model is kept."""
         return self.shelf.entries()

@@ -114,6 +114,12 @@ class Shelf:
         """Whether a model's device is lost to this process."""
         return any(model.engine.device_lost for model in self.loaded.values())
 
+    @property
+    def stall_seconds(self) -> float:
+        """Seconds that the longest turn of an engine has taken so far."""
+        with self._change:
+            return max((e.stall_seconds for some in self._engines.values() for e in some), default=0.0)
+
     def start(self) -> None:
         self._open = True
         for model in self.loaded.values():

@@ -2,7 +2,7 @@
 
 All accept from one socket, which the supervisor has opened (`server.supervisor`). They tell each other
 little: on a board in shared memory whether each is ready and how many connections it has, and through the
-supervisor what all of them must do.
+supervisor what all of them must do. There every process shows too that it goes on.
 """
 
 from __future__ import annotations
@@ -40,17 +40,22 @@ Obey = Callable[[str], Awaitable[object]]  # does what all front ends are asked 
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """In shared memory, an entry for each front end.
+    """In shared memory, an entry for each front end, and of `beats` one for each process.
 
     ready: 0 or 1.
     connections: ABSENT where there is none.
+    beats: a number that grows while the process goes on; 0 until it is ready.
     """
 
     ready: MutableSequence[int]
     connections: MutableSequence[int]
+    beats: MutableSequence[int]
 
     def clear(self, number: int) -> None:
-        self.ready[number], self.connections[number] = 0, ABSENT
+        """Forget a process that has ended."""
+        self.beats[number] = 0
+        if number < len(self.ready):
+            self.ready[number], self.connections[number] = 0, ABSENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +132,11 @@ class Peers:
         return all(self._context.board.ready)
 
     def tell(self, *, ready: bool, connections: int) -> None:
-        """Put on the board how this front end is."""
+        """Put on the board how this front end is, and that it goes on."""
         board = self._context.board
         board.ready[self._context.number] = ready
         board.connections[self._context.number] = connections
+        board.beats[self._context.number] += 1
         if ready and not self._told:
             self._told = True
             send(self._context.pipe, {"kind": "ready"})

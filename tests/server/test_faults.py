@@ -144,43 +144,15 @@ def test_a_reset_never_meets_an_accepted_request_when_the_server_drains():
 
 # a device
 
-DOOMED = """
-import sys
-from pathlib import Path
-import engine.executors as executors
-from server.supervisor import serve
-from server.settings import ServerSettings
-
-class AcceleratorError(RuntimeError):
-    "As torch names it."
-
-def doomed(bundle, placement, real=executors.OPENERS["onnx"]):
-    opened = real(bundle, placement)
-    for executor in opened:
-        def stepper(make=executor.stepper):
-            made = make()
-            def launch(*args, launch=made.launch, **kwargs):
-                if Path(sys.argv[1]).exists():
-                    raise AcceleratorError("CUDA error: an illegal memory access was encountered")
-                return launch(*args, **kwargs)
-            made.launch = launch
-            return made
-        executor.stepper = stepper
-    return opened
-
-executors.OPENERS["onnx"] = doomed
-sys.exit(serve(ServerSettings()))
-"""
-
 
 def test_a_lost_device_fails_what_is_in_flight_and_ends_the_process_with_70(tmp_path):
     broken = tmp_path / "broken"
-    with process(["-c", DOOMED, str(broken)]) as (client, running), ThreadPoolExecutor(8) as pool:
+    with process(["-m", "tests.doomed", str(broken)]) as (client, running), ThreadPoolExecutor(8) as pool:
         url = str(client.base_url)
         flights = [pool.submit(httpx.post, f"{url}/translate", json=SLOW, timeout=60) for _ in range(8)]
         until(lambda: "convoy_requests_in_flight 9.0" in client.get("/metrics").text)
         assert client.get("/health/ready").status_code == 200
-        broken.touch()
+        broken.write_text("lost", "utf-8")
         lost = time.monotonic()
         answers = [flight.result() for flight in flights]
         assert {answer.status_code for answer in answers} == {503}

@@ -28,14 +28,15 @@ LONGER = SLOW | {"q": SLOW["q"] * 2}  # figures are up to a second old
 
 
 @contextmanager
-def processes(frontends=COUNT, engines=COUNT, **variables):
-    """A supervisor with its processes: (httpx client, the process)."""
+def processes(frontends=COUNT, engines=COUNT, program=("-c", MAIN), **variables):
+    """A supervisor with its processes, or those of another program: (httpx client, the process)."""
     port = free_port()
     given = {"MODELS": str(bundles()), "PORT": str(port), "LANES": "1x4,4x4"}
+    given |= {"REQUEST_TIMEOUT": "3600"}  # of a busy machine much is expected to take long, and refused
     given |= {"FRONTENDS": str(frontends), "ENGINES": str(engines)} | variables
     environment = os.environ | {f"CONVOY_{name}": value for name, value in given.items()}
     with subprocess.Popen(
-        [sys.executable, "-c", MAIN], cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True
+        [sys.executable, *program], cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True
     ) as running:
         log = []
         reading = threading.Thread(target=lambda: log.extend(running.stderr))
@@ -253,10 +254,10 @@ def test_requests_of_a_killed_front_end_leave_the_engines_at_once_and_it_is_soon
 
     def wait():
         try:
-            status = ask(client, LONGER).status_code
+            end = ask(client, LONGER).text
         except httpx.TransportError:
-            status = 0
-        ended.append((time.monotonic(), status))
+            end = None
+        ended.append((time.monotonic(), end))
 
     with ThreadPoolExecutor(4) as pool:
         for _ in range(4):
@@ -270,7 +271,7 @@ def test_requests_of_a_killed_front_end_leave_the_engines_at_once_and_it_is_soon
         until(lambda: ready(client), 60)
         again = time.monotonic()
         until(lambda: value(client, "convoy_slots_active", model=NAME) == 0)
-    assert [status for _, status in ended] == [0] * 4
+    assert [end for _, end in ended] == [None] * 4
     assert max(moment for moment, _ in ended) < again, "connections end with it, not when another starts"
     assert again - killed < max(5.0, 2 * running.start)
 
@@ -362,21 +363,41 @@ def test_a_port_that_is_taken_is_said_at_once():
     assert (done.returncode, fault in done.stderr) == (2, True), done.stderr
 
 
-def test_without_another_engine_process_requests_are_refused_at_once_until_it_is_back():
-    with processes(1, 1, MODELS=str(bundles() / NAME)) as (client, running):
-        (engine,) = pids(running, "engine process")
-        with ThreadPoolExecutor(4) as pool:
-            waiting = [pool.submit(ask, client, LONGER) for _ in range(4)]
-            until(lambda: value(client, "convoy_slots_active", model=NAME, lane="1") == 4)
-            os.kill(engine, signal.SIGKILL)
-            answers = [one.result() for one in waiting]
-        refused = ask(client)
-        for answer in (*answers, refused):
-            assert (answer.status_code, answer.headers["retry-after"]) == (503, "1"), answer.text
-            assert "engine" in answer.json()["error"]
-        assert not ready(client)
-        until(lambda: ready(client), 60)
-        assert ask(client).status_code == 200
+def test_without_another_engine_process_requests_of_one_that_ends_or_hangs_are_refused_until_it_is_back():
+    with processes(1, 1, MODELS=str(bundles() / NAME), HANG_TIMEOUT="3") as (client, running):
+        for fault in (signal.SIGKILL, signal.SIGSTOP):
+            (engine,) = pids(running, "engine process")
+            with ThreadPoolExecutor(4) as pool:
+                waiting = [pool.submit(ask, client, LONGER) for _ in range(4)]
+                until(lambda: value(client, "convoy_slots_active", model=NAME, lane="1") == 4)
+                os.kill(engine, fault)
+                answers = [one.result() for one in waiting]
+            refused = ask(client)
+            for answer in (*answers, refused):
+                assert (answer.status_code, answer.headers["retry-after"]) == (503, "1"), answer.text
+                assert "engine" in answer.json()["error"]
+            assert not ready(client)
+            until(lambda: ready(client), 60)
+            assert ask(client).status_code == 200
+        hung = [line for line in running.log if "hangs for 3 seconds: it is killed" in line]
+        assert len(hung) == 1
+        assert "engine process 0" in hung[0]
+
+
+def test_an_engine_process_whose_device_is_lost_or_whose_step_never_ends_is_replaced(tmp_path):
+    file, faults = tmp_path / "fault", {"lost": "a device is lost", "hangs": "hangs for 2 seconds"}
+    given = {"MODELS": str(bundles() / NAME), "HANG_TIMEOUT": "2"}
+    with processes(1, 2, ["-m", "tests.doomed", str(file)], **given) as (client, running):
+        for fault, said in faults.items():
+            engines = pids(running, "engine process")
+            file.write_text(fault, "utf-8")
+            with asked_all_the_time(client) as statuses:
+                until(lambda said=said: any(said in line for line in list(running.log)))
+                until(lambda: len(pids(running, "engine process")) == 2)
+                until(lambda: value(client, "convoy_model_loaded", model=NAME) == 2)
+                go_on(statuses)
+            assert set(statuses) == {200}, Counter(statuses)
+            assert len(set(engines) & set(pids(running, "engine process"))) == 1
 
 
 def test_models_come_and_go_with_their_folders_and_by_orders_and_within_a_budget(tmp_path):
@@ -406,6 +427,15 @@ def test_models_come_and_go_with_their_folders_and_by_orders_and_within_a_budget
         (tmp_path / "toy-en-de").rename(tmp_path / ".gone")
         until(lambda: states() == {NAME: "loaded"})
         assert ask(client, back).status_code == 404
+        # the last one goes too, beside one that can't be served: a folder without any is a disk that is away
+        shutil.copytree(bundles() / "toy-en-de", tmp_path / "damaged")
+        damaged(tmp_path / "damaged")
+        (tmp_path / NAME).rename(tmp_path / ".away")
+        until(lambda: states() == {})
+        assert ask(client).status_code == 400
+        (tmp_path / ".away").rename(tmp_path / NAME)
+        until(lambda: states().keys() == {NAME})
+        assert ask(client).status_code == 200
         # a bundle that was replaced while nobody looked: a front end that begins anew has it reloaded
         rewritten(tmp_path / NAME, lambda weights: -weights)
         os.kill(pids(running)[0], signal.SIGKILL)

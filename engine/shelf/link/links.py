@@ -9,7 +9,7 @@ import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -54,7 +54,7 @@ class Asking:
 
     model, digest: name of the model, and the bundle that made the tokens.
     again: as of `Engine.submit`.
-    tries: how often an engine was asked before.
+    asked: links that were asked before.
     told: whether somebody has heard of certain tokens.
     """
 
@@ -62,7 +62,7 @@ class Asking:
     digest: str
     requests: dict[int, Request]
     again: bool
-    tries: int = 0
+    asked: frozenset[EngineLink] = frozenset()
     told: bool = False
 
 
@@ -157,12 +157,13 @@ class Links:
         return found
 
     def ask(self, asking: Asking) -> None:
-        """Ask the engine with the most room. Raises Unavailable where there is none."""
+        """Ask the engine with the most room of those not asked yet. Raises Unavailable where none is."""
         fit = [link for link in self.links if link.offers(asking.model, asking.digest)]
+        fit = [link for link in fit if link not in asking.asked]
         if not fit:
             raise Unavailable(LOST, RETRY_SECONDS)
-        asking.tries += 1
         link = min(fit, key=lambda one: one.burden(asking.model))
+        asking.asked |= {link}
         number = link.ask(asking)
         self._where |= {request: (link, number, job) for job, request in asking.requests.items()}
 
@@ -189,7 +190,7 @@ class Links:
         asking: the requests.
         outcome: what they are answered otherwise.
         """
-        if not asking.told and asking.tries < MAX_TRIES:
+        if not asking.told and len(asking.asked) < MAX_TRIES:
             asking.again = True  # it has been accepted
             try:
                 self.ask(asking)
@@ -204,6 +205,7 @@ class Links:
 class EngineLink:
     """The link to one engine process, which may come and go.
 
+    connected: whether it stands, and has said what it offers.
     models: what it offers, by name; none while it is away.
     loads: what the engines of its models have said last, likewise.
     """
@@ -211,6 +213,7 @@ class EngineLink:
     def __init__(self, path: Path, links: Links) -> None:
         self._path, self._links = path, links
         self.models: dict[str, OfferedModel] = {}
+        self.connected = False
         self.loads: dict[str, EngineLoad] = {}
         self._since = Counter[str]()  # requests that were sent since the last load of their model
         self._end: LinkEnd | None = None
@@ -219,11 +222,6 @@ class EngineLink:
         self._groups: dict[int, Asking] = {}
         self._models, self._options = Numbers(MODEL_NUMBERS), Numbers(OPTION_NUMBERS)
         self._orders: dict[int, asyncio.Future[None]] = {}
-
-    @property
-    def connected(self) -> bool:
-        """Whether it stands, and has said what it offers."""
-        return bool(self.models)
 
     async def keep_connected(self) -> None:
         """Connect again whenever the other end has gone, without end."""
@@ -334,6 +332,7 @@ class EngineLink:
                 self._fail(message)
             elif isinstance(message, Offer):
                 self.models = {model.info.name: model for model in message.models}
+                self.connected = True
                 self._links.changed.set()
             else:
                 self._note_obeyed(message)
@@ -359,10 +358,7 @@ class EngineLink:
         for job in list(asking.requests) if message.job < 0 else [message.job]:
             request = self.forget(message.group, job)
             if request and message.code in ELSEWHERE:
-                one = Asking(
-                    asking.model, asking.digest, {0: request}, asking.again, asking.tries, asking.told
-                )
-                self._links.retry(one, error)
+                self._links.retry(replace(asking, requests={0: request}), error)
             elif request:
                 self._links.end(request, error)
 
@@ -377,7 +373,7 @@ class EngineLink:
     def _lose(self) -> None:
         """The engine process has gone: others are asked for what it had, else its requests are answered."""
         self._end = None
-        self.models, self.loads = {}, {}
+        self.models, self.loads, self.connected = {}, {}, False
         self._since.clear()
         self._models.clear()
         self._options.clear()

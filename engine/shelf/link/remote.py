@@ -23,7 +23,7 @@ class RemoteEngine:
     A refusal comes as the outcome of every request of the group, for the engine decides and nobody waits.
     """
 
-    device_lost = False  # of this process, which has none
+    device_lost, stall_seconds = False, 0.0  # of this process, which has no device and no turns
 
     def __init__(self, links: Links, model: str, digest: str, settings: EngineSettings) -> None:
         """Make one.

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from pathlib import Path
@@ -84,8 +84,10 @@ class RemoteService(Service):
         while True:
             await self._links.changed.wait()
             self._links.changed.clear()
+            if not self._links.connected:  # what they offered comes back
+                continue
             try:
-                await asyncio.to_thread(self._follow_all)
+                await asyncio.to_thread(self._follow_all, self._links.offered())
             except Exception:
                 logger.exception("what the engine processes offer could not be taken up")
 
@@ -151,12 +153,11 @@ class RemoteService(Service):
         self._links.wait_for(verb, name)
         return info
 
-    def _follow_all(self) -> None:
-        """Take up what is offered now; where all processes are away, what they offered comes back."""
-        offered = self._links.offered()
+    def _follow_all(self, offered: Mapping[str, Sequence[OfferedModel]]) -> None:
+        """Serve what is offered, and nothing else."""
         with self._following:
             here = {info.name: info.digest for info in self.models()}
-            for name in (here.keys() - offered.keys()) if offered else ():
+            for name in here.keys() - offered.keys():
                 self.shelf.remove(name)
                 logger.info("%s is served no more: no engine process has it", name)
             for name, offers in offered.items():

@@ -13,6 +13,7 @@ from engine.types import DecodeOptions, Request
 from tests import cases
 from tests.fake import EOS, FakeExecutor
 from tests.rig import LONG, MODEL, PAST, QUICK, Inbox, assert_right, engine_of, exhaust, turn
+from tests.served import until
 
 # --- deadlines and cancellation
 
@@ -362,6 +363,36 @@ def test_an_idle_engine_sleeps_and_wakes_for_a_request(running):
         answered.clear()
         engine.submit([Request([4, 5, EOS], QUICK, lambda _: answered.set())])
         assert answered.wait(10)
+
+
+def test_a_turn_that_does_not_end_shows_as_a_stall_and_waiting_for_work_does_not(running):
+    engine, (executor,) = engine_of((2, 4))
+    moment = 100.0
+    engine._clock = lambda: moment
+    running(engine)
+    assert engine.stall_seconds == 0
+    executor.gate.clear()
+    inbox = Inbox()
+    engine.submit([inbox.request(options=QUICK)])
+    assert executor.entered.wait(10)
+    moment = 130.0
+    assert engine.stall_seconds == 30
+    executor.gate.set()
+    until(lambda: inbox.outcomes and engine.stall_seconds == 0)
+    moment = 1000.0
+    assert engine.stall_seconds == 0
+
+
+def test_a_thread_that_a_bug_has_ended_stalls_for_ever():
+    engine, _ = engine_of((2, 4))
+    moment = 100.0
+    engine._clock = lambda: moment
+    engine._forecast.end_turn = lambda now, work: 1 / 0
+    engine.start()
+    engine.submit([Inbox().request(options=LONG)])
+    until(lambda: not engine.healthy)
+    moment = 160.0
+    assert engine.stall_seconds == 60
 
 
 class Buggy(Engine):
