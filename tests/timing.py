@@ -86,16 +86,16 @@ class Starved:
 def processor_seconds(work: Callable[..., object], *arguments: Any) -> float:
     """Of this thread, which is nearly the same on a busy machine.
 
-    The collector of garbage looks at objects of the work alone: a full look at all that other tests have left
-    takes a third of a second.
+    The collector of garbage stands still: a full look at all that other tests have left takes a third of a
+    second. (To unfreeze what `tests/conftest.py` has frozen would make every later look as slow.)
     """
-    gc.freeze()
+    gc.disable()
     try:
         began = time.thread_time()
         work(*arguments)
         return time.thread_time() - began
     finally:
-        gc.unfreeze()
+        gc.enable()
 
 
 def assert_slower_at_most(times: float, quick: Callable[[], object], slow: Callable[[], object]) -> None:
