@@ -261,8 +261,7 @@ OPTION_BOUNDS: Final[Mapping[str, Mapping[str, Any]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Hypothesis:
+class Hypothesis(NamedTuple):
     """One finished target. `tokens` excludes end-of-sentence; `token_scores` (natural log) includes it.
 
     finish: "stop" when the model ended it, "length" when the limit did.
@@ -277,8 +276,7 @@ class Hypothesis:
     attention: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class Timings:
+class Timings(NamedTuple):
     """Seconds a request spent waiting, being encoded (with its batch) and being decoded; decoding steps."""
 
     queue: float
@@ -286,7 +284,7 @@ class Timings:
     decode: float
     steps: int
 
-    def __add__(self, other: Timings) -> Timings:
+    def __add__(self, other: Timings) -> Timings:  # type: ignore[override]
         """Of one thing done after another."""
         return Timings(
             self.queue + other.queue,
@@ -296,8 +294,7 @@ class Timings:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(NamedTuple):
     """Hypotheses, best first: n_best of them, fewer only when the search found fewer."""
 
     hypotheses: list[Hypothesis]
@@ -331,6 +328,7 @@ class Request:
     encode_seconds: of its batch.
     cancelled: set by the caller, from any thread.
     expected_steps: set by the engine: decoding steps.
+    decided: set by the engine: whether the options alone say how many these are.
     promised: set by the engine: whether it was accepted because it would be in time.
     ticket: set by the engine: the number of its group in the queue.
     """
@@ -345,5 +343,6 @@ class Request:
     encode_seconds: float = 0.0
     cancelled: bool = False
     expected_steps: float = 0.0
+    decided: bool = False
     promised: bool = False
     ticket: int = -1

@@ -153,7 +153,7 @@ class Retry:
         merged = list(results)
         for place in self.places:
             result = next(again)
-            merged[place] = replace(result, timings=result.timings + merged[place].timings)
+            merged[place] = result._replace(timings=result.timings + merged[place].timings)
         return merged
 
 

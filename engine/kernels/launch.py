@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from engine.errors import ConfigError
-from engine.kernels.launches import Call, Kernel, argument
+from engine.kernels.launches import Call, Kernel, addresses_of, argument
 from engine.kernels.nvrtc import Compiler, default_cache
 
 # held while a graph is captured, a module is loaded or the device is waited for: torch allows one capture in
@@ -91,8 +91,8 @@ class Device:
             loaded = self._loaded.get(call.kernel) or self._load(call.kernel)
             if call.shared > loaded.allowed:
                 self._allow(call, loaded)
-            arguments = [argument(a) for a in call.arguments]
-            addresses = (ctypes.c_void_p * len(arguments))(*(ctypes.addressof(a) for a in arguments))
+            arguments = () if call.addresses else [argument(a) for a in call.arguments]
+            addresses = call.addresses or addresses_of(arguments)
             stream = torch.cuda.current_stream(self.device).cuda_stream
             early, count = ctypes.pointer(self._early), self._attributes
             configuration = Configuration(call.grid, call.block, call.shared, stream, early, count)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from ctypes import c_float, c_int32, c_void_p
+from ctypes import Array, addressof, c_float, c_int32, c_void_p
 from dataclasses import dataclass
 from typing import Final
 
@@ -51,6 +51,7 @@ class Call:
     shared: bytes of dynamic shared memory.
     arguments: in the kernel's order; a tensor stands for its address and None for a null one, any other int
         is a 32-bit integer and float a 32-bit float; what `argument` made stands for itself.
+    addresses: of the arguments, where `argument` made them all and they are launched again and again.
     """
 
     kernel: Kernel
@@ -58,6 +59,7 @@ class Call:
     block: tuple[int, int, int]
     shared: int
     arguments: tuple[Tensor | Argument | int | float | None, ...]
+    addresses: Array[c_void_p] | None = None
 
 
 Run = Callable[[Call], None]
@@ -72,6 +74,11 @@ def argument(value: Tensor | Argument | float | None) -> Argument:
     if value is None or isinstance(value, Address):
         return c_void_p(value)
     return c_int32(value) if isinstance(value, int) else c_float(value)
+
+
+def addresses_of(arguments: Sequence[Argument]) -> Array[c_void_p]:
+    """List where the arguments of a launch lie, as the driver takes them."""
+    return (c_void_p * len(arguments))(*map(addressof, arguments))
 
 
 def ceil_div(a: int, b: int) -> int:

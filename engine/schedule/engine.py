@@ -7,6 +7,7 @@ import math
 import threading
 import time
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -93,6 +94,7 @@ class Engine:
         self._late: list[Request] = []  # expired, removed from the queue, not yet answered
         self._stopping = self._aborting = False
         self.device_lost = False  # whether this process can never use its device again
+        self._replied: list[tuple[int, Request, Outcome]] = []  # in this turn, with their widths
         self._turns = 0
         self._began = math.inf  # when the turn under way did; inf: there is none
         shapes = [(sum(e.slots for e in ordered if e.beams == beams), beams) for beams in self._widths]
@@ -231,7 +233,10 @@ class Engine:
             self._step(lane)
         work = [self._work(width) for width in range(len(self._widths))]
         with self._wake:
-            self._forecast.end_turn(self._clock(), work)
+            now = self._clock()
+            self._forecast.note_replies(self._replied, now)
+            self._forecast.end_turn(now, work)
+        self._replied.clear()
         return True
 
     def _run(self) -> None:
@@ -282,7 +287,7 @@ class Engine:
                 continue
             room = LaneRoom(sum([lane.executor.slots for lane in lanes]), free, lanes[0].held)
             for lane in lanes[1:]:
-                room.held.update(lane.held)
+                room.held = Counter(room.held) + Counter(lane.held)
             with self._wake:
                 requests, now = self._queue.take(index, room, budget, first=first), self._clock()
                 late = [r for r in requests if self._forecast.is_too_late(r, index, now)]
@@ -342,12 +347,7 @@ class Engine:
             self._tokens += len(outcome.hypotheses[0].token_scores)
         else:
             self._failed += 1
-        with self._wake:
-            lane, now = self._width_of(request.options.beam_size), self._clock()
-            if isinstance(outcome, Result):
-                self._forecast.note_answer(lane, request, outcome.timings.steps, now)
-            elif isinstance(outcome, DeadlineExceeded):
-                self._forecast.note_miss(request, now)
+        self._replied.append((self._width_of(request.options.beam_size), request, outcome))
         self._safely(request.reply, outcome)
 
     def _report(self, request: Request, tokens: list[int]) -> None:

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Final, NamedTuple
 
-from engine.errors import WouldBeLate
+from engine.errors import DeadlineExceeded, WouldBeLate
 from engine.schedule.queue import SHORT_TOKENS, FairQueue, slots_of_group
 from engine.schedule.tempo import MAX_FACTOR, LineFit, Margin, Tempo
-from engine.types import DecodeOptions, Limits, Request
+from engine.types import DecodeOptions, Limits, Outcome, Request, Result
 
 MAX_RETRY_SECONDS: Final = 60.0  # after which it is worth trying again, whatever the forecast
 NEAR_MISS: Final = 0.9  # the share of its time after which an answer was nearly late
@@ -131,6 +131,18 @@ class Forecast:
         load.active += len(requests)
         load.steps_left += sum(request.expected_steps for request in requests)
 
+    def note_replies(self, replies: Iterable[tuple[int, Request, Outcome]], now: float) -> None:
+        """Note what requests were told.
+
+        replies: the number of a lane, a request of it and its outcome.
+        now: the time in seconds.
+        """
+        for lane, request, outcome in replies:
+            if isinstance(outcome, Result):
+                self.note_answer(lane, request, outcome.timings.steps, now)
+            elif isinstance(outcome, DeadlineExceeded):
+                self.note_miss(request, now)
+
     def note_answer(self, lane: int, request: Request, steps: int, now: float) -> None:
         """Note an answer.
 
@@ -139,8 +151,7 @@ class Forecast:
         steps: that it took.
         now: the time in seconds.
         """
-        low, high = self._bounds(request.options, len(request.source))
-        if low < high:  # else its options have decided
+        if not request.decided:
             self.loads[lane].steps.add(len(request.source), steps, KEPT_PER_ANSWER)
         if now - request.arrived > NEAR_MISS * (request.deadline - request.arrived):
             self.note_miss(request, now)
@@ -154,6 +165,8 @@ class Forecast:
 
     def set_expected_steps(self, request: Request, lane: int) -> None:
         """Set the steps that a request is expected to take in a lane."""
+        low, high = self._bounds(request.options, len(request.source))
+        request.decided = low == high
         request.expected_steps = self._steps(request, lane, 0.0)
 
     def is_too_late(self, request: Request, lane: int, now: float) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -103,11 +103,10 @@ class Lane:
         self.waiting: deque[EncodedRequests] = deque()
         self._steps: deque[StepInFlight] = deque()
         self._answers: deque[PendingAnswers] = deque()
-        # of each slot: steps launched before it was taken, and steps expected
-        self._first, self._expected = np.zeros(executor.slots, np.int64), np.zeros(executor.slots)
+        self._expected = np.zeros(executor.slots)  # of each slot: steps launched by the time it is free again
         self._moves: dict[int, int] = {}  # that are due before the next step: sources and targets
         self._looked_at = 0  # slots before it were looked at lately, see `overdue`
-        self._held = Counter[int]()  # slots of each group, by ticket
+        self._held = dict[int, int]()  # slots of each group, by ticket
 
     @property
     def free(self) -> int:
@@ -125,16 +124,16 @@ class Lane:
     @property
     def steps_left(self) -> float:
         """The steps that these are expected to take yet, together."""
-        n = len(self.active)
-        had = np.maximum(self._collected - self._first[:n], 0)
-        left = float(np.maximum(self._expected[:n] - had, 1.0).sum())
-        return left + sum([r.expected_steps for batch in self.waiting for r in batch.requests])
+        left = self._expected[: len(self.active)] - self._collected
+        np.maximum(left, 1.0, out=left)
+        return float(left.sum()) + sum([r.expected_steps for batch in self.waiting for r in batch.requests])
 
     @property
-    def held(self) -> Counter[int]:
+    def held(self) -> dict[int, int]:
         """The number of slots that each group has or waits for, by ticket."""
         held = self._held.copy()
-        held.update([r.ticket for batch in self.waiting for r in batch.requests])
+        for request in [r for batch in self.waiting for r in batch.requests]:
+            held[request.ticket] = held.get(request.ticket, 0) + 1
         return held
 
     def overdue(self, now: float) -> list[int]:
@@ -280,11 +279,15 @@ class Lane:
 
     def _count(self, request: Request, change: int) -> None:
         """Count a request that has become active, or is so no more."""
-        self._held[request.ticket] += change
-        if not self._held[request.ticket]:
+        held = self._held.get(request.ticket, 0) + change
+        if held:
+            self._held[request.ticket] = held
+        else:
             del self._held[request.ticket]
-        self._attending += change * request.options.attends
-        self._streaming += change * (self.report is not None and request.progress is not None)
+        if request.options.attends:
+            self._attending += change
+        if request.progress is not None and self.report is not None:
+            self._streaming += change
 
     def _vacate(self, slots: Sequence[int]) -> dict[int, int]:
         """Take slots from their requests; returns the slots that have to move, and where to."""
@@ -322,7 +325,7 @@ class Lane:
 
     def _note(self, slot: int) -> None:
         flight = self.active[slot]
-        self._first[slot], self._expected[slot] = flight.first, flight.request.expected_steps
+        self._expected[slot] = flight.first + flight.request.expected_steps
 
     def _deliver(self, later: int) -> None:
         """Answer finished requests and stream what is certain, but for the newest `later` steps."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
@@ -73,23 +73,24 @@ class Round:
         request: that joins or leaves.
         change: 1 to join, -1 to leave.
         """
-        self._count(group, -1)
+        steps = change * request.expected_steps
+        if group.requests:
+            self._count(group, -1)
         if change > 0:
             group.requests[request] = None
         else:
             del group.requests[request]
-        group.steps += change * request.expected_steps
+        group.steps += steps
         group.tokens += change * len(request.source)
-        self._count(group, 1)
+        if group.requests:
+            self._count(group, 1)
         self.requests += change
         # no error of rounding stays
-        self.steps = self.steps + change * request.expected_steps if self.requests else 0.0
+        self.steps = self.steps + steps if self.requests else 0.0
 
     def _count(self, group: Group, change: int) -> None:
         size = len(group.requests)
-        if not size:
-            return
-        alike = self.sizes.setdefault(size, GroupsOfSize())
+        alike = self.sizes.get(size) or self.sizes.setdefault(size, GroupsOfSize())
         alike.count += change
         alike.steps += change * group.steps
         alike.tokens += change * group.tokens
@@ -162,7 +163,7 @@ class LaneRoom:
 
     slots: int
     free: int
-    held: Counter[int] = field(default_factory=Counter)
+    held: dict[int, int] = field(default_factory=dict)
 
     def share(self, request: Request, groups: int) -> int:
         """Count the slots that the group of a request may have.
@@ -223,31 +224,33 @@ class FairQueue:
         budget: source tokens of all requests together.
         first: whether the very first may be longer than that, so that no source waits for ever.
         """
-        groups, requests, passed = self.rounds[lane].groups, list[Request](), 0
+        groups, requests, passed, held = self.rounds[lane].groups, list[Request](), 0, room.held
         while passed < len(groups) and len(requests) < room.free:
             ticket, group = next(iter(groups.items()))
             request = next(iter(group.requests))
-            cost = 0 if request.cancelled else len(request.source)
-            if not request.cancelled and room.held[ticket] >= room.share(request, len(groups)):
+            if request.cancelled:
+                self.remove(request)
+                continue
+            if held.get(ticket, 0) >= room.share(request, len(groups)):
                 groups.move_to_end(ticket)
                 passed += 1
                 continue
-            if not request.cancelled and group.owed >= TURN_STEPS:
+            if group.owed >= TURN_STEPS:
                 group.owed -= TURN_STEPS
                 groups.move_to_end(ticket)
                 passed = 0
                 continue
+            cost = len(request.source)
             if cost > budget and not (first and not requests):
                 break
             if len(group.requests) > 1:
                 groups.move_to_end(ticket)
             self.remove(request)
-            if not request.cancelled:
-                requests.append(request)
-                budget -= cost
-                group.owed = max(0.0, group.owed + request.expected_steps - TURN_STEPS)
-                room.held[ticket] += 1
-                passed = 0
+            requests.append(request)
+            budget -= cost
+            group.owed = max(0.0, group.owed + request.expected_steps - TURN_STEPS)
+            held[ticket] = held.get(ticket, 0) + 1
+            passed = 0
         return requests
 
     def remove(self, request: Request) -> bool:

@@ -198,9 +198,9 @@ class BeamSearch:
         self.advance_on_host(n)
         return done
 
-    def advance_on_host(self, n: int) -> None:
-        """Do the host's part of `advance`: slots 0..n-1 have taken a step."""
-        self.taken[:n] += 1
+    def advance_on_host(self, n: int, steps: int = 1) -> None:
+        """Do the host's part of `advance`: slots 0..n-1 have taken so many steps."""
+        self.taken[:n] += steps
 
     def rest(self, count: Any, n: int) -> None:
         """Make slots count..n-1 idle: done, and at step 0, whatever their last requests left.

@@ -68,7 +68,7 @@ class EncodedBatch(Protocol):
 class PendingStep(Protocol):
     """One step under way or several, of the same slots. Both methods wait until the last is over.
 
-    steps: number of steps; no slot is done before the last.
+    steps: number of steps; a slot that is done before the last stays as it is.
     """
 
     @property

@@ -42,12 +42,12 @@ def best_ends(
 
     Returns score and place of the n_best, best first.
     """
-    score = penalties.scorer(options)
     # Marian cuts at its limit: no end was scored there
     cut = longest if options.beam_rule == penalties.MARIAN else -1
-    scores = [score(total, step + (step != cut), uncovered) for total, step, uncovered in ends]
-    if len(scores) == 1:
-        return [(scores[0], 0)]
+    scores = penalties.scorer(options).scores(ends, cut)
+    if scores and options.n_best == 1:
+        best = max(scores)
+        return [(best, scores.index(best))]
     order = sorted(range(len(scores)), key=scores.__getitem__, reverse=True)
     return [(scores[place], place) for place in order[: options.n_best]]
 

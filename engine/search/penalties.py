@@ -8,6 +8,7 @@ Plain arrays of any namespace `xp`, one row per slot.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -71,13 +72,26 @@ class Scorer:
         length: its tokens, end-of-sentence included.
         uncovered: its `log_coverage`.
         """
-        if length >= len(self._divisors):
-            self._divisors = _divisors(-(-(length + 1) // KNOWN_LENGTHS), self._power, self._wu)
-        divisor = self._divisors[length]
-        total = cumulative + self._reward * (length - self._unworded)
-        value = total / divisor if divisor else total * math.inf
-        value += self._coverage * uncovered
-        return value if math.isfinite(value) else float(np.nan_to_num(value))
+        return self.scores(((cumulative, length - 1, uncovered),))[0]
+
+    def scores(self, ends: Sequence[tuple[float, int, float]], cut: int = -1) -> list[float]:
+        """Score hypotheses.
+
+        ends: of each the sum of its log-probabilities, the step of its last token, and its `log_coverage`.
+        cut: a step at which hypotheses have no end, -1 for none.
+        """
+        reward, unworded, coverage, found = self._reward, self._unworded, self._coverage, list[float]()
+        divisors = self._divisors
+        for total, step, uncovered in ends:
+            length = step + (step != cut)
+            if length >= len(divisors):
+                divisors = _divisors(-(-(length + 1) // KNOWN_LENGTHS), self._power, self._wu)
+                self._divisors = divisors
+            divisor = divisors[length]
+            total += reward * (length - unworded)
+            value = (total / divisor if divisor else total * math.inf) + coverage * uncovered
+            found.append(value if math.isfinite(value) else float(np.nan_to_num(value)))
+        return found
 
 
 @lru_cache(1 << 10)

@@ -24,7 +24,7 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from ctypes import addressof, c_int64, c_void_p
+from ctypes import c_int64
 from dataclasses import asdict, dataclass
 from math import inf
 from typing import Final
@@ -39,20 +39,21 @@ from engine.executors.cuda.executor import CapturedExecutor
 from engine.executors.cuda.streams import Mark, Replay, StagingRing
 from engine.executors.cuda.telling import WORD_BYTES, answer_dtype
 from engine.kernels.calls import Kernels
-from engine.kernels.launches import Address, Call, argument
+from engine.kernels.launches import CONVERTED, Call, addresses_of, argument
 from engine.models import build
 from engine.schedule.engine import Engine, EngineSettings
 from engine.types import DecodeOptions, Outcome, Request
 from loadtest.engine.gpu_bench.models import config_of
-from loadtest.engine.nothing import Nothing
+from loadtest.engine.nothing import Nothing, ReachedMark
 
 MODEL: Final = "dynamicconv-213M"  # its layers, with small numbers
 LENGTHS: Final = (8, 48)  # tokens of sources and answers, uniform
 QUEUE_TOKENS: Final = 1 << 24
 USUAL_SECONDS: Final = 38e-6  # of the loop of `yardstick` on an AMD Zen 4 that does nothing else
 HOST_SLOWDOWN: Final = 5.2  # 67 us of `Lane._outcome` in the profile for 12.9 us on that Zen 4
+CLOCKED: Final = 1000  # times that nothing is emulated, to see what the clock itself takes
 ATTEMPTS: Final = 3  # before a limit is taken to be broken
-# microseconds on the machine of the H100; a launch is taken to be a replay, a wait two of them
+# microseconds on the machine of the H100; a launch is taken for a replay, a wait for two, a query for half
 PRICES_US: Final[Mapping[str, float]] = {
     "event": 9.0,  # made and recorded
     "pin": 4.0,  # `pin_memory`, or an empty pinned tensor
@@ -62,6 +63,7 @@ PRICES_US: Final[Mapping[str, float]] = {
     "replay": 4.0,
     "launch": 4.0,
     "wait": 8.0,
+    "query": 2.0,
 }
 
 
@@ -89,31 +91,65 @@ class HostWork:
     slowness: float
 
 
+class Emulated:
+    """What a device would do, done by the host. What `with` costs by itself counts as such too.
+
+    seconds: that it took.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = self._began = self._own = 0.0
+        began = time.thread_time()
+        for _ in range(CLOCKED):
+            with self:
+                pass
+        self.seconds, self._own = 0.0, (time.thread_time() - began - self.seconds) / CLOCKED
+
+    def __enter__(self) -> None:
+        self._began = time.thread_time()
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds += time.thread_time() - self._began + self._own
+
+
+class CountedMark(ReachedMark):
+    """Counts how often it is asked."""
+
+    def __init__(self, calls: Counter[str]) -> None:
+        self._calls = calls
+
+    def query(self) -> bool:
+        self._calls["query"] += 1
+        return True
+
+
 class CountedDevice(Nothing):
     """A device that counts what is asked of it and ends hypotheses which are long enough.
 
     calls: of CUDA, by kind.
     lengths: of the answers.
-    seconds: that the emulation took of the host.
+    emulation: what the device would do.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.calls = Counter[str]()
         self.lengths: dict[Request, int] = {}
-        self.seconds = 0.0
+        self.emulation = Emulated()
+        self._ahead = 0  # steps of a launch, of which the search's own count knows when it is over
         self.engine: Engine | None = None
         self._rings: dict[bool, StagingRing] = {}  # by stream
 
     def step(self) -> None:
-        began = time.thread_time()
-        if self.engine is not None:
+        with self.emulation:
+            if self.engine is None:
+                return
             (lane,) = self.engine.lanes
             search, n = lane.search, len(lane.active)
+            self._ahead += 1
             longest = np.fromiter((self.lengths[f.request] for f in lane.active), np.int64, n)
-            search.state.done[:n] = torch.from_numpy(search.taken[:n] + 1 >= longest)
+            search.state.done[:n] = torch.from_numpy(search.taken[:n] + self._ahead >= longest)
             search.state.kept_steps[:n] = torch.from_numpy(longest - 1)[:, None]
-        self.seconds += time.thread_time() - began
 
     def capture(self, step: Callable[[], None]) -> Replay:
         replay = super().capture(step)
@@ -126,7 +162,7 @@ class CountedDevice(Nothing):
 
     def mark(self) -> Mark:
         self.calls["event"] += 1
-        return super().mark()
+        return CountedMark(self.calls)
 
     def wait(self, mark: Mark, tensors: object) -> None:
         self.calls["wait"] += 1
@@ -146,6 +182,7 @@ class CountedDevice(Nothing):
         return super().pinned(shape, dtype)
 
     def fetch(self, tensor: Tensor, target: Tensor) -> None:
+        self._ahead = 0
         self.calls["copy down"] += 1
         self._copy(tensor, target)
 
@@ -155,38 +192,35 @@ class CountedDevice(Nothing):
 
     def down(self, tensor: Tensor) -> Tensor:
         self.calls.update(("pin", "copy down"))
-        began = time.thread_time()
-        copy = tensor.clone()
-        self.seconds += time.thread_time() - began
-        return copy
+        with self.emulation:
+            return tensor.clone()
 
     def __call__(self, call: Call) -> None:
-        self.calls["launch"] += 1
-        arguments = [argument(a) for a in call.arguments]  # as `engine.kernels.launch` does
-        (c_void_p * len(arguments))(*map(addressof, arguments))
-        super().__call__(call)
-        if call.kernel.entry == "follow_back":  # of slots that are done, which the host will read
-            began = time.thread_time()
-            self._follow_back(call)
-            self.seconds += time.thread_time() - began
+        if call.addresses is None:
+            addresses_of([argument(a) for a in call.arguments])  # as `engine.kernels.launch` does
+        with self.emulation:
+            self.calls["launch"] += 1
+            super().__call__(call)
+            if call.kernel.entry == "follow_back":  # of slots that are done, which the host will read
+                self._follow_back(call)
 
     def _follow_back(self, call: Call) -> None:
         """One hypothesis of each slot, as long as the slot says."""
         assert self.engine is not None
-        told, *_, beams, _, columns, rows = call.arguments
-        assert isinstance(told, Address) and isinstance(beams, int) and isinstance(columns, int)
-        assert isinstance(rows, Tensor)
+        numbers = [int(a.value or 0) for a in call.arguments if isinstance(a, CONVERTED)]
+        told, *_, beams, _, columns, rows = numbers
         row, count, state = answer_dtype(beams, columns), call.grid[0], self.engine.lanes[0].search.state
         slots = np.ctypeslib.as_array((c_int64 * count).from_address(told))
-        answers = rows.numpy()[: count * row.itemsize // WORD_BYTES].view(row)
-        answers["count"], answers["longest"] = 1, state.longest.numpy()[slots]
-        answers["ends"] = -1.0, 0, 0.0
-        answers["ends"]["step"] = state.kept_steps.numpy()[slots]
+        words = count * row.itemsize // WORD_BYTES
+        answers = np.ctypeslib.as_array((c_int64 * words).from_address(rows)).view(row)
+        pool = answers["pool"]
+        pool["count"], pool["longest"] = 1, state.longest.numpy()[slots]
+        pool["ends"] = -1.0, 0, 0.0
+        pool["ends"]["step"] = state.kept_steps.numpy()[slots]
 
     def _copy(self, tensor: Tensor, target: Tensor) -> None:
-        began = time.thread_time()
-        target.copy_(tensor)
-        self.seconds += time.thread_time() - began
+        with self.emulation:
+            target.copy_(tensor)
 
 
 class Traffic:
@@ -211,9 +245,9 @@ class Traffic:
 
     def turn(self) -> float:
         """Let the engine take one turn; returns the seconds of the house's own code."""
-        began, emulated = time.thread_time(), self.device.seconds
+        began, emulated = time.thread_time(), self.device.emulation.seconds
         self.engine.turn()
-        return time.thread_time() - began - (self.device.seconds - emulated)
+        return time.thread_time() - began - (self.device.emulation.seconds - emulated)
 
     def _answer(self, outcome: Outcome) -> None:
         self.answered += 1

@@ -330,7 +330,7 @@ def extras(request: TextRequest, results: list[TextResult], *, batch: bool) -> S
             lists[name] = yield from each(one_slice(part, result) for result in results)
     answer = as_asked(lists, batch=batch)
     if request.timings:
-        answer["timings"] = asdict(slowest([result.timings for result in results]))
+        answer["timings"] = slowest([result.timings for result in results])._asdict()
     return answer
 
 

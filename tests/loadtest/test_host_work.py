@@ -12,7 +12,7 @@ from loadtest.engine.host_work import PRICES_US, Traffic, measure
 
 def test_requests_come_and_go_over_a_device_that_does_nothing(monkeypatch):
     monkeypatch.setattr(host_work, "LENGTHS", (2, 5))
-    found = measure(2, 1, 12)
+    found = measure(2, 1, 24)
     assert (found.slots, found.beams) == (2, 1)
     assert all(math.isfinite(part) and part > 0 for part in (found.house_ms, found.requests, found.slowness))
     assert found.step_ms == pytest.approx(found.house_ms + found.cuda_ms)
@@ -21,14 +21,14 @@ def test_requests_come_and_go_over_a_device_that_does_nothing(monkeypatch):
     assert set(found.calls) == set(PRICES_US) - {"pin"}  # all that is pinned was made before
 
 
-def test_a_turn_in_which_nobody_comes_or_goes_is_one_replay_one_copy_and_one_event():
+def test_a_turn_in_which_nobody_comes_or_goes_is_two_replays_one_copy_and_one_event():
     traffic = Traffic(2, 1)
     traffic.engine.submit([traffic.request(30), traffic.request(30)])
     for _ in range(4):
         traffic.turn()
     traffic.device.calls.clear()
     traffic.turn()
-    assert traffic.device.calls == {"replay": 1, "copy down": 1, "event": 1}
+    assert traffic.device.calls == {"query": 1, "replay": 2, "copy down": 1, "event": 1}
 
 
 def test_each_request_is_answered_after_as_many_steps_as_its_answer_has_tokens():
@@ -36,5 +36,5 @@ def test_each_request_is_answered_after_as_many_steps_as_its_answer_has_tokens()
     traffic.engine.submit([traffic.request(7)])
     while not traffic.answered:
         traffic.turn()
-    # a step more was launched before the flags of the last were read
-    assert traffic.engine.stats().steps == 8
+    # one step, then two at a time: two more were launched before the flags of the last were read
+    assert traffic.engine.stats().steps == 9

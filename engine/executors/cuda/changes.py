@@ -108,12 +108,13 @@ class SlotChanges:
         behind = address + len(placed) * self._starts.bytes
         ends = self._unforced.data_ptr() + WORD_BYTES * (self.search.columns - 1)
         for (slot, n), start in zip(placed.items(), begun, strict=True):
-            length, forced = n.length, ends - WORD_BYTES * start.longest
+            (row, length, _), longest = n, start.longest
+            at, width, begin = (0, 0, 0) if row is None else (row.address, row.width, row.begin)
+            forced = ends - WORD_BYTES * longest
             if start.forced is not None:
                 forced, behind = behind, behind + WORD_BYTES * start.forced.size
-            read = max(length - unread, 1)
             # the terms of `PlacementTerms`, in their order
-            listed += 1, slot, *n.row_extent, length, read, address, start.longest, forced
+            listed += 1, slot, at, width, begin, length, max(length - unread, 1), address, longest, forced
             address += self._starts.bytes
         return listed
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from functools import partial
-from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -42,7 +41,7 @@ class PackedEncoders(SourceEncoders):
     def warm(self, together: int) -> None:
         most = min(self.limits.source, WARM_LENGTH) * together
         for size in self.sizes[: bisect_left(self.sizes, most) + 1]:
-            self._batch([[self.limits.pad]], size)
+            self._batch([[self.limits.pad]], size, [])
 
     def __call__(self, sources: Sequence[Sequence[int]]) -> list[EncodedRow]:
         rows, most, begin, used = list[EncodedRow](), self.sizes[-1], 0, 0
@@ -58,24 +57,26 @@ class PackedEncoders(SourceEncoders):
         """used: positions that they take."""
         at = bisect_left(self.sizes, used)
         size = self.sizes[at] if at < len(self.sizes) else ceil(used, LONG_MULTIPLE)
-        block = self._batch(sources, size)
-        address, rows, begin = block.data_ptr(), list[EncodedRow](), 0
-        for source in sources:
-            rows.append(EncodedRow(block, 0, size, address, begin))
-            begin += ceil(len(source), PACKED_GROUP)
-        return rows
+        begins = list[int]()
+        block = self._batch(sources, size, begins)
+        address = block.data_ptr()
+        return [EncodedRow(block, 0, size, address, begin) for begin in begins]
 
-    def _batch(self, sources: Sequence[Sequence[int]], size: int) -> Tensor:
-        """Memory [1, elements] of sources. Groups behind them hold whatever they held."""
+    def _batch(self, sources: Sequence[Sequence[int]], size: int, begins: list[int]) -> Tensor:
+        """Memory [1, elements] of sources; `begins` gets the first position of each. Groups behind them hold
+        whatever they held."""
         padding, unread = [self.limits.pad] * PACKED_GROUP, self.limits.unread
-        bounds, begin = list[int](), 0
+        bounds, tokens, begin = list[int](), list[int](), 0
         for source in sources:
+            begins.append(begin)
             length = len(source)
             bounds += (begin, begin + max(length - unread, 1)) * -(-length // PACKED_GROUP)
-            begin += ceil(length, PACKED_GROUP)
-        padded = chain.from_iterable([*source, *padding[: -len(source) % PACKED_GROUP]] for source in sources)
-        tokens = np.fromiter(padded, np.int64, begin).reshape(-1, PACKED_GROUP)
-        groups = np.concatenate([np.array(bounds, np.int64).reshape(-1, BOUNDS), tokens], axis=1)
+            tokens += source
+            tokens += padding[: -length % PACKED_GROUP]
+            begin = len(tokens)
+        groups = np.empty((begin // PACKED_GROUP, BOUNDS + PACKED_GROUP), np.int64)
+        groups[:, :BOUNDS] = np.array(bounds, np.int64).reshape(-1, BOUNDS)
+        groups[:, BOUNDS:] = np.array(tokens, np.int64).reshape(-1, PACKED_GROUP)
         return self._run((size,), [groups.reshape(-1)])
 
     def _make_place(self, key: tuple[int, ...]) -> Place:

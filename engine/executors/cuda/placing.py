@@ -66,11 +66,6 @@ class PlacedRequest(NamedTuple):
     length: int
     options: DecodeOptions
 
-    @property
-    def row_extent(self) -> tuple[int, int, int]:
-        """Where its row lies, how wide that is, and its first position there."""
-        return (0, 0, 0) if self.row is None else (self.row.address, self.row.width, self.row.begin)
-
 
 class KnownStart(NamedTuple):
     """What a search begins with.

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import Tensor
 
-from engine.kernels.launches import Address, Call, Kernel, Run, argument
+from engine.kernels.launches import Address, Call, Kernel, Run, addresses_of, argument
 from engine.search.state import SearchState
 
 MAX_BEAMS: Final = 32  # beams, as in search.cu
@@ -46,7 +46,11 @@ class SearchKernels:
         self.columns = state.plan.shape[1]
         tables = state.tokens, state.scores, state.trail
         pool = state.kept_scores, state.kept_trail, state.kept_steps, state.kept_coverage, state.kept_count
-        self._pools = [argument(array) for array in (*tables, *pool, state.longest, state.word_reward)]
+        # arguments of `follow_back` that differ each time
+        self._told, self._reached, self._rows = argument(None), argument(0), argument(None)
+        pools = (*tables, *pool, state.longest, state.word_reward, self.beams, self.columns)
+        self._following = (self._told, *map(argument, pools), self._reached, self._rows)
+        self._addresses = addresses_of(self._following)
         self._forced = torch.full_like(state.current, -1)
         self._banned = torch.full_like(state.current, tokens.pad)[:, :, None].repeat(1, 1, 2)
 
@@ -100,8 +104,8 @@ class SearchKernels:
         columns: of a hypothesis in a row; every one of them is at most so long.
         rows: where rows are written, of the type `engine.executors.cuda.telling.answer_dtype`.
         """
-        arguments = told, *self._pools, self.beams, self.columns, columns, rows
-        self.run(Call(FOLLOW_BACK, (count, 1, 1), BLOCK, 0, arguments))
+        self._told.value, self._reached.value, self._rows.value = told, columns, rows.data_ptr()
+        self.run(Call(FOLLOW_BACK, (count, 1, 1), BLOCK, 0, self._following, self._addresses))
 
     def _call(self, entry: str, n: int, shared: int, arguments: tuple[Any, ...]) -> None:
         assert all(a.is_contiguous() for a in arguments if isinstance(a, Tensor))

@@ -22,6 +22,7 @@ from engine.executors.cuda.captured_slots import (
     SMALLEST_COLUMNS,
     SMALLEST_WIDTH,
     CapturedSlots,
+    Encoding,
     bucket_of,
     ladder,
 )
@@ -35,11 +36,12 @@ from engine.executors.memory import ceil
 from engine.search.beam import BeamSearch
 from engine.search.executor import Ended, Snapshot
 from engine.search.finished import finished_hypotheses
-from engine.search.kind import usual
+from engine.search.kind import Kind, usual
 from engine.search.state import SNAPSHOT
 from engine.types import QUOTAS, Hypothesis, Request
 
-FLAGS_KEPT: Final = 3  # steps whose flags have places of their own: the one under way, and two that are read
+FLAGS_KEPT: Final = 3  # launches whose flags have places of their own: one under way, and two that are read
+STEPS_OF_IDLE: Final = 2  # that are launched at once where the device has nothing left to do
 UNCAPTURED_STEPS: Final = 3  # of an unusual kind, before a graph of it is captured
 MAX_GRAPHS: Final = 256  # of a lane; the least used are forgotten
 # a lane of many slots encodes some sources before slots are free for them, lest batches be of a few
@@ -50,14 +52,12 @@ QUOTA_BUCKETS: Final = (8, 16, QUOTAS)  # of the number of tokens that one slot 
 
 
 class PendingCopies(NamedTuple):
-    """Copies to the host, right once the mark is reached: flags and weights of a step, or fields by name."""
+    """See `engine.search.executor.PendingStep`: flags and weights of its last step, right once the mark is
+    reached."""
 
     copies: Mapping[str, Tensor]
     mark: Mark
-
-    @property
-    def steps(self) -> int:
-        return 1
+    steps: int
 
     def done(self) -> NDArray[np.bool_]:
         self.mark.synchronize()
@@ -95,7 +95,8 @@ class CapturedStepper:
     """See `engine.search.executor.Stepper`.
 
     With kernels a plain step's search is two of them, and what is told, moved and placed is only noted: the
-    next launch does all at once, in this order.
+    next launch does all at once, in this order. Where a launch finds that the device has done all before it,
+    plain steps are launched two at a time, so that the host's work of a turn is shared by two.
     """
 
     late = 1
@@ -112,12 +113,12 @@ class CapturedStepper:
             self._kernels = None if executor.kernels is None else StepKernels(executor, self.search)
             self._done = self.work.pinned((FLAGS_KEPT, executor.slots), torch.bool)
         self._flags: dict[int, list[Tensor]] = {}  # by slots
-        self._counted, self._steps = 0, 0  # what `_count` holds, and steps launched
+        self._counted, self._launched = 0, 0  # what `_count` holds, and launches
+        self._newest: Mark | None = None  # the end of the last launch
         self._told: Told | None = None
         self._moves: Sequence[tuple[int, int]] = ()
         self._placed: dict[int, PlacedRequest] = {}  # by slot
-        # what these wait for: by its number each mark, and the blocks of memory that it makes right
-        self._marks: dict[int, tuple[Mark, dict[int, Tensor]]] = {}
+        self._encodings: dict[int, Encoding] = {}  # of those, by their numbers
         self._weights: Tensor | None = None  # attention that the newest step leaves
         self._graphs = Graphs(self.work, MAX_GRAPHS)
         self._generation = executor.generation
@@ -140,9 +141,7 @@ class CapturedStepper:
             return
         row = None if encoded.rows is None else encoded.rows[i]
         self._placed[slot] = PlacedRequest(row, encoded.lengths[i], request.options)
-        if row is not None:
-            _, blocks = self._marks.setdefault(id(encoded.mark), (encoded.mark, {}))
-            blocks[id(row.block)] = row.block
+        self._encodings[id(encoded)] = encoded
         self.executor.place_on_host(slot, encoded.lengths[i])
         self.search.start_on_host(slot, request.options)
 
@@ -153,12 +152,14 @@ class CapturedStepper:
         if self._kernels is not None and (told or self._moves or placed):
             if placed:
                 self.executor.reserve(max(n.length for n in placed.values()), 0)
-            for mark, blocks in self._marks.values():
-                self.work.wait(mark, [*blocks.values()])
+            for encoding in self._encodings.values():
+                if encoding.rows is not None:
+                    blocks = {id(row.block): row.block for row in encoding.rows}
+                    self.work.wait(encoding.mark, [*blocks.values()])
             self._kernels.changes.carry_out(told, self._moves, placed)
             if told is not None:
                 told.mark = self.work.mark()
-            self._told, self._moves, self._placed, self._marks = None, (), {}, {}
+            self._told, self._moves, self._placed, self._encodings = None, (), {}, {}
 
     def _settle_early(self) -> None:
         """Do what was noted before the next launch does: something asks for it, or must not come before."""
@@ -167,8 +168,13 @@ class CapturedStepper:
 
     def launch(self, n: int, *, attention: bool) -> PendingCopies:
         with self.work.decoding():
+            idle = self._newest is not None and self._newest.query()
             self._settle()
-            bucket = self._bucket(n, attention)
+            kind = self.search.kind(n)
+            plain = kind == usual(kind.columns)
+            # one after the other: a device that waits for turns of the host is what keeps all waiting
+            steps = STEPS_OF_IDLE if idle and plain and not attention else 1
+            bucket = self._bucket(n, kind, steps, attention)
             self.executor.reserve(bucket.width, bucket.columns)
             if n != self._counted:
                 self._count.fill_(n)
@@ -177,16 +183,17 @@ class CapturedStepper:
                 width = ceil(self.executor.limits.source, SMALLEST_WIDTH)
                 size = self.executor.slots * self.executor.beams * width
                 self._weights = torch.empty(size, device=self.executor.device)
-            after = 1 if bucket.kind == usual(bucket.kind.columns) else UNCAPTURED_STEPS
-            self._run_graph(bucket, partial(self._step, bucket), after)
-            self.search.advance_on_host(n)
+            for _ in range(steps):
+                self._run_graph(bucket, partial(self._step, bucket), 1 if plain else UNCAPTURED_STEPS)
+            self.search.advance_on_host(n, steps)
             flags, *kept = self._flags.get(n) or self._view_flags(n)
-            copies = {"done": kept[self._steps % FLAGS_KEPT]}
-            self._steps += 1
+            copies = {"done": kept[self._launched % FLAGS_KEPT]}
+            self._launched += 1
             self.work.fetch(flags, copies["done"])
             if attention:
                 copies["attention"] = self.work.down(self._attention(bucket)[:n])
-            return PendingCopies(copies, self.work.mark())
+            self._newest = self.work.mark()
+            return PendingCopies(copies, self._newest, steps)
 
     def _view_flags(self, n: int) -> list[Tensor]:
         """Views of the flags of so many slots, where the search has them and where they come down."""
@@ -227,17 +234,19 @@ class CapturedStepper:
     def _up(self, values: Sequence[int]) -> Tensor:
         return self.work.up(torch.tensor(values, dtype=torch.int64))
 
-    def _bucket(self, n: int, attention: bool) -> Bucket:
-        executor, kind = self.executor, self.search.kind(n)
-        steps = self.search.longest(n) + 2
+    def _bucket(self, n: int, kind: Kind, steps: int, attention: bool) -> Bucket:
+        """The bucket of the next steps of slots 0..n-1, so many."""
+        executor, reached = self.executor, 0
+        if kind.histories or executor.history.caches is not None:
+            reached = self.search.longest(n) + 1 + steps
         if kind.histories:
-            kind = kind._replace(columns=bucket_of(steps, SMALLEST_COLUMNS, self.search.columns))
+            kind = kind._replace(columns=bucket_of(reached, SMALLEST_COLUMNS, self.search.columns))
         if kind.ngram:
             kind = kind._replace(ngram=next(size for size in NGRAM_BUCKETS if kind.ngram <= size))
         if kind.quotas:
             kind = kind._replace(quotas=next(size for size in QUOTA_BUCKETS if kind.quotas <= size))
         width = executor.width(max(executor.memory.lengths[:n]))
-        return Bucket(bucket_of(n, 1, executor.slots), width, executor.columns(steps), kind, attention)
+        return Bucket(bucket_of(n, 1, executor.slots), width, executor.columns(reached), kind, attention)
 
     def _run_graph(self, key: Any, work: Callable[[], None], after: int) -> None:
         if self._generation != self.executor.generation:

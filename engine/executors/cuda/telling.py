@@ -82,10 +82,10 @@ def answer_dtype(beams: int, columns: int) -> np.dtype[Any]:
     columns: of a hypothesis, the first token's own included.
     """
     end = [("total", np.float64), ("step", np.int64), ("uncovered", np.float64)]
+    pool = [("count", np.int64), ("longest", np.int64), ("ends", end, (beams,))]
     place = [("token", np.int32), ("row", np.int32)]
-    fields: list[Any] = [("count", np.int64), ("longest", np.int64), ("ends", end, (beams,))]
-    fields += [("places", place, (beams, columns)), ("scores", np.float64, (beams, columns))]
-    return np.dtype(fields)
+    fields: list[Any] = [("pool", pool), ("places", place, (beams, columns))]
+    return np.dtype([*fields, ("scores", np.float64, (beams, columns))])
 
 
 def hypotheses_of(rows: NDArray[Any], ended: Sequence[Ended]) -> list[list[Hypothesis]]:
@@ -96,9 +96,8 @@ def hypotheses_of(rows: NDArray[Any], ended: Sequence[Ended]) -> list[list[Hypot
     """
     places, scores = rows["places"], rows["scores"]
     tokens, lines, hypotheses = places["token"], places["row"], []
-    fields = (rows[name].tolist() for name in ("count", "longest", "ends"))
-    for slot, (of, count, longest, ends) in enumerate(zip(ended, *fields, strict=True)):
-        found = []
+    for slot, (of, pool) in enumerate(zip(ended, rows["pool"].tolist(), strict=True)):
+        (count, longest, ends), found = pool, []
         for score, place in best_ends(ends[:count], longest, of.options):
             step, weights = ends[place][1], of.attention
             if weights is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
 from itertools import chain
 from typing import Any, Final
 
@@ -124,7 +123,7 @@ async def score(request: Request) -> Response:
         "perplexity": finite(perplexity(total, sum(len(result.tokens) for result in results))),
     }
     if wish.timings:
-        answer["timings"] = asdict(slowest([result.timings for result in results]))
+        answer["timings"] = slowest([result.timings for result in results])._asdict()
     return await json_response(with_warnings(answer, unread_of(values, READ)), deadline)
 
 

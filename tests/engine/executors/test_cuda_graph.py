@@ -26,7 +26,7 @@ from engine.schedule.lane import Lane
 from engine.types import DecodeOptions, Request, Result
 from loadtest.engine.nothing import Nothing
 from tests import cases
-from tests.emulated import Emulation, Forbidden
+from tests.emulated import Emulation, Forbidden, Over
 from tests.engine.models.test_golden_search import TORCH_KINDS, check, decode, options_of, settings_of
 from tests.fake import FakeExecutor, FakeModel
 from tests.golden_fixtures import fixture, parameters
@@ -212,8 +212,9 @@ def test_idle_slots_of_a_bucket_touch_nothing_wherever_their_last_tenants_were(m
     lane = captured("emulated", "transformer")
     long = DecodeOptions(beam_size=3, min_length=39, max_length=39)
     lane.admit([Request([4 + i, 2], long, print) for i in range(4)])
-    for _ in range(30):
-        lane.step()
+    steps = 0
+    while steps < 30:
+        steps += lane.step()
     while lane.active:
         lane.drop(0)
     jobs = [([9 + i, 5, 2], DecodeOptions(beam_size=3, min_length=8, max_length=8)) for i in range(3)]
@@ -226,6 +227,33 @@ def test_idle_slots_of_a_bucket_touch_nothing_wherever_their_last_tenants_were(m
         assert state.done[3]
         assert state.step[3] == 0
     assert_same([results[i] for i in range(3)], wanted)
+
+
+class Busy(Emulation):
+    """Has always something left to do when the host asks."""
+
+    def mark(self) -> Over:
+        return Over(0 if self._encoding else 1 << 30)
+
+
+@pytest.mark.parametrize(
+    ("work", "alignment", "steps"), [(Emulation, False, 2), (Busy, False, 1), (Emulation, True, 1)]
+)
+def test_plain_steps_go_two_at_a_time_where_the_device_waits_for_its_host(work, alignment, steps) -> None:
+    """So a request may keep its slot for a step after its last, and gets the very same answer."""
+    jobs = [
+        ([4 + i, 7, 2], DecodeOptions(beam_size=3, max_length=5 + i, alignment=alignment)) for i in range(4)
+    ]
+    wanted = run(lane_of(TorchExecutor(model("glu"), BEAMS, SLOTS)), jobs, 1)
+    lane, results = captured("emulated", "glu", work()), dict[int, Result]()
+    lane.admit([Request(s, o, lambda x, i=i: results.__setitem__(i, x)) for i, (s, o) in enumerate(jobs)])
+    launched = [lane.step()]
+    while lane.active:
+        launched.append(lane.step())
+    assert launched == [1, *[steps] * (len(launched) - 1)]
+    assert_same([results[i] for i in range(4)], wanted)
+    for i, one in enumerate(wanted):
+        assert one.timings.steps <= results[i].timings.steps < one.timings.steps + steps
 
 
 def test_common_graphs_are_captured_before_the_first_request() -> None:

@@ -369,7 +369,8 @@ def test_who_reads_what_is_told_does_not_wait_for_the_step_behind_it(host):
     class Ordered(Emulation):
         def mark(self) -> Any:
             order.append("mark")
-            return SimpleNamespace(synchronize=partial(order.append, f"mark {order.count('mark')}"))
+            waiting = partial(order.append, f"mark {order.count('mark')}")
+            return SimpleNamespace(synchronize=waiting, query=lambda: False)
 
         def __call__(self, call: Call) -> None:
             order.append(call.kernel.entry)

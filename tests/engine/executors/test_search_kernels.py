@@ -149,7 +149,7 @@ def test_hypotheses_that_a_kernel_follows_back_are_those_that_the_host_does(host
                 assert (a.attention is None) == (b.attention is None)
                 if b.attention is not None:
                     np.testing.assert_array_equal(a.attention, b.attention)
-                assert replace(a, attention=None) == replace(b, attention=None)
+                assert a._replace(attention=None) == b._replace(attention=None)
 
 
 def test_every_field_of_the_search_is_compared():

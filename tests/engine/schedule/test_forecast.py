@@ -435,7 +435,8 @@ def test_over_http_it_is_a_503_that_says_when_to_come_back():
 def test_an_answer_whose_options_decided_its_length_teaches_nothing():
     forecast, _ = forecast_of(FairQueue(1), steps=20)
     for _ in range(1000):
-        forecast.note_answer(0, request(min_length=150, max_length=150), 151, 0.0)
+        forecast.set_expected_steps(decided := request(min_length=150, max_length=150), 0)
+        forecast.note_answer(0, decided, 151, 0.0)
     expected = request()
     forecast.set_expected_steps(expected, 0)
     assert expected.expected_steps == pytest.approx(20, abs=1)
