@@ -34,7 +34,9 @@ BRAIN, FLOAT = torch.bfloat16, torch.float32
 # bytes of shared memory of a block, by compute capability (CUDA C++ Programming Guide, technical
 # specifications)
 SHARED = {80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 103: 227, 110: 227, 120: 99}
-CHECKED = tuple(SHARED) if THOROUGH else (90, 120)
+# what one architecture compiles is held to the least memory of all
+CHECKED = tuple(SHARED) if THOROUGH else (90,)
+LEAST_SHARED = min(SHARED.values()) * 1024
 REGISTERS = 65536  # of a multiprocessor; a block must fit into one
 STREAMED = "ld.global.nc.L1::no_allocate.L2::128B.v4.u32"
 CHUNK = 256  # registers are given to a warp in such pieces
@@ -91,11 +93,7 @@ def test_every_launch_that_a_lane_can_make_fits_the_device(compiler, architectur
             budget, threads = budgets(cubin)[call.kernel.entry], call.block[0] * call.block[1] * call.block[2]
             each = -(-budget.registers * 32 // CHUNK) * CHUNK  # of a warp
             assert each * -(-threads // 32) <= REGISTERS, (call.kernel, threads, budget)
-            assert call.shared + budget.shared <= SHARED[architecture] * 1024, (
-                call.kernel,
-                call.shared,
-                budget,
-            )
+            assert call.shared + budget.shared <= LEAST_SHARED, (call.kernel, call.shared, budget)
             assert budget.stack == 0, (call.kernel, "spills")
 
 
