@@ -31,7 +31,7 @@ from server.contracts import contract_of, served_contracts
 from server.contracts.served import served_codes
 from server.files.documents import serving_files
 from server.http.claims import ClaimsMiddleware
-from server.http.completing import complete_schema
+from server.http.completing import complete_schema, option_limits
 from server.http.middleware import RequestMiddleware, http_exceptions
 from server.http.openapi import operation_name, version_text
 from server.observing import logs, metrics
@@ -162,7 +162,8 @@ def _describe(app: FastAPI, state: AppState, rules: PathRules) -> None:
     def openapi() -> dict[str, Any]:
         if app.openapi_schema:
             return app.openapi_schema
-        return complete_schema(plain(), limits, who, served_codes(state.service))
+        options = option_limits(state.service.models(), settings.alternatives_limit)
+        return complete_schema(plain(), limits, who, served_codes(state.service), options)
 
     app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's own way to extend it
 

@@ -74,4 +74,18 @@ MUTANTS = [
         "if value is True}",
         "tests/engine/bundle/test_bundle.py -k says_where",
     ),
+    (
+        "options of texts that no model reads are not checked",
+        "server/answering/translation.py",
+        "        state.service.check_options(options)\n",
+        "",
+        "tests/server/test_openapi.py -k options_are_checked",
+    ),
+    (
+        "of a field that comes twice the last one counts",
+        "server/http/parameters.py",
+        "values[name] = texts if len(texts) > 1 and name not in FIRST_OF_SEVERAL else texts[0]",
+        "values[name] = texts[-1]",
+        "tests/server/test_openapi.py -k comes_twice",
+    ),
 ]

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from engine.answers.text_model import TextModel
 from engine.errors import InvalidRequest, TooLarge
-from engine.types import DecodeOptions
+from engine.types import DecodeOptions, Limits
 
 OPTIONS: Final = frozenset(f.name for f in fields(DecodeOptions))
 # truncate: the beginning of a text is read. parts: a text is cut at sentence borders, and the summaries of
@@ -95,17 +95,21 @@ class ResolvedOptions:
 
 def resolve(model: TextModel, options: TextOptions) -> ResolvedOptions:
     """Resolve options against a model. Raises InvalidRequest on what the model can not do."""
-    decode, tokenizer = decode_options(model, options), model.tokenizer
+    decode, tokenizer = decode_options(model.defaults, model.limits, options), model.tokenizer
     if options.strategy not in (None, *STRATEGIES):
         raise InvalidRequest(f"strategy {options.strategy!r} is none of {', '.join(STRATEGIES)}")
     replaces, translates = options.replace_unk or model.replace_unk, model.task == "translate"
     if replaces and not tokenizer.replaces_unk:
         raise InvalidRequest("only models with dictionaries of words can replace_unk: leave it out")
-    prefix = tokenizer.encode_target(options.prefix) if options.prefix else ()
+    begin = tokenizer.beginning
+    prefix = (*begin, *(tokenizer.encode_target(options.prefix) if options.prefix else ()))
+    # here too, so that a text answered without the model is no way around it
+    replace(decode, prefix=prefix, free_prefix=len(begin)).check(model.limits)
     attends = decode.alignment or not options.coverage
+    decode = replace(decode, prefix=begin, free_prefix=len(begin))
     return ResolvedOptions(
         decode=decode if attends else replace(decode, alignment=True),
-        prefix=(*tokenizer.beginning, *prefix),
+        prefix=prefix,
         split=options.split and translates and not options.raw,
         alignment=decode.alignment,
         coverage=options.coverage,
@@ -115,10 +119,13 @@ def resolve(model: TextModel, options: TextOptions) -> ResolvedOptions:
     )
 
 
-def decode_options(model: TextModel, options: TextOptions) -> DecodeOptions:
-    """Return the model's decoding defaults with the caller's.
+def decode_options(defaults: DecodeOptions, limits: Limits, options: TextOptions) -> DecodeOptions:
+    """Return a model's decoding defaults with the caller's, and no prefix; their values are not checked.
 
-    Raises InvalidRequest on impossible ones, and TooLarge on a prefix that no target could begin with.
+    defaults, limits: of the model.
+    options: the caller's.
+
+    Raises InvalidRequest on unknown ones, and TooLarge on a prefix that no target could begin with.
     """
     unknown = sorted(set(options.decode) - OPTIONS)
     if unknown:
@@ -127,7 +134,7 @@ def decode_options(model: TextModel, options: TextOptions) -> DecodeOptions:
         )
     if TEXTUAL_OPTIONS & set(options.decode):
         raise InvalidRequest("give the prefix as text, not among the decoding options")
-    longest = PREFIX_CHARACTERS_PER_TOKEN * model.limits.target
+    longest = PREFIX_CHARACTERS_PER_TOKEN * limits.target
     if len(options.prefix) > longest:  # before it is read: a long one takes seconds
         raise TooLarge(f"the prefix has {len(options.prefix)} characters; this model takes at most {longest}")
     if options.alternatives < 0:
@@ -135,16 +142,13 @@ def decode_options(model: TextModel, options: TextOptions) -> DecodeOptions:
     check_text(options.prefix)
     values = {"n_best": 1} | dict(options.decode)
     values["n_best"] = max(values["n_best"], options.alternatives + 1)
-    values["alignment"] = options.alignment or values.get("alignment", model.defaults.alignment)
+    values["alignment"] = options.alignment or values.get("alignment", defaults.alignment)
     if "beam_size" not in values:
-        values["beam_size"] = max(model.defaults.beam_size, values["n_best"])
+        values["beam_size"] = max(defaults.beam_size, values["n_best"])
     if options.alternatives >= values["beam_size"]:
         least = options.alternatives + 1
         raise InvalidRequest(f"{options.alternatives} alternatives need a beam_size of at least {least}")
-    begin = model.tokenizer.beginning
-    decode = replace(model.defaults, **values, prefix=begin, free_prefix=len(begin))
-    decode.check(model.limits)  # here too, so that a text answered without the model is no way around it
-    return decode
+    return replace(defaults, **values, prefix=(), free_prefix=0)
 
 
 def check_text(text: str) -> None:

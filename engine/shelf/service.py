@@ -13,13 +13,13 @@ from engine.answers.canary import canary
 from engine.answers.compose import TextResult
 from engine.answers.directions import Language, languages_of
 from engine.answers.drafts import Partial
-from engine.answers.options import TextOptions
+from engine.answers.options import TextOptions, decode_options
 from engine.answers.pivot import Stage, stream_through
 from engine.answers.placeholders import PlaceholderChoice, choose_placeholders
 from engine.answers.score import TextScore, score, score_many
 from engine.answers.stream import Outcomes, answers_of
 from engine.bundle.bundle import Bundle, open_bundle
-from engine.errors import ConfigError, UnknownModel
+from engine.errors import ConfigError, InvalidRequest, UnknownModel
 from engine.schedule.stats import Observer, Stats
 from engine.shelf.catalogue import Leg, ModelRoute, choose_route, find_info, parse_route, purpose
 from engine.shelf.figures import DeviceMemory, ShelfEntry, device_memory
@@ -126,6 +126,22 @@ class Service:
         if not route.serves(task, source, target):
             raise UnknownModel(f"model {model!r} can't {purpose(task, source, target)}")
         return route.in_direction(source, target)
+
+    def check_options(self, options: TextOptions) -> None:
+        """Check options of texts that no model reads. Raises InvalidRequest on what no translating model can
+        do."""
+        fault: InvalidRequest | None = None
+        for info in self.models():
+            if info.task != "translate":
+                continue
+            try:
+                decode_options(info.options, info.limits, options).check(info.limits)
+            except InvalidRequest as error:
+                fault = fault or error
+            else:
+                return
+        if fault:
+            raise fault
 
     def route(self, name: str) -> ModelRoute:
         """Parse a model's name, or two with "+" between, of which the second reads the first's answers.

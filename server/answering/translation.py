@@ -58,6 +58,9 @@ async def run_each(
     for number, route in enumerate(routes):
         if route is not None:
             groups.setdefault(route.name, (route, []))[1].append(number)
+    if not groups:
+        state.service.check_options(options)
+        return answers
 
     async def run(route: ModelRoute, numbers: Sequence[int]) -> None:
         listener = renumber(on_partial, numbers) if on_partial else None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
+from engine.api import ModelInfo
 from server.http.openapi import MULTIPART, SERVED
 
 PLAIN_CODE: Final = re.compile("[a-z]{2,3}")
@@ -24,16 +25,36 @@ SECURITY: Final = {
 Who = Callable[[str, str], str]  # of a method and path: "anybody", "key" or "operator"
 
 
+def option_limits(models: Sequence[ModelInfo], alternatives: int) -> dict[str, int]:
+    """Return the most that a field may say, by its name: what no served model goes beyond.
+
+    models: that are served; where there are none yet, nothing is said.
+    alternatives: that the server gives at most; -1 is none.
+    """
+    if not models:
+        return {}
+    beams, longest = (max(getattr(info.limits, name) for info in models) for name in ("beams", "target"))
+    others = beams - 1 if alternatives == -1 else min(alternatives, beams - 1)
+    most = dict.fromkeys(("beam_size", "diverse_groups"), beams) | {"alternatives": others, "n": others + 1}
+    most |= dict.fromkeys(("min_length", "max_length"), longest)
+    return most if any(info.limits.language_model for info in models) else most | {"lm_weight": 0}
+
+
 def complete_schema(
-    schema: dict[str, Any], limits: Mapping[str, int], who: Who, served: Mapping[str, Collection[str]]
+    schema: dict[str, Any],
+    limits: Mapping[str, int],
+    who: Who,
+    served: Mapping[str, Collection[str]],
+    options: Mapping[str, int],
 ) -> dict[str, Any]:
-    """Complete a description with what only a running server knows: its limits, its languages, and who may
-    ask what.
+    """Complete a description with what only a running server knows: its limits, its languages, what its
+    models can do, and who may ask what.
 
     schema: the description, which is changed.
     limits: "texts", "characters", "phrases", "tags", "bytes" and "file bytes" of a request; -1 is none.
     who: tells by method and path whether "anybody", a "key" or the "operator" may ask.
     served: clients' codes of the languages that a field may name, by what it has as `SERVED`.
+    options: of `option_limits`.
     """
     patterns = {kind: _pattern(codes) for kind, codes in served.items()}
     schema.setdefault("components", {})["securitySchemes"] = SECURITY
@@ -42,12 +63,14 @@ def complete_schema(
             operation["security"] = _security(who(method.upper(), path), path)
             for parameter in operation.get("parameters", ()):
                 _name_languages({"": parameter["schema"]}, patterns)
+                _limit_options({parameter["name"]: parameter["schema"]}, options)
             body = operation.get("requestBody", {})
             for kind, content in body.get("content", {}).items():
                 most = limits["file bytes" if kind == MULTIPART else "bytes"]
                 body["description"] = f"At most {most} bytes{', the file' * (kind == MULTIPART)}."
                 _limit(content["schema"].get("properties", {}), limits)
                 _name_languages(content["schema"].get("properties", {}), patterns)
+                _limit_options(content["schema"].get("properties", {}), options)
     return schema
 
 
@@ -80,6 +103,17 @@ def _name_languages(properties: dict[str, Any], patterns: Mapping[str, str]) -> 
             if (codes := kind.pop(SERVED, None)) and patterns[codes]:
                 kind["pattern"] = patterns[codes]
         _name_languages(field.get("items", {}).get("properties", {}), patterns)
+
+
+def _limit_options(properties: dict[str, Any], options: Mapping[str, int]) -> None:
+    """Write into fields the most that they may say, where they are numbers or may be written as one."""
+    for name in properties.keys() & options.keys():
+        for kind in (properties[name], *properties[name].get("anyOf", ())):
+            if kind.get("type") in ("integer", "number", ["integer", "null"]):
+                kind["maximum"] = options[name]
+            elif "pattern" in kind:
+                counts = "|".join(map(str, range(options[name] + 1)))
+                kind["pattern"] = f"^(-[0-9]{{1,9}}|0{{0,8}}({counts}))?$"
 
 
 def _limit(properties: dict[str, Any], limits: Mapping[str, int]) -> None:

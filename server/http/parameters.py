@@ -7,7 +7,7 @@ import json
 from collections.abc import Collection, Coroutine
 from typing import Any, Final, NoReturn, TypeVar
 
-from starlette.datastructures import FormData, UploadFile
+from starlette.datastructures import FormData, QueryParams, UploadFile
 from starlette.requests import ClientDisconnect, Request
 
 from engine.api import Cancelled, InvalidRequest, TooLarge
@@ -20,6 +20,10 @@ FORM_OVERHEAD: Final = 65_536  # bytes of a form beside its file
 # of a JSON body: the worst of 1 MiB that they let through takes 30 ms to read
 MAX_JSON_VALUES: Final = 200_000
 MAX_JSON_CONTAINERS: Final = 50_000  # arrays and objects
+# LibreTranslate's own fields, and keys: of several in a form the first counts, as Flask reads them
+FIRST_OF_SEVERAL: Final = frozenset(
+    {"q", "source", "target", "format", "alternatives", "api_key", "auth_key"}
+)
 BODY_SECONDS: Final = 30.0  # for a body to come, where no settings say how many
 
 
@@ -32,6 +36,8 @@ async def parameters(
     body_limit: bytes that the body may have.
     repeated: names that may come several times in a form; their values are lists.
 
+    Any other name that comes several times has a list too, which its field refuses where it is none.
+
     Raises InvalidRequest on a body that can't be read, TooLarge on one above the limit, Cancelled when the
     client goes before its end.
     """
@@ -41,20 +47,19 @@ async def parameters(
         return parse_json(raw)
     query, form = request.query_params, await form_of(request, kind, raw)
     several = {name: query.getlist(name) + _texts(form, name) for name in repeated}
-    single = {name: value for name, value in form.items() if isinstance(value, str)}
+    single = _single(form) | _single(query)
     await form.close()
-    single |= {name: query.getlist(name)[0] for name in query}
     return single | {name: values for name, values in several.items() if values}
 
 
-async def upload(request: Request, body_limit: int) -> tuple[dict[str, str], str, bytes | None]:
-    """Read the fields of a multipart form, and the name and the content of its `file`; None without one.
+async def upload(request: Request, body_limit: int) -> tuple[dict[str, Any], str, bytes | None]:
+    """Read the fields of a multipart form, as `parameters` does, and the name and the content of its `file`;
+    None without one.
 
     Raises what `parameters` raises.
     """
     form = await form_of(request, _kind(request), await body_of(request, body_limit))
-    values = {name: value for name, value in form.items() if isinstance(value, str)}
-    file = form.get("file")
+    values, file = _single(form), form.get("file")
     content = await file.read() if isinstance(file, UploadFile) else None
     await form.close()
     return values, (file.filename or "") if isinstance(file, UploadFile) else "", content
@@ -154,5 +159,15 @@ def _kind(request: Request) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-def _texts(form: FormData, name: str) -> list[str]:
+def _single(form: FormData | QueryParams) -> dict[str, Any]:
+    """Texts of a form by their names; a list where a name comes several times, but where the first counts."""
+    values: dict[str, Any] = {}
+    for name in form:
+        texts = _texts(form, name)
+        if texts:
+            values[name] = texts if len(texts) > 1 and name not in FIRST_OF_SEVERAL else texts[0]
+    return values
+
+
+def _texts(form: FormData | QueryParams, name: str) -> list[str]:
     return [value for value in form.getlist(name) if isinstance(value, str)]

@@ -21,6 +21,7 @@ from engine.api import ConvoyError, InvalidRequest, Overloaded, TextOptions, in_
 from server.callers.access import charge, share_of
 from server.callers.keys import digest_of
 from server.contracts.deepl.glossaries import present
+from server.contracts.deepl.glossary_routes import text_parameter
 from server.contracts.deepl.languages import codes_of
 from server.contracts.deepl.multilingual_routes import entries_of
 from server.errors import INTERNAL, Refusal
@@ -189,10 +190,10 @@ async def submit(request: Request) -> Response:
     if data is None:
         raise InvalidRequest("Parameter 'file' not specified.")
     source, target = codes_of(state.service, values)
-    name = values.get("filename") or name
+    name = text_parameter(values, "filename") if values.get("filename") else name
     document = await open_file(request, name, data)
     route = await route_of(state, document, source, target, deadline_of(request, state))
-    named = [values["glossary_id"]] if values.get("glossary_id") else []
+    named = [text_parameter(values, "glossary_id")] if values.get("glossary_id") else []
     texts = [segment.text for segment in document.segments]
     entries = entries_of(request, named, source, target)
     looking = in_slices(present(entries, texts), deadline_of(request, state))

@@ -215,7 +215,7 @@ INPUT: Final = {
         "datatype": {"type": "string", "enum": ["BYTES"]},
         "shape": {
             "type": "array",
-            "items": {"type": "integer", "minimum": 1},
+            "items": {"type": "integer", "minimum": 1, "maximum": 2**31 - 1},
             "minItems": 1,
             "maxItems": MAX_DIMENSIONS,
         },
