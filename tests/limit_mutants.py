@@ -55,8 +55,9 @@ MUTANTS = [
     (
         "a cancelled request uses up the encoder's budget",
         "engine/schedule/queue.py",
-        "cost = 0 if request.cancelled else len(request.source)",
-        "cost = len(request.source)",
+        "                self.remove(request)\n                continue\n",
+        "                self.remove(request)\n                budget -= len(request.source)\n"
+        "                continue\n",
         f"{RARE} -k cancelled",
     ),
     (
@@ -83,7 +84,7 @@ MUTANTS = [
     (
         "a group may fill a lane",
         "engine/schedule/queue.py",
-        "room.held[ticket] >= room.share(request, len(groups))",
+        "held.get(ticket, 0) >= room.share(request, len(groups))",
         "False",
         f"{QUEUE} -k share",
     ),
@@ -97,7 +98,7 @@ MUTANTS = [
     (
         "what a group holds is not counted as it is taken",
         "engine/schedule/queue.py",
-        "                room.held[ticket] += 1\n",
+        "            held[ticket] = held.get(ticket, 0) + 1\n",
         "",
         f"{QUEUE} -k share",
     ),

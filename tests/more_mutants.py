@@ -9,8 +9,8 @@ MUTANTS = [
     (
         "answers whose options decided their length teach the forecast",
         "engine/schedule/forecast.py",
-        "        if low < high:  # else its options have decided\n    ",
-        "        if True:\n    ",
+        "        if not request.decided:\n",
+        "        if True:\n",
         "tests/engine/schedule/test_forecast.py -k teaches",
     ),
     (

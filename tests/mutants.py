@@ -112,9 +112,9 @@ MUTANTS = [
     ),
     Mutant(
         "the score is divided by the length without end-of-sentence",
-        "engine/search/finished.py",
-        "score(total, step + (step != cut), uncovered)",
-        "score(total, max(1, step), uncovered)",
+        "engine/search/penalties.py",
+        "length = step + (step != cut)",
+        "length = max(1, step)",
         "tests/engine/search/test_beam.py",
     ),
     Mutant(

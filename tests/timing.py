@@ -5,6 +5,8 @@ only when three attempts in a row find it, or time without a processor is taken 
 from __future__ import annotations
 
 import gc
+import os
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -55,32 +57,50 @@ class MachineLag:
             self.longest = max(self.longest, time.monotonic() - due)
 
 
+def stolen_seconds(stat: str) -> dict[str, float]:
+    """Time that the host of this machine gave to others, of each processor by its name, until now.
+
+    stat: the text of /proc/stat, whose eighth number of a processor it is; none on old kernels.
+    """
+    rows = [line.split() for line in stat.splitlines() if re.match(r"cpu\d", line)]
+    return {row[0]: int(row[8]) / os.sysconf("SC_CLK_TCK") for row in rows if len(row) > 8}
+
+
 class Starved:
     """How long the thread that asks, and those of a server's process, were ready to run and had to wait for a
-    processor, which is no fault of theirs. Nothing where the system does not tell."""
+    processor, and how long the host of this machine took a processor away: neither is a fault of theirs.
+    Nothing where the system does not tell."""
 
     def __init__(self, *pids: int) -> None:
         """pids: of the server's processes; the main thread of each runs an event loop."""
         self._pids = pids
 
     def read(self) -> dict[str, float]:
-        """Read the seconds of each thread until now."""
+        """Read the seconds of each thread and processor until now."""
         paths = [Path("/proc/thread-self/schedstat")]
         paths += [path for pid in self._pids for path in Path(f"/proc/{pid}/task").glob("*/schedstat")]
         seconds = {}
         for path in paths:
             with suppress(OSError):  # a thread that has ended
                 seconds[path.parent.name] = int(path.read_text("ascii").split()[1]) / 1e9
+        with suppress(OSError):
+            seconds |= stolen_seconds(Path("/proc/stat").read_text("ascii"))
         return seconds
 
     def since(self, before: dict[str, float]) -> float:
-        """Sum up what the one that asks, the event loop, and one that it may have waited for have lost.
+        """Sum up what the one that asks, the event loop, and one that it may have waited for have lost, and
+        what one processor has.
 
         before: what `read` has returned then.
         """
-        lost = {name: now - before.get(name, now) for name, now in self.read().items()}
+        return self.between(before, self.read())
+
+    def between(self, before: dict[str, float], after: dict[str, float]) -> float:
+        """The same between two readings."""
+        lost = {name: now - before.get(name, now) for name, now in after.items()}
         chain = sum(lost.pop(name, 0.0) for name in ("thread-self", *map(str, self._pids)))
-        return chain + max(lost.values(), default=0.0)
+        stolen = [lost.pop(name) for name in list(lost) if name.startswith("cpu")]
+        return chain + max(lost.values(), default=0.0) + max(stolen, default=0.0)
 
 
 def processor_seconds(work: Callable[..., object], *arguments: Any) -> float:

@@ -151,7 +151,7 @@ MUTANTS = [
         "corpus/plan.py",
         "    if count == 1:\n",
         "    if count:\n",
-        "tests/corpus/test_exactly_once.py -k a_job_one_is_killed_and_the_bytes_are_the_same",
+        "tests/corpus/test_formats.py -k text_becomes_text_line_by_line",
     ),
     (
         "a compressed file of another name is read as text",
