@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from engine.errors import ConfigError
@@ -76,6 +77,8 @@ class Placement:
         each bundle says, where the backend can.
     fast: no model's default beam is wider than FAST_BEAM_SIZE, and where `shortlist` is None, every bundle
         answers with the shortlist that it has.
+    shared: a folder in which processes of this machine keep for each other what ONNX Runtime on the CPU reads
+        of weights; None: each has its own.
     """
 
     backend: str = "onnx"
@@ -85,6 +88,7 @@ class Placement:
     lanes: tuple[LaneSize, ...] = LANES
     shortlist: bool | None = None
     fast: bool = False
+    shared: Path | None = None
 
     def check(self) -> None:
         """Raise ConfigError, with what there is instead, for what no backend of that name can do."""

@@ -16,6 +16,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import chain
+from pathlib import Path
 from types import FrameType
 from typing import Any, Final, NoReturn
 
@@ -272,10 +273,19 @@ def begin(settings: ServerSettings, context: ProcessContext | None) -> Metrics:
     return Metrics(context.metrics if context else None)
 
 
-def open_service(settings: ServerSettings, figures: Metrics) -> Service:
-    """Load the models in this process. Raises BundleError or ConfigError."""
+def open_service(settings: ServerSettings, figures: Metrics, weights: Path | None = None) -> Service:
+    """Load the models in this process.
+
+    settings: what the operator has set.
+    figures: that the engines add to.
+    weights: the folder in which engine processes keep weights for each other, if they do.
+
+    Raises BundleError or ConfigError.
+    """
     share_threads(settings.backend, settings.share)
-    service = Service.open(settings.models, settings.service(), figures.observer)
+    run = settings.service()
+    run = replace(run, placement=replace(run.placement, shared=weights))
+    service = Service.open(settings.models, run, figures.observer)
     for name, entry in service.shelf_entries().items():
         logger.info("%s %s: about %d MiB of memory", entry.state, name, entry.cost >> 20)
     return service

@@ -38,7 +38,7 @@ def run_engine(settings: ServerSettings, context: ProcessContext) -> int:
     """
     settings = settings.of_engine(context.number - settings.frontends)
     figures = begin(settings, context)
-    service = open_service(settings, figures)
+    service = open_service(settings, figures, context.weights)
     sys.setswitchinterval(SWITCH_SECONDS)
     asyncio.run(EngineProcess(service, settings, figures, context).run())
     return 0

@@ -126,6 +126,9 @@ class Supervisor:
         self._settings, self._listener = settings, listener
         self._metrics = folder / "metrics"
         self._metrics.mkdir()
+        # within a budget models come and go, and their files would stay
+        alone = settings.engines == 1 or settings.model_budget is not None
+        self._weights = None if alone else folder / "weights"
         self._sockets = tuple(folder / f"engine-{number}" for number in range(settings.engines))
         if len(os.fsencode(self._sockets[-1])) > MAX_SOCKET_PATH_BYTES:
             raise ConfigError(f"{folder}: too long a path for sockets: set TMPDIR to a shorter one")
@@ -171,7 +174,9 @@ class Supervisor:
         name = f"engine process {engine}" if hosts else f"front end {number}"
         ours, theirs = self._context.Pipe()
         listener = None if hosts else self._listener
-        context = ProcessContext(number, theirs, self._board, self._metrics, self._sockets, listener)
+        context = ProcessContext(
+            number, theirs, self._board, self._metrics, self._sockets, listener, self._weights
+        )
         process = self._context.Process(
             target=self.run_child, args=(self._settings, context), name=name, daemon=True
         )

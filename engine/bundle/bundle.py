@@ -45,7 +45,7 @@ from engine.bundle.manifest import (
     typed,
 )
 from engine.bundle.strict import from_json
-from engine.bundle.tensors import MappedTensors, TensorPart, write_tensors
+from engine.bundle.tensors import KeptArrays, MappedTensors, TensorPart, write_tensors
 from engine.bundle.weights import Stored, Weights, parts_of, specs_of
 from engine.errors import BundleError, ConfigError
 from engine.types import DecodeOptions
@@ -151,13 +151,17 @@ class Bundle:
             raise BundleError(f"{self.path.name}: there is no file {relative!r} in it, only {self.files()}")
         return self.path / relative
 
-    def weights(self) -> Weights:
-        """Map all weights. Raises BundleError when the file is damaged."""
+    def weights(self, shared: Path | None = None) -> Weights:
+        """Map all weights. Raises BundleError when the file is damaged.
+
+        shared: a folder in which processes keep for each other what they make of weights; None: they don't.
+        """
         path = self.file(WEIGHTS)
         try:
             packed = MappedTensors(self.file(PACKED)) if PACKED in self.manifest else None
             stored = MappedTensors(path)
-            weights = Weights(stored, packed)
+            kept = KeptArrays(shared, self.name, self.digest) if shared else None
+            weights = Weights(stored, packed, kept)
         except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
             raise BundleError(f"{path}: not a readable safetensors file ({error}); {AGAIN}") from error
         stored.forget()  # what was only checked is not needed yet, and maybe never

@@ -1,15 +1,22 @@
 """Files of tensors that are larger than memory should hold: written tensor by tensor, and mapped.
 
 The format is that of safetensors, whose library checks what is mapped. Data begin at a multiple of 64 bytes.
+What is made of tensors is kept for other processes as files of numpy's.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import logging
 import math
 import mmap
-from collections.abc import Iterable, Mapping
+import os
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -18,6 +25,8 @@ from safetensors import safe_open
 
 from engine.bundle.folder import creating
 
+logger = logging.getLogger(__name__)
+
 SAFETENSORS_TYPES: Final[dict[str, np.dtype[Any]]] = {
     "F32": np.dtype(np.float32),
     "F16": np.dtype(np.float16),
@@ -25,6 +34,7 @@ SAFETENSORS_TYPES: Final[dict[str, np.dtype[Any]]] = {
 }
 DTYPE_NAMES: Final = {dtype: name for name, dtype in SAFETENSORS_TYPES.items()}
 ALIGNMENT: Final = 64  # bytes: a line of the cache
+PAGE_BYTES: Final = 4096  # less is not worth a file
 
 
 class Spec(NamedTuple):
@@ -75,6 +85,60 @@ class MappedTensors(dict[str, NDArray[Any]]):
         """Give back the memory of what was read so far; it is read again when it is needed."""
         if hasattr(self._pages, "madvise"):
             self._pages.madvise(mmap.MADV_DONTNEED)
+
+
+class KeptArrays:
+    """Arrays made of a bundle that processes of one machine have in memory once: in files, which all map."""
+
+    def __init__(self, folder: Path, name: str, digest: str) -> None:
+        """Keep arrays in a folder, and remove files of the name's other bundles, which may still be mapped.
+
+        folder: of this user alone, shared by the processes.
+        name: of the bundle.
+        digest: of its files.
+        """
+        of_name = folder / hashlib.sha256(name.encode()).hexdigest()
+        self._folder = of_name / digest
+        for other in of_name.glob("*"):
+            if other != self._folder:
+                shutil.rmtree(other, ignore_errors=True)
+
+    def array(self, recipe: str, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
+        """Map an array, read-only; write its file where there is none yet. What is small or mapped anyway, or
+        finds no room, is returned as it is made.
+
+        recipe: what it is made by.
+        make: makes it.
+        """
+        path = self._folder / f"{hashlib.sha256(recipe.encode()).hexdigest()}.npy"
+        with suppress(OSError):
+            return _mapped(path)
+        array = make()
+        if array.nbytes < PAGE_BYTES or not _owner(array).flags.owndata:
+            return array
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with NamedTemporaryFile(dir=self._folder) as out:
+                np.save(out, array, allow_pickle=False)
+                out.flush()
+                with suppress(FileExistsError):  # another process was first
+                    os.link(out.name, path)
+            return _mapped(path)
+        except OSError as error:
+            logger.warning("weights are not shared with other processes: %s", error)
+            return array
+
+
+def _mapped(path: Path) -> NDArray[Any]:
+    array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    return array
+
+
+def _owner(array: NDArray[Any]) -> NDArray[Any]:
+    """The array that this one is a view of, in the end."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
 
 
 def write_tensors(path: Path, specs: Mapping[str, Spec], parts: Iterable[TensorPart]) -> None:

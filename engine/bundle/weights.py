@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.bundle.tensors import Spec, TensorPart
+from engine.bundle.tensors import KeptArrays, Spec, TensorPart
 
 Floats = NDArray[np.float32]
 SCALE: Final = ".scale"
@@ -88,22 +88,25 @@ class Weights(Mapping[str, Floats]):
 
     quantized: those that came as int8.
     packed: int8 weights in the order that native products read them, made beforehand.
+    kept: what is made of them, shared with other processes; None: it is this process's own.
     """
 
     def __init__(
         self,
         stored: Mapping[str, NDArray[Any]],
         packed: Mapping[str, NDArray[Any]] | None = None,
+        kept: KeptArrays | None = None,
     ) -> None:
         """stored: the tensors of a file.
         packed: int8 weights as products read them, by `packed_name`.
+        kept: see above.
 
         Raises ValueError that names one that does not fit.
         """
         whole = {name for name, tensor in stored.items() if tensor.dtype == np.int8}
         parts = {name + end for name in whole for end in (SCALE, ALPHA)}
         self.quantized = {name: _read_quantized(name, stored) for name in sorted(whole)}
-        self.packed = {} if packed is None else packed
+        self.packed, self.kept = {} if packed is None else packed, kept
         self._floats = {name: stored[name] for name in stored if name not in whole | parts}
         wrong = sorted(n for n, w in self._floats.items() if w.dtype not in (np.float16, np.float32))
         if wrong:

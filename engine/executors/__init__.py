@@ -54,9 +54,8 @@ def _open_onnx(bundle: Bundle, placement: Placement, kernels: str | None = None)
     }
     device = None if on_cpu else placement.device
     try:
-        sessions = open_sessions(
-            bundle.config, graphs, bundle.weights(), placement.threads, operators, device
-        )
+        weights = bundle.weights(placement.shared if on_cpu else None)
+        sessions = open_sessions(bundle.config, graphs, weights, placement.threads, operators, device)
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"on {device} the onnx backend needs torch ({error}); run: pip install torch"

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ from statistics import median
 
 from loadtest.http.closedloop import busiest
 from loadtest.http.openloop import arrivals, run, summarise, translate
-from loadtest.http.serving import free_port, serving
+from loadtest.http.serving import free_port, memory_mib, serving
 from loadtest.texts import sentences
 
 
@@ -43,14 +42,13 @@ def server(model: Path, shape: str, precision: str) -> Iterator[tuple[str, int]]
 
 def memory(process: int) -> float:
     """Add up the MiB of a process and all below it; pages that several share count once."""
-    shares, left = 0, [process]
+    shares, left = 0.0, [process]
     while left:
         one = left.pop()
-        rollup = Path(f"/proc/{one}/smaps_rollup").read_text("ascii")
-        shares += sum(int(kib) for kib in re.findall(r"^Pss: +(\d+) kB", rollup, re.MULTILINE))
+        shares += memory_mib(one)["Pss"]
         children = subprocess.run(["pgrep", "-P", str(one)], capture_output=True, text=True, check=False)
         left += map(int, children.stdout.split())
-    return shares / 1024
+    return shares
 
 
 def main() -> None:

@@ -68,6 +68,7 @@ class ProcessContext:
     metrics: the folder of all processes' figures.
     sockets: where each engine process listens.
     listener: where front ends accept; None for an engine process.
+    weights: the folder in which engine processes keep weights for each other; None: each has its own.
     """
 
     number: int
@@ -76,6 +77,7 @@ class ProcessContext:
     metrics: Path
     sockets: tuple[Path, ...]
     listener: socket.socket | None
+    weights: Path | None = None
 
 
 class Listener(socket.socket):

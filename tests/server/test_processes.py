@@ -28,8 +28,10 @@ LONGER = SLOW | {"q": SLOW["q"] * 2}  # figures are up to a second old
 
 
 @contextmanager
-def processes(frontends=COUNT, engines=COUNT, program=("-c", MAIN), **variables):
-    """A supervisor with its processes, or those of another program: (httpx client, the process)."""
+def processes(frontends=COUNT, engines=COUNT, program=("-c", MAIN), trust=None, **variables):
+    """A supervisor with its processes, or those of another program: (httpx client, the process).
+
+    trust: whom a client of HTTPS believes."""
     port = free_port()
     given = {"MODELS": str(bundles()), "PORT": str(port), "LANES": "1x4,4x4"}
     given |= {"REQUEST_TIMEOUT": "3600"}  # of a busy machine much is expected to take long, and refused
@@ -43,8 +45,9 @@ def processes(frontends=COUNT, engines=COUNT, program=("-c", MAIN), **variables)
         reading.start()
         running.log, began = log, time.monotonic()
         try:
-            with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
-                until(lambda: ready(client) or running.poll() is not None, 90)
+            url = f"{'https' if trust else 'http'}://127.0.0.1:{port}"
+            with httpx.Client(base_url=url, timeout=60, verify=trust or True) as client:
+                until(lambda: ready(client, trust) or running.poll() is not None, 90)
                 running.start = time.monotonic() - began  # seconds that it takes on this machine, now
                 assert running.poll() is None, "".join(log)
                 yield client, running
@@ -57,9 +60,10 @@ def processes(frontends=COUNT, engines=COUNT, program=("-c", MAIN), **variables)
                 reading.join(30)
 
 
-def ready(client):
+def ready(client, trust=None):
     try:
-        return httpx.get(f"{client.base_url}/health/ready", timeout=60).status_code == 200
+        url = f"{client.base_url}/health/ready"
+        return httpx.get(url, timeout=60, verify=trust or True).status_code == 200
     except httpx.TransportError:
         return False
 
@@ -149,6 +153,16 @@ def test_front_ends_have_neither_weights_nor_their_runtime(crew):
         mapped = Path(f"/proc/{pid}/maps").read_text("utf-8")
         assert "onnxruntime" not in mapped
         assert "model.safetensors" not in mapped
+
+
+def test_engine_processes_have_weights_once(crew):
+    _, running, _ = crew
+    kept = []
+    for pid in pids(running, "engine process"):
+        lines = Path(f"/proc/{pid}/maps").read_text("utf-8").splitlines()
+        kept.append({tuple(line.split()[3:6]) for line in lines if "/weights/" in line})
+    assert len(kept[0]) >= 2
+    assert kept[0] == kept[1]
 
 
 def test_characters_are_counted_for_all_front_ends_together(crew):

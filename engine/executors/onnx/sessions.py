@@ -7,8 +7,9 @@ is made of and in which form; int8 weights are quantised here, when the session 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, Protocol
@@ -23,6 +24,7 @@ from engine.bundle.manifest import WEIGHTS
 from engine.bundle.recipes import METADATA, initializer
 from engine.bundle.shortlist import Shortlist
 from engine.bundle.specs import MemorySpec, StateSpec
+from engine.bundle.weights import Weights
 from engine.errors import BundleError
 from engine.executors.base import Arrays
 from engine.executors.onnx.graph_metadata import metadata_of
@@ -87,8 +89,8 @@ def open_sessions(
     Raises BundleError when the graphs and the weights do not belong together, and ConfigError for a device
     that is not at hand.
     """
-    place, recipes = _place(device), [_recipes(graph) for graph in graphs.values()]
-    initializers = Initializers(weights, recipes, tables=place is None)
+    place = _place(device)
+    initializers = Initializers(weights, tables=place is None)
 
     def session(part: str) -> Any:
         plain_session = _session(graphs[part], initializers, _options(threads, operators), place)
@@ -130,38 +132,45 @@ class Initializers(dict[str, ort.OrtValue]):
     """Initialisers by label, made of weights once for all graphs of a bundle. Some are read here by sessions,
     and must live as long."""
 
-    def __init__(self, weights: Mapping[str, Array], graphs: Sequence[Recipes], *, tables: bool) -> None:
+    def __init__(self, weights: Mapping[str, Array], *, tables: bool) -> None:
         """Make none yet.
 
         weights: of the bundle, by name.
-        graphs: recipes of each graph's initialisers, by label.
-        tables: whether sessions only read a table that several graphs look up. In a narrow graph they fold
-            the table with the cast that widens it.
+        tables: whether sessions only read a table that they look up. In a narrow graph they fold the table
+            with the cast that widens it.
         """
         super().__init__()
-        self._weights = weights
-        several = tables and len(graphs) > 1
-        self._common = set(graphs[0]).intersection(*graphs[1:]) if several else set[str]()
+        self._weights, self._tables = weights, tables
         self._read = set[str]()  # labels of what sessions read here
 
     def supply(self, options: ort.SessionOptions, recipes: Recipes) -> None:
         """Give a session the initialisers of its graph.
 
         Weights of operators of our own are read where they lie, which may be a mapped file, and so are large
-        tables that several graphs look up. Of others a session makes copies in the order that it likes, or
+        tables. Of others a session makes copies in the order that it likes, or
         computes with them when it is made.
         """
         copied = []
         for label, recipe in sorted(recipes.items()):
             if label not in self:
-                self[label] = _value(initializer(recipe, self._weights))
-            table = label in self._common and self[label].tensor_size_in_bytes() >= IN_PLACE_BYTES
+                self[label] = _value(self._array(recipe))
+            table = self._is_table(recipe) and self[label].tensor_size_in_bytes() >= IN_PLACE_BYTES
             if table or recipe.get("form") in READ_IN_PLACE:
                 options.add_initializer(label, self[label])
                 self._read.add(label)
             else:
                 copied.append(label)
         options.add_external_initializers(copied, [self[label] for label in copied])
+
+    def _is_table(self, recipe: Mapping[str, Any]) -> bool:
+        return self._tables and recipe.get("form") == "plain"
+
+    def _array(self, recipe: Mapping[str, Any]) -> NDArray[Any]:
+        make = partial(initializer, recipe, self._weights)
+        kept = self._weights.kept if isinstance(self._weights, Weights) else None
+        if kept is None or not (self._is_table(recipe) or recipe.get("form") in READ_IN_PLACE):
+            return make()
+        return kept.array(json.dumps(recipe, sort_keys=True), make)
 
     def settle(self) -> None:
         """Forget the weights, and all that no session reads here: there will be no further session."""

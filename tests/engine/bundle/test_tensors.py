@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
-from engine.bundle.tensors import ALIGNMENT, MappedTensors, Spec, TensorPart, write_tensors
+from engine.bundle.tensors import ALIGNMENT, KeptArrays, MappedTensors, Spec, TensorPart, write_tensors
 from engine.bundle.weights import PIECE, Later, by_rows, parts_of, specs_of
 
 shapes = st.lists(st.integers(0, 5), max_size=3).map(tuple)
@@ -92,3 +92,55 @@ print(mapped - before, read - before, resident() - before)
     mapped, read, given_back = (int(word) / 2**20 for word in out.stdout.split())
     assert read > 48
     assert max(mapped, given_back) < 32
+
+
+def never():
+    raise AssertionError("it is made a second time")
+
+
+def test_what_one_process_has_made_of_a_bundle_others_map(tmp_path):
+    made = np.arange(4096, dtype=np.float32).reshape(64, 64).T
+    first, second = (KeptArrays(tmp_path, "a/../b", "0123") for _ in range(2))
+    own = first.array("transposed", lambda: made)
+    mapped = second.array("transposed", never)
+    np.testing.assert_array_equal(own, made)
+    np.testing.assert_array_equal(mapped, made)
+    with pytest.raises(ValueError, match="read-only"):
+        mapped[0, 0] = 1
+    assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == 1
+    # another bundle of the name takes its place, and those who map the old one keep it
+    KeptArrays(tmp_path, "c", "0123").array("transposed", lambda: made)
+    new = KeptArrays(tmp_path, "a/../b", "4567").array("transposed", lambda: -made)
+    np.testing.assert_array_equal(new, -made)
+    np.testing.assert_array_equal(mapped, made)
+    assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == 2
+
+
+def test_what_is_made_at_once_by_two_processes_is_one_file(tmp_path):
+    made = np.ones((64, 64), np.float32)
+    first, second = (KeptArrays(tmp_path, "a", "0") for _ in range(2))
+
+    def slow():
+        """The other process comes first."""
+        second.array("ones", lambda: made)
+        (path,) = tmp_path.rglob("*.npy")
+        seen.append(path.stat().st_ino)
+        return made.copy()
+
+    seen = []
+    np.testing.assert_array_equal(first.array("ones", slow), made)
+    (path,) = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert seen == [path.stat().st_ino]
+
+
+def test_what_is_small_or_mapped_or_finds_no_room_is_not_kept_again(tmp_path, caplog):
+    kept, small, large = KeptArrays(tmp_path / "kept", "a", "0"), np.ones(9), np.ones((99, 99))
+    assert kept.array("small", lambda: small) is small
+    save_file({"large": large.astype(np.float32)}, tmp_path / "a.safetensors")
+    mapped = MappedTensors(tmp_path / "a.safetensors")["large"]
+    assert kept.array("mapped", lambda: mapped.T) is not None
+    assert not list(tmp_path.rglob("*.npy"))
+    (tmp_path / "file").write_text("no folder")
+    own = KeptArrays(tmp_path / "file", "a", "0").array("large", lambda: large)
+    assert own is large
+    assert "weights are not shared with other processes" in caplog.text

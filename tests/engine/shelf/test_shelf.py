@@ -452,3 +452,24 @@ def test_memory_that_is_being_freed_is_counted_once():
     acts = budget.ask(Ticket(("d",)))
     assert acts.unload == ["b"], "two bytes are on their way, two more are needed"
     assert not acts.load
+
+
+# weights that processes share
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_weights_that_another_process_has_prepared_give_the_same_answers(tmp_path, precision):
+    def answers(shared):
+        with running(precision=precision, shared=shared) as service:
+            wishes = TextOptions(alternatives=3, alignment=True)
+            one = asyncio.run(service.run(DE, ["Das ist gut.", "Es war einmal ein König."], wishes))
+        return [(a.text, a.score, a.alternatives) for a in one]
+
+    def files():
+        return {(path, path.stat().st_ino) for path in tmp_path.rglob("*.npy")}
+
+    alone, first = answers(None), answers(tmp_path)
+    kept = files()
+    assert len(kept) > len(MODELS)
+    assert answers(tmp_path) == first == alone
+    assert files() == kept
