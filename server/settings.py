@@ -236,6 +236,8 @@ class ServerSettings(BaseSettings):
     def _some_front_end(self) -> Self:
         if self.engines > 1 and not self.frontends:
             raise ValueError(f"--engines {self.engines} needs front ends: add --frontends 1 or more")
+        if self.frontends > 1 and self.grpc_port == 0:
+            raise ValueError("several front ends need one port of gRPC, not any free one: name it")
         return self
 
     @field_validator("api_keys", mode="before")

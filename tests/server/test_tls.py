@@ -15,9 +15,8 @@ from tests.server.test_server_process import GERMAN, MAIN, ROOT, free_port, unti
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs the openssl command")
 
 
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tls")
+def make_certificate(folder):
+    """Make cert.pem and key.pem of this machine's own name, in a folder."""
     command = [
         "openssl",
         "req",
@@ -31,6 +30,12 @@ def certificate(tmp_path_factory):
     command += ["-keyout", "key.pem", "-out", "cert.pem", "-days", "2", "-subj", "/CN=localhost"]
     command += ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
     subprocess.run(command, cwd=folder, check=True, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tls")
+    make_certificate(folder)
     return folder
 
 
