@@ -53,7 +53,7 @@ def choices(
     """
     if not sentence.phrases:
         return [_choice(model, plan, sentence, h) for h in hypotheses]
-    right, wrong = list[Choice](), list[Choice]()
+    right, wrong, count = list[Choice](), list[Choice](), plan.options.decode.n_best
     every, symbols = frozenset(model.placeholders), _required_placeholders(model, sentence)
     for h in hypotheses:
         good = whole(model.placeholder_tokenizer.pieces(h.tokens, target=True), list(symbols), every)
@@ -64,7 +64,9 @@ def choices(
         choice = _choice(model, plan, sentence, h, *mended)
         choice = replace(choice, forced=choice.forced + forced, whole=good or not kept)
         (right if good and not is_garbled(plan, sentence, choice) else wrong).append(choice)
-    return [*right, *wrong][: plan.options.decode.n_best]
+        if len(right) == count:  # the others cost as much, and nobody sees them
+            break
+    return [*right, *wrong][:count]
 
 
 def is_garbled(plan: Plan, sentence: Sentence, choice: Choice) -> bool:

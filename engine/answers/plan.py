@@ -273,6 +273,9 @@ class _Planner:
         if len(source) > model.limits.source:
             return last
         strict = last if marks else replace(last, fast=True, strict=last)
+        names = [number for number in phrases if masked.phrases[number].name]
+        if not marks and names and len(symbols) - len(fewer) > 1:
+            return strict  # nearly every answer to such a sentence has lost a name or a number
         return Sentence(text, source, phrases, fewer, self._quotas(source, fewer), strict=strict)
 
     def _source(self, text: str, phrases: tuple[int, ...], symbols: Mapping[int, str]) -> list[int]:
@@ -307,16 +310,17 @@ def _mask_rules(
     if not (explicit or resolved.protect):
         return MaskRules()
     alone = model.words.names
-    local = partial(localise, source=model.source, target=options.numerals or model.target)
+    protect = resolved.protect
+    numerals = options.numerals or model.target if options.local_numbers and protect else ""
     return MaskRules(
         ignore=(*options.ignore, *(word.word for word in model.placeholder_words)),
         glossary=options.glossary,
-        protect=resolved.protect,
+        protect=protect,
         symbols=symbols,
         spaced=model.spaced,
         lacks=model.tokenizer.lacks,
         names=None if alone is None else NameRule(model.source, model.word_tokens, alone),
-        local=local if options.local_numbers and resolved.protect else None,
+        local=partial(localise, source=model.source, target=numerals) if numerals else None,
     )
 
 

@@ -113,7 +113,9 @@ def in_capitals(text: str) -> object:
 def named(text: str) -> object:
     from engine.text.placeables.names import NameRule, find_names
 
-    rules = (NameRule(language, lambda word: 1 if word.islower() else 9, 4) for language in ("de", "en"))
+    rules = (
+        NameRule(language, lambda word: 1 if word.islower() else 9, 4) for language in ("de", "en", "fr")
+    )
     return [list(find_names(text, rule)) for rule in rules]
 
 
@@ -442,7 +444,12 @@ LINES: dict[str, Line | str] = {
     "engine.text.placeables.markup:CAPITALS": Line(pumps=("A'", "AAA ")),
     "engine.text.placeables.markup:read_capitals": Line(in_capitals, pumps=("AAA ", "AAA a ")),
     "engine.text.placeables.names:WORD": Line(named, pumps=("Aa ", "A-", "Mr. Aa ", "A'b ")),
+    "engine.text.placeables.names:FRENCH_WORD": Line(named, pumps=("Aa ", "A-", "l'", "qu'a ")),
     "engine.text.placeables.names:INFLECTION": Line(uses=("fullmatch",)),
+    "engine.text.placeables.names:ADJECTIVE": Line(uses=("fullmatch",), pumps=("isch", "ische")),
+    "engine.text.placeables.names:BEFORE_NOUN": Line(uses=("fullmatch",), pumps=("isch", "liche", "1", "a")),
+    "engine.text.placeables.names:DERIVED": Line(uses=("fullmatch",), pumps=("ish", "eses", "iani")),
+    "engine.text.placeables.names:TRANSLATED_PLACE": Line(uses=("fullmatch",), pumps=("land", "ien", "isch")),
     "engine.text.placeables.pairs:MARK": Line(
         in_pairs, pumps=("„", "“", "« ", " »", "(a", "a)", '"a" ', "„a‚")
     ),

@@ -218,6 +218,8 @@ def mask(marked: MarkedText, rules: MaskRules) -> MaskedText:
         phrases.append(phrase)
         parts += [text[position:begin], mark]
         position = end
+    if not phrases:
+        return MaskedText(text)
     return MaskedText("".join([*parts, text[position:]]), mark, tuple(phrases))
 
 
@@ -227,6 +229,9 @@ def find_phrases(marked: MarkedText, rules: MaskRules) -> list[tuple[int, int, P
 
 
 def _unused_mark(text: str) -> str:
+    first = chr(PRIVATE[0])
+    if first not in text:
+        return first
     present = set(text)
     mark = next((chr(code) for code in PRIVATE if chr(code) not in present), None)
     if mark is None:
@@ -256,7 +261,8 @@ class _Finder:
 
     def __init__(self, rules: MaskRules, targets: Mapping[str, str | None], characters: Set[str]) -> None:
         self.rules, self.targets = rules, targets
-        self.finders = Phrases(targets, spaced=rules.spaced), _symbols(tuple(rules.symbols))
+        self.own = Phrases(targets, spaced=rules.spaced) if targets else _symbols(())
+        self.finders = self.own, _symbols(tuple(rules.symbols))
         # a plain letter that the model lacks is met in words that it knows in small letters
         foreign = (c for c in characters if c > "~" and unicodedata.category(c)[0] in "LMNS")
         self.lacking = frozenset(c for c in foreign if rules.lacks and rules.lacks(c))
@@ -264,9 +270,14 @@ class _Finder:
     def find(self, text: str, begin: int, end: int) -> Iterator[tuple[int, int, Phrase]]:
         """Yield the phrases between two places of a text."""
         part = text[begin:end]
-        sources, names = [finder.find(part) for finder in self.finders], self._names(part)
+        sources = [finder.find(part) for finder in self.finders if finder.may_find(part)]
+        names = self._names(part)
         if self.rules.protect:
-            sources += [_matches(part), iter(names), _unknown(part, self.lacking)]
+            sources += [_matches(part)] if SIGNS.search(part) else []
+            sources += [iter(names)] if names else []
+            sources += [_unknown(part, self.lacking)] if self.lacking else []
+        if not sources:  # most texts: what is below would cost as much as all of this
+            return
         for first, last in _in_turn(sources):
             yield begin + first, begin + last, self._phrase(part[first:last], name=(first, last) in names)
 
@@ -274,7 +285,7 @@ class _Finder:
         """The names of a part of the text, without those that hold a phrase of the caller's."""
         if not (self.rules.protect and self.rules.names):
             return {}
-        own = self.finders[0]
+        own = self.own
         return {
             (begin, end): None
             for begin, end in find_names(part, self.rules.names)
@@ -299,14 +310,11 @@ def _symbols(symbols: tuple[str, ...]) -> Phrases:
 
 
 def _matches(text: str) -> Iterator[tuple[int, int]]:
-    places = matches(placeables(), long_placeables(), text) if SIGNS.search(text) else ()
-    return (match.span() for match in places)
+    return (match.span() for match in matches(placeables(), long_placeables(), text))
 
 
 def _unknown(text: str, lacking: frozenset[str]) -> Iterator[tuple[int, int]]:
     """Words with a character that the model can't read; of several, one after the other, the whole run."""
-    if not lacking:
-        return
     last: tuple[int, int] | None = None
     for match in SOLID.finditer(text):
         word = match[0]

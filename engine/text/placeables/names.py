@@ -7,14 +7,17 @@ after a title, beside another such word, or alone, in a language that writes no 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import lru_cache
 from typing import Final
 
 from engine.text.form import CAPITAL_NOUNS
 
-WORD: Final = re.compile(r"[^\W\d_]+(?:[-’'][^\W\d_]+)*")
+LETTERS: Final = r"[^\W\d_]+"
+CLITIC: Final = r"(?:s|m|d|t|re|ve|ll)\b"  # of English, after an apostrophe: no part of a word
+WORD: Final = re.compile(rf"{LETTERS}(?:-{LETTERS}|[’'](?!{CLITIC}){LETTERS})*")
+FRENCH_WORD: Final = re.compile(rf"(?:[cdjlmnst]|qu)(?=[’'])|{LETTERS}(?:[-’']{LETTERS})*", re.IGNORECASE)
 TITLES: Final = frozenset(
     {"Herr", "Herrn", "Frau", "Fräulein", "Familie", "Mr", "Mrs", "Ms", "Miss", "Sir", "Lady", "Dr", "Prof"}
     | {"Monsieur", "Madame", "Mademoiselle", "Mme", "Mlle"}
@@ -22,15 +25,29 @@ TITLES: Final = frozenset(
 FRENCH_TITLES: Final = frozenset({"M", "MM"})
 # a German noun without an article after these is a place
 PLACED: Final = frozenset({"in", "nach", "aus", "namens"})
+# places that other languages have names of their own for: Griechenland, Kroatien; and languages
+TRANSLATED_PLACE: Final = re.compile(".*(?:land|länder|ien|isch)")
 # German words with capitals that are no nouns: pronouns, and an adjective that begins a sentence
 PRONOUNS: Final = frozenset({"Sie", "Ihnen", "Ihr", "Ihre", "Ihren", "Ihrem", "Ihrer", "Ihres"})
 INFLECTION: Final = re.compile("[^\\W\\d_]{3,}e[mnrs]?")
+# what stands before German nouns, and hardly before names: einer Dose, zwei Flaschen, beim, die größte
+BEFORE_NOUN: Final = re.compile(
+    r"(?:[kmds]?ein|unser|dies|jed|jen|welch|manch|all|.*(?:isch|lich))(?:e[mnrs]?)?|d(?:er|ie|as|e[mns])"
+    r"|ihre?[mnrs]?|eure?[mnrs]?|(?:bei|zu|vo|i|a)m|zur|ins|.*\d|zwei|drei|vier|fünf|sechs|sieben|acht|zehn",
+    re.IGNORECASE,
+)
+# words made of other names, which are translated: Norwegian, Portuguese, Yiddish, Buddhism
+DERIVED: Final = re.compile(".*(?:ese|ish|[ie]an|ism|ist)s?")
+FRENCH_ARTICLES: Final = frozenset({"le", "la", "les", "l", "en", "du", "des", "au", "aux"})  # of countries
+ADJECTIVE: Final = re.compile(".*isch(?:e[mnrs]?)?")
+APOSTROPHES: Final = ("'", "’")
 MIN_PLACED_TOKENS: Final = 4
 MIN_TOKENS_BESIDE: Final = 2
 MIN_TOKENS_OF_NOUNS: Final = 5  # of a name beside another one together, where nouns have capitals too
 MAX_SMALL_TOKENS: Final = 2  # of a word that is known in small letters
 MAX_CAPITALS_SHARE: Final = 0.67  # of the words after the first one; headings have more
 STARTS: Final = frozenset('.!?:„“"»«\n')  # a sentence begins after them
+REMEMBERED_LANGUAGES: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,109 +64,123 @@ class NameRule:
     tokens: Callable[[str], int]
     alone: int
 
-    @property
-    def nouns(self) -> bool:
-        """Whether the language writes nouns with capitals."""
-        return self.language.partition("-")[0].lower() in CAPITAL_NOUNS
-
-
-@dataclass(frozen=True)
-class _Word:
-    """A word at a place of a text; its tokens are counted where they decide.
-
-    capital: whether it may be of a name.
-    starts: whether it stands where sentences begin.
-    """
-
-    text: str
-    begin: int
-    end: int
-    capital: bool
-    starts: bool
-    rule: NameRule
-
-    @property
-    def common(self) -> bool:
-        """Whether its capital only says that a sentence begins."""
-        return self.starts and self._counts[1]
-
-    @property
-    def tokens(self) -> int:
-        """Number of tokens of the word as it is, or in small letters if these are fewer; 0 of no capital."""
-        return self._counts[0] if self.capital else 0
-
-    @cached_property
-    def _counts(self) -> tuple[int, bool]:
-        """The tokens, and whether it is an ordinary word."""
-        word, rule = self.text, self.rule
-        tokens = rule.tokens(word)
-        small = rule.tokens(word[0].lower() + word[1:]) if self.starts or tokens > 1 else tokens
-        ordinary = small <= min(tokens, 1 if rule.nouns else MAX_SMALL_TOKENS)
-        if rule.nouns and not ordinary:
-            ordinary = small < tokens or (small == tokens and INFLECTION.fullmatch(word) is not None)
-        return min(tokens, small), ordinary
-
 
 def find_names(text: str, rule: NameRule) -> Iterator[tuple[int, int]]:
     """Yield begin and end of each name, in order; words beside one another are one name."""
-    words = [_word(text, match, rule) for match in WORD.finditer(text)]
-    heading = not rule.nouns and _heading(words)
-    first = 0
-    while first < len(words):
-        end, word = first + 1, words[first]
-        if word.capital and word.text not in TITLES:
-            before = _word_before(text, words, first)
-            titled = _after_title(before, rule)
-            if titled or not word.common:
-                while end < len(words) and _goes_on(text, words[end - 1], words[end]):
-                    end += 1
-                if titled or (not heading and _is_name(words[first:end], before, rule)):
-                    yield word.begin, words[end - 1].end
-        first = end
+    return _Reader(text, rule).names()
 
 
-def _word(text: str, match: re.Match[str], rule: NameRule) -> _Word:
-    word, (begin, end) = match[0], match.span()
-    capital = len(word) > 1 and word[0].isupper() and not word.isupper()
-    before = text[max(0, begin - 2) : begin].rstrip(" ")[-1:]
-    starts = not begin or before in STARTS
-    return _Word(word, begin, end, capital and not (rule.nouns and word in PRONOUNS), starts, rule)
+@lru_cache(REMEMBERED_LANGUAGES)
+def _base(language: str) -> str:
+    return language.partition("-")[0].lower()
 
 
-def _heading(words: Sequence[_Word]) -> bool:
-    capitals = sum(word.capital for word in words[1:])
-    return len(words) > 1 and capitals > MAX_CAPITALS_SHARE * (len(words) - 1)
+class _Reader:
+    """The words of a text with what a rule asks about them; tokens are counted only where they decide."""
 
+    def __init__(self, text: str, rule: NameRule) -> None:
+        self.text, self.rule, language = text, rule, _base(rule.language)
+        self.nouns, self.french = language in CAPITAL_NOUNS, language == "fr"
+        self.places = [match.span() for match in (FRENCH_WORD if self.french else WORD).finditer(text)]
+        self.words = [text[begin:end] for begin, end in self.places]
 
-def _word_before(text: str, words: Sequence[_Word], number: int) -> str:
-    """The word before one of the words, or the marks between; "" at the beginning of a sentence."""
-    if not number:
-        return ""
-    before, one = words[number - 1], words[number]
-    between = text[before.end : one.begin]
-    if between.isspace() or (between.strip() == "." and before.text in TITLES | FRENCH_TITLES):
-        return before.text
-    return "" if STARTS.intersection(between) else between.strip()
+    def names(self) -> Iterator[tuple[int, int]]:
+        """Yield begin and end of each name."""
+        end, heading = 0, None
+        for number, word in enumerate(self.words):
+            if number < end or not word[0].isupper() or not self._capital(number):
+                continue
+            before, first, end = self._before(number), number, number + 1
+            titled = before in TITLES or (self.french and before in FRENCH_TITLES)
+            if not titled and self._begins_sentence(first) and self._ordinary(first):
+                continue
+            while end < len(self.words) and self._goes_on(end):
+                end += 1
+            if not titled:
+                first, end = self._row(first, end, before)
+                heading = not self.nouns and self._heading() if heading is None else heading
+            if titled or (not heading and self._is_name(first, end)):
+                yield self.places[first][0], self.places[end - 1][1]
 
+    def _capital(self, number: int) -> bool:
+        """Whether a word may be of a name."""
+        word = self.words[number]
+        if not word[0].isupper() or len(word) < 2 or word.isupper() or word in TITLES:
+            return False
+        return not (self.nouns and word in PRONOUNS)
 
-def _goes_on(text: str, one: _Word, other: _Word) -> bool:
-    return other.capital and other.text not in TITLES and text[one.end : other.begin] == " "
+    def _goes_on(self, number: int) -> bool:
+        """Whether a word goes on with the name before it."""
+        gap = self.text[self.places[number - 1][1] : self.places[number][0]]
+        return gap == " " and self._capital(number)
 
+    def _before(self, number: int) -> str:
+        """The word before one of the words, or the marks between; "" at the beginning of a sentence."""
+        if not number:
+            return ""
+        word, gap = self.words[number - 1], self.text[self.places[number - 1][1] : self.places[number][0]]
+        if gap.isspace() or gap in APOSTROPHES or (gap.strip() == "." and word in TITLES | FRENCH_TITLES):
+            return word
+        return "" if STARTS.intersection(gap) else gap.strip()
 
-def _after_title(before: str, rule: NameRule) -> bool:
-    return before in TITLES or (before in FRENCH_TITLES and rule.language.startswith("fr"))
+    def _heading(self) -> bool:
+        capitals = sum(self._capital(number) for number in range(1, len(self.words)))
+        return len(self.words) > 1 and capitals > MAX_CAPITALS_SHARE * (len(self.words) - 1)
 
+    def _begins_sentence(self, number: int) -> bool:
+        begin = self.places[number][0]
+        return not begin or self.text[max(0, begin - 2) : begin].rstrip(" ")[-1:] in STARTS
 
-def _is_name(row: Sequence[_Word], before: str, rule: NameRule) -> bool:
-    """Whether words in a row are a name.
+    def _tokens(self, number: int) -> int:
+        """Number of tokens of a word as it is, or in small letters where these may be fewer."""
+        tokens = self.rule.tokens(self.words[number])
+        again = tokens > 1 or self._begins_sentence(number)
+        return min(tokens, self._small(number)) if again else tokens
 
-    row: the words.
-    before: the word before them, "" at the beginning of a sentence.
-    """
-    if len(row) == 1 and (before not in PLACED if rule.nouns else not (before and rule.alone)):
-        return False
-    *_, second, most = sorted([0, *(word.tokens for word in row)])
-    if rule.nouns:
-        several = len(row) > 1 and second >= MIN_TOKENS_BESIDE and second + most >= MIN_TOKENS_OF_NOUNS
-        return several or (before in PLACED and most >= MIN_PLACED_TOKENS)
-    return most >= (MIN_TOKENS_BESIDE if len(row) > 1 else rule.alone)
+    def _small(self, number: int) -> int:
+        word = self.words[number]
+        return self.rule.tokens(word[0].lower() + word[1:])
+
+    def _ordinary(self, number: int) -> bool:
+        """Whether the capital of a word may only say that a sentence or a title begins."""
+        word, small = self.words[number], self._small(number)
+        tokens = self.rule.tokens(word)
+        if not self.nouns:
+            return small <= min(tokens, MAX_SMALL_TOKENS)
+        return small < max(2, tokens) or (small == tokens and INFLECTION.fullmatch(word) is not None)
+
+    def _attribute(self, number: int) -> bool:
+        """Whether a German word is an adjective, or a genitive such as "Toms"."""
+        word, tokens = self.words[number], self.rule.tokens(self.words[number])
+        if tokens > 1 and (self._small(number) == 1 or ADJECTIVE.fullmatch(word)):
+            return True
+        return word[-1] == "s" and tokens > self.rule.tokens(word[:-1]) <= MAX_SMALL_TOKENS
+
+    def _row(self, first: int, end: int, before: str) -> tuple[int, int]:
+        """The words [first, end) of several that may be a name: no adjectives, and no nouns but the last."""
+        if not self.nouns:
+            return first + (end - first > 1 and DERIVED.fullmatch(self.words[first]) is not None), end
+        first += end - first > 1 and BEFORE_NOUN.fullmatch(before) is not None
+        while end - first > 1 and self._attribute(first):
+            first += 1
+        while end - first > 1 and self._attribute(end - 1):
+            end -= 1
+        return first, end
+
+    def _is_name(self, first: int, end: int) -> bool:
+        """Whether the words [first, end), that stand after no title, are a name."""
+        before, several = self._before(first), end - first > 1
+        if not several and not (before in PLACED if self.nouns else self._may_stand_alone(first, before)):
+            return False
+        *_, second, most = sorted([0, *map(self._tokens, range(first, end))])
+        if not self.nouns:
+            known = several and all(map(self._ordinary, range(first, end)))
+            return not known and most >= (MIN_TOKENS_BESIDE if several else self.rule.alone)
+        if several:
+            return second >= MIN_TOKENS_BESIDE and second + most >= MIN_TOKENS_OF_NOUNS
+        return most >= MIN_PLACED_TOKENS and not TRANSLATED_PLACE.fullmatch(self.words[first])
+
+    def _may_stand_alone(self, number: int, before: str) -> bool:
+        """Whether a word beside no others may be a name, in a language that writes nouns in small letters."""
+        country = self.french and before.lower() in FRENCH_ARTICLES
+        return bool(before and self.rule.alone) and not country and not DERIVED.fullmatch(self.words[number])

@@ -83,6 +83,8 @@ def without_pairs(text: str, language: str) -> PlainText:
     text: the sentence.
     language: code of the language that the marks are put back in; a typewriter's marks stay as they are.
     """
+    if not MARK.search(text):
+        return PlainText(text)
     parts, length, position = list[str](), 0, 0
     formats, around = list[Format](), [-1]
     for mark, opens in _in_order(find_pairs(text)):

@@ -24,6 +24,10 @@ class Phrases:
         first = "".join(re.escape(character) for character in sorted({p[0] for p in self._phrases}))
         self._beginning = re.compile(f"[{first}]") if first else None
 
+    def may_find(self, text: str) -> bool:
+        """Tell in little time whether a text may hold a phrase."""
+        return self._beginning is not None and self._beginning.search(text) is not None
+
     def find(self, text: str) -> Iterator[tuple[int, int]]:
         """Yield begin and end of each phrase in order; of two that overlap, the one that begins first."""
         position = 0
