@@ -77,11 +77,10 @@ def is_garbled(plan: Plan, sentence: Sentence, choice: Choice) -> bool:
     sentence: one of its sentences.
     choice: an answer to the sentence.
     """
-    spelled = [number for number in sentence.phrases if number not in sentence.symbols]
     if sentence.strict is None:
         return False
     lost = sentence.strict.marks is not None and not keeps_pairs(sentence.text, choice.text)
-    return lost or not choice.whole or plan.masked.garbles(choice.text, spelled)
+    return lost or not choice.whole or plan.masked.garbles(choice.text, sentence.spelled)
 
 
 def _required_placeholders(model: TextModel, sentence: Sentence) -> dict[str, int]:
@@ -114,6 +113,7 @@ def _choice(
         text = tokenizer.decode(tokens)
     if plan.masked.mark:
         text = text.replace(plan.masked.mark, "")
+    text = plan.masked.as_written(text, sentence.spelled)
     numbers = {symbol: number for number, symbol in sentence.symbols.items()}
 
     def hide(match: re.Match[str]) -> str:

@@ -56,6 +56,11 @@ class Sentence:
         """The text without the marks that `source` lacks."""
         return self.marks.segment.text if self.marks else self.text
 
+    @property
+    def spelled(self) -> list[int]:
+        """Numbers of the phrases that the model reads as they are."""
+        return [number for number in self.phrases if number not in self.symbols]
+
     def options(self, decode: DecodeOptions) -> DecodeOptions:
         """Adapt decoding options to the sentence.
 

@@ -131,6 +131,24 @@ class MaskedText:
             for phrase, count in expected.items()
         )
 
+    def as_written(self, text: str, phrases: Sequence[int]) -> str:
+        """Write numbers in an answer as the source has them, where the model has written the same digits and
+        signs with other separators or in another order: "1.7" for "1,7", "€5,000" for "5000 €".
+
+        text: the answer.
+        phrases: numbers of the phrases that the model has read as they are.
+        """
+        amounts = {self.phrases[number].source for number in phrases if not self.phrases[number].name}
+        lost = amounts.difference(match[0] for match in TRUSTED.finditer(text)) if amounts else amounts
+        if not lost:
+            return text
+        written = {_without_separators(amount): amount for amount in lost}
+
+        def rewrite(match: re.Match[str]) -> str:
+            return match[0] if match[0] in amounts else written.get(_without_separators(match[0]), match[0])
+
+        return TRUSTED.sub(rewrite, text)
+
     def at_most(self, count: int) -> MaskedText:
         """Mask no more phrases than `count`: the last phrases that nobody asked for are not masked.
 
@@ -221,6 +239,12 @@ def mask(marked: MarkedText, rules: MaskRules) -> MaskedText:
     if not phrases:
         return MaskedText(text)
     return MaskedText("".join([*parts, text[position:]]), mark, tuple(phrases))
+
+
+def _without_separators(amount: str) -> tuple[str, str]:
+    """The digits of an amount in order, and its other characters but for separators."""
+    digits = "".join(filter(str.isdigit, amount))
+    return digits, "".join(sorted(c for c in amount if not (c.isdigit() or c.isspace() or c in ".,'’")))
 
 
 def find_phrases(marked: MarkedText, rules: MaskRules) -> list[tuple[int, int, Phrase]]:

@@ -396,6 +396,23 @@ def test_of_two_phrases_that_begin_alike_the_longer_one_is_found():
     assert [phrase.source for phrase in found.phrases] == ["ab", "abc", "ab c"]
 
 
+@pytest.mark.parametrize(
+    ("source", "answer", "written"),
+    [
+        ("Es dauert 1,7 Tage.", "It takes 1.7 days.", "It takes 1,7 days."),
+        ("Das kostet 5000 €.", "That costs €5,000.", "That costs 5000 €."),
+        ("Es sind 1.234 und 1,7.", "It's 1,234 and 1.7.", "It's 1.234 and 1,7."),
+        ("Es sind 30 cm.", "It's 30 inches.", "It's 30 inches."),  # the unit is lost: it is read again
+        ("Um 12:30 kam er.", "He came at 1230.", "He came at 1230."),
+        ("Es sind 17 oder 1,7.", "It's 17 or 1.7.", "It's 17 or 1,7."),
+    ],
+)
+def test_the_digits_of_a_number_are_written_as_the_source_writes_them(source, answer, written):
+    found = mask(MarkedText(source), MaskRules(protect=True, symbols=SYMBOLS))
+    assert found.phrases
+    assert found.as_written(answer, range(len(found.phrases))) == written
+
+
 @pytest.mark.parametrize(("answer", "garbled"), [("5 and 7", False), ("5 and 7 and 7", True), ("5", True)])
 def test_a_number_that_an_answer_lacks_or_repeats_is_noticed(answer, garbled):
     found = mask(MarkedText("5 und 7"), MaskRules(protect=True, symbols=SYMBOLS))
