@@ -278,10 +278,13 @@ class _Planner:
         if len(source) > model.limits.source:
             return last
         strict = last if marks else replace(last, fast=True, strict=last)
-        names = [number for number in phrases if masked.phrases[number].name]
-        if not marks and names and len(symbols) - len(fewer) > 1:
-            return strict  # nearly every answer to such a sentence has lost a name or a number
+        if not marks and self._loses_phrases([number for number in symbols if number not in fewer]):
+            return strict
         return Sentence(text, source, phrases, fewer, self._quotas(source, fewer), strict=strict)
+
+    def _loses_phrases(self, spelled: Sequence[int]) -> bool:
+        """Whether nearly every answer to a sentence with these phrases as they are loses one of them."""
+        return len(spelled) > 1 and any(self.masked.phrases[number].name for number in spelled)
 
     def _source(self, text: str, phrases: tuple[int, ...], symbols: Mapping[int, str]) -> list[int]:
         """Tokens of a sentence with placeholders for some of its phrases."""
@@ -315,17 +318,16 @@ def _mask_rules(
     if not (explicit or resolved.protect):
         return MaskRules()
     alone = model.words.names
-    protect = resolved.protect
-    numerals = options.numerals or model.target if options.local_numbers and protect else ""
+    local = partial(localise, source=model.source, target=options.numerals or model.target)
     return MaskRules(
         ignore=(*options.ignore, *(word.word for word in model.placeholder_words)),
         glossary=options.glossary,
-        protect=protect,
+        protect=resolved.protect,
         symbols=symbols,
         spaced=model.spaced,
         lacks=model.tokenizer.lacks,
         names=None if alone is None else NameRule(model.source, model.word_tokens, alone),
-        local=partial(localise, source=model.source, target=numerals) if numerals else None,
+        local=local if options.local_numbers and resolved.protect else None,
     )
 
 

@@ -23,7 +23,13 @@ LINES_PER_RUN = 20
 
 
 async def answers(service: Service, model: str, lines: Sequence[str], options: TextOptions) -> int:
-    """Answer lines one after the other, and count the steps."""
+    """Answer lines one after the other, and count the steps.
+
+    service: has the model.
+    model: its name.
+    lines: texts.
+    options: how they are answered.
+    """
     results: list[TextResult] = []
     for line in lines:
         results += await service.run(model, [line], options)
