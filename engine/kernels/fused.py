@@ -9,13 +9,12 @@ from typing import Any, Final
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
 from engine.kernels.calls import Kernels, PackedSequences
 from engine.kernels.deferred import DeferredTensor, Lookup, Normalisation, Product, Softmax
-from engine.kernels.linear import Finish, Norm, wide_product
+from engine.kernels.linear import Finish, Norm, is_constant, wide_product
 from engine.kernels.reference import (
     QKV,
     add_norm,
@@ -247,11 +246,10 @@ class FusedMode(_Mode):
     ) -> Any:
         if weight is None or bias is None or len(shape) != 1 or weight.dtype != self.dtype:
             return NotImplemented
-        gain = weight
-        x = self.value(x)
-        if not self._few(x, gain[None]):
+        x, norm = self.value(x), Norm(weight, bias, eps)
+        if not self._few(x, weight[None], norm):
             return NotImplemented
-        return DeferredTensor(Normalisation(x.contiguous(), Norm(gain, bias, eps)), tuple(x.shape), gain)
+        return DeferredTensor(Normalisation(x.contiguous(), norm), tuple(x.shape), weight)
 
     def _fuse_temperature(self, x: Any, heat: Any) -> Any:
         what = x.what if isinstance(x, DeferredTensor) and x.value is None else None
@@ -289,9 +287,9 @@ class FusedMode(_Mode):
 
     def _product(self, what: Product) -> Tensor:
         x, weights, finish = what.x, (what.weight, what.bias), what.finish
-        if not self._few(x, what.weight):
+        if not self._few(x, what.weight, glu=finish.activation == "glu"):
             return self._many(self._own(x), *weights, finish)
-        constant = isinstance(what.weight, Parameter) or isinstance(what.weight._base, Parameter)
+        constant = is_constant(what.weight)
         normed = x.what if isinstance(x, DeferredTensor) and x.value is None else None
         if not isinstance(normed, Normalisation):
             rows = self.value(x)
@@ -317,8 +315,10 @@ class FusedMode(_Mode):
         y = torch.addmm(bias, rows, weight.t(), beta=factor, alpha=factor)  # one kernel, and rounded once
         return activated(y.view(shape))
 
-    def _few(self, x: Tensor, weight: Tensor) -> bool:
-        return x.dim() == 3 and self.kernels.fits(x, weight)
+    def _few(self, x: Tensor, weight: Tensor, norm: Norm | None = None, *, glu: bool = False) -> bool:
+        if isinstance(x, DeferredTensor) and isinstance(x.what, Normalisation) and x.value is None:
+            norm = x.what.norm
+        return x.dim() == 3 and self.kernels.fits(x, weight, norm, constant=is_constant(weight), glu=glu)
 
     def _step(self, x: Tensor, taps: Tensor, ring: Tensor | None, index: Tensor | None) -> Tensor:
         x, (taps, softmax) = self._own(x), self._taps(taps)

@@ -13,7 +13,8 @@ from torch import Tensor
 ELEMENTS: Final = {torch.float32: "float", torch.float16: "fp16", torch.bfloat16: "bf16"}
 WARP: Final = 32
 LOAD_BYTES: Final = 16  # bytes that a thread loads at once
-PRODUCTS: Final = ("product", "tiled_product", "tiled_glu", "tiled_long")  # entries of products
+# entries of products
+PRODUCTS: Final = ("product", "tiled_product", "tiled_glu", "tiled_long", "tiled_unstaged")
 # by entry: what `size` is of
 SIZE_DEFINES: Final = dict.fromkeys(("attend", "attend_packed"), "CONVOY_BEAMS") | dict.fromkeys(
     PRODUCTS, "CONVOY_ROWS"

@@ -8,6 +8,7 @@ from typing import Final
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import Parameter
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,11 @@ class Finish:
 
 
 ACTIVATIONS: Final = {None: 0, "relu": 1, "glu": 2}
+
+
+def is_constant(weight: Tensor) -> bool:
+    """Tell whether no kernel writes a weight: a model's own, or a part of one."""
+    return isinstance(weight, Parameter) or isinstance(weight._base, Parameter)
 
 
 def wide_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

@@ -10,7 +10,8 @@ from torch import Tensor
 from engine.kernels.launches import ELEMENTS, LOAD_BYTES, WARP, Call, Kernel, Run, ceil_div, form_of, rung_of
 from engine.kernels.linear import ACTIVATIONS, Finish, Norm
 
-ROW_BUCKETS: Final = (1, 2, 4, 8)  # of our own products; cuBLAS has those of more
+ROW_BUCKETS: Final = (1, 2, 4, 8)  # of product.cu
+TILED_ROW_BUCKETS: Final = (*ROW_BUCKETS, 16)  # of tiled_product.cu; cuBLAS has products of more rows
 MAX_STAGED_BYTES: Final = 96 * 1024  # bytes of rows that such a product may hold
 PRODUCT_WARPS: Final = 8  # warps of its block
 MIN_WARP_SHARE: Final = 256  # a warp's share of a sum, at least, where a pair of outputs has several
@@ -20,11 +21,12 @@ TILE_DEPTH: Final = 32  # what dim is a multiple of
 TILE_PAD: Final = 32  # elements behind each row that is staged
 MAX_NORMED: Final = 1024  # dim of rows that are normalised
 LONG_DIM: Final = 2048  # beyond it 16 warps share a sum, else 8
-MAX_TILED_BYTES: Final = 80 * 1024  # bytes of staged rows
+MAX_TILED_BYTES: Final = 80 * 1024  # bytes of staged rows; more are read where they lie
+LONG_ENTRIES: Final = ("tiled_long", "tiled_unstaged")  # of 16 warps
 
 
 class Products:
-    """Matrix products of up to 8 rows, with what stands before and behind them."""
+    """Matrix products of up to 16 rows, with what stands before and behind them."""
 
     def __init__(self, run: Run, processors: int = 132, *, tensor_cores: bool = True) -> None:
         """Take what runs calls.
@@ -35,14 +37,29 @@ class Products:
         """
         self.run, self.processors, self.tensor_cores = run, processors, tensor_cores
 
-    def fits(self, x: Tensor, weight: Tensor) -> bool:
-        """Tell whether `product` takes rows [..., dim] by weights [outputs, dim]."""
+    def fits(
+        self,
+        x: Tensor,
+        weight: Tensor,
+        norm: Norm | None = None,
+        *,
+        constant: bool = False,
+        glu: bool = False,
+    ) -> bool:
+        """Tell whether `product` takes rows: up to 8 where all can be staged, up to 16 by tensor cores.
+
+        x: [..., dim], whose values need not be there.
+        weight: [outputs, dim].
+        norm: of x.
+        constant: as of `product`.
+        glu: whether a GLU follows.
+        """
         dim = weight.shape[1]
         rows = x.numel() // max(dim, 1)
-        return (
-            0 < rows <= ROW_BUCKETS[-1]
-            and rung_of(ROW_BUCKETS, rows) * dim * weight.element_size() <= MAX_STAGED_BYTES
-        )
+        if rows > ROW_BUCKETS[-1]:
+            return constant and self._tiled(rows, weight, norm, glu=glu) is not None
+        staged = rung_of(ROW_BUCKETS, rows) * dim * weight.element_size()
+        return rows > 0 and staged <= MAX_STAGED_BYTES
 
     def product(
         self,
@@ -74,19 +91,26 @@ class Products:
         normed = torch.empty_like(x, dtype=weight.dtype) if norm and heat is None else None
         residual = finish.residual
         assert x.is_contiguous()
+        if rows > ROW_BUCKETS[-1] and x.data_ptr() % LOAD_BYTES:
+            x = x.clone()  # a part of something; nobody but tensor cores takes it
+        aligned = x.data_ptr() % LOAD_BYTES == 0
+        entry = self._tiled(rows, weight, norm, glu=glu) if constant and aligned else None
+        if entry == "tiled_unstaged":
+            assert heat is None
+            x = x.to(weight.dtype)
         assert residual is None or (residual.is_contiguous() and residual.shape == y.shape)
         wide = (int(t is not None and t.dtype != weight.dtype) for t in (x, residual, y))
         options = x.shape[-2], ACTIVATIONS[finish.activation], *wide
         parts = (norm.gain, norm.shift, norm.epsilon) if norm else (None, None, 0.0)
         tensors = x, weight, bias, residual, *parts[:2], heat
-        size, each = rung_of(ROW_BUCKETS, rows), weight.element_size()
-        entry = self._tiled(x, weight, norm, glu=glu) if constant else None
-        split: tuple[int, ...] = ()
+        each, split = weight.element_size(), tuple[int, ...]()
+        size = rung_of(ROW_BUCKETS if entry is None else TILED_ROW_BUCKETS, rows)
+        assert rows <= size
         if entry is not None:
             kernel = Kernel("tiled_product.cu", entry, ELEMENTS[weight.dtype], LOAD_BYTES // each, size)
-            tiles, warps = ceil_div(y.shape[-1], TILE_OUTPUTS), 2 if entry == "tiled_long" else 1
+            tiles, warps = ceil_div(y.shape[-1], TILE_OUTPUTS), 2 if entry in LONG_ENTRIES else 1
             grid, block = min(tiles, 2 * self.processors), warps * PRODUCT_WARPS * WARP
-            shared = size * (dim + TILE_PAD) * each
+            shared = 0 if entry == "tiled_unstaged" else size * (dim + TILE_PAD) * each
         else:
             kernel = Kernel("product.cu", "product", *form_of(dim, weight), size)
             pairs = ceil_div(outputs, 2)
@@ -97,20 +121,22 @@ class Products:
         self.run(Call(kernel, (grid, 1, 1), (block, 1, 1), shared, (*tensors, *scalars, normed, y)))
         return y, normed
 
-    def _tiled(self, x: Tensor, weight: Tensor, norm: Norm | None, *, glu: bool) -> str | None:
-        """The kernel by tensor cores for a product; None where it has none."""
-        dim, rows = weight.shape[1], rung_of(ROW_BUCKETS, x.numel() // weight.shape[1])
-        read = (x, weight) if norm is None else (x, weight, norm.gain, norm.shift)
+    def _tiled(self, rows: int, weight: Tensor, norm: Norm | None, *, glu: bool) -> str | None:
+        """The kernel by tensor cores for a product of so many rows; None where it has none."""
+        dim, size = weight.shape[1], rung_of(TILED_ROW_BUCKETS, rows)
+        read = (weight,) if norm is None else (weight, norm.gain, norm.shift)
         takes = (
             self.tensor_cores
+            and rows <= size
             and weight.dtype in (torch.float16, torch.bfloat16)
             and dim % TILE_DEPTH == 0
             and (norm is None or dim <= MAX_NORMED)
-            and rows * (dim + TILE_PAD) * weight.element_size() <= MAX_TILED_BYTES
             and not any(t.data_ptr() % LOAD_BYTES for t in read)
         )
         if not takes:
             return None
+        if size * (dim + TILE_PAD) * weight.element_size() > MAX_TILED_BYTES:
+            return None if glu or norm is not None else "tiled_unstaged"
         return "tiled_glu" if glu else "tiled_long" if dim > LONG_DIM else "tiled_product"
 
     def _split(self, pairs: int, dim: int) -> int:

@@ -1,12 +1,13 @@
-// A matrix product for 1 to 8 rows by tensor cores, with what stands before and behind it in a layer: all that
+// A matrix product for 1 to 16 rows by tensor cores, with what stands before and behind it in a layer: all that
 // product.cu computes, in bf16 or fp16, where dim is a multiple of 32 and addresses are of 16 bytes. Sums are float,
 // and their order depends on nothing but dim and the number of rows that the kernel is compiled for.
 //
 // A block multiplies 16 outputs (of a GLU 16 values and their gates) at a time, and its warps share the sum. What it
 // multiplies first of the weights goes into registers before it waits for the kernel in front, 16 bytes a load, many loads
-// under way at once. One mma.m16n8k16 has room for 8 rows, so 8 cost what 1 costs; k is permuted alike on both sides, so
+// under way at once. One mma.m16n8k16 has room for 8 rows, so 8 cost what 1 costs, and more take two; k is permuted alike on both sides, so
 // that the 16 bytes of a thread are two of its fragments. Rows are read once, stay in registers between mean,
-// variance and norm, and lie in shared memory [ROWS, dim + PAD] as they come to the product.
+// variance and norm, and lie in shared memory [ROWS, dim + PAD] as they come to the product. More than fits there is read
+// where it lies, as fragments.
 #include "common.cuh"
 
 #ifndef CONVOY_ROWS
@@ -15,6 +16,7 @@
 constexpr int ROWS = CONVOY_ROWS, TILE = 16, PAD = 32, DEPTH = 32;  // DEPTH: elements of k that two mma take
 constexpr int MAX_NORMED = 1024;                                     // dim of rows that are normalised, at most
 constexpr int COLUMNS = 8;                                           // rows that an mma has room for
+constexpr int MMAS = (ROWS + COLUMNS - 1) / COLUMNS;
 constexpr int RELU = 1;                                              // activation
 
 struct alignas(16) Floats {
@@ -67,10 +69,12 @@ struct Inputs {
   Element* normed;  // [rows, dim] where the first block leaves the norm, or null
 };
 
-// Rows as they come to the product; threads of whole warps share one.
+// Rows as they come to the product; threads of whole warps share one, or a warp several, whose loads are under way at once.
 template <int THREADS>
 struct Rows {
-  static constexpr int SHARE = THREADS / ROWS, PARTS = SHARE / WARP, FOURS = (MAX_NORMED / 4 + SHARE - 1) / SHARE;
+  static constexpr int SHARE = THREADS / ROWS < WARP ? WARP : THREADS / ROWS, PARTS = SHARE / WARP;
+  static constexpr int BESIDE = THREADS / SHARE, PASSES = (ROWS + BESIDE - 1) / BESIDE;
+  static constexpr int FOURS = (MAX_NORMED / 4 + SHARE - 1) / SHARE;
 
   // of the row over its threads
   static __device__ __forceinline__ float sum(float x, float* room) {
@@ -85,15 +89,26 @@ struct Rows {
   }
 
   static __device__ __forceinline__ void normalise(const Inputs& in, float (*room)[THREADS / WARP], Element* to) {
-    const int row = threadIdx.x / SHARE, begin = threadIdx.x % SHARE * 4;
-    const bool here = row < in.rows;
-    float mine[FOURS][4], mean = 0, scale = 0;
+    const int first = threadIdx.x / SHARE, begin = threadIdx.x % SHARE * 4;
+    float mine[PASSES][FOURS][4];
 #pragma unroll
-    for (int i = 0; i < FOURS; i++) {
-      const int at = begin + i * SHARE * 4;
-      read_four(in.x, in.wide, static_cast<Index>(row) * in.dim + at, here && at < in.dim, mine[i]);
-      mean += (mine[i][0] + mine[i][1]) + (mine[i][2] + mine[i][3]);
-    }
+    for (int pass = 0; pass < PASSES; pass++)
+#pragma unroll
+      for (int i = 0; i < FOURS; i++) {
+        const int row = first + pass * BESIDE, at = begin + i * SHARE * 4;
+        read_four(in.x, in.wide, static_cast<Index>(row) * in.dim + at, row < in.rows && at < in.dim, mine[pass][i]);
+      }
+#pragma unroll
+    for (int pass = 0; pass < PASSES; pass++) finish(in, room, to, first + pass * BESIDE, mine[pass]);
+  }
+
+  static __device__ __forceinline__ void finish(const Inputs& in, float (*room)[THREADS / WARP], Element* to, int row,
+                                                float (&mine)[FOURS][4]) {
+    const int begin = threadIdx.x % SHARE * 4;
+    const bool here = row < in.rows;
+    float mean = 0, scale = 0;
+#pragma unroll
+    for (int i = 0; i < FOURS; i++) mean += (mine[i][0] + mine[i][1]) + (mine[i][2] + mine[i][3]);
     mean = sum(mean, room[0]) / static_cast<float>(in.dim);
 #pragma unroll
     for (int i = 0; i < FOURS; i++)
@@ -122,16 +137,19 @@ struct Rows {
   }
 
   static __device__ __forceinline__ void copy(const Inputs& in, Element* to) {
-    const int row = threadIdx.x / SHARE;
-    const bool here = row < in.rows;
-#pragma unroll 8
-    for (int at = threadIdx.x % SHARE * 4; at < in.dim; at += SHARE * 4) {
-      float value[4];
-      read_four(in.x, in.wide, static_cast<Index>(row) * in.dim + at, here, value);
 #pragma unroll
-      for (int j = 0; j < 4; j++) {
-        if (in.heat != nullptr && here) value[j] /= in.heat[row / in.beams];
-        narrow(value[j], to[row * (in.dim + PAD) + at + j]);
+    for (int pass = 0; pass < PASSES; pass++) {
+      const int row = threadIdx.x / SHARE + pass * BESIDE;
+      const bool here = row < in.rows;
+#pragma unroll 8
+      for (int at = threadIdx.x % SHARE * 4; at < in.dim; at += SHARE * 4) {
+        float value[4];
+        read_four(in.x, in.wide, static_cast<Index>(row) * in.dim + at, here, value);
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+          if (in.heat != nullptr && here) value[j] /= in.heat[row / in.beams];
+          narrow(value[j], to[row * (in.dim + PAD) + at + j]);
+        }
       }
     }
   }
@@ -146,11 +164,12 @@ struct Finish {
 };
 
 // SIDES: 2 of a GLU, values and gates. HELD: how often a warp's first weights are loaded before the block waits.
-template <int SIDES, int WARPS, int HELD>
+// STAGED: whether rows lie in shared memory; else they are elements, neither normalised nor divided.
+template <int SIDES, int WARPS, int HELD, bool STAGED = true>
 __device__ __forceinline__ void multiply(const Inputs& in, const Element* weight, int outputs, const Finish& finish) {
   constexpr int THREADS = WARPS * WARP;
   CONVOY_SHARED(Element, inputs);
-  __shared__ float parts[WARPS][SIDES][TILE][COLUMNS + 1];
+  __shared__ float parts[WARPS][SIDES][TILE][MMAS * COLUMNS + 1];
   __shared__ float room[2][WARPS];
   [[maybe_unused]] constexpr int AHEAD = WARPS > 8 ? 2 : 4;  // more would not fit into a thread's registers
   const int me = threadIdx.x, warp = me / WARP, lane = me % WARP, group = lane / 4, quad = lane % 4;
@@ -175,24 +194,34 @@ __device__ __forceinline__ void multiply(const Inputs& in, const Element* weight
   };
   if (static_cast<int>(blockIdx.x) < tiles) fetch(blockIdx.x);
   await_inputs();
-  if (in.gain != nullptr) {
-    Rows<THREADS>::normalise(in, room, inputs);
-  } else {
-    Rows<THREADS>::copy(in, inputs);
+  if (STAGED) {
+    if (WARPS == 8 && in.gain != nullptr) {  // rows that 16 warps share are longer than what is normalised
+      Rows<THREADS>::normalise(in, room, inputs);
+    } else {
+      Rows<THREADS>::copy(in, inputs);
+    }
+    __syncthreads();
   }
-  __syncthreads();
 
   for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-    float sums[SIDES][4] = {};
+    float sums[MMAS][SIDES][4] = {};
     auto add = [&](const Words (&a)[SIDES][2], int depth) {
-      Words b{};
-      if (group < ROWS) b = *reinterpret_cast<const Words*>(inputs + group * pitch + depth * DEPTH + quad * 8);
 #pragma unroll
-      for (int side = 0; side < SIDES; side++)
+      for (int of = 0; of < MMAS; of++) {
+        const int row = of * COLUMNS + group, at = depth * DEPTH + quad * 8;
+        Words b{};
+        if (STAGED) {
+          if (row < ROWS) b = *reinterpret_cast<const Words*>(inputs + row * pitch + at);
+        } else if (row < in.rows) {
+          b = *reinterpret_cast<const Words*>(static_cast<const Element*>(in.x) + static_cast<Index>(row) * dim + at);
+        }
 #pragma unroll
-        for (int i = 0; i < 4; i += 2)
-          mma<Element>(sums[side], a[side][0].at[i], a[side][1].at[i], a[side][0].at[i + 1], a[side][1].at[i + 1], b.at[i],
-              b.at[i + 1]);
+        for (int side = 0; side < SIDES; side++)
+#pragma unroll
+          for (int i = 0; i < 4; i += 2)
+            mma<Element>(sums[of][side], a[side][0].at[i], a[side][1].at[i], a[side][0].at[i + 1], a[side][1].at[i + 1],
+                b.at[i], b.at[i + 1]);
+      }
     };
 #pragma unroll
     for (int i = 0; i < HELD; i++)
@@ -208,9 +237,12 @@ __device__ __forceinline__ void multiply(const Inputs& in, const Element* weight
     }
     if (tile + static_cast<int>(gridDim.x) < tiles) fetch(tile + gridDim.x);
 #pragma unroll
-    for (int side = 0; side < SIDES; side++)
+    for (int of = 0; of < MMAS; of++)
 #pragma unroll
-      for (int i = 0; i < 4; i++) parts[warp][side][group + i / 2 * 8][2 * quad + i % 2] = sums[side][i];
+      for (int side = 0; side < SIDES; side++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+          parts[warp][side][group + i / 2 * 8][of * COLUMNS + 2 * quad + i % 2] = sums[of][side][i];
     __syncthreads();
     for (int at = me; at < TILE * ROWS; at += THREADS) {
       const int row = at / TILE, output = tile * TILE + at % TILE;
@@ -255,5 +287,8 @@ extern "C" __global__ void __launch_bounds__(8 * WARP, 1) tiled_glu(CONVOY_PARAM
   multiply<2, 8, 4>(CONVOY_ARGUMENTS);
 }
 extern "C" __global__ void __launch_bounds__(16 * WARP, 1) tiled_long(CONVOY_PARAMETERS) {
-  multiply<1, 16, 8>(CONVOY_ARGUMENTS);
+  multiply<1, 16, (ROWS > COLUMNS ? 5 : 8)>(CONVOY_ARGUMENTS);  // 16 rows that can be staged are no longer than that
+}
+extern "C" __global__ void __launch_bounds__(16 * WARP, 1) tiled_unstaged(CONVOY_PARAMETERS) {
+  multiply<1, 16, (ROWS > COLUMNS ? 6 : 8), false>(CONVOY_ARGUMENTS);
 }

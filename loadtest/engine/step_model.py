@@ -63,6 +63,9 @@ TILED_US: Final[ProductTimes] = {
 }
 PREPARE_US: Final = 1.9  # of a product without a norm that multiplies nothing
 ROW_SHARES: Final = {1: 0.0, 2: 0.08, 4: 0.47, 8: 1.0}  # how far between these two, by the kernel's rows
+# Predicted: of a product for 9 to 16 rows besides what 8 take. Between 5 and 8 rows the prototype took up to
+# 0.13 for each row more; weights are read as often, a warp stages two rows at once, and has two mma for one.
+SECOND_EIGHT_US: Final = 1.0
 FOREIGN_US: Final = 3.5  # of a product of cuBLAS's besides its bytes and operations
 FOREIGN_BANDWIDTH: Final = 3.0e12  # bytes a second of such a product: a part lies in the second-level cache
 FOREIGN_RATE: Final = 6.0e14  # operations a second, at 1,024 rows
@@ -143,13 +146,14 @@ class Node:
 
 
 def _product_us(times: ProductTimes, shape: tuple[int, int], rows: int) -> float:
-    """Microseconds of a product of up to 8 rows. Of a shape that was not measured, what comes beside the
+    """Microseconds of a product of up to 16 rows. Of a shape that was not measured, what comes beside the
     bytes stays, and the rest is in proportion to the nearest that was."""
-    share = next(share for most, share in ROW_SHARES.items() if rows <= most)
+    share = next((share for most, share in ROW_SHARES.items() if rows <= most), 1.0)
+    more = SECOND_EIGHT_US if rows > max(ROW_SHARES) else 0.0
     measured = min(times, key=lambda s: (s != shape, abs(math.log(math.prod(s) / math.prod(shape)))))
     one, eight = times[measured]
     scale = math.prod(shape) / math.prod(measured)
-    return PREPARE_US + scale * (one + share * (eight - one) - PREPARE_US)
+    return PREPARE_US + scale * (one + share * (eight - one) - PREPARE_US) + more
 
 
 class _Counting(TorchDispatchMode):
@@ -246,7 +250,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=28, help="tokens of an answer, its end included")
     options = parser.parse_args()
     config = config_of(options.model)
-    for beams, slots in ((1, 1), (5, 1), (4, 16), (4, 256)):
+    for beams, slots in ((1, 1), (5, 1), (4, 4), (4, 16), (4, 256)):
         listed = nodes(config, (beams, slots), options.width, torch.bfloat16)
         traffic, seconds = sum(n.bytes for n in listed), predict(listed)
         share = traffic / BANDWIDTH / seconds

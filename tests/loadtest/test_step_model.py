@@ -61,6 +61,15 @@ def test_kernels_that_no_device_has_run_are_predicted_between_their_bytes_and_th
             assert node.seconds() < node.seconds(MEASURED)
 
 
+def test_products_of_nine_to_sixteen_rows_are_own_ones_that_take_more_than_those_of_eight():
+    few, more, many = (
+        nodes(config_of("dynamicconv-213M"), (4, slots), 32, torch.bfloat16) for slots in (2, 4, 8)
+    )
+    own = [sum(kinds(listed)[entry] for entry in PRODUCTS) for listed in (few, more, many)]
+    assert own == [43, 43, 0]
+    assert predict(few) < predict(more) < predict(many)
+
+
 def test_a_node_takes_as_long_as_its_like_did_and_longer_where_it_reads_more():
     known, twice = Node("product", 0, shape=(1024, 2048)), Node("product", 0, shape=(1024, 4000))
     assert known.seconds() == pytest.approx(5.6e-6)

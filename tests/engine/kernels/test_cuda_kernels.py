@@ -524,6 +524,9 @@ def layer_norm(x, norm):
         (BRAIN, 1, 1, 64, 8),
         (BRAIN, 2, 3, 352, 36),  # not every warp has as much, and the last tile is no whole one
         (BRAIN, 2, 1, 1024, 40),
+        (BRAIN, 3, 4, 64, 8),  # two mma
+        (HALF, 8, 2, 352, 36),
+        (BRAIN, 2, 5, 1024, 20),
         (BRAIN, 1, 5, 2080, 34),  # more than was fetched before the wait; with a norm not by tensor cores
     ],
 )
@@ -560,12 +563,51 @@ def test_a_product_and_all_around_it_equal_torch(place, dtype, slots, beams, dim
     )
 
 
+@pytest.mark.parametrize(("dim", "offset"), [(96, 1), (2080, 0), (2496, 0), (2560, 0), (4096, 1)])
+@pytest.mark.parametrize("dtype", [HALF, BRAIN])
+def test_products_of_more_than_eight_rows_take_rows_of_any_length(place, dtype, dim, offset):
+    """Where 16 warps share a sum, each stages a row; rows for which there is no room are read where they lie.
+    Parts of something may begin anywhere."""
+    weight = normal(1, 20, dim, dtype=dtype) / dim**0.5
+    x, residual = normal(2, 13 * dim + offset, dtype=dtype)[offset:].view(1, 13, dim), normal(3, 1, 13, 20)
+    assert place.kernels.fits(x, weight, constant=True)
+    finish = Finish(1.0, "relu", residual, wide=True)
+    for rows in (x, x.float()):
+        found, _ = place.product(rows, (weight, None), finish, constant=True)
+        close(found, F.relu(F.linear(x.float(), weight.float())) + residual, FLOAT, 8)
+
+
+def test_rows_beyond_eight_are_the_librarys_where_tensor_cores_do_not_take_them():
+    own = Kernels(print)
+
+    def fits(rows, dim=1024, dtype=BRAIN, norm=None, by=own, constant=True, glu=False):
+        x, weight = torch.zeros(1, rows, dim, dtype=dtype), torch.zeros(6, dim, dtype=dtype)
+        return by.fits(x, weight, norm, constant=constant, glu=glu)
+
+    norm = Norm(torch.ones(1056, dtype=BRAIN), torch.ones(1056, dtype=BRAIN), 1e-5)
+    assert fits(8, dtype=FLOAT)
+    assert fits(8, constant=False)
+    assert fits(9)
+    assert fits(16, 64, HALF)
+    assert fits(16, 2496)
+    assert fits(16, 1056)
+    assert not fits(17)
+    assert not fits(16, 1056, norm=norm)
+    assert not fits(9, dtype=FLOAT)
+    assert not fits(9, 1000)
+    assert fits(9, 4096)
+    assert not fits(9, 4096, glu=True)
+    assert not fits(9, constant=False)
+    assert not fits(9, by=Kernels(print, tensor_cores=False))
+
+
 @pytest.mark.parametrize("activation", [None, "glu"])
-def test_blocks_of_tensor_cores_go_on_to_further_tiles(place, activation):
+@pytest.mark.parametrize("rows", [7, 12])
+def test_blocks_of_tensor_cores_go_on_to_further_tiles(place, activation, rows):
     """As of logits: more tiles than twice the multiprocessors."""
     place.kernels.processors = 1
     weight, bias = normal(1, 84, 96, dtype=BRAIN) / 8, normal(2, 84, dtype=BRAIN)
-    x = normal(3, 1, 7, 96, dtype=BRAIN)
+    x = normal(3, 1, rows, 96, dtype=BRAIN)
     wanted = F.linear(x.float(), weight.float(), bias.float())
     found, _ = place.product(x, (weight, bias), Finish(1.0, activation, wide=True), constant=True)
     close(found, F.glu(wanted, -1) if activation else wanted, FLOAT, 8)
@@ -589,6 +631,33 @@ def test_a_product_goes_to_tensor_cores_where_these_take_it():
     assert entry(1024, offset=1) == "product"  # 16 bytes are not aligned there
     assert entry(1024, by=Kernels(made.append, tensor_cores=False)) == "product"
     assert entry(1024, constant=False) == "product"
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize("rows", [8, 9, 16, 17])
+def test_a_layer_of_up_to_sixteen_rows_is_a_kernel_for_each_product(host, rows):
+    """The norm goes into one product, and the residual connection into another."""
+    made: list[str] = []
+
+    def run(call: Call) -> None:
+        made.append(call.kernel.entry)
+        host(call)
+
+    widen, narrow = (Parameter(normal(i, *s, dtype=BRAIN) / 8) for i, s in enumerate(((128, 64), (64, 64))))
+    gain, shift = Parameter(normal(3, 64, dtype=BRAIN)), Parameter(normal(4, 64, dtype=BRAIN))
+    x = normal(5, 1, rows, 64)
+
+    def layer(x, widen, narrow, gain, shift):
+        inner = F.glu(F.linear(F.layer_norm(x, (64,), gain, shift), widen), -1)
+        return x + F.linear(inner, narrow)
+
+    with torch.no_grad():
+        with FusedMode(Kernels(run), BRAIN) as fused:
+            inputs = x if rows <= 16 else x.to(BRAIN)
+            found = fused.settle({"y": layer(inputs, widen, narrow, gain, shift)})["y"]
+        wanted = layer(x, *(w.float() for w in (widen, narrow, gain, shift)))
+    assert made == (["tiled_glu", "tiled_product"] if rows <= 16 else [])
+    torch.testing.assert_close(found.float(), wanted, rtol=0.03, atol=0.06)
 
 
 def test_weights_that_a_step_makes_are_not_read_before_they_are_made():
@@ -741,7 +810,7 @@ def calls(dtype):
     kernels.product(x, weights, Finish(activation="glu"), norm, heat, constant=True)
     finish = Finish(residual=normal(7, 2, 3, 8), wide=True)
     kernels.product(x.float(), (weights[0], None), finish, constant=True)
-    for dim in (24, 2080):
+    for dim in (24, 2080) if dtype == FLOAT else (24, 2080, 5120):
         weights_of = normal(8, 8, dim, dtype=dtype), None
         kernels.product(normal(7, 2, 3, dim, dtype=dtype), weights_of, Finish(), constant=True)
     kernels.embed(
@@ -787,7 +856,7 @@ def test_nvrtc_compiles_every_kernel_and_each_call_passes_what_it_takes(compiler
     if architecture not in compiler.architectures:
         pytest.skip(f"NVRTC {compiler.version} does not know sm_{architecture}")
     made = calls(dtype)
-    narrow = {"tiled_product", "tiled_glu", "tiled_long", "attend_tiled"}
+    narrow = {"tiled_product", "tiled_glu", "tiled_long", "tiled_unstaged", "attend_tiled"}
     assert {c.kernel.entry for c in made} == entries() - (narrow if dtype == FLOAT else set())
     for call in made:
         defines = call.kernel.defines

@@ -57,10 +57,14 @@ def largest_calls(dtype: torch.dtype) -> list[Call]:
         search(made.append, 1, beams, 9).end_step(
             torch.zeros(1, beams, 2 * beams), torch.zeros(1, beams, 2 * beams, dtype=torch.int64)
         )
-    for rows in (1, 2, 4, 8):
+    for rows in (1, 2, 4, 8) if dtype == FLOAT else (1, 2, 4, 8, 16):
         norm = Norm(normal(1, 4096, dtype=dtype), normal(2, 4096, dtype=dtype), 1e-5)
         weight = normal(3, 8, 4096, dtype=dtype)
         x = normal(4, 1, rows, 4096)
+        if rows == 16:
+            for dim in (2496, 4096):  # the longest that is staged, and one that is not
+                part = weight[:, :dim].contiguous()
+                kernels.product(x[:, :, :dim].contiguous(), (part, None), Finish(wide=True), constant=True)
         if kernels.fits(x, weight):
             kernels.product(x, (weight, None), Finish(), norm)
             kernels.product(
