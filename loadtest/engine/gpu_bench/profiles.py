@@ -51,32 +51,32 @@ def _profile_steps(setting: Setting, executor: Executor, work: list[SizedSentenc
     requests, _ = make_requests(work, executor.beams)
     lane.admit(requests)
 
-    def several() -> float:
+    def several() -> tuple[float, int]:
         wait(setting.device)
-        began = time.perf_counter()
-        for _ in range(steps):
-            lane.step()
+        began, taken = time.perf_counter(), 0
+        while taken < steps:  # a turn may take two
+            taken += lane.step()
         wait(setting.device)
-        return (time.perf_counter() - began) / steps
+        return (time.perf_counter() - began) / taken, taken
 
     several()  # to warm up
-    plain = several()
+    plain, _ = several()
     kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
     with profile(activities=kinds) as profiler:
-        several()
+        _, taken = several()
     events = [event for event in profiler.key_averages() if _time(event, cuda) > 0]
     events.sort(key=lambda event: -_time(event, cuda))
     total = sum(_time(event, cuda) for event in events)
     kernels = [
         {
             "name": event.key[:160],
-            "calls": event.count / steps,
-            "microseconds": _time(event, cuda) / steps,
+            "calls": event.count / taken,
+            "microseconds": _time(event, cuda) / taken,
             "share": _time(event, cuda) / total,
         }
         for event in events[:MAX_KERNELS]
     ]
-    return {"step_microseconds": plain * 1e6, "busy_microseconds": total / steps, "kernels": kernels}
+    return {"step_microseconds": plain * 1e6, "busy_microseconds": total / taken, "kernels": kernels}
 
 
 def _time(event: Any, cuda: bool) -> float:  # noqa: FBT001
