@@ -81,5 +81,5 @@ def pack(package: Path, out: Path) -> Path:
 
 def convert(path: Path, out: Path, name: str | None = None) -> list[Bundle]:
     """What `convoy convert argos` makes of a package, or of a folder of packages; without graphs."""
-    argos(package=path, out=out, name=name, onnx=False, placeholders=False, check=False, overwrite=False)
+    argos(package=path, out=out, name=name, onnx=False, placeholders=False)
     return [open_bundle(folder) for folder in ([out] if (out / MANIFEST).exists() else sorted(out.iterdir()))]

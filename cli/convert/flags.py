@@ -100,7 +100,7 @@ def conversion_flags(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def wrapper(**values: Any) -> None:
-        flags = {name: values.pop(name) for name in common}
+        flags = {name: values.pop(name) for name in common if name in values}
         command(**values, common=Conversion(**flags))
 
     wrapper.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
