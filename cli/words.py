@@ -31,6 +31,10 @@ def words(
         int | None,
         typer.Option(min=0, max=64, help="Tokens that make a word with a capital a name; 0: never alone."),
     ] = None,
+    choose_names: Annotated[
+        Path | None,
+        typer.Option(help="Sources and translations, tab separated: --names is what suits these best."),
+    ] = None,
 ) -> None:
     """Fix the translations of short phrases, and let names stay as they are; the model card names both."""
     from engine.bundle.bundle import add_files, open_bundle
@@ -39,11 +43,28 @@ def words(
     opened = open_bundle(bundle)
     if opened.task != "translate" or {"sources", "languages"} & set(opened.text):
         raise InvalidRequest(f"{bundle}: only models of one direction have words by rule")
+    if choose_names and names is not None:
+        raise InvalidRequest("give --names, or --choose-names and pairs to choose it by")
     pairs = _phrases(opened, phrases) if phrases else {}
+    names = _best_names(bundle, choose_names) if choose_names else names
     card = opened.file(CARD_FILE).read_text(encoding="utf-8") if CARD_FILE in opened.files() else ""
     files = {WORDS_FILE: dump_words(names, pairs), CARD_FILE: _card(card, names, pairs).encode()}
     add_files(bundle, files)
     typer.echo(f"{bundle / WORDS_FILE}: {len(pairs)} phrases")
+
+
+def _best_names(bundle: Path, path: Path) -> int | None:
+    """The rule for names that suits pairs best; what each does is told."""
+    from cli.name_rules import choose_rule, try_rules
+
+    rows = [row for row in lines.table(path) if row.strip()]
+    tried = try_rules(bundle, lines.columns(rows, path, 0, 1))
+    best = choose_rule(tried)
+    typer.echo("names\tBLEU\tkept")
+    for rule in tried:
+        chosen = "\tchosen" if rule is best else ""
+        typer.echo(f"{'-' if rule.names is None else rule.names}\t{rule.bleu:.2f}\t{rule.kept:.1%}{chosen}")
+    return best.names
 
 
 def _phrases(bundle: Bundle, path: Path) -> dict[str, str]:

@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cli.main import table
+from cli.name_rules import TriedRule, choose_rule
 from engine.api import Placement, Service, ServiceSettings, TextOptions
 from engine.bundle.bundle import add_files, open_bundle
 from engine.errors import BundleError
@@ -122,3 +123,36 @@ def test_a_file_of_phrases_of_other_languages_is_refused(tmp_path):
     phrases.write_text("de\tes\nHaus\tCasa\n")
     result = CliRunner().invoke(table, ["words", str(MODEL), "--phrases", str(phrases)])
     assert result.exit_code and "names no column en" in str(result.exception)
+
+
+def test_of_the_rules_that_lose_nothing_the_one_that_keeps_most_words_is_chosen():
+    tried = [
+        TriedRule(None, 30.0, 0.5),
+        TriedRule(0, 29.95, 0.8),
+        TriedRule(3, 29.5, 0.99),
+        TriedRule(4, 31.0, 0.8),
+    ]
+    assert choose_rule(tried).names == 0
+    assert choose_rule([TriedRule(None, 30.0, 0.5), TriedRule(0, 29.0, 0.9)]).names is None
+
+
+def test_the_rule_for_names_is_chosen_by_pairs_and_written(tmp_path):
+    """Without a rule the model loses these names, and every rule keeps them: the first is chosen."""
+    pytest.importorskip("sacrebleu")
+    shutil.copytree(MODEL, tmp_path / "model")
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text(
+        "I talked to Willfried Schomber yesterday.\tIch habe gestern mit Willfried Schomber gesprochen.\n"
+        "Do you know Sibilla Oeynhausen?\tKennst du Sibilla Oeynhausen?\n",
+        "utf-8",
+    )
+    command = ["words", str(tmp_path / "model"), "--choose-names", str(pairs)]
+    result = CliRunner().invoke(table, command)
+    assert result.exit_code == 0, result.output
+    none, chosen, *_ = (line.split("\t") for line in result.output.splitlines()[1:])
+    assert (none[0], chosen[0], chosen[3]) == ("-", "0", "chosen")
+    assert float(none[2].rstrip("%")) < float(chosen[2].rstrip("%"))
+    assert read_words(open_bundle(tmp_path / "model")).names == 0
+    refused = CliRunner().invoke(table, [*command, "--names", "3"])
+    assert refused.exit_code != 0
+    assert "--choose-names" in str(refused.exception)
