@@ -24,6 +24,7 @@ from tests.server.test_reload import NAME, TOKEN, asked, damaged, rewritten
 from tests.server.test_server_process import GERMAN, MAIN, ROOT, SLOW, free_port
 
 COUNT = 2
+READY = r"engine process \d is ready"
 LONGER = SLOW | {"q": SLOW["q"] * 2}  # figures are up to a second old
 
 
@@ -378,7 +379,7 @@ def test_a_port_that_is_taken_is_said_at_once():
 
 
 def test_without_another_engine_process_requests_of_one_that_ends_or_hangs_are_refused_until_it_is_back():
-    with processes(1, 1, MODELS=str(bundles() / NAME), HANG_TIMEOUT="3") as (client, running):
+    with processes(1, 1, MODELS=str(bundles() / NAME), HANG_TIMEOUT="5") as (client, running):
         for fault in (signal.SIGKILL, signal.SIGSTOP):
             (engine,) = pids(running, "engine process")
             with ThreadPoolExecutor(4) as pool:
@@ -393,22 +394,22 @@ def test_without_another_engine_process_requests_of_one_that_ends_or_hangs_are_r
             assert not ready(client)
             until(lambda: ready(client), 60)
             assert ask(client).status_code == 200
-        hung = [line for line in running.log if "hangs for 3 seconds: it is killed" in line]
+        hung = [line for line in running.log if "hangs for 5 seconds: it is killed" in line]
         assert len(hung) == 1
         assert "engine process 0" in hung[0]
 
 
 def test_an_engine_process_whose_device_is_lost_or_whose_step_never_ends_is_replaced(tmp_path):
-    file, faults = tmp_path / "fault", {"lost": "a device is lost", "hangs": "hangs for 2 seconds"}
-    given = {"MODELS": str(bundles() / NAME), "HANG_TIMEOUT": "2"}
+    file, faults = tmp_path / "fault", {"lost": "a device is lost", "hangs": "hangs for 5 seconds"}
+    given = {"MODELS": str(bundles() / NAME), "HANG_TIMEOUT": "5"}
     with processes(1, 2, ["-m", "tests.doomed", str(file)], **given) as (client, running):
-        for fault, said in faults.items():
+        for begun, (fault, said) in enumerate(faults.items(), 3):
             engines = pids(running, "engine process")
             file.write_text(fault, "utf-8")
             with asked_all_the_time(client) as statuses:
-                until(lambda said=said: any(said in line for line in list(running.log)))
-                until(lambda: len(pids(running, "engine process")) == 2)
-                until(lambda: value(client, "convoy_model_loaded", model=NAME) == 2)
+                until(lambda said=said: any(said in line for line in list(running.log)), 90)
+                # a third and a fourth one, which the next fault must not meet before they were ready
+                until(lambda begun=begun: len(re.findall(READY, "".join(running.log))) == begun, 90)
                 go_on(statuses)
             assert set(statuses) == {200}, Counter(statuses)
             assert len(set(engines) & set(pids(running, "engine process"))) == 1
