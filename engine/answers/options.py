@@ -95,18 +95,17 @@ class ResolvedOptions:
 
 def resolve(model: TextModel, options: TextOptions) -> ResolvedOptions:
     """Resolve options against a model. Raises InvalidRequest on what the model can not do."""
-    decode, tokenizer = decode_options(model.defaults, model.limits, options), model.tokenizer
+    tokenizer, begin = model.tokenizer, model.tokenizer.beginning
+    decode = decode_options(model.defaults, model.limits, options, begin)
     if options.strategy not in (None, *STRATEGIES):
         raise InvalidRequest(f"strategy {options.strategy!r} is none of {', '.join(STRATEGIES)}")
     replaces, translates = options.replace_unk or model.replace_unk, model.task == "translate"
     if replaces and not tokenizer.replaces_unk:
         raise InvalidRequest("only models with dictionaries of words can replace_unk: leave it out")
-    begin = tokenizer.beginning
-    prefix = (*begin, *(tokenizer.encode_target(options.prefix) if options.prefix else ()))
+    prefix = (*begin, *tokenizer.encode_target(options.prefix)) if options.prefix else begin
     # here too, so that a text answered without the model is no way around it
-    replace(decode, prefix=prefix, free_prefix=len(begin)).check(model.limits)
+    (replace(decode, prefix=prefix) if options.prefix else decode).check(model.limits)
     attends = decode.alignment or not options.coverage
-    decode = replace(decode, prefix=begin, free_prefix=len(begin))
     return ResolvedOptions(
         decode=decode if attends else replace(decode, alignment=True),
         prefix=prefix,
@@ -119,11 +118,14 @@ def resolve(model: TextModel, options: TextOptions) -> ResolvedOptions:
     )
 
 
-def decode_options(defaults: DecodeOptions, limits: Limits, options: TextOptions) -> DecodeOptions:
-    """Return a model's decoding defaults with the caller's, and no prefix; their values are not checked.
+def decode_options(
+    defaults: DecodeOptions, limits: Limits, options: TextOptions, begin: tuple[int, ...] = ()
+) -> DecodeOptions:
+    """Return a model's decoding defaults with the caller's, but for the prefix; their values are not checked.
 
     defaults, limits: of the model.
     options: the caller's.
+    begin: tokens that every target begins with.
 
     Raises InvalidRequest on unknown ones, and TooLarge on a prefix that no target could begin with.
     """
@@ -148,7 +150,7 @@ def decode_options(defaults: DecodeOptions, limits: Limits, options: TextOptions
     if options.alternatives >= values["beam_size"]:
         least = options.alternatives + 1
         raise InvalidRequest(f"{options.alternatives} alternatives need a beam_size of at least {least}")
-    return replace(defaults, **values, prefix=(), free_prefix=0)
+    return replace(defaults, **values, prefix=begin, free_prefix=len(begin))
 
 
 def check_text(text: str) -> None:
