@@ -158,8 +158,8 @@ class Links:
 
     def ask(self, asking: Asking) -> None:
         """Ask the engine with the most room of those not asked yet. Raises Unavailable where none is."""
-        fit = [link for link in self.links if link.offers(asking.model, asking.digest)]
-        fit = [link for link in fit if link not in asking.asked]
+        others = (link for link in self.links if link not in asking.asked)
+        fit = [link for link in others if link.offers(asking.model, asking.digest)]
         if not fit:
             raise Unavailable(LOST, RETRY_SECONDS)
         link = min(fit, key=lambda one: one.burden(asking.model))
