@@ -2,20 +2,10 @@
 
 import asyncio
 
-from engine.api import Service, host_service
+from engine.api import Service
+from loadtest.hosting import offer
 
 
 def host(paths, settings, socket):
     """Host bundles for a life."""
-
-    async def main():
-        service = Service.open(paths, settings)
-        service.start()
-        offered = host_service(service)
-        await offered.prove_models()
-        async with await offered.listen(socket):
-            while True:
-                await asyncio.sleep(0.01)
-                offered.announce()
-
-    asyncio.run(main())
+    asyncio.run(offer(Service.open(paths, settings), socket, pause=0.01))

@@ -8,14 +8,13 @@ Each engine process has answered some sentences before it is looked at, so that 
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
 from pathlib import Path
 from statistics import median
 
 from loadtest.http.closedloop import busiest
 from loadtest.http.openloop import translate
-from loadtest.http.serving import free_port, memory_mib, named_processes, serving
+from loadtest.http.serving import memory_mib, named_processes, serving_convoy
 from loadtest.texts import sentences
 
 
@@ -27,14 +26,11 @@ def measure(model: Path, precision: str, engines: int, seconds: float) -> tuple[
     engines: how many there are.
     seconds: for which they are asked before.
     """
-    port = free_port()
-    values = {"MODELS": model, "PRECISION": precision, "PORT": port, "THREADS": 1}
-    values |= {"FRONTENDS": 1, "ENGINES": engines}
-    variables = {f"CONVOY_{name}": str(value) for name, value in values.items()}
+    settings = {"MODELS": model, "PRECISION": precision, "THREADS": 1, "FRONTENDS": 1, "ENGINES": engines}
     ask = translate({"source": "de", "target": "en"}, stream=False)
     with tempfile.TemporaryDirectory() as folder:
-        log, command = Path(folder, "log"), [sys.executable, "-m", "cli.main", "serve"]
-        with serving(command, port, variables, log=log) as (url, _):
+        log = Path(folder, "log")
+        with serving_convoy(settings, log=log) as (url, _):
             busiest(url, ask, sentences(1), 8 * engines, seconds)
             named = named_processes(log).items()
             memory = [memory_mib(pid) for name, pid in named if name.startswith("engine")]

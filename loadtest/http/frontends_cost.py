@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from engine.api import host_service, share_threads
 from loadtest.http import front_cost
-from loadtest.http.serving import free_port, named_processes, processor_seconds, serving
+from loadtest.http.serving import named_processes, processor_seconds, serving_convoy
 from server.observing import logs
 from server.observing.metrics import Metrics
 from server.process.peers import ProcessContext, send
@@ -102,15 +102,13 @@ def main() -> None:
     if options.serve:
         supervise()
         return
+    os.environ[TURN_VARIABLE] = str(options.turn / 1e3)  # of all processes that are started
     print("front ends | their ms a request | engine process, ms | supervisor, ms | requests/s")
     for front_ends in map(int, options.frontends.split(",")):
-        port = free_port()
-        values = {"MODELS": options.model, "PRECISION": "int8", "PORT": port, "BATCH_LIMIT": -1}
-        variables = {f"CONVOY_{name}": str(value) for name, value in values.items()}
-        variables |= {"CONVOY_FRONTENDS": str(front_ends), TURN_VARIABLE: str(options.turn / 1e3)}
+        settings = {"MODELS": options.model, "PRECISION": "int8", "BATCH_LIMIT": -1, "FRONTENDS": front_ends}
         with tempfile.TemporaryDirectory() as folder:
             log, command = Path(folder, "log"), [sys.executable, "-m", __spec__.name, "--serve"]
-            with serving(command, port, variables, log=log) as (url, process):
+            with serving_convoy(settings, command, log) as (url, process):
                 named = named_processes(log).items()
                 groups = [
                     [pid for name, pid in named if name.startswith(kind)] for kind in ("front", "engine")

@@ -14,7 +14,6 @@ import itertools
 import os
 import random
 import signal
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -24,7 +23,7 @@ from typing import Final
 import aiohttp
 
 from loadtest.http.openloop import arrivals, session
-from loadtest.http.serving import free_port, named_processes, serving
+from loadtest.http.serving import named_processes, serving_convoy
 from loadtest.texts import sentences
 
 TEXTS: Final = 200  # different ones that are asked
@@ -132,14 +131,11 @@ def main() -> None:
     parser.add_argument("--every", type=float, default=10.0, help="seconds between two kills, on average")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    port = free_port()
-    values = {"MODELS": options.model, "PRECISION": "int8", "PORT": port, "THREADS": 1}
-    values |= {"FRONTENDS": options.frontends, "ENGINES": options.engines}
-    command = [sys.executable, "-m", "cli.main", "serve"]
-    variables = {f"CONVOY_{name}": str(value) for name, value in values.items()}
+    settings = {"MODELS": options.model, "PRECISION": "int8", "THREADS": 1}
+    settings |= {"FRONTENDS": options.frontends, "ENGINES": options.engines}
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "log")
-        with serving(command, port, variables, log=log) as (url, _):
+        with serving_convoy(settings, log=log) as (url, _):
             ledger, killer = Ledger(), Killer(log, url, options.seed)
             sent = asyncio.run(keep_asking(url, ledger, killer, options))
         bugs = log.read_text("utf-8").count("Traceback")

@@ -20,11 +20,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from engine.api import connect_service, host_service, share_threads
+from engine.api import connect_service, share_threads
 from engine.schedule.aio import generate_group
 from engine.schedule.any_engine import AnyEngine
 from engine.shelf.shelf import Shelf
 from engine.types import DecodeJob, DecodeOptions
+from loadtest.hosting import offer
 from loadtest.http.front_cost import echo_service
 from loadtest.http.serving import START_SECONDS, processor_seconds
 from server.observing.metrics import Metrics
@@ -43,17 +44,7 @@ def serve(settings: ServerSettings, turn: float, path: Path) -> None:
     """
     service, engine = echo_service(settings.models[0], settings, Metrics())
     engine.turn_seconds = turn
-
-    async def offer() -> None:
-        service.start()
-        host = host_service(service)
-        await host.prove_models()
-        async with await host.listen(path):
-            while True:
-                await asyncio.sleep(0.1)
-                host.announce()
-
-    asyncio.run(offer())
+    asyncio.run(offer(service, path))
 
 
 async def ask_all(engine: AnyEngine, jobs: Iterator[DecodeJob], under_way: int) -> None:

@@ -11,7 +11,7 @@ processors cost: nothing else is shared then.
 from __future__ import annotations
 
 import argparse
-import sys
+import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import httpx
 
-from loadtest.http.serving import free_port, serving
+from loadtest.http.serving import serving_convoy
 
 SENTENCE: Final = {"q": "Où est la gare, s'il vous plaît ?", "source": "fr", "target": "en"}
 ATTACKS: Final[dict[str, str | list[str]]] = {
@@ -49,12 +49,9 @@ def server(models: Sequence[Path], shape: tuple[int, int]) -> Iterator[str]:
     models: bundles that it serves.
     shape: front ends and engine processes; 0 and 1: one process.
     """
-    port, values = free_port(), {"FRONTENDS": shape[0], "ENGINES": shape[1], "THREADS": 1}
-    values |= {"PORT": port, "CHAR_LIMIT": 100_000, "BATCH_LIMIT": 1_000}
-    variables = {f"CONVOY_{name}": str(value) for name, value in values.items()}
-    named = [word for model in models for word in ("--models", str(model))]
-    command = [sys.executable, "-m", "cli.main", "serve", "--log-level", "error", *named]
-    with serving(command, port, variables) as (url, _):
+    settings = {"FRONTENDS": shape[0], "ENGINES": shape[1], "THREADS": 1, "LOG_LEVEL": "error"}
+    settings |= {"MODELS": os.pathsep.join(map(str, models)), "CHAR_LIMIT": 100_000, "BATCH_LIMIT": 1_000}
+    with serving_convoy(settings) as (url, _):
         yield url
 
 

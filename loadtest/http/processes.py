@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -20,7 +19,7 @@ from statistics import median
 
 from loadtest.http.closedloop import busiest
 from loadtest.http.openloop import arrivals, run, summarise, translate
-from loadtest.http.serving import free_port, memory_mib, serving
+from loadtest.http.serving import memory_mib, serving_convoy
 from loadtest.texts import sentences
 
 
@@ -32,11 +31,10 @@ def server(model: Path, shape: str, precision: str) -> Iterator[tuple[str, int]]
     shape: FRONTENDS/ENGINES/THREADS.
     precision: of the model.
     """
-    port, (front_ends, engines, threads) = free_port(), shape.split("/")
-    values = {"MODELS": model, "PRECISION": precision, "PORT": port, "LOG_LEVEL": "error"}
-    values |= {"FRONTENDS": front_ends, "ENGINES": engines, "THREADS": threads}
-    variables = {f"CONVOY_{name}": str(value) for name, value in values.items()}
-    with serving([sys.executable, "-m", "cli.main", "serve"], port, variables) as (url, one):
+    front_ends, engines, threads = shape.split("/")
+    settings = {"MODELS": model, "PRECISION": precision, "LOG_LEVEL": "error"}
+    settings |= {"FRONTENDS": front_ends, "ENGINES": engines, "THREADS": threads}
+    with serving_convoy(settings) as (url, one):
         yield url, one.pid
 
 

@@ -6,15 +6,17 @@ import os
 import re
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Final
 
 import httpx
 
 START_SECONDS: Final = 240.0  # until a server is ready, or has ended
+CONVOY: Final = (sys.executable, "-m", "cli.main", "serve")
 
 
 def free_port() -> int:
@@ -59,6 +61,20 @@ def serving(
         finally:
             process.terminate()
             process.wait(START_SECONDS)
+
+
+def serving_convoy(
+    settings: Mapping[str, object], command: Sequence[str] = CONVOY, log: Path | None = None
+) -> AbstractContextManager[tuple[str, subprocess.Popen[bytes]]]:
+    """Start a server of our own at a free port, as `serving` does.
+
+    settings: of the server, by their names in its environment without the prefix.
+    command: starts it; by default with nothing but the settings.
+    log: as of `serving`.
+    """
+    port = free_port()
+    variables = {f"CONVOY_{name}": str(value) for name, value in {**settings, "PORT": port}.items()}
+    return serving(command, port, variables, log=log)
 
 
 def named_processes(log: Path) -> dict[str, int]:

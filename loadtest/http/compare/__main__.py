@@ -22,7 +22,7 @@ from typing import Any, Final
 from loadtest.http.closedloop import busiest
 from loadtest.http.compare import transformer
 from loadtest.http.openloop import LoadSummary, arrivals, run, summarise, translate
-from loadtest.http.serving import free_port, serving
+from loadtest.http.serving import free_port, serving, serving_convoy
 from loadtest.texts import sentences
 from training.plot import svg
 
@@ -35,15 +35,8 @@ REQUESTS_UNDER_WAY: Final = 64  # requests in flight that keep any server busy
 
 
 def convoy(options: argparse.Namespace) -> Any:
-    port = free_port()
-    variables = {
-        "CONVOY_MODELS": str(options.bundle),
-        "CONVOY_PORT": str(port),
-        "CONVOY_THREADS": str(options.threads),
-        "CONVOY_PRECISION": options.precision,
-        "CONVOY_LOG_LEVEL": "error",
-    }
-    return serving([sys.executable, "-m", "cli.main", "serve"], port, variables)
+    settings = {"MODELS": options.bundle, "THREADS": options.threads, "PRECISION": options.precision}
+    return serving_convoy({**settings, "LOG_LEVEL": "error"})
 
 
 def peer(options: argparse.Namespace, model: Path, window: float, batch: int) -> Any:
