@@ -740,7 +740,7 @@ def test_neither_keys_nor_texts_are_in_the_log_or_the_metrics(tmp_path):
 
 @pytest.mark.parametrize(("trusted", "alone"), [("127.0.0.0/8", False), ("192.0.2.7", True)])
 def test_forwarded_addresses_are_believed_from_configured_proxies_only(tmp_path, trusted, alone):
-    variables = {"TRUSTED_PROXIES": trusted, "REQ_LIMIT": "1", "MODELS": str(bundles() / "toy-de-en")}
+    variables = {"TRUSTED_PROXIES": trusted, "DAILY_REQ_LIMIT": "1", "MODELS": str(bundles() / "toy-de-en")}
     with process(tmp_path, **variables) as (client, _):
         found = [
             client.post("/detect", json=GERMAN, headers={"X-Forwarded-For": chain}).status_code
