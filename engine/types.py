@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from engine.errors import ConvoyError, InvalidRequest
@@ -117,7 +118,7 @@ class DecodeOptions(KeptHash):
         try:
             return self._hash
         except AttributeError:
-            object.__setattr__(self, "_hash", hash(tuple(getattr(self, f.name) for f in fields(self))))
+            object.__setattr__(self, "_hash", hash(_OPTIONS_OF(self)))
             return self._hash
 
     @property
@@ -237,6 +238,7 @@ class DecodeOptions(KeptHash):
         ]
 
 
+_OPTIONS_OF: Final = attrgetter(*(option.name for option in fields(DecodeOptions)))
 # the sentence of each option that flags and the HTTP schema have
 OPTION_HELP: Final[Mapping[str, str]] = {
     option.name: option.metadata["help"] for option in fields(DecodeOptions) if "help" in option.metadata

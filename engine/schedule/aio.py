@@ -94,7 +94,8 @@ async def generate_group(
 
 
 class Inbox:
-    """Passes news of jobs on to a function in the event loop, woken once for what comes together.
+    """Passes news of jobs on to a function in the event loop, woken once for what comes together from another
+    thread.
 
     Newer news of a job replace what the loop has not taken yet.
     """
@@ -102,7 +103,7 @@ class Inbox:
     def __init__(
         self, loop: asyncio.AbstractEventLoop, tell: Callable[[int, list[int] | Outcome], None]
     ) -> None:
-        self._loop, self._tell = loop, tell
+        self._loop, self._tell, self._thread = loop, tell, threading.get_ident()
         self._lock = threading.Lock()
         self._waiting: dict[int, list[int] | Outcome] = {}
 
@@ -111,7 +112,9 @@ class Inbox:
         with self._lock:
             first = not self._waiting
             self._waiting[index] = news
-        if first:
+        if threading.get_ident() == self._thread and not self._loop.is_closed():
+            self._take()
+        elif first:
             _soon(self._loop, self._take)
 
     def _take(self) -> None:

@@ -94,6 +94,7 @@ class Engine:
         self._late: list[Request] = []  # expired, removed from the queue, not yet answered
         self._stopping = self._aborting = False
         self.device_lost = False  # whether this process can never use its device again
+        self.told: Callable[[], None] = lambda: None  # called when what a step has to say has been said
         self._replied: list[tuple[int, Request, Outcome]] = []  # in this turn, with their widths
         self._turns = 0
         self._began = math.inf  # when the turn under way did; inf: there is none
@@ -231,6 +232,7 @@ class Engine:
         # 3. step every lane; answers go out as their last step ends
         for lane in self.lanes:
             self._step(lane)
+            self._safely(self.told)
         work = [self._work(width) for width in range(len(self._widths))]
         with self._wake:
             now = self._clock()
@@ -258,6 +260,7 @@ class Engine:
             requests += lane.clear()
         for request in requests:
             self._reply(request, self._closing_error())
+        self._safely(self.told)
 
     def _closing_error(self) -> ConvoyError:
         """Why the engine takes nothing any more."""

@@ -117,8 +117,12 @@ class Budget:
 
     def ask(self, ticket: Ticket) -> Acts:
         """Grant the ticket at once, or let it wait; only for models that `fits` is true of."""
+        acts = Acts()
+        if not self._queue and not ticket.unload and self._here(ticket.names):
+            self._grant(ticket, acts)
+            return acts
         self._queue.append(ticket)
-        return self._settle(Acts())
+        return self._settle(acts)
 
     def leave(self, ticket: Ticket) -> Acts:
         """End a use, or stop waiting for the ticket. Call this once for each ticket."""
@@ -223,7 +227,8 @@ class Budget:
         return all(self._models[name].state is State.LOADED for name in names)
 
     def _grant(self, ticket: Ticket, acts: Acts) -> None:
-        self._queue.remove(ticket)
+        if ticket in self._queue:
+            self._queue.remove(ticket)
         ticket.granted = True
         acts.granted.append(ticket)
         if not ticket.unload:

@@ -323,7 +323,8 @@ class Shelf:
         for ticket in acts.granted:
             if not ticket.unload:
                 self._held[ticket] = {name: self.loaded[name] for name in ticket.names}
-                self._users.update(model.engine for model in self._held[ticket].values())
+                for model in self._held[ticket].values():
+                    self._users[model.engine] += 1
             if future := self._waiting.pop(ticket, None):
                 future.set_result(None)
         for names, work in ((acts.load, self._load), (acts.unload, self._unload)):

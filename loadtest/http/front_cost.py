@@ -69,6 +69,8 @@ class EchoEngine(Engine):
             if not self._turns_left[request]:
                 del self._turns_left[request]
                 self._reply(request, _echo(request))
+        self.told()
+        self._replied.clear()
         return not over
 
 

@@ -29,6 +29,7 @@ from loadtest.hosting import offer
 from loadtest.http.front_cost import echo_service
 from loadtest.http.serving import START_SECONDS, processor_seconds
 from server.observing.metrics import Metrics
+from server.process.allocator import thrifty
 from server.settings import ServerSettings
 
 SOURCE_TOKENS: Final = (8, 40)  # least and most
@@ -45,6 +46,13 @@ def serve(settings: ServerSettings, turn: float, path: Path) -> None:
     service, engine = echo_service(settings.models[0], settings, Metrics())
     engine.turn_seconds = turn
     asyncio.run(offer(service, path))
+
+
+def jobs(count: int) -> Iterator[DecodeJob]:
+    """Yield so many sources of random lengths."""
+    draw = random.Random(1)
+    for _ in range(count):
+        yield DecodeJob([*([5] * (draw.randint(*SOURCE_TOKENS) - 1)), 2], DecodeOptions())
 
 
 async def ask_all(engine: AnyEngine, jobs: Iterator[DecodeJob], under_way: int) -> None:
@@ -70,17 +78,12 @@ async def measure(shelf: Shelf, options: argparse.Namespace, others: Sequence[in
     others: numbers of processes.
     """
     (model,) = shelf.loaded.values()
-    draw = random.Random(1)
-    jobs = [
-        DecodeJob([*([5] * (draw.randint(*SOURCE_TOKENS) - 1)), 2], DecodeOptions())
-        for _ in range(options.groups)
-    ]
-    await ask_all(model.engine, iter(jobs[: len(jobs) // WARM_UP]), options.under_way)
+    await ask_all(model.engine, jobs(options.groups // WARM_UP), options.under_way)
     own, theirs = time.process_time(), [processor_seconds(process) for process in others]
-    await ask_all(model.engine, iter(jobs), options.under_way)
+    await ask_all(model.engine, jobs(options.groups), options.under_way)
     taken = [time.process_time() - own]
     taken += [processor_seconds(process) - before for process, before in zip(others, theirs, strict=True)]
-    return [1e6 * seconds / len(jobs) for seconds in taken]
+    return [1e6 * seconds / options.groups for seconds in taken]
 
 
 async def over_a_link(settings: ServerSettings, options: argparse.Namespace) -> list[float]:
@@ -127,6 +130,7 @@ def main() -> None:
     values: dict[str, Any] = {"models": (options.model,), "precision": "int8", "threads": 1}
     settings = ServerSettings(**values)
     share_threads("onnx", 1)
+    thrifty()
     if options.serve:
         serve(settings, options.turn / 1e3, options.serve)
         return

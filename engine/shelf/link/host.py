@@ -11,7 +11,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from engine.errors import ConvoyError, Unavailable
 from engine.schedule.aio import INLINE_JOBS
-from engine.schedule.any_engine import AnyEngine
+from engine.schedule.engine import Engine
 from engine.schedule.slices import in_slices, one_slice
 from engine.schedule.stats import Stats
 from engine.shelf.budget import State, Ticket
@@ -50,6 +50,7 @@ from engine.types import DecodeOptions, Outcome, Request
 logger = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 1.0  # between two tries of a canary
+LOAD_SECONDS: Final = 0.005  # between two words of an engine's load that come with results
 OTHER_BUNDLE: Final = "the bundle of this model was replaced: send the request again"
 
 
@@ -120,8 +121,8 @@ class EngineHost:
         """Forget a front end that has gone."""
         self._front_ends.discard(front_end)
 
-    def engine_of(self, model: LoadedModel, digest: str) -> AnyEngine:
-        """Find what decodes tokens of the bundle of this digest.
+    def engine_of(self, model: LoadedModel, digest: str) -> Engine:
+        """Find what decodes tokens of the bundle of this digest, and have what it says sent.
 
         model: as it is now.
         digest: of the bundle that made the tokens.
@@ -133,7 +134,14 @@ class EngineHost:
             if older is None:
                 raise Unavailable(OTHER_BUNDLE)
             model = older
+        assert isinstance(model.engine, Engine)
+        model.engine.told = self._send_told
         return model.engine
+
+    def _send_told(self) -> None:
+        """Send all front ends what an engine has said, from its thread."""
+        for front_end in list(self._front_ends):
+            front_end.send_told()
 
 
 @dataclass(eq=False, slots=True)
@@ -149,7 +157,7 @@ class _Flight:
     model: UsedModel
     options: list[DecodeOptions]
     ticket: Ticket
-    engine: AnyEngine | None = None
+    engine: Engine | None = None
     requests: dict[int, Request] = field(default_factory=dict)
     cancelled: set[int] = field(default_factory=set)
 
@@ -162,8 +170,10 @@ class _FrontEnd:
         self._models: dict[int, UsedModel] = {}
         self._options: dict[int, DecodeOptions] = {}
         self._flights: dict[int, _Flight] = {}
-        self._lock, self._outbox = threading.Lock(), list[Told]()
+        self._lock = threading.Lock()  # guards flights, their requests and what is to be told
+        self._outbox, self._answered = list[Told](), dict[str, _Flight]()
         self._news: dict[tuple[int, int], CertainTokens] = {}
+        self._loads_told: dict[str, float] = {}  # when, of each model
         self._tasks = set[asyncio.Task[None]]()
         self._gone = False
         self.end = LinkEnd(Asked, self._receive, self._leave)
@@ -219,17 +229,18 @@ class _FrontEnd:
         deadline = math.inf if group.deadline is None else group.deadline
         for job, (source, options) in enumerate(zip(group.sources, flight.options, strict=True)):
             if job not in flight.cancelled:
-                reply = partial(self._tell, number, job)
+                reply = partial(self._tell, flight, job)
                 request = flight.requests[job] = Request(source, options, reply, deadline)
                 if group.progress:
                     request.progress = partial(self._tell_tokens, number, job)
         try:
             model = self._shelf.claim_models(flight.ticket, future)[flight.model.name]
             flight.engine = self._host.engine_of(model, flight.model.digest)
-            submit = partial(flight.engine.submit, list(flight.requests.values()), again=group.again)
-            if len(flight.requests) <= INLINE_JOBS:
-                submit()
+            requests = list(flight.requests.values())
+            if len(requests) <= INLINE_JOBS:
+                flight.engine.submit(requests, again=group.again)
             else:
+                submit = partial(flight.engine.submit, requests, again=group.again)
                 self._start(self._submit_beside(flight, submit))
         except ConvoyError as error:
             self._refuse(flight, error)
@@ -246,9 +257,13 @@ class _FrontEnd:
         self.end.send(told_of(flight.group.number, -1, error))
 
     def _land(self, flight: _Flight) -> None:
-        """Let go of the model of a group that is over."""
-        del self._flights[flight.group.number]
-        self._shelf.leave(flight.ticket)
+        """Let go of the model of a group that is over. For any thread."""
+        with self._lock:
+            under_way = self._flights.get(flight.group.number) is flight
+            if under_way:
+                del self._flights[flight.group.number]
+        if under_way:
+            self._shelf.leave(flight.ticket)
 
     def _cancel(self, message: Cancel) -> None:
         flight = self._flights.get(message.group)
@@ -258,8 +273,10 @@ class _FrontEnd:
             flight.cancelled.update(message.jobs)
             over = flight.cancelled.issuperset(range(len(flight.group.sources)))
         else:
-            flight.engine.cancel([flight.requests.pop(job) for job in message.jobs if job in flight.requests])
-            over = not flight.requests
+            with self._lock:
+                found = [flight.requests.pop(job) for job in message.jobs if job in flight.requests]
+                over = not flight.requests
+            flight.engine.cancel(found)
         if over:
             self._land(flight)
 
@@ -268,49 +285,46 @@ class _FrontEnd:
         self._host.leave(self)
         for flight in list(self._flights.values()):
             if flight.engine:
-                flight.engine.cancel(flight.requests.values())
+                flight.engine.cancel(list(flight.requests.values()))
             self._land(flight)
         self._host.orders.settle_all(self)
 
     # what engines say, from their threads
 
-    def _tell(self, group: int, job: int, outcome: Outcome) -> None:
-        message = told_of(group, job, outcome)
+    def _tell(self, flight: _Flight, job: int, outcome: Outcome) -> None:
+        """Have an outcome sent, unless nobody waits for it any more."""
+        number = flight.group.number
         with self._lock:
-            first = not (self._outbox or self._news)
-            self._outbox.append(message)
-        if first:
-            self._loop.call_soon_threadsafe(self._send)
+            self._news.pop((number, job), None)
+            if flight.requests.pop(job, None) is None:
+                return
+            self._outbox.append(told_of(number, job, outcome))
+            self._answered[flight.model.name] = flight
+            over = not flight.requests
+        if over:
+            self._land(flight)
 
     def _tell_tokens(self, group: int, job: int, tokens: list[int]) -> None:
-        """Newer news of a job replace what the loop has not sent yet."""
+        """Have certain tokens sent; newer ones of a job take the place of those not sent yet."""
         with self._lock:
-            first = not (self._outbox or self._news)
             self._news[group, job] = CertainTokens(group, job, tokens)
-        if first:
-            self._loop.call_soon_threadsafe(self._send)
 
-    def _send(self) -> None:
+    def send_told(self) -> None:
+        """Send what engines have said since the last time."""
+        if not (self._outbox or self._news):
+            return
         with self._lock:
             outbox, self._outbox, news, self._news = self._outbox, [], self._news, {}
-        if not self.end.slow:  # who does not read hears of what comes later
-            for progress in news.values():
-                self.end.send(progress)
-        changed: dict[str, AnyEngine] = {}
-        for message in outbox:
-            assert not isinstance(message, EngineLoad | Offer | Obeyed)
-            flight = self._flights.get(message.group)
-            if flight and flight.requests.pop(message.job, None):
-                self.end.send(message)
+            answered, self._answered = self._answered, {}
+        now = time.monotonic()
+        for name, flight in answered.items():
+            if now - self._loads_told.get(name, -math.inf) >= LOAD_SECONDS:
                 assert flight.engine
-                changed[flight.model.name] = flight.engine
-                if not flight.requests:
-                    self._land(flight)
-        self._send_loads(changed)
-
-    def _send_loads(self, changed: Mapping[str, AnyEngine]) -> None:
-        for name, engine in changed.items():
-            self.end.send(EngineLoad(name, engine.stats()))
+                self._loads_told[name] = now
+                outbox.append(EngineLoad(name, flight.engine.stats()))
+        if not self.end.slow:  # who does not read hears of what comes later
+            outbox += news.values()
+        self.end.send_now(outbox)
 
     # orders
 

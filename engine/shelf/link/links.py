@@ -148,6 +148,20 @@ class Links:
         """
         return any(link.offers(model, digest) for link in self.links)
 
+    def under_way(self, model: str, digest: str) -> list[Request]:
+        """List the requests of a bundle that no engine has answered yet.
+
+        model: the model's name.
+        digest: of the bundle.
+        """
+        return [
+            request
+            for link in self.links
+            for asking in link.asked()
+            if asking.model == model and asking.digest == digest
+            for request in list(asking.requests.values())
+        ]
+
     def stats(self) -> dict[str, list[Stats]]:
         """List what the engines of each model have said last."""
         found: dict[str, list[Stats]] = {}
@@ -158,11 +172,11 @@ class Links:
 
     def ask(self, asking: Asking) -> None:
         """Ask the engine with the most room of those not asked yet. Raises Unavailable where none is."""
-        others = (link for link in self.links if link not in asking.asked)
-        fit = [link for link in others if link.offers(asking.model, asking.digest)]
+        model, digest, asked = asking.model, asking.digest, asking.asked
+        fit = [link for link in self.links if link not in asked and link.offers(model, digest)]
         if not fit:
             raise Unavailable(LOST, RETRY_SECONDS)
-        link = min(fit, key=lambda one: one.burden(asking.model))
+        link = fit[0] if len(fit) == 1 else min(fit, key=lambda one: one.burden(model))
         asking.asked |= {link}
         number = link.ask(asking)
         self._where |= {request: (link, number, job) for job, request in asking.requests.items()}
@@ -198,7 +212,7 @@ class Links:
                 logger.debug("no other engine has %s", asking.model)
             else:
                 return
-        for request in asking.requests.values():
+        for request in list(asking.requests.values()):
             self.end(request, outcome)
 
 
@@ -215,7 +229,7 @@ class EngineLink:
         self.models: dict[str, OfferedModel] = {}
         self.connected = False
         self.loads: dict[str, EngineLoad] = {}
-        self._since = Counter[str]()  # requests that were sent since the last load of their model
+        self._since = Counter[str]()  # requests that were sent less those answered, since the last load
         self._end: LinkEnd | None = None
         self._lost = asyncio.Event()
         self._numbers = itertools.count()
@@ -268,21 +282,25 @@ class EngineLink:
         requests = list(asking.requests.values())
         # jobs are counted from 0 here as there: those of a second try are numbered anew
         asking.requests = dict(enumerate(requests))
-        different = list(dict.fromkeys(request.options for request in requests))
-        places = {options: place for place, options in enumerate(different)}
-        few = len(different) <= NUMBERED_OPTIONS
+        places: dict[DecodeOptions, int] = {}
+        chosen = [places.setdefault(request.options, len(places)) for request in requests]
+        few = len(places) <= NUMBERED_OPTIONS
         group = AskedGroup(
             number,
             self._number_of_model(asking.model, asking.digest),
             [request.source for request in requests],
-            [self._number_of(options) if few else options for options in different],
-            [places[request.options] for request in requests],
+            [self._number_of(options) if few else options for options in places],
+            chosen,
             None if requests[0].deadline == math.inf else requests[0].deadline,
             any(request.progress for request in requests),
             asking.again,
         )
         self._end.send(group)
         return number
+
+    def asked(self) -> list[Asking]:
+        """List what it has not answered yet."""
+        return list(self._groups.values())
 
     def forget(self, number: int, job: int) -> Request | None:
         """Forget a job of a group, if it is known."""
@@ -336,10 +354,14 @@ class EngineLink:
                 self._links.changed.set()
             else:
                 self._note_obeyed(message)
+        if self._end:  # those who were told may ask for more
+            self._end.flush_soon()
 
     def _reply(self, number: int, job: int, outcome: Outcome) -> None:
+        asking = self._groups.get(number)
         request = self.forget(number, job)
-        if request:
+        if asking and request:
+            self._since[asking.model] -= 1
             self._links.end(request, outcome)
 
     def _report(self, message: CertainTokens) -> None:
@@ -357,6 +379,7 @@ class EngineLink:
         error = error_of(message.code, message.message, message.retry_after)
         for job in list(asking.requests) if message.job < 0 else [message.job]:
             request = self.forget(message.group, job)
+            self._since[asking.model] -= request is not None
             if request and message.code in ELSEWHERE:
                 self._links.retry(replace(asking, requests={0: request}), error)
             elif request:
@@ -377,11 +400,11 @@ class EngineLink:
         self._since.clear()
         self._models.clear()
         self._options.clear()
-        groups, self._groups = self._groups, {}
         for done in self._orders.values():
             if not done.done():
                 done.set_exception(Unavailable(LOST, RETRY_SECONDS))
         self._links.changed.set()
         self._lost.set()
-        for asking in groups.values():
+        for number, asking in list(self._groups.items()):
             self._links.retry(asking, Unavailable(LOST, RETRY_SECONDS))
+            self._groups.pop(number, None)  # not before: who drains looks whether there are any

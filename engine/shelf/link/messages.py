@@ -151,8 +151,9 @@ class Numbers:
 
     def number_of(self, key: object) -> tuple[int, bool]:
         """Return the number of a key, and whether the other end has yet to be told of it."""
-        if key in self._of:
-            return self._of[key], False
+        known = self._of.get(key)
+        if known is not None:
+            return known, False
         number = len(self._of)
         if number == self._count:
             number = self._of.pop(next(iter(self._of)))  # the oldest

@@ -12,7 +12,7 @@ from engine.schedule.engine import STOPPED, EngineSettings
 from engine.schedule.stats import Stats
 from engine.shelf.figures import NO_STATS
 from engine.shelf.link.links import Asking, Links
-from engine.types import Outcome, Request
+from engine.types import Request
 
 POLL_SECONDS: Final = 0.01  # between two looks whether all requests are answered
 
@@ -35,7 +35,6 @@ class RemoteEngine:
         """
         self.settings = settings
         self._links, self._model, self._digest = links, model, digest
-        self._under_way = set[Request]()
         self._stopped = False
 
     @property
@@ -68,32 +67,18 @@ class RemoteEngine:
         self._links.soon(self._submit, list(group), again)
 
     def _submit(self, group: list[Request], again: bool) -> None:
-        for request in group:
-            self._follow(request)
         try:
             self._links.ask(Asking(self._model, self._digest, dict(enumerate(group)), again))
         except ConvoyError as error:
             for request in group:
                 request.reply(error)
 
-    def _follow(self, request: Request) -> None:
-        """Know until its reply that a request is under way."""
-        reply = request.reply
-
-        def done(outcome: Outcome) -> None:
-            self._under_way.discard(request)
-            reply(outcome)
-
-        request.reply = done
-        self._under_way.add(request)
+    def _under_way(self) -> list[Request]:
+        return self._links.under_way(self._model, self._digest)
 
     def cancel(self, requests: Iterable[Request]) -> None:
         """Give requests up. No reply will come."""
-        self._links.soon(self._cancel, list(requests))
-
-    def _cancel(self, requests: list[Request]) -> None:
-        self._under_way.difference_update(requests)
-        self._links.cancel(requests)
+        self._links.soon(self._links.cancel, list(requests))
 
     def stop(self, *, drain: bool = True, timeout: float | None = None) -> None:
         """Take nothing more and wait until all is answered, at most `timeout` seconds. Not in the event loop.
@@ -106,15 +91,15 @@ class RemoteEngine:
             self._links.soon(self._abandon)
             return
         end = None if timeout is None else time.monotonic() + timeout
-        while self._under_way and (end is None or time.monotonic() < end):
+        while self._under_way() and (end is None or time.monotonic() < end):
             time.sleep(POLL_SECONDS)
 
     def _abandon(self) -> None:
-        requests = list(self._under_way)
-        self._cancel(requests)
+        requests = self._under_way()
+        self._links.cancel(requests)
         for request in requests:
             request.reply(Stopping(STOPPED))
 
     def stats(self) -> Stats:
         """Count what this process waits for."""
-        return replace(NO_STATS, waiting_requests=len(self._under_way))
+        return replace(NO_STATS, waiting_requests=len(self._under_way()))

@@ -25,7 +25,7 @@ from engine.api import Service, TextOptions, connect_service
 from engine.errors import DeadlineExceeded, InvalidRequest, Overloaded, Unavailable, UnknownModel, WouldBeLate
 from engine.schedule.aio import generate_group
 from engine.shelf.link.frames import MAX_FRAME_BYTES, LinkEnd
-from engine.shelf.link.messages import Asked, Numbers, Told, error_of, result_of, told_of
+from engine.shelf.link.messages import Asked, Cancel, Numbers, Told, error_of, result_of, told_of
 from engine.types import DecodeJob, DecodeOptions, Hypothesis, Result, Timings
 from tests.hosting import host
 from tests.served import bundles, settings_of, until
@@ -193,7 +193,7 @@ async def test_the_requests_of_a_front_end_that_goes_are_cancelled_and_no_others
         while busy(here) < 13:
             await asyncio.sleep(0.01)
             await here.run(NAME, ["Ja."], TextOptions(decode={"beam_size": 1}))
-        gone._links.links[0]._end._transport.abort()
+        gone._links.close()
         assert isinstance(await lost, Unavailable)
         while busy(here) > 1:
             await asyncio.sleep(0.01)
@@ -268,19 +268,57 @@ async def test_after_all_that_the_host_answers(listening):
         assert (await service.run(NAME, ["Das ist gut."]))[0].text
 
 
+@asynccontextmanager
+async def linked(*values):
+    """An end of what it is made of, and the socket that is its other end."""
+    ours, other = socket.socketpair()
+    connect = asyncio.get_running_loop().create_connection
+    _, end = await connect(lambda: LinkEnd(*values), sock=ours)
+    try:
+        yield end, other
+    finally:
+        end.close()
+        await asyncio.sleep(0)
+        other.close()
+
+
 @given(st.sampled_from([Asked, Told]), st.binary(max_size=200), st.integers(1, 50))
 def test_an_end_takes_any_bytes_in_any_pieces_and_hangs_up_at_most_once(kind, data, size):
-    closed = []
+    async def feed():
+        lost = []
+        async with linked(kind, lambda messages: None, lambda: lost.append(True)) as (end, _):
+            for start in range(0, len(data), size):
+                piece = data[start : start + size]
+                end.get_buffer(-1)[: len(piece)] = piece
+                end.buffer_updated(len(piece))
+        while not lost:
+            await asyncio.sleep(0)
+        return lost
 
-    class Transport(asyncio.Transport):
-        def abort(self):
-            closed.append(True)
+    assert asyncio.run(feed()) == [True]
 
-    end = LinkEnd(kind, lambda messages: None, lambda: None)
-    end.connection_made(Transport())
-    for start in range(0, len(data), size):
-        end.data_received(data[start : start + size])
-    assert len(closed) <= 1
+
+async def test_what_threads_send_arrives_whole_and_in_order_though_the_other_end_reads_late():
+    async with linked(Asked, lambda messages: None, lambda: None) as (end, other):
+        senders = [
+            asyncio.to_thread(
+                lambda group=group: [end.send_now([Cancel(group, [job])]) for job in range(30_000)]
+            )
+            for group in range(2)
+        ]
+        await asyncio.gather(*senders)
+        assert end.slow
+        end.send(Cancel(2, [0]))
+        other.setblocking(False)
+        data, jobs = b"", [[], [], []]
+        while not jobs[2]:
+            data += await asyncio.get_running_loop().sock_recv(other, 1 << 20)
+            while len(data) >= 4 and len(data) >= (end_of := 4 + int.from_bytes(data[:4], "big")):
+                for message in msgspec.msgpack.decode(data[4:end_of], type=list[Asked]):
+                    jobs[message.group] += message.jobs
+                data = data[end_of:]
+        assert jobs == [[*range(30_000)], [*range(30_000)], [0]]
+        assert not end.slow
 
 
 floats = st.floats(allow_nan=False)
