@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import multiprocessing
 import os
 import signal
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_BACKLOG: Final = 2048  # connections that wait until a front end accepts them
-CALM_SECONDS: Final = 60.0  # after which the death of a process has nothing to do with the one before
+USEFUL_SECONDS: Final = 10.0  # for which a process has been ready whose death has no cause of its own
 MAX_PAUSE_SECONDS: Final = 30.0  # between a death and the next start, at most
 LOOK_SECONDS: Final = 1.0  # between two looks whether all processes go on
 BAD_INPUT_CODE: Final = 2
@@ -54,6 +55,7 @@ class Child:
     number, name: front ends come first.
     hosts: whether it is an engine process.
     pipe: to it.
+    ready_at: when it was, a time.monotonic(); inf: it has not been yet.
     calls: orders that it has not answered.
     beats: what the board said of it at the last look.
     still: looks at which that had not changed. Looks are counted, as this process may have been held itself.
@@ -64,11 +66,14 @@ class Child:
     hosts: bool
     process: ForkServerProcess
     pipe: Pipe
-    began: float = field(default_factory=time.monotonic)
-    ready: bool = False
+    ready_at: float = math.inf
     calls: set[str] = field(default_factory=set)
     beats: int = 0
     still: int = 0
+
+    @property
+    def ready(self) -> bool:
+        return self.ready_at < math.inf
 
 
 @dataclass(eq=False, slots=True)
@@ -138,7 +143,7 @@ class Supervisor:
         array, both = self._context.RawArray, count + settings.engines
         self._board = Board(array("b", count), array("i", [ABSENT] * count), array("l", both))
         self._children: dict[int, Child] = {}
-        self._deaths = [0] * both  # of each process, in a row
+        self._deaths = [0] * both  # of each process, in a row, before it was of use
         self._calls: dict[str, PendingOrder] = {}
         self._asked = 0
         self._begun = False  # whether all were ready once
@@ -180,8 +185,14 @@ class Supervisor:
         process = self._context.Process(
             target=self.run_child, args=(self._settings, context), name=name, daemon=True
         )
-        process.start()
-        theirs.close()
+        try:
+            process.start()
+        except (EOFError, OSError) as error:  # the process that all are copied from has ended under it
+            ours.close()
+            self._start_later(number, f"{name} could not start: {error!r}", useful=False)
+            return
+        finally:
+            theirs.close()
         child = self._children[number] = Child(number, name, hosts, process, ours)
         self._loop.add_reader(ours.fileno(), self._read_messages, child)
         self._loop.add_reader(process.sentinel, self._reap, child)
@@ -209,15 +220,13 @@ class Supervisor:
             self._codes.append(max(code, 1))
             self._stop()
         else:
-            self._again(child, code)
+            useful = time.monotonic() - child.ready_at > USEFUL_SECONDS
+            self._start_later(child.number, f"{child.name} ended with {code}", useful=useful)
 
-    def _again(self, child: Child, code: int) -> None:
-        number = child.number
-        if child.ready and time.monotonic() - child.began > CALM_SECONDS:
-            self._deaths[number] = 0
+    def _start_later(self, number: int, fault: str, *, useful: bool) -> None:
+        self._deaths[number] = 0 if useful else self._deaths[number] + 1
         pause = pause_after(self._deaths[number])
-        self._deaths[number] += 1
-        logger.error("%s ended with %d; it starts again in %.0f seconds", child.name, code, pause)
+        logger.error("%s; it starts again in %.0f seconds", fault, pause)
         self._loop.call_later(pause, self._start, number)
 
     def _look(self) -> None:
@@ -266,7 +275,7 @@ class Supervisor:
 
     def _heed(self, child: Child, message: dict[str, Any]) -> None:
         if message["kind"] == "ready":
-            child.ready = True
+            child.ready_at = time.monotonic()
             logger.info("%s is ready", child.name)
             self._begun = self._begun or sum(c.ready for c in self._children.values()) == len(self._deaths)
         elif message["kind"] == "order":
@@ -328,9 +337,9 @@ class Supervisor:
 def pause_after(deaths: int) -> float:
     """Return the seconds until a process starts again.
 
-    deaths: how many times it has died soon after its start.
+    deaths: how many times it has died before it was of use, in a row.
     """
-    return min(MAX_PAUSE_SECONDS, 2.0 ** (deaths - 1)) if deaths else 0.0
+    return min(MAX_PAUSE_SECONDS, 2.0 ** (deaths - 2)) if deaths > 1 else 0.0
 
 
 def _fault_of(message: dict[str, Any]) -> Exception:

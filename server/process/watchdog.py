@@ -19,6 +19,8 @@ SPAN_SECONDS: Final = 5.0  # of which the longest lag is kept
 MAX_SPANS: Final = 12  # that are kept
 LOGGED_LAG_SECONDS: Final = 1.0  # of lag that are logged
 HEAD_SECONDS: Final = 20.0  # that the head of a request may take
+# at once. Of asyncio's 256 KiB the C library would map each anew: 12 microseconds a read
+READ_BYTES: Final = 1 << 16
 
 
 class LoopLag:
@@ -68,6 +70,8 @@ class HttpProtocol(AutoHTTPProtocol):  # type: ignore[misc,valid-type]  # which 
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        if hasattr(transport, "max_size"):  # of one without TLS
+            transport.max_size = READ_BYTES
         self._expect()
 
     def data_received(self, data: bytes) -> None:

@@ -148,8 +148,8 @@ def test_a_reset_never_meets_an_accepted_request_when_the_server_drains():
 def test_a_lost_device_fails_what_is_in_flight_and_ends_the_process_with_70(tmp_path):
     broken = tmp_path / "broken"
     with process(["-m", "tests.doomed", str(broken)]) as (client, running), ThreadPoolExecutor(8) as pool:
-        url = str(client.base_url)
-        flights = [pool.submit(httpx.post, f"{url}/translate", json=SLOW, timeout=60) for _ in range(8)]
+        # of one client: a new one takes so long to make that the first request may have ended
+        flights = [pool.submit(client.post, "/translate", json=SLOW, timeout=60) for _ in range(8)]
         until(lambda: "convoy_requests_in_flight 9.0" in client.get("/metrics").text)
         assert client.get("/health/ready").status_code == 200
         broken.write_text("lost", "utf-8")
@@ -213,12 +213,11 @@ def test_jumps_of_the_wall_clock_fail_no_request_and_lose_nothing(tmp_path, monk
         used = client.get("/v2/usage", headers=own).json()["character_count"]
         pool = stack.enter_context(ThreadPoolExecutor(1))
         load = pool.submit(offered, client, 30.0, max(SECONDS, 10.0), {})
-        began = time.time()
         for days in (1, -1, 40, -400, 0):
             time.sleep(max(SECONDS, 10.0) / 6)
             jump(days * DAY)
-            time.sleep(1.1)  # uvicorn tells the date anew each second
-            assert date() == pytest.approx(began + days * DAY, abs=60)  # it has really jumped
+            # it has really jumped; uvicorn tells the date anew each second, or when it comes to it
+            until(lambda days=days: abs(date() - time.time() - days * DAY) < 60)
             for headers in ({}, own, {"X-Request-Timeout": "30"}):
                 answer = client.post("/translate", json=GERMAN, headers=headers)
                 assert answer.status_code == 200, answer.text
@@ -407,7 +406,7 @@ def test_a_client_that_does_not_read_its_stream_holds_no_slot_for_ever():
             stalled.sendall(body)
             until(lambda: busy(house.service)[0] > 0)
             assert client.post("/translate", json=GERMAN).status_code == 200
-            until(lambda: busy(house.service) == (0, 0), 120)
+            until(lambda: busy(house.service) == (0, 0), 600)  # when all is decoded, however slowly
         until(lambda: house.in_flight == 0)
 
 
