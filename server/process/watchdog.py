@@ -19,7 +19,7 @@ SPAN_SECONDS: Final = 5.0  # of which the longest lag is kept
 MAX_SPANS: Final = 12  # that are kept
 LOGGED_LAG_SECONDS: Final = 1.0  # of lag that are logged
 HEAD_SECONDS: Final = 20.0  # that the head of a request may take
-# at once. Of asyncio's 256 KiB the C library would map each anew: 12 microseconds a read
+# at once. Of asyncio's 256 KiB the C library would map each anew, for 12 microseconds
 READ_BYTES: Final = 1 << 16
 
 

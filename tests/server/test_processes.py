@@ -457,6 +457,34 @@ def test_models_come_and_go_with_their_folders_and_by_orders_and_within_a_budget
         until(lambda: ready(client) and ask(client).status_code == 200, 60)
 
 
+def copied_from(supervisor):
+    """The number of the process that a supervisor copies all others from, once there is one."""
+    children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text("utf-8").split()
+    found = [child for child in children if b"forkserver" in Path(f"/proc/{child}/cmdline").read_bytes()]
+    return int(found[0]) if found else None
+
+
+@pytest.mark.faults
+def test_all_processes_come_anew_when_the_one_that_they_are_copied_from_is_killed():
+    with processes() as (client, running):
+        old = pids(running) + pids(running, "engine process")
+        os.kill(copied_from(running.pid), signal.SIGKILL)
+        until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in old), 60)
+        until(lambda: ready(client), 60)
+        assert ask(client).status_code == 200
+
+
+@pytest.mark.faults
+def test_a_signal_to_all_processes_of_a_server_that_still_starts_ends_it_as_one_to_the_first():
+    variables = {"MODELS": str(bundles()), "PORT": str(free_port()), "FRONTENDS": "1"}
+    environment = os.environ | {f"CONVOY_{name}": value for name, value in variables.items()}
+    command = [sys.executable, "-c", MAIN]
+    with subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True) as running:
+        until(lambda: copied_from(running.pid), 60)
+        os.killpg(running.pid, signal.SIGTERM)
+        assert running.wait(60) == 0
+
+
 def test_all_processes_end_when_their_supervisor_is_killed(crew):
     """The last of this file, as the crew is no more after it."""
     _, running, _ = crew
