@@ -94,7 +94,7 @@ class Engine:
         self._late: list[Request] = []  # expired, removed from the queue, not yet answered
         self._stopping = self._aborting = False
         self.device_lost = False  # whether this process can never use its device again
-        self.told: Callable[[], None] = lambda: None  # called when what a step has to say has been said
+        self.told: Callable[[], None] = lambda: None  # called when all answers and news of a step are told
         self._replied: list[tuple[int, Request, Outcome]] = []  # in this turn, with their widths
         self._turns = 0
         self._began = math.inf  # when the turn under way did; inf: there is none
@@ -217,8 +217,7 @@ class Engine:
                 self._wake.wait()
             self._began = now = self._clock()
             self._forecast.begin_turn(now)
-            late = self._late + self._queue.pop_expired(now)
-            self._late = []
+            late, self._late = self._late + self._queue.pop_expired(now), []
             over = self._aborting or (self._stopping and not self._queue.requests and not self._busy())
         for request in late:
             self._reply(request, DeadlineExceeded("the deadline passed in the queue"))
@@ -254,8 +253,7 @@ class Engine:
         """Answer everything that is left, so that no caller waits for ever."""
         with self._wake:
             self._stopping = True
-            requests = self._late + self._queue.clear()
-            self._late = []
+            requests, self._late = self._late + self._queue.clear(), []
         for lane in self.lanes:
             requests += lane.clear()
         for request in requests:

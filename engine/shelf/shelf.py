@@ -323,8 +323,7 @@ class Shelf:
         for ticket in acts.granted:
             if not ticket.unload:
                 self._held[ticket] = {name: self.loaded[name] for name in ticket.names}
-                for model in self._held[ticket].values():
-                    self._users[model.engine] += 1
+                self._users.update(model.engine for model in self._held[ticket].values())
             if future := self._waiting.pop(ticket, None):
                 future.set_result(None)
         for names, work in ((acts.load, self._load), (acts.unload, self._unload)):

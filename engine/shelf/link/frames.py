@@ -39,11 +39,11 @@ class LinkEnd(asyncio.BufferedProtocol):
         self._room = memoryview(bytearray(READ_BYTES))
         self._bytes, self._waiting = bytearray(), list[Any]()
         self._loop = asyncio.get_running_loop()
-        self._flushes = False  # whether this turn or the next ends with it
+        self._will_flush = False
         self._transport: asyncio.Transport | None = None
-        self._lock = threading.Lock()  # guards both
-        self._unsent = bytearray()
+        self._lock = threading.Lock()  # guards the two below
         self._socket: socket.socket | None = None  # the transport's, to write to
+        self._unsent = bytearray()  # what the socket did not take
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -77,8 +77,8 @@ class LinkEnd(asyncio.BufferedProtocol):
 
     def flush_soon(self) -> None:
         """Send what waits when what is due in this event loop by now is done, and what that sends with it."""
-        if not self._flushes:
-            self._flushes = True
+        if not self._will_flush:
+            self._will_flush = True
             self._loop.call_soon(self._flush)
 
     def send_now(self, messages: Sequence[Any]) -> None:
@@ -124,7 +124,7 @@ class LinkEnd(asyncio.BufferedProtocol):
             self._transport = None
 
     def _flush(self) -> None:
-        self._flushes = False
+        self._will_flush = False
         if self._waiting and self._transport:
             messages, self._waiting = self._waiting, []
             self.send_now(messages)

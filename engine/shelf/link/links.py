@@ -149,18 +149,10 @@ class Links:
         return any(link.offers(model, digest) for link in self.links)
 
     def under_way(self, model: str, digest: str) -> list[Request]:
-        """List the requests of a bundle that no engine has answered yet.
-
-        model: the model's name.
-        digest: of the bundle.
-        """
-        return [
-            request
-            for link in self.links
-            for asking in link.asked()
-            if asking.model == model and asking.digest == digest
-            for request in list(asking.requests.values())
-        ]
+        """List the requests for a bundle that no engine has answered yet. For any thread."""
+        groups = (asking for link in self.links for asking in list(link._groups.values()))
+        of_bundle = (asking for asking in groups if (asking.model, asking.digest) == (model, digest))
+        return [request for asking in of_bundle for request in list(asking.requests.values())]
 
     def stats(self) -> dict[str, list[Stats]]:
         """List what the engines of each model have said last."""
@@ -297,10 +289,6 @@ class EngineLink:
         )
         self._end.send(group)
         return number
-
-    def asked(self) -> list[Asking]:
-        """List what it has not answered yet."""
-        return list(self._groups.values())
 
     def forget(self, number: int, job: int) -> Request | None:
         """Forget a job of a group, if it is known."""
