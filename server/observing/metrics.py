@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -18,12 +18,14 @@ from prometheus_client import (
     Counter,
     Gauge,
     Histogram,
+    Metric,
     PlatformCollector,
     ProcessCollector,
     generate_latest,
     values,
 )
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+from prometheus_client.registry import Collector
 
 from engine.api import DeviceMemory, Observer, ShelfEntry, State, Stats, TextResult, TextScore, slowest
 from server.observing.context import ModelWork, current
@@ -54,6 +56,25 @@ def share(folder: Path, number: int) -> None:
 def forget(folder: Path, number: int) -> None:
     """Remove the gauges of a process that has ended; what it counted stays counted."""
     mark_process_dead(number, str(folder))
+
+
+class BegunFiles(Collector):
+    """The figures of all processes, without a file that a new process has made and not begun yet."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def collect(self) -> Iterable[Metric]:
+        files = [str(file) for file in self._folder.glob("*.db") if _has_begun(file)]
+        merged: Iterable[Metric] = MultiProcessCollector.merge(files)
+        return merged
+
+
+def _has_begun(file: Path) -> bool:
+    try:
+        return file.stat().st_size > 0
+    except FileNotFoundError:  # its process has ended
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +160,7 @@ class Metrics:
         if self._folder is None:
             return generate_latest(self.registry)
         together = CollectorRegistry()
-        MultiProcessCollector(together, str(self._folder))
+        together.register(BegunFiles(self._folder))
         return generate_latest(together)
 
     def _seconds(self, name: str, help_text: str, buckets: Sequence[float]) -> Histogram:
