@@ -196,6 +196,26 @@ void convoy_mma(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2], W
   emulation::wait(emulation::State::at_warp);  // before the fragments are the next one's
 }
 
+// cp.async of 16 bytes: what a thread copies arrives when it waits for it, and not before.
+struct Copied {
+  void* to;
+  const void* from;
+};
+inline std::vector<std::vector<Copied>> convoy_copies;
+inline void convoy_copy_async(const void* from, const void* to) {
+  const auto aligned = [](const void* at) { return reinterpret_cast<uintptr_t>(at) % 16 == 0; };
+  if (!aligned(from) || !aligned(to)) {
+    std::fprintf(stderr, "a copy of 16 bytes that are not aligned\n");
+    std::abort();
+  }
+  if (convoy_copies.size() < emulation::fibers.size()) convoy_copies.resize(emulation::fibers.size());
+  convoy_copies[emulation::current].push_back({const_cast<void*>(to), from});
+}
+inline void convoy_await_copies() {
+  if (convoy_copies.size() <= emulation::current) return;
+  for (const Copied& copy : std::exchange(convoy_copies[emulation::current], {})) std::memcpy(copy.to, copy.from, 16);
+}
+
 inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 inline int atomicAdd(int* at, int value) { return std::exchange(*at, *at + value); }
 inline unsigned atomicOr(unsigned* at, unsigned value) { return std::exchange(*at, *at | value); }

@@ -7,13 +7,14 @@
 // loads 8 neighbours of a row of keys, 16 bytes, and what it has of neighbouring rows are its fragments of 8 mma,
 // whose columns are 8 apart: position 8 * g + i is column g of the mma i, so nothing is exchanged. Logits then lie where
 // the product with values wants its left side, 16 neighbouring positions of a beam in a lane; so does the context.
-#include "common.cuh"
+//
+// `attend_product` computes the queries of up to 8 rows too, by a head's own rows of their weight, with the norm in front of
+// them: a block for each head, whose warps share the product and then take a slot each. Keys and values are on their way
+// into shared memory meanwhile.
+#include "tiled.cuh"
 
-constexpr int TILE = 64, BEAMS = 8, MAX_WIDTH = 64;  // MAX_WIDTH: of a head, a multiple of 16
-
-struct alignas(16) Floats {
-  float at[4];
-};
+constexpr int POSITIONS = 64, BEAMS = 8, MAX_WIDTH = 64;  // POSITIONS: at a time; MAX_WIDTH: of a head, a multiple of 16
+constexpr int WARPS = 8, THREADS = WARPS * WARP;          // of `attend_product`
 
 // Elements i of two neighbouring rows, one register each.
 __device__ __forceinline__ void pair(const Words& upper, const Words& lower, unsigned (&pairs)[8]) {
@@ -22,13 +23,6 @@ __device__ __forceinline__ void pair(const Words& upper, const Words& lower, uns
     pairs[2 * i] = (upper.at[i] & 0xffffu) | lower.at[i] << 16;
     pairs[2 * i + 1] = upper.at[i] >> 16 | (lower.at[i] & 0xffff0000u);
   }
-}
-
-__device__ __forceinline__ unsigned packed(float first, float second) {
-  Element x, y;
-  narrow(first, x);
-  narrow(second, y);
-  return static_cast<unsigned>(x.bits) | static_cast<unsigned>(y.bits) << 16;
 }
 
 // Eight neighbours; zeros where they are not wanted.
@@ -46,19 +40,20 @@ __device__ __forceinline__ bool seen(const Floats& hidden) {
   return hidden.at[0] != LOWEST || hidden.at[1] != LOWEST || hidden.at[2] != LOWEST || hidden.at[3] != LOWEST;
 }
 
-extern "C" __global__ void __launch_bounds__(WARP, 1)
-    attend_tiled(const Element* q,       // [slots, beams, heads * width], scaled
-                 const Element* keys,    // [slots, heads, width, pitch]
-                 const Element* values,  // [slots, heads, pitch, width]
-                 const float* mask,      // [slots, pitch], 0 or -inf
-                 int beams, int heads, int width, int source, int pitch, Element* context) {  // as q
-  await_inputs();
-  const int lane = threadIdx.x, group = lane / 4, quad = lane % 4;
-  const int head = blockIdx.x, beam = blockIdx.y * BEAMS + group, slot = blockIdx.z;
-  const bool here = beam < beams;
-  const Index block = (static_cast<Index>(slot) * heads + head) * width * pitch;
-  const Index row = ((static_cast<Index>(slot) * beams + beam) * heads + head) * width;
-  const float* hidden_of_slot = mask + static_cast<Index>(slot) * pitch;
+// What the beams of a slot and one head attend to, in global or shared memory.
+struct Memory {
+  const Element* keys;    // [width, pitch]
+  const Element* values;  // [source, value_pitch]
+  const float* mask;      // [source]
+  int width, source, pitch, value_pitch;
+};
+
+// The context of up to 8 beams of a slot and head, by a warp. queries, context: [beams, ...], rows `..._pitch` apart.
+__device__ __forceinline__ void attend_slot(const Element* queries, int query_pitch, const Memory& memory, int beams,
+                                            Element* context, int context_pitch) {
+  const int lane = threadIdx.x % WARP, group = lane / 4, quad = lane % 4;
+  const int width = memory.width, source = memory.source, pitch = memory.pitch;
+  const bool here = group < beams;
 
   unsigned query[MAX_WIDTH / 16][2];
 #pragma unroll
@@ -66,31 +61,31 @@ extern "C" __global__ void __launch_bounds__(WARP, 1)
 #pragma unroll
     for (int half = 0; half < 2; half++) {
       const bool there = here && chunk * 16 < width;
-      const Element* from = q + row + chunk * 16 + half * 8 + quad * 2;
+      const Element* from = queries + group * query_pitch + chunk * 16 + half * 8 + quad * 2;
       query[chunk][half] = there ? *reinterpret_cast<const unsigned*>(from) : 0u;
     }
 
   float top = LOWEST, total = 0;
   float sums[8][4] = {};  // of the beam, dimensions 16 * quad + i and 8 more
-  for (int begin = 0; begin < source; begin += TILE) {
+  for (int begin = 0; begin < source; begin += POSITIONS) {
     Floats hidden[4];  // of positions 16 * quad to 16 * quad + 15
     bool any = false;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
       const int at = begin + quad * 16 + i * 4;
-      hidden[i] = four(hidden_of_slot + at, at < source);
+      hidden[i] = four(memory.mask + at, at < source);
       any |= seen(hidden[i]);
     }
     const int own = begin + group * 8;
-    const bool read = seen(four(hidden_of_slot + own, own < source)) ||
-                      seen(four(hidden_of_slot + own + 4, own + 4 < source));
+    const bool read = seen(four(memory.mask + own, own < source)) ||
+                      seen(four(memory.mask + own + 4, own + 4 < source));
     if (warp_max(any ? 1.0f : 0.0f) == 0.0f) continue;  // the whole warp
 
     float logits[8][4] = {};
 #pragma unroll
     for (int chunk = 0; chunk < MAX_WIDTH / 16; chunk++) {
       const bool there = read && chunk * 16 < width;
-      const Element* from = keys + block + static_cast<Index>(chunk * 16 + quad * 2) * pitch + own;
+      const Element* from = memory.keys + static_cast<Index>(chunk * 16 + quad * 2) * pitch + own;
       unsigned low[8], high[8];
       pair(eight(from, there), eight(from + pitch, there), low);
       pair(eight(from + 8 * pitch, there), eight(from + 9 * pitch, there), high);
@@ -126,10 +121,11 @@ extern "C" __global__ void __launch_bounds__(WARP, 1)
 #pragma unroll
     for (int part = 0; part < 4; part++) {
       const bool there = seen(hidden[part]) && group * 8 < width;
-      const Element* from = values + block + static_cast<Index>(begin + quad * 16 + part * 4) * width + group * 8;
+      const int step = memory.value_pitch;
+      const Element* from = memory.values + static_cast<Index>(begin + quad * 16 + part * 4) * step + group * 8;
       unsigned low[8], high[8];
-      pair(eight(from, there), eight(from + width, there), low);
-      pair(eight(from + 2 * width, there), eight(from + 3 * width, there), high);
+      pair(eight(from, there), eight(from + step, there), low);
+      pair(eight(from + 2 * step, there), eight(from + 3 * step, there), high);
       const unsigned left = packed(weights[part * 4], weights[part * 4 + 1]);
       const unsigned right = packed(weights[part * 4 + 2], weights[part * 4 + 3]);
 #pragma unroll
@@ -142,6 +138,88 @@ extern "C" __global__ void __launch_bounds__(WARP, 1)
     Words out;
 #pragma unroll
     for (int i = 0; i < 4; i++) out.at[i] = packed(sums[2 * i][half] / total, sums[2 * i + 1][half] / total);
-    *reinterpret_cast<Words*>(context + row + quad * 16 + half * 8) = out;
+    *reinterpret_cast<Words*>(context + static_cast<Index>(group) * context_pitch + quad * 16 + half * 8) = out;
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(WARP, 1)
+    attend_tiled(const Element* q,       // [slots, beams, heads * width], scaled
+                 const Element* keys,    // [slots, heads, width, pitch]
+                 const Element* values,  // [slots, heads, pitch, width]
+                 const float* mask,      // [slots, pitch], 0 or -inf
+                 int beams, int heads, int width, int source, int pitch, Element* context) {  // as q
+  await_inputs();
+  const int head = blockIdx.x, first = blockIdx.y * BEAMS, slot = blockIdx.z;
+  const Index block = (static_cast<Index>(slot) * heads + head) * width * pitch;
+  const Index row = ((static_cast<Index>(slot) * beams + first) * heads + head) * width;
+  const Memory memory{keys + block, values + block, mask + static_cast<Index>(slot) * pitch, width, source, pitch, width};
+  attend_slot(q + row, heads * width, memory, beams - first, context + row, heads * width);
+}
+
+// Grid (heads). Keys, values and mask of all slots are copied to shared memory where `copied`, else read where they lie.
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    attend_product(const void* x,          // [slots, beams, dim], float where wide
+                   const Element* weight,  // [heads * width, dim], of the queries
+                   const Element* bias,    // [heads * width], or null
+                   const Element* gain, const Element* shift, int rows, int dim, int beams, int wide, float epsilon,
+                   float factor, const unsigned char* next, int next_bytes,
+                   Element* normed,        // [slots, beams, dim], or null
+                   const Element* keys, const Element* values, const float* mask,  // as above
+                   int heads, int width, int source, int pitch, int copied, Element* context) {
+  CONVOY_SHARED(Element, inputs);                     // [ROWS, dim + PAD]
+  Element* queries = inputs + ROWS * (dim + PAD);     // [ROWS, MAX_WIDTH]
+  Element* held = queries + ROWS * MAX_WIDTH;         // of each slot keys, values and mask
+  __shared__ HeadProduct<WARPS>::Parts parts;
+  __shared__ Rows<THREADS>::Room room;
+  const int me = threadIdx.x, head = blockIdx.x, slots = rows / beams;
+  const Inputs in{x, gain, shift, nullptr, rows, dim, beams, wide, epsilon, normed};
+  const HeadProduct<WARPS> product(weight + static_cast<Index>(head) * width * dim, width, dim);
+  const Affine affine(in);
+  if (bias != nullptr && me == 0) prefetch(bias + head * width);
+  fetch_ahead({next, next_bytes});
+  await_inputs();
+
+  // what shared memory holds of a slot: rows a little longer, so that lanes find them in other banks
+  const int key_pitch = source + 8, value_pitch = width + 8;
+  const int each = width * key_pitch + source * value_pitch + source * 2;
+  auto memory_of = [&](int slot) {
+    const Index block = (static_cast<Index>(slot) * heads + head) * width * pitch;
+    return Memory{keys + block, values + block, mask + static_cast<Index>(slot) * pitch, width, source, pitch, width};
+  };
+  auto copy_of = [&](int slot) {
+    const Element* own = held + slot * each;
+    const Element* behind = own + width * key_pitch + source * value_pitch;
+    return Memory{own,   own + width * key_pitch, reinterpret_cast<const float*>(behind), width, source, key_pitch,
+                  value_pitch};
+  };
+  if (copied)
+    for (int slot = 0; slot < slots; slot++) {
+      const Memory from = memory_of(slot), to = copy_of(slot);
+      for (int at = me; at < width * source / 8; at += THREADS) {
+        const int down = at / (source / 8), across = at % (source / 8) * 8;  // of keys
+        copy_async(from.keys + static_cast<Index>(down) * pitch + across, to.keys + down * key_pitch + across);
+        copy_async(from.values + at * 8, to.values + at / (width / 8) * value_pitch + at % (width / 8) * 8);
+      }
+      for (int at = me; at < source / 4; at += THREADS) copy_async(from.mask + at * 4, to.mask + at * 4);
+    }
+  constexpr int PASSES = (ROWS * MAX_WIDTH + THREADS - 1) / THREADS;
+  float added[PASSES] = {};
+#pragma unroll
+  for (int pass = 0; pass < PASSES; pass++)
+    if (bias != nullptr) added[pass] = widen(bias[head * width + (me + pass * THREADS) % width]);
+  gain != nullptr ? Rows<THREADS>::normalise(in, affine, room, inputs) : Rows<THREADS>::copy(in, inputs);
+  __syncthreads();
+  product.multiply(inputs, parts);
+#pragma unroll
+  for (int pass = 0; pass < PASSES; pass++) {
+    const int row = (me + pass * THREADS) / width, at = (me + pass * THREADS) % width;
+    if (row < ROWS) narrow((product.sum(parts, at, row) + added[pass]) * factor, queries[row * MAX_WIDTH + at]);
+  }
+  await_copies();
+  __syncthreads();
+  for (int slot = me / WARP; slot < slots; slot += WARPS) {
+    Element* to = context + (static_cast<Index>(slot) * beams * heads + head) * width;
+    attend_slot(queries + slot * beams * MAX_WIDTH, MAX_WIDTH, copied ? copy_of(slot) : memory_of(slot), beams, to,
+                heads * width);
   }
 }

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import Tensor
 
+from engine.kernels.heads import HeadProducts, can_attend_by_tiles
 from engine.kernels.launches import (
     ELEMENTS,
     LOAD_BYTES,
@@ -25,7 +26,6 @@ from engine.kernels.launches import (
     form_of,
     rung_of,
 )
-from engine.kernels.products import Products
 from engine.kernels.reference import QKV
 
 CONVOLUTION_THREADS: Final = 512  # of a block of a step of the convolution
@@ -35,7 +35,6 @@ BEAM_BUCKETS: Final = (1, 2, 4, 8)
 ATTEND_WARPS: Final = 4
 PACKED_GROUP: Final = 8  # positions; sequences that lie packed begin at multiples of this, as in common.cuh
 TILED_BEAMS: Final = 8  # as in attend_tiled.cu
-MAX_TILED_WIDTH: Final = 64  # of a head, likewise
 SELECT_ROOM: Final = 1024
 SELECT_COLUMNS: Final = 256  # threads that select; each row's columns
 MAX_BLOCK_THREADS: Final = 1024  # threads of a block
@@ -57,7 +56,7 @@ class PackedSequences(NamedTuple):
     longest: int
 
 
-class Kernels(Products):
+class Kernels(HeadProducts):
     """The kernels on one device. All tensors are contiguous, of one element type unless said otherwise."""
 
     def embed(
@@ -213,7 +212,8 @@ class Kernels(Products):
         assert _has_strides(values, heads * width * pitch, width * pitch, width, 1)
         assert _has_strides(mask, pitch, 1)
         scalars = beams, heads, width, source, pitch
-        if not weights and self._takes_tiles(q, keys, values, mask):
+        tiles = self.tensor_cores and not weights and q.data_ptr() % LOAD_BYTES == 0
+        if tiles and can_attend_by_tiles(q.dtype, keys, values, mask):
             tiled = Kernel("attend_tiled.cu", "attend_tiled", ELEMENTS[q.dtype], 8)
             grid = heads, ceil_div(beams, TILED_BEAMS), slots
             self.run(Call(tiled, grid, (WARP, 1, 1), 0, (q, keys, values, mask, *scalars, context)))
@@ -235,19 +235,6 @@ class Kernels(Products):
         grid = ceil_div(size, 128), slots, 1
         self.run(Call(averaging, grid, (128, 1, 1), 0, (each, heads, size, mean)))
         return context, mean
-
-    def _takes_tiles(self, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> bool:
-        """Whether tensor cores can attend: heads of at most 64, and 16 bytes lie together everywhere."""
-        width, source, pitch = keys.shape[2], keys.shape[3], keys.stride(2)
-        return (
-            self.tensor_cores
-            and q.dtype in (torch.float16, torch.bfloat16)
-            and width % 16 == 0
-            and width <= MAX_TILED_WIDTH
-            and source % 8 == 0
-            and pitch % 8 == 0
-            and not any(t.data_ptr() % LOAD_BYTES for t in (q, keys, values, mask))
-        )
 
     def select(
         self, logits: Tensor, rules: Sequence[Tensor], unk: int | None, eos: int, k: int

@@ -48,9 +48,13 @@ __device__ __forceinline__ float widen(fp16 x) {
 
 __device__ __forceinline__ void narrow(float x, float& y) { y = x; }
 __device__ __forceinline__ void narrow(float x, bf16& y) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
+#else
   const unsigned bits = __float_as_uint(x);  // to the nearest, ties to even; what is not a number stays one
   const unsigned rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
   y.bits = static_cast<unsigned short>(x == x ? rounded : 0x7fc0u);
+#endif
 }
 __device__ __forceinline__ void narrow(float x, fp16& y) {
 #ifdef CONVOY_HOST
@@ -82,7 +86,7 @@ __device__ __forceinline__ void store(const float (&from)[VECTOR], Element* to) 
 
 // Programmatic dependent launch: a kernel may begin while the one before it ends. `await_inputs` comes before anything
 // is read that another kernel wrote, or written that one reads; before it, only weights may be fetched. So what
-// kernels read must not be `__restrict__`, or the compiler may read it earlier. Every kernel of a step calls both.
+// kernels read must not be `__restrict__`, or the compiler may read it earlier. Every kernel of a step calls it.
 __device__ __forceinline__ void await_inputs() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");

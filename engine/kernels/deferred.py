@@ -59,17 +59,35 @@ class Softmax:
     logits: Tensor
 
 
+@dataclass(frozen=True, slots=True)
+class Shifted:
+    """Rows of a table, int64, counted from another of its rows."""
+
+    rows: Tensor
+    by: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unflattened:
+    """A product, its last axis split in two."""
+
+    whole: DeferredTensor
+
+
+Deferred = Product | Normalisation | Lookup | Softmax | Shifted | Unflattened
+
+
 class DeferredTensor(Tensor):
     """A result that has its shape and type, but no values yet. An operator that knows nothing of deferred
     tensors has them computed; they are then its `value`."""
 
-    what: Product | Normalisation | Lookup | Softmax
+    what: Deferred
     value: Tensor | None
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     def __new__(
         cls: type[DeferredTensor],
-        what: Product | Normalisation | Lookup | Softmax,
+        what: Deferred,
         shape: tuple[int, ...],
         like: Tensor,
     ) -> DeferredTensor:

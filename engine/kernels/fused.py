@@ -1,4 +1,4 @@
-"""Modes under which a model runs: with our CUDA kernels in the place of the torch reference, and narrow."""
+"""The mode under which a model runs with our CUDA kernels in the place of the torch reference."""
 
 from __future__ import annotations
 
@@ -9,17 +9,25 @@ from typing import Any, Final
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
 from engine.kernels.calls import Kernels, PackedSequences
-from engine.kernels.deferred import DeferredTensor, Lookup, Normalisation, Product, Softmax
+from engine.kernels.deferred import (
+    Deferred,
+    DeferredTensor,
+    Lookup,
+    Normalisation,
+    Product,
+    Shifted,
+    Softmax,
+    Unflattened,
+)
 from engine.kernels.linear import Finish, Norm, is_constant, wide_product
+from engine.kernels.modes import Mode
 from engine.kernels.reference import (
     QKV,
     add_norm,
     attend,
-    attend_plainly,
     attend_whole,
     attend_whole_plainly,
     dynamic_conv,
@@ -32,70 +40,9 @@ ACTIVATED: Final[dict[str | None, Callable[[Tensor], Tensor]]] = {
     "relu": F.relu,
     "glu": lambda x: F.glu(x, dim=-1),
 }
-Table = dict[Callable[..., Any], Callable[..., Any]]
 
 
-class _Mode(TorchFunctionMode):
-    table: Table
-
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        return self.table.get(func, func)(*args, **(kwargs or {}))
-
-
-class NarrowMode(_Mode):
-    """For a model in fp16 or bf16: products take that type, whatever their inputs grew to, and what sums over
-    many values (softmax, log-softmax) is computed and given in float32."""
-
-    def __init__(self, dtype: torch.dtype) -> None:
-        super().__init__()
-        self.dtype = dtype
-        self.table = {
-            F.linear: self._all(F.linear),
-            F.layer_norm: self._all(F.layer_norm),
-            F.conv1d: self._all(F.conv1d),
-            torch.matmul: self._all(torch.matmul),
-            dynamic_conv: self._all(dynamic_conv),
-            dynamic_conv_step: self._all(dynamic_conv_step),
-            attend: self._attend,
-            attend_whole: self._attend_whole,
-            add_norm: self._all(add_norm),
-            F.softmax: self._wide(F.softmax),
-            F.log_softmax: self._wide(F.log_softmax),
-            torch.logsumexp: lambda x, dim: torch.logsumexp(x.float(), dim),
-        }
-
-    def _all(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def narrow(*args: Any, **kwargs: Any) -> Any:
-            return function(*map(self._narrow, args), **{k: self._narrow(v) for k, v in kwargs.items()})
-
-        return narrow
-
-    def _narrow(self, value: Any) -> Any:
-        floating = isinstance(value, Tensor) and value.is_floating_point()
-        return value.to(self.dtype) if floating else value
-
-    def _attend(self, *args: Any) -> Any:
-        with self:
-            return attend_plainly(*args)
-
-    def _attend_whole(self, *args: Any) -> Any:
-        with self:
-            return attend_whole_plainly(*args)
-
-    @staticmethod
-    def _wide(function: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda x, *args, **kwargs: function(x.float(), *args, **kwargs)
-
-
-class UnnormalisedMode(_Mode):
-    """Within it a log-softmax is left to who takes its result."""
-
-    table: Table = {F.log_softmax: lambda x, *args, **kwargs: x}  # noqa: RUF012
-
-
-class FusedMode(_Mode):
+class FusedMode(Mode):
     """Within it the reference's operators run as kernels, and products of few rows together with what stands
     before and behind them. For inference: without gradients or dropout.
 
@@ -134,6 +81,7 @@ class FusedMode(_Mode):
             F.softmax: self._softmax,
             F.layer_norm: self._layer_norm,
             F.embedding: self._embedding,
+            Tensor.unflatten: self._unflatten,
             Tensor.mul: self._fuse_scale,
             Tensor.add: self._fuse_addition,
             Tensor.div: self._fuse_temperature,
@@ -157,7 +105,7 @@ class FusedMode(_Mode):
         if not isinstance(x, DeferredTensor):
             return x
         if x.value is None:
-            x.value = self._compute(x.what)
+            x.value = self._compute(x.what).view(x.shape)
         return x.value
 
     def settle(self, parts: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -202,7 +150,18 @@ class FusedMode(_Mode):
             return DeferredTensor(replace(x.what, finish=finish), tuple(x.shape), x)
         return NotImplemented
 
+    def _unflatten(self, x: Any, dim: int, sizes: tuple[int, ...]) -> Any:
+        """The taps of each head."""
+        if not isinstance(x, DeferredTensor) or not isinstance(x.what, Product) or x.value is not None:
+            return NotImplemented
+        if dim not in (-1, x.dim() - 1) or -1 in sizes:
+            return NotImplemented
+        return DeferredTensor(Unflattened(x), (*x.shape[:-1], *sizes), x)
+
     def _embedding(self, tokens: Tensor, table: Tensor, *_: Any, **__: Any) -> Any:
+        shifted = _what(tokens)
+        if isinstance(shifted, Shifted) and shifted.by >= 0:
+            tokens, table = shifted.rows, table[shifted.by :]
         if tokens.dim() != 2 or tokens.dtype != torch.int64 or table.dtype != self.dtype:
             return NotImplemented
         return DeferredTensor(Lookup(tokens, table), (*tokens.shape, table.shape[1]), table)
@@ -211,6 +170,8 @@ class FusedMode(_Mode):
         """A position's signal to a token's embedding, or a residual connection around a product."""
         if alpha != 1:
             return NotImplemented
+        if isinstance(x, Tensor) and x.dtype == torch.int64 and isinstance(y, int):
+            return DeferredTensor(Shifted(self.value(x), y), tuple(x.shape), x)
         if isinstance(y, DeferredTensor) and isinstance(y.what, Lookup):
             return self._fuse_positions(x, y.what)
         if isinstance(y, DeferredTensor) and isinstance(x, Tensor) and x.shape == y.shape:
@@ -252,7 +213,7 @@ class FusedMode(_Mode):
         return DeferredTensor(Normalisation(x.contiguous(), norm), tuple(x.shape), weight)
 
     def _fuse_temperature(self, x: Any, heat: Any) -> Any:
-        what = x.what if isinstance(x, DeferredTensor) and x.value is None else None
+        what = _what(x)
         slots = isinstance(heat, Tensor) and heat.shape == (x.shape[0], 1, 1) and heat.dtype == torch.float32
         if not isinstance(what, Normalisation) or what.heat is not None or not slots:
             return NotImplemented
@@ -261,21 +222,27 @@ class FusedMode(_Mode):
     def _softmax(
         self, logits: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
     ) -> Any:
-        logits = self.value(logits)
-        if dim != -1 or dtype is not None or logits.dtype != self.dtype or not logits.is_contiguous():
+        if dim != -1 or dtype is not None or logits.dtype != self.dtype:
+            return NotImplemented
+        if not isinstance(logits, DeferredTensor) and not logits.is_contiguous():
             return NotImplemented
         return DeferredTensor(Softmax(logits), tuple(logits.shape), logits)
 
     # --- computing
 
-    def _compute(self, what: Product | Normalisation | Lookup | Softmax) -> Tensor:
+    def _compute(self, what: Deferred) -> Tensor:
         match what:
             case Product():
                 return self._product(what)
             case Lookup():
                 return self.kernels.embed(what.tokens, what.table, what.scale, what.signals)
             case Softmax():
-                return F.softmax(what.logits, dim=-1)
+                return F.softmax(self.value(what.logits), dim=-1)
+            case Unflattened():
+                whole: Tensor = self.value(what.whole)
+                return whole
+            case Shifted():
+                return what.rows + what.by
             case Normalisation():
                 x, norm = what.x, what.norm
                 if x.dtype == self.dtype:
@@ -290,18 +257,20 @@ class FusedMode(_Mode):
         if not self._few(x, what.weight, glu=finish.activation == "glu"):
             return self._many(self._own(x), *weights, finish)
         constant = is_constant(what.weight)
-        normed = x.what if isinstance(x, DeferredTensor) and x.value is None else None
-        if not isinstance(normed, Normalisation):
-            rows = self.value(x)
-            rows = rows if rows.dtype == torch.float32 else rows.to(self.dtype)
-            return self.kernels.product(rows.contiguous(), weights, finish, constant=constant)[0]
-        y, value = self.kernels.product(
-            normed.x, weights, finish, normed.norm, normed.heat, constant=constant
-        )
+        rows, norm, heat = self._rows(x)
+        y, value = self.kernels.product(rows, weights, finish, norm, heat, constant=constant)
         # whoever wants the norm itself finds it there
         if isinstance(x, DeferredTensor) and value is not None:
             x.value = value
         return y
+
+    def _rows(self, x: Tensor) -> tuple[Tensor, Norm | None, Tensor | None]:
+        """Return the rows of a product, and the norm and the divisors that are in front of it."""
+        what = _what(x)
+        if isinstance(what, Normalisation):
+            return what.x, what.norm, what.heat
+        rows = self.value(x)
+        return (rows if rows.dtype == torch.float32 else rows.to(self.dtype)).contiguous(), None, None
 
     @staticmethod
     def _many(x: Tensor, weight: Tensor, bias: Tensor | None, finish: Finish) -> Tensor:
@@ -321,6 +290,9 @@ class FusedMode(_Mode):
         return x.dim() == 3 and self.kernels.fits(x, weight, norm, constant=is_constant(weight), glu=glu)
 
     def _step(self, x: Tensor, taps: Tensor, ring: Tensor | None, index: Tensor | None) -> Tensor:
+        found = self._tapped_step(x, taps, ring, index)
+        if found is not None:
+            return found
         x, (taps, softmax) = self._own(x), self._taps(taps)
         if ring is None or index is None:
             return self.kernels.dynamic_conv_step(x, taps, None, None, softmax=softmax)
@@ -330,6 +302,30 @@ class FusedMode(_Mode):
         self.appended.add(ring.data_ptr())
         window = ring, index.contiguous(), self.clock  # a ring that is not in one piece is refused there
         return self.kernels.dynamic_conv_step_append(x, taps, window, softmax=softmax)
+
+    def _tapped_step(
+        self, x: Tensor, taps: Tensor, ring: Tensor | None, index: Tensor | None
+    ) -> Tensor | None:
+        """Do a step that makes its own taps, a product of few rows of x; None where it can't."""
+        heads, softmax = _what(taps), False
+        if isinstance(heads, Softmax):
+            heads, softmax = _what(heads.logits), True
+        made = _what(heads.whole) if isinstance(heads, Unflattened) else None
+        if (
+            not isinstance(made, Product)
+            or made.x is not x
+            or made.bias is not None
+            or made.finish != Finish()
+        ):
+            return None
+        if ring is None or index is None or self.clock is None or taps.dim() != 4:
+            return None
+        own, kernels = self._own(x), (taps.shape[2], taps.shape[3])
+        if not self.kernels.takes_taps(own, made.weight, ring, kernels):
+            return None
+        self.appended.add(ring.data_ptr())
+        window = ring, index.contiguous(), self.clock
+        return self.kernels.dynamic_conv_product(own, made.weight, window, kernels, softmax=softmax)
 
     def _whole(self, x: Tensor, taps: Tensor, left: int) -> Tensor:
         own, softmax = self._taps(taps)
@@ -364,6 +360,15 @@ class FusedMode(_Mode):
         self, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor, dropout: float = 0.0, shown: int = 0
     ) -> tuple[Tensor, Tensor | None]:
         assert not dropout
+        made = None if self.weights else _what(q)
+        if isinstance(made, Product) and replace(made.finish, factor=1.0) == Finish() and q.dim() == 3:
+            (rows, norm, heat), memory = self._rows(made.x), (keys, values, mask)
+            if heat is None and self.kernels.takes_queries(rows, made.weight, norm, memory):
+                weights = made.weight, made.bias
+                context, value = self.kernels.attend_product(rows, weights, made.finish.factor, norm, memory)
+                if isinstance(made.x, DeferredTensor) and value is not None:
+                    made.x.value = value
+                return context, None
         return self.kernels.attend(self._own(q), keys, values, mask, weights=self.weights, shown=shown)
 
     def _add_norm(self, x: Tensor, added: Tensor, gain: Tensor, bias: Tensor, epsilon: float) -> Tensor:
@@ -378,17 +383,6 @@ class FusedMode(_Mode):
         return own.to(self.dtype).contiguous()
 
 
-class LogitsMode(_Mode):
-    """Within it linear maps come out in float32: what is selected from must not be rounded to the model's
-    type (of bf16's logits 0.7 % have another best token).
-
-    fused: the mode that the model runs under, if any.
-    """
-
-    def __init__(self, dtype: torch.dtype, fused: FusedMode | None) -> None:
-        super().__init__()
-        self.dtype = dtype
-        self.table = {F.linear: fused.logits if fused else self._linear}
-
-    def _linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        return wide_product(x.to(self.dtype), weight, bias)
+def _what(x: Tensor) -> Deferred | None:
+    """What was deferred of a tensor and is not computed yet."""
+    return x.what if isinstance(x, DeferredTensor) and x.value is None else None

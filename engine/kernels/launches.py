@@ -15,9 +15,10 @@ WARP: Final = 32
 LOAD_BYTES: Final = 16  # bytes that a thread loads at once
 # entries of products
 PRODUCTS: Final = ("product", "tiled_product", "tiled_glu", "tiled_long", "tiled_unstaged")
+HEAD_PRODUCTS: Final = ("attend_product", "dynamic_conv_tiled")  # with what a head does with its outputs
 # by entry: what `size` is of
 SIZE_DEFINES: Final = dict.fromkeys(("attend", "attend_packed"), "CONVOY_BEAMS") | dict.fromkeys(
-    PRODUCTS, "CONVOY_ROWS"
+    (*PRODUCTS, *HEAD_PRODUCTS), "CONVOY_ROWS"
 )
 
 

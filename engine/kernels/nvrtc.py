@@ -17,7 +17,7 @@ from typing import Final
 from engine.errors import ConfigError
 
 HERE: Final = Path(__file__).parent
-HEADER: Final = "common.cuh"
+HEADERS: Final = ("common.cuh", "tiled.cuh")
 STANDARD: Final = ("--std=c++17",)
 # where packages of NVIDIA, toolkits and Linux distributions keep it, newest first
 PLACES: Final = ("nvidia/cu*/lib/libnvrtc.so.*", "nvidia/cuda_nvrtc/lib/libnvrtc.so.*")
@@ -65,28 +65,30 @@ class Compiler:
 
         Raises ConfigError with NVRTC's own words when it refuses.
         """
-        source, header = (HERE / file).read_bytes(), (HERE / HEADER).read_bytes()
+        source, *headers = ((HERE / name).read_bytes() for name in (file, *HEADERS))
         options = [
             *STANDARD,
             f"--gpu-architecture={target}",
             *(f"-D{k}={v}" for k, v in sorted(defines.items())),
         ]
-        parts = [source, header, " ".join(options).encode(), repr(self.version).encode()]
+        parts = [source, *headers, " ".join(options).encode(), repr(self.version).encode()]
         digest = hashlib.sha256(b"\0".join(hashlib.sha256(p).digest() for p in parts)).hexdigest()
         path = (
             self.cache / f"{digest}.{'cubin' if target.startswith('sm_') else 'ptx'}" if self.cache else None
         )
         if path is not None and path.is_file():
             return path.read_bytes()
-        code = self._compile(file, source, header, options)
+        code = self._compile(file, source, headers, options)
         if path is not None:
             _keep(path, code)
         return code
 
-    def _compile(self, file: str, source: bytes, header: bytes, options: list[str]) -> bytes:
+    def _compile(self, file: str, source: bytes, headers: list[bytes], options: list[str]) -> bytes:
         nvrtc, program = self._nvrtc, ctypes.c_void_p()
-        headers, names = (ctypes.c_char_p * 1)(header), (ctypes.c_char_p * 1)(HEADER.encode())
-        self._check(nvrtc.nvrtcCreateProgram(ctypes.byref(program), source, file.encode(), 1, headers, names))
+        texts = ctypes.c_char_p * len(HEADERS)
+        given = texts(*headers), texts(*(name.encode() for name in HEADERS))
+        made = nvrtc.nvrtcCreateProgram(ctypes.byref(program), source, file.encode(), len(HEADERS), *given)
+        self._check(made)
         try:
             arguments = (ctypes.c_char_p * len(options))(*(o.encode() for o in options))
             if nvrtc.nvrtcCompileProgram(program, len(options), arguments):

@@ -7,7 +7,18 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from engine.kernels.launches import ELEMENTS, LOAD_BYTES, WARP, Call, Kernel, Run, ceil_div, form_of, rung_of
+from engine.kernels.launches import (
+    ELEMENTS,
+    LOAD_BYTES,
+    WARP,
+    Address,
+    Call,
+    Kernel,
+    Run,
+    ceil_div,
+    form_of,
+    rung_of,
+)
 from engine.kernels.linear import ACTIVATIONS, Finish, Norm
 
 ROW_BUCKETS: Final = (1, 2, 4, 8)  # of product.cu
@@ -22,6 +33,7 @@ TILE_PAD: Final = 32  # elements behind each row that is staged
 MAX_NORMED: Final = 1024  # dim of rows that are normalised
 LONG_DIM: Final = 2048  # beyond it 16 warps share a sum, else 8
 MAX_TILED_BYTES: Final = 80 * 1024  # bytes of staged rows; more are read where they lie
+MAX_AHEAD_BYTES: Final = 8 * 2**20  # bytes of weights that are fetched ahead; caches hold a few times as much
 LONG_ENTRIES: Final = ("tiled_long", "tiled_unstaged")  # of 16 warps
 
 
@@ -36,6 +48,7 @@ class Products:
         tensor_cores: whether these have the instructions of tiled_product.cu.
         """
         self.run, self.processors, self.tensor_cores = run, processors, tensor_cores
+        self._newest, self._followers = 0, dict[int, Tensor]()
 
     def fits(
         self,
@@ -103,7 +116,7 @@ class Products:
         options = x.shape[-2], ACTIVATIONS[finish.activation], *wide
         parts = (norm.gain, norm.shift, norm.epsilon) if norm else (None, None, 0.0)
         tensors = x, weight, bias, residual, *parts[:2], heat
-        each, split = weight.element_size(), tuple[int, ...]()
+        each, split, ahead = weight.element_size(), tuple[int, ...](), tuple[int, ...]()
         size = rung_of(ROW_BUCKETS if entry is None else TILED_ROW_BUCKETS, rows)
         assert rows <= size
         if entry is not None:
@@ -111,15 +124,31 @@ class Products:
             tiles, warps = ceil_div(y.shape[-1], TILE_OUTPUTS), 2 if entry in LONG_ENTRIES else 1
             grid, block = min(tiles, 2 * self.processors), warps * PRODUCT_WARPS * WARP
             shared = 0 if entry == "tiled_unstaged" else size * (dim + TILE_PAD) * each
+            ahead = self._ahead(weight)
         else:
             kernel = Kernel("product.cu", "product", *form_of(dim, weight), size)
             pairs = ceil_div(outputs, 2)
             split = (self._split(pairs, dim),)
             grid = min(ceil_div(pairs * split[0], PRODUCT_WARPS), 4 * self.processors)
             block, shared = PRODUCT_WARPS * WARP, size * dim * each
-        scalars = rows, dim, outputs, *split, *options, float(parts[2]), float(finish.factor)
+        scalars = rows, dim, outputs, *split, *options, float(parts[2]), float(finish.factor), *ahead
         self.run(Call(kernel, (grid, 1, 1), (block, 1, 1), shared, (*tensors, *scalars, normed, y)))
         return y, normed
+
+    def _ahead(self, weight: Tensor) -> tuple[Address, int]:
+        """Tell where the weight of the product behind this one lies, and how many bytes to fetch ahead.
+
+        weight: of this one, which no kernel writes.
+
+        Each step makes the same products, so it is what came behind this one when it was last made; a wrong
+        guess costs nothing but its bytes. Weights that have been seen are kept, so the address is good.
+        """
+        self._followers[self._newest] = weight
+        self._newest = weight.data_ptr()
+        behind = self._followers.get(self._newest)
+        if behind is None:
+            return Address(0), 0
+        return Address(behind.data_ptr()), min(behind.numel() * behind.element_size(), MAX_AHEAD_BYTES)
 
     def _tiled(self, rows: int, weight: Tensor, norm: Norm | None, *, glu: bool) -> str | None:
         """The kernel by tensor cores for a product of so many rows; None where it has none."""

@@ -8,152 +8,10 @@
 // that the 16 bytes of a thread are two of its fragments. Rows are read once, stay in registers between mean,
 // variance and norm, and lie in shared memory [ROWS, dim + PAD] as they come to the product. More than fits there is read
 // where it lies, as fragments.
-#include "common.cuh"
+#include "tiled.cuh"
 
-#ifndef CONVOY_ROWS
-#define CONVOY_ROWS 1
-#endif
-constexpr int ROWS = CONVOY_ROWS, TILE = 16, PAD = 32, DEPTH = 32;  // DEPTH: elements of k that two mma take
-constexpr int MAX_NORMED = 1024;                                     // dim of rows that are normalised, at most
-constexpr int COLUMNS = 8;                                           // rows that an mma has room for
 constexpr int MMAS = (ROWS + COLUMNS - 1) / COLUMNS;
-constexpr int RELU = 1;                                              // activation
-
-struct alignas(16) Floats {
-  float at[4];
-};
-struct alignas(8) Elements {
-  Element at[4];
-};
-
-// Weights, which no kernel writes: they may be read before other kernels are waited for, and are not read twice.
-__device__ __forceinline__ Words stream(const Element* from) {
-#ifdef CONVOY_HOST
-  return *reinterpret_cast<const Words*>(from);
-#else
-  Words f;
-  asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(f.at[0]), "=r"(f.at[1]), "=r"(f.at[2]), "=r"(f.at[3])
-               : "l"(from));
-  return f;
-#endif
-}
-
-// Element or float, whichever it is
-__device__ __forceinline__ float read(const void* from, int wide, Index at) {
-  return wide ? static_cast<const float*>(from)[at] : widen(static_cast<const Element*>(from)[at]);
-}
-
-// Four neighbours of either; zeros where nothing is there
-__device__ __forceinline__ void read_four(const void* from, int wide, Index at, bool there, float (&to)[4]) {
-  if (wide) {
-    Floats four{};
-    if (there) four = *reinterpret_cast<const Floats*>(static_cast<const float*>(from) + at);
-#pragma unroll
-    for (int i = 0; i < 4; i++) to[i] = four.at[i];
-  } else {
-    Elements four{};
-    if (there) four = *reinterpret_cast<const Elements*>(static_cast<const Element*>(from) + at);
-#pragma unroll
-    for (int i = 0; i < 4; i++) to[i] = widen(four.at[i]);
-  }
-}
-
-struct Inputs {
-  const void* x;         // [rows, dim], float where wide
-  const Element* gain;   // [dim], or null: no norm
-  const Element* shift;  // [dim]
-  const float* heat;     // [rows / beams], or null
-  int rows, dim, beams, wide;
-  float epsilon;
-  Element* normed;  // [rows, dim] where the first block leaves the norm, or null
-};
-
-// Rows as they come to the product; threads of whole warps share one, or a warp several, whose loads are under way at once.
-template <int THREADS>
-struct Rows {
-  static constexpr int SHARE = THREADS / ROWS < WARP ? WARP : THREADS / ROWS, PARTS = SHARE / WARP;
-  static constexpr int BESIDE = THREADS / SHARE, PASSES = (ROWS + BESIDE - 1) / BESIDE;
-  static constexpr int FOURS = (MAX_NORMED / 4 + SHARE - 1) / SHARE;
-
-  // of the row over its threads
-  static __device__ __forceinline__ float sum(float x, float* room) {
-    x = warp_sum(x);
-    if (PARTS == 1) return x;
-    if (threadIdx.x % WARP == 0) room[threadIdx.x / WARP] = x;
-    __syncthreads();
-    float whole = 0;
-#pragma unroll
-    for (int i = 0; i < PARTS; i++) whole += room[threadIdx.x / SHARE * PARTS + i];
-    return whole;
-  }
-
-  static __device__ __forceinline__ void normalise(const Inputs& in, float (*room)[THREADS / WARP], Element* to) {
-    const int first = threadIdx.x / SHARE, begin = threadIdx.x % SHARE * 4;
-    float mine[PASSES][FOURS][4];
-#pragma unroll
-    for (int pass = 0; pass < PASSES; pass++)
-#pragma unroll
-      for (int i = 0; i < FOURS; i++) {
-        const int row = first + pass * BESIDE, at = begin + i * SHARE * 4;
-        read_four(in.x, in.wide, static_cast<Index>(row) * in.dim + at, row < in.rows && at < in.dim, mine[pass][i]);
-      }
-#pragma unroll
-    for (int pass = 0; pass < PASSES; pass++) finish(in, room, to, first + pass * BESIDE, mine[pass]);
-  }
-
-  static __device__ __forceinline__ void finish(const Inputs& in, float (*room)[THREADS / WARP], Element* to, int row,
-                                                float (&mine)[FOURS][4]) {
-    const int begin = threadIdx.x % SHARE * 4;
-    const bool here = row < in.rows;
-    float mean = 0, scale = 0;
-#pragma unroll
-    for (int i = 0; i < FOURS; i++) mean += (mine[i][0] + mine[i][1]) + (mine[i][2] + mine[i][3]);
-    mean = sum(mean, room[0]) / static_cast<float>(in.dim);
-#pragma unroll
-    for (int i = 0; i < FOURS; i++)
-#pragma unroll
-      for (int j = 0; j < 4; j++) {
-        mine[i][j] -= mean;
-        if (begin + i * SHARE * 4 < in.dim) scale += mine[i][j] * mine[i][j];
-      }
-    scale = rsqrtf(sum(scale, room[1]) / static_cast<float>(in.dim) + in.epsilon);
-#pragma unroll
-    for (int i = 0; i < FOURS; i++) {
-      const int at = begin + i * SHARE * 4;
-      if (at >= in.dim) continue;
-      float gain[4], shift[4];
-      read_four(in.gain, 0, at, true, gain);
-      read_four(in.shift, 0, at, true, shift);
-#pragma unroll
-      for (int j = 0; j < 4; j++) {
-        float value = mine[i][j] * scale * gain[j] + shift[j];
-        if (in.normed != nullptr && blockIdx.x == 0 && here)
-          narrow(value, in.normed[static_cast<Index>(row) * in.dim + at + j]);
-        if (in.heat != nullptr && here) value /= in.heat[row / in.beams];
-        narrow(value, to[row * (in.dim + PAD) + at + j]);
-      }
-    }
-  }
-
-  static __device__ __forceinline__ void copy(const Inputs& in, Element* to) {
-#pragma unroll
-    for (int pass = 0; pass < PASSES; pass++) {
-      const int row = threadIdx.x / SHARE + pass * BESIDE;
-      const bool here = row < in.rows;
-#pragma unroll 8
-      for (int at = threadIdx.x % SHARE * 4; at < in.dim; at += SHARE * 4) {
-        float value[4];
-        read_four(in.x, in.wide, static_cast<Index>(row) * in.dim + at, here, value);
-#pragma unroll
-        for (int j = 0; j < 4; j++) {
-          if (in.heat != nullptr && here) value[j] /= in.heat[row / in.beams];
-          narrow(value[j], to[row * (in.dim + PAD) + at + j]);
-        }
-      }
-    }
-  }
-};
+constexpr int RELU = 1;  // activation
 
 struct Finish {
   const Element* bias;    // [outputs], or null
@@ -166,12 +24,13 @@ struct Finish {
 // SIDES: 2 of a GLU, values and gates. HELD: how often a warp's first weights are loaded before the block waits.
 // STAGED: whether rows lie in shared memory; else they are elements, neither normalised nor divided.
 template <int SIDES, int WARPS, int HELD, bool STAGED = true>
-__device__ __forceinline__ void multiply(const Inputs& in, const Element* weight, int outputs, const Finish& finish) {
+__device__ __forceinline__ void multiply(const Inputs& in, const Element* weight, int outputs, const Finish& finish,
+                                         const Ahead& ahead) {
   constexpr int THREADS = WARPS * WARP;
   CONVOY_SHARED(Element, inputs);
   __shared__ float parts[WARPS][SIDES][TILE][MMAS * COLUMNS + 1];
-  __shared__ float room[2][WARPS];
-  [[maybe_unused]] constexpr int AHEAD = WARPS > 8 ? 2 : 4;  // more would not fit into a thread's registers
+  constexpr bool NORMS = WARPS == 8;  // rows that 16 warps share are longer than what is normalised
+  [[maybe_unused]] constexpr int AHEAD = WARPS == 8 ? 4 : ROWS > COLUMNS ? 2 : 1;  // more would not fit into registers
   const int me = threadIdx.x, warp = me / WARP, lane = me % WARP, group = lane / 4, quad = lane % 4;
   const int dim = in.dim, width = outputs / SIDES, pitch = dim + PAD, depths = dim / DEPTH;
   const int tiles = (width + TILE - 1) / TILE;
@@ -192,16 +51,38 @@ __device__ __forceinline__ void multiply(const Inputs& in, const Element* weight
           if (warp + i * WARPS < depths)
             held[i][side][half] = stream(row_of(tile, side, half) + (warp + i * WARPS) * DEPTH);
   };
-  if (static_cast<int>(blockIdx.x) < tiles) fetch(blockIdx.x);
-  await_inputs();
-  if (STAGED) {
-    if (WARPS == 8 && in.gain != nullptr) {  // rows that 16 warps share are longer than what is normalised
-      Rows<THREADS>::normalise(in, room, inputs);
-    } else {
-      Rows<THREADS>::copy(in, inputs);
-    }
-    __syncthreads();
+  // what this thread adds to its output of a tile
+  static_assert(TILE * ROWS <= THREADS);
+  const int own_row = me / TILE, own = me % TILE;
+  const bool has_row = own_row < min(in.rows, ROWS);
+  float bias[SIDES] = {}, residual = 0;
+  auto surround = [&](int tile) {
+    const int output = tile * TILE + own;
+    if (!has_row || output >= width) return;
+    if (finish.bias != nullptr)
+#pragma unroll
+      for (int side = 0; side < SIDES; side++) bias[side] = widen(finish.bias[output + side * width]);
+    if (finish.residual != nullptr)
+      residual = read(finish.residual, finish.wide_residual, static_cast<Index>(own_row) * width + output);
+  };
+  if (static_cast<int>(blockIdx.x) < tiles) {
+    fetch(blockIdx.x);
+    if (me < SIDES && finish.bias != nullptr) prefetch(finish.bias + blockIdx.x * TILE + me * width);
   }
+  if constexpr (NORMS) {
+    __shared__ typename Rows<THREADS>::Room room;
+    const Affine affine(in);
+    fetch_ahead(ahead);
+    await_inputs();
+    surround(blockIdx.x);
+    in.gain != nullptr ? Rows<THREADS>::normalise(in, affine, room, inputs) : Rows<THREADS>::copy(in, inputs);
+  } else {
+    fetch_ahead(ahead);
+    await_inputs();
+    surround(blockIdx.x);
+    if (STAGED) Rows<THREADS>::copy(in, inputs);
+  }
+  if (STAGED) __syncthreads();
 
   for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
     float sums[MMAS][SIDES][4] = {};
@@ -244,43 +125,46 @@ __device__ __forceinline__ void multiply(const Inputs& in, const Element* weight
         for (int i = 0; i < 4; i++)
           parts[warp][side][group + i / 2 * 8][of * COLUMNS + 2 * quad + i % 2] = sums[of][side][i];
     __syncthreads();
-    for (int at = me; at < TILE * ROWS; at += THREADS) {
-      const int row = at / TILE, output = tile * TILE + at % TILE;
-      if (row >= in.rows || output >= width) continue;
+    const int output = tile * TILE + own;
+    if (has_row && output < width) {
       float value[SIDES];
 #pragma unroll
       for (int side = 0; side < SIDES; side++) {
         float sum = 0;
 #pragma unroll
-        for (int w = 0; w < WARPS; w++) sum += parts[w][side][at % TILE][row];
-        if (finish.bias != nullptr) sum += widen(finish.bias[output + side * width]);
-        sum *= finish.factor;
+        for (int w = 0; w < WARPS; w++) sum += parts[w][side][own][own_row];
+        sum = (sum + bias[side]) * finish.factor;
         value[side] = finish.relu && sum < 0.0f ? 0.0f : sum;
       }
       if (SIDES == 2) value[0] /= 1.0f + expf(-value[SIDES - 1]);
-      const Index place = static_cast<Index>(row) * width + output;
-      if (finish.residual != nullptr) value[0] += read(finish.residual, finish.wide_residual, place);
+      const Index place = static_cast<Index>(own_row) * width + output;
+      value[0] += residual;
       if (finish.wide_y) {
         static_cast<float*>(finish.y)[place] = value[0];
       } else {
         narrow(value[0], static_cast<Element*>(finish.y)[place]);
       }
     }
+    surround(tile + gridDim.x);
     __syncthreads();  // before the parts are used again
   }
 }
 
-// The arguments are those of product.cu but `split`.
+// The arguments are those of product.cu but `split`, and what comes next.
 #define CONVOY_PARAMETERS                                                                                         \
   const void *x, const Element *weight, const Element *bias, const void *residual, const Element *gain,           \
       const Element *shift, const float *heat, int rows, int dim, int outputs, int beams, int activation, int wide_x, \
-      int wide_residual, int wide_y, float epsilon, float factor, Element *normed, void *y
+      int wide_residual, int wide_y, float epsilon, float factor, const unsigned char *next, int next_bytes,                     \
+      Element *normed, void *y
 #define CONVOY_ARGUMENTS                                                                   \
   {x, gain, shift, heat, rows, dim, beams, wide_x, epsilon, normed}, weight, outputs, {    \
     bias, residual, activation == RELU, wide_residual, wide_y, factor, y                   \
+  }, {                                                                                     \
+    next, next_bytes                                                                       \
   }
 
-extern "C" __global__ void __launch_bounds__(8 * WARP, 1) tiled_product(CONVOY_PARAMETERS) {
+// two blocks fit into a multiprocessor, so that the next product's begin beside these
+extern "C" __global__ void __launch_bounds__(8 * WARP, (ROWS > COLUMNS ? 1 : 2)) tiled_product(CONVOY_PARAMETERS) {
   multiply<1, 8, 4>(CONVOY_ARGUMENTS);
 }
 extern "C" __global__ void __launch_bounds__(8 * WARP, 1) tiled_glu(CONVOY_PARAMETERS) {

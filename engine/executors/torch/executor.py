@@ -17,7 +17,8 @@ from engine.executors.base import Arrays, SlotExecutor
 from engine.executors.history import SlotPast
 from engine.executors.memory import EncoderBatch
 from engine.kernels.calls import Kernels, PackedSequences
-from engine.kernels.fused import FusedMode, LogitsMode, NarrowMode, UnnormalisedMode
+from engine.kernels.fused import FusedMode
+from engine.kernels.modes import LogitsMode, NarrowMode, UnnormalisedMode
 from engine.models.model import Model, Past
 from engine.models.select import SelectionRules, select
 from engine.search.executor import StepInput, TopK
@@ -107,7 +108,7 @@ class TorchExecutor(SlotExecutor):
             columns = fused.settle(step.columns) if fused else step.columns
             if self.unnormalised:
                 stack.enter_context(UnnormalisedMode())
-            stack.enter_context(LogitsMode(self.dtype, fused))
+            stack.enter_context(LogitsMode(self.dtype, fused.logits if fused else None))
             weights = {LM_WEIGHT: inputs.lm_weight} if self.has_language_model else {}
             logits = self.model.log_probs(step.features, inputs.temperature, **weights)
         rules = SelectionRules(inputs.forced, inputs.banned, inputs.unk_penalty, inputs.eos_penalty)

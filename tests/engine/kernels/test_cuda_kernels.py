@@ -37,10 +37,10 @@ from engine.kernels.calls import (
 )
 from engine.kernels.fused import FusedMode
 from engine.kernels.launch import Device
-from engine.kernels.launches import Address, Call, argument
+from engine.kernels.launches import HEAD_PRODUCTS, PRODUCTS, Address, Call, argument
 from engine.kernels.linear import Finish, Norm
 from engine.kernels.nvrtc import Compiler
-from engine.kernels.products import ROW_BUCKETS
+from engine.kernels.products import MAX_AHEAD_BYTES, ROW_BUCKETS
 from engine.kernels.reference import QKV
 from engine.models.select import SelectionRules, select
 from engine.search.executor import StepInput, TopK
@@ -189,6 +189,40 @@ def test_steps_that_append_keep_the_ring_that_the_history_keeps(place, dtype, so
         got = place.dynamic_conv_step_append(x, taps, past, softmax=softmax)
         close(got, want, dtype, 8)
         close(place.here(on_device[0]), rings.rings["conv"].float(), dtype)
+        on_device[1].add_(1)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "slots", "beams", "channels", "heads", "width", "softmax"),
+    [
+        (BRAIN, 1, 1, 1024, 2, 3, True),
+        (BRAIN, 2, 3, 96, 3, 5, True),  # two of eight rows are not there
+        (BRAIN, 1, 5, 64, 2, 40, True),  # three tiles of taps, more than a warp has lanes
+        (HALF, 4, 2, 64, 8, 2, False),
+        (HALF, 1, 2, 1056, 33, 17, True),  # more than was fetched before the wait
+    ],
+)
+def test_steps_that_make_their_own_taps_equal_the_reference_and_keep_the_ring(
+    place, dtype, slots, beams, channels, heads, width, softmax
+):
+    rings = Rings([StateSpec("conv", width - 1, channels)], slots, beams, xp, "cpu", dtype)
+    weight = Parameter(normal(0, heads * width, channels, dtype=dtype) / channels**0.5, requires_grad=False)
+    on_device = place.there((rings.rings["conv"].clone(), torch.zeros(1, dtype=torch.int64)))
+    assert place.kernels.takes_taps(
+        normal(0, slots, beams, channels, dtype=dtype), weight, on_device[0], (heads, width)
+    )
+    for step in range(5):
+        g = torch.Generator().manual_seed(step)
+        index = rings.advance(torch.randint(0, beams, (slots, beams), generator=g))[width - 1]
+        x = normal(step, slots, beams, channels, dtype=dtype)
+        taps = F.linear(x.float(), weight.float()).to(dtype).float().unflatten(-1, (heads, width))
+        taps = F.softmax(taps, -1) if softmax else taps
+        want = reference.dynamic_conv_step(x.float(), taps, *wide(rings.rings["conv"], index))
+        rings.write({"conv": x})
+        past = on_device[0], index.contiguous(), on_device[1]
+        got = place.dynamic_conv_product(x, weight, past, (heads, width), softmax=softmax)
+        close(got, want, dtype, 8)
+        assert torch.equal(place.here(on_device[0]), rings.rings["conv"])
         on_device[1].add_(1)
 
 
@@ -344,6 +378,45 @@ def test_attention_by_tensor_cores_equals_the_reference_and_depends_on_no_paddin
     again, _ = place.attend(q, *padded, weights=False)
     assert torch.equal(again, context)
     place.kernels.run = run
+
+
+@pytest.mark.parametrize(
+    ("dtype", "sizes", "dim", "copied"),
+    [
+        (BRAIN, (1, 1, 2, 64, 32), 1024, 1),
+        (BRAIN, (2, 4, 2, 48, 40), 96, 1),  # three tiles of outputs, for which not all warps have something
+        (HALF, (3, 2, 2, 16, 72), 64, 1),
+        (HALF, (8, 1, 1, 64, 136), 1056, 0),  # more than shared memory holds, and than was fetched before
+    ],
+)
+@pytest.mark.parametrize("normalised", [False, True])
+def test_attention_that_makes_its_own_queries_equals_the_reference(
+    place, dtype, sizes, dim, copied, normalised
+):
+    slots, beams, heads, width, _ = sizes
+    _, keys, values, mask = attention(dtype, *sizes)
+    mask[0, 1] = -torch.inf
+    weight = Parameter(normal(4, heads * width, dim, dtype=dtype) / dim**0.5, requires_grad=False)
+    bias, x = normal(5, heads * width, dtype=dtype), normal(6, slots, beams, dim)
+    norm = Norm(normal(7, dim, dtype=dtype), normal(8, dim, dtype=dtype), 1e-5) if normalised else None
+    rows = x if normalised else x.to(dtype)
+    if normalised and dim > 1024:
+        assert not place.kernels.takes_queries(rows, weight, norm, (keys, values, mask))
+        return
+    assert place.kernels.takes_queries(rows, weight, norm, (keys, values, mask))
+    made, run = [], place.kernels.run
+    place.kernels.run = lambda call: (made.append(call), run(call))
+    context, normed = place.attend_product(rows, (weight, bias), 0.5, norm, (keys, values, mask))
+    place.kernels.run = run
+    assert [call.arguments[-2] for call in made] == [copied]
+    inputs = layer_norm(x, norm).to(dtype) if norm else rows
+    q = (F.linear(inputs.float(), weight.float(), bias.float()) * 0.5).to(dtype)
+    want, _ = reference.attend(*wide(q, keys, values), mask)
+    close(context, want, dtype, 4)
+    if norm:
+        close(normed, layer_norm(x, norm), dtype, 8)
+    else:
+        assert normed is None
 
 
 def test_tensor_cores_attend_where_they_can(place):
@@ -660,6 +733,58 @@ def test_a_layer_of_up_to_sixteen_rows_is_a_kernel_for_each_product(host, rows):
     torch.testing.assert_close(found.float(), wanted, rtol=0.03, atol=0.06)
 
 
+def test_a_product_names_the_weight_of_the_one_that_came_behind_it_last():
+    """Its bytes are fetched while the device waits; of a longer weight no more than caches keep."""
+    made: list[Call] = []
+    kernels = Kernels(made.append)
+    weights = [torch.zeros(outputs, 1024, dtype=BRAIN) for outputs in (16, 32, 8192)]
+    x = torch.zeros(1, 2, 1024, dtype=BRAIN)
+    for _ in range(2):
+        for weight in weights:
+            kernels.product(x, (weight, None), Finish(), constant=True)
+    named = [(int(call.arguments[-4]), call.arguments[-3]) for call in made]
+    assert named[:3] == [(0, 0)] * 3
+    following = [*weights[1:], weights[0]]
+    assert [address for address, _ in named[3:]] == [weight.data_ptr() for weight in following]
+    assert [size for _, size in named[3:]] == [32 * 2048, MAX_AHEAD_BYTES, 16 * 2048]
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize("rows", [5, 9])
+def test_a_sublayers_queries_and_taps_are_made_where_they_are_used(host, rows):
+    made: list[str] = []
+
+    def run(call: Call) -> None:
+        made.append(call.kernel.entry)
+        host(call)
+
+    own, query, kernels = (
+        Parameter(normal(i, *s, dtype=BRAIN) / 8) for i, s in enumerate(((64, 64), (64, 64), (4 * 5, 64)))
+    )
+    norm = Parameter(normal(3, 64, dtype=BRAIN)), Parameter(normal(4, 64, dtype=BRAIN))
+    x, ring = normal(5, 1, rows, 64), normal(6, 1, 4, rows, 64, dtype=BRAIN)
+    index = torch.arange(4 * rows).view(1, rows, 4)
+    _, keys, values, mask = attention(BRAIN, 1, rows, 4, 16, 32)
+
+    def step(x, own, query, kernels, gain, shift, ring, memory):
+        y = F.linear(x, own)
+        taps = F.softmax(F.linear(y, kernels).unflatten(-1, (4, 5)), dim=-1)
+        y = reference.dynamic_conv_step(y, taps, ring, index)
+        z = F.layer_norm(x, (64,), gain, shift)
+        return y, z, reference.attend(F.linear(z, query) * 0.25, *memory)[0]
+
+    with torch.no_grad():
+        given = x, own, query, kernels, *norm
+        wanted = step(*wide(*given), ring.float(), (*wide(keys, values), mask))
+        with FusedMode(Kernels(run), BRAIN, torch.zeros(1, dtype=torch.int64), weights=False) as fused:
+            found = step(*given, ring.clone(), (keys, values, mask))
+            found = fused.settle(dict(enumerate(found)))
+    assert made.count("dynamic_conv_tiled") == made.count("attend_product") == int(rows <= 8)
+    assert made.count("dynamic_conv_step_append") == made.count("attend_tiled") == int(rows > 8)
+    for got, want in zip(found.values(), wanted, strict=True):
+        torch.testing.assert_close(got.float(), want, rtol=0.03, atol=0.06)
+
+
 def test_weights_that_a_step_makes_are_not_read_before_they_are_made():
     """Those of a model may be, and parts of them."""
     made: list[Call] = []
@@ -831,7 +956,12 @@ def calls(dtype):
     kernels.dynamic_conv(of_one, taps[0, 0], 2, packed)
     kernels.attend_packed(QKV(of_one, of_one, of_one), packed, 4)
     kernels.attend(*attention(dtype, 2, 3, 4, 8, 32), weights=True)
-    kernels.attend(*attention(dtype, 2, 3, 4, 16, 32), weights=False)
+    memory = attention(dtype, 2, 3, 4, 16, 32)[1:]
+    kernels.attend(normal(5, 2, 3, 64, dtype=dtype), *memory, weights=False)
+    if dtype != FLOAT:
+        of_heads = normal(6, 64, 32, dtype=dtype), normal(7, 64, dtype=dtype)
+        kernels.attend_product(normal(5, 2, 3, 32), of_heads, 0.5, norm, memory)
+        kernels.dynamic_conv_product(x, normal(8, 20, 32, dtype=dtype), past, (4, 5), softmax=True)
     logits, rules = selection(dtype, 2, 3, 64, 2)
     kernels.select(logits, tuple(rules), None, 2, 6)
     kernels.select(*selection(dtype, 1, 1, 1024, 2), None, 2, 6)
@@ -856,7 +986,7 @@ def test_nvrtc_compiles_every_kernel_and_each_call_passes_what_it_takes(compiler
     if architecture not in compiler.architectures:
         pytest.skip(f"NVRTC {compiler.version} does not know sm_{architecture}")
     made = calls(dtype)
-    narrow = {"tiled_product", "tiled_glu", "tiled_long", "tiled_unstaged", "attend_tiled"}
+    narrow = {*PRODUCTS, *HEAD_PRODUCTS, "attend_tiled"} - {"product"}
     assert {c.kernel.entry for c in made} == entries() - (narrow if dtype == FLOAT else set())
     for call in made:
         defines = call.kernel.defines

@@ -1,0 +1,161 @@
+"""Products of few rows together with what each head does with its own outputs, as functions of torch tensors:
+by tensor cores, in fp16 and bf16."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from engine.kernels.launches import ELEMENTS, LOAD_BYTES, WARP, Call, Kernel, rung_of
+from engine.kernels.linear import Norm, is_constant
+from engine.kernels.products import MAX_TILED_BYTES, ROW_BUCKETS, TILE_PAD, Products
+
+# as in attend_tiled.cu and dynamic_conv_tiled.cu
+MAX_HEAD_WIDTH: Final = 64  # of a head that attends, a multiple of 16
+MAX_HEAD_TAPS: Final = 64  # of a head that convolves
+ATTEND_PRODUCT_WARPS: Final = 8
+CONVOLUTION_PRODUCT_WARPS: Final = 16
+CHANNELS_AT_ONCE: Final = 8  # that a head's are a multiple of
+
+Weights = tuple[Tensor, Tensor | None]
+Memory = tuple[Tensor, Tensor, Tensor]
+
+
+def can_attend_by_tiles(dtype: torch.dtype, keys: Tensor, values: Tensor, mask: Tensor) -> bool:
+    """Tell whether tensor cores can attend: heads of at most 64, and 16 bytes lie together everywhere.
+
+    dtype: of the model.
+    keys: as of `reference.attend`.
+    values: likewise.
+    mask: likewise.
+    """
+    width, source, pitch = keys.shape[2], keys.shape[3], keys.stride(2)
+    return (
+        dtype in (torch.float16, torch.bfloat16)
+        and width % 16 == 0
+        and width <= MAX_HEAD_WIDTH
+        and source % 8 == 0
+        and pitch % 8 == 0
+        and not any(t.data_ptr() % LOAD_BYTES for t in (keys, values, mask))
+    )
+
+
+class HeadProducts(Products):
+    """Queries and taps of up to 8 rows, each computed where it is used."""
+
+    def takes_queries(self, x: Tensor, weight: Tensor, norm: Norm | None, memory: Memory) -> bool:
+        """Tell whether `attend_product` takes queries.
+
+        x: what they are made of, [slots, beams, dim].
+        weight: [heads * width, dim].
+        norm: of x.
+        memory: keys, values and mask, as of `reference.attend`.
+        """
+        heads, width = memory[0].shape[1:3]
+        return (
+            self._takes_rows(x, weight, norm)
+            and weight.shape[0] == heads * width
+            and can_attend_by_tiles(weight.dtype, *memory)
+        )
+
+    def attend_product(
+        self, x: Tensor, weights: Weights, factor: float, norm: Norm | None, memory: Memory
+    ) -> tuple[Tensor, Tensor | None]:
+        """Compute the context of `reference.attend`, and before it the queries, which `takes_queries`.
+
+        x: [slots, beams, dim], in fp32 or as the weights.
+        weights: of the queries, [heads * width, dim], and a bias or none.
+        factor: of the queries.
+        norm: of x.
+        memory: keys, values and mask, as of `reference.attend`.
+
+        Returns the context and, where there is a norm, the normalised x.
+        """
+        (weight, bias), (keys, values, mask) = weights, memory
+        (slots, beams, dim), (heads, width, source) = x.shape, keys.shape[1:]
+        rows, each, pitch = slots * beams, weight.element_size(), keys.stride(2)
+        size = rung_of(ROW_BUCKETS, rows)
+        shared = size * (dim + TILE_PAD + MAX_HEAD_WIDTH) * each
+        held = slots * (width * (source + 8) + source * (width + 8) + source * 2) * each
+        copied = int(shared + held <= MAX_TILED_BYTES)
+        context = x.new_empty((slots, beams, heads * width), dtype=weight.dtype)
+        normed = torch.empty_like(x, dtype=weight.dtype) if norm else None
+        parts = (norm.gain, norm.shift, norm.epsilon) if norm else (None, None, 0.0)
+        scalars = rows, dim, beams, int(x.dtype != weight.dtype), float(parts[2]), float(factor)
+        sizes = heads, width, source, pitch, copied
+        made = x, weight, bias, *parts[:2], *scalars, *self._ahead(weight), normed
+        kernel = Kernel("attend_tiled.cu", "attend_product", ELEMENTS[weight.dtype], LOAD_BYTES // each, size)
+        block = ATTEND_PRODUCT_WARPS * WARP, 1, 1
+        arguments = *made, keys, values, mask, *sizes, context
+        self.run(Call(kernel, (heads, 1, 1), block, shared + held * copied, arguments))
+        return context, normed
+
+    def takes_taps(self, x: Tensor, weight: Tensor, ring: Tensor, kernels: tuple[int, int]) -> bool:
+        """Tell whether `dynamic_conv_product` takes taps.
+
+        x: the newest inputs, [slots, beams, channels].
+        weight: [heads * width, channels].
+        ring: as of `reference.dynamic_conv_step`.
+        kernels: heads, and taps of each.
+        """
+        heads, width = kernels
+        rows, channels = x.shape[0] * x.shape[1], x.shape[2]
+        return (
+            self._takes_rows(x, weight, None)
+            and weight.shape[0] == heads * width
+            and x.dtype == ring.dtype == weight.dtype
+            and 1 < width <= MAX_HEAD_TAPS
+            and channels % (heads * CHANNELS_AT_ONCE) == 0
+            and ring.is_contiguous()
+            and ring.data_ptr() % LOAD_BYTES == 0
+            and _convolution_bytes(rows, channels, kernels, x.element_size()) <= MAX_TILED_BYTES
+        )
+
+    def dynamic_conv_product(
+        self,
+        x: Tensor,
+        weight: Tensor,
+        past: tuple[Tensor, Tensor, Tensor],
+        kernels: tuple[int, int],
+        *,
+        softmax: bool,
+    ) -> Tensor:
+        """Compute `dynamic_conv_step_append`, and before it the taps, which `takes_taps`.
+
+        x: the newest inputs, [slots, beams, channels].
+        weight: of the taps, [heads * width, channels].
+        past: ring, index and clock, as of `dynamic_conv_step_append`.
+        kernels: heads, and taps of each.
+        softmax: over each kernel's taps, before they are applied.
+        """
+        (slots, beams, channels), (ring, index, clock), each = x.shape, past, x.element_size()
+        rows, y = slots * beams, torch.empty_like(x)
+        size = rung_of(ROW_BUCKETS, rows)
+        kernel = Kernel(
+            "dynamic_conv_tiled.cu", "dynamic_conv_tiled", ELEMENTS[x.dtype], LOAD_BYTES // each, size
+        )
+        shared = _convolution_bytes(rows, channels, kernels, each)
+        scalars = rows, beams, channels, *kernels, int(softmax), *self._ahead(weight)
+        block = CONVOLUTION_PRODUCT_WARPS * WARP, 1, 1
+        arguments = x, weight, index, clock, *scalars, ring, y
+        self.run(Call(kernel, (kernels[0], 1, 1), block, shared, arguments))
+        return y
+
+    def _takes_rows(self, x: Tensor, weight: Tensor, norm: Norm | None) -> bool:
+        """Whether tensor cores take rows with a weight that no kernel writes, and all can be staged."""
+        rows = x.shape[0] * x.shape[1]
+        return (
+            0 < rows <= ROW_BUCKETS[-1]
+            and is_constant(weight)
+            and x.is_contiguous()
+            and x.data_ptr() % LOAD_BYTES == 0
+            and self._tiled(rows, weight, norm, glu=False) in ("tiled_product", "tiled_long")
+        )
+
+
+def _convolution_bytes(rows: int, channels: int, kernels: tuple[int, int], each: int) -> int:
+    """Of shared memory: staged rows, and their windows."""
+    size = rung_of(ROW_BUCKETS, rows)
+    return size * (channels + TILE_PAD + kernels[1] * (channels // kernels[0])) * each

@@ -1,0 +1,100 @@
+"""Modes under which a model runs whatever computes it: narrow, or without its last normaliser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from engine.kernels.linear import wide_product
+from engine.kernels.reference import (
+    add_norm,
+    attend,
+    attend_plainly,
+    attend_whole,
+    attend_whole_plainly,
+    dynamic_conv,
+    dynamic_conv_step,
+)
+
+Table = dict[Callable[..., Any], Callable[..., Any]]
+
+
+class Mode(TorchFunctionMode):
+    table: Table
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        return self.table.get(func, func)(*args, **(kwargs or {}))
+
+
+class NarrowMode(Mode):
+    """For a model in fp16 or bf16: products take that type, whatever their inputs grew to, and what sums over
+    many values (softmax, log-softmax) is computed and given in float32."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.dtype = dtype
+        self.table = {
+            F.linear: self._all(F.linear),
+            F.layer_norm: self._all(F.layer_norm),
+            F.conv1d: self._all(F.conv1d),
+            torch.matmul: self._all(torch.matmul),
+            dynamic_conv: self._all(dynamic_conv),
+            dynamic_conv_step: self._all(dynamic_conv_step),
+            attend: self._attend,
+            attend_whole: self._attend_whole,
+            add_norm: self._all(add_norm),
+            F.softmax: self._wide(F.softmax),
+            F.log_softmax: self._wide(F.log_softmax),
+            torch.logsumexp: lambda x, dim: torch.logsumexp(x.float(), dim),
+        }
+
+    def _all(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def narrow(*args: Any, **kwargs: Any) -> Any:
+            return function(*map(self._narrow, args), **{k: self._narrow(v) for k, v in kwargs.items()})
+
+        return narrow
+
+    def _narrow(self, value: Any) -> Any:
+        floating = isinstance(value, Tensor) and value.is_floating_point()
+        return value.to(self.dtype) if floating else value
+
+    def _attend(self, *args: Any) -> Any:
+        with self:
+            return attend_plainly(*args)
+
+    def _attend_whole(self, *args: Any) -> Any:
+        with self:
+            return attend_whole_plainly(*args)
+
+    @staticmethod
+    def _wide(function: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda x, *args, **kwargs: function(x.float(), *args, **kwargs)
+
+
+class UnnormalisedMode(Mode):
+    """Within it a log-softmax is left to who takes its result."""
+
+    table: Table = {F.log_softmax: lambda x, *args, **kwargs: x}  # noqa: RUF012
+
+
+class LogitsMode(Mode):
+    """Within it linear maps come out in float32: what is selected from must not be rounded to the model's
+    type (of bf16's logits 0.7 % have another best token).
+
+    linear: computes them, of inputs of any type; None: torch does.
+    """
+
+    def __init__(self, dtype: torch.dtype, linear: Callable[..., Tensor] | None) -> None:
+        super().__init__()
+        self.dtype = dtype
+        self.table = {F.linear: linear or self._linear}
+
+    def _linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        return wide_product(x.to(self.dtype), weight, bias)

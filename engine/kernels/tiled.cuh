@@ -1,0 +1,314 @@
+// What kernels share that multiply few rows by tensor cores, in bf16 or fp16: loads of weights, rows as they come to
+// the product with the norm in front of it, and the product of a head's own weights. For CONVOY_ROWS rows at most.
+#pragma once
+#include "common.cuh"
+
+#ifndef CONVOY_ROWS
+#define CONVOY_ROWS 1
+#endif
+constexpr int ROWS = CONVOY_ROWS, TILE = 16, PAD = 32, DEPTH = 32;  // DEPTH: elements of k that two mma take
+constexpr int MAX_NORMED = 1024;                                     // dim of rows that are normalised, at most
+constexpr int COLUMNS = 8;                                           // rows that an mma has room for
+[[maybe_unused]] constexpr int LINE = 128;                           // bytes
+
+struct alignas(16) Floats {
+  float at[4];
+};
+struct alignas(8) Pairs {  // four elements
+  unsigned at[2];
+};
+
+// Weights, which no kernel writes: they may be read before other kernels are waited for, and are not read twice.
+__device__ __forceinline__ Words stream(const Element* from) {
+#ifdef CONVOY_HOST
+  return *reinterpret_cast<const Words*>(from);
+#else
+  Words f;
+  asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(f.at[0]), "=r"(f.at[1]), "=r"(f.at[2]), "=r"(f.at[3])
+               : "l"(from));
+  return f;
+#endif
+}
+
+// The weights of the product that comes next, into the second-level cache, a share for each block: so memory is busy
+// while blocks wait for each other. Of a device without early launches it is not asked.
+struct Ahead {
+  const unsigned char* weight;
+  int bytes;  // a multiple of 16; 0: none
+};
+__device__ __forceinline__ void fetch_ahead(const Ahead& ahead) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  const int blocks = static_cast<int>(gridDim.x), share = (ahead.bytes / LINE + blocks) / blocks * LINE;
+  const int begin = static_cast<int>(blockIdx.x) * share;
+  if (threadIdx.x == 0 && begin < ahead.bytes)
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(ahead.weight + begin),
+                 "r"(min(share, ahead.bytes - begin)));
+#else
+  (void)ahead;
+#endif
+}
+
+// Two neighbours in a register, rounded as `narrow` does it
+#ifdef CONVOY_HOST
+__device__ __forceinline__ unsigned packed(float first, float second) {
+  Element x, y;
+  narrow(first, x);
+  narrow(second, y);
+  return static_cast<unsigned>(x.bits) | static_cast<unsigned>(y.bits) << 16;
+}
+#else
+__device__ __forceinline__ unsigned packed_of(bf16, float first, float second) {
+  unsigned both;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(second), "f"(first));
+  return both;
+}
+__device__ __forceinline__ unsigned packed_of(fp16, float first, float second) {
+  unsigned both;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(second), "f"(first));
+  return both;
+}
+__device__ __forceinline__ unsigned packed(float first, float second) { return packed_of(Element{}, first, second); }
+#endif
+
+// Element or float, whichever it is
+__device__ __forceinline__ float read(const void* from, int wide, Index at) {
+  return wide ? static_cast<const float*>(from)[at] : widen(static_cast<const Element*>(from)[at]);
+}
+
+__device__ __forceinline__ void widen_four(const Pairs& from, float (&to)[4]) {
+#pragma unroll
+  for (int i = 0; i < 4; i++) to[i] = widen(Element{static_cast<unsigned short>(from.at[i / 2] >> i % 2 * 16)});
+}
+
+// Four neighbours of either; zeros where nothing is there
+__device__ __forceinline__ void read_four(const void* from, int wide, Index at, bool there, float (&to)[4]) {
+  if (wide) {
+    Floats four{};
+    if (there) four = *reinterpret_cast<const Floats*>(static_cast<const float*>(from) + at);
+#pragma unroll
+    for (int i = 0; i < 4; i++) to[i] = four.at[i];
+  } else {
+    Pairs four{};
+    if (there) four = *reinterpret_cast<const Pairs*>(static_cast<const Element*>(from) + at);
+    widen_four(four, to);
+  }
+}
+
+__device__ __forceinline__ void write_four(const float (&from)[4], Element* to) {
+  *reinterpret_cast<Pairs*>(to) = {{packed(from[0], from[1]), packed(from[2], from[3])}};
+}
+
+struct Inputs {
+  const void* x;         // [rows, dim], float where wide
+  const Element* gain;   // [dim], or null: no norm
+  const Element* shift;  // [dim]
+  const float* heat;     // [rows / beams], or null
+  int rows, dim, beams, wide;
+  float epsilon;
+  Element* normed;  // [rows, dim] where the first block leaves the norm, or null
+};
+
+// Gain and shift of a norm, which are weights: a thread fetches eight of each before the block waits.
+struct Affine {
+  Words gain, shift;
+  bool mine;
+  __device__ __forceinline__ explicit Affine(const Inputs& in)
+      : gain{}, shift{}, mine(in.gain != nullptr && static_cast<int>(threadIdx.x) * 8 < in.dim) {
+    if (!mine) return;
+    gain = stream(in.gain + threadIdx.x * 8);
+    shift = stream(in.shift + threadIdx.x * 8);
+  }
+};
+
+// Rows as they come to the product, [ROWS, dim + PAD] in shared memory. Threads of whole warps share one, or a warp
+// several, whose loads are under way at once.
+template <int THREADS>
+struct Rows {
+  static constexpr int SHARE = THREADS / ROWS < WARP ? WARP : THREADS / ROWS, PARTS = SHARE / WARP;
+  static constexpr int BESIDE = THREADS / SHARE, PASSES = (ROWS + BESIDE - 1) / BESIDE;
+  static constexpr int FOURS = (MAX_NORMED / 4 + SHARE - 1) / SHARE;
+  struct Room {
+    float sums[2][THREADS / WARP];
+    alignas(16) Element affine[2][MAX_NORMED];
+  };
+  static_assert(THREADS * 8 >= MAX_NORMED);
+
+  // of the row over its threads
+  static __device__ __forceinline__ float sum(float x, float* room) {
+    x = warp_sum(x);
+    if (PARTS == 1) return x;
+    if (threadIdx.x % WARP == 0) room[threadIdx.x / WARP] = x;
+    __syncthreads();
+    float whole = 0;
+#pragma unroll
+    for (int i = 0; i < PARTS; i++) whole += room[threadIdx.x / SHARE * PARTS + i];
+    return whole;
+  }
+
+  static __device__ __forceinline__ void normalise(const Inputs& in, const Affine& affine, Room& room, Element* to) {
+    const int first = threadIdx.x / SHARE, begin = threadIdx.x % SHARE * 4;
+    float mine[PASSES][FOURS][4];
+#pragma unroll
+    for (int pass = 0; pass < PASSES; pass++)
+#pragma unroll
+      for (int i = 0; i < FOURS; i++) {
+        const int row = first + pass * BESIDE, at = begin + i * SHARE * 4;
+        read_four(in.x, in.wide, static_cast<Index>(row) * in.dim + at, row < in.rows && at < in.dim, mine[pass][i]);
+      }
+    if (affine.mine) {
+      *reinterpret_cast<Words*>(room.affine[0] + threadIdx.x * 8) = affine.gain;
+      *reinterpret_cast<Words*>(room.affine[1] + threadIdx.x * 8) = affine.shift;
+    }
+    __syncthreads();
+#pragma unroll
+    for (int pass = 0; pass < PASSES; pass++) finish(in, room, to, first + pass * BESIDE, mine[pass]);
+  }
+
+  static __device__ __forceinline__ void finish(const Inputs& in, Room& room, Element* to, int row,
+                                                float (&mine)[FOURS][4]) {
+    const int begin = threadIdx.x % SHARE * 4;
+    const bool here = row < in.rows;
+    float mean = 0, scale = 0;
+#pragma unroll
+    for (int i = 0; i < FOURS; i++) mean += (mine[i][0] + mine[i][1]) + (mine[i][2] + mine[i][3]);
+    mean = sum(mean, room.sums[0]) / static_cast<float>(in.dim);
+#pragma unroll
+    for (int i = 0; i < FOURS; i++)
+#pragma unroll
+      for (int j = 0; j < 4; j++) {
+        mine[i][j] -= mean;
+        if (begin + i * SHARE * 4 < in.dim) scale += mine[i][j] * mine[i][j];
+      }
+    scale = rsqrtf(sum(scale, room.sums[1]) / static_cast<float>(in.dim) + in.epsilon);
+#pragma unroll
+    for (int i = 0; i < FOURS; i++) {
+      const int at = begin + i * SHARE * 4;
+      if (at >= in.dim) continue;
+      float gain[4], shift[4], value[4];
+      widen_four(*reinterpret_cast<const Pairs*>(room.affine[0] + at), gain);
+      widen_four(*reinterpret_cast<const Pairs*>(room.affine[1] + at), shift);
+#pragma unroll
+      for (int j = 0; j < 4; j++) value[j] = mine[i][j] * scale * gain[j] + shift[j];
+      if (in.normed != nullptr && blockIdx.x == 0 && here)
+        write_four(value, in.normed + static_cast<Index>(row) * in.dim + at);
+      if (in.heat != nullptr && here)
+#pragma unroll
+        for (int j = 0; j < 4; j++) value[j] /= in.heat[row / in.beams];
+      write_four(value, to + row * (in.dim + PAD) + at);
+    }
+  }
+
+  static __device__ __forceinline__ void copy(const Inputs& in, Element* to) {
+#pragma unroll
+    for (int pass = 0; pass < PASSES; pass++) {
+      const int row = threadIdx.x / SHARE + pass * BESIDE, begin = threadIdx.x % SHARE;
+      const bool here = row < in.rows;
+      const Index line = static_cast<Index>(row) * in.dim;
+      Element* mine = to + row * (in.dim + PAD);
+      if (!in.wide && in.heat == nullptr) {
+#pragma unroll 4
+        for (int at = begin * 8; at < in.dim; at += SHARE * 8) {
+          Words eight{};
+          if (here) eight = *reinterpret_cast<const Words*>(static_cast<const Element*>(in.x) + line + at);
+          *reinterpret_cast<Words*>(mine + at) = eight;
+        }
+        continue;
+      }
+#pragma unroll 2
+      for (int at = begin * 4; at < in.dim; at += SHARE * 4) {
+        float value[4];
+        read_four(in.x, in.wide, line + at, here, value);
+        if (in.heat != nullptr && here)
+#pragma unroll
+          for (int j = 0; j < 4; j++) value[j] /= in.heat[row / in.beams];
+        write_four(value, mine + at);
+      }
+    }
+  }
+};
+
+// The product of up to 8 rows with a head's own weights [outputs, dim], at most 64 outputs, by a block of WARPS warps.
+// A warp has a tile of 16 outputs and a share of k; what it multiplies first is in registers before the block waits.
+template <int WARPS>
+struct HeadProduct {
+  static constexpr int TILES = 4, HELD = MAX_NORMED / DEPTH * TILES / WARPS, CHAINS = 4;
+  using Parts = float[WARPS][TILE][COLUMNS + 1];
+  int dim, depths, split, tile, part;
+  bool mine;              // whether there is such a tile
+  const Element* row[2];  // where this lane's elements begin, of the upper and the lower half of the tile's rows
+  Words held[HELD][2];
+
+  __device__ __forceinline__ HeadProduct(const Element* weight, int outputs, int dim)
+      : dim(dim), depths(dim / DEPTH), split(WARPS / (outputs <= TILE ? 1 : outputs <= 2 * TILE ? 2 : TILES)) {
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    tile = warp / split;
+    part = warp % split;
+    mine = tile * TILE < outputs;
+#pragma unroll
+    for (int half = 0; half < 2; half++)
+      row[half] = weight + static_cast<Index>(min(tile * TILE + lane / 4 + 8 * half, outputs - 1)) * dim + lane % 4 * 8;
+#pragma unroll
+    for (int i = 0; i < HELD; i++)
+#pragma unroll
+      for (int half = 0; half < 2; half++)
+        if (mine && part + i * split < depths) held[i][half] = stream(row[half] + (part + i * split) * DEPTH);
+  }
+
+  __device__ __forceinline__ void add(float (&sums)[4], const Words (&a)[2], const Element* inputs, int depth) const {
+    const int lane = threadIdx.x % WARP;
+    Words b{};
+    if (lane / 4 < ROWS)
+      b = *reinterpret_cast<const Words*>(inputs + lane / 4 * (dim + PAD) + depth * DEPTH + lane % 4 * 8);
+#pragma unroll
+    for (int i = 0; i < 4; i += 2)
+      mma<Element>(sums, a[0].at[i], a[1].at[i], a[0].at[i + 1], a[1].at[i + 1], b.at[i], b.at[i + 1]);
+  }
+
+  // inputs: as `Rows` leaves them. Of each warp its part of the sums, for all threads.
+  __device__ __forceinline__ void multiply(const Element* inputs, Parts& parts) const {
+    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    float sums[CHAINS][4] = {};  // an mma waits for the one before it of its own chain alone
+    if (mine) {
+#pragma unroll
+      for (int i = 0; i < HELD; i++)
+        if (part + i * split < depths) add(sums[i % CHAINS], held[i], inputs, part + i * split);
+#pragma unroll 2
+      for (int depth = part + HELD * split; depth < depths; depth += split) {
+        const Words more[2] = {stream(row[0] + depth * DEPTH), stream(row[1] + depth * DEPTH)};
+        add(sums[0], more, inputs, depth);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+      parts[warp][lane / 4 + i / 2 * 8][2 * (lane % 4) + i % 2] =
+          (sums[0][i] + sums[1][i]) + (sums[2][i] + sums[3][i]);
+    __syncthreads();
+  }
+
+  // one output of a row
+  __device__ __forceinline__ float sum(const Parts& parts, int output, int row_of) const {
+    float whole = 0;
+    for (int i = 0; i < split; i++) whole += parts[output / TILE * split + i][output % TILE][row_of];
+    return whole;
+  }
+};
+
+// Sixteen bytes on their way into shared memory, without passing a register. `await_copies` waits for those of the thread,
+// and a barrier behind it for all; until then nobody touches what is written.
+__device__ __forceinline__ void copy_async(const void* from, const void* to) {
+#ifdef CONVOY_HOST
+  convoy_copy_async(from, to);
+#else
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
+                   static_cast<unsigned>(__cvta_generic_to_shared(to))),
+               "l"(from));
+#endif
+}
+__device__ __forceinline__ void await_copies() {
+#ifdef CONVOY_HOST
+  convoy_await_copies();
+#else
+  asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
