@@ -63,9 +63,13 @@ class History:
             self.caches.grow(positions.shape[0])
         self.store(columns, positions)
 
-    def store(self, columns: dict[str, Any], positions: Any) -> None:
-        """Do as `write`, where there is room. A ring's column that is not given has been written already."""
-        self.rings.write({name: c for name, c in columns.items() if name in self.rings.rings})
+    def store(self, columns: dict[str, Any], positions: Any, *, followed: bool = False) -> None:
+        """Do as `write`, where there is room. A ring's column that is not given has been written already.
+
+        followed: whether the clock ticks later (by a kernel).
+        """
+        own = {name: column for name, column in columns.items() if name in self.rings.rings}
+        self.rings.write(own, followed=followed)
         if self.caches is not None:
             self.caches.write(columns, positions)
 
@@ -139,13 +143,14 @@ class Rings:
             self._views[n] = rings, {w: rows[:n] for w, rows in self.rows.items()}
         return self._views[n]
 
-    def write(self, columns: dict[str, Any]) -> None:
-        """Store this step's columns and let the clock tick."""
+    def write(self, columns: dict[str, Any], *, followed: bool = False) -> None:
+        """Store this step's columns and let the clock tick, unless it ticks later (by a kernel)."""
         for name, column in columns.items():
             ring = self.rings[name]
             at = self.clock % ring.shape[1]
             ring[: column.shape[0], at] = column if isinstance(at, int) else column[:, None]
-        self.clock += 1
+        if not followed:
+            self.clock += 1
 
     def clear(self, slot: int) -> None:
         for ring in self.rings.values():

@@ -14,11 +14,19 @@ extern "C" __global__ void __launch_bounds__(256, 1)
              Element* y) {  // [rows, dim]
   CONVOY_SHARED(float, row);
   __shared__ float room[WARP];
+  const int first = threadIdx.x * VECTOR, step = blockDim.x * VECTOR;
+  if (first < dim) {
+    prefetch(gain + first);
+    prefetch(bias + first);
+  }
   await_inputs();
   const Index begin = static_cast<Index>(blockIdx.x) * dim;
-  const int step = blockDim.x * VECTOR;
-  float total = 0;
-  for (int at = threadIdx.x * VECTOR; at < dim; at += step) {
+  float total = 0, up[VECTOR] = {}, more[VECTOR] = {};  // of the thread's first vector: on their way beside the row
+  if (first < dim) {
+    load(gain + first, up);
+    load(bias + first, more);
+  }
+  for (int at = first; at < dim; at += step) {
     float value[VECTOR], other[VECTOR] = {};
     load(x + begin + at, value);
     if (residual != nullptr) load(residual + begin + at, other);
@@ -32,16 +40,17 @@ extern "C" __global__ void __launch_bounds__(256, 1)
   }
   const float mean = block_sum(total, room) / static_cast<float>(dim);
   float squares = 0;
-  for (int at = threadIdx.x * VECTOR; at < dim; at += step)
+  for (int at = first; at < dim; at += step)
 #pragma unroll
     for (int i = 0; i < VECTOR; i++) squares += (row[at + i] - mean) * (row[at + i] - mean);
   const float scale = rsqrtf(block_sum(squares, room) / static_cast<float>(dim) + epsilon);
-  for (int at = threadIdx.x * VECTOR; at < dim; at += step) {
-    float g[VECTOR], b[VECTOR];
-    load(gain + at, g);
-    load(bias + at, b);
+  for (int at = first; at < dim; at += step) {
+    if (at != first) {
+      load(gain + at, up);
+      load(bias + at, more);
+    }
 #pragma unroll
-    for (int i = 0; i < VECTOR; i++) g[i] = (row[at + i] - mean) * scale * g[i] + b[i];
-    store(g, y + begin + at);
+    for (int i = 0; i < VECTOR; i++) up[i] = (row[at + i] - mean) * scale * up[i] + more[i];
+    store(up, y + begin + at);
   }
 }

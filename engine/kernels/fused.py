@@ -215,6 +215,8 @@ class FusedMode(Mode):
     def _fuse_temperature(self, x: Any, heat: Any) -> Any:
         what = _what(x)
         slots = isinstance(heat, Tensor) and heat.shape == (x.shape[0], 1, 1) and heat.dtype == torch.float32
+        if slots and not isinstance(x, DeferredTensor) and x.dtype == self.dtype != torch.float32:
+            return torch.div(x, heat, out=torch.empty_like(x))  # in one kernel, for a product
         if not isinstance(what, Normalisation) or what.heat is not None or not slots:
             return NotImplemented
         return DeferredTensor(replace(what, heat=heat.reshape(-1)), tuple(x.shape), x)

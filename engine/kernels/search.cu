@@ -23,33 +23,39 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                Index* banned) {          // [slots, beams, 2]
   CONVOY_SHARED(Index, followed);  // [beams, longest]
   await_inputs();
-  const int slot = blockIdx.x;
+  const int slot = blockIdx.x, me = threadIdx.x, warp = me / WARP, lane = me % WARP;
   const Index line = static_cast<Index>(slot) * beams;
+  // all that depends on nothing is on its way at once, then all that depends on that
+  const Index reached = step[slot], soonest = shortest[slot], tick = *clock;
+  Index window = warp < kinds ? windows[2 * warp] : 0, address = warp < kinds ? windows[2 * warp + 1] : 0;
   const bool busy = slot < *count;
-  const Index position = busy ? step[slot] : 0, only = plan[static_cast<Index>(slot) * columns + position];
-  const Index early = position < shortest[slot] ? eos : pad;
-  for (int beam = threadIdx.x; beam < beams; beam += THREADS) {
-    forced[line + beam] = only;
-    banned[(line + beam) * 2] = pad;
-    banned[(line + beam) * 2 + 1] = early;
-  }
-  for (int at = threadIdx.x; at < beams * longest; at += THREADS) {
+  const Index position = busy ? reached : 0, only = plan[static_cast<Index>(slot) * columns + position];
+  for (int at = me; at < beams * longest; at += THREADS) {
     const int beam = at / longest, age = at % longest;
     const Index parent = parents[line + beam];
     followed[at] = age + 1 < longest ? ancestors[(line + parent) * longest + age + 1] : parent;
   }
+  for (int beam = me; beam < beams; beam += THREADS) {
+    forced[line + beam] = only;
+    banned[(line + beam) * 2] = pad;
+    banned[(line + beam) * 2 + 1] = position < soonest ? eos : pad;
+  }
   __syncthreads();
-  if (threadIdx.x == 0 && !busy) {
+  if (me == 0 && !busy) {
     done[slot] = 1;
     step[slot] = 0;
   }
-  for (int at = threadIdx.x; at < beams * longest; at += THREADS) ancestors[line * longest + at] = followed[at];
-  for (int kind = 0; kind < kinds; kind++) {
-    const Index window = windows[2 * kind];
-    Index* rows = reinterpret_cast<Index*>(windows[2 * kind + 1]) + line * window;
-    for (int at = threadIdx.x; at < beams * window; at += THREADS) {
-      const Index beam = at / window, age = at % window;
-      rows[at] = followed[beam * longest + longest - window + age] + (slot * window + (*clock + age) % window) * beams;
+  for (int at = me; at < beams * longest; at += THREADS) ancestors[line * longest + at] = followed[at];
+  for (int kind = warp; kind < kinds; kind += THREADS / WARP) {
+    if (kind != warp) {
+      window = windows[2 * kind];
+      address = windows[2 * kind + 1];
+    }
+    const int size = static_cast<int>(window), phase = static_cast<int>(tick % window);
+    Index* rows = reinterpret_cast<Index*>(address) + line * window;
+    for (int at = lane; at < beams * size; at += WARP) {
+      const int beam = at / size, age = at % size;
+      rows[at] = followed[beam * longest + longest - size + age] + (slot * window + (phase + age) % size) * beams;
     }
   }
 }
@@ -101,8 +107,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
              double* kept_scores,  // [slots, beams]; of the same shape:
              Index* kept_trail, Index* kept_steps, double* total, Index* current, Index* parents,
              Index* kept_count,  // [slots], as are:
-             Flag* done, Index* step) {
-  CONVOY_SHARED(double, sorted);         // [beams, 2 * beams]: what candidates are ranked by
+             Flag* done, Index* step,
+             Index* clock) {  // [1], of rings: it ticks
+  CONVOY_SHARED(double, sorted);  // [beams, 2 * beams]: what candidates are ranked by, and behind it their tokens
   __shared__ Candidate best[2 * MOST];
   __shared__ int order[MOST];
   __shared__ int places[MOST];  // in the pool, of candidates that end; -1: none
@@ -110,12 +117,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   await_inputs();
   const int slot = blockIdx.x, each = 2 * beams, all = beams * each;
   const Index line = static_cast<Index>(slot) * beams;
-  const Index now = step[slot];
-  const bool sampled = sampling[slot] != 0, over = done[slot] != 0;
+  Index* token_of = reinterpret_cast<Index*>(sorted + all);
+  // all of a slot is on its way at once
+  const Index now = step[slot], wide = width[slot], held = kept_count[slot], last = longest[slot], freely = free[slot];
+  const bool sampled = sampling[slot] != 0, over = done[slot] != 0, narrows = narrowing[slot] != 0;
+  if (slot == 0 && threadIdx.x == 0) *clock += 1;
   // a forced token that costs nothing: of a free prefix, or the end that Marian's rule cuts with
-  const bool unpriced = now < free[slot] || (narrowing[slot] && now >= longest[slot]);
+  const bool unpriced = now < freely || (narrows && now >= last);
   const auto score = [&](Index row, int rank) {
-    return unpriced ? (rank == 0 ? 0.0 : IMPOSSIBLE) : static_cast<double>(scores[row * k + rank]);
+    const double own = static_cast<double>(scores[row * k + rank]);
+    return unpriced ? (rank == 0 ? 0.0 : IMPOSSIBLE) : own;
   };
 
   if (sampled) {
@@ -131,6 +142,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     }
   } else {
     for (int at = threadIdx.x; at < all; at += THREADS) {
+      token_of[at] = ids[(line + at / each) * k + at % each];
       const double sum = total[line + at / each] + score(line + at / each, at % each);
       sorted[at] = sum == sum ? sum : IMPOSSIBLE;  // not a number: never
     }
@@ -140,19 +152,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       int rank = 0;
       for (int other = 0; other < all && rank < each; other++)
         rank += sorted[other] > mine || (sorted[other] == mine && other < at);
-      if (rank < each) best[rank] = {mine, ids[(line + at / each) * k + at % each], at / each};
+      if (rank < each) best[rank] = {mine, token_of[at], at / each};
     }
   }
   __syncthreads();
 
   if (threadIdx.x == 0) {
-    const Index wide = width[slot], held = kept_count[slot];
-    const Index room = wide - (narrowing[slot] ? held : 0);
+    const Index room = wide - (narrows ? held : 0);
     Index next = held;
     for (int rank = 0; rank < each; rank++) {
       const bool ends = best[rank].token == eos && best[rank].score > IMPOSSIBLE;
       if (rank < beams) places[rank] = ends && rank < room && !over && next < wide ? static_cast<int>(next++) : -1;
-      ended[rank] = ends || (narrowing[slot] && rank >= room);
+      ended[rank] = ends || (narrows && rank >= room);
     }
     int filled = 0;  // those that go on come first, the others behind them
     for (int left = 0; left < 2 && !sampled; left++)
@@ -160,7 +171,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         if ((ended[rank] || rank >= 2 * wide) == (left != 0)) order[filled++] = rank;
     for (int row = 0; row < beams && sampled; row++) order[row] = row;
     kept_count[slot] = next;
-    const bool ends = over || now >= longest[slot] || next >= wide;
+    const bool ends = over || now >= last || next >= wide;
     done[slot] = ends;
     step[slot] = now + !ends;
   }
@@ -174,7 +185,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       kept_steps[line + places[row]] = now;
     }
     Candidate one = best[order[row]];
-    if (row >= width[slot] || ended[order[row]]) one.score = IMPOSSIBLE;
+    if (row >= wide || ended[order[row]]) one.score = IMPOSSIBLE;
     tokens[column + row] = current[line + row] = one.token;
     sums[column + row] = total[line + row] = one.score;
     trail[column + row] = parents[line + row] = one.parent;

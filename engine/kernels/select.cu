@@ -3,13 +3,15 @@
 // not a number is impossible (-inf). Of equal scores the lower id comes first. Reference: models/select.py.
 //
 // Grid (rows, parts of the vocabulary), block of whole warps, at least k threads. Where rows are few there are several
-// parts, so that all multiprocessors read, and `merge_best` ends the work. Within a part a thread scans every blockDim-th vector: its own column. It keeps the column's best token and its part of the normaliser. The k best tokens of the row lie in
+// parts, so that all multiprocessors read, and `merge_best` ends the work. Within a part a thread scans every blockDim-th
+// vector: its own column. It keeps the column's best token and its part of the normaliser. The k best tokens of the row lie in
 // the columns whose best tokens are the k best, none after the last of those; so only these columns are read
 // again, from cache, and hardly more than k tokens are ranked.
 #include "common.cuh"
 
 constexpr int ROOM = 1024;  // candidates that are ranked; more of them take the slow way
 constexpr int NOBODY = 0x7fffffff;
+constexpr int RANKED = 3;  // candidates of a thread that merges, at most
 
 struct Best {
   float value;
@@ -28,6 +30,13 @@ struct Mass {
 __device__ __forceinline__ Mass add(Mass a, Mass b) {
   const float top = fmaxf(a.top, b.top);
   return {top, a.sum * (a.top == top ? 1.0f : expf(a.top - top)) + b.sum * (b.top == top ? 1.0f : expf(b.top - top))};
+}
+
+// How many of a list in order come before one, counted no further than `most`.
+__device__ __forceinline__ int ahead_in(const Best* list, int length, Best one, int most) {
+  int count = 0;
+  while (count < length && count < most && before(list[count], one)) count++;
+  return count;
 }
 
 struct Row {
@@ -113,20 +122,24 @@ extern "C" __global__ void __launch_bounds__(1024, 1)
   scores += place_of_part * k;
   ids += place_of_part * k;
 
-  for (int word = me; word < (vocab + 31) / 32; word += threads) barred[word] = 0;
+  const int first = begin + me * VECTOR, step = threads * VECTOR;
+  float x[VECTOR] = {};
+  if (first < end) load(row.logits + first, x);  // on its way while bans are noted
+  for (int word = begin / 32 + me; word < (end + 31) / 32; word += threads) barred[word] = 0;
   if (me == 0) count = 0;
   __syncthreads();
   for (int ban = me; ban < bans; ban += threads) {
     const int id = static_cast<int>(banned[line * bans + ban]);
-    atomicOr(&barred[id / 32], 1u << (id % 32));
+    if (id >= begin && id < end) atomicOr(&barred[id / 32], 1u << (id % 32));
   }
   __syncthreads();
 
   Mass mass{LOWEST, 0.0f};
-  Best mine{LOWEST, NOBODY};
-  for (int at = begin + me * VECTOR; at < end; at += threads * VECTOR) {
-    float x[VECTOR];
-    load(row.logits + at, x);
+  Best mine{LOWEST, NOBODY - threads + me};  // of empty columns the first is the better
+  const float unk_bonus = fmaxf(-row.unk_penalty, 0.0f), eos_bonus = fmaxf(-row.eos_penalty, 0.0f);
+  for (int at = first; at < end; at += step) {
+    float ahead[VECTOR] = {};
+    if (at + step < end) load(row.logits + at + step, ahead);
 #pragma unroll
     for (int i = 0; i < VECTOR; i++) {
       if (x[i] > mass.top) {
@@ -135,8 +148,11 @@ extern "C" __global__ void __launch_bounds__(1024, 1)
       } else if (x[i] != LOWEST) {
         mass.sum += expf(x[i] - mass.top);
       }
-      const Best found{row.value(x[i], at + i), at + i};
-      if (found.value > mine.value) mine = found;
+      if (!(x[i] + unk_bonus + eos_bonus <= mine.value)) {  // else it can't be better, whatever it is
+        const Best found{row.value(x[i], at + i), at + i};
+        if (found.value > mine.value) mine = found;
+      }
+      x[i] = ahead[i];
     }
   }
 #pragma unroll
@@ -159,11 +175,14 @@ extern "C" __global__ void __launch_bounds__(1024, 1)
     masses[place_of_part] = mass;
   }
 
+  // a warp's columns in order, then those of others that come before each of its first k
+  const int warp = me / WARP;
   int column = 0;
-  for (int other = 0; other < threads; other++) {
-    const bool both_empty = mine.id == NOBODY && best[other].id == NOBODY;
-    column += both_empty ? other < me : before(best[other], mine);
-  }
+  for (int lane = 0; lane < WARP; lane++) column += before(best[warp * WARP + lane], mine);
+  candidates[warp * WARP + column] = mine;
+  __syncthreads();
+  for (int other = 0; other < threads / WARP && column < k; other++)
+    if (other != warp) column += ahead_in(candidates + other * WARP, WARP, mine, k - column);
   if (column < k) columns[column] = me;
   __syncthreads();
   const Best last = best[columns[k - 1]];  // none after it is among the k best; it may be nobody
@@ -193,32 +212,53 @@ extern "C" __global__ void __launch_bounds__(1024, 1)
   }
 }
 
-// The k best of all parts of each row. Grid (rows), block of any size.
+// The k best of all parts of each row: their lists are in order. Grid (rows), block of whole warps.
 extern "C" __global__ void __launch_bounds__(256, 1)
     merge_best(const Element* logits, const Index* forced, const float* unk_penalty, const float* eos_penalty,
                const float* part_scores,  // [rows, parts, k]: logits after penalties, -inf: none
                const Index* part_ids, const Mass* masses, int beams, int vocab, int unk, int eos, int k, int parts,
                float* scores, Index* ids) {  // [rows, k]
   CONVOY_SHARED(Best, candidates);  // [parts * k]
-  __shared__ int count;
+  __shared__ Mass mass_of[WARP];
+  __shared__ float norm;
   await_inputs();
   const Index line = blockIdx.x, first = line * parts * k;
-  const int slot = blockIdx.x / beams, only = static_cast<int>(forced[line]);
+  const int me = threadIdx.x, slot = blockIdx.x / beams, only = static_cast<int>(forced[line]);
+  const float unk_own = unk_penalty[slot], eos_own = eos_penalty[slot];
   scores += line * k;
   ids += line * k;
-  Mass mass = masses[line * parts];
-  for (int part = 1; part < parts; part++) mass = add(mass, masses[line * parts + part]);
-  const float norm = mass.top + logf(mass.sum);
+  if (me < parts) mass_of[me] = masses[line * parts + me];
+  for (int at = me; at < parts * k; at += blockDim.x) {
+    const float value = part_scores[first + at];
+    const int id = static_cast<int>(part_ids[first + at]);
+    candidates[at] = {value, value > LOWEST ? id : NOBODY - parts * k + at};  // nobodies come last, in order
+  }
+  __syncthreads();
+  const int busy = blockDim.x - WARP;  // a warp adds up, in the order of parts, what the others need not wait for
+  if (me >= busy) {
+    Mass mass = mass_of[0];
+    for (int part = 1; part < parts; part++) mass = add(mass, mass_of[part]);
+    if (me == busy) norm = mass.top + logf(mass.sum);
+  }
+  int place[RANKED];  // of each of the thread's candidates
+#pragma unroll
+  for (int i = 0; i < RANKED; i++) {
+    const int at = me + i * busy;
+    place[i] = me < busy && at < parts * k ? at % k : k;
+    for (int part = 0; part < parts && place[i] < k; part++)
+      if (part != at / k) place[i] += ahead_in(candidates + part * k, k, candidates[at], k - place[i]);
+  }
+  __syncthreads();
   if (only >= 0 || !(norm > LOWEST && norm < -LOWEST)) {
-    const float penalty = (only == unk ? unk_penalty[slot] : 0.0f) + (only == eos ? eos_penalty[slot] : 0.0f);
+    const float penalty = (only == unk ? unk_own : 0.0f) + (only == eos ? eos_own : 0.0f);
     return force(logits + line * vocab, only, norm, penalty, k, scores, ids);
   }
-  if (threadIdx.x == 0) count = 0;
-  __syncthreads();
-  for (int at = threadIdx.x; at < parts * k; at += blockDim.x) {
-    const Best one{part_scores[first + at], static_cast<int>(part_ids[first + at])};
-    if (one.value > LOWEST) candidates[atomicAdd(&count, 1)] = one;
+#pragma unroll
+  for (int i = 0; i < RANKED; i++) {
+    if (place[i] >= k) continue;
+    const Best one = candidates[me + i * busy];
+    const bool some = one.value > LOWEST;
+    scores[place[i]] = some ? one.value - norm : LOWEST;
+    ids[place[i]] = some ? one.id : 0;
   }
-  __syncthreads();
-  rank(candidates, count, norm, k, scores, ids);
 }

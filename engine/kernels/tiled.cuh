@@ -107,6 +107,10 @@ struct Inputs {
   int rows, dim, beams, wide;
   float epsilon;
   Element* normed;  // [rows, dim] where the first block leaves the norm, or null
+
+  __device__ __forceinline__ float cool(int row) const {
+    return heat != nullptr && row < rows ? 1.0f / heat[row / beams] : 1.0f;
+  }
 };
 
 // Gain and shift of a norm, which are weights: a thread fetches eight of each before the block waits.
@@ -169,6 +173,7 @@ struct Rows {
                                                 float (&mine)[FOURS][4]) {
     const int begin = threadIdx.x % SHARE * 4;
     const bool here = row < in.rows;
+    const float cool = in.cool(row);
     float mean = 0, scale = 0;
 #pragma unroll
     for (int i = 0; i < FOURS; i++) mean += (mine[i][0] + mine[i][1]) + (mine[i][2] + mine[i][3]);
@@ -192,9 +197,8 @@ struct Rows {
       for (int j = 0; j < 4; j++) value[j] = mine[i][j] * scale * gain[j] + shift[j];
       if (in.normed != nullptr && blockIdx.x == 0 && here)
         write_four(value, in.normed + static_cast<Index>(row) * in.dim + at);
-      if (in.heat != nullptr && here)
 #pragma unroll
-        for (int j = 0; j < 4; j++) value[j] /= in.heat[row / in.beams];
+      for (int j = 0; j < 4; j++) value[j] *= cool;
       write_four(value, to + row * (in.dim + PAD) + at);
     }
   }
@@ -205,6 +209,7 @@ struct Rows {
       const int row = threadIdx.x / SHARE + pass * BESIDE, begin = threadIdx.x % SHARE;
       const bool here = row < in.rows;
       const Index line = static_cast<Index>(row) * in.dim;
+      const float cool = in.cool(row);
       Element* mine = to + row * (in.dim + PAD);
       if (!in.wide && in.heat == nullptr) {
 #pragma unroll 4
@@ -219,9 +224,8 @@ struct Rows {
       for (int at = begin * 4; at < in.dim; at += SHARE * 4) {
         float value[4];
         read_four(in.x, in.wide, line + at, here, value);
-        if (in.heat != nullptr && here)
 #pragma unroll
-          for (int j = 0; j < 4; j++) value[j] /= in.heat[row / in.beams];
+        for (int j = 0; j < 4; j++) value[j] *= cool;
         write_four(value, mine + at);
       }
     }

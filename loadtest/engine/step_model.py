@@ -32,7 +32,8 @@ from engine.executors.cuda.executor import CapturedExecutor
 from engine.executors.cuda.step_kernels import Bucket, StepKernels
 from engine.kernels import fused
 from engine.kernels.calls import Kernels
-from engine.kernels.launches import PRODUCTS, Call
+from engine.kernels.launches import HEAD_PRODUCTS, PRODUCTS, Call
+from engine.kernels.products import MAX_AHEAD_BYTES
 from engine.models import build
 from engine.search.beam import BeamSearch
 from engine.search.kind import usual
@@ -69,33 +70,83 @@ SECOND_EIGHT_US: Final = 1.0
 FOREIGN_US: Final = 3.5  # of a product of cuBLAS's besides its bytes and operations
 FOREIGN_BANDWIDTH: Final = 3.0e12  # bytes a second of such a product: a part lies in the second-level cache
 FOREIGN_RATE: Final = 6.0e14  # operations a second, at 1,024 rows
-# microseconds of the other kernels: for 1 slot of 1 beam, and more for each byte (per megabyte), row or slot
-FIXED_US: Final = {"begin_step": 6.3, "end_step": 6.0, "embed": 3.5, "merge_best": 7.6, "add_norm": 2.7}
-SELECT_US: Final = (11.5, 0.74)  # and for each megabyte of logits
 TORCH_US: Final = 2.5  # of an operator of torch's
 BANDWIDTH: Final = 2.41e12  # bytes a second of copies
+STREAMED_BANDWIDTH: Final = 2.8e12  # likewise of the logits' weight, by the prototype
+EMPTY_US: Final = 1.0  # of a kernel that does nothing
+# Assumed, from what others measured on such a device: bytes a second from the second-level cache
+CACHE_BANDWIDTH: Final = 5.5e12
 
 
 @dataclass(frozen=True, slots=True)
 class KernelTimes:
-    """Microseconds of kernels that have been changed since an H100 ran them.
+    """Microseconds of kernels.
 
     attend: of a launch, for each slot, and whether its bytes count beside these.
     convolution: of a launch, and for each row.
+    select: of a launch, and for each megabyte of logits.
+    search: of `begin_step` and `end_step`, and for each slot.
+    fixed: of others, beside their bytes.
+    products: of own ones by tensor cores whose weights were fetched ahead, without and with a norm, and of a
+        head's own ones by entry: of 1 row and of 5 to 8. None: `TILED_US`.
     """
 
     attend: tuple[float, float, bool]
     convolution: tuple[float, float]
+    select: tuple[float, float]
+    search: Mapping[str, tuple[float, float]]
+    fixed: Mapping[str, float]
+    products: Mapping[str, tuple[float, float]] | None = None
 
 
-MEASURED: Final = KernelTimes((8.2, 0.227, False), (6.1, 0.0224))
-# Predicted, each as an empty kernel's 1.0 and 0.8 for each time that a thread waits for memory before it
-# goes on. attend_tiled.cu waits for the mask, keys, values and what it writes, without a barrier; its
-# bytes then go at the rate of copies. A step of the convolution waits for taps, indices and inputs, and
-# for 0.7 at barriers; a thread issues about 200 instructions for a row where it issued 364 (31 loads,
-# conversions and comparisons of taps and 8 exponentials of each thread became a share of one warp's), so
-# a row costs 0.55 of what it did.
-PREDICTED: Final = KernelTimes((4.2, 0.0, True), (4.1, 0.0123))
+MEASURED: Final = KernelTimes(
+    attend=(8.2, 0.227, False),
+    convolution=(6.1, 0.0224),
+    select=(11.5, 0.74),
+    search={"begin_step": (6.3, 0.0), "end_step": (6.0, 0.0087)},
+    fixed={"embed": 3.5, "merge_best": 7.6, "add_norm": 2.7},
+)
+# Predicted, each as an empty kernel's 1.0, 0.8 for each time that a thread waits for memory before it can go
+# on, and what it computes; where that was measured, by what is left of the instructions of a thread.
+# - attend_tiled: the mask, keys, values, and what it writes; its bytes at the rate of copies.
+# - dynamic_conv_step: taps, indices, inputs, 0.7 at barriers; about 200 instructions for a row of 364.
+# - select_best: logits no longer wait for bans (0.8), columns are ranked by about 50 comparisons where there
+#   were 256 (1.8 for two warps a scheduler); 28 instructions for a logit of 40, 3,900 of 6,900 for all.
+# - merge_best: the parts' lists, what it writes, 1.2 for 32 masses added one after the other.
+# - begin_step: two waits of six, what it writes, 0.5 at barriers. end_step: one wait of six, what it writes,
+#   1.2 for ranking and what one thread decides.
+# - add_norm: gain and bias no longer wait for the sums (0.8).
+# - products: what the prototype took for 1024 x 1024, whose bytes are hidden behind those in front (2.3 and
+#   3.0, with a norm 2.8 and 5.3), less 0.2 for the residual, or gain and shift, that no longer wait for the
+#   sums; of 5 to 8 rows less 0.3 for rows that are copied 16 bytes at a time, and 1.5 for a norm in fewer
+#   instructions (the kernel of 8 rows has 1,800 of 8,200).
+# - attend_product: rows, beside which keys and values come (0.8), the norm (0.3; 1.1), the product and its
+#   barriers (0.4), what a warp computes of attention (0.8), what it writes (0.8).
+# - dynamic_conv_tiled: indices and windows (1.6), beside which rows are multiplied; softmax and barriers
+#   0.9, what is applied to the window 0.4.
+PREDICTED: Final = KernelTimes(
+    attend=(4.2, 0.0, True),
+    convolution=(4.1, 0.0123),
+    select=(8.9, 0.45),
+    search={"begin_step": (3.9, 0.0), "end_step": (3.8, 0.0087)},
+    fixed={"embed": 3.5, "merge_best": 3.8, "add_norm": 1.9},
+    products={
+        "plain": (2.1, 2.5),
+        "normed": (2.6, 3.6),
+        "attend_product": (4.1, 4.9),
+        "dynamic_conv_tiled": (3.9, 4.1),
+    },
+)
+
+
+class KernelsApart(Kernels):
+    """As they were when an H100 ran them: queries and taps are products of their own."""
+
+    def takes_queries(self, *_: Any) -> bool:
+        return False
+
+    def takes_taps(self, *_: Any) -> bool:
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +159,8 @@ class Node:
     rows: of the step, slots x beams.
     slots: of the step.
     shape: of a product's weight, (dim, outputs).
+    own: whether it is a kernel of ours.
+    normed: whether a norm is in front of the product.
     """
 
     name: str
@@ -117,6 +170,7 @@ class Node:
     slots: int = 1
     shape: tuple[int, int] | None = None
     own: bool = True
+    normed: bool = False
 
     def seconds(self, times: KernelTimes = PREDICTED) -> float:
         """Return what the model says that it takes.
@@ -126,18 +180,34 @@ class Node:
         return 1e-6 * (self._own_us(times) if self.own else self._foreign_us())
 
     def _own_us(self, times: KernelTimes) -> float:
+        if self.name == "product":
+            assert self.shape is not None
+            return _product_us(PRODUCTS_US, self.shape, self.rows)
+        if self.shape is not None and times.products is not None:
+            return self._ahead_us(times.products, self.shape)
         if self.shape is not None:
-            return _product_us(PRODUCTS_US if self.name == "product" else TILED_US, self.shape, self.rows)
+            return _product_us(TILED_US, self.shape, self.rows)
         if self.name.startswith("attend"):
             least, each, counted = times.attend
             return least + each * self.slots + counted * 1e6 * self.bytes / BANDWIDTH
         for name, (least, each), count in (
             ("dynamic_conv", times.convolution, self.rows),
-            ("select_best", SELECT_US, self.bytes / 1e6),
+            ("select_best", times.select, self.bytes / 1e6),
+            *((name, values, self.slots) for name, values in times.search.items()),
         ):
             if self.name.startswith(name):
                 return least + each * count
-        return FIXED_US.get(self.name, TORCH_US) + 1e6 * self.bytes / BANDWIDTH
+        return times.fixed.get(self.name, TORCH_US) + 1e6 * self.bytes / BANDWIDTH
+
+    def _ahead_us(self, products: Mapping[str, tuple[float, float]], shape: tuple[int, int]) -> float:
+        """Of a product whose weight the one in front has asked for: it waits for its rows, or for its bytes,
+        which come from the cache as far as they were asked for."""
+        one, eight = products.get(self.name) or products["normed" if self.normed else "plain"]
+        size = 2 * math.prod(shape)
+        ahead = min(size, MAX_AHEAD_BYTES)
+        weight = EMPTY_US + 1e6 * (ahead / CACHE_BANDWIDTH + (size - ahead) / STREAMED_BANDWIDTH)
+        waiting = one + _share(self.rows) * (eight - one) + (self.rows > max(ROW_SHARES)) * SECOND_EIGHT_US
+        return max(waiting, weight + waiting - one)
 
     def _foreign_us(self) -> float:
         if self.operations:
@@ -148,12 +218,17 @@ class Node:
 def _product_us(times: ProductTimes, shape: tuple[int, int], rows: int) -> float:
     """Microseconds of a product of up to 16 rows. Of a shape that was not measured, what comes beside the
     bytes stays, and the rest is in proportion to the nearest that was."""
-    share = next((share for most, share in ROW_SHARES.items() if rows <= most), 1.0)
+    share = _share(rows)
     more = SECOND_EIGHT_US if rows > max(ROW_SHARES) else 0.0
     measured = min(times, key=lambda s: (s != shape, abs(math.log(math.prod(s) / math.prod(shape)))))
     one, eight = times[measured]
     scale = math.prod(shape) / math.prod(measured)
     return PREPARE_US + scale * (one + share * (eight - one) - PREPARE_US) + more
+
+
+def _share(rows: int) -> float:
+    """How far between 1 row and 8."""
+    return next((share for most, share in ROW_SHARES.items() if rows <= most), 1.0)
 
 
 class _Counting(TorchDispatchMode):
@@ -196,27 +271,37 @@ class _Counting(TorchDispatchMode):
             tensors = [a for a in call.arguments if isinstance(a, Tensor)]
             entry = call.kernel.entry
             operands = tensors[-1:] * 3 if entry in LOOKUPS else tensors
-            outputs, dim = tensors[1].shape if entry in PRODUCTS else (0, 0)
-            shape = (dim, outputs) if entry in PRODUCTS else None
-            self.nodes.append(Node(entry, _bytes(operands), 0, self.rows, self.slots, shape))
+            multiplies = entry in (*PRODUCTS, *HEAD_PRODUCTS)
+            outputs, dim = tensors[1].shape if multiplies else (0, 0)
+            shape = (dim, outputs) if multiplies else None
+            normed = entry in PRODUCTS and call.arguments[4] is not None
+            node = Node(entry, _bytes(operands), 0, self.rows, self.slots, shape, normed=normed)
+            self.nodes.append(node)
 
 
 def _bytes(tensors: Sequence[Tensor]) -> int:
     return sum(t.numel() * t.element_size() for t in tensors)
 
 
-def nodes(config: ModelConfig, lane: tuple[int, int], width: int, dtype: torch.dtype) -> list[Node]:
+def nodes(
+    config: ModelConfig,
+    lane: tuple[int, int],
+    width: int,
+    dtype: torch.dtype,
+    kernels_of: type[Kernels] = Kernels,
+) -> list[Node]:
     """List the nodes of one plain step of all slots of a lane.
 
     config: of the model, whose weights are random.
     lane: beams and slots.
     width: positions of memory.
     dtype: of the weights.
+    kernels_of: what kernels there are.
     """
     counting = _Counting(*lane)
     with torch.no_grad():
         model = build(config).to(dtype)
-        executor = CapturedExecutor(model, LaneSize(*lane), Nothing(), Kernels(counting.call))
+        executor = CapturedExecutor(model, LaneSize(*lane), Nothing(), kernels_of(counting.call))
         search = BeamSearch(executor, tight=False)
         kernels = StepKernels(executor, search)
         steps = executor.columns(width)

@@ -44,7 +44,7 @@ class CapturedExecutor(CapturedSlots, TorchExecutor):
         past = self.history.advance(inputs.parents, inputs.positions, columns, followed=followed)
         memory = self.memory.prefix(inputs.tokens.shape[0], width)
         top, new = self._forward(inputs, past, memory, attention)
-        self.history.store(new, inputs.positions)
+        self.history.store(new, inputs.positions, followed=followed)
         return top
 
     def stepper(self) -> CapturedStepper:

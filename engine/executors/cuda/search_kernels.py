@@ -76,8 +76,13 @@ class SearchKernels:
         self._call("begin_step", n, 8 * self.beams * longest, (*inputs, *sizes, *outputs))
         return self._forced[:n], self._banned[:n]
 
-    def end_step(self, scores: Tensor, ids: Tensor) -> None:
-        """Do what `BeamSearch.absorb` does with candidates [n, beams, k], float32 and int64."""
+    def end_step(self, scores: Tensor, ids: Tensor, clock: Tensor) -> None:
+        """Do what `BeamSearch.absorb` does, and let the clock of the rings tick.
+
+        scores: of candidates, float32 [n, beams, k].
+        ids: of candidates, int64.
+        clock: int64 [1].
+        """
         state, (n, beams, k) = self.state, scores.shape
         rules: tuple[Any, ...] = state.width, state.longest, state.free, state.narrowing
         rules += state.sampling, state.seed, state.top_k, state.top_p
@@ -92,9 +97,10 @@ class SearchKernels:
             state.kept_count,
             state.done,
             state.step,
+            clock,
         )
         sizes = beams, k, self.columns, *self.tokens
-        self._call("end_step", n, 8 * 2 * beams * beams, (scores, ids, *rules, *sizes, *outputs))
+        self._call("end_step", n, 2 * 8 * 2 * beams * beams, (scores, ids, *rules, *sizes, *outputs))
 
     def follow_back(self, told: Address, count: int, columns: int, rows: Tensor) -> None:
         """Follow the finished hypotheses of slots back to their first tokens.

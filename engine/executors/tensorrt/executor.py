@@ -139,7 +139,7 @@ class TensorRTExecutor(CapturedSlots):
         fed = {name: getattr(inputs, name) for name in self._asked} | followed_inputs(past.rows, past.lineage)
         outputs = self._engine(n, {name: block[:n] for name, block in blocks.items()}, fed)
         new = {name.removeprefix("column."): c for name, c in outputs.items() if name.startswith("column.")}
-        self.history.store(new, inputs.positions)
+        self.history.store(new, inputs.positions, followed=followed)
         scores, ids = (outputs[name][..., :k].contiguous() for name in ("scores", "ids"))
         return TopK(scores, ids, outputs.get("attention") if attention else None)
 

@@ -946,7 +946,9 @@ def calls(dtype):
     )
     kernels.scatter(torch.zeros(2, 1, 7, dtype=torch.int64), torch.zeros(1, 2, dtype=torch.int64), 1, 1)
     search(made.append, 2, 3, 9).begin_step(*followed(2, 3, (4,)), 2)
-    search(made.append, 2, 3, 9).end_step(torch.zeros(2, 3, 6), torch.zeros(2, 3, 6, dtype=torch.int64))
+    search(made.append, 2, 3, 9).end_step(
+        torch.zeros(2, 3, 6), torch.zeros(2, 3, 6, dtype=torch.int64), past[2]
+    )
     search(made.append, 2, 3, 9).follow_back(Address(0), 2, 9, torch.zeros(0, dtype=torch.int64))
     cells = normal(9, 2, 1, 3, 32)
     kernels.ssru_step(x, x, cells, torch.zeros(2, 3, 1, dtype=torch.int64), append=True)

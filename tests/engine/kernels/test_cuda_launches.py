@@ -56,7 +56,9 @@ def largest_calls(dtype: torch.dtype) -> list[Call]:
         for weights in (True, False):
             kernels.attend(*attention(dtype, 1, beams, 2, 64, 1024), weights=weights)
         search(made.append, 1, beams, 9).end_step(
-            torch.zeros(1, beams, 2 * beams), torch.zeros(1, beams, 2 * beams, dtype=torch.int64)
+            torch.zeros(1, beams, 2 * beams),
+            torch.zeros(1, beams, 2 * beams, dtype=torch.int64),
+            torch.zeros(1, dtype=torch.int64),
         )
     for rows in (1, 2, 4, 8) if dtype == FLOAT else (1, 2, 4, 8, 16):
         norm = Norm(normal(1, 4096, dtype=dtype), normal(2, 4096, dtype=dtype), 1e-5)
