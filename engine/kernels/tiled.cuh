@@ -9,7 +9,7 @@
 constexpr int ROWS = CONVOY_ROWS, TILE = 16, PAD = 32, DEPTH = 32;  // DEPTH: elements of k that two mma take
 constexpr int MAX_NORMED = 1024;                                     // dim of rows that are normalised, at most
 constexpr int COLUMNS = 8;                                           // rows that an mma has room for
-[[maybe_unused]] constexpr int LINE = 128;                           // bytes
+[[maybe_unused]] constexpr int PIECE = 4096;                         // bytes that a thread asks for at once
 
 struct alignas(16) Floats {
   float at[4];
@@ -39,11 +39,10 @@ struct Ahead {
 };
 __device__ __forceinline__ void fetch_ahead(const Ahead& ahead) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  const int blocks = static_cast<int>(gridDim.x), share = (ahead.bytes / LINE + blocks) / blocks * LINE;
-  const int begin = static_cast<int>(blockIdx.x) * share;
-  if (threadIdx.x == 0 && begin < ahead.bytes)
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(ahead.weight + begin),
-                 "r"(min(share, ahead.bytes - begin)));
+  const int blocks = static_cast<int>(gridDim.x), share = (ahead.bytes / PIECE + blocks) / blocks * PIECE;
+  const int begin = static_cast<int>(blockIdx.x) * share, end = min(begin + share, ahead.bytes);
+  for (int at = begin + static_cast<int>(threadIdx.x) * PIECE; at < end; at += static_cast<int>(blockDim.x) * PIECE)
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(ahead.weight + at), "r"(min(PIECE, end - at)));
 #else
   (void)ahead;
 #endif

@@ -33,12 +33,15 @@ GPU_MARK: Final = "mark.gpu"
 TEST_PROCESSES: Final = 6  # at once
 TEST_LOG: Final = "tests.log"  # all that pytest said, beside the record
 LEAST_TEST_SECONDS: Final = 10.0
+FAILURES: Final = ("FAILED ", "ERROR ")  # how pytest begins a line that names a test
+MAX_TOLD_FAILURES: Final = 5  # of a file
 # a machine lent for an hour has torch and pytest, and not every plugin that pyproject.toml configures
 PYTEST: Final = "-q -rfEs -m gpu -o addopts= -o filterwarnings= -p no:cacheprovider --durations=10"
 
 
 def suite(run: PartRun) -> dict[str, Any]:
-    """Run the tests that need a GPU. Rows: file, exit code of its process, what pytest said of it last.
+    """Run the tests that need a GPU. Rows: file, exit code of its process, what pytest said of it last, and
+    the first tests that failed.
 
     Of the files of tests/ that hold a test with the mark, nothing else is even imported. ok: every file
     passed, and on a GPU not every test was skipped.
@@ -52,9 +55,14 @@ def suite(run: PartRun) -> dict[str, Any]:
         {"file": str(path.relative_to(REPOSITORY)), "code": code, "said": output.strip().rpartition("\n")[2]}
         for path, (code, output) in zip(files, results, strict=True)
     ]
-    for row in rows:
+    for row, (_, output) in zip(rows, results, strict=True):
         if row["code"]:
             print(f"FAILED, in a process of its own: {row['file']}: {row['said']}", flush=True)
+            # the first names the kernel: after it the device may be lost to this process
+            row["failed"] = [line for line in output.splitlines() if line.startswith(FAILURES)][
+                :MAX_TOLD_FAILURES
+            ]
+            print("\n".join(row["failed"]), flush=True)
     passed = any(" passed" in row["said"] for row in rows) or not run.setting.device.startswith("cuda")
     return {"ok": passed and not any(row["code"] for row in rows), "rows": rows}
 
