@@ -66,6 +66,8 @@ class History:
     def store(self, columns: dict[str, Any], positions: Any, *, followed: bool = False) -> None:
         """Do as `write`, where there is room. A ring's column that is not given has been written already.
 
+        columns: as of `write`.
+        positions: likewise.
         followed: whether the clock ticks later (by a kernel).
         """
         own = {name: column for name, column in columns.items() if name in self.rings.rings}

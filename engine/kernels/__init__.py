@@ -4,8 +4,10 @@ reference   the same in plain torch: what exporters trace and tests compare with
 calls       kernels as functions of tensors
 linear      what comes before and after a linear map
 products    products of few rows
+heads       those whose outputs are used by the same kernel, head by head
 launches    a kernel and one launch of it, as data
 fused       a model's layers that use them
+modes       other modes that a model runs under
 deferred    products that wait for what follows
 nvrtc       the compiler
 launch      the driver

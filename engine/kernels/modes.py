@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -84,17 +84,23 @@ class UnnormalisedMode(Mode):
     table: Table = {F.log_softmax: lambda x, *args, **kwargs: x}  # noqa: RUF012
 
 
+class HasLogits(Protocol):
+    """What computes linear maps in float32, of inputs of any type."""
+
+    def logits(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor: ...
+
+
 class LogitsMode(Mode):
     """Within it linear maps come out in float32: what is selected from must not be rounded to the model's
     type (of bf16's logits 0.7 % have another best token).
 
-    linear: computes them, of inputs of any type; None: torch does.
+    fused: the mode that the model runs under, if any.
     """
 
-    def __init__(self, dtype: torch.dtype, linear: Callable[..., Tensor] | None) -> None:
+    def __init__(self, dtype: torch.dtype, fused: HasLogits | None) -> None:
         super().__init__()
         self.dtype = dtype
-        self.table = {F.linear: linear or self._linear}
+        self.table = {F.linear: fused.logits if fused else self._linear}
 
     def _linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         return wide_product(x.to(self.dtype), weight, bias)

@@ -108,7 +108,7 @@ class TorchExecutor(SlotExecutor):
             columns = fused.settle(step.columns) if fused else step.columns
             if self.unnormalised:
                 stack.enter_context(UnnormalisedMode())
-            stack.enter_context(LogitsMode(self.dtype, fused.logits if fused else None))
+            stack.enter_context(LogitsMode(self.dtype, fused))
             weights = {LM_WEIGHT: inputs.lm_weight} if self.has_language_model else {}
             logits = self.model.log_probs(step.features, inputs.temperature, **weights)
         rules = SelectionRules(inputs.forced, inputs.banned, inputs.unk_penalty, inputs.eos_penalty)
