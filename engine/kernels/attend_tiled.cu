@@ -203,17 +203,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       for (int at = me; at < source / 4; at += THREADS) copy_async(from.mask + at * 4, to.mask + at * 4);
     }
   constexpr int PASSES = (ROWS * MAX_WIDTH + THREADS - 1) / THREADS;
-  float added[PASSES] = {};
+  Element added[PASSES] = {};  // as it lies: to convert it is to wait for it
 #pragma unroll
   for (int pass = 0; pass < PASSES; pass++)
-    if (bias != nullptr) added[pass] = widen(bias[head * width + (me + pass * THREADS) % width]);
+    if (bias != nullptr) added[pass] = bias[head * width + (me + pass * THREADS) % width];
   gain != nullptr ? Rows<THREADS>::normalise(in, affine, room, inputs) : Rows<THREADS>::copy(in, inputs);
   __syncthreads();
   product.multiply(inputs, parts);
 #pragma unroll
   for (int pass = 0; pass < PASSES; pass++) {
     const int row = (me + pass * THREADS) / width, at = (me + pass * THREADS) % width;
-    if (row < ROWS) narrow((product.sum(parts, at, row) + added[pass]) * factor, queries[row * MAX_WIDTH + at]);
+    if (row < ROWS) narrow((product.sum(parts, at, row) + widen(added[pass])) * factor, queries[row * MAX_WIDTH + at]);
   }
   await_copies();
   __syncthreads();

@@ -70,11 +70,6 @@ __device__ __forceinline__ unsigned packed_of(fp16, float first, float second) {
 __device__ __forceinline__ unsigned packed(float first, float second) { return packed_of(Element{}, first, second); }
 #endif
 
-// Element or float, whichever it is
-__device__ __forceinline__ float read(const void* from, int wide, Index at) {
-  return wide ? static_cast<const float*>(from)[at] : widen(static_cast<const Element*>(from)[at]);
-}
-
 __device__ __forceinline__ void widen_four(const Pairs& from, float (&to)[4]) {
 #pragma unroll
   for (int i = 0; i < 4; i++) to[i] = widen(Element{static_cast<unsigned short>(from.at[i / 2] >> i % 2 * 16)});

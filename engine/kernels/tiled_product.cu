@@ -51,19 +51,25 @@ __device__ __forceinline__ void multiply(const Inputs& in, const Element* weight
           if (warp + i * WARPS < depths)
             held[i][side][half] = stream(row_of(tile, side, half) + (warp + i * WARPS) * DEPTH);
   };
-  // what this thread adds to its output of a tile
+  // what this thread adds to its output of a tile, as it lies: to convert it is to wait for it
   static_assert(TILE * ROWS <= THREADS);
   const int own_row = me / TILE, own = me % TILE;
   const bool has_row = own_row < min(in.rows, ROWS);
-  float bias[SIDES] = {}, residual = 0;
+  Element bias[SIDES] = {}, narrow_residual{};
+  float wide_residual = 0;
   auto surround = [&](int tile) {
     const int output = tile * TILE + own;
     if (!has_row || output >= width) return;
     if (finish.bias != nullptr)
 #pragma unroll
-      for (int side = 0; side < SIDES; side++) bias[side] = widen(finish.bias[output + side * width]);
-    if (finish.residual != nullptr)
-      residual = read(finish.residual, finish.wide_residual, static_cast<Index>(own_row) * width + output);
+      for (int side = 0; side < SIDES; side++) bias[side] = finish.bias[output + side * width];
+    const Index place = static_cast<Index>(own_row) * width + output;
+    if (finish.residual == nullptr) return;
+    if (finish.wide_residual) {
+      wide_residual = static_cast<const float*>(finish.residual)[place];
+    } else {
+      narrow_residual = static_cast<const Element*>(finish.residual)[place];
+    }
   };
   if (static_cast<int>(blockIdx.x) < tiles) {
     fetch(blockIdx.x);
@@ -133,12 +139,12 @@ __device__ __forceinline__ void multiply(const Inputs& in, const Element* weight
         float sum = 0;
 #pragma unroll
         for (int w = 0; w < WARPS; w++) sum += parts[w][side][own][own_row];
-        sum = (sum + bias[side]) * finish.factor;
+        sum = (sum + widen(bias[side])) * finish.factor;
         value[side] = finish.relu && sum < 0.0f ? 0.0f : sum;
       }
       if (SIDES == 2) value[0] /= 1.0f + expf(-value[SIDES - 1]);
       const Index place = static_cast<Index>(own_row) * width + output;
-      value[0] += residual;
+      value[0] += finish.wide_residual ? wide_residual : widen(narrow_residual);
       if (finish.wide_y) {
         static_cast<float*>(finish.y)[place] = value[0];
       } else {
@@ -154,7 +160,7 @@ __device__ __forceinline__ void multiply(const Inputs& in, const Element* weight
 #define CONVOY_PARAMETERS                                                                                         \
   const void *x, const Element *weight, const Element *bias, const void *residual, const Element *gain,           \
       const Element *shift, const float *heat, int rows, int dim, int outputs, int beams, int activation, int wide_x, \
-      int wide_residual, int wide_y, float epsilon, float factor, const unsigned char *next, int next_bytes,                     \
+      int wide_residual, int wide_y, float epsilon, float factor, const unsigned char *next, int next_bytes, \
       Element *normed, void *y
 #define CONVOY_ARGUMENTS                                                                   \
   {x, gain, shift, heat, rows, dim, beams, wide_x, epsilon, normed}, weight, outputs, {    \

@@ -202,6 +202,7 @@ def test_a_file_whose_process_dies_costs_no_other_file_and_is_named(setting, tmp
     }
     said = capsys.readouterr().out
     assert "tests/test_dies.py" in said
+    assert "test_fails.py::test_one" in said
     assert "test_passes" not in said
     assert "1 passed" in (tmp_path / "tests.log").read_text("utf-8")
 
