@@ -15,9 +15,9 @@ from documents.formats.html import HTML, MarkupRules, read_html
 from documents.spans import Segment
 
 BYTE_ORDER_MARKS: Final = (
-    (codecs.BOM_UTF8, "utf-8-sig"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF16_LE, "utf-16le"),
+    (codecs.BOM_UTF16_BE, "utf-16be"),
 )
 # encodings that the Encoding standard lets pages be in; any other name is refused, and not even looked up
 ENCODING_NAMES: Final = """
@@ -39,21 +39,31 @@ NEWLINE: Final = re.compile(r"\r\n?|\n")
 
 @dataclass(frozen=True, slots=True)
 class DecodedText:
+    """A file's text without its byte order mark."""
+
     text: str
     encoding: str
+    mark: bytes = b""
 
-    def encode(self, text: str) -> bytes:
-        return text.encode(self.encoding, "replace")
+    def encode(self, text: str, errors: str = "replace") -> bytes:
+        """Return a text as a file of this kind.
+
+        text: the new text.
+        errors: what becomes of characters that the encoding lacks, as `str.encode` has it.
+        """
+        return self.mark + text.encode(self.encoding, errors)
 
 
 def decode(data: bytes, encoding: str = "utf-8") -> DecodedText:
     """Decode text by its byte order mark, or else in the encoding, one of ENCODINGS. Raises Unreadable."""
-    name = next((name for mark, name in BYTE_ORDER_MARKS if data.startswith(mark)), encoding).lower()
+    mark, name = next(
+        (pair for pair in BYTE_ORDER_MARKS if data.startswith(pair[0])), (b"", encoding.lower())
+    )
     if name not in ENCODINGS:
         raise Unreadable(f"the file says that it is in {name!r}, which is not read; save it as UTF-8")
     name = PYTHON_ENCODINGS.get(name, name)
     try:
-        return DecodedText(data.decode(name), name)
+        return DecodedText(data[len(mark) :].decode(name), name, mark)
     except UnicodeDecodeError:
         raise Unreadable(f"the file is not in {name}; save it as UTF-8") from None
 
@@ -85,6 +95,6 @@ def read_page(data: bytes, *, attributes: bool = False, rules: MarkupRules = HTM
     page = read_with_attributes(file.text) if attributes else read_html(file.text, rules)
 
     def write(segments: Sequence[Segment]) -> bytes:
-        return page.join(segments).encode(file.encoding, "xmlcharrefreplace")
+        return file.encode(page.join(segments), "xmlcharrefreplace")
 
     return Document(page.segments, write)

@@ -1,18 +1,64 @@
-"""gettext's catalogues (.po), by polib: the messages that have no translation yet get one."""
+"""gettext's catalogues (.po): the messages without a translation get one, and nothing else changes.
+
+polib says what the messages are; where their translations belong is found line by line.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import polib
 
 from documents.document import Document, unreadable
 from documents.formats.messages import Message
-from documents.formats.plain import decode
+from documents.formats.plain import DecodedText, decode
 from documents.spans import Segment
 
 KIND_NAME: Final = "a catalogue of gettext"
+HEAD_CHARSET: Final = re.compile(rb"\"Content-Type:[^\n]{0,200}?charset=([\w.:-]{1,40})")
+MAX_HEAD_BYTES: Final = 65_536  # bytes that may say the encoding
+TEMPLATE_CHARSET: Final = "charset"  # what xgettext writes where it does not know
+KEYWORD: Final = re.compile(r"[ \t]*(msgid_plural|msgid|msgctxt|msgstr)(?:\[\d{1,3}\])?[ \t]*(?=\")")
+LINE: Final = re.compile(r"[^\n]*\n|[^\n]+\Z")
+WIDTH: Final = 76  # characters of a line between its quotes, as gettext's own tools have it
+
+
+@dataclass(slots=True)
+class _Strings:
+    """Characters [begin, end) of a file that are the strings of one `msgstr`."""
+
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Blank:
+    """A message that waits for its translation.
+
+    entry: what polib read.
+    places: where its translations belong: one, or one for each form of a plural.
+    messages: its text, and that of its plural.
+    """
+
+    entry: Any
+    places: list[_Strings]
+    messages: list[Message]
+
+    @property
+    def segments(self) -> list[Segment]:
+        return [segment for message in self.messages for segment in message.segments]
+
+    def write(self, segments: Sequence[Segment], newline: str) -> list[str]:
+        """Return the strings of each place; of several forms the first is the singular."""
+        rest = iter(segments)
+        texts = [message.write([next(rest) for _ in message.segments]) for message in self.messages]
+        forms = [texts[0] if len(self.places) > 1 else texts[-1], *[texts[-1]] * (len(self.places) - 1)]
+        wrapped = "no-wrap" not in self.entry.flags
+        return [_strings(text, newline, wrapped) for text in forms]
 
 
 def read_po(data: bytes) -> Document:
@@ -20,37 +66,87 @@ def read_po(data: bytes) -> Document:
 
     Of a plural the first form translates the singular, all others the plural. Raises Unreadable.
     """
-    file = decode(data)
+    charset = HEAD_CHARSET.search(data[:MAX_HEAD_BYTES])
+    named = charset[1].decode("ascii") if charset else TEMPLATE_CHARSET
+    file = decode(data, "utf-8" if named.lower() == TEMPLATE_CHARSET else named)
     try:
         # a text without a line end could be the name of a file, which polib would open
         catalogue = polib.pofile("\n" + file.text, encoding=file.encoding)
     except (OSError, ValueError, IndexError, AttributeError, TypeError):
         raise unreadable(KIND_NAME) from None
-    places = [
-        (entry, field, Message(text))
-        for entry in catalogue
-        if not (entry.obsolete or entry.msgstr or any(entry.msgstr_plural.values()))
-        for field, text in _texts(entry)
-    ]
+    blanks = _blanks(catalogue, _places(file.text))
+    newline = "\r\n" if "\r\n" in file.text else "\n"
 
     def write(segments: Sequence[Segment]) -> bytes:
         rest = iter(segments)
-        for entry, field, message in places:
-            translation = message.write([next(rest) for _ in message.segments])
-            if field == "msgid" and not entry.msgid_plural:
-                entry.msgstr = translation
+        parts, position = list[str](), 0
+        for blank in blanks:
+            old = blank.segments
+            new = [next(rest) for _ in old]
+            if old and all(after is before for after, before in zip(new, old, strict=True)):
                 continue
-            for number in entry.msgstr_plural:
-                if (number == min(entry.msgstr_plural)) == (field == "msgid") or len(
-                    entry.msgstr_plural
-                ) == 1:
-                    entry.msgstr_plural[number] = translation
-        return file.encode(f"{catalogue}")
+            for place, strings in zip(blank.places, blank.write(new, newline), strict=True):
+                parts += [file.text[position : place.begin], strings]
+                position = place.end
+        return _encoded(file, named, "".join([*parts, file.text[position:]]))
 
-    return Document([segment for *_, message in places for segment in message.segments], write)
+    return Document([segment for blank in blanks for segment in blank.segments], write)
 
 
-def _texts(entry: Any) -> Iterator[tuple[str, str]]:
-    yield "msgid", entry.msgid
-    if entry.msgid_plural:
-        yield "msgid_plural", entry.msgid_plural
+def _places(text: str) -> list[tuple[bool, list[_Strings]]]:
+    """Of each message that is in use: whether it may be the head, and where its translations stand."""
+    found = list[tuple[bool, list[_Strings]]]()
+    strings: _Strings | None = None  # those that the next line may go on
+    for match in LINE.finditer(text):
+        line = match[0].rstrip()
+        keyword = KEYWORD.match(line)
+        if keyword is None:
+            if strings and line.lstrip().startswith('"'):
+                strings.end = match.start() + len(line)
+            continue
+        strings = None
+        if keyword[1] == "msgid":
+            found.append((line[keyword.end() :] == '""', []))
+        elif keyword[1] == "msgstr" and found:
+            strings = _Strings(match.start() + keyword.end(), match.start() + len(line))
+            found[-1][1].append(strings)
+    return found
+
+
+def _blanks(catalogue: Any, places: list[tuple[bool, list[_Strings]]]) -> list[_Blank]:
+    """Join what polib read, which keeps the head apart, with its places. Raises Unreadable."""
+    entries = [entry for entry in catalogue if not entry.obsolete]
+    if len(places) == len(entries) + 1:
+        head = next((number for number, (empty, _) in enumerate(places) if empty), 0)
+        places = [*places[:head], *places[head + 1 :]]
+    if len(places) != len(entries):
+        raise unreadable(KIND_NAME)
+    return [
+        _Blank(entry, strings, [Message(text) for text in (entry.msgid, entry.msgid_plural) if text])
+        for entry, (_, strings) in zip(entries, places, strict=True)
+        if entry.msgid and strings and not (entry.msgstr or any(entry.msgstr_plural.values()))
+    ]
+
+
+def _strings(text: str, newline: str, wrapped: bool) -> str:
+    """Return a text as strings of gettext: a line of the text on a line each, long ones wrapped."""
+    lines = [polib.escape(line) for line in text.splitlines(keepends=True)] or [""]
+    if wrapped:
+        lines = [part for line in lines for part in _wrap(line)]
+    if len(lines) > 1:
+        lines.insert(0, "")
+    return newline.join(f'"{line}"' for line in lines)
+
+
+def _wrap(line: str) -> list[str]:
+    return textwrap.wrap(
+        line, WIDTH, drop_whitespace=False, break_long_words=False, break_on_hyphens=False
+    ) or [""]
+
+
+def _encoded(file: DecodedText, named: str, text: str) -> bytes:
+    """Return the file in its encoding, or where that lacks a character in UTF-8, as its head then says."""
+    try:
+        return file.encode(text, "strict")
+    except UnicodeEncodeError:
+        return text.replace(f"charset={named}", "charset=UTF-8", 1).encode()

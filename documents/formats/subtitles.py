@@ -21,7 +21,7 @@ from documents.tagged import read_tagged
 
 CLOCK: Final = r"\d{1,9}:\d{1,2}:\d{1,2}(?:[.,:]\d{1,9})?"
 TIMES: Final = re.compile(rf"[ \t]*{CLOCK}[ \t]*-[- ]?>[ \t]*{CLOCK}(?![\d:])")
-WEBVTT_HEAD: Final = re.compile(r"\ufeff?WEBVTT(?![^\s])")
+WEBVTT_HEAD: Final = re.compile(r"WEBVTT(?![^\s])")
 WEBVTT_CLOCK: Final = r"(?:\d{2,9}:)?\d{2}:\d{2}\.\d{3}"
 WEBVTT_TIMES: Final = re.compile(rf"[ \t]*{WEBVTT_CLOCK}[ \t]+-->[ \t]+{WEBVTT_CLOCK}(?!\S)")
 WEBVTT_TAG: Final = re.compile(r"(</?[a-zA-Z0-9][^<>]*>)")

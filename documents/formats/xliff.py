@@ -1,25 +1,50 @@
-"""XLIFF 1.2 and 2.0, by lxml: a unit without a translation gets one; inline elements go along."""
+"""XLIFF 1 and 2, by lxml: a unit without a translation gets one, inline elements go along, all else stays.
+
+lxml says what the units are; where their translations belong is found in a second pass over the text.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
+from dataclasses import dataclass
 from typing import Any, Final
 
 from lxml import etree
 
-from documents.archive import append_text, parse_xml, write_xml
+from documents.archive import append_text, parse_xml
 from documents.document import Document, unreadable
+from documents.formats.plain import decode
 from documents.inline import Atom, Line, Paragraphs, lines_of, outputs
 from documents.spans import Segment
 
-KIND_NAME: Final = "XLIFF 1.2 or 2.0"
-VERSION_1, VERSION_2 = "urn:oasis:names:tc:xliff:document:1.2", "urn:oasis:names:tc:xliff:document:2.0"
-UNITS: Final = {VERSION_1: "trans-unit", VERSION_2: "segment"}
+KIND_NAME: Final = "XLIFF 1.2 or 2"
+NAMESPACE: Final = "urn:oasis:names:tc:xliff:document:"  # old tools leave it out
+UNITS: Final = {"1": "trans-unit", "2": "segment"}  # by the first figure of the version
 AROUND: Final = frozenset(
     {"g", "mrk", "pc"}
 )  # inline elements with text in them; all others stay as they are
 XML_SPACE: Final = "{http://www.w3.org/XML/1998/namespace}space"
+# of a well-formed file: what is no element, then tags with their names and whether they are empty
+MARKUP: Final = re.compile(
+    r"<!--.*?-->|<!\[CDATA\[.*?\]\]>|<\?.*?\?>|<!DOCTYPE[^\[>]*+(?:\[.*?\]\s*+)?>"
+    r"|<(/?)([^\s/>\"'=!?]++)(?:[^>\"'/]++|\"[^\"]*+\"|'[^']*+'|/(?!>))*+(/?)>",
+    re.DOTALL,
+)
+STATE: Final = re.compile(r"\sstate\s*=\s*(?:\"[^\"]*\"|'[^']*')")
+
+
+@dataclass(slots=True)
+class _Place:
+    """Where a unit stands in a file.
+
+    head: characters [begin, end) of its opening tag.
+    target: characters [begin, end) that its translation takes: those of an empty one, or none.
+    """
+
+    head: tuple[int, int]
+    target: tuple[int, int] = (0, 0)
 
 
 def read_xliff(data: bytes) -> Document:
@@ -29,21 +54,60 @@ def read_xliff(data: bytes) -> Document:
     """
     root = parse_xml(data, KIND_NAME)
     name = etree.QName(root)
-    if name.localname != "xliff" or name.namespace not in UNITS:
+    version = name.namespace.removeprefix(NAMESPACE) if name.namespace else root.get("version", "")
+    kind = UNITS.get(version[:1])
+    if name.localname != "xliff" or kind is None:
         raise unreadable(KIND_NAME)
-    units = [unit for unit in root.iter(f"{{{name.namespace}}}{UNITS[name.namespace]}") if _is_open(unit)]
-    targets = [(unit, _target(unit)) for unit in units]
+    file = decode(data, root.getroottree().docinfo.encoding or "utf-8")
+    units, places = list(root.iter(f"{{*}}{kind}")), list(_unit_places(file.text, kind))
+    if len(units) != len(places):
+        raise unreadable(KIND_NAME)
+    open_units = [
+        (unit, place, _target(unit)) for unit, place in zip(units, places, strict=True) if _is_open(unit)
+    ]
+    newline = "\r\n" if "\r\n" in file.text else "\n"
     paragraphs = Paragraphs(
-        [(place, lines_of(list(_atoms(place)))) for _, target in targets for place in _places(target)]
+        [(part, lines_of(list(_atoms(part)))) for *_, target in open_units for part in _parts(target)]
     )
 
     def write(segments: Sequence[Segment]) -> bytes:
-        for unit, target in targets:
-            _attach(unit, target)
         paragraphs.fill(segments, _fill)
-        return write_xml(root)
+        parts, position = list[str](), 0
+        for unit, place, target in open_units:
+            begin, end = place.head
+            head = file.text[begin:end] if kind == UNITS["1"] else _translated(file.text[begin:end])
+            parts += [
+                file.text[position:begin],
+                head,
+                file.text[end : place.target[0]],
+                _written(unit, target).replace("\n", newline),
+            ]
+            position = place.target[1]
+        return file.encode("".join([*parts, file.text[position:]]), "xmlcharrefreplace")
 
     return Document(paragraphs.segments, write)
+
+
+def _unit_places(text: str, kind: str) -> Iterator[_Place]:
+    """The places of a file's units, in their order: a translation follows the source, or its sentences."""
+    depth, places = 0, dict[int, _Place]()  # of the units that are open, by their depth
+    for match in MARKUP.finditer(text):
+        closing, tag, empty = match.groups()
+        if tag is None:
+            continue
+        name = tag.rpartition(":")[2]
+        depth -= bool(closing)
+        place = places.get(depth - 1)
+        if name == kind and not closing:
+            places[depth] = _Place(match.span())
+            yield places[depth]
+        elif place and name in ("source", "seg-source") and (closing or empty):
+            place.target = (match.end(), match.end())
+        elif place and name == "target":
+            place.target = (place.target[0] if closing else match.start(), match.end())
+        if closing or empty:
+            places.pop(depth, None)
+        depth += not (closing or empty)
 
 
 def _is_open(unit: Any) -> bool:
@@ -61,35 +125,42 @@ def _target(unit: Any) -> Any:
     """A copy of the source, cut into sentences where the unit has it so."""
     cut = unit.find("{*}seg-source")
     source = unit.find("{*}source")
-    target = deepcopy(source if cut is None else cut)
-    target.tag = etree.QName(etree.QName(source).namespace, "target")
-    target.tail = source.tail
-    target.attrib.clear()
+    content = deepcopy(source if cut is None else cut)
+    # by the names of the file's own namespaces
+    target = etree.Element(etree.QName(etree.QName(source).namespace, "target"), nsmap=unit.nsmap)
+    target.text = content.text
+    target.extend(content)
     if (space := source.get(XML_SPACE)) is not None:
         target.set(XML_SPACE, space)
     return target
 
 
-def _places(target: Any) -> list[Any]:
+def _parts(target: Any) -> list[Any]:
     """The elements that are translated as one: the sentences that a target is cut into, or the whole."""
     return [mark for mark in target.iter("{*}mrk") if mark.get("mtype") == "seg"] or [target]
 
 
-def _attach(unit: Any, target: Any) -> None:
-    """Put a target behind the source; an empty one goes, its attributes but for the state stay."""
+def _written(unit: Any, target: Any) -> str:
+    """A target as it stands in a unit; of an empty one the attributes stay, but for the state."""
     old = unit.find("{*}target")
-    if old is not None:
-        for name, value in old.items():
-            if name not in ("state", "state-qualifier"):
-                target.set(name, value)
-        unit.replace(old, target)
-    else:
-        before = unit.find("{*}seg-source")
-        (unit.find("{*}source") if before is None else before).addnext(target)
-    if etree.QName(unit).namespace == VERSION_2:
-        unit.set("state", "translated")
-    else:
+    for name, value in () if old is None else old.items():
+        if name not in ("state", "state-qualifier"):
+            target.set(name, value)
+    if etree.QName(unit).localname == UNITS["1"]:
         target.set("state", "needs-review-translation")
+    raw: str = etree.tostring(target, encoding="unicode", with_tail=False)
+    for prefix, address in unit.nsmap.items():  # they are declared around it
+        raw = raw.replace(f' xmlns{f":{prefix}" if prefix else ""}="{address}"', "", 1)
+    before = unit.find("{*}source").getprevious()
+    space = (unit.text if before is None else before.tail) or ""
+    return space + raw if old is None and space.isspace() else raw
+
+
+def _translated(head: str) -> str:
+    """The opening tag of a segment with a translation."""
+    head = STATE.sub("", head)
+    end = len(head) - (2 if head.endswith("/>") else 1)
+    return f'{head[:end]} state="translated"{head[end:]}'
 
 
 def _atoms(place: Any) -> Iterator[Atom]:

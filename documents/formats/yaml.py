@@ -20,6 +20,7 @@ MAX_DEPTH: Final = 100  # lists and mappings in one another
 UNQUOTED: Final = re.compile(r"\w[^\n:#]*+")  # a text that may stand without quotes
 FLOW_SIGN: Final = re.compile(r"[,\[\]{}]")
 LINE: Final = re.compile(r"( *)([^\n]*)\n?")
+PROPERTIES: Final = re.compile(r"(?:[&!]\S*+\s++)*+")  # a node's anchor and tag
 Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -29,12 +30,11 @@ def read_yaml(data: bytes) -> Document:
     Raises Unreadable on a file that is none.
     """
     file = decode(data)
-    text = file.text.removeprefix("\ufeff")
     try:
-        values = list(_values(text, Loader(text)))
+        values = list(_values(file.text, Loader(file.text)))
     except (yaml.YAMLError, ValueError, RecursionError):
         raise unreadable(KIND_NAME) from None
-    return messages_document(text, values, file.encode)
+    return messages_document(file.text, values, file.encode)
 
 
 def _values(text: str, loader: Any) -> Iterator[Value]:
@@ -63,7 +63,7 @@ def _is_text(event: Any, loader: Any) -> bool:
 
 def _strings(text: str, event: Any, plain: Callable[[str], bool]) -> Iterator[Value]:
     """The messages of a scalar: the whole; of a block, its paragraphs or lines."""
-    begin, end = event.start_mark.index, event.end_mark.index
+    begin, end = PROPERTIES.match(text, event.start_mark.index).end(), event.end_mark.index  # type: ignore[union-attr]
     if event.style in ("|", ">"):
         yield from _block(text, begin, end, event.style)
     elif not event.style:

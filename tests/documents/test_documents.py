@@ -40,10 +40,11 @@ def texts(name, data):
 # text, HTML, subtitles
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16-le", "utf-16-be"])
 def test_lines_of_text_keep_their_ends_and_the_encoding(encoding):
-    data = "eins\r\n\r\n  zwei  \nüber".encode(encoding)
-    assert shouted("a.TXT", data) == "EINS\r\n\r\n  ZWEI  \nÜBER".encode(encoding)
+    mark = "\ufeff" if "16" in encoding else ""
+    data = f"{mark}eins\r\n\r\n  zwei  \nüber".encode(encoding)
+    assert shouted("a.TXT", data) == f"{mark}EINS\r\n\r\n  ZWEI  \nÜBER".encode(encoding)
 
 
 def test_a_page_keeps_its_markup_and_its_charset():

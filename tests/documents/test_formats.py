@@ -1,5 +1,6 @@
 """Slides, books, captions and strings of programs: what comes back is read by each format's own reader."""
 
+import codecs
 import io
 import json
 import zipfile
@@ -235,6 +236,8 @@ def test_yaml_keeps_keys_comments_anchors_quotes_and_what_is_no_text(newline):
     assert [line.split(b":")[0] for line in found.splitlines()[:10]] == [
         line.split(b":")[0] for line in data.splitlines()[:10]
     ]
+    anchored = b"a: &x Wort\nb: !!str &y 'Wort'\nc: *x\n"
+    assert shouted("a.yaml", anchored) == anchored.replace(b"Wort", b"WORT")
     for kept in (b"# Kommentar", b"# dahinter", b"&de", b"*de", b"hello: HALLO WELT ", b"[EINS, "):
         assert kept in found
 
@@ -308,6 +311,87 @@ def test_xliff_2_gets_the_targets_that_it_lacks():
     assert [str(unit.target or "") for unit in found_units][:1] == ["DAS IST GUT."]
     with pytest.raises(Unreadable):
         read_document("a.xlf", data.replace(b"document:2.0", b"document:9.9"))
+
+
+GETTEXT = """# Kopf   mit  Leerraum
+msgid ""
+msgstr "Content-Type: text/plain; charset=ENCODING\\n"
+
+#. von der Quelle, länger als eine Zeile, die gettext umbrechen würde: "%d" bleibt, wie es ist
+msgctxt "Menü"
+msgid ""
+"eine lange Zeile, die niemand umbricht, weil sie schon dasteht, wie sie soll: ä\\n"
+"\\"zwei\\""
+msgstr {}
+
+msgid "schon da"
+msgstr "über alles"
+
+#, c-format, no-wrap
+msgid   "%d Datei"
+msgid_plural "%d Dateien"
+msgstr[0] {}
+msgstr[1] {}
+msgstr[2] {}
+
+#~| msgid "früher"
+#~ msgid "veraltet"
+#~ msgstr ""
+"""
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "iso-8859-2"])
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_a_catalogue_gets_its_translations_and_changes_in_nothing_else(encoding, newline):
+    text = GETTEXT.replace("ENCODING", encoding.removesuffix("-sig"))
+    wrapped = (
+        '""\n"EINE LANGE ZEILE, DIE NIEMAND UMBRICHT, WEIL SIE SCHON DASTEHT, WIE SIE "\n'
+        '"SOLL: Ä\\n"\n"\\"ZWEI\\""'
+    )
+    after = [wrapped, '"%d DATEI"', '"%d DATEIEN"', '"%d DATEIEN"']
+    data, wanted = (
+        text.format(*strings).replace("\n", newline).encode(encoding) for strings in (['""'] * 4, after)
+    )
+    assert untouched("a.po", data) == data
+    assert shouted("a.po", data) == wanted
+
+
+def test_a_catalogue_whose_encoding_lacks_a_letter_of_the_translation_becomes_utf_8():
+    data = GETTEXT.replace("ENCODING", "ISO-8859-2").format(*['""'] * 4).encode("iso-8859-2")
+    document = read_document("a.po", data)
+    found = document.write([replace(segment, text="Файл") for segment in document.segments])
+    assert polib.pofile(found.decode())[0].msgstr == "Файл"
+    assert b"charset=UTF-8" in found
+
+
+UNUSUAL_XLIFF = """<?xml version='1.0' encoding="ENCODING" ?>
+<!-- <trans-unit> -->
+<l:xliff  version='1.2' xmlns:l="urn:oasis:names:tc:xliff:document:1.2" xmlns:o='urn:o'>
+<l:file><l:body><l:trans-unit id='a>b'>
+    <l:source><![CDATA[<source>Größe</source>]]></l:source>{}<l:note/>
+    <l:alt-trans><l:source>alt</l:source><l:target>old</l:target></l:alt-trans>
+  </l:trans-unit><l:trans-unit id="2"><l:source o:x="1">zwei</l:source  >{}</l:trans-unit>
+<l:trans-unit id="3"><l:source>drei</l:source>{}</l:trans-unit>
+</l:body></l:file></l:xliff>
+
+"""
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-be", "iso-8859-1"])
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_xliff_gets_targets_and_changes_in_nothing_else(encoding, newline):
+    mark, state = codecs.BOM_UTF16_BE if encoding == "utf-16-be" else b"", 'state="needs-review-translation"'
+    before = ["", "", "<l:target o:y='2' state=\"new\"></l:target>"]
+    after = [
+        f"\n    <l:target {state}>&lt;SOURCE&gt;GRÖSSE&lt;/SOURCE&gt;</l:target>",
+        f"<l:target {state}>ZWEI</l:target>",
+        f'<l:target o:y="2" {state}>DREI</l:target>',
+    ]
+    text = UNUSUAL_XLIFF.replace("ENCODING", encoding.replace("-be", "").replace("-sig", ""))
+    data, wanted = (
+        mark + text.format(*targets).replace("\n", newline).encode(encoding) for targets in (before, after)
+    )
+    assert shouted("a.xlf", data) == wanted
 
 
 # slides and books

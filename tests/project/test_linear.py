@@ -533,6 +533,9 @@ LINES: dict[str, Line | str] = {
     "documents.formats.pdf:HYPHEN": Line(pumps=("a-",)),
     "documents.formats.pdf:LIST_ITEM": Line(pumps=("1. ", "(1"), uses=("match",)),
     "documents.formats.pdf:read_pdf": LIBRARY,
+    "documents.formats.po:HEAD_CHARSET": Line(pumps=('"Content-Type:', "charset=")),
+    "documents.formats.po:KEYWORD": Line(pumps=("msgstr[1] ", "msgid "), uses=("match",)),
+    "documents.formats.po:LINE": Line(uses=("sub",)),
     "documents.formats.po:read_po": Line(page("po"), pumps=CATALOGUE, length=1_000),
     "documents.formats.pptx:DIGITS": Line(),
     "documents.formats.pptx:PARTS": Line(),
@@ -548,9 +551,12 @@ LINES: dict[str, Line | str] = {
     "documents.formats.subtitles:WEBVTT_TIMES": Line(pumps=SUBTITLES, uses=("match",)),
     "documents.formats.subtitles:read_subrip": Line(page("srt"), pumps=SUBTITLES, length=1_000),
     "documents.formats.subtitles:read_webvtt": Line(captions, pumps=SUBTITLES, length=1_000),
+    "documents.formats.xliff:MARKUP": "looks for tags in what lxml has read without a fault",
+    "documents.formats.xliff:STATE": Line(pumps=(" state", " state =", ' state="'), uses=("sub",)),
     "documents.formats.xliff:read_xliff": LIBRARY,
     "documents.formats.yaml:FLOW_SIGN": Line(),
     "documents.formats.yaml:LINE": Line(uses=("match",)),
+    "documents.formats.yaml:PROPERTIES": Line(pumps=("&a ", "! "), uses=("match",)),
     "documents.formats.yaml:UNQUOTED": Line(uses=("fullmatch",)),
     "documents.formats.yaml:read_yaml": Line(
         page("yaml"), pumps=("a: b\n", "- a\n", "|\n a\n"), length=1_000
