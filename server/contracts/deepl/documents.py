@@ -8,7 +8,7 @@ import logging
 import secrets
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal
@@ -17,6 +17,7 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import FileResponse, JSONResponse, Response
 from pydantic import BaseModel
 
+from documents import written_ending
 from engine.api import ConvoyError, InvalidRequest, Overloaded, TextOptions, in_slices
 from server.callers.access import charge, share_of
 from server.callers.keys import digest_of
@@ -175,7 +176,8 @@ ERRORS: Final = errors(400, 404, 413, 429, 503, model=MessageAnswer)
     responses=errors(400, 403, 404, 413, 429, 503, 504, model=MessageAnswer),
     openapi_extra=request_of(
         {"file": FILE_FIELD}
-        | dict.fromkeys(("target_lang", "source_lang", "glossary_id"), {"type": "string"}),
+        | dict.fromkeys(("target_lang", "source_lang", "glossary_id", "glossary_ids"), {"type": "string"})
+        | dict.fromkeys(("formality", "output_format"), {"type": "string"}),
         ["file", "target_lang"],
         {"file": "Guten Morgen!", "source_lang": "DE", "target_lang": "EN-GB"},
         (MULTIPART,),
@@ -192,8 +194,10 @@ async def submit(request: Request) -> Response:
     source, target = codes_of(state.service, values)
     name = text_parameter(values, "filename") if values.get("filename") else name
     document = await open_file(request, name, data)
+    _check_wishes(values, name)
     route = await route_of(state, document, source, target, deadline_of(request, state))
-    named = [text_parameter(values, "glossary_id")] if values.get("glossary_id") else []
+    ids = [text_parameter(values, name) for name in ("glossary_id", "glossary_ids") if values.get(name)]
+    named = list(filter(None, ",".join(ids).split(",")))
     texts = [segment.text for segment in document.segments]
     entries = entries_of(request, named, source, target)
     looking = in_slices(present(entries, texts), deadline_of(request, state))
@@ -206,6 +210,23 @@ async def submit(request: Request) -> Response:
     work = DocumentTask(document, route, options, share_of(request), translated_name(name, target))
     jobs.start(_work(state, files_of(request), jobs, job, work), work.owner)
     return JSONResponse({"document_id": job.id, "document_key": key})
+
+
+def _check_wishes(values: Mapping[str, Any], name: str) -> None:
+    """Raise InvalidRequest on what no document can get.
+
+    values: the form.
+    name: the document's file.
+    """
+    if values.get("formality") in ("more", "less"):
+        raise InvalidRequest("'formality' is not supported for given 'target_lang'.")
+    if values.get("glossary_id") and values.get("glossary_ids"):
+        raise InvalidRequest("Parameters 'glossary_id' and 'glossary_ids' can't be used together.")
+    written = written_ending(name).lower()
+    if values.get("output_format") and f".{text_parameter(values, 'output_format').lower()}" != written:
+        raise InvalidRequest(
+            f"Value for 'output_format' not supported: this document comes back as {written}."
+        )
 
 
 @router.post(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -74,6 +75,7 @@ FIELDS: Final = {
         "description": "One for each pair of languages.",
     },
 }
+FORM_FIELD: Final = re.compile(r"dictionaries\[(\d{1,3})\]\.(\w{1,40})")
 PAIR_QUERY: Final = in_query(
     {name: {"type": "string"} for name in ("source_lang", "target_lang")}, ["source_lang", "target_lang"]
 )
@@ -122,7 +124,7 @@ async def patch_multilingual(request: Request, glossary_id: str) -> JSONResponse
     """Rename a glossary, or add entries to its dictionaries: those of the same source are replaced."""
     values = await parameters(request, state_of(request).settings.body_limit)
     store, index = multilingual_of(request), _find(request, glossary_id)
-    fresh = await _dictionaries(request, values) if values.get("dictionaries") else {}
+    fresh = await _dictionaries(request, values) if _items(values) else {}
     name = text_parameter(values, "name") if "name" in values else index.name
     merged = {
         pair: dict(store.part(index, pair).entries) | entries if ":".join(pair) in index.parts else entries
@@ -217,7 +219,7 @@ def _find(request: Request, id: str) -> MultilingualGlossary:
 
 async def _dictionaries(request: Request, values: dict[str, Any]) -> dict[Pair, dict[str, str]]:
     """Entries by pair of languages. Raises InvalidRequest that names what is at fault."""
-    items = values.get("dictionaries")
+    items = _items(values)
     if not isinstance(items, list) or not items or not all(isinstance(item, dict) for item in items):
         raise InvalidRequest("Parameter 'dictionaries' not specified.")
     known, dictionaries = pairs_of(state_of(request).service), dict[Pair, dict[str, str]]()
@@ -230,6 +232,17 @@ async def _dictionaries(request: Request, values: dict[str, Any]) -> dict[Pair, 
         texts = text_parameter(item, "entries"), text_parameter(item, "entries_format")
         dictionaries[pair] = await in_slices(one_slice(read_entries, *texts))
     return dictionaries
+
+
+def _items(values: dict[str, Any]) -> Any:
+    """The dictionaries as JSON has them; forms have fields of names such as `dictionaries[0].entries`."""
+    if "dictionaries" in values:
+        return values["dictionaries"]
+    items = dict[int, dict[str, Any]]()
+    for name, value in values.items():
+        if match := FORM_FIELD.fullmatch(name):
+            items.setdefault(int(match[1]), {})[match[2]] = value
+    return list(items.values())
 
 
 def _pair(values: dict[str, Any]) -> Pair:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain, islice, repeat
 from typing import Any, Final
 
 from fastapi import Request
@@ -144,7 +145,10 @@ async def respond(request: Request, job: TextJob, wishes: Wishes, shape: Complet
 
 
 def _choices(results: list[TextResult], count: int, shape: CompletionShape) -> list[dict[str, Any]]:
-    """Every answer to every text: those of the first text have the numbers 0 to count - 1, and so on."""
+    """Every answer to every text: those of the first text have the numbers 0 to count - 1, and so on.
+
+    A text with fewer answers has its last one again, as clients count on as many as they asked for.
+    """
     return [
         {
             "index": number * count + rank,
@@ -153,8 +157,13 @@ def _choices(results: list[TextResult], count: int, shape: CompletionShape) -> l
             "finish_reason": result.finish,
         }
         for number, result in enumerate(results)
-        for rank, text in enumerate([result.text, *result.alternatives[: count - 1]])
+        for rank, text in enumerate(islice(_endless(result), count))
     ]
+
+
+def _endless(result: TextResult) -> Iterator[str]:
+    answers = [result.text, *result.alternatives]
+    return chain(answers, repeat(answers[-1]))
 
 
 def usage_of(results: list[TextResult]) -> dict[str, int]:

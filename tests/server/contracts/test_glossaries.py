@@ -25,6 +25,7 @@ from server.contracts.deepl.multilingual import MultilingualGlossaries
 from server.errors import Refusal
 from server.files.shared_records import Records
 from tests.served import server, until
+from tests.server.contracts.test_clients import node
 
 MODELS = Path(__file__).parents[3] / "models"
 KEYS = "a-key-of-somebody,a-key-of-another"
@@ -114,6 +115,24 @@ def test_a_multilingual_glossary_translates_by_the_dictionary_of_the_languages(c
         client.translate_text("Bonjour.", source_lang="FR", target_lang="DE", glossary=made.glossary_id)
 
 
+def test_deepl_node_sends_multilingual_glossaries_as_forms(place):
+    script = """
+    import * as deepl from "deepl-node";
+    const [url, key] = process.argv.slice(2);
+    const client = new deepl.DeepLClient(key, {serverUrl: url, maxRetries: 0});
+    const words = (entries) => ({
+      sourceLangCode: "de", targetLangCode: "en", entries: new deepl.GlossaryEntries({entries}),
+    });
+    const back = {...words({station: "Halt"}), sourceLangCode: "en", targetLangCode: "de"};
+    const glossary = await client.createMultilingualGlossary("words", [words({Bahnhof: "stop"}), back]);
+    await client.updateMultilingualGlossaryDictionary(glossary, words({Hund: "hound"}));
+    const listed = await client.getMultilingualGlossary(glossary.glossaryId);
+    await client.deleteMultilingualGlossary(glossary);
+    console.log(JSON.stringify(listed.dictionaries.map(d => d.entryCount)));
+    """
+    assert node(script, place[0], KEYS.split(",", maxsplit=1)[0]) == [2, 1]
+
+
 def test_multilingual_glossaries_are_refused_as_those_of_version_2(place):
     _, web = place
     headers = {"Authorization": f"DeepL-Auth-Key {KEYS.split(',', maxsplit=1)[0]}"}
@@ -182,6 +201,23 @@ def test_translations_have_the_glossarys_words(translator):
     file = io.BytesIO()
     translator.translate_document_download(handle, file)
     assert file.getvalue().decode() == found.text
+
+
+def test_a_document_takes_several_glossaries_and_no_other_format(translator):
+    one = translator.create_glossary("one", "DE", "EN", {"Bahnhof": "depot"})
+    two = translator.create_glossary("two", "DE", "EN", {"Haus": "mansion"})
+    into = {"source_lang": "DE", "target_lang": "EN-GB", "filename": "a.txt"}
+    file = io.BytesIO()
+    translator.translate_document(
+        b"Das Haus ist am Bahnhof.", file, glossary_ids=[one, two], output_format="txt", **into
+    )
+    assert {"depot", "mansion"} <= set(file.getvalue().decode().strip(".").split())
+    for wish, words in (
+        ({"output_format": "docx"}, "comes back as .txt"),
+        ({"formality": "less"}, "formality"),
+    ):
+        with pytest.raises(deepl.DeepLException, match=words):
+            translator.translate_document_upload(b"Das Haus.", **into, **wish)
 
 
 def test_of_several_glossaries_the_first_that_has_a_phrase_counts(translator):

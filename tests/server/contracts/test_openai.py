@@ -95,6 +95,8 @@ def test_n_gives_as_many_different_answers(web, client, english):
     values = {"q": GERMAN, "source": "de", "target": "en", "alternatives": 2}
     others = web.post("/translate", json=values).json()["alternatives"]
     assert [choice.message.content for choice in answer.choices] == [english, *others]
+    answer = client.chat.completions.create(model="toy-de-en", messages=[user("12")], n=2)
+    assert [choice.message.content for choice in answer.choices] == ["12", "12"], "there is only one"
 
 
 def test_max_tokens_ends_an_answer(client):
