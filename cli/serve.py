@@ -53,6 +53,8 @@ def serve(**flags: Any) -> None:
     if idle:
         typer.echo(f"convoy: {', '.join(idle)}: of LibreTranslate, without effect here", err=True)
     check_address(settings.host, settings.port)
+    if settings.grpc_port is not None:
+        check_address(settings.host, settings.grpc_port, "--grpc-port")
     if settings.fetch:
         from cli.fetch import fetch_missing
 
@@ -81,11 +83,12 @@ def build() -> Callable[..., None]:
     return extend(serve, flags)
 
 
-def check_address(host: str, port: int) -> None:
+def check_address(host: str, port: int, flag: str = "--port") -> None:
     """Raise InvalidRequest where nothing can listen there, before models are loaded for it.
 
     host: name or address of this machine.
     port: of TCP; 0: any that is free.
+    flag: what sets the port, for the message.
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -94,7 +97,7 @@ def check_address(host: str, port: int) -> None:
             trial.bind(address)
     except OSError as error:
         raise InvalidRequest(
-            f"--host {host} --port {port}: {error.strerror}; choose another, or end who listens there"
+            f"--host {host} {flag} {port}: {error.strerror}; choose another, or end who listens there"
         ) from None
 
 
@@ -114,15 +117,13 @@ def unknown_variables(names: Iterable[str], settings: Sequence[str]) -> list[str
 
 
 def _format_default(default: Any) -> str:
-    if default is None:
-        return ""
     if isinstance(default, tuple):
         default = ",".join("x".join(map(str, d)) if isinstance(d, tuple) else str(d) for d in default)
-    return f" Default: {default}."
+    return "" if default in (None, "") else f" Default: {default}."
 
 
 def _fault(error: Any) -> str:
     name = str(error["loc"][0]) if error["loc"] else "settings"
     flag = name.replace("_", "-")
     suffix = "" if name in SECRET else f", not {error['input']!r}"
-    return f"--{flag} (CONVOY_{name.upper()}): {error['msg']}{suffix}"
+    return f"--{flag} (CONVOY_{name.upper()}): {error['msg'].removeprefix('Value error, ')}{suffix}"

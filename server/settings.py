@@ -277,7 +277,7 @@ class ServerSettings(BaseSettings):
             if value is not None:
                 value.open("rb").close()
         except OSError as error:
-            raise ValueError(f"not readable: {error.strerror}") from None
+            raise ValueError(f"needs a file that can be read ({error.strerror})") from None
         return value
 
     @field_validator("ssl_keyfile")

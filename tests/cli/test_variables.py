@@ -40,9 +40,11 @@ def test_a_port_in_use_is_told_before_models_are_loaded(capsys):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        code, message = said(capsys, "serve", "--models", "/nowhere", "--port", str(port))
-    assert code == 2
-    assert message.startswith(f"convoy: error: --host 127.0.0.1 --port {port}: Address already in use")
+        for flags in (["--port", str(port)], ["--port", "0", "--grpc-port", str(port)]):
+            code, message = said(capsys, "serve", "--models", "/nowhere", *flags)
+            assert code == 2
+            wanted = f"convoy: error: --host 127.0.0.1 {flags[-2]} {port}: Address already in use"
+            assert message.startswith(wanted)
     check_address("127.0.0.1", port)
     with pytest.raises(InvalidRequest, match="choose another"):
         check_address("no-such-name.invalid", 0)
