@@ -114,6 +114,9 @@ export class Desk {
   }
 
   #waits(text) {
+    const { answer, run } = TASKS[this.task];
+    const asked = text.trim() && (this.task !== "translate" || text.length > ALONE);
+    $("answer").dataset.empty = asked ? `Press “${run}” or Ctrl+Enter` : answer;
     if (!text.trim()) {
       this.#forget();
       this.fail(null);

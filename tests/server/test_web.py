@@ -736,9 +736,12 @@ def test_beside_a_long_text_that_waits_to_be_asked_for_nothing_old_stands(place,
     assert page.inner_text("#answer")
     page.fill("#text", f"{TEXT} " * (2_100 // len(TEXT)))  # longer than what is translated while it is typed
     shown(page, "document.querySelector('#answer').innerText === ''")
+    assert page.get_attribute("#answer", "data-empty") == "Press “Translate” or Ctrl+Enter"
     page.click("#run")
     finished(page)
     assert page.inner_text("#answer")
+    page.fill("#text", "")
+    assert page.get_attribute("#answer", "data-empty") == "Translation"
 
 
 def test_a_text_that_is_too_long_is_not_sent(visit):
