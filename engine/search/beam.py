@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace, is_numpy_namespace
+from array_api_compat import array_namespace, is_numpy_array
 
 from engine.search import filters, penalties
 from engine.search.diverse import Candidates, Groups, diverse, top
@@ -42,9 +42,9 @@ class BeamSearch:
         tight: whether a step may read values back; by default only on the CPU.
         upload: makes an int64 array on the device, where that can be done without waiting.
         """
-        namespace = array_namespace(executor.namespace.zeros(1))
-        # numpy itself follows the array API; a wrapper around each call would cost as much as the call
-        self.xp: Any = np if is_numpy_namespace(namespace) else namespace
+        array = executor.namespace.zeros(1)
+        # numpy itself follows the array API; a wrapper costs 10 MB, and around each call as much as the call
+        self.xp: Any = np if is_numpy_array(array) else array_namespace(array)
         self.device, self.limits = executor.device, executor.limits
         self.pad, self.eos, self.first = executor.pad, executor.eos, executor.start
         self.beams = executor.beams
