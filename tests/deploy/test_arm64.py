@@ -39,24 +39,25 @@ def arm(tmp_path_factory):
     return made(Path(kept) if kept else tmp_path_factory.getbasetemp() / "arm64")
 
 
-def translate(python, texts, *flags, **variables):
-    """The answers of `convoy translate --json`."""
+def translate(folder, python, texts, *flags, **variables):
+    """The answers of `convoy translate --json`, started in a folder that has no sources."""
     command = [python, "-m", "cli.main", "translate", "--model", MODEL, "--json", *flags]
     done = subprocess.run(
-        command, input=texts, cwd=ROOT / "tests", env=os.environ | variables, capture_output=True, text=True
+        command, input=texts, cwd=folder, env=os.environ | variables, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
-def test_arm64_translates_as_this_processor_does(arm, precision):
+def test_arm64_translates_as_this_processor_does(arm, tmp_path, precision):
     """The same words; scores, that take logarithms, to the sixth digit. Its own sets give the same bits."""
     lines = (ROOT / "tests" / "everyday" / "de-en.tsv").read_text("utf-8").splitlines()[:LINES]
     texts = "".join(line.split("\t")[0] + "\n" for line in lines)
-    ours = translate(sys.executable, texts, "--precision", precision, PYTHONPATH=str(ROOT))
+    ours = translate(tmp_path, sys.executable, texts, "--precision", precision, PYTHONPATH=str(ROOT))
     fast, plain = (
-        translate(arm, texts, "--precision", precision, CONVOY_KERNELS_ISA=name) for name in ("i8mm", "neon")
+        translate(tmp_path, arm, texts, "--precision", precision, CONVOY_KERNELS_ISA=name)
+        for name in ("i8mm", "neon")
     )
     assert fast == plain
     assert [answer["text"] for answer in fast] == [answer["text"] for answer in ours]
@@ -64,7 +65,7 @@ def test_arm64_translates_as_this_processor_does(arm, precision):
         assert theirs["token_scores"] == pytest.approx(answer["token_scores"], abs=1e-5)
 
 
-def test_arm64_has_the_native_operators(arm):
+def test_arm64_has_the_native_operators(arm, tmp_path):
     script = "from engine.native import instruction_set, library; print(instruction_set(library()).name)"
-    done = subprocess.run([arm, "-c", script], cwd=ROOT / "tests", capture_output=True, text=True, check=True)
+    done = subprocess.run([arm, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "i8mm"
