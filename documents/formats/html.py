@@ -42,6 +42,9 @@ TAG_END: Final = re.compile(r">|=\s*([\"'])")  # the end of a tag, or the beginn
 NOT_TRANSLATED: Final = re.compile(
     r"\stranslate\s*=\s*[\"']?no\b|\sclass\s*=\s*(?:[\"'][^\"']*|)\bnotranslate\b", re.IGNORECASE
 )
+NOTE_REFERENCE: Final = re.compile(r"\s?[\[(]?(?:\d{1,3}|[*†‡§])[\])]?\s?")  # the text of one
+NOTE_LINK: Final = re.compile(r"noteref|footnote-ref", re.IGNORECASE)
+LONGEST_NOTE_REFERENCE: Final = 500  # characters, with tags
 STAND_IN: Final = "X{}"  # the word that the model reads for an empty element with its number
 WHITE_SPACE: Final = re.compile("[ \t\n\r\f]+")  # what is shown as one space; others are shown as they are
 BLANK_ENTITY: Final = "&(?:nbsp|ensp|emsp|thinsp|#160|#8239|#[xX](?:[aA]0|202[fF]));"
@@ -83,6 +86,7 @@ class Piece:
     void: whether no closing tag belongs to it.
     kept: whether it is a whole element whose content stays; its text is for the model to read.
     word: whether it stands for a word where it is empty, as it touches none.
+    note: whether it is the number of a note, which no model reads as part of the word before it.
     """
 
     raw: str
@@ -91,6 +95,7 @@ class Piece:
     void: bool = False
     kept: bool = False
     word: bool = False
+    note: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +208,7 @@ class _SegmentReader:
         elif self._splits(piece):
             self.flush()
             self.markup[-1].append(piece.raw)
-        elif not self.raw and not piece.kept and (piece.void or not piece.name):
+        elif not self.raw and (piece.note or not piece.kept) and (piece.void or not piece.name):
             self.markup[-1].append(piece.raw)
         else:
             self.raw.append(piece.raw)
@@ -255,7 +260,7 @@ class _SegmentReader:
     def _inline(self, piece: Piece) -> None:
         name = piece.name or ""
         if piece.kept:
-            shown = name not in ("svg", "math", *RAW_ELEMENTS)
+            shown = not piece.note and name not in ("svg", "math", *RAW_ELEMENTS)
             text = self._fold_space(_content(piece.raw).strip()) if shown else ""
             if not text and piece.word:
                 text = STAND_IN.format(len(self.builder.spans))
@@ -299,10 +304,21 @@ def _markup(source: str, begin: int, rules: MarkupRules) -> Piece:
         end = _raw_end(source, end, name)
     elif name in rules.keep or NOT_TRANSLATED.search(markup):
         end = _element_end(source, end, name, rules)
+    elif not rules.xml and (last := _note_end(source, end, name, markup)):
+        return Piece(source[begin:last], name, void=True, kept=True, note=True)
     else:
         return Piece(markup, name)
     word = name in rules.marks and _stands_alone(source, begin, end)
     return Piece(source[begin:end], name, void=True, kept=True, word=word)
+
+
+def _note_end(source: str, begin: int, name: str, markup: str) -> int | None:
+    """Where the reference to a note ends whose opening tag ends at `begin`; None: it is none."""
+    if name != "sup" and not (name == "a" and NOTE_LINK.search(markup)):
+        return None
+    end = source.find(f"</{name}>", begin, begin + LONGEST_NOTE_REFERENCE)
+    is_note = end >= 0 and NOTE_REFERENCE.fullmatch(_content(source[begin:end]))
+    return end + len(name) + 3 if is_note else None
 
 
 def _stands_alone(source: str, begin: int, end: int) -> bool:

@@ -47,6 +47,21 @@ def test_lines_of_text_keep_their_ends_and_the_encoding(encoding):
     assert shouted("a.TXT", data) == f"{mark}EINS\r\n\r\n  ZWEI  \nÜBER".encode(encoding)
 
 
+@pytest.mark.parametrize(
+    "note",
+    [
+        "<sup>2</sup>",
+        '<sup class="reference"><a href="#n"><span>[</span>12<span>]</span></a></sup>',
+        '<a class="footnote-ref" href="#n">†</a>',
+    ],
+)
+def test_the_number_of_a_note_is_no_part_of_the_word_before_it(note):
+    page = f"<p>Ein Satz{note} mit Note.</p><p>{note} Die Note.</p><p>Das 1<sup>er</sup>.</p>"
+    assert texts("a.html", page.encode()) == ["Ein Satz mit Note.", "Die Note.", "Das 1er."]
+    wanted = f"<p>EIN SATZ{note} MIT NOTE.</p><p>{note} DIE NOTE.</p><p>DAS 1<sup>ER</sup>.</p>"
+    assert shouted("a.html", page.encode()).decode() == wanted
+
+
 def test_a_page_keeps_its_markup_and_its_charset():
     page = '<html><head><meta charset="iso-8859-1"><title>ö</title></head><p class=x>a <b>b</b></p></html>'
     wanted = page.replace(">ö<", ">Ö<").replace(">a <b>b<", ">A <b>B<")

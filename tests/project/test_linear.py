@@ -338,6 +338,9 @@ LINES: dict[str, Line | str] = {
     "server.contracts.deepl.glossaries:read_entries": Line(entries, pumps=("a\tb\n", "a,b\n", '"', '""')),
     "server.contracts.deepl.glossaries:present": Line(present_phrases, pumps=("a b ", "ab")),
     "server.contracts.deepl.glossaries:_present": "is tried with `present`",
+    "server.contracts.deepl.multilingual_routes:FORM_FIELD": Line(
+        pumps=("dictionaries[1].a",), uses=("fullmatch",)
+    ),
     "server.contracts.deepl.translate:on_one_line": Line(one_line, pumps=("\n a",)),
     "server.contracts.libretranslate.languages:detect": "a route",
     "server.contracts.openai.tasks:INSTRUCTION": Line(pumps=("translate ", "summar"), uses=("search",)),
@@ -489,6 +492,8 @@ LINES: dict[str, Line | str] = {
     "documents.formats.odt:CODE_STYLE": Line(),
     "documents.formats.docx:PARTS": Line(),
     "documents.formats.docx:read_docx": LIBRARY,
+    "documents.formats.html:NOTE_LINK": Line(pumps=("note", "footnote-"), uses=("search",)),
+    "documents.formats.html:NOTE_REFERENCE": Line(pumps=("[1",), uses=("fullmatch",)),
     "documents.formats.html:OPENING": Line(pumps=MARKUP),
     "documents.formats.html:NAME": Line(pumps=MARKUP),
     "documents.formats.html:TAG_END": Line(pumps=("= ", "=\t")),
