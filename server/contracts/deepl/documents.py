@@ -196,7 +196,7 @@ async def submit(request: Request) -> Response:
     document = await open_file(request, name, data)
     _check_wishes(values, name)
     route = await route_of(state, document, source, target, deadline_of(request, state))
-    ids = [text_parameter(values, name) for name in ("glossary_id", "glossary_ids") if values.get(name)]
+    ids = [text_parameter(values, key) for key in ("glossary_id", "glossary_ids") if values.get(key)]
     named = list(filter(None, ",".join(ids).split(",")))
     texts = [segment.text for segment in document.segments]
     entries = entries_of(request, named, source, target)
