@@ -27,11 +27,11 @@ MUTANTS = [
         f"{FORMATS} -k xliff_1_gets",
     ),
     (
-        "messages of gettext that are no longer used are translated",
+        "a message of gettext that has a translation gets another",
         "documents/formats/po.py",
-        "entry.obsolete or entry.msgstr",
-        "entry.msgstr",
-        f"{FORMATS} -k lacks",
+        "not (entry.msgstr or any(",
+        "not (any(",
+        f"{FORMATS} -k nothing_else",
     ),
     (
         "a catalogue may name a file of the server's",
