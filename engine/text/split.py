@@ -16,6 +16,7 @@ import sentencex
 
 from engine.errors import TooLarge
 from engine.text.placeables.grammar import (
+    ABBREVIATION,
     CELL_BORDER,
     COLUMNS,
     EDGE,
@@ -187,7 +188,8 @@ def _sentences(
     if marked := _list_mark_end(text, space, end, language, numbers, indented=indented):
         yield begin, marked, True
         begin = marked
-    plain = UNUSUAL.sub(" ", text[begin:end])  # as many characters, so the library's cuts are ours
+    # as many characters, so the library's cuts are ours
+    plain = ABBREVIATION.sub(lambda match: match[0].replace(".", "_"), UNUSUAL.sub(" ", text[begin:end]))
     for sentence in _by_library(language, plain):
         yield from _edges(text, begin, begin + len(sentence))
         begin += len(sentence)

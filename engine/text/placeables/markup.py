@@ -13,18 +13,34 @@ from functools import cache
 from typing import Final
 
 from engine.text.form import capitalised
-from engine.text.placeables.grammar import KINDS, long_placeables, matches
+from engine.text.placeables.grammar import GLUED_KINDS, KINDS, long_placeables, matches, placeables
 
 # what is left out of the text that a model reads, with an example
-TAG: Final = r"<(?P<slash>/?)(?P<name>[A-Za-z][\w:.-]*|\d{1,4})(?:\s[^<>]{0,400})?>|<!--[^<>]{0,400}-->"
+NAME: Final = r"(?:[A-Za-z][\w:.-]*|\d{1,4})"
+TAG: Final = (  # <b>, and as it stands in HTML or in a forum
+    rf"<(?!br\b)/?{NAME}(?:\s[^<>]{{0,400}})?>|<!--[^<>]{{0,400}}-->|&lt;/?{NAME}(?:\s[^<>\n]{{0,200}}?)?/?&gt;"
+    r"|\[/?(?:b|i|u|s|url|quote|code|color|size|spoiler|center|list)(?:=[^\[\]\n]{0,200})?\]"
+)
+TAG_NAME: Final = re.compile(rf"(<|&lt;|\[)(/?)({NAME})")
+# masks of other tools that touch a word: they stand for formats
+GLUED: Final = (
+    "(?:" + "|".join(kind.pattern for kind in KINDS if kind.name in GLUED_KINDS) + r"|\{\d{1,2}\})++"
+)
+ACCELERATOR: Final = r"(?<![\w&])&(?=[^\W\d_a-z][a-z])"  # &File
 LINK: Final = r"\]\([^()\s]*(?:\([^()\s]*\)[^()\s]*)*(?:[ \t]+\"[^\"\n]*\")?\)"  # [text](address "title")
 EMPHASIS: Final = r"\*+|_+|~~+"  # **text**  _text_  ~~text~~
 INVISIBLE: Final = "[\u00ad\u200b\u2060\ufeff]+"  # soft hyphens and the like
-SIGNS: Final = re.compile("[*_~\\[<\u00ad\u200b\u2060\ufeff]")  # a text without them has no markup
+SIGNS: Final = re.compile("[*_~\\[<&{⟦@\u00ad\u200b\u2060\ufeff]")  # a text without them has no markup
 DELIMITERS: Final = frozenset({"*", "**", "***", "_", "__", "___", "~~"})
-VOID_TAGS: Final = frozenset({"area", "br", "col", "embed", "hr", "img", "input", "link", "meta", "wbr"})
+VOID_TAGS: Final = frozenset({"area", "col", "embed", "hr", "img", "input", "link", "meta", "wbr"})
+# tags that are one although nothing closes them; others are fields: <name>
+ELEMENT_NAMES: Final = """
+a abbr b big blockquote body center code dd del div dl dt em font form g h1 h2 h3 h4 h5 h6 head html i ins kbd
+label li mark ol p pre q s samp small span strike strong sub sup table tbody td th thead tr tt u ul var x
+"""
+ELEMENTS: Final = VOID_TAGS | set(ELEMENT_NAMES.split())
 # a word in capitals within a sentence; longer ones are no words, shorter ones are abbreviations
-CAPITALS: Final = re.compile(r"(?<![\w'’&/.-])[^\W\d_]{3,24}(?![\w&/]|-\w)")
+CAPITALS: Final = re.compile(r"(?<![\w'’&/.-])[^\W\d_]{3,24}(?![\w&/=]|-\w)")
 MAX_FORMATS: Final = 400  # of a text; the rest of its markup is text
 CLAUSE_CHARACTERS: Final = 200  # around a word in capitals that show whether it stands out
 SENTENCE_STARTS: Final = frozenset(".!?:„“\"'\n")
@@ -107,8 +123,8 @@ class _Token:
 def _scanner() -> re.Pattern[str]:
     words = "|".join(kind.pattern for kind in KINDS)
     return re.compile(
-        rf"(?P<invisible>{INVISIBLE})|(?P<line>\n)|(?P<tag>{TAG})|(?P<link>{LINK})|(?P<word>{words})"
-        rf"|(?P<bracket>\[)|(?P<emphasis>{EMPHASIS})"
+        rf"(?P<invisible>{INVISIBLE})|(?P<line>\n)|(?P<tag>{TAG})|(?P<link>{LINK})|(?P<glued>{GLUED})"
+        rf"|(?P<word>{words})|(?P<accelerator>{ACCELERATOR})|(?P<bracket>\[)|(?P<emphasis>{EMPHASIS})"
     )
 
 
@@ -126,9 +142,16 @@ def _tokens(text: str) -> Iterator[_Token]:
         elif match["invisible"]:
             yield _Token(begin, end, "")
         elif match["tag"]:
-            name, closes = (match["name"] or "").lower(), bool(match["slash"])
-            void = not name or name in VOID_TAGS or match["tag"].endswith("/>")
-            yield _Token(begin, end, f"<{name}", not void and not closes, not void and closes, point=True)
+            yield _tag(match)
+        elif match["glued"]:
+            before, after = text[begin - 1 : begin], text[end : end + 2]
+            opens = after.isalpha() and len(after) > 1 and not before.isalnum()
+            closes = (before.isalpha() or before in tuple(".!?")) and not after[:1].isalnum()
+            yield _Token(
+                begin, end, f"glued{line}", opens, closes, (opens or before.isalpha()) and text[begin] != "{"
+            )
+        elif match["accelerator"]:
+            yield _Token(begin, end, "&", point=True)
         elif match["link"]:
             yield _Token(begin, end, f"[{line}", closes=True)
         elif match["bracket"]:
@@ -137,7 +160,21 @@ def _tokens(text: str) -> Iterator[_Token]:
             before, after = text[begin - 1 : begin] or " ", text[end : end + 1] or " "
             opens = not after.isspace() and not before.isalnum()
             closes = not before.isspace() and not after.isalnum()
-            yield _Token(begin, end, match[0] + str(line), opens, closes)
+            accelerator = match[0] == "_" and opens and after.isupper()
+            yield _Token(begin, end, match[0] + str(line), opens, closes, accelerator)
+
+
+def _tag(match: re.Match[str]) -> _Token:
+    tag = match["tag"]
+    found = TAG_NAME.match(tag)
+    sign, slash, name = found.groups() if found else ("<!--", "", "")
+    name = name.lower()
+    void = not name or name in VOID_TAGS or tag.endswith(("/>", "/&gt;"))
+    known = void or bool(slash) or name[0].isdigit() or " " in tag or name in ELEMENTS
+    key = sign + name
+    return _Token(
+        *match.span(), key, not void and not slash, not void and bool(slash), point=known and sign != "["
+    )
 
 
 def _partners(tokens: Sequence[_Token]) -> dict[int, int]:
@@ -202,9 +239,15 @@ def read_capitals(plain: PlainText, language: str, count: Callable[[str], int]) 
         one token, and not in capitals.
     """
     parts, formats, position = list[str](), list(plain.formats), 0
+    found: list[tuple[int, int]] | None = None
     for match in CAPITALS.finditer(plain.text):
         word, (begin, end) = match[0], match.span()
         if not word.isupper() or not _small_letters_around(plain.text, begin, end):
+            continue
+        if found is None:
+            found = [other.span() for other in matches(placeables(), long_placeables(), plain.text)]
+        number = bisect_right(found, begin, key=lambda place: place[0]) - 1
+        if number >= 0 and begin < found[number][1]:
             continue
         written = _known_form(word, language, count)
         if written is None or any(begin < place < end for f in plain.formats for place in (f.begin, f.end)):

@@ -16,12 +16,13 @@ from functools import lru_cache
 from typing import Final
 
 from engine.errors import InvalidRequest, TooLarge
+from engine.text.placeables.amounts import EMOJI, NUMBER
 from engine.text.placeables.grammar import (
-    EMOJI,
     EMOJI_STAND_IN,
     KINDS,
-    NUMBER,
     SIGNS,
+    Placeable,
+    kind_of,
     long_placeables,
     matches,
     placeables,
@@ -296,14 +297,16 @@ class _Finder:
         part = text[begin:end]
         sources = [finder.find(part) for finder in self.finders if finder.may_find(part)]
         names = self._names(part)
-        if self.rules.protect:
-            sources += [_matches(part)] if SIGNS.search(part) else []
-            sources += [iter(names)] if names else []
-            sources += [_unknown(part, self.lacking)] if self.lacking else []
+        kinds = dict(_matches(part)) if self.rules.protect and SIGNS.search(part) else {}
+        sources += [iter(found) for found in (kinds, names) if found]
+        if self.rules.protect and self.lacking:
+            sources.append(_unknown(part, self.lacking))
         if not sources:  # most texts: what is below would cost as much as all of this
             return
-        for first, last in _in_turn(sources):
-            yield begin + first, begin + last, self._phrase(part[first:last], name=(first, last) in names)
+        for place in _in_turn(sources):
+            read = place in kinds and kinds[place].treatment == "read"
+            phrase = self._phrase(part[slice(*place)], read=read, name=place in names)
+            yield begin + place[0], begin + place[1], phrase
 
     def _names(self, part: str) -> dict[tuple[int, int], None]:
         """The names of a part of the text, without those that hold a phrase of the caller's."""
@@ -316,10 +319,10 @@ class _Finder:
             if next(own.find(part[begin:end]), None) is None
         }
 
-    def _phrase(self, phrase: str, *, name: bool) -> Phrase:
+    def _phrase(self, phrase: str, *, read: bool, name: bool) -> Phrase:
         target, local = self.targets.get(phrase), self.rules.local
         own = phrase in self.targets or phrase in self.rules.symbols
-        number = not own and TRUSTED.fullmatch(phrase) is not None
+        number = read and not own
         trusted = number or (not own and name and self.lacking.isdisjoint(phrase))
         if number and local:
             target = local(phrase)
@@ -333,8 +336,8 @@ def _symbols(symbols: tuple[str, ...]) -> Phrases:
     return Phrases(symbols, spaced=False)
 
 
-def _matches(text: str) -> Iterator[tuple[int, int]]:
-    return (match.span() for match in matches(placeables(), long_placeables(), text))
+def _matches(text: str) -> Iterator[tuple[tuple[int, int], Placeable]]:
+    return ((match.span(), kind_of(match)) for match in matches(placeables(), long_placeables(), text))
 
 
 def _unknown(text: str, lacking: frozenset[str]) -> Iterator[tuple[int, int]]:

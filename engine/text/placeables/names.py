@@ -7,7 +7,7 @@ after a title, beside another such word, or alone, in a language that writes no 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -36,6 +36,32 @@ BEFORE_NOUN: Final = re.compile(
     r"|ihre?[mnrs]?|eure?[mnrs]?|(?:bei|zu|vo|i|a)m|zur|ins|.*\d|zwei|drei|vier|fünf|sechs|sieben|acht|zehn",
     re.IGNORECASE,
 )
+# small words within names: van Beethoven, von und zu Guttenberg; after no title those of other languages only
+PARTICLES: Final = frozenset(
+    {
+        "van",
+        "von",
+        "der",
+        "den",
+        "de",
+        "da",
+        "di",
+        "du",
+        "del",
+        "della",
+        "la",
+        "le",
+        "ten",
+        "ter",
+        "zu",
+        "und",
+    }
+    | {"ibn", "al", "el", "dos", "y"}
+)
+OWN_PARTICLES: Final = {
+    "de": frozenset({"von", "der", "den", "da", "du", "zu", "und"}),
+    "fr": frozenset({"de", "du", "la", "le", "y"}),
+}
 # words made of other names, which are translated: Norwegian, Portuguese, Yiddish, Buddhism
 DERIVED: Final = re.compile(".*(?:ese|ish|[ie]an|ism|ist)s?")
 FRENCH_ARTICLES: Final = frozenset({"le", "la", "les", "l", "en", "du", "des", "au", "aux"})  # of countries
@@ -81,6 +107,7 @@ class _Reader:
     def __init__(self, text: str, rule: NameRule) -> None:
         self.text, self.rule, language = text, rule, _base(rule.language)
         self.nouns, self.french = language in CAPITAL_NOUNS, language == "fr"
+        self.particles = PARTICLES - OWN_PARTICLES.get(language, frozenset({"und", "y"}))
         self.places = [match.span() for match in (FRENCH_WORD if self.french else WORD).finditer(text)]
         self.words = [text[begin:end] for begin, end in self.places]
 
@@ -88,14 +115,17 @@ class _Reader:
         """Yield begin and end of each name."""
         end, heading = 0, None
         for number, word in enumerate(self.words):
-            if number < end or not word[0].isupper() or not self._capital(number):
+            if number < end or not (word in PARTICLES or (word[0].isupper() and self._capital(number))):
                 continue
-            before, first, end = self._before(number), number, number + 1
+            before, first = self._before(number), number
             titled = before in TITLES or (self.french and before in FRENCH_TITLES)
+            if word in PARTICLES and not titled:
+                continue
             if not titled and self._begins_sentence(first) and self._ordinary(first):
                 continue
-            while end < len(self.words) and self._goes_on(end):
-                end += 1
+            end = self._end(first, PARTICLES if titled else self.particles)
+            if end == first:
+                continue
             if not titled:
                 first, end = self._row(first, end, before)
                 heading = not self.nouns and self._heading() if heading is None else heading
@@ -109,10 +139,20 @@ class _Reader:
             return False
         return not (self.nouns and word in PRONOUNS)
 
+    def _end(self, first: int, particles: Set[str]) -> int:
+        """The end of the words with capitals from `first` on, with particles before them."""
+        end = at = first
+        while at < len(self.words) and (at == first or self._goes_on(at)):
+            if self._capital(at):
+                end = at + 1
+            elif self.words[at] not in particles:
+                break
+            at += 1
+        return end
+
     def _goes_on(self, number: int) -> bool:
-        """Whether a word goes on with the name before it."""
-        gap = self.text[self.places[number - 1][1] : self.places[number][0]]
-        return gap == " " and self._capital(number)
+        """Whether nothing but a space parts a word from the one before it."""
+        return self.text[self.places[number - 1][1] : self.places[number][0]] == " "
 
     def _before(self, number: int) -> str:
         """The word before one of the words, or the marks between; "" at the beginning of a sentence."""
@@ -124,6 +164,8 @@ class _Reader:
         return "" if STARTS.intersection(gap) else gap.strip()
 
     def _heading(self) -> bool:
+        if self.text.rstrip().endswith("?"):
+            return False
         capitals = sum(self._capital(number) for number in range(1, len(self.words)))
         return len(self.words) > 1 and capitals > MAX_CAPITALS_SHARE * (len(self.words) - 1)
 

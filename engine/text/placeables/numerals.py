@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
-from engine.text.placeables.grammar import CODES, CURRENCY, GAP
+from engine.text.placeables.amounts import CODES, CURRENCY, GAP
 
 NARROW, WIDE = "\u202f", "\u00a0"  # spaces that break no line
 SPACES: Final = GAP

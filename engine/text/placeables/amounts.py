@@ -1,0 +1,113 @@
+"""Patterns of the grammar: numbers with all that belongs to them, times, names of letters and digits."""
+
+from __future__ import annotations
+
+from typing import Final
+
+GAP: Final = "[ \u00a0\u202f]"
+# numbers: a run of digits with the marks in it, and what belongs to it: sign, currency, unit
+CURRENCY: Final = "[$€£¥₹₽₩₺¢₿]"
+CODES: Final = "EUR|USD|GBP|CHF|JPY|CNY|PLN|CZK|SEK|NOK|DKK"  # of currencies, before or after
+RATES: Final = (  # l/100 km  €/m²
+    "(?:l|g|kg|mg|µg|ml|m|km|kWh|t|W|N|MB|GB|kB|kcal|€|EUR|USD)/"
+    f"(?:100{GAP}?)?(?:km|m²|m³|m|s²|s|h|min|l|kg|g|t|ml|dl|kWh|GB|MB)"
+)
+# a unit of letters needs its digits beside it, and is no word of prose
+UNITS: Final = (
+    f"{RATES}|km/h|km²|m²|m³|cm²|cm³|km|cm|mm|µm|nm|kg|mg|µg|ml|cl|kWh|MWh|kW|MW|GW|mAh|kHz|MHz|GHz|Hz|"
+    f"kB|KB|MB|GB|TB|KiB|MiB|GiB|TiB|Mbit/s|Gbit/s|ms|px|{CODES}"
+)
+SHORT_UNITS: Final = "(?:min|mn|[hmglVW])(?![\\w'’/])"  # with a space: in French l' and m' are words
+CLOSE_UNITS: Final = rf"(?:[kKMBa-c]|(?<!0)s)(?!\w)|{GAP}(?:bis|ter)(?=,)"  # $3.5M  5a  45s, but not the 90s
+ZONE: Final = "(?:UTC|GMT)(?:[+−-]\\d{1,2}(?::\\d{2})?)?|CES?T|MES?Z|[ECMP][SD]T|BST|MSK|JST"
+DAYTIME: Final = (  # 9:00 a.m.  12:30 pm; "am" with a space is a German word
+    rf"{GAP}?[ap]\.m\.|{GAP}?[AP]M|[ap]m|{GAP}pm|(?<=:\d\d){GAP}am(?=[.,;!?)]|$)|{GAP}(?:{ZONE})"
+)
+# 1.234,56  12:30  2024-05-12  3–5  1920x1080  1.5e-10  2½
+PLAIN: Final = (
+    r"\d++(?:[.,:/x×'’–−-]\d++)*+(?:[eE][+−-]?\d{1,4}(?!\w)|[½⅓⅔¼¾⅛⅜⅝⅞]|[×·]10[⁻⁺]?[⁰¹²³⁴-⁹]++)?+"
+    r"(?:,[-–—]{1,2}+)?+"
+)
+MEASURE: Final = rf"\d++(?:[.,]\d++)?+(?:{GAP}?(?:mm|cm|m|km|px)(?!\w))?+"
+PRODUCT: Final = rf"{MEASURE}(?:{GAP}[×x]{GAP}{MEASURE})++"  # 3 × 4  210 mm × 297 mm
+THOUSANDS: Final = rf"\d{{1,3}}(?:{GAP}\d{{3}})++(?!\d)(?:[.,]\d++)?+"  # 1 234 567,89
+GROUPS: Final = rf"\d++(?:{GAP}\d{{2,}}+){{2,}}+"  # 4111 1111 1111 1111
+DIALLED: Final = (
+    r"(?:\+\d{1,3}|00\d{1,3})(?: \d(?= \d\d))?+(?:[ /.-]?+(?:\(\d++\)|\d{2,}+)){1,8}+"  # +49 (0)30 1234-567
+    r"|0\d++(?:[ /-]\d{2,}+){1,6}+"  # 0800 330 1000
+    r"|\(\d{2,5}\)[ -]?+\d{2,}+(?:[ -]\d{2,}+){0,4}+"  # (555) 123-4567
+)
+DURATION: Final = (  # 1h 30m  14h30  8 h 15
+    rf"\d{{1,3}}+{GAP}?h{GAP}?\d{{1,2}}+(?:{GAP}?(?:min|mn|m)(?!\w))?+(?:{GAP}?\d{{1,2}}{GAP}?s)?+"
+)
+ANGLE: Final = (  # 52°31'12"N  48.2° N  5' 11"
+    rf"\d{{1,3}}+(?:[.,]\d++)?+°{GAP}?(?:\d{{1,2}}+(?:[.,]\d++)?+['′’]{GAP}?"
+    rf"(?:\d{{1,2}}+(?:[.,]\d++)?+(?:[\"″”]|''){GAP}?)?+[NSEWO]?|[NSEWO])(?!\w)"
+    rf"|\d++['′]{GAP}?\d{{1,2}}+(?:[\"″”]|'')"
+)
+UNIT: Final = (
+    rf"(?:{DAYTIME}|{CLOSE_UNITS}|{GAP}?(?:%|‰|°[CFK]?|{CURRENCY}|{SHORT_UNITS}|(?:{UNITS})(?!\w)))?"
+)
+NUMBER: Final = (
+    rf"(?<![\w+])(?:{DIALLED})(?!\w)|(?<!\w)(?:{ANGLE}|{DURATION}(?!\w))"
+    rf"|(?:(?<![\w.,+−–-])[+−–±≈~<>≤≥-]|(?<!\w))(?:(?:{CURRENCY}|{CODES}){GAP}?)?"
+    rf"(?:{PRODUCT}|{THOUSANDS}|{GROUPS}|{PLAIN}){UNIT}(?!\w)"
+)
+INSTANT: Final = (
+    r"(?<!\w)\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(?::\d{2}(?:[.,]\d{1,9})?)?(?:Z| ?[+-]\d{2}:?\d{2})?(?!\w)"
+)
+IBAN: Final = r"(?<!\w)[A-Z]{2}\d{2}(?: ?[A-Z\d]{4})(?: ?\d{4}){2,6}(?: ?[A-Z\d]{1,4})?(?!\w)"
+# names of letters and digits: H2O, A4, MP3, COVID-19, GPT-4; not in a compound such as G7-Staaten
+CODE: Final = (
+    r"(?<![\w-])(?:[A-Z]++(?:-?\d++[A-Z]*+)++|[a-z]{2,6}\d++|[a-z]\d{2,}+|[A-Za-z]++\d++[A-Za-z][A-Za-z\d]*+"
+    r"|\d++(?!er)[A-Za-z]++\d[A-Za-z\d]*+)(?![\w-])"
+)
+# XIV, II, MCMXC: long where there are letters that abbreviations have too
+ROMAN: Final = (
+    r"(?<![\w.&/-])(?=[IVXL]{2}|[IVXLCDM]{4})M{0,3}(?:C[MD]|D?C{0,3})(?:X[CL]|L?X{0,3})(?:I[XV]|V?I{0,3})"
+    r"(?:ᵉ|ème|e)?(?![\w&/-])"
+)
+STANDARD: Final = (  # DIN EN ISO 9001:2015  RFC 2119
+    r"(?<!\w)(?:(?:DIN|EN|ISO|IEC|IEEE|ANSI|ASTM|VDE|NF|BS|RFC|ITU)[ /](?=[A-Z\d])){1,4}"
+    r"\d++(?:[-.:]\d++)*+(?!\w)"
+)
+PLATE: Final = r"(?<![\w-])[A-ZÄÖÜ]{1,3}-[A-Z]{1,2}[ -]\d{1,4}[EH]?(?!\w)"  # B-MW 1234
+MOVE: Final = (
+    r"(?:O-O(?:-O)?|[KQRBNDTLSCF]?[a-h]?[1-8]?x?[a-h][1-8](?:=[A-Z])?)[+#]?[!?]{0,2}(?![\w-])"  # Nf3  exd5
+)
+MOVES: Final = rf"(?<!\w)\d{{1,3}}\.(?:\.\.)? ?{MOVE}(?:(?: \d{{1,3}}\.(?:\.\.)?)? ?{MOVE}){{0,99}}+"
+# one picture: with its variant, skin and what is joined to it; a key; a flag
+PICTURE: Final = (
+    "(?:[\U0001f1e6-\U0001f1ff]{2}|[0-9#*]\ufe0f?\u20e3|"
+    "[\u2190-\u21ff\u231a-\u23ff\u2500-\u27bf\u2b00-\u2bff\u3030\u303d\U0001f000-\U0001faff]"
+    "[\ufe0e\ufe0f\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]*+"
+    "(?:\u200d[\u2190-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff][\ufe0e\ufe0f\U0001f3fb-\U0001f3ff]*+)*+)"
+)
+EMOJI: Final = rf"{PICTURE}(?:{GAP}?{PICTURE})*+"
+FACE: Final = (
+    r"(?<![^\s.!?…])(?:[:;=]['’]?-?[()DPpO|/]|<3|[xX]D|-_-)(?!\w)|\^_?\^|¯\\_\(ツ\)_/¯|\(╯°□°\)╯︵ ┻━┻"
+)
+POWERS: Final = "[²³¹⁰-₎]"
+TERM: Final = (
+    rf"(?:\d++(?:[.,]\d++)?+[a-zA-Z]?{POWERS}*+|[a-zA-Z]\([a-zA-Z](?:, ?[a-zA-Z])*\)"
+    rf"|[a-zA-Z]{{1,3}}{POWERS}++|[a-zA-Z])"
+)
+FORMULA: Final = (
+    rf"(?<![\w.,-])(?=[^=≤≥≠≈]{{1,24}}[=≤≥≠≈]|\S{{0,8}}{POWERS})"
+    rf"{TERM}(?: ?[=+×·÷±≤≥≠≈*/^−-] ?{TERM})++(?![\w-])"
+    rf"|(?<!\w)[A-Za-z]{{1,3}}(?:{POWERS}++[A-Za-z]{{0,3}})++(?!\w)"  # CO₂  x²
+)
+FOOTNOTE: Final = r"(?<!\d)[⁰¹²³⁴-⁹]{1,3}+(?!\w)"
+# a company: Müller & Söhne GmbH
+FIRM_WORD: Final = r"[^\W\d_a-zà-ÿ][\w'’-]{1,24}+"
+LEGAL_FORM: Final = "GmbH|gGmbH|AG|KG|OHG|KGaA|SE|UG|Ltd|LLC|Inc|Corp|PLC|SARL|SAS|SA|BV|NV|SpA|Co"
+ARTICLE: Final = (  # and the like, at the beginning of a sentence
+    r"(?:D(?:ie|er|as|ies|en|em)|[SKM]?[Ee]in|Unser|Ihr|Jed|Welch|Th[eaio]|Our|Your|An|L[ae]s?|Une?|[NV]otre|Cette)"
+    r"\w{0,2} "
+)
+FIRM: Final = (
+    rf"(?<![\w&]){FIRM_WORD} & (?:{FIRM_WORD} ){{1,3}}?(?:{LEGAL_FORM})(?!\w)"
+    rf"(?:\.?,? (?:& Co\.? )?(?:{LEGAL_FORM})(?!\w))?"
+    rf"|(?<![\w&])(?!{ARTICLE}){FIRM_WORD} (?:{LEGAL_FORM})(?!\w)"  # Siemens AG
+    r"|(?<![\w&])[A-Z]{1,3}+&[A-Z]{1,3}+(?![\w&;])"  # AT&T
+)

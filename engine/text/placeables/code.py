@@ -1,0 +1,98 @@
+"""Patterns of the grammar: addresses, files, fields of messages, and what people who program write."""
+
+from __future__ import annotations
+
+from typing import Final
+
+SCHEMES: Final = "https?|s?ftps?|ssh|git|file|s3|gs|wss?|postgres(?:ql)?|mysql|mongodb|redis|jdbc|ldaps?|smb"
+END: Final = r".,;:!?)\]}"  # marks after an address, which are none of it
+REST: Final = rf"(?:[^\s<>\"'{END}]++|[{END}]++(?=[^\s<>\"'{END}]))++"
+ADDRESS: Final = (  # https://example.org/a_(b)?c=1
+    rf"(?<![A-Za-z])(?:{SCHEMES})://"
+    rf"(?:[^\s<>\"'({END}]++|[.,;:!?\]}}]++(?=[^\s<>\"'({END}])|\([^\s<>\"'()]*\))++"
+    rf"|\bwww\.{REST}|(?<![\w./])(?:mailto|tel|sms|urn|doi|ar[Xx]iv|magnet|data):(?=[\w+]){REST}"
+    rf"|(?<![\w./])10\.\d{{4,9}}/{REST}"  # a DOI
+)
+MAIL: Final = r"(?<![\w.+-])[\w.+-]++@[\w-]++(?:\.[\w-]++)++(?::[\w.~-]++/[\w./~-]*\w)?"
+DOMAIN: Final = (
+    r"(?<![\w@.-])(?:[A-Za-z0-9-]++\.)++(?:com|org|net|edu|gov|info|io|app|dev|eu|de|at|ch|fr|uk|us|it|es|nl|pl)"
+    rf"(?![\w-])(?:/{REST})?"
+)
+NETWORK: Final = (  # 00:1A:2B:3C:4D:5E  2001:db8::1/64
+    r"(?<![\w:-])[0-9a-fA-F]{2}(?:[:-][0-9a-fA-F]{2}){5}(?![\w:])"
+    r"|(?<![\w:.])(?=[\d:]{0,40}(?:::|[a-fA-F]))(?:[0-9a-fA-F]{0,4}:){2,7}[0-9a-fA-F]{1,4}(?:/\d{1,3})?(?![\w:])"
+)
+HASH: Final = (
+    r"(?<!\w)(?:[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+    r"|(?=[a-fA-F]{0,40}\d)(?=\d{0,40}[a-fA-F])[0-9a-fA-F]{7,128}+|0x[0-9a-fA-F]++)(?!\w)"
+    r"|(?<![\w+/])(?=[A-Za-z_]{1,40}\d)[A-Za-z\d_]{20,200}+={0,2}(?!\w)"  # a key
+)
+SUFFIX: Final = r"(?:-[0-9A-Za-z]++(?:\.[0-9A-Za-z]++)*+)?+(?:\+[0-9A-Za-z]++(?:\.[0-9A-Za-z]++)*+)?+"
+VERSION: Final = (
+    rf"(?<!\w)v\d++(?:\.\d++)*+{SUFFIX}(?!\w)"
+    r"|(?<![\w.])\d++(?:\.\d++)++-(?:alpha|beta|rc|pre|dev)\.?\d*+(?:\+[0-9A-Za-z.]*[0-9A-Za-z])?+(?!\w)"
+    r"|(?<![\w.=<>])(?:[\w.-]++(?:\[[\w,]++\])?+)?+(?:[<>=!~]=|~>|\^)=? ?v?\d[\w.*]*+"
+    r"(?:,[<>=!~]=?\d[\w.*]*+)*+"
+)
+LICENCE: Final = (
+    r"(?<!\w)(?:CC[ -]BY(?:-(?:NC|SA|ND)){0,2}[ -]\d\.\d|CC0"
+    r"|[AL]?GPL[ -]?v?\d(?:\.\d)?(?:-only|-or-later|\+)?"
+    r"|(?:MPL|Apache|EUPL)[ -]\d\.\d|BSD-\d(?:-Clause)?)(?!\w)"
+)
+FILE_SUFFIXES: Final = (  # by length, as a look behind must have one
+    "7z|cs|gz|js|md|mo|po|py|rs|sh|so|ts",
+    "apk|avi|bat|bmp|bz2|cfg|cpp|css|csv|deb|dll|dmg|doc|eml|exe|gif|htm|ico|img|ini|iso|jar|jpg|log|m4a|mkv|"
+    "mov|mp3|mp4|msi|odp|ods|odt|ogg|pdf|php|png|pot|ppt|psd|rar|rpm|rtf|sql|srt|svg|tar|tex|tgz|tif|tsv|"
+    "txt|vtt|wav|xls|xml|xsl|xpi|yml|zip|zst",
+    "conf|docx|epub|flac|html|java|jpeg|json|mpeg|onnx|opus|orig|pptx|tiff|toml|webm|webp|woff|xlsx|yaml",
+)
+FILE: Final = (
+    r"(?<![\w.-])[\w-]++(?:\.[\w-]++)++(?:" + "|".join(rf"(?<=\.(?:{s}))" for s in FILE_SUFFIXES) + ")"
+)
+PATH: Final = (
+    r"(?<![\w/.~<-])(?:~|\.{1,2})?(?:/(?!-)[\w.+-]*[\w+-])++/?"  # /etc/hosts  ~/.profile  ./run
+    r"|(?<!\w)(?:[A-Za-z]:(?=\\)|\\(?=\\\w))(?:\\[\w.+-]++(?: [\w.+-]++){0,4}+(?=\\))*+"  # C:\My Files\x.txt
+    r"(?:\\[\w.+-]*[\w+-])?\\?+"
+    # feature/new-login: what has no hyphen or digit may be prose
+    r"|(?<![\w./-])(?=[a-z/]{1,60}[-_\d])[a-z\d]++(?:[._-][a-z\d]++)*+(?:/[a-z\d]++(?:[._-][a-z\d]++)*+)++(?![\w/-])"
+)
+GLOB: Final = (
+    r"(?<![\w*/.~-])(?=[\w./-]{0,60}\*{1,2}[./][\w*])[\w./-]{0,60}(?:\*{1,2}(?:[./]?\w++|/(?=\*))*+)++"
+)
+REGEX: Final = (  # ^[a-z]+\d{2,4}$
+    r"(?<![^\s(\"'„“«])(?![*_~<])(?=\S{0,60}?(?:\\[dwsDWSb](?![a-z])|\[\^?\w-\w\w?|\][*+]|\.[*+](?![\s*_.,;!?])))"
+    r"\S*[^\s.,;:!?)\"'”“»]"
+)
+JSON: Final = r"\{\s?\"[^{}\n]{0,400}+(?:\{[^{}\n]{0,200}+\}[^{}\n]{0,200}+){0,8}+\}"
+SQL: Final = r"(?<!\w)SELECT [\w*,. ()]{1,80}? FROM [\w.]++(?: WHERE [\w.]++ ?[=<>]{1,2} ?[\w.']++)?"
+TEX: Final = (
+    r"\$\$[^$\n]{1,200}\$\$|(?<![\w$])\$(?![\s$])[^$\n]{1,200}(?<=[^\s$])\$(?![\w$])|\\\((?!\s)[^()\n]{1,200}\\\)"
+    r"|\\[A-Za-z]{2,20}(?:\[[^\[\]\n]{0,50}\])?\{[^{}\n]{0,100}\}(?:\{[^{}\n]{0,100}\})?"
+)
+NAME: Final = r"[A-Za-z_]\w*+(?:\.[A-Za-z_]\w*+)*+"
+CALL: Final = (  # rgb(255, 128, 0)  print("hello")  foo.bar(baz)
+    rf"(?<![\w.]){NAME}\((?:[\d.,% -]{{1,40}}|\"[^\"\n]{{0,60}}\"|'[^'\n]{{0,60}}')\)"
+    r"|(?<![\w.])[A-Za-z_]\w*+(?:\.[A-Za-z_]\w*+)++\([^()\s]{1,60}\)"
+)
+SCOPE: Final = r"(?<![\w:])[A-Za-z_]\w*+(?:::[A-Za-z_]\w*+)++(?:<[\w:, *&]{1,40}>)?(?:\(\))?+"
+ASSIGNMENT: Final = (  # MAX=5  PATH=/bin:$PATH
+    r"(?<![\w<&?$.-])[A-Za-z_][\w.-]*+(?:[:+]?=)(?:\"[^\"\n]{0,60}\"|'[^'\n]{0,60}'|(?=[\w/$.~-])[^\s<>\"']*[^\s<>\"'.,;:!?)\]}])"
+)
+# nginx:latest; not a form for all genders: jede:r, Schüler:innen
+TAGGED: Final = r"(?<![\w.:/-])[a-z][a-z\d.-]{1,40}+:(?!innen|in\b|\w{1,2}\b)[a-z\d][\w.-]*+(?![:\w])"
+# variables and functions: user_id  camelCase  GitHub  main()  com.example.app
+IDENTIFIER: Final = (
+    r"(?<![\w$])[^\W_]++(?:_++[^\W_]++)++(?:\(\))?+(?!\w)"
+    r"|(?<!\w)[a-z]++(?:[A-Z][a-z\d]*+)++(?:\(\))?+(?!\w)"
+    r"|(?<!\w)[A-Z][a-z]++(?!Innen\b|In\b)(?:[A-Z][a-z\d]++)++(?!\w)"
+    r"|(?<![\w.])[A-Za-z]\w*+(?:\.[A-Za-z]\w*+)*+\(\)"
+    r"|(?<![\w.@-])[a-z]{3,}+\d*+(?:\.[a-z]{2,}+\d*+)++(?![\w-])"
+)
+OPTION: Final = r"(?<![\w-])--[A-Za-z][\w-]*+(?:=[^\s,;]*[^\s.,;:!?)\"'“])?|(?<!\S)-[A-Za-z](?![\w-])"
+MODIFIER: Final = "Strg|Ctrl|Control|Alt|AltGr|Shift|Umschalt|Maj|Cmd|Command|Win|Meta|Fn|Super|Option|[⌘⌥⇧⌃]"
+KEYS: Final = (
+    rf"(?<!\w)(?:{MODIFIER})(?: ?\+ ?(?:{MODIFIER})){{0,3}}+ ?\+ ?"
+    r"(?:F\d{1,2}|[^\W\d_a-zà-ÿ][^\W\d_]{2,8}|\w)(?!\w)"
+    r"|(?<![\w-])(?:Strg|Ctrl|Alt|Cmd)(?:-(?:Strg|Ctrl|Alt|Shift|Umschalt|Maj))?"  # Alt-F4
+    r"-(?:F\d{1,2}|Tab|Esc|Entf|Del|\w)(?![\w-])"
+)
