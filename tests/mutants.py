@@ -412,7 +412,7 @@ MUTANTS = [
     ),
     Mutant(
         "a number loses its unit",
-        "engine/text/placeables/grammar.py",
+        "engine/text/placeables/amounts.py",
         "(?:{PRODUCT}|{THOUSANDS}|{GROUPS}|{PLAIN}){UNIT}(?!",
         "(?:{PRODUCT}|{THOUSANDS}|{GROUPS}|{PLAIN})(?!",
         "tests/engine/text/test_grammar.py -k belongs",

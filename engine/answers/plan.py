@@ -64,12 +64,13 @@ class Sentence:
     def options(self, decode: DecodeOptions) -> DecodeOptions:
         """Adapt decoding options to the sentence.
 
-        Where phrases must come out, every hypothesis is looked at. With placeholders they are looked at with
+        Where phrases or marks must come out, every hypothesis is looked at. With placeholders it is done with
         their attention, no placeholder comes that the source lacks, and none more than once.
         """
-        n_best = decode.beam_size if self.phrases else decode.n_best
+        several = self.phrases or self.strict
+        n_best = decode.beam_size if several else decode.n_best
         if self.fast or not (self.symbols or self.marks):
-            return replace(decode, n_best=n_best) if self.phrases else decode
+            return replace(decode, n_best=n_best) if several else decode
         return replace(decode, n_best=n_best, alignment=True, quotas=self.quotas)
 
 
@@ -302,7 +303,7 @@ class _Planner:
         tokenizer = self.model.placeholder_tokenizer
         own = set(symbols.values()).intersection(tokenizer.pieces(source, target=False))
         ranked = sorted(self.model.placeholders, key=lambda symbol: symbol not in own)[:QUOTAS]
-        return tuple((tokenizer.encode_target(symbol)[-1], int(symbol in own)) for symbol in ranked)
+        return tuple((self.model.placeholder_token(symbol), int(symbol in own)) for symbol in ranked)
 
 
 def _mask_rules(

@@ -38,6 +38,7 @@ class TextModel:
     placeholder_words: words that are placeholders, where the vocabulary has no symbols of its own.
     words: words that the bundle treats by rule.
     word_tokens: counts the tokens of a word; counts of frequent words are remembered.
+    placeholder_token: gives the target token of a placeholder, which is remembered.
     """
 
     task: str
@@ -55,9 +56,12 @@ class TextModel:
     placeholder_words: tuple[PlaceholderWord, ...] = ()
     words: BundleWords = BundleWords()
     word_tokens: Callable[[str], int] = field(init=False, repr=False, compare=False)
+    placeholder_token: Callable[[str], int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        token = lru_cache(lambda symbol: self.placeholder_tokenizer.encode_target(symbol)[-1])
         object.__setattr__(self, "word_tokens", _word_counter(self.tokenizer))
+        object.__setattr__(self, "placeholder_token", token)
 
     @property
     def placeholders(self) -> tuple[str, ...]:

@@ -18,8 +18,10 @@ from engine.errors import TooLarge
 from engine.text.placeables.grammar import (
     ABBREVIATION,
     CELL_BORDER,
+    COLUMN_SIGNS,
     COLUMNS,
     EDGE,
+    EDGE_SIGNS,
     LEADING,
     MAX_COLUMN_WORDS,
     NUMBERED,
@@ -155,6 +157,9 @@ def _segments(text: str, language: str) -> Iterator[tuple[int, int, bool]]:
 
 def _cells(line: str) -> Iterator[tuple[int, int]]:
     """The columns of a line, each with the white space after it."""
+    if not COLUMN_SIGNS.search(line):
+        yield 0, len(line)
+        return
     body = len(line) - len(line.lstrip())
     row = TABLE_ROW.match(line)
     pattern = CELL_BORDER if row else COLUMNS
@@ -224,6 +229,9 @@ def _by_library(language: str, line: str) -> Iterator[str]:
 
 def _edges(text: str, begin: int, end: int) -> Iterator[tuple[int, int, bool]]:
     """A sentence without the pictures before and after it."""
+    if not EDGE_SIGNS.search(text, begin, end):  # most have none
+        yield begin, end, False
+        return
     marks = list(EDGE.finditer(text, begin, end))
     if marks and not text[begin : marks[0].start()].strip():
         yield begin, marks[0].end(), True

@@ -108,6 +108,6 @@ ARTICLE: Final = (  # and the like, at the beginning of a sentence
 FIRM: Final = (
     rf"(?<![\w&]){FIRM_WORD} & (?:{FIRM_WORD} ){{1,3}}?(?:{LEGAL_FORM})(?!\w)"
     rf"(?:\.?,? (?:& Co\.? )?(?:{LEGAL_FORM})(?!\w))?"
-    rf"|(?<![\w&])(?!{ARTICLE}){FIRM_WORD} (?:{LEGAL_FORM})(?!\w)"  # Siemens AG
+    rf"|(?<![\w&])(?!{ARTICLE}){FIRM_WORD} (?:{LEGAL_FORM})(?![\w-])"  # Siemens AG
     r"|(?<![\w&])[A-Z]{1,3}+&[A-Z]{1,3}+(?![\w&;])"  # AT&T
 )

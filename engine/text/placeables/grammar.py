@@ -108,15 +108,19 @@ KINDS: Final = (
     Placeable("number", amounts.NUMBER, "1.234,56 €", "read"),
     Placeable("code", amounts.CODE, "H2O", "read"),
     Placeable("numeral", amounts.ROMAN, "XIV", "read"),
-    Placeable("mark", r"(?<=\w)(?:\.{3}|…)(?=\s\w)", "…", "read"),
     Placeable("symbol", r"[©®™℠¶†‡№§±×÷∀-∑∓-⋿]|[$€£]{2,}+", "©"),
 )
 GLUED_KINDS: Final = frozenset({"mask", "template"})  # that may stand for formats of what they touch
 # every placeable has one of these: a text without them, as most prose, needs no further look
 # the sign itself is looked for first, and then what is beside it: that takes a third of the time
 SIGNS: Final = re.compile(
-    r"[^\w\s.,!?'’\"„“”–—-]|[\d_²³¹½¼¾⅐-⅞\u2070-\u209c]|[A-Z](?<=[a-z].)|[IVXLCDM]{2}|…|\.\.\."
+    r"[^\w\s.,!?'’\"„“”–—-]|[\d_²³¹½¼¾⅐-⅞\u2070-\u209c]|[A-Z](?<=[a-z].)|[IVXLCDM]{2}"
     r"|\.(?<=\w\.)(?=\w)|-(?<!\S-)(?=\w)|-(?=-\w)|-(?<=[gtdl].)(?=[A-Z])|xD"
+)
+# where one may begin: at a sign, or a word that is no plain one between others; most of a text is passed over
+BEGINNING: Final = (
+    r"(?=[^\w\s]|\b\w|[⁰¹²³⁴-⁹])(?!(?<!\w)(?:[a-zß-öø-ÿ]{2,}+[.,;:!?]?(?:\s|$)"
+    r"|[^\W\d_a-zß-öø-ÿ][a-zß-öø-ÿ]++[.,;:!?]?(?:\s[a-zß-öø-ÿ(„“\"]|$)))"
 )
 EMOJI_STAND_IN: Final = "\u263a"  # stands for pictures where sentences are split
 
@@ -134,8 +138,12 @@ LEADING: Final = re.compile(rf"(?:(?:{BULLET}|{BOX}|{ENUMERATION}|{EMOJI})[ \t\u
 # what a sentence may have at its ends, and is no part of it
 EDGE_MARK: Final = rf"(?:{PICTURE}|[♪♫|]|(?<= )[>›·•]|(?<!\S)[*=#~+-]{{2,}}+(?!\S)|<br ?/?>)"
 EDGE: Final = re.compile(rf"{EDGE_MARK}(?:[ \t\u00a0]*+{EDGE_MARK})*+")
+EDGE_SIGNS: Final = re.compile(
+    "[0-9#*♪♫|>›·•=~+\u2190-\u21ff\u231a-\u23ff\u2500-\u27bf\u2b00-\u2bff\u3030\u303d\U0001f000-\U0001faff-]"
+)
 # File > Open: what stands between words, and is translated apart
 SEPARATOR: Final = r"(?<=[^\W\d_]{2}) [>›|·•] (?=[^\W\d_]{2})"
+COLUMN_SIGNS: Final = re.compile("[\t\u00a0<>›|·•]|  ")  # a line without them has one column
 COLUMNS: Final = re.compile(rf"[ \u00a0]*\t\s*|[ \u00a0]{{2,}}|<br ?/?>\s*|{SEPARATOR}")
 # what ends with a dot and no sentence: p. ex.  Art. 5
 ABBREVIATION: Final = re.compile(
@@ -152,7 +160,8 @@ MAX_COLUMN_WORDS: Final = 3  # of a cell beside no more than two spaces
 @cache
 def placeables() -> re.Pattern[str]:
     """Compile the patterns of all kinds as one; the name of a group is `k` with the number of its kind."""
-    return re.compile("|".join(f"(?P<k{i}>{kind.pattern})" for i, kind in enumerate(KINDS)))
+    kinds = "|".join(f"(?P<k{i}>{kind.pattern})" for i, kind in enumerate(KINDS))
+    return re.compile(f"{BEGINNING}(?:{kinds})")
 
 
 @cache

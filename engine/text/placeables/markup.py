@@ -13,7 +13,7 @@ from functools import cache
 from typing import Final
 
 from engine.text.form import capitalised
-from engine.text.placeables.grammar import GLUED_KINDS, KINDS, long_placeables, matches, placeables
+from engine.text.placeables.grammar import BEGINNING, GLUED_KINDS, KINDS, long_placeables, matches, placeables
 
 # what is left out of the text that a model reads, with an example
 NAME: Final = r"(?:[A-Za-z][\w:.-]*|\d{1,4})"
@@ -124,7 +124,7 @@ def _scanner() -> re.Pattern[str]:
     words = "|".join(kind.pattern for kind in KINDS)
     return re.compile(
         rf"(?P<invisible>{INVISIBLE})|(?P<line>\n)|(?P<tag>{TAG})|(?P<link>{LINK})|(?P<glued>{GLUED})"
-        rf"|(?P<word>{words})|(?P<accelerator>{ACCELERATOR})|(?P<bracket>\[)|(?P<emphasis>{EMPHASIS})"
+        rf"|(?P<word>{BEGINNING}(?:{words}))|(?P<accelerator>{ACCELERATOR})|(?P<bracket>\[)|(?P<emphasis>{EMPHASIS})"
     )
 
 

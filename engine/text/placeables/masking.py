@@ -18,6 +18,7 @@ from typing import Final
 from engine.errors import InvalidRequest, TooLarge
 from engine.text.placeables.amounts import EMOJI, NUMBER
 from engine.text.placeables.grammar import (
+    BEGINNING,
     EMOJI_STAND_IN,
     KINDS,
     SIGNS,
@@ -33,7 +34,9 @@ from engine.text.placeables.phrases import Phrases
 REMEMBERED_MODELS: Final = 64  # whose symbols are indexed
 PRIVATE: Final = range(0xE000, 0xF700)
 NUMBERS: Final = re.compile(NUMBER)
-TRUSTED: Final = re.compile("|".join(kind.pattern for kind in KINDS if kind.treatment == "read"))
+TRUSTED: Final = re.compile(
+    BEGINNING + f"(?:{'|'.join(kind.pattern for kind in KINDS if kind.treatment == 'read')})"
+)
 PICTURES: Final = re.compile(EMOJI)
 SOLID: Final = re.compile(r"\S+")
 
