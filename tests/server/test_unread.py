@@ -45,6 +45,22 @@ def test_fields_that_are_not_known_are_named_and_all_else_is_the_same(client, pa
     assert "warnings" not in plain
 
 
+def test_openais_answers_and_streams_name_them(client):
+    body = {"model": "toy-de-en", "messages": [{"role": "user", "content": "Gut."}], "seed": 1, "user": "u"}
+    misspelt = body | {"temprature": 0.5, "colour": "red"}
+    wanted = {"temprature": f"{BARE['colour']}; did you mean temperature?", "colour": BARE["colour"]}
+    plain, found = (
+        client.post("/v1/chat/completions", json=one).raise_for_status().json() for one in (body, misspelt)
+    )
+    assert found["warnings"] == wanted and found["choices"] == plain["choices"]
+    assert "warnings" not in plain
+    streamed = client.post("/v1/chat/completions", json=misspelt | {"stream": True}).text
+    *_, last, done = [line.removeprefix("data: ") for line in streamed.splitlines() if line]
+    assert (json.loads(last)["choices"], json.loads(last)["warnings"], done) == ([], wanted, "[DONE]")
+    prompt = {"model": "toy-de-en", "prompt": "Gut.", "colour": "red"}
+    assert client.post("/v1/completions", json=prompt).json()["warnings"] == {"colour": BARE["colour"]}
+
+
 def test_a_form_a_query_a_stream_and_a_file_are_told_too(client):
     assert client.post("/translate", data=GERMAN | MISSPELT).json()["warnings"] == WARNINGS
     streamed = client.get("/translate/stream", params=GERMAN | MISSPELT).text

@@ -70,7 +70,7 @@ FRENCH_ARTICLES: Final = frozenset({"le", "la", "les", "l", "en", "du", "des", "
 CAPITAL: Final = r"[^\W\d_a-zß-öø-ÿ]-?[^\W\d_]"
 MAY_BE_NAME: Final = re.compile(rf"(?<=[^\w]){CAPITAL}")
 NOUNS_MAY_BE_NAME: Final = re.compile(
-    rf"{CAPITAL}[\w'’-]*+ (?:(?:{'|'.join(sorted(PARTICLES))}) ){{0,4}}{CAPITAL}"
+    rf"(?<![\w'’-]){CAPITAL}[\w'’-]*+ (?:(?:{'|'.join(sorted(PARTICLES))}) ){{0,4}}{CAPITAL}"
     rf"|\b(?:{'|'.join(sorted(TITLES | PLACED))})\b[.'’]?\s++(?:{'|'.join(sorted(PARTICLES))}|{CAPITAL})"
 )
 ADJECTIVE: Final = re.compile(".*isch(?:e[mnrs]?)?")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, islice, repeat
 from typing import Any, Final
@@ -17,11 +17,12 @@ from engine.api import ConvoyError, Partial, TextResult
 from server.answering.events import Deltas, Dialect, Event, events
 from server.answering.results import OnPartial
 from server.contract import Fault
-from server.contracts.openai.tasks import TextJob, Wishes
+from server.contracts.openai.tasks import READ, TextJob, Wishes
 from server.errors import STATUSES, Refusal
 from server.http.openapi import EVENTS, errors
 from server.http.parameters import while_connected
 from server.http.responses import json_response
+from server.http.unread import unread_of, with_warnings
 
 # by our codes of errors, where they are not those of `STATUSES`
 ERROR_STATUSES: Final = {"key_required": 401, "invalid_key": 401, "quota": 429, "too_large": 400}
@@ -87,8 +88,10 @@ class CompletionShape:
 class CompletionChunks(Dialect):
     """OpenAI's stream: what is new of each choice, why it ended, the numbers of tokens, [DONE]."""
 
-    def __init__(self, head: dict[str, Any], shape: CompletionShape, *, usage: bool) -> None:
-        self._head, self._shape, self._usage = head, shape, usage
+    def __init__(
+        self, head: dict[str, Any], shape: CompletionShape, warnings: Mapping[str, str], *, usage: bool
+    ) -> None:
+        self._head, self._shape, self._warnings, self._usage = head, shape, warnings, usage
         self._deltas = Deltas()
         self._begun: set[int] = set()
 
@@ -101,8 +104,9 @@ class CompletionChunks(Dialect):
         for index, result in enumerate(answer["results"]):
             chunks += self.partial(Partial(index, result.text))
             chunks.append(self._chunk([self._choice(index, "", result.finish)]))
-        if self._usage:
-            chunks.append(self._chunk([], usage=usage_of(answer["results"])))
+        usage = {"usage": usage_of(answer["results"])} if self._usage else {}
+        if last := with_warnings(usage, self._warnings):
+            chunks.append(self._chunk([], **last))
         return [*chunks, ("", b"[DONE]")]
 
     def error(self, error: ConvoyError) -> list[Event]:
@@ -118,22 +122,26 @@ class CompletionChunks(Dialect):
         return "", self._head | {"object": self._shape.chunk_kind, "choices": choices} | more
 
 
-async def respond(request: Request, job: TextJob, wishes: Wishes, shape: CompletionShape) -> Response:
+async def respond(
+    request: Request, job: TextJob, values: Mapping[str, Any], wishes: Wishes, shape: CompletionShape
+) -> Response:
     """Answer a job, at once or as a stream.
 
     request: the client's.
     job: checked and charged.
-    wishes: the fields of the request.
+    values: all fields of the request, known or not.
+    wishes: those beside the texts.
     shape: of a chat or of completions.
 
     Raises Refusal on a stream of several answers to a text, and what `TextJob.results` raises.
     """
     id = f"{shape.prefix}{secrets.token_hex(12)}"
-    head = {"id": id, "created": int(time.time()), "model": wishes.model}
+    head, warnings = {"id": id, "created": int(time.time()), "model": wishes.model}, unread_of(values, READ)
     if not wishes.stream:
         results = await while_connected(request, job.results())
-        answer = {"object": shape.kind, "choices": _choices(results, wishes.n, shape)}
-        return await json_response(head | answer | {"usage": usage_of(results)}, job.deadline)
+        answer: dict[str, Any] = {"object": shape.kind, "choices": _choices(results, wishes.n, shape)}
+        answer |= {"usage": usage_of(results)}
+        return await json_response(with_warnings(head | answer, warnings), job.deadline)
     if wishes.n > 1:
         raise Refusal("unsupported_parameter", "Unsupported parameter: 'n' with 'stream'.", parameter="n")
 
@@ -141,7 +149,7 @@ async def respond(request: Request, job: TextJob, wishes: Wishes, shape: Complet
         return {"results": await job.results(on_partial)}
 
     with_usage = bool(wishes.stream_options and wishes.stream_options.include_usage)
-    return await events(request, work, CompletionChunks(head, shape, usage=with_usage))
+    return await events(request, work, CompletionChunks(head, shape, warnings, usage=with_usage))
 
 
 def _choices(results: list[TextResult], count: int, shape: CompletionShape) -> list[dict[str, Any]]:

@@ -77,7 +77,7 @@ async def chat_completions(request: Request) -> Response:
     """
     values, wishes = await read_wishes(request)
     system, text = read_messages(values.get("messages"))
-    return await respond(request, await accept_job(request, wishes, [text], system), wishes, SHAPE)
+    return await respond(request, await accept_job(request, wishes, [text], system), values, wishes, SHAPE)
 
 
 def read_messages(messages: Any) -> tuple[str, str]:

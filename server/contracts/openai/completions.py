@@ -68,7 +68,7 @@ async def completions(request: Request) -> Response:
     if not isinstance(texts, list) or not texts or not all(isinstance(text, str) and text for text in texts):
         message = "Invalid value for 'prompt': it is a text, or an array of texts; tokens are not understood."
         raise InvalidParameter("prompt", message)
-    return await respond(request, await accept_job(request, wishes, texts), wishes, SHAPE)
+    return await respond(request, await accept_job(request, wishes, texts), values, wishes, SHAPE)
 
 
 @router.get("/models", response_model=OpenAIModels)

@@ -52,6 +52,21 @@ UNSUPPORTED: Final[dict[str, tuple[Any, ...]]] = {
     "top_logprobs": (None, 0),
     "web_search_options": (None,),
 }
+# what OpenAI's API knows, and changes nothing here
+IDLE: Final = frozenset(
+    {
+        "frequency_penalty",
+        "presence_penalty",
+        "seed",
+        "user",
+        "store",
+        "metadata",
+        "service_tier",
+        "verbosity",
+    }
+    | {"parallel_tool_calls", "reasoning_effort", "safety_identifier", "prompt_cache_key"}
+    | {"prompt_cache_retention"}
+)
 INSTRUCTION: Final = re.compile(r"\b(translat|summari[sz])\w*([^\n]{0,200})", re.IGNORECASE)
 LANGUAGE: Final = re.compile(
     r"\b(from|to|into)\s{1,3}(simplified |traditional |brazilian )?([\w-]{2,20})(?:\s?\((\w{2,20})\))?",
@@ -75,7 +90,7 @@ class StreamOptions(BaseModel):
 
 
 class Wishes(BaseModel):
-    """What chats and completions share. Names that are not known are ignored."""
+    """What chats and completions share. Fields that are not known are not read, which the answer says."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -97,6 +112,9 @@ class Wishes(BaseModel):
     top_p: Annotated[float | None, NO_BOOLEAN] = Field(None, ge=0, le=1, description="Changes nothing.")
     stream: StrictBool | None = Field(None, description="Answer by server-sent events.")
     stream_options: StreamOptions | None = None
+
+
+READ: Final = frozenset({"messages", "prompt"} | set(Wishes.model_fields) | set(UNSUPPORTED) | IDLE)
 
 
 @dataclass(frozen=True, slots=True)
