@@ -69,6 +69,13 @@ def test_a_first_word_is_known_by_heart(text, language):
         ("Olá", "pt"),
         ("你好", "zh"),
         ("Merhaba", "tr"),
+        ("Ti amo", "it"),
+        ("Te iubesc", "ro"),
+        ("Goede nacht", "nl"),
+        ("Desculpe", "pt"),
+        ("Dobar dan", "hr"),
+        ("Labas", "lt"),
+        ("Tere", "et"),
     ]
     + [("Salut", "fr"), ("Ω", "el")],
 )
