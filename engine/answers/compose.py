@@ -212,7 +212,7 @@ def _rank_texts(model: TextModel, plan: Plan, ranking: list[list[Choice]]) -> li
             formatted = apply(plan.formats, text, alignment, kept)
             text, kept, forced = formatted.text, formatted.kept, forced + formatted.forced
         else:
-            kept = [replace(place, span=plan.masked.phrases[place.span].span) for place in kept]
+            kept = [k for p in kept for k in plan.masked.phrases[p.span].kept(p.begin, p.end)]
         ranked.setdefault(text, _RankedText(text, kept, score, forced))
     return list(ranked.values())
 

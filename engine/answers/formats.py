@@ -138,7 +138,7 @@ def _written(formats: Formats, projected: Segment) -> FormattedAnswer:
             if kind == "begin":
                 begun = length
             else:
-                places.append(KeptSpan(begun, length, formats.phrases[value - count].span))
+                places += formats.phrases[value - count].kept(begun, length)
             continue
         else:
             form, opens = formats.formats[value], kind == "begin"

@@ -142,7 +142,8 @@ def _tokens(text: str) -> Iterator[_Token]:
         elif match["invisible"]:
             yield _Token(begin, end, "")
         elif match["tag"]:
-            yield _tag(match)
+            if FILLING not in match["tag"]:  # else it is a phrase
+                yield _tag(match)
         elif match["glued"]:
             before, after = text[begin - 1 : begin], text[end : end + 2]
             opens = after.isalpha() and len(after) > 1 and not before.isalnum()

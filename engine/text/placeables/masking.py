@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import groupby
 from typing import Final
 
 from engine.errors import InvalidRequest, TooLarge
@@ -29,7 +31,7 @@ from engine.text.placeables.grammar import (
     placeables,
 )
 from engine.text.placeables.names import NameRule, find_names
-from engine.text.placeables.phrases import Phrases
+from engine.text.placeables.phrases import Phrases, in_turn
 
 REMEMBERED_MODELS: Final = 64  # whose symbols are indexed
 PRIVATE: Final = range(0xE000, 0xF700)
@@ -38,6 +40,7 @@ TRUSTED: Final = re.compile(
     BEGINNING + f"(?:{'|'.join(kind.pattern for kind in KINDS if kind.treatment == 'read')})"
 )
 PICTURES: Final = re.compile(EMOJI)
+TAG_AROUND: Final = re.compile(r"<[A-Za-z/][^<>]{1,400}>")
 SOLID: Final = re.compile(r"\S+")
 
 
@@ -54,7 +57,7 @@ class Phrase:
     """A masked phrase: `source` stood in the source, `target` stands in the answer.
 
     asked: whether the caller asked for it; else a pattern found it.
-    span: number of the caller's span, or -1.
+    spans: the caller's spans in it, each with its number, begin and end: the phrase itself, or within a tag.
     trusted: whether the model reads it first as it is: digits, codes, names.
     name: whether it is a name.
     """
@@ -62,9 +65,14 @@ class Phrase:
     source: str
     target: str
     asked: bool
-    span: int = -1
+    spans: tuple[tuple[int, int, int], ...] = ()
     trusted: bool = False
     name: bool = False
+
+    def kept(self, begin: int, end: int) -> list[KeptSpan]:
+        """List the caller's spans in the phrase, where it stands in an answer; else the phrase itself."""
+        found = [KeptSpan(begin + first, begin + last, number) for number, first, last in self.spans]
+        return found or [KeptSpan(begin, end, -1)]
 
     @property
     def stand_in(self) -> str:
@@ -274,14 +282,31 @@ def _phrases(
     text = marked.text
     finder = _Finder(rules, targets, set(text))
     last = 0
-    for number, (begin, end) in enumerate(marked.spans):
+    for begin, end in marked.spans:
         if not last <= begin < end <= len(text):
             raise InvalidRequest(f"the span {begin} to {end} is empty, beyond the text or overlaps another")
+        last = end
+    tags = _tags_with_spans(marked) if rules.protect else {}
+    last = 0
+    for (begin, end), group in groupby(enumerate(marked.spans), lambda one: tags.get(one[0], one[1])):
         yield from finder.find(text, last, begin)
         phrase = text[begin:end]
-        yield begin, end, Phrase(phrase, phrase, True, number)
+        spans = tuple((number, a - begin, b - begin) for number, (a, b) in group)
+        yield begin, end, Phrase(phrase, phrase, True, spans)
         last = end
     yield from finder.find(text, last, len(text))
+
+
+def _tags_with_spans(marked: MarkedText) -> dict[int, tuple[int, int]]:
+    """The tag around each span of the caller's that stands within one, by number: it stays as a whole."""
+    if not marked.spans or "<" not in marked.text:
+        return {}
+    begins, ends = ([span[side] for span in marked.spans] for side in (0, 1))
+    around: dict[int, tuple[int, int]] = {}
+    for match in TAG_AROUND.finditer(marked.text):
+        first, last = bisect_right(begins, match.start()), bisect_left(ends, match.end())
+        around |= dict.fromkeys(range(first, last), match.span())
+    return around
 
 
 class _Finder:
@@ -306,7 +331,7 @@ class _Finder:
             sources.append(_unknown(part, self.lacking))
         if not sources:  # most texts: what is below would cost as much as all of this
             return
-        for place in _in_turn(sources):
+        for place in in_turn(sources):
             read = place in kinds and kinds[place].treatment == "read"
             phrase = self._phrase(part[slice(*place)], read=read, name=place in names)
             yield begin + place[0], begin + place[1], phrase
@@ -360,21 +385,3 @@ def _unknown(text: str, lacking: frozenset[str]) -> Iterator[tuple[int, int]]:
         last = (begin, end)
     if last:
         yield last
-
-
-def _in_turn(sources: Sequence[Iterator[tuple[int, int]]]) -> Iterator[tuple[int, int]]:
-    """Ranges from several ordered sources without overlaps: the first one counts, then the first source."""
-    heads = [next(source, None) for source in sources]
-    position = 0
-    while True:
-        for i, head in enumerate(heads):
-            while head and head[0] < position:
-                head = next(sources[i], None)
-            heads[i] = head
-        ready = [(head[0], i) for i, head in enumerate(heads) if head]
-        if not ready:
-            return
-        first = heads[min(ready)[1]]
-        assert first
-        yield first
-        position = first[1]

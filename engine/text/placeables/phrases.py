@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 
 class Phrases:
@@ -59,3 +59,21 @@ class Phrases:
 
 def _inside(character: str) -> bool:
     return character.isalnum() or character == "_"
+
+
+def in_turn(sources: Sequence[Iterator[tuple[int, int]]]) -> Iterator[tuple[int, int]]:
+    """Yield ranges of several ordered sources without overlaps: the first one counts, then the first source."""
+    heads = [next(source, None) for source in sources]
+    position = 0
+    while True:
+        for i, head in enumerate(heads):
+            while head and head[0] < position:
+                head = next(sources[i], None)
+            heads[i] = head
+        ready = [(head[0], i) for i, head in enumerate(heads) if head]
+        if not ready:
+            return
+        first = heads[min(ready)[1]]
+        assert first
+        yield first
+        position = first[1]

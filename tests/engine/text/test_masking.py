@@ -161,6 +161,17 @@ def test_ignored_phrases_and_a_glossary_are_followed_to_the_letter(service):
     assert ask(service, text, ignore=("maria", "Par")).text == ask(service, text).text
 
 
+def test_a_marked_span_in_a_tag_stays_with_the_tag_and_is_told_alone(service):
+    """As Weblate's DeepL service sends `<a href="%s">`: the field is marked, and the tag is text."""
+    text = 'Click <a href="X0" title="X1">here</a> and wait for X2.'
+    spans = tuple((text.index(word), text.index(word) + 2) for word in ("X0", "X1", "X2"))
+    options = TextOptions(protect=True)
+    result = asyncio.run(service.run("tatoeba-en-de", [MarkedText(text, spans)], options))[0]
+    assert result.text.count('<a href="X0" title="X1">') == result.text.count("</a>") == 1
+    own = {kept.span: result.text[kept.begin : kept.end] for kept in result.kept if kept.span >= 0}
+    assert own == {0: "X0", 1: "X1", 2: "X2"}
+
+
 def test_marked_spans_come_out_as_they_were_and_where_is_told(service):
     text = "Ich habe den Hund von Tom gesehen."
     begin = text.index("Hund von Tom")
@@ -291,7 +302,7 @@ def test_a_masked_text_can_be_restored(text, ignore, cuts):
     restored, kept = found.restore(found.text, range(len(found.phrases)))
     assert restored == text
     assert len(found.stand_in) == len(found.text)
-    asked = [(k.begin, k.end) for k in kept if found.phrases[k.span].span >= 0]
+    asked = [(k.begin, k.end) for k in kept if found.phrases[k.span].spans]
     assert asked == list(spans)
     for k, phrase in zip(kept, found.phrases, strict=True):
         assert restored[k.begin : k.end] == phrase.source
