@@ -32,10 +32,12 @@ types-everywhere: types  ## the same as macOS and Windows see the sources
 tests: $(VENV)/test
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile --cov --cov-report=term --cov-fail-under=90
 
-oracles: $(VENV)/test  ## transformers 5 and peft beside the environment, which has 4; CONVOY_TEST_THOROUGH=1 asks both
+oracles: $(VENV)/test  ## transformers 5, peft and Weblate beside the environment; CONVOY_TEST_THOROUGH=1 asks them
 	$(BIN)/python -m pip --disable-pip-version-check install --quiet --only-binary :all: --no-deps --upgrade \
 		--target $(VENV)/oracles/transformers-5 transformers==5.23.0 huggingface-hub==2.4.0 tokenizers==0.23.3 \
 		peft==0.21.2 accelerate==1.15.0 psutil
+	$(BIN)/python -m pip --disable-pip-version-check install --quiet --only-binary :all: --no-deps --upgrade \
+		--target $(VENV)/oracles/weblate -r tests/clients/weblate.txt
 
 test-mutants: $(VENV)/test  ## inject faults into the code; each must make a test fail
 	$(BIN)/python -m tests.mutants

@@ -287,8 +287,12 @@ def _phrases(
             raise InvalidRequest(f"the span {begin} to {end} is empty, beyond the text or overlaps another")
         last = end
     tags = _tags_with_spans(marked) if rules.protect else {}
+
+    def place(one: tuple[int, tuple[int, int]]) -> tuple[int, int]:
+        return tags.get(*one)
+
     last = 0
-    for (begin, end), group in groupby(enumerate(marked.spans), lambda one: tags.get(one[0], one[1])):
+    for (begin, end), group in groupby(enumerate(marked.spans), place):
         yield from finder.find(text, last, begin)
         phrase = text[begin:end]
         spans = tuple((number, a - begin, b - begin) for number, (a, b) in group)

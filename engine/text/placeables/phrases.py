@@ -62,7 +62,7 @@ def _inside(character: str) -> bool:
 
 
 def in_turn(sources: Sequence[Iterator[tuple[int, int]]]) -> Iterator[tuple[int, int]]:
-    """Yield ranges of several ordered sources without overlaps: the first one counts, then the first source."""
+    """Yield ranges of ordered sources without overlaps: the first one counts, then the first source."""
     heads = [next(source, None) for source in sources]
     position = 0
     while True:
