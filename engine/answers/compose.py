@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
+
+import numpy as np
 
 from engine.answers.alignment import Alignment, make_alignments
 from engine.answers.choices import Choice, choices, is_garbled
@@ -208,11 +210,12 @@ def _rank_texts(model: TextModel, plan: Plan, ranking: list[list[Choice]]) -> li
         pairs = [(s, c) for s, c in zip(plan.sentences, row, strict=True) if c]
         score, forced = _mean_score([c for _, c in pairs]), sum(c.forced for _, c in pairs)
         if plan.formats:
-            alignment = _alignments(model, plan, pairs, (plan.formats.segment.text, text))
+            every = list(zip(plan.sentences, row, strict=True))
+            alignment = _alignments(model, plan, every, (plan.formats.segment.text, text))
             formatted = apply(plan.formats, text, alignment, kept)
             text, kept, forced = formatted.text, formatted.kept, forced + formatted.forced
         else:
-            kept = [k for p in kept for k in plan.masked.phrases[p.span].kept(p.begin, p.end)]
+            kept = plan.masked.told(kept)
         ranked.setdefault(text, _RankedText(text, kept, score, forced))
     return list(ranked.values())
 
@@ -227,21 +230,29 @@ def _mean_score(row: Sequence[Choice]) -> float:
 
 
 def _alignments(
-    model: TextModel, plan: Plan, pairs: Sequence[tuple[Sentence, Choice]], texts: tuple[str, str]
+    model: TextModel, plan: Plan, pairs: Sequence[tuple[Sentence, Choice | None]], texts: tuple[str, str]
 ) -> list[Alignment]:
-    """Make alignments of the sentences that were read; phrases stand in the place of placeholders.
+    """Make alignments of the sentences that were read; phrases stand in the place of placeholders. A sentence
+    with a fixed translation stems from it as a whole.
 
     texts: source and answer, where the places of pieces are looked for.
     """
-    sources, targets = list[list[str]](), list[list[str]]()
+    sources, targets, matrices = list[list[str]](), list[list[str]](), list[Any]()
     for sentence, choice in pairs:
+        if choice is None and sentence.fixed:
+            sources.append([sentence.text, ""])
+            targets.append([sentence.fixed, ""])
+            matrices.append(np.eye(2, dtype=np.float32))
+        if choice is None:
+            continue
         assert sentence.source
         shown = _symbol_texts(plan, sentence)
         tokenizer = model.placeholder_tokenizer if sentence.symbols else model.tokenizer
         pieces = tokenizer.pieces(sentence.source, target=False)
         sources.append([shown[piece][0] if piece in shown else piece for piece in pieces])
         targets.append([shown[piece][1] if piece in shown else piece for piece in choice.pieces])
-    return make_alignments(*texts, sources, targets, [choice.attention for _, choice in pairs])
+        matrices.append(choice.attention)
+    return make_alignments(*texts, sources, targets, matrices)
 
 
 def _coverage(model: TextModel, plan: Plan, sentence: Sentence, choice: Choice) -> Coverage:

@@ -8,11 +8,26 @@ STRINGS is JSON: pairs of a string and Weblate's flags. It runs in a process of 
 import json
 import sys
 import types
-from unittest.mock import MagicMock
 
-# system libraries that render fonts and read subtitles; no service uses them
+
+class AnyName(type):
+    """A class that has every name as an attribute."""
+
+    def __getattr__(cls, name: str) -> type:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return AnyName(name, (), {"__init__": lambda *_, **__: None})
+
+
+class Absent(types.ModuleType):
+    """A system library that renders fonts or reads subtitles: it is imported, and no service uses it."""
+
+    def __getattr__(self, name: str) -> type:
+        return AnyName.__getattr__(AnyName, name)
+
+
 for name in ("cairo", "gi", "gi.repository", "aeidon", "aeidon.encodings", "aeidon.files", "aeidon.util"):
-    sys.modules[name] = MagicMock()
+    sys.modules[name] = Absent(name)
 
 
 def settings(folder: str) -> types.ModuleType:

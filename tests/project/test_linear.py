@@ -371,6 +371,7 @@ LINES: dict[str, Line | str] = {
         pumps=("1,1", "A1", "A-1", "EUR "), uses=("search", "fullmatch")
     ),
     "engine.text.placeables.masking:PICTURES": Line(pumps=("😀", "😀 ", "😀\u200d"), uses=("fullmatch",)),
+    "engine.text.placeables.masking:TAG_AROUND": Line(pumps=("<a", "<a "), uses=("search",)),
     "engine.text.placeables.masking:SOLID": Line(uses=("search",)),
     "engine.text.placeables.phrases:__init__": "one class of characters",
     "engine.text.placeables.grammar:NUMBERED": Line(pumps=("1. ",), uses=("match",)),

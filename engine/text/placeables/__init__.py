@@ -1,5 +1,7 @@
 """Placeables: what is not a word in a text and stays as it is in a translation, found, masked and put back.
 
+amounts   patterns of the grammar: numbers, times, formulas, pictures
+code      patterns of the grammar: addresses, files, and what people who program write
 grammar   the table of what stays as it is: kinds, patterns, examples
 markup    formats in plain text: emphasis, links, tags, capitals
 names     names that the vocabulary breaks into crumbs

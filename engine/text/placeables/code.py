@@ -47,7 +47,9 @@ FILE_SUFFIXES: Final = (  # by length, as a look behind must have one
     "conf|docx|epub|flac|html|java|jpeg|json|mpeg|onnx|opus|orig|pptx|tiff|toml|webm|webp|woff|xlsx|yaml",
 )
 FILE: Final = (
-    r"(?<![\w.-])[\w-]++(?:\.[\w-]++)++(?:" + "|".join(rf"(?<=\.(?:{s}))" for s in FILE_SUFFIXES) + ")"
+    r"(?<![\w.-])[\w-]++(?:\(\d{1,3}\))?+(?:\.[\w-]++)++(?:"
+    + "|".join(rf"(?<=\.(?:{s}))" for s in FILE_SUFFIXES)
+    + ")"
 )
 PATH: Final = (
     r"(?<![\w/.~<-])(?:~|\.{1,2})?(?:/(?!-)[\w.+-]*[\w+-])++/?"  # /etc/hosts  ~/.profile  ./run
@@ -84,7 +86,7 @@ TAGGED: Final = r"(?<![\w.:/-])[a-z][a-z\d.-]{1,40}+:(?!innen|in\b|\w{1,2}\b)[a-
 IDENTIFIER: Final = (
     r"(?<![\w$])[^\W_]++(?:_++[^\W_]++)++(?:\(\))?+(?!\w)"
     r"|(?<!\w)[a-z]++(?:[A-Z][a-z\d]*+)++(?:\(\))?+(?!\w)"
-    r"|(?<!\w)[A-Z][a-z]++(?!Innen\b|In\b)(?:[A-Z][a-z\d]++)++(?!\w)"
+    r"|(?<!\w)(?!Gmb)[A-Z][a-z]++(?!Innen\b|In\b)(?:[A-Z][a-z\d]*+)++(?!\w)"  # GitHub  NaOH
     r"|(?<![\w.])[A-Za-z]\w*+(?:\.[A-Za-z]\w*+)*+\(\)"
     r"|(?<![\w.@-])[a-z]{3,}+\d*+(?:\.[a-z]{2,}+\d*+)++(?![\w-])"
 )

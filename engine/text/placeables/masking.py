@@ -206,6 +206,10 @@ class MaskedText:
             length += len(phrase.target) + len(part)
         return "".join(parts), places
 
+    def told(self, places: Sequence[KeptSpan]) -> list[KeptSpan]:
+        """Make places of phrases in an answer to those of the caller's spans."""
+        return [span for p in places for span in self.phrases[p.span].kept(p.begin, p.end)]
+
 
 @dataclass(frozen=True, slots=True)
 class MaskRules:
