@@ -38,25 +38,8 @@ BEFORE_NOUN: Final = re.compile(
 )
 # small words within names: van Beethoven, von und zu Guttenberg; after no title those of other languages only
 PARTICLES: Final = frozenset(
-    {
-        "van",
-        "von",
-        "der",
-        "den",
-        "de",
-        "da",
-        "di",
-        "du",
-        "del",
-        "della",
-        "la",
-        "le",
-        "ten",
-        "ter",
-        "zu",
-        "und",
-    }
-    | {"ibn", "al", "el", "dos", "y"}
+    {"van", "von", "der", "den", "de", "da", "di", "du", "del", "della", "la", "le", "ten", "ter", "zu"}
+    | {"und", "ibn", "al", "el", "dos", "y"}
 )
 OWN_PARTICLES: Final = {
     "de": frozenset({"von", "der", "den", "da", "du", "zu", "und"}),

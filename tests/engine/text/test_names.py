@@ -4,11 +4,13 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from engine.answers.plan import plan
 from engine.api import Placement, Service, ServiceSettings, TextOptions
 from engine.text.placeables.masking import MarkedText, MaskRules, mask
-from engine.text.placeables.names import NameRule, find_names
+from engine.text.placeables.names import NameRule, _Reader, find_names
 
 MODELS = Path(__file__).parents[3] / "models"
 KNOWN = {
@@ -51,6 +53,9 @@ def names(text, language, alone=4):
             "Er wohnt in Garmisch-Partenkirchen und aus Bad Oeynhausen.",
             ["Garmisch-Partenkirchen", "Bad Oeynhausen"],
         ),
+        ("de", "Herr von und zu Guttenberg ist da.", ["von und zu Guttenberg"]),
+        ("de", "Kennst du Sibilla van Möchlichen?", ["Sibilla van Möchlichen"]),
+        ("de", "Er sah die Königin von Möchlichen.", []),
         ("de", "Er bat ihn um Vergebung und große Fortschritte.", []),
         ("de", "Es besteht aus 47 Vergebungen.", []),
         ("de", "Erweiterte Einstellungen", []),
@@ -75,6 +80,29 @@ def names(text, language, alone=4):
 )
 def test_names_are_found_and_other_words_are_not(language, text, found):
     assert names(text, language) == found
+
+
+PARTS = [
+    "Herr ",
+    "Frau Dr. ",
+    "Sibilla ",
+    "van ",
+    "von ",
+    "in ",
+    "U-turn ",
+    "l'",
+    "(",
+    ". ",
+    "-",
+    "haus ",
+    "Zyx",
+]
+
+
+@given(st.lists(st.sampled_from(PARTS)).map("".join), st.sampled_from(["de", "en", "fr"]))
+def test_no_name_is_lost_where_a_text_is_passed_over(text, language):
+    rule = NameRule(language, tokens, 2)
+    assert list(find_names(text, rule)) == list(_Reader(text, rule).names())
 
 
 def test_alone_a_name_counts_only_where_the_bundle_says_so():
