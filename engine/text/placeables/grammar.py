@@ -106,7 +106,7 @@ KINDS: Final = (
     Placeable("footnote", amounts.FOOTNOTE, "¹"),
     Placeable("time zone", r"(?<!\w)(?:UTC|GMT)[+−-]\d{1,2}(?::\d{2})?(?!\w)", "UTC+2"),
     Placeable("number", amounts.NUMBER, "1.234,56 €", "read"),
-    Placeable("code", amounts.CODE, "H2O", "read"),
+    Placeable("letters and digits", amounts.CODE, "H2O", "read"),
     Placeable("numeral", amounts.ROMAN, "XIV", "read"),
     Placeable("symbol", r"[©®™℠¶†‡№§±×÷∀-∑∓-⋿]|[$€£]{2,}+", "©"),
 )
@@ -115,7 +115,7 @@ GLUED_KINDS: Final = frozenset({"mask", "template"})  # that may stand for forma
 # the sign itself is looked for first, and then what is beside it: that takes a third of the time
 SIGNS: Final = re.compile(
     r"[^\w\s.,!?'’\"„“”–—-]|[\d_²³¹½¼¾⅐-⅞\u2070-\u209c]|[A-Z](?<=[a-z].)|[IVXLCDM]{2}"
-    r"|\.(?<=\w\.)(?=\w)|-(?<!\S-)(?=\w)|-(?=-\w)|-(?<=[gtdl].)(?=[A-Z])|xD"
+    r"|\.(?<=\w\.)(?=\w)|-(?<!\S-)(?=\w)|-(?=-\w)|-(?<=[gtdl].)(?=[A-Z])"
 )
 # where one may begin: at a sign, or a word that is no plain one between others; most of a text is passed over
 BEGINNING: Final = (
