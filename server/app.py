@@ -38,7 +38,7 @@ from server.http.openapi import operation_name, version_text
 from server.observing import logs, metrics
 from server.observing.metrics import Metrics, Sources
 from server.observing.tracing import Tracing
-from server.process.allocator import thrifty, trimming
+from server.process.allocator import spare_collector, thrifty, trimming
 from server.process.peers import Listener, ProcessContext
 from server.process.watchdog import HttpProtocol
 from server.settings import ServerSettings
@@ -222,6 +222,11 @@ class DrainingServer(uvicorn.Server):
             if counter % REFRESH_TICKS == 0 and not self.device_lost:  # what asks a lost device raises
                 state.metrics.refresh()
         return await super().on_tick(counter)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.own_process:  # routes and their schemas would double the time of a collection
+            spare_collector()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await super().shutdown(sockets)

@@ -98,11 +98,15 @@ async def _answer_call(
 async def _alone(numbers: Sequence[int], work: Work) -> list[dict[str, Any] | ConvoyError]:
     """The answer to each text by itself, or its error. Raises what concerns all texts."""
 
+    turn = asyncio.Lock()
+
     async def one(number: int) -> dict[str, Any] | ConvoyError:
+        async with turn:  # each is planned in the event loop itself: others come between
+            await asyncio.sleep(0)
         try:
             return await work([number])
         except OF_A_TEXT as error:
-            return error
+            return error.with_traceback(None)  # a thousand stacks take the collector of garbage long
 
     tasks = [asyncio.create_task(one(number)) for number in numbers]
     try:

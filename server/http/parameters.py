@@ -133,12 +133,7 @@ def _too_large(limit: int) -> TooLarge:
 
 def parse_json(raw: bytes) -> dict[str, Any]:
     """Parse the object that JSON text is. Raises InvalidRequest."""
-    containers, values = raw.count(b"[") + raw.count(b"{"), raw.count(b",")
-    if containers > MAX_JSON_CONTAINERS or values > MAX_JSON_VALUES:
-        raise InvalidRequest(
-            f"the body has more than {MAX_JSON_CONTAINERS} arrays and objects or {MAX_JSON_VALUES} values: "
-            "send several requests"
-        )
+    check_values(raw)
     try:
         data = json.loads(raw.decode("utf-8"), parse_constant=_refuse)
         if b"\\u" in raw:  # half a surrogate pair has no UTF-8 form, so no answer could name it
@@ -148,6 +143,16 @@ def parse_json(raw: bytes) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise InvalidRequest("Invalid JSON format")
     return data
+
+
+def check_values(raw: bytes) -> None:
+    """Raise InvalidRequest on JSON text that has too many values to be parsed in the event loop."""
+    containers, values = raw.count(b"[") + raw.count(b"{"), raw.count(b",")
+    if containers > MAX_JSON_CONTAINERS or values > MAX_JSON_VALUES:
+        raise InvalidRequest(
+            f"the body has more than {MAX_JSON_CONTAINERS} arrays and objects or {MAX_JSON_VALUES} values: "
+            "send several requests"
+        )
 
 
 def _refuse(constant: str) -> NoReturn:

@@ -56,10 +56,16 @@ def resident() -> int:
     return int(STATM.read_text("ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def thrifty() -> None:
-    """Set this up for the process: after its imports, before models are loaded (those may go again)."""
+def spare_collector() -> None:
+    """Have full collections, which stop all threads, look at nothing that is there by now. What goes again
+    without a cycle, as models do, is freed all the same."""
     gc.collect()
-    gc.freeze()  # a full collection stops all threads for as long as it looks at every object
+    gc.freeze()
+
+
+def thrifty() -> None:
+    """Set this up for the process: after its imports, before models are loaded."""
+    spare_collector()
     mallopt = None if sys.platform == "win32" else getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:  # the C library is another
         return

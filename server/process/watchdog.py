@@ -1,4 +1,4 @@
-"""How late the event loop is, and connections whose first line never comes."""
+"""How late the event loop is, connections whose first line never comes, and bodies in crumbs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-from uvicorn.protocols.http.auto import AutoHTTPProtocol
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 logger = logging.getLogger(__name__)
 
@@ -21,6 +22,9 @@ LOGGED_LAG_SECONDS: Final = 1.0  # of lag that are logged
 HEAD_SECONDS: Final = 20.0  # that the head of a request may take
 # at once. Of asyncio's 256 KiB the C library would map each anew, for 12 microseconds
 READ_BYTES: Final = 1 << 16
+FREE_CHUNKS: Final = 1_000  # of a body, however small they are
+CHUNK_BYTES: Final = 64  # of any other chunk of a body, in the mean: it costs as much whatever it holds
+CRUMBS: Final = f"Too many chunks of fewer than {CHUNK_BYTES} bytes: send the body in larger ones."
 
 
 class LoopLag:
@@ -63,16 +67,46 @@ class LoopLag:
                 logger.warning("nobody was served for %.1f s: something held the event loop", lag)
 
 
-class HttpProtocol(AutoHTTPProtocol):  # type: ignore[misc,valid-type]  # which of two it is, is known at run time
-    """Uvicorn's, that closes a connection whose request has not come as far as its body in time."""
+class Grammar(h11.Connection):
+    """HTTP's grammar, which takes no body in crumbs: the event loop is held for each chunk."""
 
+    _lacking = 0  # bytes that the chunks of this body were too small by
+
+    @property
+    def crumbs(self) -> bool:
+        return self._lacking > FREE_CHUNKS * CHUNK_BYTES
+
+    def next_event(self) -> Any:
+        """Read the next event. Raises h11.RemoteProtocolError on what is no HTTP, and on crumbs."""
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            self._lacking = 0
+        elif isinstance(event, h11.Data):
+            self._lacking = max(0, self._lacking + CHUNK_BYTES * event.chunk_start - len(event.data))
+            if self.crumbs:
+                raise h11.RemoteProtocolError(CRUMBS)
+        return event
+
+
+class HttpProtocol(H11Protocol):
+    """Uvicorn's in Python, which bounds the length of a head, as its other one does not. It closes a
+    connection whose request has not come as far as its body in time."""
+
+    conn: Grammar
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
+        self.conn = Grammar(h11.SERVER)
         super().connection_made(transport)
         if hasattr(transport, "max_size"):  # of one without TLS
             transport.max_size = READ_BYTES
         self._expect()
+
+    def send_400_response(self, msg: str) -> None:
+        if self.conn.our_state is h11.SEND_RESPONSE:
+            super().send_400_response(CRUMBS if self.conn.crumbs else msg)
+        else:  # an answer is on its way, or there was one
+            self.transport.close()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)

@@ -248,6 +248,13 @@ ATTACKS = {
     ),
     "texts without end for an agent": mcp(b'{"text":[' + b'"a",' * 240_000 + b'""],"target":"en"}'),
     "a text without end for an agent": mcp(b'{"text":"' + b"a. " * 330_000 + b'","target":"en"}'),
+    "numbers in the place of an agent's texts": mcp(b'{"text":[' + b"1," * 190_000 + b'1],"target":"en"}'),
+    "an agent's texts within a text": mcp(b'{"text":"[' + b"1," * 190_000 + b'1]","target":"en"}'),
+    "more numbers than are read for an agent": mcp(b'{"text":[' + b"1," * 500_000 + b'1],"target":"en"}'),
+    "a thousand texts that are too long each": translate(q=["Ja. " * 200] * 1_000, partial=True, split=False),
+    "five hundred texts that are too long among others": translate(
+        q=["Ja. " * 200, "Ja."] * 500, partial=True, split=False
+    ),
     "arguments in arguments": mcp(b'{"text":' * 120_000),
     "arguments that no tool has": mcp(b"{" + b",".join(b'"%d":1' % n for n in range(80_000)) + b"}"),
     "messages of agents without end": raw(
@@ -394,6 +401,19 @@ def test_others_are_served_meanwhile_by_grpc(place, name):
             except grpc.RpcError as error:
                 return statuses.get(error.code(), 500), error.details()
             return 200, ""
+
+    assert not slowed(others, send)
+
+
+def test_others_are_served_while_a_body_comes_in_crumbs(place):
+    client, _, others = place
+    head = "POST /translate HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+    def send():
+        with socket.create_connection((client.base_url.host, client.base_url.port)) as sender:
+            with suppress(ConnectionError):  # the server has heard enough
+                sender.sendall(head.encode() + b"1\r\na\r\n" * 1_000_000)
+            return 400, ""
 
     assert not slowed(others, send)
 

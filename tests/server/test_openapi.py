@@ -150,6 +150,7 @@ def test_schemathesis_finds_no_contradiction(tmp_path):
     accept = ["--header", "Accept: application/json, text/event-stream"]  # both, as agents do
     # few texts, so that a deadline of a second, which schemathesis tries, is met
     limits = {"body_limit": 200_000, "file_limit": 100_000, "batch_limit": 20}
+    limits["suggestions"] = tmp_path / "suggestions.txt"
     with server(plugins=PLUGINS, admin_token="operator-operator", **limits) as (client, _, _):
         url = f"{str(client.base_url).rstrip('/')}/openapi.json"
         done = subprocess.run(

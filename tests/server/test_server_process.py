@@ -273,6 +273,15 @@ def test_without_torch_it_translates_and_on_sigterm_it_drains_and_exits_with_0()
         assert "loaded toy-de-en" in running.stderr.read()
 
 
+def test_what_a_server_is_made_of_is_nothing_that_a_full_collection_looks_at():
+    tell = "import atexit, gc, sys; atexit.register(lambda: print(len(gc.get_objects()), file=sys.stderr))"
+    with process(("-c", f"{tell}\n{MAIN}"), PLUGINS="mcp") as (client, running):
+        assert client.post("/translate", json=GERMAN).status_code == 200
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(30) == 0
+        assert int(running.stderr.read().split()[-1]) < 25_000, "it was 60,000"
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_an_idle_server_exits_with_0_at_once(number):
     with process(MODELS=str(bundles() / "toy-de-en")) as (_, running):

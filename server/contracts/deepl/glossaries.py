@@ -162,9 +162,14 @@ def read_entries(text: str, kind: str) -> dict[str, str]:
         entries[source] = target
     if not entries:
         raise _wrong("there is none")
+    check_count(entries)
+    return entries
+
+
+def check_count(entries: Mapping[str, str]) -> None:
+    """Raise InvalidRequest on more entries than a glossary may have."""
     if len(entries) > MAX_ENTRIES:
         raise _wrong(f"there are {len(entries)}; this server takes {MAX_ENTRIES}")
-    return entries
 
 
 def pairs_of(service: Service) -> list[tuple[str, str]]:

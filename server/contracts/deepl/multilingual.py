@@ -6,13 +6,13 @@ Glossaries of version 2 never change: a change makes another, and the index is r
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
 
 from engine.api import InvalidRequest
-from server.contracts.deepl.glossaries import MAX_GLOSSARIES, Glossaries, Glossary, check_name
+from server.contracts.deepl.glossaries import MAX_GLOSSARIES, Glossaries, Glossary, check_count, check_name
 from server.errors import Refusal
 from server.files.shared_records import Records
 
@@ -28,6 +28,7 @@ class MultilingualGlossary:
     owner: who made it.
     name: as the owner has it.
     parts: ids of glossaries by "source:target".
+    sharer: name of the visitor whose share of the store its parts take; "": the owner's.
     id: by which requests name it.
     created: a time of ISO 8601.
     """
@@ -35,6 +36,7 @@ class MultilingualGlossary:
     owner: str
     name: str
     parts: Mapping[str, str]
+    sharer: str = ""
     id: str = field(default_factory=lambda: str(uuid.uuid4()))
     created: str = field(default_factory=lambda: datetime.now(UTC).isoformat())
 
@@ -47,8 +49,8 @@ class MultilingualGlossaries:
         self._records, self._glossaries = records, glossaries
 
     def of(self, owner: str) -> list[MultilingualGlossary]:
-        indexes = [index for id in self._records.ids() if (index := self._read(id)) and index.owner == owner]
-        return sorted(indexes, key=lambda index: index.created)
+        """List an owner's glossaries, the oldest first."""
+        return sorted((i for i in self._all() if i.owner == owner), key=lambda index: index.created)
 
     def find(self, owner: str, id: str) -> MultilingualGlossary:
         """Find an owner's glossary. Raises Refusal when the owner has none of that id."""
@@ -72,22 +74,19 @@ class MultilingualGlossaries:
     def dictionaries(self, index: MultilingualGlossary) -> list[Glossary]:
         return [self._glossaries.find(index.owner + OWNER_SUFFIX, id) for id in index.parts.values()]
 
-    def add(
-        self, owner: str, name: str, dictionaries: Mapping[Pair, Mapping[str, str]]
-    ) -> MultilingualGlossary:
+    def add(self, index: MultilingualGlossary, dictionaries: Dictionaries) -> MultilingualGlossary:
         """Keep a new glossary.
 
-        owner: who makes it.
-        name: as the owner has it.
+        index: without parts.
         dictionaries: entries by pair of languages.
 
         Raises InvalidRequest and TooLarge when there is no room.
         """
-        if len(self.of(owner)) >= MAX_GLOSSARIES:
+        if sum(other.sharer == index.sharer for other in self._all()) >= MAX_GLOSSARIES:
             raise InvalidRequest(
                 f"there are {MAX_GLOSSARIES} glossaries, as many as this server keeps: delete one"
             )
-        return self.put(MultilingualGlossary(owner, name, {}), dictionaries)
+        return self.put(index, dictionaries)
 
     def put(self, index: MultilingualGlossary, dictionaries: Dictionaries) -> MultilingualGlossary:
         """Keep a glossary with these dictionaries in the place of those it has for the same pairs.
@@ -101,7 +100,8 @@ class MultilingualGlossaries:
         owner, fresh = index.owner + OWNER_SUFFIX, dict[str, str]()
         try:
             for pair, entries in dictionaries.items():
-                part = Glossary(owner, index.name, *pair, entries)
+                check_count(entries)
+                part = Glossary(owner, index.name, *pair, entries, index.sharer)
                 self._glossaries.add(part)
                 fresh[":".join(pair)] = part.id
             changed = replace(index, parts={**index.parts, **fresh})
@@ -128,6 +128,9 @@ class MultilingualGlossaries:
     def _drop(self, owner: str, parts: Mapping[str, str]) -> None:
         for id in parts.values():
             self._glossaries.drop(owner, id)
+
+    def _all(self) -> Iterator[MultilingualGlossary]:
+        return (index for id in self._records.ids() if (index := self._read(id)))
 
     def _read(self, id: str) -> MultilingualGlossary | None:
         record = self._records.get(id)

@@ -13,7 +13,7 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel
 
 from engine.api import InvalidRequest, in_slices, one_slice
-from server.callers.access import owner_of
+from server.callers.access import owner_of, share_of
 from server.contracts.deepl.glossaries import Glossary, merge_entries, pairs_of, read_entries
 from server.contracts.deepl.glossary_routes import GLOSSARY_FIELDS, glossaries_of, text_parameter
 from server.contracts.deepl.languages import base_of
@@ -94,8 +94,9 @@ async def create_multilingual(request: Request) -> JSONResponse:
     """Keep a glossary of several pairs of languages until it is deleted, or the server stops."""
     values = await parameters(request, state_of(request).settings.body_limit)
     dictionaries = await _dictionaries(request, values)
-    index = multilingual_of(request).add(owner_of(request), text_parameter(values, "name"), dictionaries)
-    return JSONResponse(_values(request, index), 201)
+    name = text_parameter(values, "name")
+    fresh = MultilingualGlossary(owner_of(request), name, {}, share_of(request))
+    return JSONResponse(_values(request, multilingual_of(request).add(fresh, dictionaries)), 201)
 
 
 @router.get(

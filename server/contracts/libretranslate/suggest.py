@@ -17,10 +17,10 @@ from server.answering.texts import resolve_pair
 from server.callers.access import share_of
 from server.errors import Refusal
 from server.files.shared_records import storage_full
-from server.http.openapi import errors, request_of
+from server.http.openapi import CODES, errors, request_of
 from server.http.parameters import parameters
 from server.http.schemas import check_sizes
-from server.state import state_of
+from server.state import deadline_of, state_of
 
 MAX_SUGGESTION_BYTES: Final = 67_108_864  # of the file
 FIELDS: Final = ("q", "s", "source", "target")
@@ -34,10 +34,10 @@ router = APIRouter(tags=["LibreTranslate"])
     responses=errors(400, 403, 413, 429, 503),
     openapi_extra=request_of(
         {
-            "q": {"type": "string", "description": "The original text."},
-            "s": {"type": "string", "description": "The better translation."},
-            "source": {"type": "string"},
-            "target": {"type": "string"},
+            "q": {"type": "string", "minLength": 1, "description": "The original text."},
+            "s": {"type": "string", "minLength": 1, "description": "The better translation."},
+            "source": CODES["source"],
+            "target": CODES["target"],
         },
         list(FIELDS),
         None,
@@ -49,6 +49,7 @@ async def suggest(request: Request) -> JSONResponse:
     path = state.settings.suggestions
     if path is None:
         raise Refusal("disabled", "Suggestions are disabled on this server.")
+    deadline_of(request, state)  # refuses one that is none
     values = await parameters(request, state.settings.body_limit)
     texts = {name: _text(values, name) for name in FIELDS}
     check_sizes([texts["q"], texts["s"]], state.settings.char_limit, -1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -19,7 +20,7 @@ from starlette.types import Message, Receive, Scope, Send
 from engine.api import InvalidRequest
 from server.contracts.mcp.tools import TOOLS
 from server.http.openapi import JSON, errors, request_of, version_text
-from server.http.parameters import body_of, while_connected
+from server.http.parameters import body_of, check_values, while_connected
 from server.observing.context import current
 from server.state import deadline_of, state_of
 
@@ -29,6 +30,7 @@ MAX_NAMES: Final = 10_000  # of fields in a message, which the SDK reads in the 
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    logging.getLogger("mcp").setLevel(logging.WARNING)  # below, it writes clients' words of any length
     server = MCPServer("convoy", version=version_text(), log_level="WARNING")
     for tool in TOOLS:
         description = cleandoc(tool.__doc__ or "").partition("\n\n")[0]
@@ -106,6 +108,7 @@ async def model_context_protocol(request: Request) -> Response:
     state = state_of(request)
     deadline_of(request, state)  # refuses one that is none; the SDK's tools read it again
     body = await body_of(request, state.settings.body_limit)
+    check_values(body)
     if sum(1 for _ in NAME.finditer(body)) > MAX_NAMES:
         raise InvalidRequest(f"the message has more than {MAX_NAMES} names of fields")
     request.state.context = current.get()

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from engine.api import InvalidRequest, TooLarge, at_once
 from server.contracts.deepl import glossaries
 from server.contracts.deepl.glossaries import Glossaries, Glossary, merge_entries, present, read_entries
-from server.contracts.deepl.multilingual import MultilingualGlossaries
+from server.contracts.deepl.multilingual import MultilingualGlossaries, MultilingualGlossary
 from server.errors import Refusal
 from server.files.shared_records import Records
 from tests.served import server, until
@@ -153,7 +153,7 @@ def test_multilingual_glossaries_of_a_shared_folder_are_those_of_all_servers(tmp
     indexes, parts = Records(tmp_path / "indexes"), Records(tmp_path / "parts")
     one, other = (MultilingualGlossaries(indexes, Glossaries(parts)) for _ in range(2))
     pair = ("de", "en")
-    index = one.add("me", "x", {pair: {"a": "b"}})
+    index = one.add(MultilingualGlossary("me", "x", {}), {pair: {"a": "b"}})
     assert other.part(other.find("me", index.id), pair).entries == {"a": "b"}
     one.put(index, {pair: {"a": "c"}})
     assert other.part(other.find("me", index.id), pair).entries == {"a": "c"}
@@ -332,6 +332,34 @@ def test_one_owner_has_a_share_of_the_room_for_glossaries(monkeypatch):
     with pytest.raises(TooLarge, match="delete some"):
         kept.add(glossary_of("ann"))
     kept.add(glossary_of("bob"))
+
+
+def test_glossaries_of_both_versions_take_one_share_of_who_made_them(monkeypatch):
+    parts, pair = Glossaries(Records(None)), ("de", "en")
+    kept = MultilingualGlossaries(Records(None), parts)
+
+    def add(sharer):
+        return kept.add(MultilingualGlossary("all", "x", {}, sharer), {pair: {"a": "b"}})
+
+    monkeypatch.setattr(glossaries, "MAX_STORE_BYTES", 8 * glossaries.MIN_BYTES)
+    parts.add(Glossary("all", "x", *pair, {"a": "b"}, "ann"))
+    add("ann")
+    with pytest.raises(TooLarge, match="delete some"):
+        add("ann")
+    add("bob")
+    monkeypatch.setattr("server.contracts.deepl.multilingual.MAX_GLOSSARIES", 1)
+    with pytest.raises(InvalidRequest, match="delete one"):
+        add("bob")
+    add("cid")
+
+
+def test_a_glossary_that_grows_by_changes_has_no_more_entries_than_another(monkeypatch):
+    kept, pair = MultilingualGlossaries(Records(None), Glossaries(Records(None))), ("de", "en")
+    monkeypatch.setattr(glossaries, "MAX_ENTRIES", 2)
+    index = kept.add(MultilingualGlossary("me", "x", {}), {pair: {"a": "1", "b": "2"}})
+    with pytest.raises(InvalidRequest, match="there are 3; this server takes 2"):
+        kept.put(index, {pair: {"a": "1", "b": "2", "c": "3"}})
+    assert kept.part(kept.find("me", index.id), pair).entries == {"a": "1", "b": "2"}
 
 
 def test_a_glossary_is_counted_as_a_page_of_memory_at_least_and_all_of_a_request_as_one():

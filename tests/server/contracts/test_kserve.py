@@ -75,7 +75,7 @@ def test_a_tensor_of_texts_is_answered_with_tensors(place):
 
 
 def test_nested_data_keep_their_shape_and_outputs_can_be_chosen(place):
-    tensor = TENSOR | {"shape": [2, 1], "data": [["Gut."], ["Guten Abend!"]]}
+    tensor = TENSOR | {"shape": [2, 1.0], "data": [["Gut."], ["Guten Abend!"]]}
     path = f"{MODEL}/versions/1/infer"
     (output,) = infer(place[0], path, inputs=[tensor], outputs=[{"name": "text_output"}]).json()["outputs"]
     assert output["shape"] == [2, 1]

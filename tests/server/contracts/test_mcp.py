@@ -140,6 +140,26 @@ def test_without_a_key_and_with_damaged_messages(place):
     assert client.get("/mcp").status_code == 405
 
 
+def test_a_long_message_is_refused_in_a_few_words_and_none_of_it_is_logged(place, caplog):
+    client, _ = place
+    headers = {"Accept": "application/json, text/event-stream"}
+    caplog.set_level("INFO")
+    word = "secret" * 1_000
+    for name, arguments in (
+        ("translate_text", {"text": [7] * 100_000, "target": word}),
+        (word, {}),
+        ("detect_language", {word: word}),
+    ):
+        call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
+        call["params"] = {"name": name, "arguments": arguments}
+        answer = client.post("/mcp", json=call, headers=headers)
+        assert answer.json()["result"]["isError"]
+        assert len(answer.text) < 20_000
+    assert "secret" not in caplog.text
+    numbers = {"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"_meta": {"a": [1] * 250_000}}}
+    assert "send several requests" in client.post("/mcp", json=numbers, headers=headers).text
+
+
 def test_it_is_off_until_it_is_asked_for():
     with server() as (client, _, _):
         assert client.post("/mcp", json={}).status_code == 404
