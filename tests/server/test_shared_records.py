@@ -12,6 +12,7 @@ from engine.api import Overloaded, TooLarge
 from server.contracts.deepl.documents import BEAT_SECONDS, GONE, DocumentJobs
 from server.contracts.deepl.glossaries import Glossaries, Glossary
 from server.errors import Refusal
+from server.files.journal import Journal
 from server.files.shared_records import Records
 from server.files.store import Store
 
@@ -90,6 +91,19 @@ def test_two_processes_never_keep_more_than_there_is_room_for(tmp_path):
         process.join(60)
     assert sum(process.exitcode for process in both) == 14
     assert Store(60.0, 100_000, folder=tmp_path).size == 98_000
+
+
+def test_a_journal_begins_anew_before_it_grows_without_end_and_whoever_reads_it_misses_nothing(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr("server.files.journal.MAX_JOURNAL_BYTES", 100)
+    one, other = Journal(tmp_path), Journal(tmp_path)
+    for number in range(60):
+        with one.held():
+            one.note(f"id{number}")
+        with other.held() as news:
+            assert news is None or news == [f"id{number}"]
+    assert (tmp_path / "journal").stat().st_size < 200
 
 
 def test_a_document_of_one_process_is_anothers_until_that_one_has_gone(tmp_path):
