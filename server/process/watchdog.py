@@ -103,6 +103,8 @@ class HttpProtocol(H11Protocol):
         self._expect()
 
     def send_400_response(self, msg: str) -> None:
+        if self.cycle is not None:
+            self.cycle.disconnected = True  # what it would answer has no place any more
         if self.conn.our_state is h11.SEND_RESPONSE:
             super().send_400_response(CRUMBS if self.conn.crumbs else msg)
         else:  # an answer is on its way, or there was one

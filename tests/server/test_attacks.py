@@ -273,6 +273,22 @@ ATTACKS = {
     ),
 }
 
+FILES = {
+    "aliases in YAML": file(
+        "a.yaml", b"a: &a {x: y}\n" + b"".join(b"b%d: {<<: *a}\n" % n for n in range(40_000))
+    ),
+    "anchors in YAML": file("a.yaml", b"a: " + b"&a " * 200_000 + b"x"),
+    "lines of a message in PO": file("a.po", b'msgid ""\n' + b'"a"\n' * 400_000 + b'msgstr ""\n'),
+    "escapes in PO": file("a.po", b'msgid "' + rb"\\" * 3_000_000 + b'"\nmsgstr ""\n'),
+    "groups in groups of XLIFF": file("a.xliff", b'<xliff version="1.2"><file><body>' + b"<group>" * 200_000),
+    "keys in JSON": file("a.json", b"{" + b",".join(b'"%d":"x y"' % n for n in range(90_000)) + b"}"),
+    "cues": file("a.vtt", b"WEBVTT\n\n" + b"00:00.000 --> 00:01.000\nx y\n\n" * 90_000),
+    "objects of a PDF": file("a.pdf", b"%PDF-1.4\n" + b"1 0 obj\n<<" * 300_000),
+}
+if THOROUGH:  # all go the same way through the processes for files
+    ATTACKS |= FILES
+    LASTING |= set(FILES)
+
 
 def slowed(others, send):
     """Send an attack: what others had to wait for too long, "" for nothing.
