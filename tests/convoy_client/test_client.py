@@ -297,8 +297,10 @@ def test_answers_of_other_servers_are_told_apart(kind, answer, error, told, smal
         using(kind, url, lambda c: c.translate("a", "en"), retries=0)
 
 
-def test_texts_that_are_not_all_answered_are_an_error(kind, small):
-    answer = {"translatedText": ["a"]}
+@pytest.mark.parametrize(
+    "answer", [{"translatedText": ["a"]}, {"translatedText": ["a", "b"], "alternatives": [[], [], []]}]
+)
+def test_texts_that_are_not_all_answered_are_an_error(kind, small, answer):
     url = small(answering(JSONResponse(answer)))
     with pytest.raises(BadAnswer, match="each of the 2"):
         using(kind, url, lambda c: c.translate_all(["a", "b"], "en"))

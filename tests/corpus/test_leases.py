@@ -41,6 +41,16 @@ def test_a_lease_that_is_given_back_is_free_at_once(tmp_path):
     assert not lease.held()
 
 
+def test_who_lost_a_lease_that_was_swept_meanwhile_takes_nothing_from_a_later_holder(tmp_path):
+    first, second = Leases(tmp_path, 60.0), Leases(tmp_path, 60.0)
+    lost = first.claim(0)
+    lost.path.unlink()
+    kept = second.claim(0)
+    assert kept.path == lost.path
+    first.give_back(lost)
+    assert kept.held()
+
+
 def test_a_silent_lease_of_another_machine_is_taken_over_once_and_the_loser_notices(tmp_path):
     lost, others = Leases(tmp_path, SHORT), [Leases(tmp_path, SHORT) for _ in range(8)]
     lease = lost.claim(7)

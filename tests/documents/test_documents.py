@@ -218,11 +218,15 @@ def test_words_of_code_stay_in_office_documents():
     after = docx.Document(io.BytesIO(shouted("a.docx", found.getvalue()))).paragraphs
     assert [p.text for p in after] == ["RUFE print(x) AUF.", "if x:"]
     content = (
-        '<text:p>Rufe <text:span text:style-name="Source_20_Text">print(x)</text:span> auf.</text:p>'
+        '<text:p>Rufe <text:span text:style-name="Source_20_Text">print(x)</text:span> auf, dann '
+        '<text:span text:style-name="T2">next(y)</text:span>.</text:p>'
         '<text:p text:style-name="Preformatted_20_Text">if x:</text:p>'
     )
+    for name, parent in (("T2", "T1"), ("T1", "Source_20_Text")):
+        names = f'style:name="{name}" style:parent-style-name="{parent}"'
+        content += f'<style:style xmlns:style="urn:oasis:names:tc:opendocument:xmlns:style:1.0" {names}/>'
     (segment,) = read_document("a.odt", odt(content)).segments
-    assert [segment.text[s.begin : s.end] for s in segment.spans if s.kept] == ["print(x)"]
+    assert [segment.text[s.begin : s.end] for s in segment.spans if s.kept] == ["print(x)", "next(y)"]
 
 
 def test_descriptions_in_attributes_are_prose_when_asked():
@@ -374,7 +378,7 @@ def test_an_opendocument_keeps_spans_links_notes_and_spaces():
         '<text:h text:outline-level="1">Titel</text:h>'
         '<text:p>Das <text:span text:style-name="T1">ist <text:a xlink:href="u">gut</text:a></text:span>,'
         "\n  ja<text:note><text:note-body><text:p>Fuß</text:p></text:note-body></text:note>.</text:p>"
-        '<text:p>eins<text:line-break/>zwei<text:s text:c="3"/>drei</text:p><text:p/>'
+        '<text:p>eins<text:line-break/>zwei<text:s text:c="3"/>d<text:soft-page-break/>rei</text:p><text:p/>'
     )
     data = odt(content)
     assert texts("a.odt", data) == ["Titel", "Das ist gut, ja.", "Fuß", "eins", "zwei   drei"]

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import docx
 import numpy as np
+import pypdf
 import pytest
 
 from documents import OversizedDocument, Unreadable, read_document
@@ -16,6 +17,7 @@ from documents.formats.attributes import read_with_attributes
 from documents.formats.html import read_html
 from documents.projection import project
 from documents.spans import MAX_SPANS
+from tests.documents.samples import printed
 from tests.documents.test_documents import odt, texts, word
 from tests.documents.test_spans import aligned
 from tests.timing import assert_linear
@@ -167,6 +169,21 @@ def test_an_ordinary_document_is_far_from_the_limits():
         file.add_paragraph(f"Absatz {number} mit einigen Worten, wie sie in Briefen stehen.")
     file.save(found)
     assert len(read_document("a.docx", found.getvalue()).segments) > 3_000
+
+
+def test_spaces_that_a_document_only_counts_are_not_all_written_out():
+    (text,) = texts("a.odt", odt('<text:p>a<text:s text:c="5000000"/>b</text:p>'))
+    assert len(text) < 2_000
+
+
+def test_a_pdf_of_too_many_pages_is_refused(monkeypatch):
+    monkeypatch.setattr("documents.formats.pdf.MAX_PAGES", 1)
+    assert texts("a.pdf", printed("a b")) == ["a b"]
+    two = pypdf.PdfWriter(clone_from=io.BytesIO(printed("a b")))
+    two.add_blank_page()
+    two.write(found := io.BytesIO())
+    with pytest.raises(OversizedDocument, match="more than 1 pages: split it"):
+        read_document("a.pdf", found.getvalue())
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from documents.align import WordAttention
 from documents.formats.html import HTML, MarkupRules, outline, read_html
 from documents.projection import project
 from documents.spans import Segment, Span, weave
@@ -147,6 +148,12 @@ def aligned(source, target, matrix):
     return TextResult(
         text, alignment=make_alignments(" ".join(source), text, *([side] for side in pieces), [rows])
     )
+
+
+def test_attention_on_the_end_of_a_sentence_counts_for_no_word():
+    result = aligned(["a", "b"], ["x"], [[0.15, 0.05]])
+    result.alignment[0].matrix[0, -1] = 0.8
+    assert WordAttention("a b", result).mass(0, 1) == pytest.approx([0.75])
 
 
 WORDS = ["ba", "ce", "di", "fo", "gu", "ha", "je", "ki"]

@@ -268,10 +268,13 @@ def test_traces_show_where_the_time_went_and_go_on_with_the_callers_trace():
         with server(traces=address) as (client, _, _):
             headers = {"traceparent": PARENT, "X-Request-ID": "order-66"}
             client.post("/translate", json=GERMAN, headers=headers)
+            client.post("/translate", json={})
         # closing the server sends what is left
         (root,) = [span for span in spans if span.trace_id.hex() == PARENT.split("-")[1] and span.kind == 2]
+        (refused,) = [span for span in spans if span.kind == 2 and span != root and "POST" in span.name]
         stages = [span for span in spans if span.parent_span_id == root.span_id]
         known = {entry.key: entry.value for entry in root.attributes}
+    assert refused.status.code == 0, "what a client does wrong is no failure of the server's"
     assert root.parent_span_id.hex() == PARENT.split("-")[2]
     assert root.name == "POST /translate"
     assert known["convoy.request_id"].string_value == "order-66"

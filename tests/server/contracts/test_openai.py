@@ -97,6 +97,8 @@ def test_n_gives_as_many_different_answers(web, client, english):
     assert [choice.message.content for choice in answer.choices] == [english, *others]
     answer = client.chat.completions.create(model="toy-de-en", messages=[user("12")], n=2)
     assert [choice.message.content for choice in answer.choices] == ["12", "12"], "there is only one"
+    both = client.completions.create(model="toy-de-en", prompt=["Gut.", "Wo ist der Bahnhof?"], n=2)
+    assert [choice.index for choice in both.choices] == [0, 1, 2, 3]
 
 
 def test_max_tokens_ends_an_answer(client):
