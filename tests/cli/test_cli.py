@@ -75,6 +75,12 @@ def failure(capsys, *arguments):
     return stopped.value.code, message
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path):
+    path = tmp_path / "lines.txt"
+    path.write_bytes("\ufeffa\r\nb\u2028\n\ufeffc".encode())
+    assert list(read(path)) == ["a", "b\u2028", "\ufeffc"]
+
+
 def test_help_lists_every_command_and_torch_stays_unimported():
     code = (
         "import sys\nfrom cli.main import app\ntry: app(['--help'])\n"

@@ -306,6 +306,12 @@ def test_texts_that_are_not_all_answered_are_an_error(kind, small, answer):
         using(kind, url, lambda c: c.translate_all(["a", "b"], "en"))
 
 
+def test_a_field_of_another_kind_is_as_if_it_were_not_there(kind, small):
+    url = small(answering(JSONResponse(GOOD | {"truncated": "no", "alternatives": 5})))
+    answer = using(kind, url, lambda c: c.translate("a", "en"))
+    assert (answer.truncated, answer.alternatives) == (False, [])
+
+
 def test_fields_of_a_newer_server_are_kept(kind, small):
     url = small(answering(JSONResponse(GOOD | {"coverage": [1, 2]})))
     assert using(kind, url, lambda c: c.translate("a", "en")).extra == {"coverage": [1, 2]}

@@ -12,6 +12,7 @@ import torch
 from typer.testing import CliRunner
 
 from cli.main import table
+from engine.answers.drafts import Drafts
 from engine.answers.plan import plan
 from engine.answers.text_model import TextModel
 from engine.api import Placement, Service, ServiceSettings, TextOptions
@@ -141,6 +142,16 @@ def test_models_without_words_refuse_to_replace_any() -> None:
     assert not plan(model, "Haus", TextOptions()).options.decode.alignment
     with pytest.raises(InvalidRequest, match="replace_unk"):
         plan(model, "Haus", TextOptions(replace_unk=True))
+
+
+def test_nothing_is_told_of_a_sentence_before_its_unknown_words_are_replaced(bundle: Bundle) -> None:
+    limits = Limits(beams=8, source=64, target=64, vocab=bundle.config.target_vocab)
+    model = TextModel("translate", "de", "en", open_tokenizer(bundle), bundle.options, limits, eos=2)
+    for replaces in (False, True):
+        drafts = Drafts()
+        hear = drafts.begin(model, [plan(model, "da fa", TextOptions(replace_unk=replaces))])
+        hear(0, model.tokenizer.encode_target("da fa gad ka"))
+        assert bool(list(drafts.take())) != replaces
 
 
 @pytest.mark.parametrize("name", parameters(NAME))

@@ -372,6 +372,7 @@ def test_vocabularies_in_yaml_are_read_as_they_were_written(tmp_path, symbols):
         ({"right-left": True}, "right-left = True is not supported"),
         ({"transformer-ffn-activation": "tanh"}, "transformer-ffn-activation = 'tanh'"),
         ({"transformer-preprocess": "n", "transformer-postprocess": "da"}, "pre-norm"),
+        ({"transformer-postprocess-emb": "a"}, "transformer-postprocess-emb = 'a' is unknown"),
         ({"transformer-no-projection": True}, "transformer-no-projection = True"),
         ({"transformer-tied-layers": [1, 1]}, "transformer-tied-layers = [1, 1]"),
         ({"transformer-ffn-depth": 3}, "transformer-ffn-depth = 3"),

@@ -146,6 +146,7 @@ async def test_a_full_queue_says_how_long_to_wait_and_takes_nothing_of_what_it_r
         while busy(service):
             await asyncio.sleep(0.01)
             await service.run(NAME, ["Ja."])  # the load comes with answers
+        assert engine_of(service).stats().waiting_requests == 0, "what was cancelled is not waited for"
 
 
 async def test_of_two_processes_the_one_with_more_room_is_asked_and_one_that_dies_hands_over(hosted):
@@ -296,6 +297,16 @@ def test_an_end_takes_any_bytes_in_any_pieces_and_hangs_up_at_most_once(kind, da
         return lost
 
     assert asyncio.run(feed()) == [True]
+
+
+async def test_an_end_hangs_up_before_the_rest_of_a_frame_comes_that_is_larger_than_any():
+    for size, hung_up in ((MAX_FRAME_BYTES, []), (MAX_FRAME_BYTES + 1, [True])):
+        lost = []
+        async with linked(Told, lambda messages: None, lambda lost=lost: lost.append(True)) as (end, _):
+            end.get_buffer(-1)[:4] = struct.pack(">I", size)
+            end.buffer_updated(4)
+            await asyncio.sleep(0)
+            assert lost == hung_up
 
 
 async def test_what_threads_send_arrives_whole_and_in_order_though_the_other_end_reads_late():
