@@ -271,4 +271,18 @@ MUTANTS = [
         "            pass\n",
         "tests/cli/test_cli.py -k byte_order",
     ),
+    (
+        "of two processes the first one's fault alone is told",
+        "engine/shelf/figures.py",
+        "fault=one.fault or other.fault",
+        "fault=one.fault",
+        "tests/engine/shelf/test_shelf.py -k fault_of_either",
+    ),
+    (
+        "the first token of transformers counts as a new one",
+        "export/importers/huggingface/generation.py",
+        'rules["max_new_tokens"] - 1',
+        'rules["max_new_tokens"]',
+        "tests/export/importers/test_hf_layouts.py -k lengths_count",
+    ),
 ]

@@ -28,6 +28,7 @@ from engine.api import (
     UnknownModel,
 )
 from engine.shelf.budget import Acts, Budget, Ticket
+from engine.shelf.figures import ShelfEntry, either
 from tests.served import LANES, LONG, MODELS, bundles, busy, open_service, running, until
 from tests.server.test_reload import damaged, rewritten
 from tests.thorough import some
@@ -473,3 +474,10 @@ def test_weights_that_another_process_has_prepared_give_the_same_answers(tmp_pat
     assert len(kept) > len(MODELS)
     assert answers(tmp_path) == first == alone
     assert files() == kept
+
+
+def test_of_a_model_in_two_processes_the_fault_of_either_is_told_and_figures_are_summed():
+    fine = ShelfEntry(State.LOADED, 7, 1, 0, 2, 0.5, "")
+    faulty = ShelfEntry(State.UNLOADED, 7, 2, 3, 4, 1.5, "damaged")
+    both = ShelfEntry(State.LOADED, 7, 3, 3, 6, 1.5, "damaged")
+    assert either(fine, faulty) == either(faulty, fine) == both

@@ -17,6 +17,7 @@ from engine.bundle.bundle import open_bundle
 from engine.errors import CheckpointError
 from engine.text.tokenizers.tokenizer import open_tokenizer
 from export.importers import convert
+from export.importers.huggingface.generation import generation
 from export.importers.huggingface.tokenizer_json import sentencepiece_model
 from tests.hf_models import SPOKEN, WISH, imported, transformers
 from tests.marian_models import sentences
@@ -259,3 +260,18 @@ def test_merges_of_a_tokenizer_json_are_those_of_sentencepiece(tmp_path) -> None
     ours = sentencepiece.SentencePieceProcessor(model_proto=made)
     for line in [*LINES, *sentences(30, 6)]:
         assert ours.encode(line) == fast(line, add_special_tokens=False).input_ids, line
+
+
+@pytest.mark.parametrize(
+    ("rules", "longest", "shortest"),
+    [
+        ({"max_length": 20, "min_length": 5}, 18, 4),
+        ({"max_new_tokens": 20, "max_length": 7, "min_new_tokens": 6}, 19, 6),
+        ({"max_new_tokens": 900}, 99, 0),
+    ],
+)
+def test_lengths_count_neither_the_first_token_nor_the_end(
+    rules: dict[str, int], longest: int, shortest: int
+) -> None:
+    options, _ = generation(rules, 99)
+    assert (options["max_length_b"], options["min_length"]) == (longest, shortest)
