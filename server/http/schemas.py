@@ -223,6 +223,11 @@ def texts_of(values: dict[str, Any]) -> str | list[str]:
     raise InvalidRequest("Invalid request: q must be a string or an array of strings")
 
 
+def whole(value: Any) -> Any:
+    """Return a number without a fraction as an integer, as JSON Schema has it (2.0); all else as it is."""
+    return int(value) if type(value) is float and value.is_integer() else value
+
+
 def alternatives_of(values: dict[str, Any], beams: int, limit: int) -> int:
     """Read `alternatives`, 0 when missing or negative.
 
@@ -233,7 +238,7 @@ def alternatives_of(values: dict[str, Any], beams: int, limit: int) -> int:
     Raises InvalidRequest in LibreTranslate's words.
     """
     most = beams - 1 if limit == -1 else min(limit, beams - 1)
-    value = values.get("alternatives")
+    value = whole(values.get("alternatives"))
     try:
         count = max(0, int(value or 0)) if value is None or type(value) in (int, str) else -1
     except ValueError:

@@ -117,6 +117,12 @@ def test_too_many_alternatives_are_refused(client, count):
     assert answer.json() == {"error": "Invalid request: alternatives parameter must be <= 3"}
 
 
+def test_a_number_without_a_fraction_is_an_integer_in_json(client):
+    wish = body("/translate", "Gut.")
+    assert len(client.post("/translate", json=wish | {"alternatives": 2.0}).json()["alternatives"]) == 2
+    assert client.post("/translate", json=wish | {"alternatives": 1.5}).status_code == 400
+
+
 @pytest.mark.parametrize("code", ["xx", "d" * 5000, "de\0", "../de", "😀", "de-XX-YY"])
 def test_unknown_languages_are_refused_where_they_are_named(client, code):
     for field in ("source", "target"):

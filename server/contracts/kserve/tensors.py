@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from engine.api import InvalidRequest, TextResult
+from server.http.schemas import whole
 from server.observing.metrics import Metrics
 from server.state import AppState
 
@@ -68,7 +69,7 @@ def _shape_of(tensor: dict[str, Any]) -> list[int]:
     shape = tensor.get("shape")
     if not isinstance(shape, list) or not 0 < len(shape) <= MAX_DIMENSIONS:
         raise InvalidRequest(f"input '{INPUT_NAME}' needs a shape of 1 to {MAX_DIMENSIONS} numbers")
-    shape = [int(n) if type(n) is float and n.is_integer() else n for n in shape]  # 2.0 is whole in JSON
+    shape = [whole(n) for n in shape]
     if not all(type(n) is int and 0 < n < 2**31 for n in shape):
         raise InvalidRequest(f"input '{INPUT_NAME}' needs a shape of positive numbers")
     return shape
