@@ -6,7 +6,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -27,14 +27,13 @@ NOTHING = (
 
 
 @dataclass(slots=True, eq=False)
-class InFlight:
+class InFlight(Ended):
     """One request in a slot.
 
     slot: where it is now; -1 once it has left.
     first: steps that the lane had launched when it was placed.
     steps: that it has had, once it has left.
     certain: number of target tokens that its caller has been told.
-    attention: a host array [B, source length] of each step, when asked for.
     """
 
     request: Request
@@ -42,7 +41,6 @@ class InFlight:
     first: int
     steps: int = 0
     certain: int = 0
-    attention: list[Any] = field(default_factory=list)
 
 
 class EncodedRequests(NamedTuple):
@@ -224,25 +222,24 @@ class Lane:
 
     def _place(self, batch: EncodedRequests) -> EncodedRequests | None:
         """Place as many requests as there are slots for; returns the others."""
-        here: list[tuple[int, Request]] = []
-        room, count = self.executor.slots - len(self.active), 0
-        for i, request in enumerate(batch.requests, batch.first):
-            if len(here) == room and not request.cancelled:
-                break
-            count += 1
-            if not request.cancelled:
-                here.append((i, request))
-        behind = range(len(self.active), len(self.active) + len(here))
-        slots = [self._moves.get(slot, slot) for slot in behind]  # a hole that nobody has moved into yet
-        for slot, (i, request) in zip(slots, here, strict=True):
-            self.stepper.place(batch.encoded, i, slot, request)
+        alive = [i for i, request in enumerate(batch.requests) if not request.cancelled]
+        room = self.executor.slots - len(self.active)
+        here, left = [batch.requests[i] for i in alive[:room]], alive[room:]
+        members = [batch.first + i for i in alive[:room]] if batch.first else alive[:room]
+        slots: Sequence[int] = range(len(self.active), len(self.active) + len(here))
+        if self._moves:  # into holes that nobody has moved into yet
+            slots = [self._moves.get(slot, slot) for slot in slots]
+        self.stepper.place(batch.encoded, members, slots, here)
         seconds = time.monotonic() - batch.began
-        for slot, (_, request) in zip(slots, here, strict=True):
+        for slot, request in zip(slots, here, strict=True):
             request.admitted, request.encode_seconds = batch.began, seconds
-            self._append(InFlight(request, slot, self._launched))
+            options = request.options
+            weights: list[Any] | None = [] if options.alignment else None
+            self._append(InFlight(options, weights, request, slot, self._launched))
             self._count(request, 1)
-        others = batch.requests[count:]
-        return batch._replace(requests=others, first=batch.first + count) if others else None
+        if not left:
+            return None
+        return batch._replace(requests=batch.requests[left[0] :], first=batch.first + left[0])
 
     def _collect(self, step: StepInFlight) -> None:
         """Read the flags of a step, and free the slots that are done."""
@@ -266,16 +263,12 @@ class Lane:
         if step.attention:
             weights = step.launched.attention()
             for row, flight in enumerate(step.flights):
-                if flight.slot >= 0 and flight.request.options.alignment:
+                if flight.slot >= 0 and flight.attention is not None:
                     flight.attention.append(weights[row, :, : len(flight.request.source)].copy())
-        ended = [step.flights[row] for row in done if step.flights[row].slot >= 0]
+        ended = [flight for row in done if (flight := step.flights[row]).slot >= 0]
         for flight in ended:
-            flight.steps = self._steps_of(flight)
+            flight.steps = max(0, self._collected - flight.first)
         return ended
-
-    def _steps_of(self, flight: InFlight) -> int:
-        """Steps that a request has had."""
-        return max(0, self._collected - flight.first)
 
     def _count(self, request: Request, change: int) -> None:
         """Count a request that has become active, or is so no more."""
@@ -298,11 +291,13 @@ class Lane:
             if slot < len(self.active):
                 self.active[slot] = last
         # a slot that was filled may have been emptied again, by the last one
-        filled = [slot for slot in slots if slot < len(self.active)]
-        moves = {self.active[slot].slot: slot for slot in filled}
-        for slot in filled:
-            self.active[slot].slot = slot
-            self._note(slot)
+        filled, moves = len(self.active), dict[int, int]()
+        for slot in slots:
+            if slot < filled:
+                flight = self.active[slot]
+                moves[flight.slot] = slot
+                flight.slot = slot
+                self._note(flight)
         return moves
 
     def _append(self, flight: InFlight) -> None:
@@ -312,10 +307,10 @@ class Lane:
             stays.slot = len(self.active)
             del self._moves[stays.slot]
             self.active.append(stays)
-            self._note(stays.slot)
+            self._note(stays)
         else:
             self.active.append(flight)
-        self._note(flight.slot)
+        self._note(flight)
 
     def _close_holes(self) -> None:
         """Let slots move that nobody else has come for."""
@@ -323,19 +318,14 @@ class Lane:
             self.stepper.move([*self._moves.items()])
             self._moves = {}
 
-    def _note(self, slot: int) -> None:
-        flight = self.active[slot]
-        self._expected[slot] = flight.first + flight.request.expected_steps
+    def _note(self, flight: InFlight) -> None:
+        self._expected[flight.slot] = flight.first + flight.request.expected_steps
 
     def _deliver(self, later: int) -> None:
         """Answer finished requests and stream what is certain, but for the newest `later` steps."""
         while len(self._answers) > later:
             answers = self._answers.popleft()
-            asked = [
-                Ended(f.request.options, f.attention if f.request.options.alignment else None)
-                for f in answers.finished
-            ]
-            found, now = answers.snapshot.hypotheses(asked), time.monotonic()
+            found, now = answers.snapshot.hypotheses(answers.finished), time.monotonic()
             for flight, hypotheses in zip(answers.finished, found, strict=True):
                 self.reply(flight.request, self._outcome(flight, hypotheses, now))
             if answers.streamed:

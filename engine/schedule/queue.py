@@ -31,15 +31,21 @@ def slots_of_group(slots: int, tokens: float) -> int:
 class Group:
     """Requests of a group that wait for a lane.
 
+    lane: its number.
+    ticket: the group's number in the queue.
     requests: in their order.
     steps, tokens: of all of them, expected decoding steps and tokens of sources.
     owed: steps of requests beyond their turns; the group passes its next turns for them.
+    counted: whether `Round.sizes` knows it as it is.
     """
 
+    lane: int
+    ticket: int
     requests: OrderedDict[Request, None] = field(default_factory=OrderedDict)
     steps: float = 0.0
     tokens: int = 0
     owed: float = 0.0
+    counted: bool = False
 
 
 @dataclass(eq=False, slots=True)
@@ -59,34 +65,50 @@ class Round:
     sizes: groups by the number of their requests.
     requests: number of requests in all groups.
     steps: decoding steps that all requests are expected to take, together.
+    changing: groups that `sizes` does not count until the round is settled.
     """
 
     groups: OrderedDict[int, Group] = field(default_factory=OrderedDict)
     sizes: dict[int, GroupsOfSize] = field(default_factory=dict)
     requests: int = 0
     steps: float = 0.0
+    changing: list[Group] = field(default_factory=list)
 
     def add(self, group: Group, request: Request, change: int) -> None:
-        """Have a request join a group of this round, or leave it.
+        """Have a request join a group of this round, or leave it. Before anybody asks for sizes, `settle`.
 
         group: the request's own.
         request: that joins or leaves.
         change: 1 to join, -1 to leave.
         """
-        steps = change * request.expected_steps
-        if group.requests:
+        if group.counted:
             self._count(group, -1)
+            group.counted = False
+            self.changing.append(group)
+        steps = request.expected_steps
         if change > 0:
+            if not group.requests:
+                self.groups[group.ticket] = group
+                self.changing.append(group)
             group.requests[request] = None
         else:
             del group.requests[request]
+            steps = -steps
+            if not group.requests:
+                del self.groups[group.ticket]
         group.steps += steps
         group.tokens += change * len(request.source)
-        if group.requests:
-            self._count(group, 1)
         self.requests += change
         # no error of rounding stays
         self.steps = self.steps + steps if self.requests else 0.0
+
+    def settle(self) -> None:
+        """Count groups that have changed, once each however many requests have come or gone."""
+        for group in self.changing:
+            if group.requests:
+                self._count(group, 1)
+                group.counted = True
+        self.changing.clear()
 
     def _count(self, group: Group, change: int) -> None:
         size = len(group.requests)
@@ -190,7 +212,7 @@ class FairQueue:
     def __init__(self, lanes: int) -> None:
         self.tokens = 0
         self.rounds = [Round() for _ in range(lanes)]
-        self._where: dict[Request, tuple[int, int]] = {}  # lane and ticket of the group
+        self._where: dict[Request, Group] = {}
         self._deadlines: list[tuple[float, int, Request]] = []  # a heap; removed requests leave it lazily
         self._tickets = itertools.count()
 
@@ -204,17 +226,20 @@ class FairQueue:
         group: requests, each with the number of its lane.
         first: whether the group has the next turn.
         """
-        ticket = next(self._tickets)
+        ticket, groups = next(self._tickets), dict[int, Group]()  # by lane
         for request, lane in group:
             assert request not in self._where
-            line = self.rounds[lane]
-            line.add(line.groups.setdefault(ticket, Group()), request, 1)
-            if first:
-                line.groups.move_to_end(ticket, last=False)
-            self._where[request], request.ticket = (lane, ticket), ticket
+            mine = groups.get(lane) or groups.setdefault(lane, Group(lane, ticket))
+            self.rounds[lane].add(mine, request, 1)
+            self._where[request], request.ticket = mine, ticket
             self.tokens += len(request.source)
             if request.deadline < math.inf:
                 heapq.heappush(self._deadlines, (request.deadline, next(self._tickets), request))
+        for lane in groups:
+            line = self.rounds[lane]
+            line.settle()
+            if first:
+                line.groups.move_to_end(ticket, last=False)
 
     def take(self, lane: int, room: LaneRoom, budget: int, *, first: bool) -> list[Request]:
         """Take requests for a lane, one of each group in turn, but for groups that have their share of slots.
@@ -224,14 +249,17 @@ class FairQueue:
         budget: source tokens of all requests together.
         first: whether the very first may be longer than that, so that no source waits for ever.
         """
-        groups, requests, passed, held = self.rounds[lane].groups, list[Request](), 0, room.held
+        line, requests, passed, held = self.rounds[lane], list[Request](), 0, room.held
+        groups = line.groups
         while passed < len(groups) and len(requests) < room.free:
-            ticket, group = next(iter(groups.items()))
+            ticket = next(iter(groups))
+            group = groups[ticket]
             request = next(iter(group.requests))
             if request.cancelled:
-                self.remove(request)
+                self._leave(request, line)
                 continue
-            if held.get(ticket, 0) >= room.share(request, len(groups)):
+            has = held.get(ticket, 0)
+            if has and has >= room.share(request, len(groups)):
                 groups.move_to_end(ticket)
                 passed += 1
                 continue
@@ -245,26 +273,28 @@ class FairQueue:
                 break
             if len(group.requests) > 1:
                 groups.move_to_end(ticket)
-            self.remove(request)
+            self._leave(request, line)
             requests.append(request)
             budget -= cost
             group.owed = max(0.0, group.owed + request.expected_steps - TURN_STEPS)
-            held[ticket] = held.get(ticket, 0) + 1
+            held[ticket] = has + 1
             passed = 0
+        line.settle()
         return requests
 
     def remove(self, request: Request) -> bool:
         """Free the space of a request, wherever it waits; False when it does not wait here."""
-        lane, ticket = self._where.pop(request, (-1, -1))
-        if lane < 0:
+        group = self._where.get(request)
+        if group is None:
             return False
-        line = self.rounds[lane]
-        group = line.groups[ticket]
-        line.add(group, request, -1)
-        if not group.requests:
-            del line.groups[ticket]
-        self.tokens -= len(request.source)
+        line = self.rounds[group.lane]
+        self._leave(request, line)
+        line.settle()
         return True
+
+    def _leave(self, request: Request, line: Round) -> None:
+        line.add(self._where.pop(request), request, -1)
+        self.tokens -= len(request.source)
 
     def pop_expired(self, now: float) -> list[Request]:
         """Remove and return the requests whose deadline has passed."""

@@ -104,8 +104,8 @@ class BeamSearch:
 
     def start_on_host(self, slot: int, options: DecodeOptions) -> None:
         """Do the host's part of `start`."""
-        self._options[slot], self.taken[slot] = options, 0
-        self._note(slot)
+        self.taken[slot] = 0
+        self._note(slot, options)
 
     def move(self, source: int, target: int) -> None:
         """Copy one slot over another."""
@@ -114,14 +114,17 @@ class BeamSearch:
 
     def move_on_host(self, source: int, target: int) -> None:
         """Do the host's part of `move`."""
-        self._options[target], self.taken[target] = self._options[source], self.taken[source]
+        self.taken[target] = self.taken[source]
         self._shortest[target], self._priced[target] = self._shortest[source], self._priced[source]
-        self._note(target)
+        self._note(target, self._options[source])
 
-    def _note(self, slot: int) -> None:
-        """Forget the kinds of steps in which a slot with a new request makes a difference."""
+    def _note(self, slot: int, options: DecodeOptions) -> None:
+        """Note the options of a slot, and forget the kinds of steps in which that makes a difference."""
+        if self._options[slot] is options:
+            return
+        self._options[slot] = options
         before = slot in self._unusual
-        now = self._tight or not is_usual(self._options[slot])
+        now = self._tight or not is_usual(options)
         (self._unusual.add if now else self._unusual.discard)(slot)
         if before or now:
             self._kinds.clear()

@@ -7,12 +7,13 @@ executor's device in its array namespace (numpy, or torch), the one that the sea
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.types import DecodeOptions, Hypothesis, Limits
+from engine.types import DecodeOptions, Hypothesis, Limits, Request
 
 
 class StepInput(NamedTuple):
@@ -81,7 +82,8 @@ class PendingStep(Protocol):
         """Return the attention as of TopK, on the host."""
 
 
-class Ended(NamedTuple):
+@dataclass(slots=True, eq=False)
+class Ended:
     """What a slot that is done was asked for.
 
     options: of its request.
@@ -89,7 +91,7 @@ class Ended(NamedTuple):
     """
 
     options: DecodeOptions
-    attention: Sequence[Any] | None = None
+    attention: list[Any] | None
 
 
 class Snapshot(Protocol):
@@ -120,13 +122,15 @@ class Stepper(Protocol):
     patience: float
     search: Any  # engine.search.beam.BeamSearch
 
-    def place(self, encoded: Any, i: int, slot: int, request: Any) -> None:
-        """Put a source into a slot, and begin to search.
+    def place(
+        self, encoded: Any, members: Sequence[int], slots: Sequence[int], requests: Sequence[Request]
+    ) -> None:
+        """Put sources into slots, and begin to search.
 
         encoded: a batch that the executor encoded.
-        i: the source's place in the batch.
-        slot: the first idle one.
-        request: of the source.
+        members: places of the sources in the batch.
+        slots: of each source, idle ones.
+        requests: of each source.
         """
 
     def launch(self, n: int, *, attention: bool) -> PendingStep:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import islice
 from operator import getitem, sub
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
@@ -18,25 +17,18 @@ from engine.types import DecodeOptions, Hypothesis
 POOL_FIELDS: Final = ("kept_scores", "kept_steps", "kept_coverage", "kept_count", "longest", "word_reward")
 
 
-class End(NamedTuple):
-    """The end of a hypothesis.
-
-    total: sum of its log-probabilities, the end included.
-    step: of its last token.
-    uncovered: what it left uncovered.
-    """
-
-    total: float
-    step: int
-    uncovered: float
-
-
 def best_ends(
-    ends: Sequence[tuple[float, int, float]], longest: int, options: DecodeOptions
+    totals: Sequence[float],
+    steps: Sequence[int],
+    uncovered: Sequence[float],
+    longest: int,
+    options: DecodeOptions,
 ) -> list[tuple[float, int]]:
     """Rank the finished hypotheses of a slot.
 
-    ends: an `End` of each.
+    totals: of each the sum of its log-probabilities, the end included.
+    steps: of each that of its last token.
+    uncovered: of each what it left uncovered.
     longest: tokens of the longest target.
     options: of the request.
 
@@ -44,7 +36,7 @@ def best_ends(
     """
     # Marian cuts at its limit: no end was scored there
     cut = longest if options.beam_rule == penalties.MARIAN else -1
-    scores = penalties.scorer(options).scores(ends, cut)
+    scores = penalties.scorer(options).scores(totals, steps, uncovered, cut)
     if scores and options.n_best == 1:
         best = max(scores)
         return [(best, scores.index(best))]
@@ -70,17 +62,17 @@ def finished_hypotheses(
 
 def _hypotheses(state: SearchState, slot: int, ended: Ended, pool: tuple[Any, ...]) -> list[Hypothesis]:
     """pool: of `POOL_FIELDS`."""
-    *columns, count, longest, price = pool  # price: of ending, which was for the race only
-    ends = [End(total + price, *rest) for total, *rest in islice(zip(*columns, strict=True), count)]
-    best = best_ends(ends, longest, ended.options)
-    reached = max([ends[place].step for _, place in best], default=0) + 1
+    totals, steps, uncovered, count, longest, price = pool  # price: of ending, which was for the race only
+    totals = [total + price for total in totals[:count]]
+    best = best_ends(totals, steps[:count], uncovered[:count], longest, ended.options)
+    reached = max([steps[place] for _, place in best], default=0) + 1
     tables = (state.tokens, state.scores, state.trail)
     tokens, scores, trail = [host(table[slot, :reached]).tolist() for table in tables]
     begins, hypotheses, attention = host(state.kept_trail[slot]).tolist(), [], ended.attention
     for score, place in best:
-        total, step, _ = ends[place]
+        step = steps[place]
         rows = trace(trail, begins[place], step)
-        sums = [0.0, *map(getitem, scores[1 : step + 1], rows[1:]), total]
+        sums = [0.0, *map(getitem, scores[1 : step + 1], rows[1:]), totals[place]]
         hypotheses.append(
             Hypothesis(
                 tokens=[*map(getitem, tokens[1 : step + 1], rows[1:])],

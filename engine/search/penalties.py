@@ -19,6 +19,7 @@ from engine.types import DecodeOptions
 WU: Final = "wu"
 MARIAN: Final = "marian"
 KNOWN_LENGTHS: Final = 256  # divisors are worked out for so many lengths at once
+LEAST_DIVISOR: Final = 1e-200  # by which no sum of log-probabilities becomes infinite
 UNSEEN: Final = 1e-10  # attention that counts as none: its logarithm is finite
 
 
@@ -56,7 +57,7 @@ def exponent(options: DecodeOptions) -> float:
 class Scorer:
     """Scores hypotheses as the options of a request say (docs/reference.md 6, item 6, and above)."""
 
-    __slots__ = ("_coverage", "_divisors", "_power", "_reward", "_unworded", "_wu")
+    __slots__ = ("_coverage", "_divides", "_divisors", "_power", "_reward", "_unworded", "_wu")
 
     def __init__(self, options: DecodeOptions) -> None:
         self._power, self._wu = exponent(options), options.length_normalization == WU
@@ -64,6 +65,7 @@ class Scorer:
         # Marian's word penalty counts the end too
         self._unworded = 0 if options.beam_rule == MARIAN else 1
         self._divisors: list[float] = []  # by length
+        self._divides = False  # whether a score is the sum by its divisor, and no more
 
     def __call__(self, cumulative: float, length: int, uncovered: float = 0.0) -> float:
         """Score a hypothesis.
@@ -72,26 +74,37 @@ class Scorer:
         length: its tokens, end-of-sentence included.
         uncovered: its `log_coverage`.
         """
-        return self.scores(((cumulative, length - 1, uncovered),))[0]
+        return self.scores((cumulative,), (length - 1,), (uncovered,))[0]
 
-    def scores(self, ends: Sequence[tuple[float, int, float]], cut: int = -1) -> list[float]:
+    def scores(
+        self, totals: Sequence[float], steps: Sequence[int], uncovered: Sequence[float], cut: int = -1
+    ) -> list[float]:
         """Score hypotheses.
 
-        ends: of each the sum of its log-probabilities, the step of its last token, and its `log_coverage`.
+        totals: of each the sum of its log-probabilities.
+        steps: of each that of its last token.
+        uncovered: of each its `log_coverage`.
         cut: a step at which hypotheses have no end, -1 for none.
         """
-        reward, unworded, coverage, found = self._reward, self._unworded, self._coverage, list[float]()
+        if (longest := max(steps, default=0) + 1) >= len(self._divisors):
+            self._reach(longest)
         divisors = self._divisors
-        for total, step, uncovered in ends:
+        if self._divides:
+            return [total / divisors[step + 1] for total, step in zip(totals, steps, strict=True)]
+        reward, unworded, coverage, found = self._reward, self._unworded, self._coverage, list[float]()
+        for total, step, missing in zip(totals, steps, uncovered, strict=True):
             length = step + (step != cut)
-            if length >= len(divisors):
-                divisors = _divisors(-(-(length + 1) // KNOWN_LENGTHS), self._power, self._wu)
-                self._divisors = divisors
             divisor = divisors[length]
             total += reward * (length - unworded)
-            value = (total / divisor if divisor else total * math.inf) + coverage * uncovered
+            value = (total / divisor if divisor else total * math.inf) + coverage * missing
             found.append(value if math.isfinite(value) else float(np.nan_to_num(value)))
         return found
+
+    def _reach(self, length: int) -> None:
+        """Have divisors of lengths up to this one."""
+        self._divisors = _divisors(-(-(length + 1) // KNOWN_LENGTHS), self._power, self._wu)
+        ordinary = min(self._divisors[1:]) >= LEAST_DIVISOR
+        self._divides = ordinary and self._unworded == 1 and not (self._reward or self._coverage)
 
 
 @lru_cache(1 << 10)

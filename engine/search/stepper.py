@@ -53,9 +53,12 @@ class PlainStepper:
     def __init__(self, executor: Executor) -> None:
         self.executor, self.search = executor, BeamSearch(executor)
 
-    def place(self, encoded: Any, i: int, slot: int, request: Request) -> None:
-        self.executor.place(encoded, i, slot, request.options.prefix)
-        self.search.start(slot, request.options, len(request.source))
+    def place(
+        self, encoded: Any, members: Sequence[int], slots: Sequence[int], requests: Sequence[Request]
+    ) -> None:
+        for i, slot, request in zip(members, slots, requests, strict=True):
+            self.executor.place(encoded, i, slot, request.options.prefix)
+            self.search.start(slot, request.options, len(request.source))
 
     def launch(self, n: int, *, attention: bool) -> CompletedStep:
         topk = self.executor.step(n, self.search.inputs(n), attention=attention)

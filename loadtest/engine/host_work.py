@@ -205,7 +205,7 @@ class CountedDevice(Nothing):
                 self._follow_back(call)
 
     def _follow_back(self, call: Call) -> None:
-        """One hypothesis of each slot, as long as the slot says."""
+        """As many hypotheses of each slot as it has beams, as long as the slot says."""
         assert self.engine is not None
         numbers = [int(a.value or 0) for a in call.arguments if isinstance(a, CONVERTED)]
         told, *_, beams, _, columns, rows = numbers
@@ -214,7 +214,7 @@ class CountedDevice(Nothing):
         words = count * row.itemsize // WORD_BYTES
         answers = np.ctypeslib.as_array((c_int64 * words).from_address(rows)).view(row)
         pool = answers["pool"]
-        pool["count"], pool["longest"] = 1, state.longest.numpy()[slots]
+        pool["count"], pool["longest"] = beams, state.longest.numpy()[slots]
         pool["ends"] = -1.0, 0, 0.0
         pool["ends"]["step"] = state.kept_steps.numpy()[slots]
 

@@ -35,6 +35,11 @@ class Encoding(StagedBatch):
         super().__init__(lengths, [])
         self.rows, self.mark = rows, mark
 
+    @property
+    def blocks(self) -> list[Tensor]:
+        """List the blocks that its rows lie in, each once."""
+        return [*{id(row.block): row.block for row in self.rows or ()}.values()]
+
     def ready(self) -> bool:
         return self.mark.query()
 
@@ -130,11 +135,17 @@ class CapturedSlots(SlotExecutor):
             self.reserve(0, steps)
         return self.run(inputs, self.width(max(self.memory.lengths[:n])), self.columns(steps), attention)
 
-    def place_on_host(self, slot: int, length: int) -> None:
-        """Do the host's part of `place`; one kernel places several sources, and does the rest."""
-        self.memory.lengths[slot] = length
+    def place_on_host(self, slots: Sequence[int], lengths: Sequence[int]) -> None:
+        """Do the host's part of `place`; one kernel places several sources, and does the rest.
+
+        slots: that are filled.
+        lengths: tokens of each one's source.
+        """
+        for slot, length in zip(slots, lengths, strict=True):
+            self.memory.lengths[slot] = length
         if self.history.caches is not None:
-            self.history.caches.steps[slot] = 0
+            for slot in slots:
+                self.history.caches.steps[slot] = 0
 
     @abstractmethod
     def run(

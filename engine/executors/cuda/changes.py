@@ -34,6 +34,7 @@ from engine.kernels.launches import Address
 from engine.search.beam import BeamSearch
 
 BUFFERS_TOLD: Final = 4  # of the host, in turn: what was told is read before three more are
+NO_ROW: Final = (None, 0, 0, 0, 0)  # of a request without a source, as an `EncodedRow`
 FEWEST_WORDS: Final = 1 << 12  # of a buffer
 TERMS: Final = (SnapshotTerms, MoveTerms, PlacementTerms)
 SNAPSHOT_WORDS, MOVE_WORDS, PLACEMENT_WORDS = (len(terms._fields) for terms in TERMS)
@@ -75,9 +76,13 @@ class SlotChanges:
         placed: by slot.
         """
         done, going = ((), ()) if told is None else (told.done, told.going)
-        begun = [self._starts.begin(n.options, n.length) for n in placed.values()]
-        parts = [start.row for start in begun] + [s.forced for s in begun if s.forced is not None]
-        begins = [sum(map(len, parts)), len(done), MOVE_WORDS * len(moves), PLACEMENT_WORDS * len(placed)]
+        begun = self._starts.begin(placed.values())
+        parts, rows = [start.row for start in begun], len(begun) * self._starts.bytes // WORD_BYTES
+        forced = [start.forced for start in begun if start.forced is not None]
+        begins = [rows, len(done), MOVE_WORDS * len(moves), PLACEMENT_WORDS * len(placed)]
+        if forced:
+            parts += forced
+            begins[0] += sum(map(len, forced))
         size = sum(begins) + SNAPSHOT_WORDS * len(going)
         if self._sent.numel() < size:
             self._sent = torch.empty(max(2 * size, FEWEST_WORDS), dtype=torch.int64, device=self._sent.device)
@@ -107,14 +112,14 @@ class SlotChanges:
         unread, listed = self.executor.unread, list[int]()
         behind = address + len(placed) * self._starts.bytes
         ends = self._unforced.data_ptr() + WORD_BYTES * (self.search.columns - 1)
-        for (slot, n), start in zip(placed.items(), begun, strict=True):
-            (row, length, _), longest = n, start.longest
-            at, width, begin = (0, 0, 0) if row is None else (row.address, row.width, row.begin)
+        for (slot, (row, length, _)), (_, longest, tokens) in zip(placed.items(), begun, strict=True):
+            _, _, width, at, begin = NO_ROW if row is None else row
             forced = ends - WORD_BYTES * longest
-            if start.forced is not None:
-                forced, behind = behind, behind + WORD_BYTES * start.forced.size
+            if tokens is not None:
+                forced, behind = behind, behind + WORD_BYTES * tokens.size
             # the terms of `PlacementTerms`, in their order
-            listed += 1, slot, at, width, begin, length, max(length - unread, 1), address, longest, forced
+            read = length - unread if length > unread else 1
+            listed += 1, slot, at, width, begin, length, read, address, longest, forced
             address += self._starts.bytes
         return listed
 

@@ -36,12 +36,12 @@ WARM_POSITIONS: Final = 64  # widths up to this are captured at the start
 class Place(NamedTuple):
     """The place of batches of one shape.
 
-    inputs: int64 on the device.
+    flat: inputs, int64 on the device.
     memory: [rows, elements]; batches of all shapes share it.
     encode: computes the memory of the inputs.
     """
 
-    inputs: Tensor
+    flat: Tensor
     memory: Tensor
     encode: Callable[[], None]
 
@@ -77,7 +77,7 @@ class SourceEncoders(ABC):
         parts: of its inputs, which may end before the place for them does.
         """
         place = self._places.get(key) or self._make_place(key)
-        self.work.upload(parts, place.inputs.view(-1))
+        self.work.upload(parts, place.flat)
         self._graphs.run(key, place.encode, after=1)
         return self.work.clone(place.memory)
 
@@ -167,7 +167,7 @@ class Encoders(SourceEncoders):
         memory = self._room(size * width, min(MAX_BATCH_POSITIONS, self.sizes[-1] * self._widest))
         inputs = torch.zeros((size, width + 1), dtype=torch.int64, device=self.work.device)
         rows = memory.view(size, -1)
-        place = self._places[key] = Place(inputs, rows, partial(self._encode, inputs, rows))
+        place = self._places[key] = Place(inputs.view(-1), rows, partial(self._encode, inputs, rows))
         return place
 
     @torch.no_grad()

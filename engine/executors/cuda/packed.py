@@ -46,7 +46,7 @@ class PackedEncoders(SourceEncoders):
     def __call__(self, sources: Sequence[Sequence[int]]) -> list[EncodedRow]:
         rows, most, begin, used = list[EncodedRow](), self.sizes[-1], 0, 0
         for i, source in enumerate(sources):
-            width = ceil(len(source), PACKED_GROUP)
+            width = -(-len(source) // PACKED_GROUP) * PACKED_GROUP
             if used and used + width > most:
                 rows += self._encode_some(sources[begin:i], used)
                 begin, used = i, 0
@@ -65,14 +65,15 @@ class PackedEncoders(SourceEncoders):
     def _batch(self, sources: Sequence[Sequence[int]], size: int, begins: list[int]) -> Tensor:
         """Memory [1, elements] of sources; `begins` gets the first position of each. Groups behind them hold
         whatever they held."""
-        padding, unread = [self.limits.pad] * PACKED_GROUP, self.limits.unread
-        bounds, tokens, begin = list[int](), list[int](), 0
+        paddings = [[self.limits.pad] * more for more in range(PACKED_GROUP)]
+        bounds, tokens, begin, unread = list[int](), list[int](), 0, self.limits.unread
         for source in sources:
             begins.append(begin)
             length = len(source)
-            bounds += (begin, begin + max(length - unread, 1)) * -(-length // PACKED_GROUP)
             tokens += source
-            tokens += padding[: -length % PACKED_GROUP]
+            tokens += paddings[-length % PACKED_GROUP]
+            end = begin + (length - unread if length > unread else 1)
+            bounds += (begin, end) * ((len(tokens) - begin) // PACKED_GROUP)
             begin = len(tokens)
         groups = np.empty((begin // PACKED_GROUP, BOUNDS + PACKED_GROUP), np.int64)
         groups[:, :BOUNDS] = np.array(bounds, np.int64).reshape(-1, BOUNDS)
@@ -85,7 +86,7 @@ class PackedEncoders(SourceEncoders):
         shape = size // PACKED_GROUP, BOUNDS + PACKED_GROUP
         inputs = torch.zeros(shape, dtype=torch.int64, device=self.work.device)
         inputs[:, 1] = 1  # no group is without anything that it reads
-        place = self._places[key] = Place(inputs, memory, partial(self._encode, inputs, memory))
+        place = self._places[key] = Place(inputs.view(-1), memory, partial(self._encode, inputs, memory))
         return place
 
     @torch.no_grad()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import SimpleNamespace
 from typing import Final, NamedTuple
 
@@ -56,15 +56,8 @@ class EncodedRow(NamedTuple):
         return views
 
 
-class PlacedRequest(NamedTuple):
-    """A request on its way into a slot.
-
-    row: None of a language model.
-    """
-
-    row: EncodedRow | None
-    length: int
-    options: DecodeOptions
+# a request on its way into a slot: its row (a language model's has none), tokens of its source, its options
+PlacedRequest = tuple[EncodedRow | None, int, DecodeOptions]
 
 
 class KnownStart(NamedTuple):
@@ -107,25 +100,32 @@ class Starts:
         for name in ROW_FIELDS:
             part = self._row[:, self.begins[name] : self.begins[name] + sizes[name]]
             setattr(blank, name, part.view(getattr(blank, name).dtype).reshape(1, *shapes[name]))
-        self._known: dict[tuple[DecodeOptions, int], KnownStart] = {}
+        self._known: dict[DecodeOptions, dict[int, KnownStart]] = {}
+        self._count = 0  # of those
         for name in ZERO_FIELDS:
             setattr(blank, name, np.zeros((1, 1, 1)))  # the kernel clears them
 
-    def begin(self, options: DecodeOptions, length: int) -> KnownStart:
-        """Return what a search begins with. Most are like one before.
+    def begin(self, placed: Iterable[PlacedRequest]) -> list[KnownStart]:
+        """List what searches of requests begin with. Most are like one before."""
+        starts, of, known = list[KnownStart](), None, dict[int, KnownStart]()
+        for _, length, options in placed:
+            if options is not of:  # neighbours often have the same
+                of, known = options, self._known.setdefault(options, {})
+            start = known.get(length)
+            if start is None:
+                start, of = self._write(options, length), None  # all that is known may be forgotten by it
+            starts.append(start)
+        return starts
 
-        options: of the request.
-        length: tokens of its source, end-of-sentence included.
-        """
-        known = self._known.get((options, length))
-        if known is not None:
-            return known
+    def _write(self, options: DecodeOptions, length: int) -> KnownStart:
         self._row[:] = 0
         self._search.start(0, options, length)
-        if len(self._known) == MAX_KNOWN_STARTS:
+        if self._count == MAX_KNOWN_STARTS:
             self._known.clear()
+            self._count = 0
         longest = int(self._search.state.longest[0])
         forced = self._search.state.plan[0, : longest + 1].copy() if options.prefix else None
         row = self._row[0].copy().view(np.int64)
-        known = self._known[options, length] = KnownStart(row, longest, forced)
+        known = self._known.setdefault(options, {})[length] = KnownStart(row, longest, forced)
+        self._count += 1
         return known

@@ -133,17 +133,23 @@ class CapturedStepper:
                 bucket = Bucket(n, width, column, usual(search.columns), attention=False)
                 self._run_graph(bucket, partial(self._step, bucket), 1)
 
-    def place(self, encoded: Any, i: int, slot: int, request: Request) -> None:
+    def place(
+        self, encoded: Any, members: Sequence[int], slots: Sequence[int], requests: Sequence[Request]
+    ) -> None:
+        places, search = zip(members, slots, requests, strict=True), self.search
         if self._kernels is None:
             with self.work.decoding():
-                self.executor.place(encoded, i, slot)
-                self.search.start(slot, request.options, len(request.source))
+                for i, slot, request in places:
+                    self.executor.place(encoded, i, slot)
+                    search.start(slot, request.options, len(request.source))
             return
-        row = None if encoded.rows is None else encoded.rows[i]
-        self._placed[slot] = PlacedRequest(row, encoded.lengths[i], request.options)
+        rows, lengths = encoded.rows, encoded.lengths
+        for i, slot, request in places:
+            options = request.options
+            self._placed[slot] = None if rows is None else rows[i], lengths[i], options
+            search.start_on_host(slot, options)
         self._encodings[id(encoded)] = encoded
-        self.executor.place_on_host(slot, encoded.lengths[i])
-        self.search.start_on_host(slot, request.options)
+        self.executor.place_on_host(slots, [lengths[i] for i in members])
 
     def _settle(self) -> None:
         """Do what was noted. What is told has a mark of its own: nobody who reads it waits for a step that
@@ -151,11 +157,10 @@ class CapturedStepper:
         told, placed = self._told, self._placed
         if self._kernels is not None and (told or self._moves or placed):
             if placed:
-                self.executor.reserve(max(n.length for n in placed.values()), 0)
+                self.executor.reserve(max([length for _, length, _ in placed.values()]), 0)
             for encoding in self._encodings.values():
                 if encoding.rows is not None:
-                    blocks = {id(row.block): row.block for row in encoding.rows}
-                    self.work.wait(encoding.mark, [*blocks.values()])
+                    self.work.wait(encoding.mark, encoding.blocks)
             self._kernels.changes.carry_out(told, self._moves, placed)
             if told is not None:
                 told.mark = self.work.mark()

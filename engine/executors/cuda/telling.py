@@ -94,12 +94,17 @@ def hypotheses_of(rows: NDArray[Any], ended: Sequence[Ended]) -> list[list[Hypot
     rows: of `answer_dtype`, for each slot that is done.
     ended: what each of them was asked for.
     """
-    places, scores = rows["places"], rows["scores"]
-    tokens, lines, hypotheses = places["token"], places["row"], []
-    for slot, (of, pool) in enumerate(zip(ended, rows["pool"].tolist(), strict=True)):
-        (count, longest, ends), found = pool, []
-        for score, place in best_ends(ends[:count], longest, of.options):
-            step, weights = ends[place][1], of.attention
+    pool, places, scores = rows["pool"], rows["places"], rows["scores"]
+    ends, tokens, lines, hypotheses = pool["ends"], places["token"], places["row"], []
+    # plain lists: what is left of a nested record is slow to read
+    numbers = pool["count"], pool["longest"], ends["total"], ends["step"], ends["uncovered"]
+    listed = zip(ended, *[column.tolist() for column in numbers], strict=True)
+    for slot, (of, count, longest, totals, steps, uncovered) in enumerate(listed):
+        found = []
+        if count < len(steps):
+            totals, steps, uncovered = totals[:count], steps[:count], uncovered[:count]
+        for score, place in best_ends(totals, steps, uncovered, longest, of.options):
+            step, weights = steps[place], of.attention
             if weights is not None:
                 weights = attention_of(weights, lines[slot, place, : step + 1].tolist())
             found.append(

@@ -463,7 +463,7 @@ def test_the_cuda_backend_selects_from_logits_that_were_never_rounded(slots: int
     request = Request([5, 6, 2], DecodeOptions(beam_size=1), print)
     encoded = made.executor.encode([request.source] * slots)
     for slot in range(slots):
-        made.place(encoded, slot, slot, request)
+        made.place(encoded, [slot], [slot], [request])
     made.launch(slots, attention=False)
     (selection,) = [call for call in calls if call.kernel.entry == "select_best"]
     logits = selection.arguments[0]

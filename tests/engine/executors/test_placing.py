@@ -103,7 +103,7 @@ def test_placed_requests_and_moves_leave_what_the_array_code_leaves(host, name):
         for made in (own, plain):
             encoded = made.executor.encode([r.source for r in requests])
             for slot, request in enumerate(requests):
-                made.place(encoded, slot, slot, request)
+                made.place(encoded, [slot], [slot], [request])
             made.move(moves)
         own._settle_early()
         found, wanted = arrays(own), arrays(plain)
@@ -128,16 +128,16 @@ def test_all_that_is_told_moved_and_placed_in_a_step_is_one_upload_and_a_launch_
         work.uploads, work.launches = 0, []
         with NoOperators() if times else nullcontext():
             for slot, request in enumerate(requests):
-                made.place(encoded, slot, slot, request)
+                made.place(encoded, [slot], [slot], [request])
             assert not work.launches
             made._settle()
         assert (work.uploads, work.launches) == (1, ["scatter"])
         work.uploads, work.launches, work.downs = 0, [], 0
         with NoOperators() if times else nullcontext():
             told = made.snapshot([], [0, 1])
-            made.place(encoded, 0, 0, requests[0])
+            made.place(encoded, [0], [0], [requests[0]])
             made.move([(3, 1)])
-            made.place(encoded, 2, 3, requests[2])
+            made.place(encoded, [2], [3], [requests[2]])
             assert not work.launches
             made._settle_early()
         assert (work.uploads, work.launches, work.downs) == (1, ["scatter"] * 3, 1)
@@ -153,7 +153,7 @@ def test_what_is_told_of_slots_is_one_upload_one_launch_and_one_copy_to_the_host
     made, requests = stepper(work, Kernels(work)), jobs("glu")
     encoded = made.executor.encode([r.source for r in requests])
     for slot, request in enumerate(requests):
-        made.place(encoded, slot, slot, request)
+        made.place(encoded, [slot], [slot], [request])
     for _ in range(3):
         made.launch(SLOTS, attention=True)
     made.snapshot([1], [1]).rows()
@@ -177,7 +177,7 @@ def test_what_is_told_stays_as_it_was_until_what_is_told_next_is_read_too(host):
     made, requests = stepper(work, Kernels(work)), jobs("glu")
     encoded = made.executor.encode([r.source for r in requests])
     for slot, request in enumerate(requests):
-        made.place(encoded, slot, slot, request)
+        made.place(encoded, [slot], [slot], [request])
     made.launch(SLOTS, attention=True)
     wanted = [made.search.state.longest[slot].item() for slot in (1, 2)]
     told = [made.snapshot([], [slot]) for slot in (1, 2)]
@@ -192,7 +192,7 @@ def test_who_is_placed_twice_in_a_slot_before_a_step_is_there_once(host):
     made, requests = stepper(work, Kernels(work)), jobs("glu", 2)
     encoded = made.executor.encode([r.source for r in requests])
     for i, request in enumerate(requests):
-        made.place(encoded, i, 0, request)
+        made.place(encoded, [i], [0], [request])
     with work.decoding():
         made._settle()
     assert int(made.search.state.words[0]) == len(requests[1].source) - 1
@@ -288,7 +288,7 @@ def test_a_hypothesis_reads_only_the_columns_that_were_told(host):
     work = Emulation(host)
     made = stepper(work, Kernels(work))
     request = Request([5, 6, 2], DecodeOptions(beam_size=2, min_length=3, max_length=9), print)
-    made.place(made.executor.encode([request.source]), 0, 0, request)
+    made.place(made.executor.encode([request.source]), [0], [0], [request])
     for _ in range(2):
         made.launch(1, attention=False)
     state, rows = made.snapshot([], [0]).rows()
@@ -310,7 +310,7 @@ def test_requests_of_one_encoding_are_waited_for_once():
     jobs = random_jobs("glu", 5, 4)
     encoded = made.executor.encode([[5, 6, 2], [7, 8, 2], [4, 2], [9, 2]])
     for slot, (_, options) in enumerate(jobs):
-        made.place(encoded, slot, slot, Request([5, 6, 2], options, print))
+        made.place(encoded, [slot], [slot], [Request([5, 6, 2], options, print)])
     made._settle()
     assert work.waits == [1]
 
@@ -349,14 +349,14 @@ def test_what_is_noted_out_of_order_is_done_in_the_order_in_which_it_was_asked(h
     encoded = made.executor.encode([r.source for r in requests])
     longest = [r.options.lengths(len(r.source), made.executor.limits)[1] for r in requests]
     for slot, request in enumerate(requests):
-        made.place(encoded, slot, slot, request)
+        made.place(encoded, [slot], [slot], [request])
     made.move([(3, 0)])
     made.move([(2, 3), (0, 1)])
     state, _ = made.snapshot([], [0, 1, 2, 3]).rows()
     assert state.longest.tolist() == [longest[3], longest[3], longest[2], longest[2]]
     # whoever is placed where a move begins comes after it
     made.move([(2, 0)])
-    made.place(encoded, 1, 2, requests[1])
+    made.place(encoded, [1], [2], [requests[1]])
     made.launch(SLOTS, attention=True)
     state, _ = made.snapshot([], [0, 1, 2, 3]).rows()
     assert state.longest.tolist() == [longest[2], longest[3], longest[1], longest[2]]
@@ -379,7 +379,7 @@ def test_who_reads_what_is_told_does_not_wait_for_the_step_behind_it(host):
     work = Ordered(host)
     made = stepper(work, Kernels(work))
     request = Request([5, 6, 2], DecodeOptions(beam_size=2, max_length=9), print)
-    made.place(made.executor.encode([request.source]), 0, 0, request)
+    made.place(made.executor.encode([request.source]), [0], [0], [request])
     made.launch(1, attention=False)
     told = made.snapshot([], [0])
     order.clear()

@@ -163,7 +163,7 @@ def topk(rows):
 
 def best(search):
     """The finished hypotheses of the first slot."""
-    return finished_hypotheses(search.state, [0], [Ended(search._options[0])])[0]
+    return finished_hypotheses(search.state, [0], [Ended(search._options[0], None)])[0]
 
 
 def searching(options, **kwargs):
