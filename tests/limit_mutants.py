@@ -55,8 +55,8 @@ MUTANTS = [
     (
         "a cancelled request uses up the encoder's budget",
         "engine/schedule/queue.py",
-        "                self.remove(request)\n                continue\n",
-        "                self.remove(request)\n                budget -= len(request.source)\n"
+        "                self._leave(request, line)\n                continue\n",
+        "                self._leave(request, line)\n                budget -= len(request.source)\n"
         "                continue\n",
         f"{RARE} -k cancelled",
     ),
@@ -84,7 +84,7 @@ MUTANTS = [
     (
         "a group may fill a lane",
         "engine/schedule/queue.py",
-        "held.get(ticket, 0) >= room.share(request, len(groups))",
+        "has and has >= room.share(request, len(groups))",
         "False",
         f"{QUEUE} -k share",
     ),
@@ -98,7 +98,7 @@ MUTANTS = [
     (
         "what a group holds is not counted as it is taken",
         "engine/schedule/queue.py",
-        "            held[ticket] = held.get(ticket, 0) + 1\n",
+        "            held[ticket] = has + 1\n",
         "",
         f"{QUEUE} -k share",
     ),

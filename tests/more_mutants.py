@@ -331,8 +331,8 @@ MUTANTS = [
     (
         "the request that was to move keeps the number of the hole",
         "engine/schedule/lane.py",
-        "            stays.slot = len(self.active)\n            del self._moves[stays.slot]\n",
-        "            del self._moves[len(self.active)]\n",
+        "            stays.slot = len(active)\n            del self._moves[stays.slot]\n",
+        "            del self._moves[len(active)]\n",
         "tests/engine/schedule/test_lane.py -k who_comes",
     ),
 ]

@@ -268,8 +268,8 @@ MUTANTS = [
     Mutant(
         "late flags are taken for those of whoever is there now",
         "engine/schedule/lane.py",
-        "for row in done if step.flights[row].slot >= 0]",
-        "for row in done]",
+        "for row in done if (flight := step.flights[row]).slot >= 0]",
+        "for row in done if (flight := step.flights[row])]",
         "tests/engine/schedule/test_lane.py tests/engine/executors/test_cuda_graph.py",
     ),
     Mutant(
@@ -329,8 +329,8 @@ MUTANTS = [
     Mutant(
         "queue space is not given back",
         "engine/schedule/queue.py",
-        "        self.tokens -= len(request.source)\n        return True",
-        "        return True",
+        "request), request)\n        self.tokens -= len(request.source)\n",
+        "request), request)\n",
         "tests/engine/schedule/test_queue.py tests/engine/schedule/test_engine.py",
     ),
     Mutant(

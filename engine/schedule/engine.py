@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 
 from engine.errors import (
     ConfigError,
@@ -28,7 +29,7 @@ from engine.schedule.lane import Lane
 from engine.schedule.queue import FairQueue, LaneRoom
 from engine.schedule.stats import Observer, Stats
 from engine.search.executor import Executor
-from engine.types import DecodeOptions, Outcome, Request, Result
+from engine.types import DecodeOptions, Limits, Outcome, Request, Result
 
 logger = logging.getLogger(__name__)
 
@@ -85,6 +86,7 @@ class Engine:
             source=min(e.limits.source for e in ordered),
             target=min(e.limits.target for e in ordered),
         )
+        self._check_options = lru_cache(1024)(partial(_check_options, self.limits, self.eos, self.pad))
         self._observer, self._clock = observer, clock
         self._widths = sorted({executor.beams for executor in ordered})
         # by the number of a width
@@ -95,12 +97,11 @@ class Engine:
         self._stopping = self._aborting = False
         self.device_lost = False  # whether this process can never use its device again
         self.told: Callable[[], None] = lambda: None  # called when all answers and news of a step are told
-        self._replied: list[tuple[int, Request, Outcome]] = []  # in this turn, with their widths
-        self._turns = 0
+        self._replied: list[tuple[Request, Outcome]] = []  # in this turn
         self._began = math.inf  # when the turn under way did; inf: there is none
         shapes = [(sum(e.slots for e in ordered if e.beams == beams), beams) for beams in self._widths]
         self._forecast = Forecast(self._queue, shapes, self.limits)
-        self._steps = self._encoded = self._tokens = self._answered = self._failed = 0
+        self._turns = self._steps = self._encoded = self._tokens = self._answered = self._failed = 0
         self._step_seconds = self._encode_seconds = 0.0
         self._thread = threading.Thread(target=self._run, name=self.settings.name, daemon=True)
 
@@ -130,8 +131,7 @@ class Engine:
         """
         for request in group:
             self._check(request)
-        for options in {id(request.options): request.options for request in group}.values():
-            self._check_options(options)
+            self._check_options(request.options)
         lanes = [self._width_of(request.options.beam_size) for request in group]
         tokens, capacity = sum(len(r.source) for r in group), self.settings.queue_tokens
         self.check_size(tokens)
@@ -235,7 +235,7 @@ class Engine:
         work = [self._work(width) for width in range(len(self._widths))]
         with self._wake:
             now = self._clock()
-            self._forecast.note_replies(self._replied, now)
+            self._forecast.note_replies(self._replied, self._width_of, now)
             self._forecast.end_turn(now, work)
         self._replied.clear()
         return True
@@ -291,7 +291,7 @@ class Engine:
                 room.held = Counter(room.held) + Counter(lane.held)
             with self._wake:
                 requests, now = self._queue.take(index, room, budget, first=first), self._clock()
-                late = [r for r in requests if self._forecast.is_too_late(r, index, now)]
+                late = self._forecast.too_late(requests, index, now)
                 batch = [r for r in requests if r not in late] if late else requests
                 self._forecast.note_admission(index, batch)
             for request in late:
@@ -348,7 +348,7 @@ class Engine:
             self._tokens += len(outcome.hypotheses[0].token_scores)
         else:
             self._failed += 1
-        self._replied.append((self._width_of(request.options.beam_size), request, outcome))
+        self._replied.append((request, outcome))
         self._safely(request.reply, outcome)
 
     def _report(self, request: Request, tokens: list[int]) -> None:
@@ -373,11 +373,6 @@ class Engine:
         if len(source) > limit:
             raise TooLarge(f"the source has {len(source)} tokens; this model takes at most {limit}: split it")
 
-    def _check_options(self, options: DecodeOptions) -> None:
-        options.check(self.limits)
-        if self.eos in options.prefix or self.pad in options.prefix:
-            raise InvalidRequest("prefix must not hold end-of-sentence or padding")
-
     def _width_of(self, beams: int) -> int:
         """The number of the width that requests of this beam size wait for."""
         return bisect_left(self._widths, beams)
@@ -385,6 +380,12 @@ class Engine:
     def _work(self, width: int) -> LaneWork:
         lanes = self._lanes[width]
         return LaneWork(sum([lane.requests for lane in lanes]), sum([lane.steps_left for lane in lanes]))
+
+
+def _check_options(limits: Limits, eos: int, pad: int, options: DecodeOptions) -> None:
+    options.check(limits)
+    if eos in options.prefix or pad in options.prefix:
+        raise InvalidRequest("prefix must not hold end-of-sentence or padding")
 
 
 def _distribute(lanes: Sequence[Lane], batch: Sequence[Request]) -> list[tuple[Lane, list[Request]]]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Final, NamedTuple
@@ -131,30 +131,28 @@ class Forecast:
         load.active += len(requests)
         load.steps_left += sum(request.expected_steps for request in requests)
 
-    def note_replies(self, replies: Iterable[tuple[int, Request, Outcome]], now: float) -> None:
+    def note_replies(
+        self, replies: Iterable[tuple[Request, Outcome]], lane_of: Callable[[int], int], now: float
+    ) -> None:
         """Note what requests were told.
 
-        replies: the number of a lane, a request of it and its outcome.
+        replies: requests and their outcomes.
+        lane_of: finds the number of the lane of a beam size.
         now: the time in seconds.
         """
-        for lane, request, outcome in replies:
+        taken = dict[int, list[tuple[int, int]]]()  # by beams, source tokens and steps
+        for request, outcome in replies:
             if isinstance(outcome, Result):
-                self.note_answer(lane, request, outcome.timings.steps, now)
+                if not request.decided:
+                    sample = len(request.source), outcome.timings.steps
+                    taken.setdefault(request.options.beam_size, []).append(sample)
+                deadline = request.deadline
+                if deadline < math.inf and now - request.arrived > NEAR_MISS * (deadline - request.arrived):
+                    self.note_miss(request, now)
             elif isinstance(outcome, DeadlineExceeded):
                 self.note_miss(request, now)
-
-    def note_answer(self, lane: int, request: Request, steps: int, now: float) -> None:
-        """Note an answer.
-
-        lane: the number of the lane that gave it.
-        request: the request that was answered.
-        steps: that it took.
-        now: the time in seconds.
-        """
-        if not request.decided:
-            self.loads[lane].steps.add(len(request.source), steps, KEPT_PER_ANSWER)
-        if now - request.arrived > NEAR_MISS * (request.deadline - request.arrived):
-            self.note_miss(request, now)
+        for beams, samples in taken.items():
+            self.loads[lane_of(beams)].steps.extend(samples, KEPT_PER_ANSWER)
 
     def note_miss(self, request: Request, now: float) -> None:
         """Note that a request was late, or nearly."""
@@ -169,18 +167,19 @@ class Forecast:
         request.decided = low == high
         request.expected_steps = self._steps(request, lane, 0.0)
 
-    def is_too_late(self, request: Request, lane: int, now: float) -> bool:
-        """Tell whether a request would be late even if its answer were short, it started now, turns were as
-        fast as usual and no sources were encoded. Never where no lane is active: a turn shows how fast it is.
+    def too_late(self, requests: Sequence[Request], lane: int, now: float) -> list[Request]:
+        """List those that would be late even if their answers were short, they started now, turns were as
+        fast as usual and no sources were encoded. None where no lane is active: a turn shows how fast it is.
 
-        request: whose turn has come.
-        lane: the number of its lane.
+        requests: whose turn has come.
+        lane: the number of their lane.
         now: the time in seconds.
         """
-        if request.deadline == math.inf or not any(load.active for load in self.loads):
-            return False
-        seconds = self._steps(request, lane, -1.0) * self._stepping.least_seconds(self._rows_after({}))
-        return now + seconds > request.deadline
+        urgent = [request for request in requests if request.deadline < math.inf]
+        if not urgent or not any(load.active for load in self.loads):
+            return []
+        each = self._stepping.least_seconds(self._rows_after({}))
+        return [r for r in urgent if now + self._steps(r, lane, -1.0) * each > r.deadline]
 
     def retry_after(self, now: float, tokens: int) -> float:
         """Estimate the seconds, 1 to 60, until so many source tokens have left the queue."""

@@ -117,14 +117,16 @@ class Lane:
     @property
     def requests(self) -> int:
         """The number of requests that have a slot or wait for one."""
-        return len(self.active) + sum(len(batch.requests) for batch in self.waiting)
+        return len(self.active) + sum([len(batch.requests) for batch in self.waiting])
 
     @property
     def steps_left(self) -> float:
         """The steps that these are expected to take yet, together."""
-        left = self._expected[: len(self.active)] - self._collected
-        np.maximum(left, 1.0, out=left)
-        return float(left.sum()) + sum([r.expected_steps for batch in self.waiting for r in batch.requests])
+        active, taken = len(self.active), self._collected
+        left = float(np.add.reduce(np.maximum(self._expected[:active], taken + 1.0))) - active * taken
+        for batch in self.waiting:
+            left += sum([request.expected_steps for request in batch.requests])
+        return left
 
     @property
     def held(self) -> dict[int, int]:
@@ -230,13 +232,13 @@ class Lane:
         if self._moves:  # into holes that nobody has moved into yet
             slots = [self._moves.get(slot, slot) for slot in slots]
         self.stepper.place(batch.encoded, members, slots, here)
-        seconds = time.monotonic() - batch.began
+        began, seconds, launched = batch.began, time.monotonic() - batch.began, self._launched
         for slot, request in zip(slots, here, strict=True):
-            request.admitted, request.encode_seconds = batch.began, seconds
+            request.admitted, request.encode_seconds = began, seconds
             options = request.options
             weights: list[Any] | None = [] if options.alignment else None
-            self._append(InFlight(options, weights, request, slot, self._launched))
-            self._count(request, 1)
+            self._append(InFlight(options, weights, request, slot, launched))
+        self._count(here, 1)
         if not left:
             return None
         return batch._replace(requests=batch.requests[left[0] :], first=batch.first + left[0])
@@ -270,31 +272,34 @@ class Lane:
             flight.steps = max(0, self._collected - flight.first)
         return ended
 
-    def _count(self, request: Request, change: int) -> None:
-        """Count a request that has become active, or is so no more."""
-        held = self._held.get(request.ticket, 0) + change
-        if held:
-            self._held[request.ticket] = held
-        else:
-            del self._held[request.ticket]
-        if request.options.attends:
-            self._attending += change
-        if request.progress is not None and self.report is not None:
-            self._streaming += change
+    def _count(self, requests: Sequence[Request], change: int) -> None:
+        """Count requests that have become active, or are so no more."""
+        held, streams = self._held, self.report is not None
+        for request in requests:
+            ticket = request.ticket
+            has = held.get(ticket, 0) + change
+            if has:
+                held[ticket] = has
+            else:
+                del held[ticket]
+            if request.options.attends:
+                self._attending += change
+            if streams and request.progress is not None:
+                self._streaming += change
 
     def _vacate(self, slots: Sequence[int]) -> dict[int, int]:
         """Take slots from their requests; returns the slots that have to move, and where to."""
+        active, moves = self.active, dict[int, int]()
+        self._count([active[slot].request for slot in slots], -1)
         for slot in sorted(slots, reverse=True):
-            self._count(self.active[slot].request, -1)
-            self.active[slot].slot = -1
-            last = self.active.pop()
-            if slot < len(self.active):
-                self.active[slot] = last
+            active[slot].slot = -1
+            last = active.pop()
+            if slot < len(active):
+                active[slot] = last
         # a slot that was filled may have been emptied again, by the last one
-        filled, moves = len(self.active), dict[int, int]()
         for slot in slots:
-            if slot < filled:
-                flight = self.active[slot]
+            if slot < len(active):
+                flight = active[slot]
                 moves[flight.slot] = slot
                 flight.slot = slot
                 self._note(flight)
@@ -302,15 +307,15 @@ class Lane:
 
     def _append(self, flight: InFlight) -> None:
         """Take a request in. Where its slot is a hole, the one that was to move there stays behind."""
-        if flight.slot < len(self.active):
-            stays, self.active[flight.slot] = self.active[flight.slot], flight
-            stays.slot = len(self.active)
-            del self._moves[stays.slot]
-            self.active.append(stays)
-            self._note(stays)
-        else:
-            self.active.append(flight)
+        active, slot = self.active, flight.slot
         self._note(flight)
+        if slot < len(active):
+            stays, active[slot] = active[slot], flight
+            stays.slot = len(active)
+            del self._moves[stays.slot]
+            self._note(stays)
+            flight = stays
+        active.append(flight)
 
     def _close_holes(self) -> None:
         """Let slots move that nobody else has come for."""
@@ -327,19 +332,11 @@ class Lane:
             answers = self._answers.popleft()
             found, now = answers.snapshot.hypotheses(answers.finished), time.monotonic()
             for flight, hypotheses in zip(answers.finished, found, strict=True):
-                self.reply(flight.request, self._outcome(flight, hypotheses, now))
+                self.reply(flight.request, _outcome(flight, hypotheses, now))
             if answers.streamed:
                 state, rows = answers.snapshot.rows()
                 for flight, row in zip(answers.streamed, rows, strict=True):
                     self._stream(flight, state, row)
-
-    def _outcome(self, flight: InFlight, hypotheses: list[Hypothesis], now: float) -> Outcome:
-        request = flight.request
-        if not hypotheses:
-            return ExecutorFailed(NOTHING)
-        queued = request.admitted - request.arrived
-        decoding = now - request.admitted - request.encode_seconds
-        return Result(hypotheses, Timings(queued, request.encode_seconds, decoding, flight.steps))
 
     def _stream(self, flight: InFlight, state: Any, row: int) -> None:
         if self.report is None or flight.slot < 0:  # it has been answered since
@@ -348,3 +345,12 @@ class Lane:
         if len(tokens) > flight.certain:
             flight.certain = len(tokens)
             self.report(flight.request, tokens)
+
+
+def _outcome(flight: InFlight, hypotheses: list[Hypothesis], now: float) -> Outcome:
+    if not hypotheses:
+        return ExecutorFailed(NOTHING)
+    request = flight.request
+    admitted, encoding = request.admitted, request.encode_seconds
+    timings = Timings(admitted - request.arrived, encoding, now - admitted - encoding, flight.steps)
+    return Result(hypotheses, timings)

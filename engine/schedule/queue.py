@@ -74,36 +74,32 @@ class Round:
     steps: float = 0.0
     changing: list[Group] = field(default_factory=list)
 
-    def add(self, group: Group, request: Request, change: int) -> None:
-        """Have a request join a group of this round, or leave it. Before anybody asks for sizes, `settle`.
+    def add(self, group: Group) -> None:
+        """Take in a group, the last of all."""
+        self.requests += len(group.requests)
+        self.steps += group.steps
+        self.groups[group.ticket] = group
+        self._count(group, 1)
+        group.counted = True
 
-        group: the request's own.
-        request: that joins or leaves.
-        change: 1 to join, -1 to leave.
-        """
+    def remove(self, group: Group, request: Request) -> None:
+        """Have a request leave its group. Before anybody asks for sizes, `settle`."""
         if group.counted:
             self._count(group, -1)
             group.counted = False
             self.changing.append(group)
         steps = request.expected_steps
-        if change > 0:
-            if not group.requests:
-                self.groups[group.ticket] = group
-                self.changing.append(group)
-            group.requests[request] = None
-        else:
-            del group.requests[request]
-            steps = -steps
-            if not group.requests:
-                del self.groups[group.ticket]
-        group.steps += steps
-        group.tokens += change * len(request.source)
-        self.requests += change
+        del group.requests[request]
+        group.steps -= steps
+        group.tokens -= len(request.source)
+        if not group.requests:
+            del self.groups[group.ticket]
+        self.requests -= 1
         # no error of rounding stays
-        self.steps = self.steps + steps if self.requests else 0.0
+        self.steps = self.steps - steps if self.requests else 0.0
 
     def settle(self) -> None:
-        """Count groups that have changed, once each however many requests have come or gone."""
+        """Count groups that have changed, once each however many requests have gone."""
         for group in self.changing:
             if group.requests:
                 self._count(group, 1)
@@ -187,18 +183,19 @@ class LaneRoom:
     free: int
     held: dict[int, int] = field(default_factory=dict)
 
-    def share(self, request: Request, groups: int) -> int:
+    def share(self, request: Request, groups: int) -> float:
         """Count the slots that the group of a request may have.
 
         request: the group's next; long sources and long answers keep their slots, so that others would wait.
         groups: number of groups that wait for the lane.
 
-        Returns what `slots_of_group` does; all where nobody else waits, and requests are
-        so short that whoever comes soon finds a slot.
+        Returns what `slots_of_group` does; any number where nobody else waits, and requests are so short that
+        whoever comes soon finds a slot. What is encoded ahead of need is counted too.
         """
-        if groups == 1 and max(len(request.source), request.expected_steps) <= SHORT_TOKENS:
-            return self.slots
-        return slots_of_group(self.slots, len(request.source))
+        tokens = len(request.source)
+        if groups == 1 and tokens <= SHORT_TOKENS >= request.expected_steps:
+            return math.inf
+        return slots_of_group(self.slots, tokens)
 
 
 class FairQueue:
@@ -229,17 +226,20 @@ class FairQueue:
         ticket, groups = next(self._tickets), dict[int, Group]()  # by lane
         for request, lane in group:
             assert request not in self._where
-            mine = groups.get(lane) or groups.setdefault(lane, Group(lane, ticket))
-            self.rounds[lane].add(mine, request, 1)
+            mine = groups.get(lane)
+            if mine is None:
+                mine = groups[lane] = Group(lane, ticket)
+            mine.requests[request] = None
+            mine.steps += request.expected_steps
+            mine.tokens += len(request.source)
             self._where[request], request.ticket = mine, ticket
-            self.tokens += len(request.source)
             if request.deadline < math.inf:
                 heapq.heappush(self._deadlines, (request.deadline, next(self._tickets), request))
-        for lane in groups:
-            line = self.rounds[lane]
-            line.settle()
+        for lane, mine in groups.items():
+            self.tokens += mine.tokens
+            self.rounds[lane].add(mine)
             if first:
-                line.groups.move_to_end(ticket, last=False)
+                self.rounds[lane].groups.move_to_end(ticket, last=False)
 
     def take(self, lane: int, room: LaneRoom, budget: int, *, first: bool) -> list[Request]:
         """Take requests for a lane, one of each group in turn, but for groups that have their share of slots.
@@ -276,7 +276,8 @@ class FairQueue:
             self._leave(request, line)
             requests.append(request)
             budget -= cost
-            group.owed = max(0.0, group.owed + request.expected_steps - TURN_STEPS)
+            owed = group.owed + request.expected_steps - TURN_STEPS
+            group.owed = owed if owed > 0 else 0.0
             held[ticket] = has + 1
             passed = 0
         line.settle()
@@ -293,7 +294,7 @@ class FairQueue:
         return True
 
     def _leave(self, request: Request, line: Round) -> None:
-        line.add(self._where.pop(request), request, -1)
+        line.remove(self._where.pop(request), request)
         self.tokens -= len(request.source)
 
     def pop_expired(self, now: float) -> list[Request]:

@@ -22,8 +22,7 @@ class LineFit:
     def __init__(self, samples: Iterable[tuple[float, float]] = ()) -> None:
         """Fit a line to samples (x, y); all count alike."""
         self._weight = self._x = self._y = self._xx = self._xy = self._yy = 0.0
-        for x, y in samples:
-            self.add(x, y, 1.0)
+        self.extend(samples, 1.0)
 
     def add(self, x: float, y: float, keep: float) -> None:
         """Take a sample in.
@@ -31,14 +30,28 @@ class LineFit:
         x, y: of the sample.
         keep: the weight of older samples from now on, as a share of theirs before: 0 to 1.
         """
-        self._weight = keep * self._weight + 1
-        share = 1 / self._weight
-        dx, dy = x - self._x, y - self._y
-        self._x += share * dx
-        self._y += share * dy
-        self._xx = (1 - share) * (self._xx + share * dx * dx)
-        self._xy = (1 - share) * (self._xy + share * dx * dy)
-        self._yy = (1 - share) * (self._yy + share * dy * dy)
+        self.extend(((x, y),), keep)
+
+    def extend(self, samples: Iterable[tuple[float, float]], keep: float) -> None:
+        """Take samples in, one after the other.
+
+        samples: x and y of each.
+        keep: as of `add`.
+        """
+        weight, mean_x, mean_y = self._weight, self._x, self._y
+        xx, xy, yy = self._xx, self._xy, self._yy
+        for x, y in samples:
+            weight = keep * weight + 1
+            share = 1 / weight
+            rest, dx, dy = 1 - share, x - mean_x, y - mean_y
+            ahead_x, ahead_y = share * dx, share * dy
+            mean_x += ahead_x
+            mean_y += ahead_y
+            xx = rest * (xx + ahead_x * dx)
+            xy = rest * (xy + ahead_x * dy)
+            yy = rest * (yy + ahead_y * dy)
+        self._weight, self._x, self._y = weight, mean_x, mean_y
+        self._xx, self._xy, self._yy = xx, xy, yy
 
     @property
     def slope(self) -> float:

@@ -100,12 +100,14 @@ class BeamSearch:
         state.write_numbers(slot, options)
         self._shortest[slot] = shortest
         self._priced[slot] = range(options.free_prefix, longest if narrowing else self.columns)
-        self.start_on_host(slot, options)
+        self.start_on_host((slot,), (options,))
 
-    def start_on_host(self, slot: int, options: DecodeOptions) -> None:
-        """Do the host's part of `start`."""
-        self.taken[slot] = 0
-        self._note(slot, options)
+    def start_on_host(self, slots: Sequence[int], options: Sequence[DecodeOptions]) -> None:
+        """Do the host's part of `start`, of several slots."""
+        for slot, one in zip(slots, options, strict=True):
+            self.taken[slot] = 0
+            if self._options[slot] is not one:
+                self._note(slot, one)
 
     def move(self, source: int, target: int) -> None:
         """Copy one slot over another."""
@@ -119,12 +121,9 @@ class BeamSearch:
         self._note(target, self._options[source])
 
     def _note(self, slot: int, options: DecodeOptions) -> None:
-        """Note the options of a slot, and forget the kinds of steps in which that makes a difference."""
-        if self._options[slot] is options:
-            return
+        """Note options of a slot, and forget the kinds of steps in which they make a difference."""
         self._options[slot] = options
-        before = slot in self._unusual
-        now = self._tight or not is_usual(options)
+        before, now = slot in self._unusual, self._tight or not is_usual(options)
         (self._unusual.add if now else self._unusual.discard)(slot)
         if before or now:
             self._kinds.clear()
@@ -141,7 +140,7 @@ class BeamSearch:
 
     def longest(self, n: int) -> int:
         """Count the steps that the furthest of slots 0..n-1 has taken."""
-        return int(self.taken[:n].max())
+        return int(np.maximum.reduce(self.taken[:n]))
 
     def inputs(self, n: int, kind: Kind | None = None) -> StepInput:
         """Return what the next step needs for slots 0..n-1. Views of the state: use them before `advance`.

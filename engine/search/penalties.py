@@ -86,12 +86,21 @@ class Scorer:
         uncovered: of each its `log_coverage`.
         cut: a step at which hypotheses have no end, -1 for none.
         """
-        if (longest := max(steps, default=0) + 1) >= len(self._divisors):
-            self._reach(longest)
         divisors = self._divisors
-        if self._divides:
-            return [total / divisors[step + 1] for total, step in zip(totals, steps, strict=True)]
-        reward, unworded, coverage, found = self._reward, self._unworded, self._coverage, list[float]()
+        try:
+            if self._divides:
+                return [total / divisors[step + 1] for total, step in zip(totals, steps, strict=True)]
+            return self._weigh(totals, steps, uncovered, cut)
+        except IndexError:  # none was as long before
+            self._reach(max(steps) + 1)
+            return self.scores(totals, steps, uncovered, cut)
+
+    def _weigh(
+        self, totals: Sequence[float], steps: Sequence[int], uncovered: Sequence[float], cut: int
+    ) -> list[float]:
+        """What `scores` does, whatever the options."""
+        divisors, reward, unworded = self._divisors, self._reward, self._unworded
+        coverage, found = self._coverage, list[float]()
         for total, step, missing in zip(totals, steps, uncovered, strict=True):
             length = step + (step != cut)
             divisor = divisors[length]

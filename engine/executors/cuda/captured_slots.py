@@ -29,16 +29,15 @@ COMMON_POSITIONS: Final = 128  # graphs up to so many positions and columns are 
 
 
 class Encoding(StagedBatch):
-    """Sources under way on the encoders' stream, up to a mark; a language model's have no rows of memory."""
+    """Sources under way on the encoders' stream, up to a mark; a language model's have no rows of memory.
+
+    blocks: that the rows lie in, each once.
+    """
 
     def __init__(self, lengths: list[int], rows: Sequence[EncodedRow] | None, mark: Mark) -> None:
         super().__init__(lengths, [])
         self.rows, self.mark = rows, mark
-
-    @property
-    def blocks(self) -> list[Tensor]:
-        """List the blocks that its rows lie in, each once."""
-        return [*{id(row.block): row.block for row in self.rows or ()}.values()]
+        self.blocks = [*{id(row.block): row.block for row in rows or ()}.values()]
 
     def ready(self) -> bool:
         return self.mark.query()

@@ -28,6 +28,7 @@ from engine.executors.cuda.copies import (
 )
 from engine.executors.cuda.placing import KnownStart, PlacedRequest, Starts
 from engine.executors.cuda.search_kernels import SearchKernels
+from engine.executors.cuda.streams import words_of
 from engine.executors.cuda.telling import WORD_BYTES, Told, ToldRows, answer_dtype
 from engine.executors.memory import ceil
 from engine.kernels.launches import Address
@@ -43,14 +44,15 @@ SNAPSHOT_WORDS, MOVE_WORDS, PLACEMENT_WORDS = (len(terms._fields) for terms in T
 class SlotChanges:
     """Of one lane. Numbers that say what is to be done go up together, and what is told comes down at once.
 
-    What goes up: rows of what searches begin with, tokens that are forced, slots that are done, and the terms
-    of moves, placements and snapshots. What comes down: rows of slots that are done, then snapshots.
+    What goes up: tokens that are forced, slots that are done, and the terms of moves, placements and
+    snapshots; before that rows of what searches begin with, where none has begun so yet. What comes down:
+    rows of slots that are done, then snapshots.
     """
 
     def __init__(self, executor: CapturedSlots, search: BeamSearch, kernels: SearchKernels) -> None:
         self.executor, self.search, self.work = executor, search, executor.work
         self.kernels, device = kernels, executor.device
-        self._starts = Starts(search)
+        self._starts = Starts(search, executor.work, executor.slots)
         unforced = torch.full((search.columns,), -1)
         unforced[-1] = search.eos  # of each length the end of it is what a target of that length is forced
         self._unforced = self.work.up(unforced)
@@ -77,12 +79,8 @@ class SlotChanges:
         """
         done, going = ((), ()) if told is None else (told.done, told.going)
         begun = self._starts.begin(placed.values())
-        parts, rows = [start.row for start in begun], len(begun) * self._starts.bytes // WORD_BYTES
         forced = [start.forced for start in begun if start.forced is not None]
-        begins = [rows, len(done), MOVE_WORDS * len(moves), PLACEMENT_WORDS * len(placed)]
-        if forced:
-            parts += forced
-            begins[0] += sum(map(len, forced))
+        begins = [sum(map(len, forced)), len(done), MOVE_WORDS * len(moves), PLACEMENT_WORDS * len(placed)]
         size = sum(begins) + SNAPSHOT_WORDS * len(going)
         if self._sent.numel() < size:
             self._sent = torch.empty(max(2 * size, FEWEST_WORDS), dtype=torch.int64, device=self._sent.device)
@@ -92,7 +90,7 @@ class SlotChanges:
         if told is not None:
             told.told, snapshots = self._room(told)
             items += snapshots
-        self.work.upload([*parts, np.array(items, np.int64)], self._sent)
+        self.work.upload([*forced, words_of(items)], self._sent)
         at = address + WORD_BYTES * begins[0]
         if told is not None:
             self._tell(told, at, at + WORD_BYTES * sum(begins[1:]))
@@ -107,20 +105,18 @@ class SlotChanges:
     ) -> list[int]:
         """The terms of placed requests.
 
-        address: of the first one's row of starts. Behind all rows lie the tokens that are forced.
+        address: of the tokens that are forced.
         """
         unread, listed = self.executor.unread, list[int]()
-        behind = address + len(placed) * self._starts.bytes
         ends = self._unforced.data_ptr() + WORD_BYTES * (self.search.columns - 1)
-        for (slot, (row, length, _)), (_, longest, tokens) in zip(placed.items(), begun, strict=True):
+        for (slot, (row, length, _)), (start, longest, tokens) in zip(placed.items(), begun, strict=True):
             _, _, width, at, begin = NO_ROW if row is None else row
             forced = ends - WORD_BYTES * longest
             if tokens is not None:
-                forced, behind = behind, behind + WORD_BYTES * tokens.size
+                forced, address = address, address + WORD_BYTES * tokens.size
             # the terms of `PlacementTerms`, in their order
             read = length - unread if length > unread else 1
-            listed += 1, slot, at, width, begin, length, read, address, longest, forced
-            address += self._starts.bytes
+            listed += 1, slot, at, width, begin, length, read, start, longest, forced
         return listed
 
     def _room(self, told: Told) -> tuple[ToldRows, list[int]]:
@@ -140,7 +136,8 @@ class SlotChanges:
             to = self._rows.data_ptr() + WORD_BYTES * begin
             for i, slot in enumerate(told.going):
                 terms += 1, slot, to + i * state.itemsize
-        return ToldRows(self._buffers[self._turn][:end], answers, begin, state), terms
+        words = self._buffers[self._turn].narrow(0, 0, end)
+        return ToldRows(words, answers, begin, state), terms
 
     def _tell(self, told: Told, done: int, going: int) -> None:
         """done, going: addresses of the slots that are done, and of the terms of snapshots."""
@@ -151,7 +148,7 @@ class SlotChanges:
             self.kernels.follow_back(Address(done), len(told.done), columns, self._rows)
         if told.going:
             self._scatter(self._snapshot_plan(told.columns)[1], going, len(told.going), 1)
-        self.work.fetch(self._rows[: words.numel()], words)
+        self.work.fetch(self._rows.narrow(0, 0, words.numel()), words)
 
     def _scatter(self, plan: Tensor, items: int, count: int, chunks: int) -> None:
         assert self.executor.kernels is not None

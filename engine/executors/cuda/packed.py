@@ -19,6 +19,7 @@ from torch import Tensor
 
 from engine.executors.cuda.encoders import Place, SourceEncoders
 from engine.executors.cuda.placing import EncodedRow
+from engine.executors.cuda.streams import words_of
 from engine.executors.memory import ceil
 from engine.kernels.calls import PACKED_GROUP, PackedSequences
 
@@ -76,8 +77,8 @@ class PackedEncoders(SourceEncoders):
             bounds += (begin, end) * ((len(tokens) - begin) // PACKED_GROUP)
             begin = len(tokens)
         groups = np.empty((begin // PACKED_GROUP, BOUNDS + PACKED_GROUP), np.int64)
-        groups[:, :BOUNDS] = np.array(bounds, np.int64).reshape(-1, BOUNDS)
-        groups[:, BOUNDS:] = np.array(tokens, np.int64).reshape(-1, PACKED_GROUP)
+        groups[:, :BOUNDS] = words_of(bounds).reshape(-1, BOUNDS)
+        groups[:, BOUNDS:] = words_of(tokens).reshape(-1, PACKED_GROUP)
         return self._run((size,), [groups.reshape(-1)])
 
     def _make_place(self, key: tuple[int, ...]) -> Place:

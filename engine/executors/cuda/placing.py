@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from types import SimpleNamespace
 from typing import Final, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.bundle.specs import SOURCE, MemorySpec
+from engine.executors.cuda.streams import LaneStreams
 from engine.search.beam import BeamSearch
 from engine.search.state import FIELDS
 from engine.types import DecodeOptions
@@ -63,25 +65,30 @@ PlacedRequest = tuple[EncodedRow | None, int, DecodeOptions]
 class KnownStart(NamedTuple):
     """What a search begins with.
 
-    row: int64 words, packed.
+    address: of its packed row on the device.
     longest: tokens of the longest target.
     forced: int64 [longest + 1], the tokens forced at each step, or -1; None where that is only the end.
     """
 
-    row: NDArray[np.int64]
+    address: int
     longest: int
     forced: NDArray[np.int64] | None
 
 
 class Starts:
-    """What searches begin with, a packed row for each; the search itself writes them.
+    """What searches begin with, a packed row for each; the search itself writes them. The device keeps them
+    for whoever begins alike.
 
     begins, used: by the name of a field, where it begins in a row, and its bytes.
-    bytes: of a row.
     """
 
-    def __init__(self, search: BeamSearch) -> None:
-        """search: of the lane; gives numbers and types."""
+    def __init__(self, search: BeamSearch, work: LaneStreams, slots: int) -> None:
+        """Make a table without rows, on the device of the current stream.
+
+        search: of the lane; gives numbers and types.
+        work: the lane's.
+        slots: of the lane; so many at most begin together.
+        """
         numbers = SimpleNamespace(
             slots=1, beams=search.beams, limits=search.limits, pad=search.pad, eos=search.eos
         )
@@ -95,37 +102,46 @@ class Starts:
         padded = [-(-size // ALIGNED_BYTES) * ALIGNED_BYTES for size in sizes.values()]
         ends = np.cumsum(padded)
         self.begins = dict(zip(ROW_FIELDS, (ends - padded).tolist(), strict=True))
-        self.bytes, self.used = int(ends[-1]), sizes
-        self._row = np.zeros((1, self.bytes), np.uint8)
+        self.used = sizes
+        self._row = np.zeros((1, int(ends[-1])), np.uint8)
         for name in ROW_FIELDS:
             part = self._row[:, self.begins[name] : self.begins[name] + sizes[name]]
             setattr(blank, name, part.view(getattr(blank, name).dtype).reshape(1, *shapes[name]))
-        self._known: dict[DecodeOptions, dict[int, KnownStart]] = {}
-        self._count = 0  # of those
+        self._work, self._known = work, dict[DecodeOptions, dict[int, KnownStart]]()
+        self._count = 0  # rows of those
+        self._most = max(MAX_KNOWN_STARTS, slots)
+        shape = self._most, self._row.size // 8
+        self._table = torch.empty(shape, dtype=torch.int64, device=work.device)
+        self._address = self._table.data_ptr()
+        self._fresh: list[NDArray[np.int64]] = []  # rows that the device has yet to be given
         for name in ZERO_FIELDS:
             setattr(blank, name, np.zeros((1, 1, 1)))  # the kernel clears them
 
-    def begin(self, placed: Iterable[PlacedRequest]) -> list[KnownStart]:
-        """List what searches of requests begin with. Most are like one before."""
+    def begin(self, placed: Collection[PlacedRequest]) -> list[KnownStart]:
+        """List what searches of requests begin with. Most are like one before; the rows of others go up."""
+        if self._count + len(placed) > self._most:
+            self._known.clear()
+            self._count = 0
         starts, of, known = list[KnownStart](), None, dict[int, KnownStart]()
         for _, length, options in placed:
             if options is not of:  # neighbours often have the same
                 of, known = options, self._known.setdefault(options, {})
             start = known.get(length)
             if start is None:
-                start, of = self._write(options, length), None  # all that is known may be forgotten by it
+                start = known[length] = self._write(options, length)
             starts.append(start)
+        if self._fresh:
+            rows = self._table[self._count - len(self._fresh) : self._count]
+            self._work.upload(self._fresh, rows.view(-1))
+            self._fresh.clear()
         return starts
 
     def _write(self, options: DecodeOptions, length: int) -> KnownStart:
         self._row[:] = 0
         self._search.start(0, options, length)
-        if self._count == MAX_KNOWN_STARTS:
-            self._known.clear()
-            self._count = 0
         longest = int(self._search.state.longest[0])
         forced = self._search.state.plan[0, : longest + 1].copy() if options.prefix else None
-        row = self._row[0].copy().view(np.int64)
-        known = self._known.setdefault(options, {})[length] = KnownStart(row, longest, forced)
+        self._fresh.append(self._row[0].copy().view(np.int64))
+        address = self._address + self._count * self._row.size
         self._count += 1
-        return known
+        return KnownStart(address, longest, forced)

@@ -51,22 +51,27 @@ NGRAM_BUCKETS: Final = (4, 32)  # of the largest n-gram that may not repeat
 QUOTA_BUCKETS: Final = (8, 16, QUOTAS)  # of the number of tokens that one slot limits
 
 
+# flags of some slots where the search has them, and the places where they come down, as tensors and arrays
+FlagViews = tuple[Tensor, list[tuple[Tensor, NDArray[np.bool_]]]]
+
+
 class PendingCopies(NamedTuple):
     """See `engine.search.executor.PendingStep`: flags and weights of its last step, right once the mark is
     reached."""
 
-    copies: Mapping[str, Tensor]
+    flags: NDArray[np.bool_]
+    weights: Tensor | None
     mark: Mark
     steps: int
 
     def done(self) -> NDArray[np.bool_]:
         self.mark.synchronize()
-        flags: NDArray[np.bool_] = self.copies["done"].numpy()
-        return flags
+        return self.flags
 
     def attention(self) -> Any:
         self.mark.synchronize()
-        return self.copies["attention"].numpy()
+        assert self.weights is not None
+        return self.weights.numpy()
 
 
 class CopiedState(NamedTuple):
@@ -112,7 +117,7 @@ class CapturedStepper:
             self._sources, self._targets = torch.zeros(2, executor.slots, **whole).unbind()  # of moves
             self._kernels = None if executor.kernels is None else StepKernels(executor, self.search)
             self._done = self.work.pinned((FLAGS_KEPT, executor.slots), torch.bool)
-        self._flags: dict[int, list[Tensor]] = {}  # by slots
+        self._flags: dict[int, FlagViews] = {}  # by slots
         self._counted, self._launched = 0, 0  # what `_count` holds, and launches
         self._newest: Mark | None = None  # the end of the last launch
         self._told: Told | None = None
@@ -136,20 +141,18 @@ class CapturedStepper:
     def place(
         self, encoded: Any, members: Sequence[int], slots: Sequence[int], requests: Sequence[Request]
     ) -> None:
-        places, search = zip(members, slots, requests, strict=True), self.search
         if self._kernels is None:
             with self.work.decoding():
-                for i, slot, request in places:
+                for i, slot, request in zip(members, slots, requests, strict=True):
                     self.executor.place(encoded, i, slot)
-                    search.start(slot, request.options, len(request.source))
+                    self.search.start(slot, request.options, len(request.source))
             return
-        rows, lengths = encoded.rows, encoded.lengths
-        for i, slot, request in places:
-            options = request.options
-            self._placed[slot] = None if rows is None else rows[i], lengths[i], options
-            search.start_on_host(slot, options)
+        options, lengths = [r.options for r in requests], [encoded.lengths[i] for i in members]
+        rows = [None] * len(slots) if encoded.rows is None else [encoded.rows[i] for i in members]
+        self._placed.update(zip(slots, zip(rows, lengths, options, strict=True), strict=True))
         self._encodings[id(encoded)] = encoded
-        self.executor.place_on_host(slots, [lengths[i] for i in members])
+        self.executor.place_on_host(slots, lengths)
+        self.search.start_on_host(slots, options)
 
     def _settle(self) -> None:
         """Do what was noted. What is told has a mark of its own: nobody who reads it waits for a step that
@@ -191,18 +194,17 @@ class CapturedStepper:
             for _ in range(steps):
                 self._run_graph(bucket, partial(self._step, bucket), 1 if plain else UNCAPTURED_STEPS)
             self.search.advance_on_host(n, steps)
-            flags, *kept = self._flags.get(n) or self._view_flags(n)
-            copies = {"done": kept[self._launched % FLAGS_KEPT]}
+            flags, kept = self._flags.get(n) or self._view_flags(n)
+            copy, done = kept[self._launched % FLAGS_KEPT]
             self._launched += 1
-            self.work.fetch(flags, copies["done"])
-            if attention:
-                copies["attention"] = self.work.down(self._attention(bucket)[:n])
+            self.work.fetch(flags, copy)
+            weights = self.work.down(self._attention(bucket)[:n]) if attention else None
             self._newest = self.work.mark()
-            return PendingCopies(copies, self._newest, steps)
+            return PendingCopies(done, weights, self._newest, steps)
 
-    def _view_flags(self, n: int) -> list[Tensor]:
-        """Views of the flags of so many slots, where the search has them and where they come down."""
-        views = self._flags[n] = [self.search.state.done[:n], *(kept[:n] for kept in self._done)]
+    def _view_flags(self, n: int) -> FlagViews:
+        kept = [(flags[:n], flags[:n].numpy()) for flags in self._done]
+        views = self._flags[n] = self.search.state.done[:n], kept
         return views
 
     def snapshot(self, done: Sequence[int], going: Sequence[int]) -> Snapshot:

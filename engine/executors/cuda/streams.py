@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, Final, Protocol
@@ -15,7 +16,7 @@ from engine.kernels.launch import EXCLUSIVE
 
 Replay = Callable[[], None]
 STAGING_PARTS: Final = 4  # of a ring; each is waited for before it is written again
-STAGING_NUMBERS: Final = 1 << 16  # of a part, 8 bytes each
+STAGING_NUMBERS: Final = 1 << 14  # of a part, 8 bytes each: all parts stay in a processor's cache
 
 
 class Mark(Protocol):
@@ -73,6 +74,11 @@ class LaneStreams(Protocol):
         """Copy into a pinned tensor of the host, right once a later mark is reached."""
 
 
+def words_of(numbers: Sequence[int]) -> NDArray[np.int64]:
+    """Make an array of integers, which is not to be written: numpy looks at each more than once."""
+    return np.frombuffer(struct.pack(f"{len(numbers)}q", *numbers), np.int64)
+
+
 class StagingRing:
     """Pinned memory that all uploads of a stream go through: made once, and used round and round."""
 
@@ -98,8 +104,11 @@ class StagingRing:
                 mark.synchronize()
         begin = self._part * STAGING_NUMBERS + self._used
         self._used += size
-        np.concatenate(parts, out=self._numbers[begin : begin + size])
-        return self._tensor[begin : begin + size]
+        at = begin
+        for part in parts:
+            self._numbers[at : at + len(part)] = part
+            at += len(part)
+        return self._tensor.narrow(0, begin, size)
 
 
 class CudaWork:
@@ -169,7 +178,7 @@ class CudaWork:
         stream = self._stream()
         ring = self._rings.get(stream) or self._rings.setdefault(stream, StagingRing(self))
         staged = ring.stage(parts)
-        target[: len(staged)].copy_(staged, non_blocking=True)
+        target.narrow(0, 0, staged.numel()).copy_(staged, non_blocking=True)
 
     def clone(self, tensor: Tensor) -> Tensor:
         return tensor.clone()

@@ -15,7 +15,7 @@ from engine.schedule.engine import Engine
 from engine.schedule.forecast import Forecast, LaneWork
 from engine.schedule.queue import FairQueue, LaneRoom
 from engine.schedule.tempo import LineFit, Margin, Tempo
-from engine.types import DecodeOptions, Limits, Request
+from engine.types import DecodeOptions, Limits, Request, Result, Timings
 from server.contracts import contract_of
 from server.errors import error_response
 from tests.fake import EOS
@@ -29,6 +29,12 @@ def request(deadline=math.inf, arrived=0.0, length=10, **options):
     return Request([5] * (length - 1) + [EOS], options, print, deadline, arrived=arrived)
 
 
+def answer(forecast, answered, steps):
+    """Tell a forecast of one lane that a request was answered after so many steps."""
+    result = Result([], Timings(0.0, 0.0, 0.0, steps))
+    forecast.note_replies([(answered, result)], lambda beams: 0, 0.0)
+
+
 def forecast_of(queue, slots=4, turn=0.1, steps=20):
     """A forecast that has seen many turns of the same length and many answers of the same steps."""
     forecast = Forecast(queue, [(slots, 1)], LIMITS)
@@ -37,7 +43,7 @@ def forecast_of(queue, slots=4, turn=0.1, steps=20):
         forecast.note_step(0, slots)
         forecast.end_turn(turn * (number + 1), [LaneWork(1, 1.0)])
     for _ in range(1000):
-        forecast.note_answer(0, request(), steps, 0.0)
+        answer(forecast, request(), steps)
     forecast.end_turn(turn * 2000, [LaneWork(0, 0.0)])
     return forecast, turn * 2000
 
@@ -237,7 +243,7 @@ def test_free_slots_are_filled_before_it_is_known_how_long_turns_are_then():
         forecast.note_step(0, 1)
         forecast.end_turn(0.1 * (number + 1), [LaneWork(1, 1.0)])
     for _ in range(1000):
-        forecast.note_answer(0, request(), 20, 0.0)
+        answer(forecast, request(), 20)
     now = 10.0
     for _ in range(15):
         forecast.check(now, [request(now + 3.0, now)], [0])
@@ -257,8 +263,8 @@ def test_after_a_halt_nobody_is_given_up_who_would_be_in_time_at_the_usual_speed
     forecast.begin_turn(now)
     forecast.note_step(0, 4)
     forecast.end_turn(now + 5.0, [LaneWork(4, 4.0)])
-    assert not forecast.is_too_late(request(now + 9.0), 0, now + 5.0)
-    assert forecast.is_too_late(request(now + 6.0), 0, now + 5.0)
+    assert not forecast.too_late([request(now + 9.0)], 0, now + 5.0)
+    assert forecast.too_late([request(now + 6.0)], 0, now + 5.0)
 
 
 @pytest.mark.parametrize("documents", [False, True])
@@ -270,8 +276,8 @@ def test_turns_that_went_into_encoding_long_sources_give_nobody_up(documents):
         forecast.note_encoding(4.9)
     forecast.note_step(0, 4)
     forecast.end_turn(5.0, [LaneWork(4, 4.0)])
-    assert forecast.is_too_late(request(15.0), 0, 5.0) is not documents
-    assert forecast.is_too_late(request(5.1), 0, 5.0)
+    assert bool(forecast.too_late([request(15.0)], 0, 5.0)) is not documents
+    assert forecast.too_late([request(5.1)], 0, 5.0)
 
 
 def test_while_nobody_else_is_there_nothing_is_refused():
@@ -318,11 +324,11 @@ def test_who_is_late_at_his_turn_is_answered_at_once_unless_he_is_alone():
     queue = FairQueue(1)
     forecast, _ = forecast_of(queue)
     now, hurried = 1e9, request(1e9 + 1.0)
-    assert not forecast.is_too_late(hurried, 0, now)
+    assert not forecast.too_late([hurried], 0, now)
     waiting(forecast, queue, [])
-    assert forecast.is_too_late(hurried, 0, now)
-    assert not forecast.is_too_late(request(now + 3.0), 0, now)
-    assert not forecast.is_too_late(request(), 0, now)
+    assert forecast.too_late([hurried], 0, now)
+    assert not forecast.too_late([request(now + 3.0)], 0, now)
+    assert not forecast.too_late([request()], 0, now)
 
 
 def test_late_answers_make_the_door_narrower():
@@ -436,7 +442,7 @@ def test_an_answer_whose_options_decided_its_length_teaches_nothing():
     forecast, _ = forecast_of(FairQueue(1), steps=20)
     for _ in range(1000):
         forecast.set_expected_steps(decided := request(min_length=150, max_length=150), 0)
-        forecast.note_answer(0, decided, 151, 0.0)
+        answer(forecast, decided, 151)
     expected = request()
     forecast.set_expected_steps(expected, 0)
     assert expected.expected_steps == pytest.approx(20, abs=1)

@@ -129,15 +129,20 @@ def test_a_source_beyond_the_budget_goes_alone_and_first_only():
 
 
 @given(
-    st.lists(st.tuples(st.integers(1, 40), st.integers(1, 1_000)), min_size=1, max_size=6), st.integers(1, 64)
+    st.lists(st.tuples(st.integers(1, 40), st.integers(1, 1_000)), min_size=1, max_size=6),
+    st.integers(1, 64),
+    st.integers(0, 16),
 )
-def test_no_group_has_more_than_its_share_of_a_lane_where_others_wait_or_its_sources_are_long(groups, slots):
+def test_no_group_has_more_than_its_share_of_a_lane_where_others_wait_or_its_sources_are_long(
+    groups, slots, ahead
+):
+    """Of slots, and of what is encoded ahead of need."""
     queue, sizes = FairQueue(1), {}
     for count, length in groups:
         group = [request(length) for _ in range(count)]
         queue.add((r, 0) for r in group)
         sizes[group[0].ticket] = count, length
-    place = LaneRoom(slots, slots)
+    place = LaneRoom(slots, slots + ahead)
     queue.take(0, place, PLENTY, first=True)
     for ticket, held in place.held.items():
         count, length = sizes[ticket]
@@ -146,7 +151,7 @@ def test_no_group_has_more_than_its_share_of_a_lane_where_others_wait_or_its_sou
         if others or length > SHORT_TOKENS:
             assert held <= max(1, slots // 2 * SHORT_TOKENS // max(SHORT_TOKENS, length))
         elif len(groups) == 1:
-            assert held == min(count, slots)
+            assert held == min(count, slots + ahead)
 
 
 def test_a_share_that_ends_goes_on_with_the_next_of_its_group():
