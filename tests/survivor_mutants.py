@@ -252,8 +252,8 @@ MUTANTS = [
     ),
     (
         "what was cancelled is waited for",
-        "engine/shelf/link/remote.py",
-        "        self._under_way.difference_update(requests)\n",
+        "engine/shelf/link/links.py",
+        "                link.forget(number, job)\n",
         "",
         "tests/engine/shelf/link/test_link.py -k full_queue",
     ),

@@ -89,7 +89,6 @@ class Engine:
         self._check_options = lru_cache(1024)(partial(_check_options, self.limits, self.eos, self.pad))
         self._observer, self._clock = observer, clock
         self._widths = sorted({executor.beams for executor in ordered})
-        # by the number of a width
         self._lanes = [[lane for lane in self.lanes if lane.executor.beams == b] for b in self._widths]
         self._queue = FairQueue(len(self._widths))
         self._wake = threading.Condition()  # guards the queue, the late and the two flags
