@@ -176,7 +176,7 @@ def test_masking_and_splitting_take_time_that_grows_with_the_text(attack):
         masked = mask(MarkedText(text), MaskRules(protect=True, symbols=SYMBOLS, lacks=lambda c: c == "東"))
         split(masked.text, "de", None, masked.stand_in)
 
-    assert_linear(work, 2_000)
+    assert_linear(work, 4_000)  # longer than what is searched at once
 
 
 def test_ten_thousand_phrases_cost_little_more_than_ten():
