@@ -5,7 +5,7 @@ examples property tests draw (`tests.thorough`); and which tests are traced for 
 from __future__ import annotations
 
 import gc
-import os
+import shutil
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +13,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
-from tests.host_kernels import Host
+from tests import host_kernels
 from tests.lost_context import pytest_runtest_makereport, pytest_runtest_setup  # noqa: F401 - hooks
 from tests.thorough import THOROUGH
 
@@ -63,15 +63,20 @@ def _spare_the_collector() -> None:
 
 
 @pytest.fixture(scope="session")
-def compiled_kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where all processes of this run keep the CUDA kernels that they compile for the CPU."""
-    base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "compiled-kernels"
+def compiled_kernels(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where all runs keep the CUDA kernels that they compile, for the CPU and for GPUs, until anything that
+    these are made of changes."""
+    cache = getattr(pytestconfig, "cache", None)  # none with -p no:cacheprovider
+    base = tmp_path_factory.mktemp("kernels") if cache is None else cache.mkdir("compiled-kernels")
+    folder = base / host_kernels.fingerprint()
     folder.mkdir(exist_ok=True)
+    for old in base.iterdir():
+        if old != folder:
+            shutil.rmtree(old, ignore_errors=True)
     return folder
 
 
 @pytest.fixture(scope="module")
-def host(compiled_kernels: Path) -> Host:
+def host(compiled_kernels: Path) -> host_kernels.Host:
     """Runs CUDA kernels on the CPU."""
-    return Host(compiled_kernels)
+    return host_kernels.Host(compiled_kernels)

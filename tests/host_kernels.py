@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import os
 import shutil
 import subprocess
@@ -26,10 +27,18 @@ FLAGS = (
 )
 
 
+def fingerprint() -> str:
+    """A name for all that compiled kernels are made of: their sources, how they are compiled, and by what."""
+    paths = [SHIM, Path(__file__), *sorted(path for path in SOURCES.iterdir() if path.is_file())]
+    version = subprocess.run([COMPILER, "--version"], capture_output=True).stdout if COMPILER else b""
+    parts = [version, *(path.name.encode() + b"\0" + path.read_bytes() for path in paths)]
+    return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()[:16]
+
+
 class Host:
     """A `Run`. descending: the order in which the threads of a block take turns; both must give the same.
 
-    folder: where all tests of a run keep what is compiled (the fixture `compiled_kernels`).
+    folder: where tests keep what is compiled (the fixture `compiled_kernels`).
     """
 
     def __init__(self, folder: Path) -> None:

@@ -61,8 +61,9 @@ class Expressions:
         return Expression(results[op]())
 
 
-def plugins(cases: list[dict]) -> list[dict]:
-    """What each plugin asks TensorRT to launch for shapes and types that are given."""
+def plugins(order: dict) -> list[dict]:
+    """What each plugin asks TensorRT to launch for the order's cases of shapes and types. The order names a
+    folder for what is compiled, too."""
     import tensorrt.plugin as trtp
     from tensorrt.plugin import _lib
     from tensorrt.plugin._tensor import Shape, ShapeExpr, ShapeExprs, SymIntExpr
@@ -74,11 +75,12 @@ def plugins(cases: list[dict]) -> list[dict]:
             compiled.append((file, dict(defines)))
             return super().compile(file, defines, target)
 
-    register(Recorder())
-    register(Recorder())  # a second time changes nothing
+    kept = Path(order["compiled"])
+    register(Recorder(kept))
+    register(Recorder(kept))  # a second time changes nothing
     trt.IDimensionExpr, SymIntExpr._exprBuilder = Expression, Expressions()
     found = []
-    for case in cases:
+    for case in order["cases"]:
         dtype = getattr(trt, case["dtype"])
         descs = []
         for shape in (*case["shapes"], case["shapes"][0]):

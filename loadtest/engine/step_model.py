@@ -28,6 +28,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from engine.backends import LaneSize
 from engine.bundle.config import ModelConfig
+from engine.executors.cuda import executor as cuda_executor
 from engine.executors.cuda.executor import CapturedExecutor
 from engine.executors.cuda.step_kernels import Bucket, StepKernels
 from engine.kernels import fused
@@ -292,7 +293,7 @@ def nodes(
 ) -> list[Node]:
     """List the nodes of one plain step of all slots of a lane.
 
-    config: of the model, whose weights are random.
+    config: of the model, whose weights are whatever memory holds.
     lane: beams and slots.
     width: positions of memory.
     dtype: of the weights.
@@ -300,8 +301,11 @@ def nodes(
     """
     counting = _Counting(*lane)
     with torch.no_grad():
-        model = build(config).to(dtype)
-        executor = CapturedExecutor(model, LaneSize(*lane), Nothing(), kernels_of(counting.call))
+        with torch.device("meta"):
+            model = build(config).to(dtype)
+        model = model.to_empty(device="cpu")  # nothing reads the weights, so nothing draws them
+        with patch.object(cuda_executor, "INITIAL_POSITIONS", width):  # else all would be filled with zeros
+            executor = CapturedExecutor(model, LaneSize(*lane), Nothing(), kernels_of(counting.call))
         search = BeamSearch(executor, tight=False)
         kernels = StepKernels(executor, search)
         steps = executor.columns(width)

@@ -191,6 +191,7 @@ def test_a_file_whose_process_dies_costs_no_other_file_and_is_named(setting, tmp
     for name, body in (("dies", "os._exit(9)"), ("passes", "pass"), ("fails", "assert 0")):
         (tmp_path / f"test_{name}.py").write_text(marked.format(body), "utf-8")
     monkeypatch.setattr("loadtest.engine.gpu_bench.checks.REPOSITORY", tmp_path)
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # they take longer than three tests
     (tmp_path / "tests").symlink_to(tmp_path)
     run = part_run(setting, tmp_path)
     found = suite(run)

@@ -191,7 +191,7 @@ OPTION = Recipe(
         },
     },
     """
-import tempfile
+import os
 from pathlib import Path
 from engine.executors.cuda.executor import CapturedExecutor
 from engine.kernels.calls import Kernels
@@ -209,7 +209,7 @@ backends = {"none": FakeExecutor(FakeModel(19, seed=3), 2, 4)}
 if library():  # the default on the CPU
     backends["onnx"] = open_executor("onnx-native", "glu", 4, 2)
 if COMPILER:  # captured steps of CUDA, with their kernels
-    work = Emulation(Host(Path(tempfile.mkdtemp())))
+    work = Emulation(Host(Path(os.environ["KERNELS"])))
     backends["cuda"] = CapturedExecutor(model("glu"), (4, 2), work, Kernels(work))
 for backend, executor in backends.items():
     plain = DecodeOptions(beam_size=4, max_length=10)
@@ -288,7 +288,7 @@ print("FAULTS", json.dumps(faults))
 
 
 @pytest.fixture(scope="module")
-def faults(tmp_path_factory):
+def faults(tmp_path_factory, compiled_kernels):
     """What went wrong in a copy of the sources in which all recipes were followed, by heading."""
     copy = tmp_path_factory.mktemp("house") / "convoy"
     ignored = shutil.ignore_patterns("runs", ".*")  # what is compiled already need not be again
@@ -306,6 +306,7 @@ def faults(tmp_path_factory):
                 text = text.replace(place, place + line)
             (copy / path).write_text(text, encoding="utf-8")
     environment = os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment["KERNELS"] = str(compiled_kernels)  # no recipe changes them
     command = [sys.executable, "-W", "error", "-c", PROVE]
     proofs = json.dumps({recipe.heading: recipe.proof for recipe in RECIPES})
     done = subprocess.run(

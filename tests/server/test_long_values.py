@@ -182,7 +182,7 @@ def test_no_long_value_of_any_field_keeps_others_waiting(place):
             slow = []
             for _ in range(ATTEMPTS):  # a processor that the machine's host took away does not stay away
                 with others.times() as usual:
-                    time.sleep(0.1)
+                    time.sleep(0.05)
                 said, found, fields = ask(attacker, others, some, usual)
                 faults += [f"{where}: {fault}" for fault in found]
                 let_through |= fields

@@ -247,7 +247,7 @@ def process(program=("-c", MAIN), **variables):
         [sys.executable, *program], cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True
     )
     try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60, verify=False) as client:
             until_ready(client, running)
             yield client, running
     finally:

@@ -287,10 +287,10 @@ def plugin_cases() -> list[dict[str, Any]]:
     return cases
 
 
-def test_plugins_launch_what_torch_computes_through_the_real_bindings(bindings, host):
+def test_plugins_launch_what_torch_computes_through_the_real_bindings(bindings, host, compiled_kernels):
     """The plugin's own kernel, grid, block, shared memory and extra arguments, on the CPU, against torch."""
     cases = plugin_cases()
-    (launches,) = probe(bindings, "plugins", [cases])
+    (launches,) = probe(bindings, "plugins", [{"cases": cases, "compiled": str(compiled_kernels)}])
     for case, told in zip(cases, launches, strict=True):
         dtype = DTYPES[case["dtype"]]
         tensors = plugin_inputs(case, dtype)

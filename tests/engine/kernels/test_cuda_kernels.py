@@ -116,9 +116,9 @@ def place(request):
 
 
 @pytest.fixture(scope="module")
-def compiler(tmp_path_factory):
+def compiler(compiled_kernels):
     try:
-        return Compiler(tmp_path_factory.mktemp("compiled"))
+        return Compiler(compiled_kernels)
     except ConfigError as error:
         pytest.skip(str(error))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import os
 import shutil
 import subprocess
@@ -33,12 +34,17 @@ X86 = {**SETS["x86_64"], "avxvnni": VNNI256}
 
 
 def probe(folder: Path, compiler: str, name: str, flags: list[str], run: list[str]) -> list[str]:
-    """The lines of a probe of one instruction set."""
-    made = folder / name
+    """The lines of a probe of one instruction set. It stays compiled in a folder until anything changes."""
     fast = [LEVEL, *(flag for flag in FAST if flag != "-O3"), *flags, "-static"]
     sources = [str(HERE / "kernels.cpp"), str(PROBE)]
     command = [compiler, *COMMON, *fast, f"-I{HERE}", f"-DCONVOY_ISA={name}", f"-DPROBED={name}", *sources]
-    subprocess.run([*command, "-o", str(made)], check=True)
+    version = subprocess.run([compiler, "--version"], check=True, capture_output=True).stdout
+    read = [path.read_bytes() for path in (PROBE, *sorted(HERE.glob("*.cpp")), *sorted(HERE.glob("*.h")))]
+    made = folder / f"{name}-{hashlib.sha256(b''.join([version, repr(command).encode(), *read])).hexdigest()}"
+    if not made.exists():
+        fresh = made.with_suffix(f".{os.getpid()}")
+        subprocess.run([*command, "-o", str(fresh)], check=True)
+        os.replace(fresh, made)
     found = subprocess.run([*run, str(made)], check=True, capture_output=True, text=True)
     return found.stdout.splitlines()
 
@@ -58,11 +64,15 @@ def runs_here(name: str) -> bool:
 @pytest.mark.skipif(
     COMPILER is None or build.this_machine().machine != "x86_64", reason="needs x86-64 and g++"
 )
-def test_all_sets_of_this_machine_compute_the_same_bits(tmp_path):
+def test_all_sets_of_this_machine_compute_the_same_bits(compiled_kernels):
     names = [name for name in X86 if runs_here(name)]
     with ThreadPoolExecutor(2) as pool:
         found = dict(
-            zip(names, pool.map(lambda n: probe(tmp_path, COMPILER, n, X86[n], []), names), strict=True)
+            zip(
+                names,
+                pool.map(lambda n: probe(compiled_kernels, COMPILER, n, X86[n], []), names),
+                strict=True,
+            )
         )
     assert len(found["baseline"]) > 60
     for name in names:
@@ -71,12 +81,12 @@ def test_all_sets_of_this_machine_compute_the_same_bits(tmp_path):
 
 @NEEDS_ARM
 @pytest.mark.skipif(build.this_machine().machine != "x86_64", reason="compares ARM with x86-64")
-def test_arms_sets_compute_the_bits_of_x86(tmp_path):
+def test_arms_sets_compute_the_bits_of_x86(compiled_kernels):
     names = list(SETS["aarch64"])
     run = [QEMU, "-cpu", "max"]
     with ThreadPoolExecutor(2) as pool:
-        made = pool.map(lambda n: probe(tmp_path, ARM_COMPILER, n, SETS["aarch64"][n], run), names)
-        wanted = probe(tmp_path, COMPILER, "baseline", [], [])
+        made = pool.map(lambda n: probe(compiled_kernels, ARM_COMPILER, n, SETS["aarch64"][n], run), names)
+        wanted = probe(compiled_kernels, COMPILER, "baseline", [], [])
     for name, lines in zip(names, made, strict=True):
         assert lines == wanted, name
 

@@ -48,19 +48,10 @@ def test_each_instruction_set_passes_the_same_tests(name):
     """The choice is made once in a process, so each has its own."""
     if name == os.environ.get("CONVOY_KERNELS_ISA"):
         pytest.skip("this is the process of that instruction set")
-    environment = os.environ | {"CONVOY_KERNELS_ISA": name}
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-x",
-        "-p",
-        "no:cacheprovider",
-        __file__,
-        "-k",
-        "equals_numpy",
-    ]
+    # without plugins and what torch's tests need, whose imports take longer than these tests
+    environment = os.environ | {"CONVOY_KERNELS_ISA": name, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    alone = ["-q", "-x", "-W", "error", "-c", os.devnull, "--noconftest", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", *alone, __file__, "-k", "equals_numpy"]
     found = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert found.returncode == 0, found.stdout[-2000:]
 
