@@ -147,7 +147,7 @@ def pack(sentences: Sequence[str], fits: Callable[[str], bool]) -> list[str]:
 def _segments(text: str, language: str) -> Iterator[tuple[int, int, bool]]:
     """Begin and end of each sentence, and of each mark between them; whether it is a mark, and stays."""
     position, lines = 0, text.splitlines(keepends=True)
-    numbers = {int(mark[1]) for line in lines if (mark := NUMBERED.match(line.lstrip()))}
+    numbers = {_count(mark[1]) for line in lines if (mark := NUMBERED.match(line.lstrip()))}
     for line in lines:
         for begin, end in _cells(line):
             counted = numbers if not begin else set[int]()
@@ -208,11 +208,17 @@ def _list_mark_end(
     writes no ordinals so, the line is indented, or another line has the number before it or after it."""
     last = 0
     if number := NUMBERED.match(text, begin, end):
-        ordinal = language.partition("-")[0].lower() in ORDINALS and not indented
-        if number.end() < end and (not ordinal or numbers & {int(number[1]) - 1, int(number[1]) + 1}):
+        doubtful = number[1].isalpha() or language.partition("-")[0].lower() in ORDINALS
+        count = _count(number[1])
+        if number.end() < end and (not doubtful or indented or numbers & {count - 1, count + 1}):
             begin = last = number.end()
     mark = LEADING.match(text, begin, end)
     return mark.end() if mark else last
+
+
+def _count(mark: str) -> int:
+    """The number of a mark of a list; those of letters are none of the numbers'."""
+    return int(mark) if mark.isdigit() else -ord(mark)
 
 
 def _by_library(language: str, line: str) -> Iterator[str]:

@@ -14,7 +14,7 @@ RATES: Final = (  # l/100 km  €/m²
 )
 # a unit of letters needs its digits beside it, and is no word of prose
 UNITS: Final = (
-    f"{RATES}|km/h|km²|m²|m³|cm²|cm³|km|cm|mm|µm|nm|kg|mg|µg|ml|cl|kWh|MWh|kW|MW|GW|mAh|kHz|MHz|GHz|Hz|"
+    f"{RATES}|km/h|mph|km²|m²|m³|cm²|cm³|km|cm|mm|µm|nm|kg|mg|µg|ml|cl|kWh|MWh|kW|MW|GW|mAh|kHz|MHz|GHz|Hz|"
     f"kB|KB|MB|GB|TB|KiB|MiB|GiB|TiB|Mbit/s|Gbit/s|ms|px|{CODES}"
 )
 SHORT_UNITS: Final = "(?:min|mn|[hmglVW])(?![\\w'’/])"  # with a space: in French l' and m' are words
@@ -107,7 +107,11 @@ ARTICLE: Final = (  # and the like, at the beginning of a sentence
 )
 FIRM: Final = (
     rf"(?<![\w&]){FIRM_WORD} & (?:{FIRM_WORD} ){{1,3}}?(?:{LEGAL_FORM})(?!\w)"
-    rf"(?:\.?,? (?:& Co\.? )?(?:{LEGAL_FORM})(?!\w))?"
-    rf"|(?<![\w&])(?!{ARTICLE}){FIRM_WORD} (?:{LEGAL_FORM})(?![\w-])"  # Siemens AG
+    rf"(?:\.?,? (?:& Co\.? )?(?:{LEGAL_FORM})(?!\w))?(?:\.(?=,| [a-z]))?+"
+    rf"|(?<![\w&])(?!{ARTICLE}){FIRM_WORD} (?:{LEGAL_FORM})(?![\w-])(?:\.(?=,| [a-z]))?+"  # Siemens AG
     r"|(?<![\w&])[A-Z]{1,3}+&[A-Z]{1,3}+(?![\w&;])"  # AT&T
+)
+PARAGRAPH: Final = (  # § 4.2  § 433 Abs. 2 BGB
+    rf"(?:§§?|(?<!\w)[nN][°º]){GAP}?\d++(?:\.\d++)*+[a-z]?+(?!\w)"
+    rf"(?:{GAP}(?:Abs|Satz|Nr)\.?{GAP}\d{{1,3}}+(?!\w)){{0,3}}+(?:{GAP}[A-Z][A-Za-z]{{0,5}}[A-Z](?![\w-]))?+"
 )

@@ -30,7 +30,8 @@ HASH: Final = (
 SUFFIX: Final = r"(?:-[0-9A-Za-z]++(?:\.[0-9A-Za-z]++)*+)?+(?:\+[0-9A-Za-z]++(?:\.[0-9A-Za-z]++)*+)?+"
 VERSION: Final = (
     rf"(?<!\w)v\d++(?:\.\d++)*+{SUFFIX}(?!\w)"
-    r"|(?<![\w.])\d++(?:\.\d++)++-(?:alpha|beta|rc|pre|dev)\.?\d*+(?:\+[0-9A-Za-z.]*[0-9A-Za-z])?+(?!\w)"
+    r"|(?<![\w.])\d++(?:\.\d++)++(?:-?(?:alpha|beta|rc|pre|dev)\.?\d*+|[ab]\d++)"
+    r"(?:\+[0-9A-Za-z.]*[0-9A-Za-z])?+(?!\w)"
     r"|(?<![\w.=<>])(?:[\w.-]++(?:\[[\w,]++\])?+)?+(?:[<>=!~]=|~>|\^)=? ?v?\d[\w.*]*+"
     r"(?:,[<>=!~]=?\d[\w.*]*+)*+"
 )
@@ -53,7 +54,8 @@ FILE: Final = (
 )
 PATH: Final = (
     r"(?<![\w/.~<-])(?:~|\.{1,2})?(?:/(?!-)[\w.+-]*[\w+-])++/?"  # /etc/hosts  ~/.profile  ./run
-    r"|(?<!\w)(?:[A-Za-z]:(?=\\)|\\(?=\\\w))(?:\\[\w.+-]++(?: [\w.+-]++){0,4}+(?=\\))*+"  # C:\My Files\x.txt
+    r"|(?<!\w)(?:(?:[A-Za-z]:|%[A-Za-z]\w{0,40}+%)(?=\\)|\\(?=\\\w))"  # C:\My Files\x.txt  %TEMP%\x
+    r"(?:\\[\w.+-]++(?: [\w.+-]++){0,4}+(?=\\))*+"
     r"(?:\\[\w.+-]*[\w+-])?\\?+"
     # feature/new-login: what has no hyphen or digit may be prose
     r"|(?<![\w./-])(?=[a-z/]{1,60}[-_\d])[a-z\d]++(?:[._-][a-z\d]++)*+(?:/[a-z\d]++(?:[._-][a-z\d]++)*+)++(?![\w/-])"
@@ -72,10 +74,15 @@ TEX: Final = (
     r"|\\[A-Za-z]{2,20}(?:\[[^\[\]\n]{0,50}\])?\{[^{}\n]{0,100}\}(?:\{[^{}\n]{0,100}\})?"
 )
 NAME: Final = r"[A-Za-z_]\w*+(?:\.[A-Za-z_]\w*+)*+"
-CALL: Final = (  # rgb(255, 128, 0)  print("hello")  foo.bar(baz)
-    rf"(?<![\w.]){NAME}\((?:[\d.,% -]{{1,40}}|\"[^\"\n]{{0,60}}\"|'[^'\n]{{0,60}}')\)"
+LITERAL: Final = r"(?:\"[^\"\n]{0,60}\"|'[^'\n]{0,60}'|[\w.%-]{1,40}+)"
+CALL: Final = (  # rgb(255, 128, 0)  parseInt("08", 10)  foo.bar(baz)
+    rf"(?<![\w.]){NAME}\((?:[\d.,% -]{{1,40}}|(?=[\w., %-]{{0,60}}[\d\"']){LITERAL}(?:, ?{LITERAL}){{0,7}})\)"
     r"|(?<![\w.])[A-Za-z_]\w*+(?:\.[A-Za-z_]\w*+)++\([^()\s]{1,60}\)"
 )
+COMPARISON: Final = (  # x === undefined
+    rf"(?<![\w.]){NAME} (?:[=!]==?|&&|\|\|) (?:\"[^\"\n]{{0,60}}\"|'[^'\n]{{0,60}}'|[\w.-]{{0,60}}\w)"
+)
+MEMBER: Final = r"\"[\w.-]{1,40}\": ?(?:true|false|null|-?\d[\d.]*+|\"[^\"\n]{0,60}\")(?!\w)"  # of JSON
 SCOPE: Final = r"(?<![\w:])[A-Za-z_]\w*+(?:::[A-Za-z_]\w*+)++(?:<[\w:, *&]{1,40}>)?(?:\(\))?+"
 ASSIGNMENT: Final = (  # MAX=5  PATH=/bin:$PATH
     r"(?<![\w<&?$.-])[A-Za-z_][\w.-]*+(?:[:+]?=)(?:\"[^\"\n]{0,60}\"|'[^'\n]{0,60}'|(?=[\w/$.~-])[^\s<>\"']*[^\s<>\"'.,;:!?)\]}])"
@@ -90,7 +97,10 @@ IDENTIFIER: Final = (
     r"|(?<![\w.])[A-Za-z]\w*+(?:\.[A-Za-z]\w*+)*+\(\)"
     r"|(?<![\w.@-])[a-z]{3,}+\d*+(?:\.[a-z]{2,}+\d*+)++(?![\w-])"
 )
-OPTION: Final = r"(?<![\w-])--[A-Za-z][\w-]*+(?:=[^\s,;]*[^\s.,;:!?)\"'“])?|(?<!\S)-[A-Za-z](?![\w-])"
+OPTION: Final = (  # --force  -v  -rf: letters that are no ending of a word
+    r"(?<![\w-])--[A-Za-z][\w-]*+(?:=[^\s,;]*[^\s.,;:!?)\"'“])?"
+    r"|(?<!\S)-(?:[A-Za-z]|[b-df-hj-np-tv-xz]{2,5})(?![\w-])"
+)
 MODIFIER: Final = "Strg|Ctrl|Control|Alt|AltGr|Shift|Umschalt|Maj|Cmd|Command|Win|Meta|Fn|Super|Option|[⌘⌥⇧⌃]"
 KEYS: Final = (
     rf"(?<!\w)(?:{MODIFIER})(?: ?\+ ?(?:{MODIFIER})){{0,3}}+ ?\+ ?"

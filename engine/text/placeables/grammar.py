@@ -61,7 +61,7 @@ KINDS: Final = (
     Placeable("field", r"\$t\([^()\s]*\)|\$\([^()\n]{1,200}\)", "$t(key)"),
     Placeable("formula", code.TEX, r"$E = mc^2$"),
     Placeable("field", r"(?<![\w$])\$[A-Za-z_]\w*+(?:(?:\.|->)[A-Za-z_]\w*+)*+", "$HOME"),
-    Placeable("field", r"(?<![\w%])%[A-Za-z][\w.]{0,40}+%(?!\w)", "%APPDATA%"),
+    Placeable("field", r"(?<![\w%])%[A-Za-z][\w.]{0,40}+%(?![\w\\])", "%APPDATA%"),
     Placeable("field", r"(?<![^\s(\"'„“/])[:][a-z_]\w*+(?::|(?![\w:]))", ":user"),
     Placeable("field", r"(?<!\w)__[A-Z][A-Z\d]*+(?:_[A-Z\d]++)*+__(?!\w)", "__NAME__"),
     Placeable("field", r"<(?!br\b)[a-z][a-z\d_-]{1,30}>", "<name>"),  # where it is no tag
@@ -76,7 +76,7 @@ KINDS: Final = (
     Placeable("escape", r"\\(?:[nrt](?![a-z])|u[0-9a-fA-F]{4}|[\"'])", r"\n"),
     Placeable("colour", r"(?<![\w&/])#(?:[0-9a-fA-F]{6}|[0-9a-fA-F]{8})(?!\w)", "#1a2b3c"),
     Placeable("hashtag", r"(?<![\w&/])#[^\W\d]\w*+", "#Berlin"),
-    Placeable("number sign", r"(?<![\w&/])#\d++(?!\w)", "#10482"),
+    Placeable("number sign", r"(?:(?<![\w&/])#|(?<![^\s(])!)\d++(?!\w)", "#10482"),
     Placeable("mention", r"(?<![\w.@/])@[^\W\d]\w*+(?:[.@/-]\w++)*+", "@anna"),
     Placeable("emoji", EMOJI, "😀"),
     Placeable("face", amounts.FACE, ":-)"),
@@ -92,17 +92,21 @@ KINDS: Final = (
     Placeable("chess moves", amounts.MOVES, "1. e4 e5 2. Nf3 Nc6"),
     Placeable("number plate", amounts.PLATE, "B-MW 1234"),
     Placeable("formula", amounts.FORMULA, "a² + b² = c²"),
+    Placeable("locale", r"(?<![\w-])[a-z]{2,3}[-_][A-Z]{2}(?![\w-])", "fr-CA"),
     Placeable("version", code.VERSION, "v10.2.3-beta+build.5"),
     Placeable("option", code.OPTION, "--force"),
     Placeable("keys", code.KEYS, "Ctrl+C"),
     Placeable("query", code.SQL, "SELECT * FROM users"),
+    Placeable("member", code.MEMBER, '"debug": true'),
+    Placeable("comparison", code.COMPARISON, "x === undefined"),
+    Placeable("programming language", r"(?<![\w+])[A-Za-z]\w{0,11}+\+\+(?![\w+])", "C++"),
     Placeable("call", code.CALL, "rgb(255, 128, 0)"),
     Placeable("scope", code.SCOPE, "std::vector<int>"),
     Placeable("assignment", code.ASSIGNMENT, "PATH=/usr/bin:$PATH"),
     Placeable("identifier", code.IDENTIFIER, "user_id"),
     Placeable("tagged name", code.TAGGED, "nginx:latest"),
     Placeable("company", amounts.FIRM, "Müller & Söhne GmbH"),
-    Placeable("paragraph", rf"(?:§§?|(?<!\w)[nN][°º]){amounts.GAP}?\d++[a-z]?+(?!\w)", "§ 5"),
+    Placeable("paragraph", amounts.PARAGRAPH, "§ 433 Abs. 2 BGB"),
     Placeable("footnote", amounts.FOOTNOTE, "¹"),
     Placeable("time zone", r"(?<!\w)(?:UTC|GMT)[+−-]\d{1,2}(?::\d{2})?(?!\w)", "UTC+2"),
     Placeable("number", amounts.NUMBER, "1.234,56 €", "read"),
@@ -115,7 +119,7 @@ GLUED_KINDS: Final = frozenset({"mask", "template"})  # that may stand for forma
 # the sign itself is looked for first, and then what is beside it: that takes a third of the time
 SIGNS: Final = re.compile(
     r"[^\w\s.,!?'’\"„“”–—-]|[\d_²³¹½¼¾⅐-⅞\u2070-\u209c]|[A-Z](?<=[a-z].)|[IVXLCDM]{2}"
-    r"|\.(?<=\w\.)(?=\w)|-(?<!\S-)(?=\w)|-(?=-\w)|-(?<=[gtdl].)(?=[A-Z])"
+    r"|\.(?<=\w\.)(?=\w)|-(?<!\S-)(?=\w)|-(?=-\w)|-(?<=[gtdl].)(?=[A-Z])|-(?<=[a-z].)(?=[A-Z]{2})"
 )
 # where one may begin: at a sign, or a word that is no plain one between others; most of a text is passed over
 BEGINNING: Final = (
@@ -128,7 +132,7 @@ EMOJI_STAND_IN: Final = "\u263a"  # stands for pictures where sentences are spli
 BULLET: Final = r"[-*+•‣◦▪▫■□▸►●○·−–—>»♪♫#|]{1,6}+(?=[ \t\u00a0])|[–—](?=\w)|[•♪♫]"
 BOX: Final = r"\[[ xX]?\](?=\s)"
 ENUMERATION: Final = r"\(?(?:\d{1,3}|[a-zA-Z]|[ivx]{1,4})\)(?=\s)|[a-z]\.(?=\s+[A-ZÄÖÜÀ-Ý][^\W_])"
-NUMBERED: Final = re.compile(r"(\d{1,3})\.[ \t\u00a0]+")  # of a list, where it is no ordinal
+NUMBERED: Final = re.compile(r"(\d{1,3}|[a-z])\.[ \t\u00a0]+")  # of a list, where it is no ordinal
 # languages that write ordinals so: "1. Mai"
 ORDINALS: Final = frozenset(
     {"bs", "cs", "da", "de", "et", "eu", "fi", "hr", "hu", "is", "lv", "nb", "nn", "no", "pl", "sk", "sl"}

@@ -143,8 +143,8 @@ class _Reader:
         return end
 
     def _goes_on(self, number: int) -> bool:
-        """Whether nothing but a space parts a word from the one before it."""
-        return self.text[self.places[number - 1][1] : self.places[number][0]] == " "
+        """Whether nothing but a space, or "&", parts a word from the one before it."""
+        return self.text[self.places[number - 1][1] : self.places[number][0]] in (" ", " & ")
 
     def _before(self, number: int) -> str:
         """The word before one of the words, or the marks between; "" at the beginning of a sentence."""
@@ -209,6 +209,8 @@ class _Reader:
         *_, second, most = sorted([0, *map(self._tokens, range(first, end))])
         if not self.nouns:
             known = several and all(map(self._ordinary, range(first, end)))
+            if "&" in self.text[self.places[first][0] : self.places[end - 1][1]]:  # Johnson & Johnson
+                return not known
             return not known and most >= (MIN_TOKENS_BESIDE if several else self.rule.alone)
         if several:
             return second >= MIN_TOKENS_BESIDE and second + most >= MIN_TOKENS_OF_NOUNS
