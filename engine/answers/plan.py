@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from typing import Final
 
 from engine.answers.formats import Formats, formats_of
 from engine.answers.options import ResolvedOptions, TextOptions, check_text, resolve
@@ -19,8 +18,6 @@ from engine.text.placeables.numerals import localise
 from engine.text.placeables.pairs import without_pairs
 from engine.text.split import Layout, pack, split
 from engine.types import QUOTAS, DecodeJob, DecodeOptions
-
-BRACKETS: Final = frozenset("([")  # attention tells less well where they stand than the model itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,8 +272,6 @@ class _Planner:
         marks = formats_of(text, plain, ()) if plain.formats and _readable(plain.text) else None
         source = self._source(plain.text if marks else text, phrases, symbols)
         last = Sentence(text, source, phrases, symbols, self._quotas(source, symbols), marks)
-        if marks and BRACKETS.isdisjoint(text) and self._breaks_words(text, plain.text, phrases, symbols):
-            return last
         fewer = {number: symbol for number, symbol in symbols.items() if not masked.phrases[number].trusted}
         if len(fewer) == len(symbols) and not marks:
             return last
@@ -287,14 +282,6 @@ class _Planner:
         if not marks and self._loses_phrases([number for number in symbols if number not in fewer]):
             return strict
         return Sentence(text, source, phrases, fewer, self._quotas(source, fewer), strict=strict)
-
-    def _breaks_words(
-        self, text: str, plain: str, phrases: tuple[int, ...], symbols: Mapping[int, str]
-    ) -> bool:
-        """Whether the vocabulary knows words only without the marks that touch them: it reads "„Komm" as
-        crumbs, which a model loses."""
-        there, alone = (len(self.encode(self.masked.spell(t, phrases, symbols))) for t in (text, plain))
-        return there - alone > len(text) - len(plain)
 
     def _loses_phrases(self, spelled: Sequence[int]) -> bool:
         """Whether nearly every answer to a sentence with these phrases as they are loses one of them."""
