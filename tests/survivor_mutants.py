@@ -285,4 +285,11 @@ MUTANTS = [
         'rules["max_new_tokens"]',
         "tests/export/importers/test_hf_layouts.py -k lengths_count",
     ),
+    (
+        "a record that another process has changed is as it was",
+        "server/files/known_records.py",
+        "self.find(self._unread.pop(), anew=True)",
+        "self.find(self._unread.pop())",
+        "tests/server/test_shared_records.py -k two_processes_know",
+    ),
 ]

@@ -103,7 +103,8 @@ def resolve(model: TextModel, options: TextOptions) -> ResolvedOptions:
     if replaces and not tokenizer.replaces_unk:
         raise InvalidRequest("only models with dictionaries of words can replace_unk: leave it out")
     prefix = (*begin, *tokenizer.encode_target(options.prefix)) if options.prefix else begin
-    # here too, so that a text answered without the model is no way around it
+    # here, as a text that is answered without the model comes to no engine; the engine checks what comes to
+    # it by other ways: scores, and requests of other processes
     (replace(decode, prefix=prefix) if options.prefix else decode).check(model.limits)
     attends = decode.alignment or not options.coverage
     return ResolvedOptions(

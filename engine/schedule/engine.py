@@ -382,7 +382,9 @@ class Engine:
 
 
 def _check_options(limits: Limits, eos: int, pad: int, options: DecodeOptions) -> None:
-    options.check(limits)
+    options.check(
+        limits
+    )  # of texts, `resolve` did; scores and what other processes send have this door alone
     if eos in options.prefix or pad in options.prefix:
         raise InvalidRequest("prefix must not hold end-of-sentence or padding")
 

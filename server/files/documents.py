@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -51,17 +51,22 @@ async def serving_files(app: FastAPI) -> AsyncIterator[None]:
     folder = within(settings.store_folder, "files")
     store = Store(settings.file_lifetime, settings.file_store, folder=folder)
     files = app.state.files = FileServices(store, DocumentProcesses())
-
-    async def sweep() -> None:
-        while True:
-            await asyncio.sleep(min(SWEEP_SECONDS, settings.file_lifetime))
-            await asyncio.to_thread(store.sweep)
-
-    sweeping = asyncio.create_task(sweep())
+    sweeping = asyncio.create_task(sweep_often(store.sweep, settings.file_lifetime))
     yield
     sweeping.cancel()
     await files.processes.close()
     store.close()
+
+
+async def sweep_often(sweep: Callable[[], None], lifetime: float) -> None:
+    """Remove what has expired, again and again, until this is cancelled.
+
+    sweep: does it once, in a thread.
+    lifetime: seconds that something is kept.
+    """
+    while True:
+        await asyncio.sleep(min(SWEEP_SECONDS, lifetime))
+        await asyncio.to_thread(sweep)
 
 
 def files_of(request: Request) -> FileServices:

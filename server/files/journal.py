@@ -43,6 +43,7 @@ class Journal:
         """Note that what has an id is about to change. For who holds the journal."""
         assert self._file is not None
         self._file.write(f"{id}\n".encode())
+        self._file.flush()  # a full disk is told before the change
 
     def _news(self, file: BinaryIO) -> list[str] | None:
         file.seek(0)

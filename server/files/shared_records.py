@@ -25,8 +25,12 @@ class Records:
         """folder: made if need be, for its owner only; None: in memory."""
         self.folder = folder
         self._memory: dict[str, dict[str, Any]] = {}
-        if folder is not None:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.make_folder()
+
+    def make_folder(self) -> None:
+        """Make the folder where there is none, as systems tidy up. Raises OSError."""
+        if self.folder is not None:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def put(self, id: str, record: dict[str, Any]) -> None:
         """Keep a record as a whole, in place of an older one. Raises Refusal when the disk is full."""
@@ -34,7 +38,7 @@ class Records:
             self._memory[id] = record
             return
         try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # systems tidy up
+            self.make_folder()
             with replacing_file(self.folder / f"{id}{RECORD_ENDING}") as fresh:
                 fresh.write_text(json.dumps(record), "utf-8")
         except OSError as error:

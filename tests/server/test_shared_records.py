@@ -2,7 +2,10 @@
 
 import multiprocessing
 import os
+import shutil
 import stat
+from dataclasses import replace
+from operator import itemgetter
 
 import hypothesis.strategies as st
 import pytest
@@ -11,8 +14,10 @@ from hypothesis import given
 from engine.api import Overloaded, TooLarge
 from server.contracts.deepl.documents import BEAT_SECONDS, GONE, DocumentJobs
 from server.contracts.deepl.glossaries import Glossaries, Glossary
+from server.contracts.deepl.multilingual import MultilingualGlossaries, MultilingualGlossary
 from server.errors import Refusal
 from server.files.journal import Journal
+from server.files.known_records import KnownRecords
 from server.files.shared_records import Records
 from server.files.store import Store
 
@@ -38,6 +43,57 @@ def test_records_are_a_dictionary_by_id(shared, tmp_path_factory):
         assert sorted(records.ids()) == sorted(oracle)
 
     check()
+
+
+STEPS_OF_TWO = st.lists(
+    st.tuples(st.sampled_from([0, 1]), st.sampled_from(["put", "drop", "find", "list", "gone"]), IDS),
+    max_size=30,
+)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_what_two_processes_know_of_records_is_a_dictionary_by_id(shared, tmp_path_factory):
+    @given(steps=STEPS_OF_TWO)
+    def check(steps):
+        folder, oracle = tmp_path_factory.mktemp("known") if shared else None, {}
+        both = [
+            KnownRecords(Records(folder), itemgetter("value"), lambda value: {"value": value}) for _ in "12"
+        ]
+        for value, (who, step, id) in enumerate(steps):
+            known = both[who if shared else 0]
+            if step == "put":
+                with known.held():
+                    known.put(id, value)
+                oracle[id] = value
+            elif step == "drop":
+                with known.held():
+                    known.drop(id)
+                oracle.pop(id, None)
+            elif step == "list":
+                with known.held() as every:
+                    assert sorted(every) == sorted(oracle.values())
+            elif step == "gone" and folder:  # systems tidy up
+                shutil.rmtree(folder, ignore_errors=True)
+                oracle.clear()
+            assert known.find(id, anew=True) == known.find(id) == oracle.get(id)
+
+    check()
+
+
+def test_to_list_glossaries_reads_only_those_that_another_process_has_changed(tmp_path, monkeypatch):
+    one, other = (
+        MultilingualGlossaries(Records(tmp_path / "indexes"), Glossaries(Records(tmp_path / "parts")))
+        for _ in range(2)
+    )
+    made = [one.add(MultilingualGlossary(f"{n}", "x", {}), {("de", "en"): {"a": "b"}}) for n in range(5)]
+    assert [index for index, _ in other.of("2")] == [made[2]]
+    renamed = one.put(replace(made[2], name="y"), {})
+    read, get = [], Records.get
+    monkeypatch.setattr(Records, "get", lambda self, id: read.append(id) or get(self, id))
+    assert [index for index, _ in other.of("2")] == [renamed]
+    assert read == [renamed.id]
+    assert [index for index, _ in other.of("3")] == [made[3]]
+    assert read == [renamed.id, *made[3].parts.values()]
 
 
 @pytest.mark.parametrize("id", ["../x", "a/b", "", ".", "a" * 65, "a.json", "a\0", "é", "a\n"])
@@ -125,7 +181,7 @@ def test_a_document_of_one_process_is_anothers_until_that_one_has_gone(tmp_path)
     assert other.find(job.id, key).state == "queued", "a sign of life"
     other.clock = lambda: now + 700.0
     assert other.find(job.id, key) is None
-    other.new(1)
+    other.sweep()
     assert len(list(tmp_path.glob(f"{job.id}*"))) == 0, "what has expired is removed"
 
 

@@ -35,6 +35,7 @@ from server.files.documents import (
     files_of,
     open_file,
     route_of,
+    sweep_often,
     translate_document,
 )
 from server.files.shared_records import Records, within
@@ -104,7 +105,6 @@ class DocumentJobs:
 
         Raises Overloaded when too many are on their way.
         """
-        self._sweep()
         own = self._owners[owner]
         if len(self.tasks) >= self._most or own >= max(1, self._most // OWNER_SHARES):
             count = own if len(self.tasks) < self._most else self._most
@@ -130,7 +130,8 @@ class DocumentJobs:
             return replace(job, state="error", message=GONE)
         return job
 
-    def _sweep(self) -> None:
+    def sweep(self) -> None:
+        """Remove what has expired. For a thread."""
         now = self.clock()
         for id in self._records.ids():
             record = self._records.get(id)
@@ -144,7 +145,9 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     records = Records(within(settings.store_folder, "documents"))
     most = max(1, MAX_DOCUMENTS // max(1, settings.frontends))
     jobs = app.state.jobs = DocumentJobs(records, settings.file_lifetime, most)
+    sweeping = asyncio.create_task(sweep_often(jobs.sweep, settings.file_lifetime))
     yield
+    sweeping.cancel()
     for task in jobs.tasks:
         task.cancel()
     await asyncio.gather(*jobs.tasks, return_exceptions=True)

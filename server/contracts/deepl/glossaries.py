@@ -15,6 +15,7 @@ from typing import Any, Final, cast
 from engine.api import InvalidRequest, Service, Slices, TooLarge
 from server.contracts.deepl.languages import base_of
 from server.errors import Refusal
+from server.files.known_records import KnownRecords
 from server.files.shared_records import Records
 
 MAX_GLOSSARIES: Final = 1_000  # of one owner
@@ -71,12 +72,11 @@ class Glossary:
 
 
 class Glossaries:
-    """By their ids; each owner sees only their own. What records hold is read once, as it never changes."""
+    """By their ids; each owner sees only their own. All but `find` are for a thread."""
 
     def __init__(self, records: Records) -> None:
         """records: those of another process too, where they lie in a shared folder."""
-        self._records = records
-        self._kept: dict[str, Glossary] = {}
+        self._known = KnownRecords(records, _glossary, _record)
 
     def add(self, glossary: Glossary) -> None:
         """Keep a glossary.
@@ -84,24 +84,23 @@ class Glossaries:
         Raises InvalidRequest when the owner has too many, TooLarge when there is no room.
         """
         check_name(glossary.name)
-        self._load_all()
-        own = [other for other in self._kept.values() if other.share == glossary.share]
-        if len(own) >= MAX_GLOSSARIES:
-            raise InvalidRequest(
-                f"there are {MAX_GLOSSARIES} glossaries, as many as this server keeps: delete one"
-            )
-        for others, room in ((own, MAX_STORE_BYTES // OWNER_SHARES), (self._kept.values(), MAX_STORE_BYTES)):
-            if sum(other.size for other in others) + glossary.size > room:
-                raise TooLarge(
-                    f"this server keeps {room} bytes of glossaries: delete some, or send a smaller one"
+        with self._known.held() as kept:
+            own = [other for other in kept if other.share == glossary.share]
+            if len(own) >= MAX_GLOSSARIES:
+                raise InvalidRequest(
+                    f"there are {MAX_GLOSSARIES} glossaries, as many as this server keeps: delete one"
                 )
-        self._records.put(glossary.id, _record(glossary))
-        self._kept[glossary.id] = glossary
+            for others, room in ((own, MAX_STORE_BYTES // OWNER_SHARES), (kept, MAX_STORE_BYTES)):
+                if sum(other.size for other in others) + glossary.size > room:
+                    raise TooLarge(
+                        f"this server keeps {room} bytes of glossaries: delete some, or send a smaller one"
+                    )
+            self._known.put(glossary.id, glossary)
 
     def of(self, owner: str) -> list[Glossary]:
         """List an owner's glossaries, the oldest first."""
-        self._load_all()
-        own = [glossary for glossary in self._kept.values() if glossary.owner == owner]
+        with self._known.held() as kept:
+            own = [glossary for glossary in kept if glossary.owner == owner]
         return sorted(own, key=lambda glossary: glossary.created)
 
     def find(self, owner: str, id: str) -> Glossary:
@@ -109,28 +108,20 @@ class Glossaries:
 
         Raises Refusal when there is none of that id, or it is somebody else's.
         """
-        glossary = self._load(id)
+        glossary = self._known.find(id)
         if glossary is None or glossary.owner != owner:
             raise Refusal("unknown_glossary", "Glossary not found.")
         return glossary
 
     def drop(self, owner: str, id: str) -> None:
         """Drop an owner's glossary. Raises what `find` raises."""
-        self.find(owner, id)
-        self._records.drop(id)
-        del self._kept[id]
+        with self._known.held():
+            self.find(owner, id)
+            self._known.drop(id)
 
-    def _load_all(self) -> None:
-        for id in {*self._records.ids(), *self._kept}:
-            self._load(id)
 
-    def _load(self, id: str) -> Glossary | None:
-        if not self._records.has(id):
-            self._kept.pop(id, None)
-            return None
-        if id not in self._kept and (record := self._records.get(id)) is not None:
-            self._kept[id] = Glossary(**record | {"created": datetime.fromisoformat(record["created"])})
-        return self._kept.get(id)
+def _glossary(record: dict[str, Any]) -> Glossary:
+    return Glossary(**record | {"created": datetime.fromisoformat(record["created"])})
 
 
 def _record(glossary: Glossary) -> dict[str, Any]:

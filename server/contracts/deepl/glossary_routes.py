@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -95,7 +96,7 @@ async def create(request: Request) -> JSONResponse:
         raise InvalidRequest("Unsupported glossary source and target language pair.")
     entries = await in_slices(one_slice(read_entries, fields["entries"], fields["entries_format"]))
     glossary = Glossary(owner_of(request), fields["name"], *pair, entries, share_of(request))
-    glossaries_of(request).add(glossary)
+    await asyncio.to_thread(glossaries_of(request).add, glossary)
     return JSONResponse(_glossary_values(glossary), 201)
 
 
@@ -106,7 +107,7 @@ async def create(request: Request) -> JSONResponse:
 )
 async def listed(request: Request) -> JSONResponse:
     """List the caller's own glossaries."""
-    own = glossaries_of(request).of(owner_of(request))
+    own = await asyncio.to_thread(glossaries_of(request).of, owner_of(request))
     return JSONResponse({"glossaries": [_glossary_values(glossary) for glossary in own]})
 
 
@@ -127,7 +128,7 @@ async def entries(request: Request, glossary_id: str) -> Response:
 
 @router.delete("/glossaries/{glossary_id}", status_code=204, response_class=Response, responses=ERRORS)
 async def delete(request: Request, glossary_id: str) -> Response:
-    glossaries_of(request).drop(owner_of(request), glossary_id)
+    await asyncio.to_thread(glossaries_of(request).drop, owner_of(request), glossary_id)
     return Response(status_code=204)
 
 

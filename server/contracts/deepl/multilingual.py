@@ -1,21 +1,23 @@
 """Glossaries of several pairs of languages, DeepL's version 3: an index of glossaries of version 2.
 
-Glossaries of version 2 never change: a change makes another, and the index is read anew each time.
+Glossaries of version 2 never change: a change makes another, and replaces the index.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
 
-from engine.api import InvalidRequest
+from engine.api import InvalidRequest, TooLarge
 from server.contracts.deepl.glossaries import MAX_GLOSSARIES, Glossaries, Glossary, check_count, check_name
 from server.errors import Refusal
+from server.files.known_records import KnownRecords
 from server.files.shared_records import Records
 
+MAX_INDEXES: Final = 16_384  # of all owners: as many as parts have room
 OWNER_SUFFIX: Final = "/v3"  # of glossaries that are parts: version 2 lists them for nobody
 Pair = tuple[str, str]  # DeepL's codes of source and target, without variants, in lower case
 Dictionaries = Mapping[Pair, Mapping[str, str]]
@@ -42,15 +44,18 @@ class MultilingualGlossary:
 
 
 class MultilingualGlossaries:
-    """By their ids; each owner sees only their own."""
+    """By their ids; each owner sees only their own. What lists or changes them is for a thread."""
 
     def __init__(self, records: Records, glossaries: Glossaries) -> None:
         """Keep indexes in records, and the parts among glossaries of version 2."""
-        self._records, self._glossaries = records, glossaries
+        self._known = KnownRecords(records, lambda record: MultilingualGlossary(**record), asdict)
+        self._glossaries = glossaries
 
-    def of(self, owner: str) -> list[MultilingualGlossary]:
-        """List an owner's glossaries, the oldest first."""
-        return sorted((i for i in self._all() if i.owner == owner), key=lambda index: index.created)
+    def of(self, owner: str) -> list[tuple[MultilingualGlossary, list[Glossary]]]:
+        """List an owner's glossaries with their dictionaries, the oldest first."""
+        with self._known.held() as kept:
+            own = sorted((i for i in kept if i.owner == owner), key=lambda index: index.created)
+            return [(index, self.dictionaries(index)) for index in own]
 
     def find(self, owner: str, id: str) -> MultilingualGlossary:
         """Find an owner's glossary. Raises Refusal when the owner has none of that id."""
@@ -61,7 +66,7 @@ class MultilingualGlossaries:
 
     def get(self, owner: str, id: str) -> MultilingualGlossary | None:
         """Return an owner's glossary, where there is one of that id."""
-        index = self._read(id)
+        index = self._known.find(id, anew=True)
         return index if index is not None and index.owner == owner else None
 
     def part(self, index: MultilingualGlossary, pair: Pair) -> Glossary:
@@ -82,11 +87,14 @@ class MultilingualGlossaries:
 
         Raises InvalidRequest and TooLarge when there is no room.
         """
-        if sum(other.sharer == index.sharer for other in self._all()) >= MAX_GLOSSARIES:
-            raise InvalidRequest(
-                f"there are {MAX_GLOSSARIES} glossaries, as many as this server keeps: delete one"
-            )
-        return self.put(index, dictionaries)
+        with self._known.held() as kept:
+            if sum(other.sharer == index.sharer for other in kept) >= MAX_GLOSSARIES:
+                raise InvalidRequest(
+                    f"there are {MAX_GLOSSARIES} glossaries, as many as this server keeps: delete one"
+                )
+            if len(kept) >= MAX_INDEXES:
+                raise TooLarge(f"this server keeps {MAX_INDEXES} glossaries of all: delete some")
+            return self._put(index, dictionaries)
 
     def put(self, index: MultilingualGlossary, dictionaries: Dictionaries) -> MultilingualGlossary:
         """Keep a glossary with these dictionaries in the place of those it has for the same pairs.
@@ -96,6 +104,25 @@ class MultilingualGlossaries:
 
         Raises InvalidRequest and TooLarge when there is no room; then all is as it was.
         """
+        with self._known.held():
+            return self._put(index, dictionaries)
+
+    def drop_part(self, index: MultilingualGlossary, pair: Pair) -> None:
+        """Drop the dictionary of a pair of languages. Raises Refusal when there is none."""
+        with self._known.held():
+            part, key = self.part(index, pair), ":".join(pair)
+            rest = {name: id for name, id in index.parts.items() if name != key}
+            self._known.put(index.id, replace(index, parts=rest))
+            self._glossaries.drop(part.owner, part.id)
+
+    def drop(self, owner: str, id: str) -> None:
+        """Drop an owner's glossary. Raises what `find` raises."""
+        with self._known.held():
+            index = self.find(owner, id)
+            self._known.drop(id)
+            self._drop(owner + OWNER_SUFFIX, index.parts)
+
+    def _put(self, index: MultilingualGlossary, dictionaries: Dictionaries) -> MultilingualGlossary:
         check_name(index.name)
         owner, fresh = index.owner + OWNER_SUFFIX, dict[str, str]()
         try:
@@ -105,33 +132,13 @@ class MultilingualGlossaries:
                 self._glossaries.add(part)
                 fresh[":".join(pair)] = part.id
             changed = replace(index, parts={**index.parts, **fresh})
-            self._records.put(index.id, asdict(changed))
+            self._known.put(index.id, changed)
         except BaseException:
             self._drop(owner, fresh)
             raise
         self._drop(owner, {pair: id for pair, id in index.parts.items() if pair in fresh})
         return changed
 
-    def drop_part(self, index: MultilingualGlossary, pair: Pair) -> None:
-        """Drop the dictionary of a pair of languages. Raises Refusal when there is none."""
-        part, key = self.part(index, pair), ":".join(pair)
-        rest = {name: id for name, id in index.parts.items() if name != key}
-        self._records.put(index.id, asdict(replace(index, parts=rest)))
-        self._glossaries.drop(part.owner, part.id)
-
-    def drop(self, owner: str, id: str) -> None:
-        """Drop an owner's glossary. Raises what `find` raises."""
-        index = self.find(owner, id)
-        self._records.drop(id)
-        self._drop(owner + OWNER_SUFFIX, index.parts)
-
     def _drop(self, owner: str, parts: Mapping[str, str]) -> None:
         for id in parts.values():
             self._glossaries.drop(owner, id)
-
-    def _all(self) -> Iterator[MultilingualGlossary]:
-        return (index for id in self._records.ids() if (index := self._read(id)))
-
-    def _read(self, id: str) -> MultilingualGlossary | None:
-        record = self._records.get(id)
-        return MultilingualGlossary(**record) if record else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -96,7 +97,8 @@ async def create_multilingual(request: Request) -> JSONResponse:
     dictionaries = await _dictionaries(request, values)
     name = text_parameter(values, "name")
     fresh = MultilingualGlossary(owner_of(request), name, {}, share_of(request))
-    return JSONResponse(_values(request, multilingual_of(request).add(fresh, dictionaries)), 201)
+    made = await asyncio.to_thread(multilingual_of(request).add, fresh, dictionaries)
+    return JSONResponse(_values(request, made), 201)
 
 
 @router.get(
@@ -106,8 +108,8 @@ async def create_multilingual(request: Request) -> JSONResponse:
 )
 async def list_multilingual(request: Request) -> JSONResponse:
     """List the caller's own glossaries of version 3."""
-    own = multilingual_of(request).of(owner_of(request))
-    return JSONResponse({"glossaries": [_values(request, index) for index in own]})
+    own = await asyncio.to_thread(multilingual_of(request).of, owner_of(request))
+    return JSONResponse({"glossaries": [_index_values(index, parts) for index, parts in own]})
 
 
 @router.get("/glossaries/{glossary_id}", response_model=MultilingualAnswer, responses=FIND_ERRORS)
@@ -131,7 +133,8 @@ async def patch_multilingual(request: Request, glossary_id: str) -> JSONResponse
         pair: dict(store.part(index, pair).entries) | entries if ":".join(pair) in index.parts else entries
         for pair, entries in fresh.items()
     }
-    return JSONResponse(_values(request, store.put(replace(index, name=name), merged)))
+    changed = await asyncio.to_thread(store.put, replace(index, name=name), merged)
+    return JSONResponse(_values(request, changed))
 
 
 @router.put(
@@ -145,7 +148,7 @@ async def put_dictionary(request: Request, glossary_id: str) -> JSONResponse:
     values = await parameters(request, state_of(request).settings.body_limit)
     store, index = multilingual_of(request), _find(request, glossary_id)
     fresh = await _dictionaries(request, {"dictionaries": [values]})
-    changed = store.put(index, fresh)
+    changed = await asyncio.to_thread(store.put, index, fresh)
     return JSONResponse(_dictionary_values(store.part(changed, next(iter(fresh)))))
 
 
@@ -164,7 +167,7 @@ async def dictionary_entries(request: Request, glossary_id: str) -> JSONResponse
 
 @router.delete("/glossaries/{glossary_id}", status_code=204, response_class=Response, responses=FIND_ERRORS)
 async def delete_multilingual(request: Request, glossary_id: str) -> Response:
-    multilingual_of(request).drop(owner_of(request), glossary_id)
+    await asyncio.to_thread(multilingual_of(request).drop, owner_of(request), glossary_id)
     return Response(status_code=204)
 
 
@@ -177,7 +180,8 @@ async def delete_multilingual(request: Request, glossary_id: str) -> Response:
 )
 async def delete_dictionary(request: Request, glossary_id: str) -> Response:
     """Drop the dictionary of a pair of languages."""
-    multilingual_of(request).drop_part(_find(request, glossary_id), _pair(dict(request.query_params)))
+    index, pair = _find(request, glossary_id), _pair(dict(request.query_params))
+    await asyncio.to_thread(multilingual_of(request).drop_part, index, pair)
     return Response(status_code=204)
 
 
@@ -252,7 +256,10 @@ def _pair(values: dict[str, Any]) -> Pair:
 
 
 def _values(request: Request, index: MultilingualGlossary) -> dict[str, Any]:
-    parts = multilingual_of(request).dictionaries(index)
+    return _index_values(index, multilingual_of(request).dictionaries(index))
+
+
+def _index_values(index: MultilingualGlossary, parts: Sequence[Glossary]) -> dict[str, Any]:
     return {
         "glossary_id": index.id,
         "name": index.name,

@@ -351,6 +351,9 @@ def test_glossaries_of_both_versions_take_one_share_of_who_made_them(monkeypatch
     with pytest.raises(InvalidRequest, match="delete one"):
         add("bob")
     add("cid")
+    monkeypatch.setattr("server.contracts.deepl.multilingual.MAX_INDEXES", 3)
+    with pytest.raises(TooLarge, match="of all"):
+        add("dan")
 
 
 def test_a_glossary_that_grows_by_changes_has_no_more_entries_than_another(monkeypatch):
