@@ -382,9 +382,7 @@ class Engine:
 
 
 def _check_options(limits: Limits, eos: int, pad: int, options: DecodeOptions) -> None:
-    options.check(
-        limits
-    )  # of texts, `resolve` did; scores and what other processes send have this door alone
+    options.check(limits)  # `resolve` did of texts; those of scores and other processes have no other door
     if eos in options.prefix or pad in options.prefix:
         raise InvalidRequest("prefix must not hold end-of-sentence or padding")
 
