@@ -22,7 +22,7 @@ from engine.text.tokenizers.fairseq import Fairseq, read_dictionary
 from engine.text.tokenizers.fairseq import FairseqSettings as Text
 from engine.text.tokenizers.tokenizer import open_tokenizer
 from engine.text.tokenizers.unknown import read_table, replace_unknown, word_of_each
-from engine.types import Limits
+from engine.types import DecodeOptions, Limits
 from export.graphs.onnx import add_graphs
 from export.importers import convert
 from export.importers.checkpoint import read_checkpoint
@@ -144,13 +144,17 @@ def test_models_without_words_refuse_to_replace_any() -> None:
         plan(model, "Haus", TextOptions(replace_unk=True))
 
 
-def test_nothing_is_told_of_a_sentence_before_its_unknown_words_are_replaced(bundle: Bundle) -> None:
-    limits = Limits(beams=8, source=64, target=64, vocab=bundle.config.target_vocab)
-    model = TextModel("translate", "de", "en", open_tokenizer(bundle), bundle.options, limits, eos=2)
+def test_nothing_is_told_of_a_sentence_before_its_unknown_words_are_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "dict.txt"
+    path.write_text("da 5\nfa 4\ngad 3\n", "utf-8")
+    words = read_dictionary(path)
+    tokenizer = Fairseq(Text("s", "t"), (words, words), None, {})
+    limits = Limits(beams=8, source=64, target=64, vocab=7)
+    model = TextModel("translate", "de", "en", tokenizer, DecodeOptions(), limits, eos=2)
     for replaces in (False, True):
         drafts = Drafts()
         hear = drafts.begin(model, [plan(model, "da fa", TextOptions(replace_unk=replaces))])
-        hear(0, model.tokenizer.encode_target("da fa gad ka"))
+        hear(0, model.tokenizer.encode_target("da fa gad da"))
         assert bool(list(drafts.take())) != replaces
 
 
