@@ -51,7 +51,7 @@ def choices(
     sentence: one of its sentences.
     hypotheses: the search's answers to the sentence, best first.
     """
-    if not (sentence.phrases or sentence.strict):
+    if not sentence.can_lack:
         return [_choice(model, plan, sentence, h) for h in hypotheses]
     right, wrong, count = list[Choice](), list[Choice](), plan.options.decode.n_best
     every, symbols = frozenset(model.placeholders), _required_placeholders(model, sentence)

@@ -97,7 +97,7 @@ class Drafts:
     ) -> Iterator[str]:
         """The certain beginning of a sentence under way, if there is some."""
         # only the finished sentence shows where phrases stand, and which words replace unknown ones
-        settled = not (sentence.phrases or sentence.strict or plan.options.replace_unk)
+        settled = not (sentence.can_lack or plan.options.replace_unk)
         if isinstance(progress, Result) or not progress or not settled:
             return
         text = self._model.tokenizer.decode_whole_words(progress)

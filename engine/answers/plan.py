@@ -61,16 +61,20 @@ class Sentence:
         """Numbers of the phrases that the model reads as they are."""
         return [number for number in self.phrases if number not in self.symbols]
 
+    @property
+    def can_lack(self) -> bool:
+        """Whether an answer may lack phrases or marks that must come out."""
+        return bool(self.phrases or self.strict)
+
     def options(self, decode: DecodeOptions) -> DecodeOptions:
         """Adapt decoding options to the sentence.
 
         Where phrases or marks must come out, every hypothesis is looked at. With placeholders it is done with
         their attention, no placeholder comes that the source lacks, and none more than once.
         """
-        several = self.phrases or self.strict
-        n_best = decode.beam_size if several else decode.n_best
+        n_best = decode.beam_size if self.can_lack else decode.n_best
         if self.fast or not (self.symbols or self.marks):
-            return replace(decode, n_best=n_best) if several else decode
+            return replace(decode, n_best=n_best) if self.can_lack else decode
         return replace(decode, n_best=n_best, alignment=True, quotas=self.quotas)
 
 
