@@ -21,6 +21,7 @@ from deep_translator import LibreTranslator
 from libretranslatepy import LibreTranslateAPI
 from tritonclient.utils import InferenceServerException
 
+from tests.deepl_clients import make_impatient
 from tests.served import server
 
 GERMAN = "Wo ist denn hier der Bahnhof?"
@@ -75,8 +76,9 @@ def test_deep_translator(url, english):
 
 @pytest.fixture(scope="module")
 def translator(url):
-    deepl.http_client.max_network_retries = 0  # an error shall not wait for five more
-    return deepl.Translator("any", server_url=url)
+    with pytest.MonkeyPatch.context() as patch:
+        make_impatient(patch)
+        yield deepl.Translator("any", server_url=url)
 
 
 def test_deepl_translates(translator, plain):

@@ -24,6 +24,7 @@ from server.contracts.deepl.glossaries import Glossaries, Glossary, merge_entrie
 from server.contracts.deepl.multilingual import MultilingualGlossaries, MultilingualGlossary
 from server.errors import Refusal
 from server.files.shared_records import Records
+from tests.deepl_clients import make_impatient
 from tests.served import server, until
 from tests.server.contracts.test_clients import node
 
@@ -49,7 +50,7 @@ def place():
 @pytest.fixture
 def translators(place, monkeypatch):
     """DeepL's clients of two users; what they leave is deleted."""
-    monkeypatch.setattr(deepl.http_client, "max_network_retries", 0)
+    make_impatient(monkeypatch)
     found = [deepl.Translator(key, server_url=place[0]) for key in KEYS.split(",")]
     yield found
     for translator in found:
