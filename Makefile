@@ -8,7 +8,7 @@ SHIPPED := engine documents corpus server export cli training convoy_client
 SOURCE := $(SHIPPED) loadtest tests deploy
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test lint types types-everywhere tests oracles test-mutants test-containers test-faults test-ray audit lock native bench bench-check bench-record wheel wheels client-wheel release format clean
+.PHONY: help serve test lint types types-everywhere tests coverage oracles test-mutants test-containers test-faults test-ray audit lock native bench bench-check bench-record wheel wheels client-wheel release format clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ types-everywhere: types  ## the same as macOS and Windows see the sources
 	$(BIN)/mypy --platform win32 --cache-dir .mypy_cache/win32
 
 tests: $(VENV)/test
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile
+
+coverage: $(VENV)/test  ## the tests, traced: fails below 90 % of the lines; a third longer
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile --cov --cov-report=term --cov-fail-under=90
 
 oracles: $(VENV)/test  ## transformers 5, peft and Weblate beside the environment; CONVOY_TEST_THOROUGH=1 asks them
