@@ -32,7 +32,7 @@ from server.libretranslate import NO, YES, LibreTranslateSource
 Lanes = tuple[LaneSize, ...]
 Limit = Annotated[int, Field(ge=-1)]
 Names = Annotated[tuple[str, ...], NoDecode]
-Plugin = Literal["deeplx", "immersive", "mtran", "google", "mcp"]
+Plugin = Literal["deeplx", "immersive", "mtran", "google", "apertium", "mcp"]
 MIN_KEY_CHARACTERS: Final = 16  # characters; those that `convoy keys new` makes have 47
 
 
@@ -145,7 +145,7 @@ class ServerSettings(BaseSettings):
     )
     url_prefix: str = Field("", description="Path that the server is mounted under, such as /translate.")
     plugins: Annotated[tuple[Plugin, ...], NoDecode] = Field(
-        (), description="Contracts of other tools to speak too: deeplx,immersive,mtran,google,mcp."
+        (), description="Contracts of other tools to speak too: deeplx,immersive,mtran,google,apertium,mcp."
     )
     suggestions: Path | None = Field(
         None, description="File that better translations are added to, which users send to /suggest."

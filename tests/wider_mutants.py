@@ -245,6 +245,20 @@ MUTANTS = [
         f"{WIDER} -k suggestions",
     ),
     (
+        "a JSON answer does not name its encoding",
+        "server/http/middleware.py",
+        "return JSON_HEADER if header ==",
+        "return header if header ==",
+        "tests/clients/test_recorded_calls.py -k umlauts",
+    ),
+    (
+        "a GET that says it is JSON is not read",
+        "server/http/parameters.py",
+        'and (raw or request.method != "GET"):',
+        "and True:",
+        "tests/server/contracts/test_reading.py -k kiss",
+    ),
+    (
         "a tool's second language is not asked for",
         "server/contracts/reading/routes.py",
         'return asked.otherwise if best["language"] == outward(inward(asked.target)) else asked.target',

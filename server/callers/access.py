@@ -321,15 +321,17 @@ def _check_token(token: SecretStr | None, authorization: str) -> None:
 
 
 def _token_of_head(scope: Scope, headers: Headers) -> str | None:
-    scheme, _, credentials = headers.get("authorization", "").partition(" ")
+    scheme, _, credentials = headers.get("authorization", "").strip().partition(" ")
     if scheme.lower() in KEY_SCHEMES and credentials.strip():
         return credentials.strip()
+    # a key without a scheme, as MTranServer's clients send it
+    bare = scheme if scheme and not credentials and scheme.lower() not in KEY_SCHEMES else None
     if credentials := headers.get("x-api-key", "").strip():
         return credentials
     if not any(name in scope["query_string"] for name in (b"key=", b"token=")):
-        return None
+        return bare
     query = dict(parse_qsl(scope["query_string"].decode("latin-1")))
-    return next((query[name] for name in QUERY_KEY_FIELDS if query.get(name)), None)
+    return next((query[name] for name in QUERY_KEY_FIELDS if query.get(name)), bare)
 
 
 async def _token_of_body(scope: Scope, receive: Receive, limit: int) -> tuple[str | None, Receive]:

@@ -25,10 +25,12 @@ def served_codes(service: Service) -> dict[str, frozenset[str]]:
         for target in (False, True)
     }
     pairs = pairs_of(service)
+    all_pairs = {(language.code, target) for language in service.languages() for target in language.targets}
     return {
         "auto": codes | {AUTO},
         "auto or none": codes | DETECT_WORDS,
         "target": codes,
+        "pair": frozenset(f"{outward(source)}|{outward(target)}" for source, target in all_pairs),
         "hcfy or none": hcfy | DETECT_WORDS,
         "deepl source": deepl[False] | {""},
         "deepl target": deepl[True] | {code.partition("-")[0] for code in deepl[True]},

@@ -19,6 +19,7 @@ from engine.api import ConvoyError, Stopping
 from server.contract import Contract, path_of
 from server.errors import INTERNAL, Refusal, error_response, http_response
 from server.http.cors import cors_headers
+from server.http.responses import MEDIA
 from server.observing.access_log import BodySizes, log_request
 from server.observing.context import ID_HEADER, RequestContext, context_of, current
 from server.observing.tracing import Tracing
@@ -33,6 +34,7 @@ POLICY: Final = (
     "img-src 'self' data:; connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
 )
 POLICY_HEADER: Final = (b"content-security-policy", POLICY.encode())
+JSON_HEADER: Final = (b"content-type", f"{MEDIA}; charset=utf-8".encode())
 
 
 class RequestMiddleware:
@@ -127,7 +129,7 @@ class _Answer:
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            headers = [*message.get("headers", []), *self._headers]
+            headers = [*map(_spelled, message.get("headers", [])), *self._headers]
             present = dict(headers)
             if present.get(b"content-type", b"").startswith(b"text/html"):
                 headers += [] if b"content-security-policy" in present else [POLICY_HEADER]
@@ -137,6 +139,11 @@ class _Answer:
         else:
             self._sizes.sent += len(message.get("body", b""))
         await self._send(message)
+
+
+def _spelled(header: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
+    """The header, JSON's with its encoding: some clients, as OmegaT's, read Latin-1 where none is named."""
+    return JSON_HEADER if header == (JSON_HEADER[0], MEDIA.encode()) else header
 
 
 def http_exceptions(

@@ -32,6 +32,8 @@ async def parameters(
 ) -> dict[str, Any]:
     """Read the JSON object of the body, or else query string and form together, the query string first.
 
+    A GET without a body may say that it is JSON, as pot's and Kiss Translator's do.
+
     request: the client's.
     body_limit: bytes that the body may have.
     repeated: names that may come several times in a form; their values are lists.
@@ -43,7 +45,7 @@ async def parameters(
     """
     raw = await body_of(request, body_limit)
     kind = _kind(request)
-    if kind == "application/json" or kind.endswith("+json"):
+    if (kind == "application/json" or kind.endswith("+json")) and (raw or request.method != "GET"):
         return parse_json(raw)
     query, form = request.query_params, await form_of(request, kind, raw)
     several = {name: query.getlist(name) + _texts(form, name) for name in repeated}

@@ -1,5 +1,5 @@
-"""Requests as Weblate, Mastodon, Discourse and OmegaT send them to LibreTranslate and DeepL, and what each
-reads of the answer."""
+"""Requests as Weblate, Mastodon, Discourse, OmegaT, Dialect and others send them to LibreTranslate and DeepL,
+and what each reads of the answer."""
 
 import pytest
 
@@ -92,6 +92,52 @@ def test_discourse_by_libretranslates_contract(client, english):
     assert {"confidence", "language"} <= set(found[0])
     form = {"q": GERMAN, "source": "de", "target": "en", "format": "html", "api_key": ""}
     assert client.post("/translate", data=form).json()["translatedText"] == english
+
+
+def test_omegats_plugin_for_libretranslate_reads_umlauts(client):
+    """Where an answer names no encoding it reads Latin-1."""
+    form = {"q": "This is beautiful. ü", "source": "en", "target": "de"}
+    answer = client.post("/translate", data=form)
+    named = answer.headers["content-type"].partition("charset=")[2] or "iso-8859-1"
+    assert answer.content.decode(named) == answer.content.decode("utf-8")
+
+
+def test_dialect_knows_a_server_of_libretranslates_contract(client):
+    assert client.get("/spec").json()["info"]["title"] == "LibreTranslate"
+    settings = client.get("/frontend/settings").json()
+    assert int(settings["charLimit"])
+    assert {"suggestions", "apiKeys", "keyRequired"} <= settings.keys()
+    found = client.post("/detect", data={"q": "hello", "api_key": "x"}).json()
+    assert "confidence" in found[0]
+    answer = client.post("/translate", json={"q": GERMAN, "source": "auto", "target": "en"}).json()
+    assert answer["detectedLanguage"]["language"] == "de"
+    refused = client.post("/translate", json={"q": GERMAN, "source": "de", "target": "xx"}).json()
+    assert "is not supported" in refused["error"]
+
+
+def test_libreoffice_and_subtitle_edit_by_deepls_contract(client):
+    """LibreOffice has its key in the form, and what it handles in the query."""
+    form = {"auth_key": "x", "target_lang": "EN-GB", "text": f"<p>{GERMAN}</p>"}
+    (answer,) = client.post("/v2/translate?tag_handling=html", data=form).json()["translations"]
+    assert answer["text"].startswith("<p>")
+    form = {"text": GERMAN, "target_lang": "en-gb", "source_lang": "de", "formality": "default"}
+    (answer,) = client.post("/v2/translate", data=form).json()["translations"]
+    assert answer["detected_source_language"] == "DE"
+
+
+def test_tools_of_translators_ask_deepls_first_version(client):
+    """As Swordfish, whose keys DeepL accepts there alone."""
+    key = {"Authorization": "DeepL-Auth-Key x"}
+    for kind in ("source", "target"):
+        found = client.get(f"/v1/languages?type={kind}", headers=key).json()
+        assert found == client.get(f"/v2/languages?type={kind}").json()
+    body = {"text": [GERMAN], "source_lang": "DE", "target_lang": "EN", "tag_handling": "xml"}
+    for sent in ({"json": body}, {"data": body | {"auth_key": "x"}}):
+        answer = client.post("/v1/translate", **sent).json()
+        assert answer["translations"][0]["detected_source_language"] == "DE"
+    assert "character_count" in client.get("/v1/usage", params={"auth_key": "x"}).json()
+    assert client.post("/v1/translate", json={"text": GERMAN}).json().keys() == {"message"}
+    assert client.get("/v1/languages?type=x").json().keys() == {"message"}
 
 
 def test_omegat_asks_deepls_contract_by_get(client, english):

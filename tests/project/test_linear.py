@@ -355,6 +355,7 @@ LINES: dict[str, Line | str] = {
     "server.contracts.reading.shapes:_read_hcfy": "takes values out of an object",
     "server.contracts.reading.shapes:_read_google": "takes values out of an object",
     "server.contracts.reading.shapes:_read_free_google": "takes values out of an object",
+    "server.contracts.reading.shapes:_read_apertium": "takes values out of an object",
     "server.contracts.reading.routes:_detect": "hands on to the detection of languages",
     "server.contracts.mcp.routes:NAME": Line(server_names, pumps=('" ', '"a":', '"  :')),
     "server.contracts.mcp.tools:detect_language": "hands on to the detection of languages",

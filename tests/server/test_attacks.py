@@ -104,7 +104,8 @@ class Others:
 @pytest.fixture(scope="module")
 def place():
     port = free_port()
-    with process(PLUGINS="deeplx,immersive,mtran,google,mcp", GRPC_PORT=str(port)) as (client, running):
+    plugins = "deeplx,immersive,mtran,google,apertium,mcp"
+    with process(PLUGINS=plugins, GRPC_PORT=str(port)) as (client, running):
         running.grpc_port = port
         client.post("/detect", json={"q": "Das ist gut."})  # its model stays
         client.post("/translate", json=GERMAN)

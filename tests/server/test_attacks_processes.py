@@ -28,7 +28,10 @@ ATTACKS = (
 
 @pytest.fixture(scope="module")
 def place():
-    with processes(1, 1, PLUGINS="deeplx,immersive,mtran,google,mcp", THREADS="1") as (client, running):
+    with processes(1, 1, PLUGINS="deeplx,immersive,mtran,google,apertium,mcp", THREADS="1") as (
+        client,
+        running,
+    ):
         client.post("/detect", json={"q": "Das ist gut."})  # its model stays
         client.post("/translate", json=GERMAN)
         found = pids(running) + pids(running, "engine process")

@@ -12,7 +12,7 @@ from engine.api import OPTION_BOUNDS, DecodeOptions, InvalidRequest
 from engine.types import Limits
 from tests.served import server
 
-PLUGINS = "deeplx,immersive,mtran,google,mcp"
+PLUGINS = "deeplx,immersive,mtran,google,apertium,mcp"
 CHECKS = (
     "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,"
     "ignored_auth,missing_required_header,negative_data_rejection,positive_data_acceptance"
@@ -38,8 +38,11 @@ def operations(client):
     return [(path, method, operation) for path, ways in paths.items() for method, operation in ways.items()]
 
 
-def test_spec_is_the_same_description(client):
-    assert client.get("/spec").json() == client.get("/openapi.json").json()
+def test_spec_is_the_same_description_with_the_title_that_clients_of_libretranslate_look_for(client):
+    spec, description = client.get("/spec").json(), client.get("/openapi.json").json()
+    assert spec["info"].pop("title") == "LibreTranslate"
+    assert description["info"].pop("title") == "Convoy"
+    assert spec == description
 
 
 def test_every_route_says_what_it_answers(operations):

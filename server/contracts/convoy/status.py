@@ -89,8 +89,9 @@ async def metrics(request: Request) -> Response:
 
 @router.get("/spec", tags=["LibreTranslate"], response_model=dict[str, Any])
 async def spec(request: Request) -> JSONResponse:
-    """Return this description, where LibreTranslate has its own."""
-    return JSONResponse(request.app.openapi())
+    """Return this description where LibreTranslate has its own, by whose title Dialect knows a server."""
+    description = request.app.openapi()
+    return JSONResponse({**description, "info": {**description["info"], "title": "LibreTranslate"}})
 
 
 @router.get("/frontend/settings", tags=["LibreTranslate"], response_model=dict[str, Any])

@@ -15,7 +15,7 @@ CONTRACT: Final = Contract(
         multilingual_routes.router,
     ),
     paths=(
-        "/v1/translate",
+        *("/v1/translate", "/v1/languages", "/v1/usage"),
         "/v2/translate*",
         "/v2/languages*",
         "/v2/usage*",

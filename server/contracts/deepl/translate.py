@@ -34,7 +34,7 @@ MAX_TAG_NAMES_CHARACTERS: Final = 65_536  # of all in one text, with commas betw
 ERRORS: Final = errors(400, 404, 413, 429, 503, 504, model=MessageAnswer)
 
 router = APIRouter(prefix="/v2", tags=["DeepL"])
-first_version = APIRouter(prefix="/v1", tags=["DeepL"])  # of which OmegaT asks one path
+first_version = APIRouter(prefix="/v1", tags=["DeepL"])  # which tools of translators ask, as OmegaT
 
 
 def _names(value: Any) -> Any:
@@ -187,17 +187,22 @@ TRANSLATE_FIELDS: Final = {
 } | lenient(DeepLRequest.model_json_schema()["properties"], null=True)
 
 
-@router.post(
+TRANSLATE_BODY: Final = request_of(
+    TRANSLATE_FIELDS,
+    ["text", "target_lang"],
+    {"text": ["Guten Morgen!"], "source_lang": "DE", "target_lang": "EN-GB"},
+    repeated=("text",),
+)
+
+
+@first_version.post(
     "/translate",
+    operation_id="deepl_translate_first_version_by_post",
     response_model=DeepLAnswer,
     responses=ERRORS,
-    openapi_extra=request_of(
-        TRANSLATE_FIELDS,
-        ["text", "target_lang"],
-        {"text": ["Guten Morgen!"], "source_lang": "DE", "target_lang": "EN-GB"},
-        repeated=("text",),
-    ),
+    openapi_extra=TRANSLATE_BODY,
 )
+@router.post("/translate", response_model=DeepLAnswer, responses=ERRORS, openapi_extra=TRANSLATE_BODY)
 async def translate(request: Request) -> Response:
     """Translate texts as DeepL does: all are accepted or none."""
     state = state_of(request)
@@ -236,19 +241,29 @@ async def translate_by_query(request: Request) -> Response:
     return await translate(request)
 
 
+LANGUAGE_TYPE: Final = {
+    "parameters": [
+        {
+            "name": "type",
+            "in": "query",
+            "schema": {"type": "string", "enum": ["source", "target", ""], "default": "source"},
+        }
+    ]
+}
+
+
+@first_version.get(
+    "/languages",
+    operation_id="deepl_languages_first_version",
+    response_model=list[DeepLLanguage],
+    responses=errors(400, 413, 429, 503, model=MessageAnswer),
+    openapi_extra=LANGUAGE_TYPE,
+)
 @router.get(
     "/languages",
     response_model=list[DeepLLanguage],
     responses=errors(400, 413, 429, 503, model=MessageAnswer),
-    openapi_extra={
-        "parameters": [
-            {
-                "name": "type",
-                "in": "query",
-                "schema": {"type": "string", "enum": ["source", "target", ""], "default": "source"},
-            }
-        ]
-    },
+    openapi_extra=LANGUAGE_TYPE,
 )
 async def languages(request: Request) -> JSONResponse:
     """List the languages of the models.
@@ -262,6 +277,12 @@ async def languages(request: Request) -> JSONResponse:
     return JSONResponse(languages_of(state.service, target=kind == "target"))
 
 
+@first_version.get(
+    "/usage",
+    operation_id="deepl_usage_first_version",
+    response_model=UsageAnswer,
+    responses=errors(429, 503, model=MessageAnswer),
+)
 @router.get("/usage", response_model=UsageAnswer, responses=errors(429, 503, model=MessageAnswer))
 async def usage(request: Request) -> JSONResponse:
     """Count the characters translated by this key or address in 30 days."""

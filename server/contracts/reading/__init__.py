@@ -1,7 +1,7 @@
 """Reading and subtitle tools, off until they are asked for: shapes.py is the table, routes.py makes routes.
 
 Each tool is led here by an address: DeepLX, Immersive Translate, MTranServer (also Kiss Translator and hcfy),
-Google's version 2 and its free form.
+Google's version 2 and its free form, Apertium (OmegaT).
 """
 
 from collections.abc import Collection
@@ -43,6 +43,7 @@ def reading_contracts(plugins: Collection[str]) -> list[Contract]:
         ),
         Contract((), ("/deeplx",), _deeplx_error),
         Contract((), ("/language/translate/*", "/translate_a/*"), _google_error),
+        Contract((), ("/apertium/*",), _apertium_error),
     ]
 
 
@@ -54,3 +55,7 @@ def _google_error(fault: Fault) -> dict[str, Any]:
     status = STATUS_NAMES.get(fault.status, "INTERNAL")
     reasons = [{"message": fault.message, "domain": "global", "reason": fault.code or "notFound"}]
     return {"error": {"code": fault.status, "message": fault.message, "errors": reasons, "status": status}}
+
+
+def _apertium_error(fault: Fault) -> dict[str, Any]:
+    return {"status": "error", "code": fault.status, "message": "Error", "explanation": fault.message}

@@ -77,6 +77,7 @@ class ReadingRequest:
     target: the tool's code of the language to translate into.
     otherwise: the language for a text that is in `target` already; "" where there is none.
     html: whether texts are HTML.
+    named: whether the parts of the answer have names, where a tool has the choice.
     """
 
     texts: str | list[str]
@@ -84,6 +85,7 @@ class ReadingRequest:
     target: str
     otherwise: str = ""
     html: bool = False
+    named: bool = False
 
 
 Read = Callable[[dict[str, Any]], ReadingRequest]
@@ -145,6 +147,12 @@ def _list(values: dict[str, Any], name: str) -> list[str]:
     if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
         raise InvalidRequest(f"Invalid request: {name} must be an array of texts")
     return texts
+
+
+def _first(values: dict[str, Any], name: str) -> str:
+    """The first text of a name that may come several times."""
+    text = values.get(name)
+    return _value({name: text[0] if isinstance(text, list) and text else text}, name)
 
 
 def _read_deeplx(values: dict[str, Any]) -> ReadingRequest:
@@ -240,14 +248,30 @@ def _write_google(request: ReadingRequest, answer: Translations) -> dict[str, An
 
 
 def _read_free_google(values: dict[str, Any]) -> ReadingRequest:
-    q = values.get("q")
-    text = q[0] if isinstance(q, list) and q else q
-    return ReadingRequest(_value({"q": text}, "q"), _source(values, "sl"), _value(values, "tl"))
+    source, target = _source(values, "sl"), _value(values, "tl")
+    return ReadingRequest(_first(values, "q"), source, target, named=values.get("dj") == "1")
 
 
 def _write_free_google(request: ReadingRequest, answer: Translations) -> Any:
     source = outward(answer.sources[0])
+    if request.named:
+        return {"sentences": [{"trans": answer.texts[0], "orig": request.texts}], "src": source}
     return [[[answer.texts[0], request.texts, None, None, 1]], None, source, None, None, None, 1, []]
+
+
+def _read_apertium(values: dict[str, Any]) -> ReadingRequest:
+    source, bar, target = _value(values, "langpair").partition("|")
+    if not bar or not source or not target:
+        raise InvalidRequest("Invalid request: langpair must be two languages, such as de|en")
+    return ReadingRequest(_first(values, "q"), source, target, html=values.get("deformat") != "txt")
+
+
+def _write_apertium(request: ReadingRequest, answer: Translations) -> dict[str, Any]:
+    return {
+        "responseData": {"translatedText": answer.texts[0]},
+        "responseDetails": None,
+        "responseStatus": 200,
+    }
 
 
 GERMAN: Final = "Guten Morgen!"
@@ -347,9 +371,30 @@ SHAPES: Final = (
         path="/translate_a/single",
         read=_read_free_google,
         write=_write_free_google,
-        fields={"q": TEXT, "sl": CODE_OR_AUTO, "tl": CODE},
+        fields={
+            "q": TEXT,
+            "sl": CODE_OR_AUTO,
+            "tl": CODE,
+            "dj": {"description": "1: the parts of the answer have names."},
+        },
         required=("q", "tl"),
         example={"q": GERMAN, "sl": "auto", "tl": "en"},
+        methods=("GET", "POST"),
+    ),
+    ToolShape(
+        name="apertium",
+        plugins=("apertium",),
+        path="/apertium/translate",
+        read=_read_apertium,
+        write=_write_apertium,
+        fields={
+            "q": TEXT,
+            "langpair": {"type": "string", SERVED: "pair", "description": "Two codes, such as de|en."},
+            "deformat": {"description": "txt: tags are text. HTML is Apertium's default."},
+        },
+        required=("q", "langpair"),
+        kinds=(FORM,),
+        example={"q": GERMAN, "langpair": "de|en"},
         methods=("GET", "POST"),
     ),
 )

@@ -1,6 +1,6 @@
 """Reading and subtitle tools, asked as they ask: pot and STranslate (DeepLX), Immersive Translate, Kiss
-Translator, hcfy, MTranServer's own clients, Zotero (Google). They are programs with windows, so what each
-sends is written here as their sources have it, and what each reads of the answer."""
+Translator, hcfy, MTranServer's own clients, Zotero (Google), OmegaT (Apertium). They are programs with
+windows, so what each sends is written here as their sources have it, and what each reads of the answer."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from server.settings import ServerSettings
 from tests.served import server
 
 GERMAN = "Wo ist denn hier der Bahnhof?"
-ALL = "deeplx,immersive,mtran,google"
+ALL = "deeplx,immersive,mtran,google,apertium"
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +105,28 @@ def test_google_without_a_key_as_zotero_asks(client, english):
     assert answer[2] == "de"
 
 
+def test_google_without_a_key_as_kiss_translator_asks(client, english):
+    """It says that its GET is JSON, as pot does, and asks for parts with names."""
+    query = {"client": "gtx", "dt": "t", "dj": "1", "ie": "UTF-8", "sl": "auto", "tl": "en", "q": GERMAN}
+    headers = {"Content-type": "application/json"}
+    answer = good(client.get("/translate_a/single", params=query, headers=headers))
+    assert " ".join(part["trans"] for part in answer["sentences"]) == english
+    assert answer["src"] == "de"
+
+
+def test_apertium_as_omegat_asks(client, english):
+    query = {"q": GERMAN, "markUnknown": "no", "langpair": "de|en_GB", "key": "x"}
+    answer = good(client.get("/apertium/translate", params=query))
+    assert answer["responseStatus"] == 200
+    assert answer["responseData"] == {"translatedText": english}
+    tagged = good(client.get("/apertium/translate", params=query | {"q": "<t0/>Das ist <g1>gut</g1>."}))
+    assert tagged["responseData"]["translatedText"].count("<t0/>") == 1
+    for pair in ("de", "|en", "de|"):
+        refused = client.get("/apertium/translate", params=query | {"langpair": pair})
+        assert (refused.status_code, refused.json()["status"]) == (400, "error")
+        assert "langpair" in refused.json()["explanation"]
+
+
 def test_libretranslates_own_requests_are_as_before(client, english):
     body = {"q": GERMAN, "source": "de", "target": "en", "text": "x", "to": "x", "target_lang": "x"}
     assert good(client.post("/translate", json=body))["translatedText"] == english
@@ -132,6 +154,7 @@ def test_libretranslates_own_requests_are_as_before(client, english):
             {"q": "a", "target": "xx"},
             lambda error: error["error"]["status"] == "INVALID_ARGUMENT" and error["error"]["code"] == 400,
         ),
+        ("/apertium/translate", {"q": "a", "langpair": "de|xx"}, lambda error: "xx" in error["explanation"]),
     ],
 )
 def test_errors_have_the_shape_that_each_tool_reads(client, path, body, message):
@@ -163,6 +186,9 @@ def test_keys_limits_and_charges_hold():
             long = client.post(f"deeplx?{name}={key}", json=body | {"text": "x" * 51})
             assert "exceeds text limit" in long.json()["message"]
         assert client.post(f"translate?token={key}", json=body).json()["data"]
+        mtran = {"text": "x" * 51, "to": "en"}  # Zotero's client of MTranServer names no scheme
+        long = client.post("translate", json=mtran, headers={"Authorization": key})
+        assert "exceeds text limit" in long.json()["error"]
         poor = client.post(f"language/translate/v2?key={key}", json={"q": GERMAN, "target": "en"})
         assert poor.json()["error"]["status"] == "PERMISSION_DENIED"
 
