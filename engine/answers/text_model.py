@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Final
 
 from engine.bundle.bundle import MAX_SENTENCE_TOKENS
+from engine.text.first_words import FIRST_WORDS
 from engine.text.tokenizers.placeholder_words import PlaceholderTokenizer, PlaceholderWord, symbols_of
 from engine.text.tokenizers.tokenizer import Tokenizer
 from engine.text.words import BundleWords
@@ -18,6 +19,7 @@ SPACELESS: Final = frozenset({"bo", "ja", "km", "lo", "my", "th", "zh", "zt"})
 
 REMEMBERED_WORDS: Final = 8192  # whose tokens a model has counted
 LONGEST_REMEMBERED: Final = 32  # characters of a word
+JUDGING_SHARE: Final = 0.5  # of a language's commonest words that a vocabulary knows which is its judge
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,7 @@ class TextModel:
     words: words that the bundle treats by rule.
     word_tokens: counts the tokens of a word; counts of frequent words are remembered.
     placeholder_token: gives the target token of a placeholder, which is remembered.
+    is_judge: tells whether the vocabulary knows a language's words, which is remembered.
     """
 
     task: str
@@ -57,11 +60,31 @@ class TextModel:
     words: BundleWords = BundleWords()
     word_tokens: Callable[[str], int] = field(init=False, repr=False, compare=False)
     placeholder_token: Callable[[str], int] = field(init=False, repr=False, compare=False)
+    is_judge: Callable[[str], bool] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         token = lru_cache(lambda symbol: self.placeholder_tokenizer.encode_target(symbol)[-1])
         object.__setattr__(self, "word_tokens", _word_counter(self.tokenizer))
         object.__setattr__(self, "placeholder_token", token)
+        object.__setattr__(self, "is_judge", cache(self._judges))
+
+    def known_share(self, words: Sequence[str], language: str) -> float:
+        """Return the share of words that the vocabulary knows: they are one token.
+
+        words: of a text, at least one; they are tried as they are written and in small letters.
+        language: code of one that the model reads.
+
+        All of them where the vocabulary is no judge of that language: most of its commonest words take more
+        tokens, as in a vocabulary of characters, or we don't know any.
+        """
+        return self._known(words) / len(words) if self.is_judge(language) else 1.0
+
+    def _judges(self, language: str) -> bool:
+        common = FIRST_WORDS.get(language, frozenset())
+        return bool(common) and self._known(common) >= JUDGING_SHARE * len(common)
+
+    def _known(self, words: Collection[str]) -> int:
+        return sum(self.word_tokens(word) == 1 or self.word_tokens(word.lower()) == 1 for word in words)
 
     @property
     def placeholders(self) -> tuple[str, ...]:

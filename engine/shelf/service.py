@@ -166,10 +166,26 @@ class Service:
     def detect(self, text: str, among: Sequence[str] | None = None) -> Detection:
         """Rank languages of the translating models, most likely first; or tell which other one a text is in.
 
+        text: of any length.
         among: other languages to choose from.
         """
-        codes = [language.code for language in self.languages()] if among is None else among
-        return detect(text, codes)
+        if among is not None:
+            return detect(text, among)
+        return detect(text, [language.code for language in self.languages()], self._known_shares)
+
+    def _known_shares(self, words: Sequence[str]) -> dict[str, float]:
+        """The share of words that all vocabularies which read a language know; nothing while one is not in
+        memory."""
+        loaded, shares = self.shelf.loaded, dict[str, float]()
+        for info in self.models():
+            if info.task != "translate":
+                continue
+            if info.name not in loaded:
+                return {}
+            for source in info.directions.sources:
+                share = loaded[info.name].text.known_share(words, source)
+                shares[source] = min(shares.get(source, 1.0), share)
+        return shares
 
     async def run(
         self,

@@ -30,6 +30,8 @@ from server.state import AppState
 
 NOTHING: Final = {"confidence": 0.0, "language": "en"}  # LibreTranslate's answer for text without letters
 INLINE_CHARACTERS: Final = 500  # whose formats are joined in the event loop itself
+DOUBTFUL_CONFIDENCE: Final = 50.0  # percent; a guess below is no reason to give a text back
+NEXT_SHARE: Final = 0.25  # of a doubtful guess's confidence, from which the next language may stand in for it
 SPAN_CHARACTERS: Final = 100  # that are as much work as a span
 SomePage = TypeVar("SomePage", bound=Page | AttributedPage)
 
@@ -202,8 +204,12 @@ def _likely(detection: Detection) -> list[dict[str, Any]]:
     return ranked or [dict(NOTHING)]
 
 
-def _source(service: Service, text: str) -> dict[str, Any]:
-    """The most likely language of a text. Raises InvalidRequest on one that no model reads."""
+def _source(service: Service, text: str, target: str) -> dict[str, Any]:
+    """The most likely language of a text. Raises InvalidRequest on one that no model reads.
+
+    Who asks for a translation hardly sends what is one: a doubtful guess that is the target gives way to the
+    next language, if that one is not much less likely.
+    """
     detection = service.detect(text)
     other = detection.other
     if other is not None:
@@ -211,7 +217,12 @@ def _source(service: Service, text: str) -> dict[str, Any]:
             f"{name_of(other)} ({outward(other)}) is not available as a source language, and the text seems "
             "to be in it; if it is not, name its language"
         )
-    return _likely(detection)[0]
+    best, *others = _likely(detection)
+    if best["confidence"] < DOUBTFUL_CONFIDENCE and inward(str(best["language"])) == target:
+        reach = {outward(one.code) for one in service.languages() if target in one.targets}
+        least = best["confidence"] * NEXT_SHARE
+        return next((one for one in others if one["language"] in reach and one["confidence"] >= least), best)
+    return best
 
 
 async def routes_for(
@@ -238,7 +249,9 @@ async def routes_for(
     if source is not None:
         return [], [route_for(state, source, target, name)] * len(samples)
     service = state.service
-    detections = await in_slices(each(one_slice(_source, service, sample) for sample in samples), deadline)
+    detections = await in_slices(
+        each(one_slice(_source, service, sample, target) for sample in samples), deadline
+    )
     found = {str(language["language"]) for language in detections if language != NOTHING}
     routes = {code: route_for(state, inward(code), target, name) for code in sorted(found)}
     each_route = [None if one == NOTHING else routes[str(one["language"])] for one in detections]

@@ -419,6 +419,14 @@ def test_languages_are_detected_among_those_loaded(service):
     assert service.detect("Where can I find the railway station?").ranked[0][0] == "en"
 
 
+def test_a_vocabulary_of_crumbs_is_no_judge_of_a_language(service):
+    """It has hardly a word of German whole, so it would take every German word for a foreign one."""
+    text = service.shelf.loaded["toy-de-en"].text
+    assert text.word_tokens("Bahnhof") > 1
+    assert text.known_share(["Bahnhof"], "de") == 1.0
+    assert text.known_share(["Bahnhof"], "xx") == 1.0
+
+
 def test_the_canary_is_really_translated(service):
     before = service.stats()["toy-title"].answered
     asyncio.run(service.canary("toy-title"))

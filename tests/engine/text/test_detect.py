@@ -3,6 +3,7 @@
 import pytest
 
 from engine.text.detect import MAX_CHARACTERS, detect
+from engine.text.first_words import FIRST_WORDS, known_weights, words_of
 from server.answering.translation import NOTHING, candidates
 
 TEXTS = {
@@ -60,6 +61,20 @@ def test_a_first_word_is_known_by_heart(text, language):
     assert share > 80
 
 
+def test_every_first_word_is_known_as_one_in_a_text():
+    """Greek's last sigma is another one in capitals, and a hyphen parts words."""
+    for language, words in FIRST_WORDS.items():
+        for word in words:
+            assert words_of(word) == [word]
+            assert known_weights(words_of(word))[language] == 1.0
+
+
+def test_two_words_that_are_known_say_more_than_one_and_one_of_two_says_little():
+    assert known_weights(["come", "stai"])["it"] > known_weights(["ciao"])["it"] == 1.0
+    assert known_weights(["ciao", "xyz"])["it"] < 0.5
+    assert known_weights(["xyz"]) == known_weights([]) == {}
+
+
 @pytest.mark.parametrize(
     ("text", "language"),
     [
@@ -77,7 +92,8 @@ def test_a_first_word_is_known_by_heart(text, language):
         ("Labas", "lt"),
         ("Tere", "et"),
     ]
-    + [("Salut", "fr"), ("Ω", "el")],
+    + [("Salut", "fr"), ("Ω", "el"), ("Até logo", "pt"), ("Saluton", "eo"), ("Come va?", "it")]
+    + [("Tot ziens", "nl"), ("God natt", "no"), ("Faleminderit", "sq"), ("Góðan daginn", "is")],
 )
 def test_a_first_word_of_a_language_that_is_not_served_is_named(text, language):
     found = detect(text, ["de", "en"])
@@ -102,6 +118,31 @@ def test_of_a_word_of_many_languages_those_that_are_served_decide():
     assert detect("Hallo", ["nl", "en"]).ranked[0][0] == "nl"
     assert detect("no", ["es", "it"]).ranked[0][0] == "es"
     assert len({round(share) for _, share in detect("OK", ["de", "en", "fr"]).ranked}) == 1
+
+
+@pytest.mark.parametrize(("text", "language"), [("Carrinho", "pt"), ("Vän", "sv"), ("Bugün", "tr")])
+def test_of_a_doubtful_word_the_vocabularies_of_the_languages_that_are_served_decide(text, language):
+    """No list has these words: they are no more likely German than before, but nobody reads them."""
+    served = ["de", "en"]
+    assert detect(text, served).other is None
+    assert detect(text, served, lambda words: dict.fromkeys(served, 0.0)).other == language
+    for told in ({}, dict.fromkeys(served, 1.0)):
+        assert dict(detect(text, served, lambda words, told=told: told).ranked) == pytest.approx(
+            dict(detect(text, served).ranked)
+        )
+
+
+def test_of_two_languages_that_are_served_the_one_that_knows_the_word_is_first():
+    assert detect("Blue", ["de", "en"], lambda words: {"de": 0.0, "en": 1.0}).ranked[0][0] == "en"
+    assert detect("Blue", ["de", "en"], lambda words: {"de": 1.0, "en": 0.0}).ranked[0][0] == "de"
+
+
+@pytest.mark.parametrize("text", ["Guten Tag", TEXTS["de"], "USB", "DVD", "Mir ist kalt, mein Freund."])
+def test_the_vocabularies_are_not_asked_of_what_is_certain_long_or_an_abbreviation(text):
+    def known(words):
+        pytest.fail(f"{words} were asked for")
+
+    assert detect(text, ["de", "en"], known) == detect(text, ["de", "en"])
 
 
 def test_codes_of_any_shape_are_understood():

@@ -126,9 +126,36 @@ def test_raw_gives_the_model_the_text_as_it_is_and_forced_counts_what_was_put_ba
     assert "forced" in refused.json()["error"]
 
 
-@pytest.mark.parametrize(("text", "name"), [("Hola", "Spanish (es)"), ("Привет", "Russian (ru)")])
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [("Hola", "Spanish (es)"), ("Привет", "Russian (ru)")]
+    + [("Até logo", "Portuguese (pt)"), ("Saluton", "Esperanto (eo)"), ("Come va?", "Italian (it)")]
+    + [("Carrinho", "Portuguese (pt)")],  # is in no list: no vocabulary knows it
+)
 def test_a_first_word_of_a_language_that_no_model_reads_is_refused_by_name(client, text, name):
     answer = client.post("/translate", json={"q": text, "source": "auto", "target": "en"})
     assert answer.status_code == 400
     assert name in answer.json()["error"]
     assert name in client.post("/v2/translate", json={"text": [text], "target_lang": "EN"}).json()["message"]
+
+
+@pytest.mark.parametrize("path", ["/translate", "/v2/translate"])
+def test_a_doubtful_guess_that_is_the_target_gives_way_to_the_next_language(client, path):
+    """\"Coffee\" is German by some 50 %, and English by half of that: who wants German hardly has it."""
+    (first, second, *_) = client.post("/detect", data={"q": "Coffee"}).json()
+    assert (first["language"], second["language"]) == ("de", "en")
+    assert first["confidence"] < 50
+    if path == "/translate":
+        answer = client.post(path, json={"q": "Coffee", "source": "auto", "target": "de"}).json()
+        assert answer == {"translatedText": "Kaffee", "detectedLanguage": second}
+        other = client.post(path, json={"q": "Coffee", "source": "auto", "target": "fr"}).json()
+        assert other["detectedLanguage"] == first
+    else:
+        (answer,) = client.post(path, json={"text": ["Coffee"], "target_lang": "DE"}).json()["translations"]
+        assert (answer["text"], answer["detected_source_language"]) == ("Kaffee", "EN")
+
+
+def test_a_guess_without_a_rival_is_given_back_where_it_is_the_target(client):
+    for text in ("Hotel", "Das ist gut."):
+        answer = client.post("/translate", json={"q": text, "source": "auto", "target": "de"}).json()
+        assert (answer["translatedText"], answer["detectedLanguage"]["language"]) == (text, "de")
