@@ -35,7 +35,7 @@ class LateStepper(PlainStepper):
 
     def launch(self, n: int, *, attention: bool) -> CompletedStep:
         landed = super().launch(n, attention=attention)
-        return landed._replace(weights=None if landed.weights is None else landed.weights.copy())
+        return landed._replace(weights=[weights.copy() for weights in landed.weights])
 
     def snapshot(self, done: Any, going: Any) -> Any:
         return Snapshot(self.search.state, list(done), list(going))

@@ -46,9 +46,23 @@ MUTANTS = [
     (
         "the native library takes every step",
         "engine/executors/onnx/native_step.py",
-        "attention or not kind.plain else",
-        "attention else",
+        "attention=attention) if kind.plain else None",
+        "attention=attention)",
         RECIPE,
+    ),
+    (
+        "a launch of several steps tells the attention of its last one only",
+        "engine/executors/onnx/native_step.py",
+        "weights.append(step.attention.copy())",
+        "weights = [step.attention.copy()]",
+        "tests/engine/executors/test_native_step.py",
+    ),
+    (
+        "the attention of a step is that of the next",
+        "engine/executors/onnx/native_step.py",
+        "weights.append(step.attention.copy())",
+        "weights.append(step.attention)",
+        "tests/engine/executors/test_native_step.py",
     ),
     (
         "the kernels take every step",

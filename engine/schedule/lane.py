@@ -263,10 +263,11 @@ class Lane:
         done = step.launched.done().nonzero()[0].tolist()
         self._collected += step.launched.steps
         if step.attention:
-            weights = step.launched.attention()
+            every = step.launched.attention()
             for row, flight in enumerate(step.flights):
                 if flight.slot >= 0 and flight.attention is not None:
-                    flight.attention.append(weights[row, :, : len(flight.request.source)].copy())
+                    length = len(flight.request.source)
+                    flight.attention += [weights[row, :, :length].copy() for weights in every]
         ended = [flight for row in done if (flight := step.flights[row]).slot >= 0]
         for flight in ended:
             flight.steps = max(0, self._collected - flight.first)

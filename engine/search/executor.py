@@ -78,8 +78,8 @@ class PendingStep(Protocol):
     def done(self) -> NDArray[np.bool_]:
         """Tell of each of the slots whether it is done, on the host."""
 
-    def attention(self) -> Any:
-        """Return the attention as of TopK, on the host."""
+    def attention(self) -> Sequence[Any]:
+        """Return the attention of each step as of TopK, on the host; none where it was not asked for."""
 
 
 @dataclass(slots=True, eq=False)

@@ -19,14 +19,14 @@ class CompletedStep(NamedTuple):
     """A step that is over, or several."""
 
     flags: NDArray[np.bool_]
-    weights: Any
+    weights: Sequence[Any] = ()
     steps: int = 1
 
     def done(self) -> NDArray[np.bool_]:
         return self.flags
 
-    def attention(self) -> Any:
-        return host(self.weights)
+    def attention(self) -> list[Any]:
+        return [host(weights) for weights in self.weights]
 
 
 class LiveSnapshot(NamedTuple):
@@ -62,7 +62,8 @@ class PlainStepper:
 
     def launch(self, n: int, *, attention: bool) -> CompletedStep:
         topk = self.executor.step(n, self.search.inputs(n), attention=attention)
-        return CompletedStep(host(self.search.advance(topk, n)).copy(), topk.attention)
+        weights = () if topk.attention is None else (topk.attention,)
+        return CompletedStep(host(self.search.advance(topk, n)).copy(), weights)
 
     def snapshot(self, done: Sequence[int], going: Sequence[int]) -> LiveSnapshot:
         return LiveSnapshot(self.search.state, done, going)

@@ -72,7 +72,7 @@ class BoundStep:
         fed, columns = binding.arrays, binding.outputs
         rings, caches = history.rings, history.caches
         self.binding = binding
-        self.scores, self.ids = columns["scores"], columns["ids"]
+        self.scores, self.ids, self.attention = columns["scores"], columns["ids"], columns.get("attention")
         self.columns = {s.name: columns[io_name(COLUMN, s.name)] for s in specs}
         states = [
             HeldColumn(
@@ -116,30 +116,32 @@ class NativeStepper(PlainStepper):
         self._calls, self._session = _functions(sessions.operators), sessions.step
         self._states, self._asked = sessions.states, step_fields(sessions.config)
         self._names = ["scores", "ids", *(io_name(COLUMN, s.name) for s in sessions.states)]
-        self._steps: dict[tuple[int, int], BoundStep] = {}
+        self._steps: dict[tuple[int, int, bool], BoundStep] = {}
         self._places: Sequence[Any] = ()  # what they are bound to
         self._which: tuple[int, ...] = ()  # and its numbers
 
     def launch(self, n: int, *, attention: bool) -> CompletedStep:
-        kind, began, steps = self.search.kind(n), time.perf_counter(), 0
+        kind, began, steps, weights = self.search.kind(n), time.perf_counter(), 0, list[Any]()
         while True:
-            step = None if attention or not kind.plain else self._bind_step(n, kind)
+            step = self._bind_step(n, kind, attention=attention) if kind.plain else None
             if step is None:
                 break
             clock = self.executor.history.rings.clock
             self._calls["prepare"](step.address, n, clock)
             self._session.run_binding(step.binding)
             self._remember(step, n, clock)
+            if step.attention is not None:
+                weights.append(step.attention.copy())
             if kind.sampled:  # numpy's exponentials decide what is drawn
                 topk = TopK(step.scores.copy(), step.ids.copy(), None)
-                return CompletedStep(self.search.advance(topk, n).copy(), None)
+                return CompletedStep(self.search.advance(topk, n).copy(), weights)
             self._calls["absorb"](step.address, n)
             steps += 1
             flags = self.search.state.done[:n].copy()
             if flags.any() or time.perf_counter() - began >= self.patience:
-                return CompletedStep(flags, None, steps)
+                return CompletedStep(flags, weights, steps)
         if steps:  # the next one is the reference's
-            return CompletedStep(np.zeros(n, np.bool_), None, steps)
+            return CompletedStep(np.zeros(n, np.bool_), weights, steps)
         return super().launch(n, attention=attention)
 
     def _remember(self, step: BoundStep, n: int, clock: int) -> None:
@@ -153,7 +155,7 @@ class NativeStepper(PlainStepper):
         self._calls["remember"](step.address, n, clock)
         history.rings.clock += 1
 
-    def _bind_step(self, n: int, kind: Kind) -> BoundStep | None:
+    def _bind_step(self, n: int, kind: Kind, *, attention: bool) -> BoundStep | None:
         """None where the step is for the reference: a forced token that a shortlist lacks."""
         executor, history = self.executor, self.executor.history
         caches, lists = history.caches, None
@@ -176,7 +178,9 @@ class NativeStepper(PlainStepper):
         candidates = min(count, executor.limits.vocab)
         if candidates < 2:
             return None
-        if (n, candidates) not in self._steps:
+        attention = attention and bool(memory)
+        key = n, candidates, attention
+        if key not in self._steps:
             feeds = _blank(n, executor.beams, candidates)
             rings, rows = history.rings.view(n)
             feeds |= lane_inputs(memory, mask, rings, {} if caches is None else caches.view(n, columns))
@@ -186,9 +190,10 @@ class NativeStepper(PlainStepper):
                 feeds["among"] = lists
             if LM_WEIGHT in self._asked:
                 feeds[LM_WEIGHT] = self.search.state.lm_weight[:n]
-            binding = self._session.bind(self._names, feeds, DIRECT)
-            self._steps[n, candidates] = BoundStep(executor, self._states, self.search, binding, candidates)
-        return self._steps[n, candidates]
+            names = [*self._names, *(["attention"] if attention else [])]
+            binding = self._session.bind(names, feeds, DIRECT)
+            self._steps[key] = BoundStep(executor, self._states, self.search, binding, candidates)
+        return self._steps[key]
 
 
 def _blank(n: int, beams: int, candidates: int) -> dict[str, NDArray[Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -55,6 +56,7 @@ def random_options(rng, beams, name):
         temperature=float(rng.choice([0.7, 1.0])),
         prefix=tuple(rng.integers(4, 47, rng.integers(0, 3)).tolist()),
         beam_rule="marian" if plain and not sampling and rng.random() < 0.3 else "fairseq",
+        alignment=reads and bool(rng.random() < 0.4),
         sampling=sampling,
         seed=int(rng.integers(99)),
         no_repeat_ngram_size=0 if plain else int(rng.choice([0, 2])),
@@ -82,10 +84,12 @@ def decode(name, beams, stepper, seed):
         if waiting and lane.free and (not lane.active or rng.random() < 0.3):
             lane.admit([waiting.pop()])
         lane.step(float(rng.choice([0.0, 9.0])))  # one step, or as many as nobody is done at
-    facts = [
-        [(h.tokens, h.score, h.token_scores, h.finish) for h in answers[i].hypotheses] for i in range(14)
-    ]
-    return facts, made
+    return [[facts(h) for h in answers[i].hypotheses] for i in range(14)], made
+
+
+def facts(hypothesis):
+    attention = None if hypothesis.attention is None else hypothesis.attention.tolist()
+    return hypothesis.tokens, hypothesis.score, hypothesis.token_scores, hypothesis.finish, attention
 
 
 @pytest.mark.parametrize("name", ["glu", "transformer", "windowed", "aan", "ssru", "lm plain", "fused"])
@@ -106,12 +110,14 @@ def test_lanes_of_the_native_operators_take_native_steps_and_others_the_referenc
     assert type(OnnxExecutor(sessions("glu", kernels="pure"), 2, 2).stepper()) is PlainStepper
 
 
+@pytest.mark.parametrize("alignment", [False, True])
 @pytest.mark.parametrize("listens", [False, True])
-def test_a_launch_goes_on_until_somebody_is_done_unless_somebody_listens(listens):
+def test_a_launch_goes_on_until_somebody_is_done_unless_somebody_listens(listens, alignment):
     executor, answers, told = OnnxExecutor(sessions("glu", kernels="native"), *LaneSize(2, 2)), [], []
     lane = Lane(executor, lambda request, outcome: answers.append(outcome), lambda request, tokens: None)
     for length in (6, 9):
         exact = DecodeOptions(beam_size=2, min_length=length, max_length_a=0.0, max_length_b=length)
+        exact = replace(exact, alignment=alignment)
         request = Request([5, 6, 2], exact, answers.append)
         request.progress = told.append if listens else None
         lane.admit([request])
@@ -119,4 +125,6 @@ def test_a_launch_goes_on_until_somebody_is_done_unless_somebody_listens(listens
     while lane.active:
         taken.append(lane.step(math.inf))
     assert [answer.timings.steps for answer in answers] == [7, 10]
+    shapes = [np.shape(answer.hypotheses[0].attention) for answer in answers]
+    assert shapes == ([(7, 3), (10, 3)] if alignment else [(), ()])
     assert taken == ([1] * 10 if listens else [7, 3])
