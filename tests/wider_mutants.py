@@ -21,6 +21,20 @@ MUTANTS = [
         "tests/engine/text/test_masking.py -k comes_before_a_better_one_that_must_be_mended",
     ),
     (
+        "a part of a name that may have been translated is put back too",
+        "engine/text/placeables/spelling.py",
+        "< MIN_LOST_TOKENS for word in lost",
+        "< 1 for word in lost",
+        "tests/engine/text/test_masking.py -k in_doubt",
+    ),
+    (
+        "a name is put in the place of somebody else's",
+        "engine/text/placeables/spelling.py",
+        "if there != word and not _resembles(there, word):",
+        "if False:",
+        "tests/engine/text/test_masking.py -k in_doubt",
+    ),
+    (
         "a model of many languages translates one into itself",
         "engine/answers/directions.py",
         "if source is not None and source == target and max(len(self.sources), len(self.targets)) > 1:",

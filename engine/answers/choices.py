@@ -113,7 +113,7 @@ def _choice(
         text = tokenizer.decode(tokens)
     if plan.masked.mark:
         text = text.replace(plan.masked.mark, "")
-    text = plan.masked.as_written(text, sentence.spelled)
+    text = plan.masked.as_written(text, sentence.spelled, model.word_tokens)
     numbers = {symbol: number for number, symbol in sentence.symbols.items()}
 
     def hide(match: re.Match[str]) -> str:

@@ -368,9 +368,11 @@ LINES: dict[str, Line | str] = {
     "engine.text.placeables.masking:NUMBERS": Line(
         pumps=("1,1", "+1", "1 11", "0 11", "€ 1", "EUR ", "(11)"), uses=("search",)
     ),
-    "engine.text.placeables.masking:TRUSTED": Line(
+    "engine.text.placeables.spelling:TRUSTED": Line(
         pumps=("1,1", "A1", "A-1", "EUR "), uses=("search", "fullmatch")
     ),
+    "engine.text.placeables.spelling:_with_name": "a name, letter by letter",
+    "engine.text.placeables.spelling:WORD": Line(pumps=("a-", "a-a"), uses=("search",)),
     "engine.text.placeables.masking:PICTURES": Line(pumps=("😀", "😀 ", "😀\u200d"), uses=("fullmatch",)),
     "engine.text.placeables.masking:TAG_AROUND": Line(pumps=("<a", "<a "), uses=("search",)),
     "engine.text.placeables.masking:SOLID": Line(uses=("search",)),

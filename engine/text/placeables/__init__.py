@@ -9,5 +9,6 @@ pairs     quotation marks and brackets
 phrases   many phrases, found at once
 masking   texts with placeholders for what must not be translated
 numerals  amounts as each language writes them
+spelling  amounts and names in answers, as the source spells them
 mend      placeholders that are missing or come twice
 """

@@ -20,9 +20,7 @@ from typing import Final
 from engine.errors import InvalidRequest, TooLarge
 from engine.text.placeables.amounts import EMOJI, NUMBER
 from engine.text.placeables.grammar import (
-    BEGINNING,
     EMOJI_STAND_IN,
-    KINDS,
     SIGNS,
     Placeable,
     kind_of,
@@ -32,13 +30,11 @@ from engine.text.placeables.grammar import (
 )
 from engine.text.placeables.names import NameRule, find_names
 from engine.text.placeables.phrases import Phrases, in_turn
+from engine.text.placeables.spelling import TRUSTED, spell_amounts, spell_names
 
 REMEMBERED_MODELS: Final = 64  # whose symbols are indexed
 PRIVATE: Final = range(0xE000, 0xF700)
 NUMBERS: Final = re.compile(NUMBER)
-TRUSTED: Final = re.compile(
-    BEGINNING + f"(?:{'|'.join(kind.pattern for kind in KINDS if kind.treatment == 'read')})"
-)
 PICTURES: Final = re.compile(EMOJI)
 TAG_AROUND: Final = re.compile(r"<[A-Za-z/][^<>]{1,400}>")
 SOLID: Final = re.compile(r"\S+")
@@ -143,23 +139,16 @@ class MaskedText:
             for phrase, count in expected.items()
         )
 
-    def as_written(self, text: str, phrases: Sequence[int]) -> str:
-        """Write numbers in an answer as the source has them, where the model has written the same digits and
-        signs with other separators or in another order: "1.7" for "1,7", "€5,000" for "5000 €".
+    def as_written(self, text: str, phrases: Sequence[int], count: Callable[[str], int]) -> str:
+        """Spell numbers, codes and names in an answer as the source has them.
 
         text: the answer.
         phrases: numbers of the phrases that the model has read as they are.
+        count: counts the source tokens of a word.
         """
-        amounts = {self.phrases[number].source for number in phrases if not self.phrases[number].name}
-        lost = amounts.difference(match[0] for match in TRUSTED.finditer(text)) if amounts else amounts
-        if not lost:
-            return text
-        written = {_without_separators(amount): amount for amount in lost}
-
-        def rewrite(match: re.Match[str]) -> str:
-            return match[0] if match[0] in amounts else written.get(_without_separators(match[0]), match[0])
-
-        return TRUSTED.sub(rewrite, text)
+        read = [self.phrases[number] for number in phrases]
+        text = spell_amounts(text, {phrase.source for phrase in read if not phrase.name})
+        return spell_names(text, [phrase.source for phrase in read if phrase.name], count)
 
     def at_most(self, count: int) -> MaskedText:
         """Mask no more phrases than `count`: the last phrases that nobody asked for are not masked.
@@ -255,12 +244,6 @@ def mask(marked: MarkedText, rules: MaskRules) -> MaskedText:
     if not phrases:
         return MaskedText(text)
     return MaskedText("".join([*parts, text[position:]]), mark, tuple(phrases))
-
-
-def _without_separators(amount: str) -> tuple[str, str]:
-    """The digits of an amount in order, and its other characters but for separators."""
-    digits = "".join(filter(str.isdigit, amount))
-    return digits, "".join(sorted(c for c in amount if not (c.isdigit() or c.isspace() or c in ".,'’")))
 
 
 def find_phrases(marked: MarkedText, rules: MaskRules) -> list[tuple[int, int, Phrase]]:

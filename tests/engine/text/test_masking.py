@@ -19,6 +19,7 @@ from engine.answers.plan import plan
 from engine.api import InvalidRequest, MarkedText, Placement, Service, ServiceSettings, TextOptions, TooLarge
 from engine.text.placeables.masking import MaskedText, MaskRules, Phrase, mask
 from engine.text.placeables.mend import mend, whole
+from engine.text.placeables.spelling import spell_names
 from engine.types import DecodeOptions, Hypothesis, Request
 from server.app import create_app
 from server.observing.metrics import Metrics
@@ -421,7 +422,43 @@ def test_of_two_phrases_that_begin_alike_the_longer_one_is_found():
 def test_the_digits_of_a_number_are_written_as_the_source_writes_them(source, answer, written):
     found = mask(MarkedText(source), MaskRules(protect=True, symbols=SYMBOLS))
     assert found.phrases
-    assert found.as_written(answer, range(len(found.phrases))) == written
+    assert found.as_written(answer, range(len(found.phrases)), len) == written
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "written"),
+    [
+        ("Oscar Wilde", "Oscar wilde once said it.", "Oscar Wilde once said it."),
+        ("Paul Keres", "He saw Paul Kerks there.", "He saw Paul Keres there."),
+        ("Christoph Columbus", "Christianoph Columbus came.", "Christoph Columbus came."),
+        ("Ludwig van Beethoven", "It is by Ludwig van Beethowen.", "It is by Ludwig van Beethoven."),
+        ("George Orwell", "I know George was here.", "I know George Orwell was here."),
+        ("Nordschweden", "I live in nordschweden.", "I live in Nordschweden."),
+    ],
+)
+def test_a_name_that_an_answer_has_nearly_or_in_part_is_spelled_as_the_source_spells_it(
+    name, answer, written
+):
+    assert spell_names(answer, [name], len) == written
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        ("George Orwell", "I know George Bush."),  # somebody else
+        ("George Orwell", "George saw George."),  # which of them
+        ("Anna Li", "Anna came."),  # of words that short the model may have translated one
+        ("Tom Jackson", "Jackson came."),  # without its beginning
+        ("Leonardo da Vinci", "Leonardo came."),
+        ("Christoph Columbus", "Christian oph Columbus came."),  # it is there already, in pieces
+        ("Karla Karlsson", "Karla saw Karlson."),
+        ("von Bülow", "It is from von here."),  # such a small word says nothing
+        ("Oscar Wilde", "oscar wilde and Oscar wilde"),
+        ("Nordschweden", "I live in Northern Sweden."),
+    ],
+)
+def test_a_name_stays_lost_where_its_place_or_what_became_of_it_is_in_doubt(name, answer):
+    assert spell_names(answer, [name], len) == answer
 
 
 @pytest.mark.parametrize(("answer", "garbled"), [("5 and 7", False), ("5 and 7 and 7", True), ("5", True)])
