@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Final, TypeVar
 
-from engine.answers.compose import TextResult, compose, retry_of
+from engine.answers.compose import Retry, TextResult, settle
 from engine.answers.drafts import Drafts, Partial
 from engine.answers.options import TextOptions, resolve
 from engine.answers.pivot import Stage, carry_over, join_results, options_of
@@ -166,16 +166,16 @@ async def _decode_plans(
         jobs = [job for p in plans for job in p.jobs]
         results = _deal(plans, await generate_group(stage.engine, jobs, deadline, again=again))
     pairs = list(zip(plans, results, strict=True))
-    while any(
-        retries := await _each(lambda p: retry_of(stage.text, *p), pairs, long=long, deadline=deadline)
-    ):
-        jobs = [job for retry in retries if retry for job in retry.jobs]
+    outcomes = await _each(lambda pair: settle(stage.text, *pair), pairs, long=long, deadline=deadline)
+    while retries := [outcome for outcome in outcomes if isinstance(outcome, Retry)]:
+        jobs = [job for retry in retries for job in retry.jobs]
         redone = iter(await generate_group(stage.engine, jobs, deadline, again=True))
-        pairs = [
-            (retry.plan, retry.merge(own, redone)) if retry else (original, own)
-            for (original, own), retry in zip(pairs, retries, strict=True)
-        ]
-    return await _each(lambda pair: compose(stage.text, *pair), pairs, long=long, deadline=deadline)
+        pairs = [(retry.plan, retry.merge(redone)) for retry in retries]
+        settled = iter(
+            await _each(lambda pair: settle(stage.text, *pair), pairs, long=long, deadline=deadline)
+        )
+        outcomes = [next(settled) if isinstance(outcome, Retry) else outcome for outcome in outcomes]
+    return [outcome for outcome in outcomes if not isinstance(outcome, Retry)]
 
 
 def _plans(stage: Stage, texts: Sequence[str | MarkedText], options: TextOptions) -> Slices[list[Plan]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -29,7 +28,8 @@ class Choice:
     pieces: pieces of the target as it is written, end-of-sentence included.
     attention: float array [pieces, source], or None.
     forced: number of phrases and marks that were put back by force.
-    whole: whether it holds each placeholder once, mended or not.
+    garbled: whether it lacks what the model has read as it is (number, name or mark) or repeats it, or lacks
+        a placeholder and no attention says its place.
     """
 
     hypothesis: Hypothesis
@@ -38,7 +38,7 @@ class Choice:
     pieces: list[str]
     attention: Any
     forced: int = 0
-    whole: bool = True
+    garbled: bool = False
 
 
 def choices(
@@ -56,31 +56,30 @@ def choices(
     right, wrong, count = list[Choice](), list[Choice](), plan.options.decode.n_best
     every, symbols = frozenset(model.placeholders), _required_placeholders(model, sentence)
     for h in hypotheses:
-        good = whole(model.placeholder_tokenizer.pieces(h.tokens, target=True), list(symbols), every)
+        pieces = model.placeholder_tokenizer.pieces(h.tokens, target=True)
+        good = whole(pieces, list(symbols), every)
         kept = good or h.attention is None
         mended = (h.tokens, h.attention) if kept else _mend_placeholders(model, h, symbols, every)
-        pieces = Counter(model.placeholder_tokenizer.pieces(h.tokens, target=True))
-        forced = sum(pieces[symbol] != 1 for symbol in symbols)
+        forced = sum(pieces.count(symbol) != 1 for symbol in symbols)
         choice = _choice(model, plan, sentence, h, *mended)
-        choice = replace(choice, forced=choice.forced + forced, whole=good or not kept)
-        (right if good and not is_garbled(plan, sentence, choice) else wrong).append(choice)
+        garbled = _is_garbled(plan, sentence, choice.text, whole=good or not kept)
+        if forced or garbled:
+            choice = replace(choice, forced=choice.forced + forced, garbled=garbled)
+        (right if good and not garbled else wrong).append(choice)
         if len(right) == count:  # the others cost as much, and nobody sees them
             break
     return [*right, *wrong][:count]
 
 
-def is_garbled(plan: Plan, sentence: Sentence, choice: Choice) -> bool:
-    """Tell whether an answer lacks what the model has read as it is (number, name or mark) or repeats it, or
-    lacks a placeholder and no attention says its place.
+def _is_garbled(plan: Plan, sentence: Sentence, answer: str, *, whole: bool) -> bool:
+    """See `Choice.garbled`.
 
-    plan: the plan of the text.
-    sentence: one of its sentences.
-    choice: an answer to the sentence.
+    whole: whether the answer holds each placeholder once, mended or not.
     """
-    if sentence.strict is None:
+    if sentence.stricter is None:
         return False
-    lost = sentence.strict.marks is not None and not keeps_pairs(sentence.text, choice.text)
-    return lost or not choice.whole or plan.masked.garbles(choice.text, sentence.spelled)
+    lost = sentence.pairs and not keeps_pairs(sentence.text, answer)
+    return lost or not whole or plan.masked.garbles(answer, sentence.spelled)
 
 
 def _required_placeholders(model: TextModel, sentence: Sentence) -> dict[str, int]:

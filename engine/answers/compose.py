@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
 
 from engine.answers.alignment import Alignment, make_alignments
-from engine.answers.choices import Choice, choices, is_garbled
+from engine.answers.choices import Choice, choices
 from engine.answers.formats import apply
 from engine.answers.plan import Plan, Sentence
 from engine.answers.quality import Coverage, Repetition, coverage, repetition
@@ -18,6 +19,7 @@ from engine.text.placeables.masking import KeptSpan
 from engine.types import DecodeJob, Hypothesis, Result, Timings
 
 NO_TIME: Final = Timings(0.0, 0.0, 0.0, 0)
+NOTHING: Final[Mapping[int, list[Choice]]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +72,19 @@ class TextResult:
     via: TextResult | None = None
 
 
-def compose(model: TextModel, plan: Plan, results: Sequence[Result]) -> TextResult:
+def compose(
+    model: TextModel, plan: Plan, results: Sequence[Result], ranked: Mapping[int, list[Choice]] = NOTHING
+) -> TextResult:
     """Compose the answer to a text.
 
     model: the model that answered.
     plan: the text's plan.
     results: one of each job of the plan.
+    ranked: what `choices` has listed of some of its sentences, by number.
     """
-    waiting, options = iter(results), plan.options
-    ranking = [choices(model, plan, s, next(waiting).hypotheses) if s.source else [] for s in plan.sentences]
+    ranking, options = [list[Choice]() for _ in plan.sentences], plan.options
+    for place, result in zip(plan.places, results, strict=True):
+        ranking[place] = ranked.get(place) or choices(model, plan, plan.sentences[place], result.hypotheses)
     pairs = [(s, c[0]) for s, c in zip(plan.sentences, ranking, strict=True) if c]
     first, *others = _rank_texts(model, plan, ranking)
     if not pairs:
@@ -132,10 +138,12 @@ class Retry:
 
     plan: the plan of the text, with placeholders and attention where they are needed.
     places: positions of the sentences among the plan's jobs.
+    results: of the plan before, one of each job.
     """
 
     plan: Plan
     places: Sequence[int]
+    results: Sequence[Result]
 
     @property
     def jobs(self) -> list[DecodeJob]:
@@ -144,43 +152,42 @@ class Retry:
         jobs = self.plan.jobs
         return [jobs[place] for place in self.places]
 
-    def merge(self, results: Sequence[Result], again: Iterator[Result]) -> list[Result]:
+    def merge(self, again: Iterator[Result]) -> list[Result]:
         """Return the first results, with new ones for the jobs that were done again.
 
-        results: one of each job of the plan.
         again: the new results, in the order of `jobs`.
 
         The timings of a new result are the sum of both.
         """
-        merged = list(results)
+        merged = list(self.results)
         for place in self.places:
             result = next(again)
             merged[place] = result._replace(timings=result.timings + merged[place].timings)
         return merged
 
 
-def retry_of(model: TextModel, plan: Plan, results: Sequence[Result]) -> Retry | None:
-    """Find the sentences that must be decoded again; None where all is well.
+def settle(model: TextModel, plan: Plan, results: Sequence[Result]) -> TextResult | Retry:
+    """Compose the answer to a text, or find the sentences that must be decoded again before.
 
     model: the model that answered.
     plan: the plan of the text.
     results: one of each job of the plan.
     """
-    garbles, unknown = list[int](), list[int]()
+    garbles, unknown, ranked = list[int](), list[int](), dict[int, list[Choice]]()
     for job, (place, result) in enumerate(zip(plan.places, results, strict=True)):
         sentence = plan.sentences[place]
-        if sentence.strict and is_garbled(
-            plan, sentence, choices(model, plan, sentence, result.hypotheses)[0]
-        ):
+        if sentence.stricter:
+            ranked[place] = choices(model, plan, sentence, result.hypotheses)
+        if sentence.stricter and ranked[place][0].garbled:
             garbles.append(job)
         elif plan.options.replace_unk and any(
             h.attention is None and model.unk in h.tokens for h in result.hypotheses
         ):
             unknown.append(job)
     if not (garbles or unknown):
-        return None
+        return compose(model, plan, results, ranked)
     again = plan.stricter(garbles)
-    return Retry(again.with_attention() if unknown else again, sorted((*garbles, *unknown)))
+    return Retry(again.with_attention() if unknown else again, sorted((*garbles, *unknown)), results)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from engine.answers.choices import choices, is_garbled
+from engine.answers.choices import choices
 from engine.answers.plan import Plan, Sentence
 from engine.answers.text_model import TextModel
 from engine.schedule.aio import Watch
@@ -88,7 +88,7 @@ class Drafts:
         if not isinstance(progress, Result):
             return None
         choice = choices(self._model, plan, sentence, progress.hypotheses)[0]
-        if is_garbled(plan, sentence, choice):  # the sentence is decoded again
+        if choice.garbled:  # the sentence is decoded again
             return None
         return choice.text, choice.order
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 
@@ -30,8 +30,8 @@ class Sentence:
     symbols: placeholder of each phrase that `source` does not spell.
     quotas: token of each placeholder, and whether `source` has it; none where there are no placeholders.
     marks: quotation marks and brackets that `source` lacks: they are put back into the answer by attention.
-    strict: the same sentence with placeholders for all phrases and without such marks, where `source` has
-        numbers, names or marks that the model may lose, or is `fast`.
+    pairs: whether `source` has such marks, which the model may lose.
+    stricter: makes `strict`; few sentences are read a second time.
     fast: whether it is decoded without attention and quotas, which slow down all that is decoded beside it.
     fixed: its fixed translation, where the bundle has one.
     """
@@ -42,7 +42,8 @@ class Sentence:
     symbols: Mapping[int, str] = field(default_factory=dict)
     quotas: tuple[tuple[int, int], ...] = ()
     marks: Formats | None = None
-    strict: Sentence | None = None
+    pairs: bool = False
+    stricter: Callable[[], Sentence] | None = None
     fast: bool = False
     fixed: str = ""
 
@@ -62,9 +63,15 @@ class Sentence:
         return [number for number in self.phrases if number not in self.symbols]
 
     @property
+    def strict(self) -> Sentence | None:
+        """The same sentence with placeholders for all phrases and without marks in pairs, where `source` has
+        numbers, names or marks that the model may lose, or is `fast`."""
+        return self.stricter and self.stricter()
+
+    @property
     def can_lack(self) -> bool:
         """Whether an answer may lack phrases or marks that must come out."""
-        return bool(self.phrases or self.strict)
+        return bool(self.phrases or self.stricter)
 
     def options(self, decode: DecodeOptions) -> DecodeOptions:
         """Adapt decoding options to the sentence.
@@ -274,18 +281,24 @@ class _Planner:
         symbols = dict(zip(phrases, model.placeholders, strict=False))
         plain = without_pairs(text, model.target) if self.options.protect else PlainText(text)
         marks = formats_of(text, plain, ()) if plain.formats and _readable(plain.text) else None
-        source = self._source(plain.text if marks else text, phrases, symbols)
-        last = Sentence(text, source, phrases, symbols, self._quotas(source, symbols), marks)
         fewer = {number: symbol for number, symbol in symbols.items() if not masked.phrases[number].trusted}
+
+        def last() -> Sentence:
+            source = self._source(plain.text if marks else text, phrases, symbols)
+            return Sentence(text, source, phrases, symbols, self._quotas(source, symbols), marks)
+
+        def fast() -> Sentence:
+            return replace(last(), fast=True, stricter=last)
+
         if len(fewer) == len(symbols) and not marks:
-            return last
-        source = self._source(text, phrases, fewer)
-        if len(source) > model.limits.source:
-            return last
-        strict = last if marks else replace(last, fast=True, strict=last)
+            return last()
         if not marks and self._loses_phrases([number for number in symbols if number not in fewer]):
-            return strict
-        return Sentence(text, source, phrases, fewer, self._quotas(source, fewer), strict=strict)
+            return fast()
+        source, pairs = self._source(text, phrases, fewer), marks is not None
+        if len(source) > model.limits.source:
+            return last()
+        quotas, stricter = self._quotas(source, fewer), last if marks else fast
+        return Sentence(text, source, phrases, fewer, quotas, pairs=pairs, stricter=stricter)
 
     def _loses_phrases(self, spelled: Sequence[int]) -> bool:
         """Whether nearly every answer to a sentence with these phrases as they are loses one of them."""

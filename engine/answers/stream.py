@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
-from engine.answers.compose import TextResult, compose, retry_of
+from engine.answers.compose import Retry, TextResult, settle
 from engine.answers.options import TextOptions
 from engine.answers.plan import Plan, plan
 from engine.answers.text_model import TextModel
@@ -169,11 +169,13 @@ def _compose_or_retry(
     engine: AnyEngine, model: TextModel, planned: Plan, results: list[Result]
 ) -> TextResult:
     """Compose the answer; a sentence whose numbers got lost is translated again, before all other work."""
-    while retry := retry_of(model, planned, results):
-        entry = _Entry(retry)
+    outcome = settle(model, planned, results)
+    while isinstance(outcome, Retry):
+        entry = _Entry(outcome)
         engine.submit(entry.requests, again=True)
-        planned, results = retry.plan, retry.merge(results, iter(_wait_for_results(entry)))
-    return compose(model, planned, results)
+        merged = outcome.merge(iter(_wait_for_results(entry)))
+        outcome = settle(model, outcome.plan, merged)
+    return outcome
 
 
 def _wait_for_results(entry: _Entry[J]) -> list[Result]:

@@ -7,7 +7,7 @@ separators, a name in small letters, with a broken word, or without its last one
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence
 from os.path import commonprefix
 from typing import Final
 
@@ -23,14 +23,14 @@ MIN_LOST_TOKENS: Final = 3  # of a word that a model loses; others may have been
 MIN_COMMON_LETTERS: Final = 2  # that a broken word of a name begins with, as the name does
 
 
-def spell_amounts(text: str, amounts: Set[str]) -> str:
+def spell_amounts(text: str, amounts: set[str]) -> str:
     """Write amounts as the source has them, where the model has written the same digits and signs with other
     separators or in another order: "1,7" for "1.7", "5000 €" for "€5,000".
 
     text: the answer.
     amounts: numbers and codes that it must have.
     """
-    lost = amounts.difference(match[0] for match in TRUSTED.finditer(text)) if amounts else amounts
+    lost = amounts.difference([match[0] for match in TRUSTED.finditer(text)]) if amounts else amounts
     if not lost:
         return text
     written = {_without_separators(amount): amount for amount in lost}
