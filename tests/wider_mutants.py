@@ -35,6 +35,13 @@ MUTANTS = [
         "tests/engine/text/test_masking.py -k in_doubt",
     ),
     (
+        "a sentence with marks in pairs is as good without them",
+        "engine/answers/choices.py",
+        "lost = sentence.pairs and not keeps_pairs(sentence.text, answer)",
+        "lost = False",
+        "tests/engine/text/test_masking.py -k without_the_quotation_marks",
+    ),
+    (
         "a model of many languages translates one into itself",
         "engine/answers/directions.py",
         "if source is not None and source == target and max(len(self.sources), len(self.targets)) > 1:",

@@ -248,6 +248,20 @@ def test_a_hypothesis_that_holds_every_phrase_comes_before_a_better_one_that_mus
     assert all(choice.attention.shape[0] == len(choice.pieces) for choice in found)
 
 
+def test_an_answer_without_the_quotation_marks_of_its_source_comes_behind_one_with_them(service):
+    model = service.shelf.loaded["tatoeba-de-en"].text
+    made = plan(model, "Er sagte „nein“.", TextOptions(protect=True))
+    lacking, right = (
+        Hypothesis(model.tokenizer.encode_target(text), -0.1, [], "stop", None)
+        for text in ("He said no.", "He said “no”.")
+    )
+    (first,) = choices(model, made, made.sentences[0], [lacking, right])
+    (only,) = choices(model, made, made.sentences[0], [lacking])
+    assert (first.hypothesis, first.garbled, only.garbled) == (right, False, True)
+    strict = made.stricter([0]).sentences[0]
+    assert strict.marks and not strict.pairs
+
+
 def test_models_without_placeholders_refuse_what_they_can_not_do(service):
     with running() as toys:
         for options in ({"ignore": ("Haus",)}, {"glossary": {"Haus": "home"}}):
