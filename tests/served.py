@@ -8,7 +8,9 @@ import time
 from contextlib import contextmanager
 from dataclasses import fields
 from functools import cache
+from itertools import product
 from pathlib import Path
+from string import ascii_lowercase
 from unittest.mock import patch
 
 import httpx
@@ -30,6 +32,8 @@ from server.settings import ServerSettings
 from tests.golden_fixtures import real_golden
 
 VOCABULARY = 400
+# different lines, as equal ones of a request are decoded once
+LINES = tuple(f"Das ist {''.join(word)}." for word in product(ascii_lowercase, repeat=3))
 STACK = StackConfig(embed_dim=16, conv_dim=16, ffn_dim=16, heads=2, kernel_sizes=(3, 5))
 MODELS = {
     "toy-de-en": ("translate", "de", "en", 19),

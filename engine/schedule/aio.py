@@ -8,7 +8,7 @@ import math
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from engine.schedule.any_engine import AnyEngine
 from engine.schedule.slices import in_slices, one_slice
@@ -48,7 +48,8 @@ async def generate_group(
 ) -> list[Result]:
     """Decode several sources as one group, all accepted or none; results in the order of the jobs.
 
-    The first failure is raised and cancels the others, and so does cancelling the awaiting task.
+    Equal jobs are decoded once, but for those that draw samples. The first failure is raised and cancels the
+    others, and so does cancelling the awaiting task.
 
     engine: a running one.
     jobs: the sources, each with its options.
@@ -63,24 +64,26 @@ async def generate_group(
     loop = asyncio.get_running_loop()
     future: asyncio.Future[None] = loop.create_future()
     results: dict[int, Result] = {}
+    equal = _equal_jobs(jobs)
 
     def settle(index: int, news: list[int] | Outcome) -> None:
         if watch and isinstance(news, list | Result):
-            watch(index, news)
+            for number in equal[index]:
+                watch(number, news)
         if future.done() or isinstance(news, list):
             return
         if not isinstance(news, Result):
             future.set_exception(news)
             return
-        results[index] = news
+        results.update(dict.fromkeys(equal[index], news))
         if len(results) == len(jobs):
             future.set_result(None)
 
     inbox = Inbox(loop, settle)
     requests = list[Request]()
-    for i, (source, options) in enumerate(jobs):
+    for i, (number, *_) in enumerate(equal):
         put = partial(inbox.put, i)
-        requests.append(Request(source, options, put, deadline, put if watch else None))
+        requests.append(Request(*jobs[number], put, deadline, put if watch else None))
     try:
         submitted = one_slice(partial(engine.submit, requests, again=again))
         await in_slices(submitted, deadline, small=len(jobs) <= INLINE_JOBS)
@@ -91,6 +94,15 @@ async def generate_group(
             if future.done() and not future.cancelled():
                 future.exception()  # a failure that came while the others were handed over
     return [results[i] for i in range(len(jobs))]
+
+
+def _equal_jobs(jobs: Sequence[DecodeJob]) -> list[list[int]]:
+    """Numbers of jobs, those together whose answers are equal; in the order of the first of each."""
+    equal: dict[Any, list[int]] = {}
+    for number, (source, options) in enumerate(jobs):
+        key = number if options.sampling else (tuple(source), options)
+        equal.setdefault(key, []).append(number)
+    return list(equal.values())
 
 
 class Inbox:

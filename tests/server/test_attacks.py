@@ -22,7 +22,7 @@ import pytest
 from tritonclient.grpc import service_pb2
 
 from server.grpc.bridge import STATUS_CODES
-from tests.served import until
+from tests.served import LINES, until
 from tests.server.test_server_process import GERMAN, free_port, process
 from tests.thorough import THOROUGH
 from tests.timing import MachineLag, Starved
@@ -168,8 +168,8 @@ ATTACKS = {
     "subtitles of white space": file("a.srt", b" \n" * 20_000 + b"x"),
     "a word without end": translate(q="a" * 50_000),
     "letters without end": translate(q="a" * 60_000),
-    "a prefix without end": translate(q=["Ja."] * 30, prefix="a" * 900_000),
-    "a prefix as long as may be": translate(q=["Ja."] * 30, prefix="a" * 16_384),
+    "a prefix without end": translate(q=LINES[:30], prefix="a" * 900_000),
+    "a prefix as long as may be": translate(q=LINES[:30], prefix="a" * 16_384),
     "shapes of many dimensions": tensors(shape=[2**31 - 1] * 90_000),
     "tensors of empty elements": tensors(shape=[1], data=[[]] * 40_000),
     "outputs without end": lambda client: client.build_request(
@@ -198,7 +198,7 @@ ATTACKS = {
     "half a tag": translate(q="<a " * 9_000, format="html"),
     "XML to be outlined": deepl(text=["<a>x" * 9_000], tag_handling="xml"),
     "sentences without end": translate(q=["Ja. " * 24_000] * 10),
-    "as many sentences as may be": translate(q=["Ja. " * 400] * 10),
+    "as many sentences as may be": translate(q=[" ".join(LINES[i : i + 400]) for i in range(0, 4_000, 400)]),
     "attention": translate(q="Das ist gut und schön. " * 200, alignment=True, scores=True),
     "languages": lambda client: client.build_request(
         "POST", "/translate", json={"q": ["ein Wort"] * 1_000, "source": "auto", "target": "en"}

@@ -92,7 +92,11 @@ def test_a_killed_server_is_ready_again_within_five_seconds_under_a_supervisor()
             def attempt():
                 nonlocal pid
                 with ThreadPoolExecutor(1) as pool:
-                    values = {"q": ["Wo ist der Bahnhof?"] * 200, "source": "de", "target": "en"}
+                    values = {
+                        "q": [f"Wo ist Haus {i}?" for i in range(200)],
+                        "source": "de",
+                        "target": "en",
+                    }
                     flight = pool.submit(httpx.post, f"{url}/translate", json=values, timeout=60)
                     time.sleep(0.2)
                     os.kill(pid, signal.SIGKILL)

@@ -17,12 +17,12 @@ import pytest
 
 from engine.bundle.bundle import open_bundle
 from engine.text.tokenizers.tokenizer import open_tokenizer
-from tests.served import LONG, bundles, busy, open_service, server, until
+from tests.served import LINES, LONG, bundles, busy, open_service, server, until
 
 ROOT = Path(__file__).parents[2]
 GERMAN = {"q": "Das ist gut.", "source": "de", "target": "en"}
-SLOW = GERMAN | LONG | {"q": ["Das ist gut."] * 8}  # a second or more
-ENDLESS = SLOW | {"q": SLOW["q"] * 20}
+SLOW = GERMAN | LONG | {"q": LINES[:8]}  # a second or more
+ENDLESS = SLOW | {"q": LINES[:160]}
 
 
 def raw_request(values):
@@ -88,8 +88,8 @@ def slow_down(stepper):
 
 def test_a_full_queue_is_a_429_that_says_when_to_come_back():
     bundle = open_bundle(bundles() / "toy-de-en")
-    size = len(open_tokenizer(bundle).encode(GERMAN["q"])) + 1
-    with server(service_settings={"queue_tokens": 7 * size}) as (client, house, _):
+    size = sum(len(tokens) + 1 for tokens in map(open_tokenizer(bundle).encode, SLOW["q"][:4]))
+    with server(service_settings={"queue_tokens": 7 * size // 4}) as (client, house, _):
         slow = SLOW | {"q": SLOW["q"][:4]}
         for lane in house.service.shelf.loaded["toy-de-en"].engine.lanes:
             slow_down(lane.stepper)
@@ -101,12 +101,12 @@ def test_a_full_queue_is_a_429_that_says_when_to_come_back():
             until(lambda: busy(house.service) == (2, 2))  # half of the lane's slots
             with in_background(ask) as second:
                 until(lambda: busy(house.service) == (4, 4))
-                answer = client.post("/translate", json=GERMAN | {"q": [GERMAN["q"]] * 4})
+                answer = client.post("/translate", json=GERMAN | {"q": LINES[:4]})
         assert answer.status_code == 429, answer.text
         assert int(answer.headers["retry-after"]) >= 1
         assert "try again" in answer.json()["error"]
         assert first[0].status_code == second[0].status_code == 200
-        assert client.post("/translate", json=GERMAN | {"q": [GERMAN["q"]] * 2}).status_code == 200
+        assert client.post("/translate", json=GERMAN | {"q": LINES[:2]}).status_code == 200
 
 
 def test_a_request_that_could_never_fit_is_a_413():
@@ -178,7 +178,7 @@ def test_a_drain_answers_what_was_accepted_and_refuses_what_is_new():
 def test_a_drain_that_takes_too_long_answers_with_503_and_says_so():
     with server(drain_timeout=0.05) as (client, house, instance):
         url = str(client.base_url)
-        slow = SLOW | {"q": SLOW["q"] * 4}
+        slow = SLOW | {"q": LINES[:32]}
         with in_background(lambda: httpx.post(f"{url}/translate", json=slow, timeout=60)) as done:
             until(lambda: busy(house.service)[0] > 0)
             instance.handle_exit(signal.SIGTERM, None)
@@ -190,7 +190,7 @@ def test_a_second_signal_does_not_wait(tmp_path):
     # a process that ends so leaves its own folder for files to the next one
     with server(store_folder=tmp_path) as (client, house, instance):
         url = str(client.base_url)
-        slow = SLOW | {"q": SLOW["q"] * 4}
+        slow = SLOW | {"q": LINES[:32]}
 
         def ask():
             return httpx.post(f"{url}/translate", json=slow, timeout=60).status_code

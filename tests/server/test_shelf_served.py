@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from engine.api import Service
 from engine.errors import ConfigError
 from server.settings import ServerSettings
-from tests.served import MODELS, bundles, open_service, server, settings_of, until
+from tests.served import LINES, MODELS, bundles, open_service, server, settings_of, until
 from tests.server.test_reload import TOKEN
 
 ROOT = Path(__file__).parents[2]
@@ -97,7 +97,7 @@ def test_the_operator_loads_and_unloads(client, path):
 
 
 def test_an_unload_lets_requests_under_way_finish(client):
-    slow = GERMAN | {"q": [GERMAN["q"]] * 60, "min_length": 1500, "max_length": 1500}
+    slow = GERMAN | {"q": LINES[:60], "min_length": 1500, "max_length": 1500}
     with ThreadPoolExecutor(2) as pool:
         long = pool.submit(translated, client, slow)
         until(lambda: figure(client, "convoy_model_loaded", DE))
@@ -171,7 +171,7 @@ service = Service.open([Path(sys.argv[1])], ServiceSettings(verify=False, budget
 service.start()
 found = []
 for _ in range(4):
-    asyncio.run(service.run("tatoeba-de-en", ["Das ist gut."] * 40))
+    asyncio.run(service.run("tatoeba-de-en", [f"Das ist gut, {i}." for i in range(40)]))
     full = used()
     service.unload("tatoeba-de-en")
     found += [full, used()]

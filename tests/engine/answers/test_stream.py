@@ -27,7 +27,7 @@ from engine.api import (
 from engine.text.tokenizers.pieces import Pieces
 from tests.engine.text.test_text import real_tokenizer, toy
 from tests.golden_fixtures import ROOT, real_golden
-from tests.served import LONG, busy, draining, running, server, until
+from tests.served import LINES, LONG, busy, draining, running, server, until
 from tests.thorough import some
 
 MODELS = ROOT.parent / "models"
@@ -238,7 +238,7 @@ def test_the_first_sentence_is_told_before_the_others_are_decoded(service):
 def test_leaving_a_stream_frees_its_slots(service):
     async def leave():
         options = TextOptions(LONG, prefix="The house is")
-        async with aclosing(service.stream("toy-de-en", ["Wer bist du?"] * 9, options)) as news:
+        async with aclosing(service.stream("toy-de-en", LINES[:9], options)) as news:
             async for event in news:
                 assert isinstance(event, Partial)
                 break

@@ -65,10 +65,32 @@ async def test_a_group_comes_back_in_order(engine):
     assert await generate_group(engine, []) == []
 
 
+async def test_equal_jobs_of_a_group_are_decoded_once_and_each_is_told_and_answered(engine):
+    g = np.random.default_rng(5)
+    distinct = [(cases.source(g, 19), options) for options in (QUICK, LONG) for _ in range(6)]
+    distinct.append((distinct[0][0], LONG))  # the same source, answered in another way
+    order = [*range(13), *g.integers(0, 13, 30)]
+    jobs = [distinct[i] for i in order]
+    told = [[] for _ in jobs]
+    results = await generate_group(engine, jobs, watch=lambda job, news: told[job].append(news))
+    assert engine.stats().encoded_requests == 13
+    for (source, options), result, news in zip(jobs, results, told, strict=True):
+        cases.same(result.hypotheses, cases.expect(MODEL, source, options, 14), MODEL, source)
+        assert news[-1] is result
+    alone = [(await generate_group(engine, [job]))[0].hypotheses for job in distinct]
+    assert [result.hypotheses for result in results] == [alone[i] for i in order]
+
+
+async def test_jobs_that_draw_samples_are_decoded_each(engine):
+    drawn = DecodeOptions(beam_size=2, max_length=2, sampling=True, seed=7)
+    await generate_group(engine, [([4, 5, EOS], drawn)] * 3)
+    assert engine.stats().encoded_requests == 3
+
+
 async def test_cancelling_the_task_frees_slots_and_queue(engine):
     wide = engine.lanes[1].executor
     wide.gate.clear()
-    task = asyncio.create_task(generate_group(engine, [([4, 5, EOS], LONG)] * 10))
+    task = asyncio.create_task(generate_group(engine, [([4, 5 + i, EOS], LONG) for i in range(10)]))
     await until(wide.entered.is_set)
     assert engine.stats().waiting_requests == 6
     task.cancel()
@@ -85,7 +107,8 @@ async def test_the_first_failure_of_a_group_cancels_the_others(engine):
     engine.lanes[0].executor.broken = {"encode"}
     greedy = DecodeOptions(beam_size=1)
     with pytest.raises(ExecutorFailed, match="encode is broken"):
-        await generate_group(engine, [([4, EOS], LONG)] * 20 + [([5, EOS], greedy)])
+        different = [([4 + i % 10, 4 + i // 10, EOS], LONG) for i in range(20)]
+        await generate_group(engine, [*different, ([5, EOS], greedy)])
     await until(lambda: engine.stats().active == (0, 0))
     assert engine.stats().waiting_tokens == 0
 

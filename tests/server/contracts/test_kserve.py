@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from tests.served import MODELS, server
+from tests.served import LINES, MODELS, server
 
 GERMAN = "Wo ist denn hier der Bahnhof?"
 MODEL = "/v2/models/toy-de-en"
@@ -174,7 +174,7 @@ def test_binary_data_that_end_early_are_refused(client):
 
 
 def test_a_timeout_in_microseconds_is_a_deadline(client):
-    long = TENSOR | {"shape": [24], "data": ["Das ist gut."] * 24}
+    long = TENSOR | {"shape": [24], "data": LINES[:24]}
     parameters = {"timeout": 20_000, "min_length": 2047, "max_length": 2047}
     answer = infer(client, inputs=[long], parameters=parameters)
     assert (answer.status_code, set(answer.json())) == (504, {"error"})
@@ -247,7 +247,7 @@ def test_what_fails_before_the_first_chunk_has_its_status(client):
 
 def test_what_fails_after_it_is_an_event(client):
     forever = {"min_length": 2047, "max_length": 2047, "beam_size": 1}
-    text = " ".join(["Das ist gut."] * 400)
+    text = " ".join(LINES[:400])
     *found, last = chunks(client, text_input=text, parameters=forever | {"timeout": 1_500_000})
     assert set(last) == {"error"}
     assert "deadline" in last["error"]

@@ -11,7 +11,7 @@ httpx2 = pytest.importorskip("httpx2")
 
 from mcp.client.streamable_http import streamable_http_client  # noqa: E402
 
-from tests.served import busy, server, until  # noqa: E402
+from tests.served import LINES, busy, server, until  # noqa: E402
 
 GERMAN = "Wo ist denn hier der Bahnhof?"
 KEY = "0123456789abcdef"
@@ -100,7 +100,7 @@ async def test_a_deadline_holds_and_figures_name_the_model(place):
 
 async def test_a_call_whose_client_goes_is_cancelled(place):
     client, house = place
-    arguments = {"text": [GERMAN * 50] * 30, "target": "en", "source": "de"}
+    arguments = {"text": " ".join(LINES[:500]), "target": "en", "source": "de"}
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
     body["params"] = {"name": "translate_text", "arguments": arguments}
     headers = dict(client.headers) | {"Accept": "application/json, text/event-stream"}

@@ -9,7 +9,7 @@ openai = pytest.importorskip("openai", reason="pip install openai")
 
 from server.contracts.openai.chat import read_messages  # noqa: E402
 from server.contracts.openai.tasks import Instruction, read_instruction  # noqa: E402
-from tests.served import server  # noqa: E402
+from tests.served import LINES, server  # noqa: E402
 
 GERMAN = "Wo ist denn hier der Bahnhof?"
 FROM_GERMAN = {"role": "system", "content": "Translate from German to English"}
@@ -168,7 +168,7 @@ def test_keys_and_quotas_are_refused_as_openai_does():
 def test_a_failure_in_a_stream_reaches_the_client():
     """Its deadline passes when the stream has begun."""
     with server() as (web, _, _):
-        body = {"model": "toy-de-en", "messages": [user(GERMAN * 300)], "stream": True}
+        body = {"model": "toy-de-en", "messages": [user(" ".join(LINES[:300]))], "stream": True}
         with client_of(web) as client, pytest.raises(openai.APIError) as caught:
             list(client.chat.completions.create(**body, extra_headers={"X-Request-Timeout": "0.05"}))
         assert "deadline" in str(caught.value)
@@ -178,7 +178,7 @@ def test_a_client_that_goes_leaves_nothing_behind():
     from tests.served import busy, until
 
     with server() as (web, house, _):
-        body = {"model": "toy-de-en", "messages": [user(GERMAN * 300)], "stream": True}
+        body = {"model": "toy-de-en", "messages": [user(" ".join(LINES[:300]))], "stream": True}
         with httpx.stream("POST", f"{web.base_url}/v1/chat/completions", json=body, timeout=60):
             until(lambda: sum(busy(house.service)) > 0)
         until(lambda: busy(house.service) == (0, 0))
