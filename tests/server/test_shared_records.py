@@ -4,7 +4,6 @@ import multiprocessing
 import os
 import shutil
 import stat
-from dataclasses import replace
 from operator import itemgetter
 
 import hypothesis.strategies as st
@@ -85,9 +84,9 @@ def test_to_list_glossaries_reads_only_those_that_another_process_has_changed(tm
         MultilingualGlossaries(Records(tmp_path / "indexes"), Glossaries(Records(tmp_path / "parts")))
         for _ in range(2)
     )
-    made = [one.add(MultilingualGlossary(f"{n}", "x", {}), {("de", "en"): {"a": "b"}}) for n in range(5)]
+    made = [one.add(MultilingualGlossary(f"{n}", "x", {}), {("de", "en"): {"a": "b"}})[0] for n in range(5)]
     assert [index for index, _ in other.of("2")] == [made[2]]
-    renamed = one.put(replace(made[2], name="y"), {})
+    renamed, _ = one.change("2", made[2].id, {}, "y", merge=False)
     read, get = [], Records.get
     monkeypatch.setattr(Records, "get", lambda self, id: read.append(id) or get(self, id))
     assert [index for index, _ in other.of("2")] == [renamed]

@@ -202,7 +202,7 @@ async def submit(request: Request) -> Response:
     ids = [text_parameter(values, key) for key in ("glossary_id", "glossary_ids") if values.get(key)]
     named = list(filter(None, ",".join(ids).split(",")))
     texts = [segment.text for segment in document.segments]
-    entries = entries_of(request, named, source, target)
+    entries = await entries_of(request, named, source, target)
     looking = in_slices(present(entries, texts), deadline_of(request, state))
     glossary = await while_connected(request, looking)
     check_phrases(len(glossary), state.settings.phrase_limit)

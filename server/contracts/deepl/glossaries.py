@@ -72,7 +72,7 @@ class Glossary:
 
 
 class Glossaries:
-    """By their ids; each owner sees only their own. All but `find` are for a thread."""
+    """By their ids; each owner sees only their own. All is for a thread, as disks may be slow."""
 
     def __init__(self, records: Records) -> None:
         """records: those of another process too, where they lie in a shared folder."""

@@ -113,7 +113,7 @@ async def listed(request: Request) -> JSONResponse:
 
 @router.get("/glossaries/{glossary_id}", response_model=GlossaryAnswer, responses=ERRORS)
 async def one(request: Request, glossary_id: str) -> JSONResponse:
-    return JSONResponse(_glossary_values(glossaries_of(request).find(owner_of(request), glossary_id)))
+    return JSONResponse(_glossary_values(await _find(request, glossary_id)))
 
 
 @router.get(
@@ -123,7 +123,7 @@ async def one(request: Request, glossary_id: str) -> JSONResponse:
 )
 async def entries(request: Request, glossary_id: str) -> Response:
     """Return the entries of a glossary: tab-separated, an entry a line."""
-    return Response(glossaries_of(request).find(owner_of(request), glossary_id).tsv(), media_type=TSV)
+    return Response((await _find(request, glossary_id)).tsv(), media_type=TSV)
 
 
 @router.delete("/glossaries/{glossary_id}", status_code=204, response_class=Response, responses=ERRORS)
@@ -136,6 +136,10 @@ def glossaries_of(request: Request) -> Glossaries:
     glossaries = request.app.state.glossaries
     assert isinstance(glossaries, Glossaries)
     return glossaries
+
+
+async def _find(request: Request, id: str) -> Glossary:
+    return await asyncio.to_thread(glossaries_of(request).find, owner_of(request), id)
 
 
 def text_parameter(values: Mapping[str, Any], name: str) -> str:

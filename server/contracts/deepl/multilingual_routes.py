@@ -6,7 +6,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from fastapi import APIRouter, FastAPI, Request
@@ -18,7 +18,7 @@ from server.callers.access import owner_of, share_of
 from server.contracts.deepl.glossaries import Glossary, merge_entries, pairs_of, read_entries
 from server.contracts.deepl.glossary_routes import GLOSSARY_FIELDS, glossaries_of, text_parameter
 from server.contracts.deepl.languages import base_of
-from server.contracts.deepl.multilingual import MultilingualGlossaries, MultilingualGlossary, Pair
+from server.contracts.deepl.multilingual import MultilingualGlossaries, MultilingualGlossary, Pair, Whole
 from server.files.shared_records import Records, within
 from server.http.openapi import JSON, MessageAnswer, errors, in_query, request_of
 from server.http.parameters import parameters
@@ -98,7 +98,7 @@ async def create_multilingual(request: Request) -> JSONResponse:
     name = text_parameter(values, "name")
     fresh = MultilingualGlossary(owner_of(request), name, {}, share_of(request))
     made = await asyncio.to_thread(multilingual_of(request).add, fresh, dictionaries)
-    return JSONResponse(_values(request, made), 201)
+    return JSONResponse(_values(made), 201)
 
 
 @router.get(
@@ -109,12 +109,13 @@ async def create_multilingual(request: Request) -> JSONResponse:
 async def list_multilingual(request: Request) -> JSONResponse:
     """List the caller's own glossaries of version 3."""
     own = await asyncio.to_thread(multilingual_of(request).of, owner_of(request))
-    return JSONResponse({"glossaries": [_index_values(index, parts) for index, parts in own]})
+    return JSONResponse({"glossaries": list(map(_values, own))})
 
 
 @router.get("/glossaries/{glossary_id}", response_model=MultilingualAnswer, responses=FIND_ERRORS)
 async def get_multilingual(request: Request, glossary_id: str) -> JSONResponse:
-    return JSONResponse(_values(request, _find(request, glossary_id)))
+    store = multilingual_of(request)
+    return JSONResponse(_values(await asyncio.to_thread(store.whole, owner_of(request), glossary_id)))
 
 
 @router.patch(
@@ -126,15 +127,10 @@ async def get_multilingual(request: Request, glossary_id: str) -> JSONResponse:
 async def patch_multilingual(request: Request, glossary_id: str) -> JSONResponse:
     """Rename a glossary, or add entries to its dictionaries: those of the same source are replaced."""
     values = await parameters(request, state_of(request).settings.body_limit)
-    store, index = multilingual_of(request), _find(request, glossary_id)
     fresh = await _dictionaries(request, values) if _items(values) else {}
-    name = text_parameter(values, "name") if "name" in values else index.name
-    merged = {
-        pair: dict(store.part(index, pair).entries) | entries if ":".join(pair) in index.parts else entries
-        for pair, entries in fresh.items()
-    }
-    changed = await asyncio.to_thread(store.put, replace(index, name=name), merged)
-    return JSONResponse(_values(request, changed))
+    name = text_parameter(values, "name") if "name" in values else None
+    change = partial(multilingual_of(request).change, owner_of(request), glossary_id, fresh, name)
+    return JSONResponse(_values(await asyncio.to_thread(change, merge=True)))
 
 
 @router.put(
@@ -146,10 +142,10 @@ async def patch_multilingual(request: Request, glossary_id: str) -> JSONResponse
 async def put_dictionary(request: Request, glossary_id: str) -> JSONResponse:
     """Put a dictionary in the place of the one that a glossary has for the same languages."""
     values = await parameters(request, state_of(request).settings.body_limit)
-    store, index = multilingual_of(request), _find(request, glossary_id)
     fresh = await _dictionaries(request, {"dictionaries": [values]})
-    changed = await asyncio.to_thread(store.put, index, fresh)
-    return JSONResponse(_dictionary_values(store.part(changed, next(iter(fresh)))))
+    change = partial(multilingual_of(request).change, owner_of(request), glossary_id, fresh)
+    _, parts = await asyncio.to_thread(change, merge=False)
+    return JSONResponse(next(_dictionary_values(p) for p in parts if (p.source, p.target) in fresh))
 
 
 @router.get(
@@ -160,7 +156,8 @@ async def put_dictionary(request: Request, glossary_id: str) -> JSONResponse:
 )
 async def dictionary_entries(request: Request, glossary_id: str) -> JSONResponse:
     """Return the entries of a glossary for a pair of languages, tab-separated."""
-    part = multilingual_of(request).part(_find(request, glossary_id), _pair(dict(request.query_params)))
+    store, languages = multilingual_of(request), _pair(dict(request.query_params))
+    part = await asyncio.to_thread(store.part, owner_of(request), glossary_id, languages)
     pair = {"source_lang": part.source, "target_lang": part.target}
     return JSONResponse({"dictionaries": [pair | {"entries": part.tsv(), "entries_format": "tsv"}]})
 
@@ -180,8 +177,8 @@ async def delete_multilingual(request: Request, glossary_id: str) -> Response:
 )
 async def delete_dictionary(request: Request, glossary_id: str) -> Response:
     """Drop the dictionary of a pair of languages."""
-    index, pair = _find(request, glossary_id), _pair(dict(request.query_params))
-    await asyncio.to_thread(multilingual_of(request).drop_part, index, pair)
+    store, languages = multilingual_of(request), _pair(dict(request.query_params))
+    await asyncio.to_thread(store.drop_part, owner_of(request), glossary_id, languages)
     return Response(status_code=204)
 
 
@@ -191,7 +188,7 @@ def multilingual_of(request: Request) -> MultilingualGlossaries:
     return store
 
 
-def entries_of(request: Request, ids: Sequence[str], source: str | None, target: str) -> dict[str, str]:
+async def entries_of(request: Request, ids: Sequence[str], source: str | None, target: str) -> dict[str, str]:
     """Merge the entries of glossaries, of either version, that a translation names.
 
     request: the client's.
@@ -205,21 +202,19 @@ def entries_of(request: Request, ids: Sequence[str], source: str | None, target:
         raise InvalidRequest(f"Value for 'glossary_ids' not supported: at most {MAX_NAMED_GLOSSARIES}.")
     if not ids:
         return {}
-    store, owner = multilingual_of(request), owner_of(request)
-    named = []
+    return await asyncio.to_thread(_merged_entries, request, ids, source, target)
+
+
+def _merged_entries(request: Request, ids: Sequence[str], source: str | None, target: str) -> dict[str, str]:
+    store, owner, named = multilingual_of(request), owner_of(request), list[Glossary]()
     for id in ids:
-        index = store.get(owner, id)
-        if index is None:
+        if store.get(owner, id) is None:
             named.append(glossaries_of(request).find(owner, id))
         elif source is None:
             raise InvalidRequest("Parameter 'source_lang' must be specified when a glossary is used.")
         else:
-            named.append(store.part(index, (base_of(source), base_of(target))))
+            named.append(store.part(owner, id, (base_of(source), base_of(target))))
     return merge_entries(named, source, target)
-
-
-def _find(request: Request, id: str) -> MultilingualGlossary:
-    return multilingual_of(request).find(owner_of(request), id)
 
 
 async def _dictionaries(request: Request, values: dict[str, Any]) -> dict[Pair, dict[str, str]]:
@@ -255,11 +250,8 @@ def _pair(values: dict[str, Any]) -> Pair:
     return base_of(source.lower()), base_of(target.lower())
 
 
-def _values(request: Request, index: MultilingualGlossary) -> dict[str, Any]:
-    return _index_values(index, multilingual_of(request).dictionaries(index))
-
-
-def _index_values(index: MultilingualGlossary, parts: Sequence[Glossary]) -> dict[str, Any]:
+def _values(glossary: Whole) -> dict[str, Any]:
+    index, parts = glossary
     return {
         "glossary_id": index.id,
         "name": index.name,

@@ -214,7 +214,8 @@ async def translate(request: Request) -> Response:
     if wish.tag_handling:
         check_tags(texts, state.settings.tag_limit)
     named = wish.glossary_ids or ([wish.glossary_id] if wish.glossary_id else [])
-    call = DeepLCall(texts, source, target, wish, entries_of(request, named, source, target))
+    entries = await entries_of(request, named, source, target)
+    call = DeepLCall(texts, source, target, wish, entries)
     if not wish.partial:
         await charge(request, texts)
     answer = await while_connected(request, _answer_call(request, call, deadline))

@@ -1,13 +1,18 @@
 """DeepL's glossaries, with its own client and the shipped models: those have symbols to keep phrases."""
 
+import asyncio
 import csv
 import io
 import os
 import random
+import subprocess
+import sys
+import textwrap
 import threading
 import time
 import tracemalloc
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from itertools import permutations
 from pathlib import Path
 
@@ -25,11 +30,13 @@ from server.contracts.deepl.multilingual import MultilingualGlossaries, Multilin
 from server.errors import Refusal
 from server.files.shared_records import Records
 from tests.deepl_clients import make_impatient
-from tests.served import server, until
+from tests.served import bundles, lending, server, until
 from tests.server.contracts.test_clients import node
 
 MODELS = Path(__file__).parents[3] / "models"
 KEYS = "a-key-of-somebody,a-key-of-another"
+ROOT = Path(__file__).parents[3]
+OWN = {"Authorization": f"DeepL-Auth-Key {KEYS.partition(',')[0]}"}
 GERMAN = "Wir treffen uns am Bahnhof."
 ENTRIES = {"Bahnhof": "Grand Terminal", "Haus": "Villa Convoy", "guten Tag": "howdy"}
 
@@ -76,6 +83,12 @@ def dictionary(source, target, entries):
     return MultilingualGlossaryDictionaryEntries(source, target, entries)
 
 
+def store_in(folder):
+    """Glossaries as a process of a server has them."""
+    glossaries = Glossaries(Records(folder / "glossaries"))
+    return MultilingualGlossaries(Records(folder / "multilingual"), glossaries)
+
+
 def test_a_multilingual_glossary_is_made_read_changed_and_deleted(client, translators, place):
     made = client.create_multilingual_glossary(
         "both", [dictionary("DE", "EN", ENTRIES), dictionary("EN", "DE", {"station": "Halt"})]
@@ -102,6 +115,112 @@ def test_a_multilingual_glossary_is_made_read_changed_and_deleted(client, transl
         other.get_multilingual_glossary(made.glossary_id)
     client.delete_multilingual_glossary(made)
     assert client.list_multilingual_glossaries() == []
+
+
+def test_of_changes_of_one_glossary_at_once_none_is_lost(client, place):
+    made = client.create_multilingual_glossary("one", [dictionary("DE", "EN", ENTRIES)])
+    words = [f"Wort{number}" for number in range(24)]
+    url = f"{place[0]}/v3/glossaries/{made.glossary_id}"
+
+    def change(word):
+        entry = {
+            "source_lang": "DE",
+            "target_lang": "EN",
+            "entries": f"{word}\tword",
+            "entries_format": "tsv",
+        }
+        return place[1].patch(url, json={"dictionaries": [entry]}, headers=OWN).status_code
+
+    with ThreadPoolExecutor(8) as pool:
+        renamed = pool.submit(place[1].patch, url, json={"name": "renamed"}, headers=OWN)
+        assert list(pool.map(change, words)) == [200] * 24
+    assert renamed.result().status_code == 200
+    kept = client.get_multilingual_glossary(made.glossary_id)
+    assert (kept.name, [one.entry_count for one in kept.dictionaries]) == ("renamed", [3 + 24])
+
+
+def test_of_changes_by_several_processes_none_is_lost(tmp_path):
+    index = MultilingualGlossary("me", "one", {})
+    store_in(tmp_path).add(index, {("de", "en"): ENTRIES})
+    script = f"""
+    from pathlib import Path
+    from server.contracts.deepl.glossaries import Glossaries
+    from server.contracts.deepl.multilingual import MultilingualGlossaries
+    from server.files.shared_records import Records
+
+    folder = Path({str(tmp_path)!r})
+    parts = Glossaries(Records(folder / "glossaries"))
+    store = MultilingualGlossaries(Records(folder / "multilingual"), parts)
+    input()
+    for number in range(20):
+        entries = {{("de", "en"): {{f"{{NAME}} {{number}}": "word"}}}}
+        store.change("me", {index.id!r}, entries, merge=True)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    both = [
+        subprocess.Popen([*command[:2], command[2].replace("{NAME}", name)], stdin=subprocess.PIPE, cwd=ROOT)
+        for name in ("one", "other")
+    ]
+    for process in both:  # they wait for it, so that they begin together
+        process.stdin.write(b"\n")
+        process.stdin.close()
+    assert [process.wait(60) for process in both] == [0, 0]
+    _, (part,) = store_in(tmp_path).whole("me", index.id)
+    assert len(part.entries) == 3 + 2 * 20
+
+
+def test_what_is_read_while_it_is_changed_is_whole(tmp_path):
+    store, index = store_in(tmp_path), MultilingualGlossary("me", "one", {})
+    store.add(index, {("de", "en"): ENTRIES})
+    done, other = threading.Event(), store_in(tmp_path)
+
+    def change():
+        for number in range(60):
+            other.change("me", index.id, {("de", "en"): {"Haus": f"house {number}"}}, merge=False)
+        done.set()
+
+    with ThreadPoolExecutor(1) as pool:
+        changing = pool.submit(change)
+        while not done.is_set():
+            assert store.part("me", index.id, ("de", "en")).entries
+            assert store.whole("me", index.id)[1]
+        changing.result()
+    store.drop("me", index.id)
+    with pytest.raises(Refusal, match="Glossary not found"):
+        store.change("me", index.id, {}, "renamed", merge=True)
+
+
+def test_glossaries_on_disk_are_read_beside_the_event_loop(tmp_path, monkeypatch):
+    lending(bundles() / "toy-de-en", tmp_path / "models")
+    monkeypatch.setattr("tests.served.bundles", lambda: tmp_path / "models")
+    terms = {"source_lang": "DE", "target_lang": "EN", "entries": "Haus\thouse", "entries_format": "tsv"}
+    with server(store_folder=tmp_path / "store") as (first, _, _):
+        old = first.post("/v2/glossaries", json=terms | {"name": "old"}).json()["glossary_id"]
+        new = first.post("/v3/glossaries", json={"name": "new", "dictionaries": [terms]}).json()[
+            "glossary_id"
+        ]
+    read, within, get = [], [], Records.get
+
+    def watched(self, id):
+        read.append(id)
+        with suppress(RuntimeError):
+            within.append((asyncio.get_running_loop(), id))
+        return get(self, id)
+
+    monkeypatch.setattr(Records, "get", watched)
+    text = {"text": ["Das ist gut."], "source_lang": "DE", "target_lang": "EN"}
+    asked = [
+        *(("POST", "/v2/translate", text | {"glossary_id": id}) for id in (old, new)),
+        *(("GET", f"/v2/glossaries/{old}{path}", None) for path in ("", "/entries")),
+        ("GET", f"/v3/glossaries/{new}", None),
+        ("GET", f"/v3/glossaries/{new}/entries?source_lang=DE&target_lang=EN", None),
+        ("PATCH", f"/v3/glossaries/{new}", {"name": "renamed"}),
+    ]
+    for method, path, body in asked:  # each as the first after a restart
+        with server(store_folder=tmp_path / "store") as (second, _, _):
+            assert second.request(method, path, json=body).status_code == 200
+    assert {old, new} <= set(read)
+    assert within == []
 
 
 def test_a_multilingual_glossary_translates_by_the_dictionary_of_the_languages(client):
@@ -154,10 +273,10 @@ def test_multilingual_glossaries_of_a_shared_folder_are_those_of_all_servers(tmp
     indexes, parts = Records(tmp_path / "indexes"), Records(tmp_path / "parts")
     one, other = (MultilingualGlossaries(indexes, Glossaries(parts)) for _ in range(2))
     pair = ("de", "en")
-    index = one.add(MultilingualGlossary("me", "x", {}), {pair: {"a": "b"}})
-    assert other.part(other.find("me", index.id), pair).entries == {"a": "b"}
-    one.put(index, {pair: {"a": "c"}})
-    assert other.part(other.find("me", index.id), pair).entries == {"a": "c"}
+    index, _ = one.add(MultilingualGlossary("me", "x", {}), {pair: {"a": "b"}})
+    assert other.part("me", index.id, pair).entries == {"a": "b"}
+    one.change("me", index.id, {pair: {"a": "c"}}, merge=False)
+    assert other.part("me", index.id, pair).entries == {"a": "c"}
     assert len(parts.ids()) == 1
     other.drop("me", index.id)
     with pytest.raises(Refusal):
@@ -360,10 +479,10 @@ def test_glossaries_of_both_versions_take_one_share_of_who_made_them(monkeypatch
 def test_a_glossary_that_grows_by_changes_has_no_more_entries_than_another(monkeypatch):
     kept, pair = MultilingualGlossaries(Records(None), Glossaries(Records(None))), ("de", "en")
     monkeypatch.setattr(glossaries, "MAX_ENTRIES", 2)
-    index = kept.add(MultilingualGlossary("me", "x", {}), {pair: {"a": "1", "b": "2"}})
+    index, _ = kept.add(MultilingualGlossary("me", "x", {}), {pair: {"a": "1", "b": "2"}})
     with pytest.raises(InvalidRequest, match="there are 3; this server takes 2"):
-        kept.put(index, {pair: {"a": "1", "b": "2", "c": "3"}})
-    assert kept.part(kept.find("me", index.id), pair).entries == {"a": "1", "b": "2"}
+        kept.change("me", index.id, {pair: {"c": "3"}}, merge=True)
+    assert kept.part("me", index.id, pair).entries == {"a": "1", "b": "2"}
 
 
 def test_a_glossary_is_counted_as_a_page_of_memory_at_least_and_all_of_a_request_as_one():
