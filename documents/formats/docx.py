@@ -1,15 +1,17 @@
 """Word documents (Office Open XML), opened and saved by python-docx.
 
 Paragraphs of the body, tables, text boxes, headers, footers, notes and comments; runs, links and insertions
-keep their formats, fields and all that is no text stay as they are.
+keep their formats. Of fields and of content controls what is prose is read: the text of a link or of a
+reference, what was written into a form. Numbers, dates and all that is no text stay as they are.
 """
 
 from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
+from dataclasses import dataclass
 from typing import Any, Final
 
 from docx import Document as open_docx
@@ -28,6 +30,16 @@ BREAKS: Final = frozenset(map(qn, ("w:br", "w:cr", "w:tab", "w:ptab")))
 SIGNS: Final = {qn("w:noBreakHyphen"): "\u2011", qn("w:softHyphen"): "\u00ad"}
 DROPPED: Final = frozenset(map(qn, ("w:lastRenderedPageBreak", "w:proofErr", "w:rPr")))
 NO_RUN: Final = object()  # in the place of a run's format: the element is no part of a run
+SIMPLE_FIELD, CONTROL, CONTROL_CONTENT = qn("w:fldSimple"), qn("w:sdt"), qn("w:sdtContent")
+# whose result is a text of the document or a link's, by the first word of the instruction
+PROSE_FIELDS: Final = frozenset({"HYPERLINK", "REF", "STYLEREF", "QUOTE"})
+# what a control holds that a program has chosen, or puts there anew
+KEPT_CONTROLS: Final = frozenset(
+    (
+        *map(qn, ("w:date", "w:dropDownList", "w:comboBox", "w:citation", "w:bibliography", "w:dataBinding")),
+        "{http://schemas.microsoft.com/office/word/2010/wordml}checkbox",
+    )
+)
 PARAGRAPH, RUN, TEXT = qn("w:p"), qn("w:r"), qn("w:t")
 PSTYLE, RSTYLE = qn("w:pStyle"), qn("w:rStyle")
 # what stays, by the name of its style
@@ -123,12 +135,33 @@ def _content(parent: Any, code: frozenset[str]) -> Iterator[Atom]:
     for child in parent:
         if child.tag == RUN:
             yield from _run_atoms(child, code)
-        elif child.tag in AROUND:
+        elif (content := _content_of(child)) is not None:
             yield Atom("open", child)
-            yield from _content(child, code)
+            yield from _content(content, code)
             yield Atom("close", child)
+        elif child.tag in (SIMPLE_FIELD, CONTROL):
+            yield Atom("node", [(NO_RUN, child)], "".join(child.itertext(TEXT)))
         elif child.tag not in DROPPED and child.tag != qn("w:pPr"):
             yield Atom("node", [(NO_RUN, child)])
+
+
+def _content_of(element: Any) -> Any:
+    """What is read of an element around runs; None: the element stays as it is."""
+    if element.tag in AROUND:
+        return element
+    if element.tag == SIMPLE_FIELD and _is_prose(element.get(qn("w:instr")), element.itertext(TEXT)):
+        return element
+    if element.tag == CONTROL:
+        properties = element.find(qn("w:sdtPr"))
+        kept = properties is not None and any(child.tag in KEPT_CONTROLS for child in properties)
+        return None if kept else element.find(CONTROL_CONTENT)
+    return None
+
+
+def _is_prose(instruction: str | None, result: Iterable[str]) -> bool:
+    """Whether the result of a field is prose."""
+    words = (instruction or "").split(maxsplit=1)
+    return bool(words) and words[0].upper() in PROSE_FIELDS and any(map(str.isalpha, "".join(result)))
 
 
 def _run_atoms(run: Any, code: frozenset[str]) -> Iterator[Atom]:
@@ -147,8 +180,23 @@ def _run_atoms(run: Any, code: frozenset[str]) -> Iterator[Atom]:
             yield Atom("node", [(properties, child)])
 
 
-def _fields(atoms: Sequence[Atom]) -> Iterator[Atom]:
-    """Atoms with each field as one, kept as a whole: page numbers, references and the like."""
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """What stands around the result of a field, as properties and elements of runs.
+
+    head: its instruction.
+    tail: its end.
+    """
+
+    head: list[tuple[Any, Any]]
+    tail: list[tuple[Any, Any]]
+
+
+def _fields(atoms: Sequence[Atom], *, prose: bool = True) -> Iterator[Atom]:
+    """Atoms with each field as one, kept as a whole: page numbers, dates and the like.
+
+    prose: whether fields whose result is prose are read instead; fields in a result are kept.
+    """
     ends = _field_ends(atoms)
     position = 0
     while position < len(atoms):
@@ -157,10 +205,35 @@ def _fields(atoms: Sequence[Atom]) -> Iterator[Atom]:
             yield atoms[position]
             position += 1
             continue
-        inner = atoms[position : end + 1]
-        nodes = [node for atom in inner for node in _nodes(atom)]
-        yield Atom("node", nodes, "".join(atom.text for atom in inner if atom.kind == "text"))
+        field = atoms[position : end + 1]
+        first = _result_place(field) if prose else None
+        if first is None:
+            nodes = [node for atom in field for node in _nodes(atom)]
+            yield Atom("node", nodes, "".join(_texts(field)))
+        else:
+            shell = _Field([node for atom in field[:first] for node in _nodes(atom)], _nodes(field[-1]))
+            yield Atom("open", shell)
+            yield from _fields(field[first:-1], prose=False)
+            yield Atom("close", shell)
         position = end + 1
+
+
+def _result_place(field: Sequence[Atom]) -> int | None:
+    """Where the result of a field begins that is prose; None where it is none."""
+    depth, instruction = 0, list[str]()
+    for position, atom in enumerate(field):
+        kind = _field_kind(atom)
+        depth += (kind == "begin") - (kind == "end")
+        if kind == "separate" and depth == 1:
+            is_prose = _is_prose("".join(instruction), _texts(field[position:]))
+            return position + 1 if is_prose else None
+        if atom.kind == "node":
+            instruction += [node.text or "" for _, node in atom.element if node.tag == qn("w:instrText")]
+    return None
+
+
+def _texts(atoms: Sequence[Atom]) -> Iterator[str]:
+    return (atom.text for atom in atoms if atom.kind == "text")
 
 
 def _field_ends(atoms: Sequence[Atom]) -> dict[int, int]:
@@ -222,13 +295,32 @@ def _fill(paragraph: Any, lines: Sequence[Line], segments: Sequence[Segment]) ->
             if output.kind == "text":
                 places[-1].append(_run_of(output.element, _text(output.text)))
             elif output.kind == "open":
-                shell = etree.SubElement(places[-1], output.element.tag, dict(output.element.attrib))
-                places.append(shell)
+                places.append(_begin(places[-1], output.element))
             elif output.kind == "close":
                 places.pop()
+                if isinstance(output.element, _Field):
+                    _append(places[-1], output.element.tail)
             else:
-                for properties, child in output.element:
-                    places[-1].append(child if properties is NO_RUN else _run_of(properties, child))
+                _append(places[-1], output.element)
+
+
+def _begin(place: Any, around: Any) -> Any:
+    """Begin a copy of what stands around runs; returns where these go."""
+    if isinstance(around, _Field):
+        _append(place, around.head)
+        return place
+    shell = etree.SubElement(place, around.tag, dict(around.attrib))
+    if around.tag != CONTROL:
+        return shell
+    for child in around:
+        shell.append(etree.Element(CONTROL_CONTENT) if child.tag == CONTROL_CONTENT else deepcopy(child))
+    return shell.find(CONTROL_CONTENT)
+
+
+def _append(place: Any, nodes: Iterable[tuple[Any, Any]]) -> None:
+    """Append elements, those of runs in runs of their own."""
+    for properties, child in nodes:
+        place.append(child if properties is NO_RUN else _run_of(properties, child))
 
 
 def _run_of(properties: Any, child: Any) -> Any:

@@ -24,6 +24,10 @@ def _qualified_name(name: str) -> str:
 
 PARAGRAPHS: Final = (_qualified_name("p"), _qualified_name("h"))
 AROUND: Final = frozenset(map(_qualified_name, ("span", "a", "meta")))
+# fields whose result is prose: what was written into one, and a text of the document that is repeated
+INPUT: Final = _qualified_name("text-input")
+REFERENCES: Final = frozenset(map(_qualified_name, ("bookmark-ref", "reference-ref")))
+REFERENCE_FORMAT: Final = _qualified_name("reference-format")
 BREAKS: Final = frozenset(map(_qualified_name, ("tab", "line-break")))
 STYLE: Final = _qualified_name("style-name")
 STYLES, NAME, PARENT = (
@@ -95,7 +99,7 @@ def _atoms(paragraph: Any, code: frozenset[str]) -> list[Atom]:
             space = text.endswith(" ") if text else space
             atoms.append(Atom("text", None, text))
         else:
-            space = atom.kind == "split" or (space and atom.kind != "text")
+            space = atom.kind == "split" or (space and atom.kind != "text" and not atom.text)
             atoms.append(Atom("text", None, atom.text) if atom.kind == "text" else atom)
     return atoms
 
@@ -105,7 +109,7 @@ def _content(parent: Any, code: frozenset[str]) -> Iterator[Atom]:
     for child in parent:
         if child.tag in AROUND and _is_code(child.get(STYLE), code) and "".join(child.itertext()).strip():
             yield Atom("node", [child], "".join(child.itertext()))
-        elif child.tag in AROUND:
+        elif child.tag in AROUND or _is_prose_field(child):
             yield Atom("open", child)
             yield from _content(child, code)
             yield Atom("close", child)
@@ -114,8 +118,17 @@ def _content(parent: Any, code: frozenset[str]) -> Iterator[Atom]:
         elif child.tag in BREAKS:
             yield Atom("split", [child])
         elif child.tag not in DROPPED:
-            yield Atom("node", [child])
+            is_field = not len(child) and child.tag.startswith(f"{{{TEXT_NAMESPACE}}}")
+            yield Atom("node", [child], (child.text or "") if is_field else "")
         yield Atom("text", None, child.tail or "")
+
+
+def _is_prose_field(element: Any) -> bool:
+    if element.tag == INPUT or (
+        element.tag in REFERENCES and element.get(REFERENCE_FORMAT) == "text"  # else a number, as of its page
+    ):
+        return any(map(str.isalpha, "".join(element.itertext())))
+    return False
 
 
 def _fill(paragraph: Any, lines: Sequence[Line], segments: Sequence[Segment]) -> None:
