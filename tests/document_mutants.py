@@ -4,7 +4,29 @@ Each is (name, file, what is there, what the fault puts there, pytest arguments 
 """
 
 FORMATS = "tests/documents/test_formats.py"
+FIELDS = "tests/documents/test_fields.py"
 MUTANTS = [
+    (
+        "what is counted in a document is prose",
+        "documents/formats/docx.py",
+        "words[0].upper() in PROSE_FIELDS and",
+        "words[0] and",
+        FIELDS,
+    ),
+    (
+        "a link of a document has no end",
+        "documents/formats/docx.py",
+        "                if isinstance(output.element, _Field):\n",
+        "                if False:\n",
+        FIELDS,
+    ),
+    (
+        "what a control has chosen is prose",
+        "documents/formats/docx.py",
+        "return None if kept else element.find(CONTROL_CONTENT)",
+        "return element.find(CONTROL_CONTENT)",
+        FIELDS,
+    ),
     (
         "keys of JSON are translated",
         "documents/formats/messages.py",

@@ -78,7 +78,11 @@ class MultilingualGlossaries:
         return self._read(owner, id, self._whole)
 
     def part(self, owner: str, id: str, pair: Pair) -> Glossary:
-        """Return the dictionary that an owner's glossary has for a pair of languages.
+        """Return a dictionary of a glossary.
+
+        owner: who made the glossary.
+        id: the glossary's.
+        pair: the dictionary's languages.
 
         Raises Refusal when there is none.
         """
@@ -126,7 +130,12 @@ class MultilingualGlossaries:
             return self._put(index if name is None else replace(index, name=name), dictionaries)
 
     def drop_part(self, owner: str, id: str, pair: Pair) -> None:
-        """Drop the dictionary of a pair of languages. Raises Refusal when there is none."""
+        """Drop a dictionary of a glossary. Raises what `part` raises.
+
+        owner: who made the glossary.
+        id: the glossary's.
+        pair: the dictionary's languages.
+        """
         with self._known.held():
             index, key = self.find(owner, id), ":".join(pair)
             part = self._part(index, pair)

@@ -78,7 +78,8 @@ FIELDS: Final = {
 }
 FORM_FIELD: Final = re.compile(r"dictionaries\[(\d{1,3})\]\.(\w{1,40})")
 PAIR_QUERY: Final = in_query(
-    {name: {"type": "string"} for name in ("source_lang", "target_lang")}, ["source_lang", "target_lang"]
+    dict.fromkeys(("source_lang", "target_lang"), {"type": "string", "minLength": 1, "pattern": r"\S"}),
+    ["source_lang", "target_lang"],
 )
 CHANGE_ERRORS: Final = errors(400, 404, 413, 429, 503, model=MessageAnswer)
 FIND_ERRORS: Final = errors(404, 429, 503, model=MessageAnswer)

@@ -100,7 +100,7 @@ async def test_a_deadline_holds_and_figures_name_the_model(place):
 
 async def test_a_call_whose_client_goes_is_cancelled(place):
     client, house = place
-    arguments = {"text": " ".join(LINES[:500]), "target": "en", "source": "de"}
+    arguments = {"text": [" ".join(LINES[i::30][:50]) for i in range(30)], "target": "en", "source": "de"}
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
     body["params"] = {"name": "translate_text", "arguments": arguments}
     headers = dict(client.headers) | {"Accept": "application/json, text/event-stream"}
