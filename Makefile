@@ -19,7 +19,7 @@ serve: $(VENV)/serve  ## serve the shipped models on 127.0.0.1:8000 (change with
 test: lint types tests  ## format, lint, types and tests; what .ci/run calls
 
 lint: $(VENV)/test
-	$(BIN)/ruff format --check $(SOURCE)
+	$(BIN)/ruff format --check .
 	$(BIN)/ruff check $(SOURCE)
 
 types: $(VENV)/test
@@ -103,7 +103,7 @@ wheels: $(VENV)/test  ## wheels with the native operators for Linux (x86-64, aar
 
 format: $(VENV)/test  ## rewrite the sources in the one format
 	$(BIN)/ruff check --fix $(SOURCE)
-	$(BIN)/ruff format $(SOURCE)
+	$(BIN)/ruff format .
 
 clean:  ## remove all that make made
 	rm -rf $(VENV) dist build .coverage* .pytest_cache .mypy_cache .ruff_cache .hypothesis

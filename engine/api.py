@@ -59,8 +59,9 @@ from engine.text.placeables.masking import KeptSpan, MarkedText
 from engine.types import OPTION_BOUNDS, OPTION_HELP, DecodeOptions, Limits, Timings
 
 if TYPE_CHECKING:
-    from engine.shelf.link.host import EngineHost
-    from engine.shelf.link.service import RemoteService
+    # for annotations only: not in `__all__`, whose names are there when the program runs
+    from engine.shelf.link.host import EngineHost as EngineHost  # noqa: PLC0414
+    from engine.shelf.link.service import RemoteService as RemoteService  # noqa: PLC0414
 
 __all__ = [
     "BACKEND_HELP",
@@ -85,7 +86,6 @@ __all__ = [
     "DecodeOptions",
     "DeviceLost",
     "DeviceMemory",
-    "EngineHost",
     "ExecutorFailed",
     "InvalidRequest",
     "KeptSpan",
@@ -99,7 +99,6 @@ __all__ = [
     "Overloaded",
     "Partial",
     "Placement",
-    "RemoteService",
     "Repetition",
     "Service",
     "ServiceSettings",

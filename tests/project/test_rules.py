@@ -14,6 +14,7 @@ from typing import Final
 
 import pytest
 
+import engine.api
 from cli.main import COMMANDS
 from tests.project.rooms import PARTS, ROOT, module_of, trees
 
@@ -256,3 +257,14 @@ def test_nothing_keeps_a_global_that_functions_assign():
         if isinstance(node, ast.Global)
     ]
     assert not wrong
+
+
+def test_ruff_would_format_nothing_of_the_repository():
+    command = [sys.executable, "-m", "ruff", "format", "--check", "."]
+    assert subprocess.run(command, cwd=ROOT, check=False, capture_output=True).returncode == 0
+
+
+def test_all_names_of_the_front_door_are_there():
+    names: dict[str, object] = {}
+    exec("from engine.api import *", names)
+    assert set(engine.api.__all__) <= set(names)
