@@ -113,7 +113,8 @@ def unknown_variables(names: Iterable[str], settings: Sequence[str]) -> list[str
 
     variables = {f"{PREFIX}{name.upper()}" for name in settings} | OTHERS
     families = tuple(f"{PREFIX}{word.upper()}_" for word in (*COMMANDS, *FAMILIES))
-    return unknown([n for n in names if n.startswith(PREFIX) and not n.startswith(families)], variables)
+    ours = [name for name in names if name.startswith(PREFIX) and not name.startswith(families)]
+    return unknown(ours, variables, PREFIX, "serve")
 
 
 def _format_default(default: Any) -> str:
@@ -123,7 +124,9 @@ def _format_default(default: Any) -> str:
 
 
 def _fault(error: Any) -> str:
+    from server.errors import reason_of
+
     name = str(error["loc"][0]) if error["loc"] else "settings"
     flag = name.replace("_", "-")
     suffix = "" if name in SECRET else f", not {error['input']!r}"
-    return f"--{flag} (CONVOY_{name.upper()}): {error['msg'].removeprefix('Value error, ')}{suffix}"
+    return f"--{flag} (CONVOY_{name.upper()}): {reason_of(error)}{suffix}"

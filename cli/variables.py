@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, Final
 
 import typer
 
+NEAR: Final = 0.75  # share of letters in common, as of PROT and PORT
 
-def unknown(names: Iterable[str], variables: Collection[str]) -> list[str]:
+
+def unknown(names: Iterable[str], variables: Collection[str], prefix: str, command: str) -> list[str]:
     """Make a warning for each name that is no variable of ours, with the nearest one where any is near.
 
     names: of the environment, that look like ours.
     variables: ours.
+    prefix: what all of both begin with, which makes none of them near another.
+    command: name of the command whose help lists them.
     """
     warnings = []
+    known = [variable.removeprefix(prefix) for variable in variables]
     for name in sorted(set(names) - set(variables)):
-        nearest = get_close_matches(name, variables, 1)
-        hint = f"; did you mean {nearest[0]}?" if nearest else ""
+        nearest = get_close_matches(name.removeprefix(prefix), known, 1, NEAR)
+        hint = f"; did you mean {prefix}{nearest[0]}?" if nearest else f": convoy {command} --help lists them"
         warnings.append(f"{name} is no setting{hint}")
     return warnings
 
@@ -33,7 +38,7 @@ def unknown_of(command: Any, path: str, names: Iterable[str]) -> list[str]:
     prefix = f"CONVOY_{path.upper().replace(' ', '_').replace('-', '_')}_"
     flags = (one.name for one in command.params if one.name and one.param_type_name == "option")
     variables = {f"{prefix}{name.upper()}" for name in flags}
-    return unknown([name for name in names if name.startswith(prefix)], variables)
+    return unknown([name for name in names if name.startswith(prefix)], variables, prefix, path)
 
 
 def warn_of(warnings: Iterable[str]) -> None:

@@ -67,6 +67,9 @@ FORMATS: Final[Mapping[str, FileFormat]] = MappingProxyType(
 )
 
 
+UNKNOWN_FORMAT: Final = f"file format not supported; there are {', '.join(FORMATS)}"
+
+
 def read_document(name: str, data: bytes, *, attributes: bool = False) -> Document:
     """Read the document of a file. This may take long: call it in a thread.
 
@@ -78,7 +81,7 @@ def read_document(name: str, data: bytes, *, attributes: bool = False) -> Docume
     """
     kind = FORMATS.get(PurePath(name).suffix.lower())
     if kind is None:
-        raise Unreadable("file format not supported")
+        raise Unreadable(UNKNOWN_FORMAT)
     document = kind.read(data, attributes=attributes) if kind is PAGE else kind.read(data)
     check_sizes(document.segments)
     return document

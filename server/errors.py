@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
@@ -68,6 +68,14 @@ class Refusal(ConvoyError):
         self.code, self.headers, self.parameter = code, headers, parameter
 
 
+def reason_of(fault: Mapping[str, Any]) -> str:
+    """Return what is wrong with a value, without pydantic's own words before a check's of ours.
+
+    fault: one of `ValidationError.errors()`.
+    """
+    return str(fault["msg"]).removeprefix("Value error, ")
+
+
 def error_response(error: ConvoyError, contract: Contract) -> JSONResponse:
     """Make the response for an error, as a contract's clients know it.
 
@@ -94,5 +102,5 @@ def http_response(error: HTTPException, request: str, contract: Contract) -> JSO
     request: the request's method and path, to be named.
     contract: whose clients read the response.
     """
-    fault = Fault(f"{error.detail}: {request}", error.status_code)
+    fault = Fault(f"{error.detail}: {request}; /docs shows what is answered", error.status_code)
     return JSONResponse(contract.error_body(fault), fault.status, error.headers)

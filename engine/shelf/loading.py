@@ -138,7 +138,10 @@ def bundle_paths(path: Path) -> list[Path]:
         return [path]
     bundles = bundles_in(path)
     if not bundles:
-        raise BundleError(f"{path}: neither a bundle nor a folder of bundles (no {MANIFEST} in it)")
+        raise BundleError(
+            f"{path}: neither a bundle nor a folder of bundles (no {MANIFEST} in it); make one with "
+            "`convoy convert`"
+        )
     return bundles
 
 
@@ -169,7 +172,7 @@ def open_bundles(paths: Sequence[Path], settings: ServiceSettings, *, verify: bo
     selection = [bundle for bundle in bundles if within(bundle, settings.languages)]
     if bundles and not selection:
         codes = sorted(set(settings.languages))
-        raise BundleError(f"no model is for the languages {codes} alone: add others to them")
+        raise BundleError(f"no model is for the languages {', '.join(codes)} alone: add others to them")
     bundles = selection
     if not bundles:
         raise BundleError("no models to load: give the path of a bundle or of a folder of bundles")

@@ -24,6 +24,7 @@ MAX_JSON_CONTAINERS: Final = 50_000  # arrays and objects
 FIRST_OF_SEVERAL: Final = frozenset(
     {"q", "source", "target", "format", "alternatives", "api_key", "auth_key"}
 )
+MAX_BLANKS: Final = 64  # before a body that is looked at
 BODY_SECONDS: Final = 30.0  # for a body to come, where no settings say how many
 
 
@@ -47,6 +48,8 @@ async def parameters(
     kind = _kind(request)
     if (kind == "application/json" or kind.endswith("+json")) and (raw or request.method != "GET"):
         return parse_json(raw)
+    if raw[:MAX_BLANKS].lstrip().startswith(b"{"):
+        raise InvalidRequest("the body looks like JSON: send it with Content-Type: application/json")
     query, form = request.query_params, await form_of(request, kind, raw)
     several = {name: query.getlist(name) + _texts(form, name) for name in repeated}
     single = _single(form) | _single(query)
@@ -140,11 +143,24 @@ def parse_json(raw: bytes) -> dict[str, Any]:
         data = json.loads(raw.decode("utf-8"), parse_constant=_refuse)
         if b"\\u" in raw:  # half a surrogate pair has no UTF-8 form, so no answer could name it
             json.dumps(data, ensure_ascii=False).encode("utf-8")
-    except (ValueError, RecursionError):  # also on numbers of more than 4,300 digits
-        raise InvalidRequest("Invalid JSON format") from None
+    except (ValueError, RecursionError) as error:  # also on numbers of more than 4,300 digits
+        raise InvalidRequest(f"Invalid JSON format: {_json_fault(raw, error)}") from None
     if not isinstance(data, dict):
-        raise InvalidRequest("Invalid JSON format")
+        raise InvalidRequest("Invalid JSON format: it must be an object, in braces")
     return data
+
+
+def _json_fault(raw: bytes, error: Exception) -> str:
+    """What is wrong with JSON text, in words of a line."""
+    if not raw.strip():
+        return "there is no text"
+    if isinstance(error, UnicodeDecodeError):
+        return "it is not in UTF-8"
+    if isinstance(error, UnicodeEncodeError):
+        return "half of a surrogate pair is no character"
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg} at line {error.lineno}, column {error.colno}"
+    return "it is nested too deeply" if isinstance(error, RecursionError) else str(error).partition(";")[0]
 
 
 def check_values(raw: bytes) -> None:

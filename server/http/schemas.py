@@ -33,7 +33,7 @@ from engine.api import (
     one_slice,
     slowest,
 )
-from server.errors import InvalidParameter
+from server.errors import InvalidParameter, reason_of
 from server.http.parameters import parse_json
 
 # `alternatives`, `prefix` (as text) and `alignment` of TextRequest stand for these
@@ -175,7 +175,7 @@ def validate(kind: type[Checked], values: dict[str, Any]) -> Checked:
         return kind.model_validate(values)
     except ValidationError as error:
         problems = error.errors(include_url=False)[:MAX_FAULTS]
-        faults = (f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in problems)
+        faults = (f"{'.'.join(map(str, e['loc']))}: {reason_of(e)}" for e in problems)
         message = f"Invalid request: {'; '.join(faults)}"
         parameter = str(problems[0]["loc"][0]) if problems[0]["loc"] else ""
         raise InvalidParameter(parameter, message) from None

@@ -29,6 +29,16 @@ def test_a_misspelt_variable_of_a_command_is_warned_of_with_the_nearest(capsys, 
     assert "CONVOY_CONVERT_HF_OVERWRTE is no setting" in message
 
 
+def test_a_variable_that_is_near_no_other_is_told_where_the_list_is(capsys, monkeypatch):
+    for name in ("CONVOY_FOO", "CONVOY_PROT", "CONVOY_TRANSLATE_COLOUR"):
+        monkeypatch.setenv(name, "1")
+    _, message = said(capsys, "serve", "--models", "/nowhere")
+    assert "CONVOY_FOO is no setting: convoy serve --help lists them" in message
+    assert "CONVOY_PROT is no setting; did you mean CONVOY_PORT?" in message
+    _, message = said(capsys, "translate", "--model", "/nowhere")
+    assert "CONVOY_TRANSLATE_COLOUR is no setting: convoy translate --help lists them" in message
+
+
 def test_no_command_warns_of_its_own_variables(monkeypatch, capsys):
     assert issubclass(table.info.cls, Commands)
     monkeypatch.setenv("CONVOY_TRANSLATE_MODEL", "/nowhere")

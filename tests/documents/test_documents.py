@@ -14,7 +14,7 @@ from docx.oxml.ns import qn
 from lxml import etree
 from markdown_it import MarkdownIt
 
-from documents import FORMATS, OversizedDocument, Unreadable, read_document
+from documents import FORMATS, UNKNOWN_FORMAT, OversizedDocument, Unreadable, read_document
 from documents.formats.attributes import read_with_attributes
 from documents.formats.subtitles import wrap
 from engine.api import Overloaded, TooLarge
@@ -542,7 +542,7 @@ def test_a_word_document_is_translated_over_http(place):
     [
         ({"source": ""}, 400, "Invalid request: missing source parameter"),
         ({"target": ""}, 400, "Invalid request: missing target parameter"),
-        ({"name": "a.exe"}, 400, "Invalid request: file format not supported"),
+        ({"name": "a.exe"}, 400, f"Invalid request: {UNKNOWN_FORMAT}"),
         ({"source": "zz"}, 400, "zz is not supported"),
         ({"target": "auto"}, 400, "auto is not supported"),
         (

@@ -105,7 +105,7 @@ TOGETHER = (
 CONTENT = (
     r".+ \([\w-]+\) is not available as a source language, and the text seems to be in it; if it is not, "
     r"name its language",
-    r"Invalid request: file format not supported",
+    r"Invalid request: file format not supported; there are [a-z., ]+",
     r"Unsupported glossary source and target language pair\.",
     r"the model has no placeholder symbols: leave out ignore, glossary and marked spans",
     r"only models with dictionaries of words can replace_unk: leave it out",

@@ -31,7 +31,7 @@ from server.http.schemas import ELSEWHERE
 from server.languages import inward, outward
 from server.observing.metrics import Metrics
 from server.settings import ServerSettings
-from tests.served import LANES, MODELS, bundles, open_service, server, until
+from tests.served import LANES, LINES, MODELS, bundles, open_service, server, until
 
 GERMAN = "Wo ist denn hier der Bahnhof?"
 
@@ -403,7 +403,7 @@ def test_metrics_count_what_happened(client):
     )
     post(client)
     before = settled()
-    post(client, q=["Das ist gut."] * 3)
+    post(client, q=list(LINES[:3]))
     post(client, target="zz")
     client.request("BREW", "/a/very/odd/path")
     until(lambda: f'{latency}{{model="none",outcome="invalid",route="other"}}' in read())
@@ -670,7 +670,10 @@ def test_the_server_may_be_mounted_under_a_prefix():
 
 def test_suggestions_are_off(client):
     answer = client.post("/suggest", data={"q": "a", "s": "b", "source": "de", "target": "en"})
-    assert (answer.status_code, answer.json()) == (403, {"error": "Suggestions are disabled on this server."})
+    assert (answer.status_code, answer.json()) == (
+        403,
+        {"error": "Suggestions are disabled on this server: --suggestions FILE enables them."},
+    )
 
 
 def test_a_source_tree_that_is_not_installed_has_a_version_that_says_so(monkeypatch):

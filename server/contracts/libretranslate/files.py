@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import FileResponse, JSONResponse, Response
 from pydantic import BaseModel, Field
 
-from documents import FORMATS
+from documents import FORMATS, UNKNOWN_FORMAT
 from engine.api import InvalidRequest, TextOptions
 from server.callers.access import QUERY_KEY_FIELDS, charge, share_of
 from server.errors import Refusal
@@ -135,7 +135,7 @@ def _check_form(
     if not name:
         raise InvalidRequest("Invalid request: empty file")
     if PurePath(name).suffix.lower() not in FORMATS:
-        raise InvalidRequest("Invalid request: file format not supported")
+        raise InvalidRequest(f"Invalid request: {UNKNOWN_FORMAT}")
     codes = {language.code for language in state.service.languages()}
     source, target = resolve_code(values["source"], codes), resolve_code(values["target"], codes)
     for field, code in (("source", source), ("target", target)):

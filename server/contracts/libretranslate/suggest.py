@@ -48,7 +48,7 @@ async def suggest(request: Request) -> JSONResponse:
     state = state_of(request)
     path = state.settings.suggestions
     if path is None:
-        raise Refusal("disabled", "Suggestions are disabled on this server.")
+        raise Refusal("disabled", "Suggestions are disabled on this server: --suggestions FILE enables them.")
     deadline_of(request, state)  # refuses one that is none
     values = await parameters(request, state.settings.body_limit)
     texts = {name: _text(values, name) for name in FIELDS}
