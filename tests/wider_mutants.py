@@ -246,8 +246,8 @@ MUTANTS = [
     ),
     (
         "entries that are added take the place of all others",
-        "server/contracts/deepl/multilingual_routes.py",
-        'dict(store.part(index, pair).entries) | entries if ":".join(pair) in index.parts else entries',
+        "server/contracts/deepl/multilingual.py",
+        "{**self._part(index, pair).entries, **entries}",
         "entries",
         "tests/server/contracts/test_glossaries.py -k glossary_is_made_read_changed_and_deleted",
     ),
