@@ -170,6 +170,7 @@ inline float __int_as_float(int x) { return std::bit_cast<float>(x); }
 inline float __shfl_xor_sync(unsigned, float x, int mask) {
   return std::bit_cast<float>(emulation::exchange(std::bit_cast<unsigned>(x), mask));
 }
+inline unsigned __shfl_xor_sync(unsigned, unsigned x, int mask) { return emulation::exchange(x, mask); }
 // mma.m16n8k16 of a warp: c [16, 8] += a [16, 16] . b [16, 8]. A lane has of c rows `lane / 4` and 8 more, columns
 // `lane % 4 * 2` and the next; of a the same rows, of k the same two and 8 more; of b these k of column `lane / 4`.
 struct Fragments {

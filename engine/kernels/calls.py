@@ -27,19 +27,15 @@ from engine.kernels.launches import (
     rung_of,
 )
 from engine.kernels.reference import QKV
+from engine.kernels.selection import Selection
 
 CONVOLUTION_THREADS: Final = 512  # of a block of a step of the convolution
 TILE_STEPS: Final = 32  # time steps of a block of whole sequences
-# as in attend.cu and select.cu
+# as in attend.cu
 BEAM_BUCKETS: Final = (1, 2, 4, 8)
 ATTEND_WARPS: Final = 4
 PACKED_GROUP: Final = 8  # positions; sequences that lie packed begin at multiples of this, as in common.cuh
 TILED_BEAMS: Final = 8  # as in attend_tiled.cu
-SELECT_ROOM: Final = 1024
-SELECT_COLUMNS: Final = 256  # threads that select; each row's columns
-MAX_BLOCK_THREADS: Final = 1024  # threads of a block
-MAX_RANKED: Final = 512  # candidates of all parts of a row, at most
-MAX_VOCAB_PARTS: Final = 32  # of a vocabulary
 
 SCATTER: Final = Kernel("scatter.cu", "scatter", "float", 1)
 
@@ -56,7 +52,7 @@ class PackedSequences(NamedTuple):
     longest: int
 
 
-class Kernels(HeadProducts):
+class Kernels(HeadProducts, Selection):
     """The kernels on one device. All tensors are contiguous, of one element type unless said otherwise."""
 
     def embed(
@@ -235,48 +231,6 @@ class Kernels(HeadProducts):
         grid = ceil_div(size, 128), slots, 1
         self.run(Call(averaging, grid, (128, 1, 1), 0, (each, heads, size, mean)))
         return context, mean
-
-    def select(
-        self, logits: Tensor, rules: Sequence[Tensor], unk: int | None, eos: int, k: int
-    ) -> tuple[Tensor, Tensor]:
-        """Compute `engine.models.select` of logits instead of their log-softmax.
-
-        logits: [slots, beams, vocab].
-        rules: its `SelectionRules`, penalties float32.
-        unk: the unknown token, or none.
-        eos: end-of-sentence.
-        k: candidates of each row.
-
-        Returns scores in float32 and ids, which are 0 where a score is -inf.
-        """
-        forced, banned, unk_penalty, eos_penalty = rules
-        slots, beams, vocab = logits.shape
-        threads = max(SELECT_COLUMNS, ceil_div(k, WARP) * WARP)
-        if threads > MAX_BLOCK_THREADS:
-            raise ValueError(f"{k} candidates of a row; the kernel selects at most {MAX_BLOCK_THREADS}")
-        kernel = Kernel("select.cu", "select_best", *form_of(vocab, logits))
-        rows, wide = slots * beams, logits.new_empty((slots, beams, k), dtype=torch.float32)
-        scores, ids = wide, torch.empty_like(wide, dtype=torch.int64)
-        # a row's parts are so many that all multiprocessors have something to read
-        parts = max(
-            1, min(MAX_VOCAB_PARTS, MAX_RANKED // k, self.processors // rows, vocab // SELECT_COLUMNS)
-        )
-        shared = 8 * (threads + SELECT_ROOM) + 4 * k + 4 * ceil_div(vocab, 32)
-        rare = -1 if unk is None else unk, eos, k
-        penalties = unk_penalty, eos_penalty
-        scanned: tuple[Tensor, Tensor, Tensor | None] = scores, ids, None
-        if parts > 1:
-            values = logits.new_empty((rows, parts, k), dtype=torch.float32)
-            masses = logits.new_empty((rows, parts, 2), dtype=torch.float32)
-            scanned = values, torch.empty_like(values, dtype=torch.int64), masses
-        scalars = beams, vocab, banned.shape[2], *rare
-        arguments = logits, forced, banned, *penalties, *scalars, *scanned
-        self.run(Call(kernel, (rows, parts, 1), (threads, 1, 1), shared, arguments))
-        if parts > 1:
-            merging = Kernel("select.cu", "merge_best", kernel.element, kernel.vector)
-            merged = logits, forced, *penalties, *scanned, beams, vocab, *rare, parts, scores, ids
-            self.run(Call(merging, (rows, 1, 1), (SELECT_COLUMNS, 1, 1), 8 * parts * k, merged))
-        return scores, ids
 
     def scatter(self, plan: Tensor, items: Tensor | Address, count: int, chunks: int) -> None:
         """Make copies of memory, the same for each item.

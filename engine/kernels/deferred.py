@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.kernels.linear import Finish, Norm
+from engine.kernels.linear import Finish, Lookup, Norm
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,19 +37,6 @@ class Normalisation:
     x: Tensor
     norm: Norm
     heat: Tensor | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Lookup:
-    """Rows of a table for tokens int64 [slots, beams], scaled.
-
-    signals: positions [slots, 1] and the table whose rows for them are added.
-    """
-
-    tokens: Tensor
-    table: Tensor
-    scale: float = 1.0
-    signals: tuple[Tensor, Tensor] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,14 +15,13 @@ from engine.kernels.calls import Kernels, PackedSequences
 from engine.kernels.deferred import (
     Deferred,
     DeferredTensor,
-    Lookup,
     Normalisation,
     Product,
     Shifted,
     Softmax,
     Unflattened,
 )
-from engine.kernels.linear import Finish, Norm, is_constant, wide_product
+from engine.kernels.linear import Finish, Lookup, Norm, is_constant, wide_product
 from engine.kernels.modes import Mode
 from engine.kernels.reference import (
     QKV,
@@ -258,10 +257,14 @@ class FusedMode(Mode):
         x, weights, finish = what.x, (what.weight, what.bias), what.finish
         if not self._few(x, what.weight, glu=finish.activation == "glu"):
             return self._many(self._own(x), *weights, finish)
-        constant = is_constant(what.weight)
-        rows, norm, heat = self._rows(x)
-        y, value = self.kernels.product(rows, weights, finish, norm, heat, constant=constant)
-        # whoever wants the norm itself finds it there
+        constant, fed = is_constant(what.weight), _what(x)
+        glu = finish.activation == "glu"
+        if constant and isinstance(fed, Lookup) and self.kernels.takes_lookup(fed, what.weight, glu=glu):
+            y, value = self.kernels.product(fed, weights, finish, constant=True)
+        else:
+            rows, norm, heat = self._rows(x)
+            y, value = self.kernels.product(rows, weights, finish, norm, heat, constant=constant)
+        # whoever wants the norm itself, or the embeddings, finds them there
         if isinstance(x, DeferredTensor) and value is not None:
             x.value = value
         return y

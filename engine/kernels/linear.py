@@ -36,6 +36,23 @@ class Finish:
     wide: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """Rows of a table for tokens int64 [slots, beams], scaled: what a decoder is fed.
+
+    signals: positions [slots, 1] and the table whose rows for them are added.
+    """
+
+    tokens: Tensor
+    table: Tensor
+    scale: float = 1.0
+    signals: tuple[Tensor, Tensor] | None = None
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return (*self.tokens.shape, self.table.shape[1])
+
+
 ACTIVATIONS: Final = {None: 0, "relu": 1, "glu": 2}
 
 

@@ -17,7 +17,7 @@ from typing import Final
 from engine.errors import ConfigError
 
 HERE: Final = Path(__file__).parent
-HEADERS: Final = ("common.cuh", "tiled.cuh")
+HEADERS: Final = ("common.cuh", "tiled.cuh", "ranked.cuh")
 STANDARD: Final = ("--std=c++17",)
 # where packages of NVIDIA, toolkits and Linux distributions keep it, newest first
 PLACES: Final = ("nvidia/cu*/lib/libnvrtc.so.*", "nvidia/cuda_nvrtc/lib/libnvrtc.so.*")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import torch
@@ -19,7 +20,7 @@ from engine.kernels.launches import (
     form_of,
     rung_of,
 )
-from engine.kernels.linear import ACTIVATIONS, Finish, Norm
+from engine.kernels.linear import ACTIVATIONS, Finish, Lookup, Norm
 
 ROW_BUCKETS: Final = (1, 2, 4, 8)  # of product.cu
 TILED_ROW_BUCKETS: Final = (*ROW_BUCKETS, 16)  # of tiled_product.cu; cuBLAS has products of more rows
@@ -74,9 +75,23 @@ class Products:
         staged = rung_of(ROW_BUCKETS, rows) * dim * weight.element_size()
         return rows > 0 and staged <= MAX_STAGED_BYTES
 
+    def takes_lookup(self, fed: Lookup, weight: Tensor, *, glu: bool = False) -> bool:
+        """Tell whether `product` takes rows of a table before they are there.
+
+        fed: the rows.
+        weight: [outputs, dim], which no kernel writes.
+        glu: whether a GLU follows.
+        """
+        tables = fed.table, *(() if fed.signals is None else fed.signals[1:])
+        return (
+            self._tiled(fed.tokens.numel(), weight, None, glu=glu) in ("tiled_product", "tiled_glu", "tiled_long")
+            and all(t.dtype == weight.dtype and t.is_contiguous() for t in tables)
+            and not any(t.data_ptr() % LOAD_BYTES for t in tables)
+        )
+
     def product(
         self,
-        x: Tensor,
+        x: Tensor | Lookup,
         weights: tuple[Tensor, Tensor | None],
         finish: Finish,
         norm: Norm | None = None,
@@ -86,7 +101,7 @@ class Products:
     ) -> tuple[Tensor, Tensor | None]:
         """Compute a linear map of few rows with what goes before and after it.
 
-        x: [slots, beams, dim], in fp32 or as the weights.
+        x: [slots, beams, dim], in fp32 or as the weights; or a lookup that `takes_lookup`, without norm or heat.
         weights: [outputs, dim], and a bias [outputs] or none.
         finish: what becomes of the sums.
         norm: of x.
@@ -94,14 +109,19 @@ class Products:
         constant: whether no kernel writes the weights, so that they may be read before others have ended.
 
         Returns the result [slots, beams, outputs] (half as many after a GLU) and, where there is a norm and
-        no heat, the normalised x.
+        no heat, the normalised x; of a lookup its rows.
         """
         weight, bias = weights
         outputs, dim = weight.shape
-        rows, glu = x.numel() // dim, finish.activation == "glu"
+        fed, of_lookup = x.shape, (None, None, None, 1.0)
+        normed = weight.new_empty(fed) if isinstance(x, Lookup) or (norm and heat is None) else None
+        if isinstance(x, Lookup):
+            assert norm is None and heat is None
+            positions, signals = x.signals or (None, None)
+            of_lookup, x = (x.tokens.contiguous(), positions, signals, float(x.scale)), x.table
+        rows, glu = math.prod(fed[:-1]), finish.activation == "glu"
         kind = torch.float32 if finish.wide else weight.dtype
-        y = x.new_empty((*x.shape[:-1], outputs // 2 if glu else outputs), dtype=kind)
-        normed = torch.empty_like(x, dtype=weight.dtype) if norm and heat is None else None
+        y = weight.new_empty((*fed[:-1], outputs // 2 if glu else outputs), dtype=kind)
         residual = finish.residual
         assert x.is_contiguous()
         if rows > ROW_BUCKETS[-1] and x.data_ptr() % LOAD_BYTES:
@@ -113,7 +133,7 @@ class Products:
             x = x.to(weight.dtype)
         assert residual is None or (residual.is_contiguous() and residual.shape == y.shape)
         wide = (int(t is not None and t.dtype != weight.dtype) for t in (x, residual, y))
-        options = x.shape[-2], ACTIVATIONS[finish.activation], *wide
+        options = fed[-2], ACTIVATIONS[finish.activation], *wide
         parts = (norm.gain, norm.shift, norm.epsilon) if norm else (None, None, 0.0)
         tensors = x, weight, bias, residual, *parts[:2], heat
         each, split, ahead = weight.element_size(), tuple[int, ...](), tuple[int, ...]()
@@ -125,6 +145,7 @@ class Products:
             grid, block = min(tiles, 2 * self.processors), warps * PRODUCT_WARPS * WARP
             shared = 0 if entry == "tiled_unstaged" else size * (dim + TILE_PAD) * each
             ahead = self._ahead(weight)
+            tensors = *tensors, *of_lookup
         else:
             kernel = Kernel("product.cu", "product", *form_of(dim, weight), size)
             pairs = ceil_div(outputs, 2)

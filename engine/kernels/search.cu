@@ -3,9 +3,9 @@
 // The arithmetic is the reference's (doubles, in its order), so results are equal bit for bit.
 //
 // Grid (slots), block THREADS. The arrays of the search are [slots, ...] each, as engine.search.state.State says.
-#include "common.cuh"
+#include "ranked.cuh"
 
-constexpr int THREADS = 128;
+constexpr int THREADS = 256, WARPS = THREADS / WARP;
 constexpr int MOST = 32;  // beams of a slot
 #define IMPOSSIBLE (-static_cast<double>(__int_as_float(0x7f800000)))
 using Flag = unsigned char;
@@ -96,10 +96,13 @@ struct Candidate {
   Index token, parent;
 };
 
-// Behind the selection: the next column of each slot, its finished hypotheses, and whether it is done.
+// Behind the selection: the next column of each slot, its finished hypotheses, and whether it is done. Where the
+// vocabulary was scanned in several parts, a warp for each beam makes one list of what was found in them first.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    end_step(const float* scores,  // [slots, beams, k]
-             const Index* ids,     // [slots, beams, k]
+    end_step(const float* scores,  // [slots, beams, k], or of `Scanned` where there are several parts
+             const Index* ids,     // likewise
+             const Mass* masses, const float* logits, const Index* forced, const float* unk_penalty,
+             const float* eos_penalty, int vocab, int unk, int parts,  // these of `Scanned`
              const Index* width, const Index* longest, const Index* free, const Flag* narrowing, const Flag* sampling,
              const Index* seed, const Index* top_k, const double* top_p, int beams, int k, int columns, int pad, int eos,
              Index* tokens,     // [slots, columns, beams]; of the same shape:
@@ -109,7 +112,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
              Index* kept_count,  // [slots], as are:
              Flag* done, Index* step,
              Index* clock) {  // [1], of rings: it ticks
-  CONVOY_SHARED(double, sorted);  // [beams, 2 * beams]: what candidates are ranked by, and behind it their tokens
+  CONVOY_SHARED(double, sorted);  // [beams, 2 * beams]: what candidates are ranked by, and behind it their tokens;
+                                  // of several parts then: ids [beams, k], candidates [beams, parts, k], scores [beams, k]
   __shared__ Candidate best[2 * MOST];
   __shared__ int order[MOST];
   __shared__ int places[MOST];  // in the pool, of candidates that end; -1: none
@@ -121,11 +125,33 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   // all of a slot is on its way at once
   const Index now = step[slot], wide = width[slot], held = kept_count[slot], last = longest[slot], freely = free[slot];
   const bool sampled = sampling[slot] != 0, over = done[slot] != 0, narrows = narrowing[slot] != 0;
+  const int first = threadIdx.x;
+  const double before_first = first < all ? total[line + first / each] : 0.0;
+  const float* own_scores = scores + line * k;
+  const Index* own_ids = ids + line * k;
+  if (parts > 1) {
+    const Scanned of{logits, forced, unk_penalty, eos_penalty, scores, ids, masses, beams, vocab, unk, eos, k, parts};
+    const int warp = threadIdx.x / WARP, size = parts * k;
+    Index* merged_ids = token_of + all;
+    Best* candidates = reinterpret_cast<Best*>(merged_ids + beams * k);
+    float* merged_scores = reinterpret_cast<float*>(candidates + beams * size);
+    Merging merging(of, line + min(warp, beams - 1));
+    for (int at = threadIdx.x; at < beams * size; at += THREADS)
+      candidates[at] = of.candidate(line + at / size, at % size);
+    __syncthreads();
+    for (int beam = warp; beam < beams; beam += WARPS) {
+      if (beam != warp) merging = Merging(of, line + beam);
+      merging.write(of, line + beam, candidates + beam * size, merged_scores + beam * k, merged_ids + beam * k);
+    }
+    __syncthreads();
+    own_scores = merged_scores;
+    own_ids = merged_ids;
+  }
   if (slot == 0 && threadIdx.x == 0) *clock += 1;
   // a forced token that costs nothing: of a free prefix, or the end that Marian's rule cuts with
   const bool unpriced = now < freely || (narrows && now >= last);
-  const auto score = [&](Index row, int rank) {
-    const double own = static_cast<double>(scores[row * k + rank]);
+  const auto score = [&](int beam, int rank) {
+    const double own = static_cast<double>(own_scores[beam * k + rank]);
     return unpriced ? (rank == 0 ? 0.0 : IMPOSSIBLE) : own;
   };
 
@@ -135,15 +161,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         best[at] = {IMPOSSIBLE, pad, 0};
         continue;
       }
-      const Index row = line + at;
-      const int one = unpriced ? 0 : drawn(scores + row * k, k, seed[slot], at, now, top_k[slot], top_p[slot]);
-      const double sum = total[row] + score(row, one);
-      best[at] = {sum == sum ? sum : IMPOSSIBLE, ids[row * k + one], at};
+      const int one = unpriced ? 0 : drawn(own_scores + at * k, k, seed[slot], at, now, top_k[slot], top_p[slot]);
+      const double sum = total[line + at] + score(at, one);
+      best[at] = {sum == sum ? sum : IMPOSSIBLE, own_ids[at * k + one], at};
     }
   } else {
     for (int at = threadIdx.x; at < all; at += THREADS) {
-      token_of[at] = ids[(line + at / each) * k + at % each];
-      const double sum = total[line + at / each] + score(line + at / each, at % each);
+      token_of[at] = own_ids[at / each * k + at % each];
+      const double sum = (at == first ? before_first : total[line + at / each]) + score(at / each, at % each);
       sorted[at] = sum == sum ? sum : IMPOSSIBLE;  // not a number: never
     }
     __syncthreads();

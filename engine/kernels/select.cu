@@ -7,31 +7,9 @@
 // vector: its own column. It keeps the column's best token and its part of the normaliser. The k best tokens of the row lie in
 // the columns whose best tokens are the k best, none after the last of those; so only these columns are read
 // again, from cache, and hardly more than k tokens are ranked.
-#include "common.cuh"
+#include "ranked.cuh"
 
 constexpr int ROOM = 1024;  // candidates that are ranked; more of them take the slow way
-constexpr int NOBODY = 0x7fffffff;
-constexpr int RANKED = 3;  // candidates of a thread that merges, at most
-
-struct Best {
-  float value;
-  int id;
-};
-
-__device__ __forceinline__ bool before(Best a, Best b) {
-  return a.value > b.value || (a.value == b.value && a.id < b.id);
-}
-
-// A part of a normaliser: sum of exp(x - top). Becomes NaN where a logit is not a number or +inf twice.
-struct Mass {
-  float top, sum;
-};
-
-__device__ __forceinline__ Mass add(Mass a, Mass b) {
-  const float top = fmaxf(a.top, b.top);
-  return {top, a.sum * (a.top == top ? 1.0f : expf(a.top - top)) + b.sum * (b.top == top ? 1.0f : expf(b.top - top))};
-}
-
 // How many of a list in order come before one, counted no further than `most`.
 __device__ __forceinline__ int ahead_in(const Best* list, int length, Best one, int most) {
   int count = 0;
@@ -66,19 +44,6 @@ __device__ Best next(const Row& row, int begin, Best last, Best* room) {
     if (before(room[other], mine)) mine = room[other];
   __syncthreads();
   return mine;
-}
-
-// A forced token's own score; nothing else is possible. The same for all threads of the block.
-__device__ void force(const Element* logits, int only, float norm, float penalty, int k, float* scores, Index* ids) {
-  for (int j = threadIdx.x; j < k; j += blockDim.x) {
-    float score = LOWEST;
-    if (j == 0 && norm > LOWEST && norm < -LOWEST && only >= 0) {
-      const float logit = widen(logits[only]) - penalty;
-      score = logit == logit ? logit - norm : LOWEST;
-    }
-    scores[j] = score;
-    ids[j] = only >= 0 ? only : 0;
-  }
 }
 
 // The k first of some candidates in order; fewer leave the rest impossible.
@@ -169,7 +134,7 @@ extern "C" __global__ void __launch_bounds__(1024, 1)
     const int only = static_cast<int>(forced[line]);
     if (only >= 0 || !(norm > LOWEST && norm < -LOWEST)) {
       const float penalty = (only == unk ? row.unk_penalty : 0.0f) + (only == eos ? row.eos_penalty : 0.0f);
-      return force(row.logits, only, norm, penalty, k, scores, ids);
+      return force(row.logits, only, norm, penalty, k, scores, ids, me, threads);
     }
   } else if (me == 0) {
     masses[place_of_part] = mass;
@@ -212,53 +177,18 @@ extern "C" __global__ void __launch_bounds__(1024, 1)
   }
 }
 
-// The k best of all parts of each row: their lists are in order. Grid (rows), block of whole warps.
+// The k best of all parts of each row. Grid (rows), block of whole warps, of which one merges.
 extern "C" __global__ void __launch_bounds__(256, 1)
     merge_best(const Element* logits, const Index* forced, const float* unk_penalty, const float* eos_penalty,
-               const float* part_scores,  // [rows, parts, k]: logits after penalties, -inf: none
-               const Index* part_ids, const Mass* masses, int beams, int vocab, int unk, int eos, int k, int parts,
-               float* scores, Index* ids) {  // [rows, k]
-  CONVOY_SHARED(Best, candidates);  // [parts * k]
-  __shared__ Mass mass_of[WARP];
-  __shared__ float norm;
+               const float* part_scores, const Index* part_ids, const Mass* masses, int beams, int vocab, int unk, int eos,
+               int k, int parts, float* scores, Index* ids) {  // [rows, k]
+  CONVOY_SHARED(Best, candidates);  // [parts, k]
   await_inputs();
-  const Index line = blockIdx.x, first = line * parts * k;
-  const int me = threadIdx.x, slot = blockIdx.x / beams, only = static_cast<int>(forced[line]);
-  const float unk_own = unk_penalty[slot], eos_own = eos_penalty[slot];
-  scores += line * k;
-  ids += line * k;
-  if (me < parts) mass_of[me] = masses[line * parts + me];
-  for (int at = me; at < parts * k; at += blockDim.x) {
-    const float value = part_scores[first + at];
-    const int id = static_cast<int>(part_ids[first + at]);
-    candidates[at] = {value, value > LOWEST ? id : NOBODY - parts * k + at};  // nobodies come last, in order
-  }
+  const Index row = blockIdx.x;
+  const Scanned of{logits, forced, unk_penalty, eos_penalty, part_scores, part_ids, masses,
+                   beams,  vocab,  unk,         eos,         k,           parts};
+  const Merging merging(of, row);
+  for (int at = threadIdx.x; at < parts * k; at += blockDim.x) candidates[at] = of.candidate(row, at);
   __syncthreads();
-  const int busy = blockDim.x - WARP;  // a warp adds up, in the order of parts, what the others need not wait for
-  if (me >= busy) {
-    Mass mass = mass_of[0];
-    for (int part = 1; part < parts; part++) mass = add(mass, mass_of[part]);
-    if (me == busy) norm = mass.top + logf(mass.sum);
-  }
-  int place[RANKED];  // of each of the thread's candidates
-#pragma unroll
-  for (int i = 0; i < RANKED; i++) {
-    const int at = me + i * busy;
-    place[i] = me < busy && at < parts * k ? at % k : k;
-    for (int part = 0; part < parts && place[i] < k; part++)
-      if (part != at / k) place[i] += ahead_in(candidates + part * k, k, candidates[at], k - place[i]);
-  }
-  __syncthreads();
-  if (only >= 0 || !(norm > LOWEST && norm < -LOWEST)) {
-    const float penalty = (only == unk ? unk_own : 0.0f) + (only == eos ? eos_own : 0.0f);
-    return force(logits + line * vocab, only, norm, penalty, k, scores, ids);
-  }
-#pragma unroll
-  for (int i = 0; i < RANKED; i++) {
-    if (place[i] >= k) continue;
-    const Best one = candidates[me + i * busy];
-    const bool some = one.value > LOWEST;
-    scores[place[i]] = some ? one.value - norm : LOWEST;
-    ids[place[i]] = some ? one.id : 0;
-  }
+  if (threadIdx.x < WARP) merging.write(of, row, candidates, scores + row * k, ids + row * k);
 }

@@ -100,7 +100,13 @@ struct Inputs {
   const float* heat;     // [rows / beams], or null
   int rows, dim, beams, wide;
   float epsilon;
-  Element* normed;  // [rows, dim] where the first block leaves the norm, or null
+  Element* normed;  // [rows, dim] where the first block leaves the norm, or rows of a lookup; or null
+  // Of a lookup, else null: x is a table, whose rows for tokens [rows] are scaled, and a slot's row of signals, for its
+  // position, is added to them.
+  const Index* tokens = nullptr;
+  const Index* positions = nullptr;   // [rows / beams]
+  const Element* signals = nullptr;   // [positions, dim], or null: none
+  float scale = 1.0f;
 
   __device__ __forceinline__ float cool(int row) const {
     return heat != nullptr && row < rows ? 1.0f / heat[row / beams] : 1.0f;
@@ -197,6 +203,22 @@ struct Rows {
     }
   }
 
+  // What embed.cu computes of a row
+  static __device__ __forceinline__ void look_up(const Inputs& in, int row, Element* to) {
+    const bool here = row < in.rows, added = here && in.signals != nullptr;
+    const Index token = here ? in.tokens[row] : 0, position = added ? in.positions[row / in.beams] : 0;
+#pragma unroll 4
+    for (int at = threadIdx.x % SHARE * 4; at < in.dim; at += SHARE * 4) {
+      float value[4], signal[4];
+      read_four(in.x, 0, token * in.dim + at, here, value);
+      read_four(in.signals, 0, position * in.dim + at, added, signal);
+#pragma unroll
+      for (int i = 0; i < 4; i++) value[i] = value[i] * in.scale + signal[i];
+      write_four(value, to + at);
+      if (blockIdx.x == 0 && here) write_four(value, in.normed + static_cast<Index>(row) * in.dim + at);
+    }
+  }
+
   static __device__ __forceinline__ void copy(const Inputs& in, Element* to) {
 #pragma unroll
     for (int pass = 0; pass < PASSES; pass++) {
@@ -205,6 +227,10 @@ struct Rows {
       const Index line = static_cast<Index>(row) * in.dim;
       const float cool = in.cool(row);
       Element* mine = to + row * (in.dim + PAD);
+      if (in.tokens != nullptr) {
+        look_up(in, row, mine);
+        continue;
+      }
       if (!in.wide && in.heat == nullptr) {
 #pragma unroll 4
         for (int at = begin * 8; at < in.dim; at += SHARE * 8) {

@@ -156,14 +156,15 @@ __device__ __forceinline__ void multiply(const Inputs& in, const Element* weight
   }
 }
 
-// The arguments are those of product.cu but `split`, and what comes next.
+// The arguments are those of product.cu but `split`, a lookup, and what comes next.
 #define CONVOY_PARAMETERS                                                                                         \
   const void *x, const Element *weight, const Element *bias, const void *residual, const Element *gain,           \
-      const Element *shift, const float *heat, int rows, int dim, int outputs, int beams, int activation, int wide_x, \
+      const Element *shift, const float *heat, const Index *tokens, const Index *positions, const Element *signals, \
+      float scale, int rows, int dim, int outputs, int beams, int activation, int wide_x, \
       int wide_residual, int wide_y, float epsilon, float factor, const unsigned char *next, int next_bytes, \
       Element *normed, void *y
 #define CONVOY_ARGUMENTS                                                                   \
-  {x, gain, shift, heat, rows, dim, beams, wide_x, epsilon, normed}, weight, outputs, {    \
+  {x, gain, shift, heat, rows, dim, beams, wide_x, epsilon, normed, tokens, positions, signals, scale}, weight, outputs, { \
     bias, residual, activation == RELU, wide_residual, wide_y, factor, y                   \
   }, {                                                                                     \
     next, next_bytes                                                                       \

@@ -48,6 +48,8 @@ class TopK(NamedTuple):
     ids: int64 [n, B, K].
     attention: float32 [n, B, S] (the first columns are the source's tokens, in order), or None when it was
         not asked for.
+    scanned: what a search by kernels makes scores and ids of (`engine.kernels.selection.Scanned`), in whose
+        place it stands; None everywhere else.
 
     K may be below the k asked for when the vocabulary is smaller.
     """
@@ -55,6 +57,7 @@ class TopK(NamedTuple):
     scores: Any
     ids: Any
     attention: Any
+    scanned: Any = None
 
 
 class EncodedBatch(Protocol):

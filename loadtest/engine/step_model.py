@@ -141,13 +141,19 @@ PREDICTED: Final = KernelTimes(
 
 
 class KernelsApart(Kernels):
-    """As they were when an H100 ran them: queries and taps are products of their own."""
+    """As they were when an H100 ran them: queries, taps, embeddings and the merge of a selection are their own."""
 
     def takes_queries(self, *_: Any) -> bool:
         return False
 
     def takes_taps(self, *_: Any) -> bool:
         return False
+
+    def takes_lookup(self, *_: Any, **__: Any) -> bool:
+        return False
+
+    def scan(self, *given: Any) -> tuple[Tensor, Tensor]:
+        return self.select(*given)
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,7 +156,7 @@ class CapturedSlots(SlotExecutor):
         width: source positions.
         columns: target columns of the caches.
         attention: whether its weights are wanted.
-        followed: whether the rings have followed the parents already.
+        followed: whether the rings have followed the parents already, and `end_step` takes what comes out.
         """
 
     @abstractmethod

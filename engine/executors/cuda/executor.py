@@ -43,7 +43,7 @@ class CapturedExecutor(CapturedSlots, TorchExecutor):
     ) -> TopK:
         past = self.history.advance(inputs.parents, inputs.positions, columns, followed=followed)
         memory = self.memory.prefix(inputs.tokens.shape[0], width)
-        top, new = self._forward(inputs, past, memory, attention)
+        top, new = self._forward(inputs, past, memory, attention, merged=not followed)
         self.history.store(new, inputs.positions, followed=followed)
         return top
 

@@ -9,11 +9,13 @@ import torch
 from torch import Tensor
 
 from engine.kernels.launches import Address, Call, Kernel, Run, addresses_of, argument
+from engine.search.executor import TopK
 from engine.search.state import SearchState
 
 MAX_BEAMS: Final = 32  # beams, as in search.cu
 SAMPLED_CANDIDATES: Final = 64  # candidates of a row that samples, as in search.cu
-BLOCK: Final = (128, 1, 1)
+SEARCH_BLOCK: Final = (256, 1, 1)  # of search.cu
+BLOCK: Final = (128, 1, 1)  # of hypotheses.cu
 FOLLOW_BACK: Final = Kernel("hypotheses.cu", "follow_back", "float", 1)
 
 
@@ -76,14 +78,23 @@ class SearchKernels:
         self._call("begin_step", n, 8 * self.beams * longest, (*inputs, *sizes, *outputs))
         return self._forced[:n], self._banned[:n]
 
-    def end_step(self, scores: Tensor, ids: Tensor, clock: Tensor) -> None:
+    def end_step(self, top: TopK, clock: Tensor) -> None:
         """Do what `BeamSearch.absorb` does, and let the clock of the rings tick.
 
-        scores: of candidates, float32 [n, beams, k].
-        ids: of candidates, int64.
+        top: candidates; of few rows as they were scanned.
         clock: int64 [1].
         """
-        state, (n, beams, k) = self.state, scores.shape
+        state, beams, found = self.state, self.beams, top.scanned
+        scores, ids, merging = top.scores, top.ids, 0
+        scanned: tuple[Any, ...] = None, None, None, None, None, 0, -1, 1
+        if found is not None:
+            assert found.logits.dtype == torch.float32
+            scores, ids = (a.unflatten(0, (-1, beams)) for a in (found.scores, found.ids))
+            parts, k = scores.shape[2:]
+            scanned = found.masses, found.logits, found.forced, *found.penalties, found.logits.shape[2]
+            scanned = *scanned, found.unk, parts
+            merging = beams * k * (8 * parts + 12)  # bytes of candidates, and of the list that is made of them
+        n, k = scores.shape[0], scores.shape[-1]
         rules: tuple[Any, ...] = state.width, state.longest, state.free, state.narrowing
         rules += state.sampling, state.seed, state.top_k, state.top_p
         hypotheses = state.kept_scores, state.kept_trail, state.kept_steps
@@ -100,7 +111,8 @@ class SearchKernels:
             clock,
         )
         sizes = beams, k, self.columns, *self.tokens
-        self._call("end_step", n, 2 * 8 * 2 * beams * beams, (scores, ids, *rules, *sizes, *outputs))
+        shared = 2 * 8 * 2 * beams * beams + merging
+        self._call("end_step", n, shared, (scores, ids, *scanned, *rules, *sizes, *outputs))
 
     def follow_back(self, told: Address, count: int, columns: int, rows: Tensor) -> None:
         """Follow the finished hypotheses of slots back to their first tokens.
@@ -115,4 +127,4 @@ class SearchKernels:
 
     def _call(self, entry: str, n: int, shared: int, arguments: tuple[Any, ...]) -> None:
         assert all(a.is_contiguous() for a in arguments if isinstance(a, Tensor))
-        self.run(Call(Kernel("search.cu", entry, "float", 1), (n, 1, 1), BLOCK, shared, arguments))
+        self.run(Call(Kernel("search.cu", entry, "float", 1), (n, 1, 1), SEARCH_BLOCK, shared, arguments))

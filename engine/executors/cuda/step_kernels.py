@@ -53,5 +53,5 @@ class StepKernels:
         forced, banned = self.kernels.begin_step(count, self._followed, bucket.slots)
         inputs = self.search.step_input(bucket.slots, forced, banned, bucket.kind)
         top = self.executor.run(inputs, bucket.width, bucket.columns, bucket.attention, followed=True)
-        self.kernels.end_step(top.scores, top.ids, self._followed.clock)
+        self.kernels.end_step(top, self._followed.clock)
         return top

@@ -19,6 +19,7 @@ from engine.executors.memory import EncoderBatch
 from engine.kernels.calls import Kernels, PackedSequences
 from engine.kernels.fused import FusedMode
 from engine.kernels.modes import LogitsMode, NarrowMode, UnnormalisedMode
+from engine.kernels.selection import Scanned
 from engine.models.model import Model, Past
 from engine.models.select import SelectionRules, select
 from engine.search.executor import StepInput, TopK
@@ -100,8 +101,13 @@ class TorchExecutor(SlotExecutor):
         remembered: SlotPast,
         memory: tuple[dict[str, Tensor], Tensor],
         attention: bool,
+        *,
+        merged: bool = True,
     ) -> tuple[TopK, dict[str, Tensor]]:
-        """One step of the model, and the columns to remember of it that it has not stored itself."""
+        """One step of the model, and the columns to remember of it that it has not stored itself.
+
+        merged: whether candidates are wanted as one list; else `TopK.scanned` may stand for them.
+        """
         with ExitStack() as stack:
             fused = self._modes(stack, self.history.rings.clock, weights=attention)
             step = self.model.step(inputs.tokens, inputs.positions, *memory, Past(*remembered))
@@ -112,13 +118,16 @@ class TorchExecutor(SlotExecutor):
             weights = {LM_WEIGHT: inputs.lm_weight} if self.has_language_model else {}
             logits = self.model.log_probs(step.features, inputs.temperature, **weights)
         rules = SelectionRules(inputs.forced, inputs.banned, inputs.unk_penalty, inputs.eos_penalty)
-        k = min(inputs.k, self.limits.vocab)
+        k, scanned = min(inputs.k, self.limits.vocab), None
         # sums of the scores of two models must not be normalised
         if self.kernels is None or self.has_language_model:
             scores, ids = select(logits.float(), rules, self.unk, self.eos, k)
         else:  # its log-softmax changes no log-probability
             parts = [part.contiguous() for part in rules]
-            scores, ids = self.kernels.select(logits.contiguous(), parts, self.unk, self.eos, k)
+            whole = merged or logits.dtype != torch.float32
+            choose = self.kernels.select if whole else self.kernels.scan
+            found = choose(logits.contiguous(), parts, self.unk, self.eos, k)
+            scores, ids, scanned = (None, None, found) if isinstance(found, Scanned) else (*found, None)
         appended = fused.appended if fused else set()
         appended_names = {name for name, ring in remembered.rings.items() if ring.data_ptr() in appended}
         columns = {
@@ -127,7 +136,7 @@ class TorchExecutor(SlotExecutor):
             if name not in appended_names
         }
         attended = step.attention.float() if attention and step.attention is not None else None
-        return TopK(scores, ids, attended), columns
+        return TopK(scores, ids, attended, scanned), columns
 
 
 def memory_of(device: str) -> tuple[int, int]:

@@ -15,7 +15,9 @@ from engine.bundle.specs import StateSpec
 from engine.executors.cuda.search_kernels import RingArrays, SearchKernels, Tokens
 from engine.executors.cuda.telling import answer_dtype, hypotheses_of
 from engine.executors.history import Rings
+from engine.kernels.calls import Kernels
 from engine.kernels.launches import Address
+from engine.kernels.selection import Scanned
 from engine.search.beam import BeamSearch
 from engine.search.executor import Ended, TopK
 from engine.search.finished import finished_hypotheses
@@ -103,10 +105,40 @@ def test_a_step_of_kernels_leaves_what_the_array_code_leaves(host, beams, kind, 
             assert all(torch.equal(rows[w], others.rows[w][:bucket]) for w in rows), where
             top = candidates(g, bucket, beams, max(2 * beams, CANDIDATES) if sampled else 2 * beams)
             plain.absorb(top, bucket, step_kind)
-            kernels.end_step(top.scores, top.ids, others.clock)
+            kernels.end_step(top, others.clock)
             same(plain.state, own.state, where)
             rings.clock += 1
             assert torch.equal(others.clock, rings.clock), where
+
+
+@pytest.mark.parametrize("kind", ["ranked", "sampled"])
+@pytest.mark.parametrize("beams", [1, 3, 9])
+@pytest.mark.parametrize("descending", [False, True])
+def test_a_step_ends_alike_whether_its_selection_was_one_list_or_parts_of_the_vocabulary(
+    host, beams, kind, descending
+):
+    """More beams than a block has warps; rows that are forced, that have few tokens left, or no normaliser."""
+    host.descending, vocab, kernels = descending, 2048, Kernels(host)
+    g = np.random.default_rng(beams)
+    jobs = [options_of(g, beams, kind) for _ in range(SLOTS)]
+    (one, _), (other, _) = started(beams, jobs), started(beams, jobs)
+    k, clock = CANDIDATES if kind == "sampled" else 2 * beams, torch.zeros(1, dtype=torch.int64)
+    for step in range(6):
+        logits = torch.from_numpy(g.normal(size=(SLOTS, beams, vocab)).astype(np.float32) * 3).round()
+        forced = torch.from_numpy(np.where(g.random((SLOTS, beams)) < 0.2, 7, -1))
+        banned = torch.full((SLOTS, beams, vocab - 3), PAD)
+        banned[0, 0] = torch.arange(3, vocab)
+        logits[1, 0, 5] = torch.nan
+        penalties = torch.rand(SLOTS), torch.rand(SLOTS)
+        given = logits, (forced, banned, *penalties), 3, EOS, k
+        found = kernels.scan(*given)
+        assert isinstance(found, Scanned) and found.scores.shape[1] > 1
+        for search, top in (
+            (one, TopK(*kernels.select(*given), None)),
+            (other, TopK(None, None, None, found)),
+        ):
+            SearchKernels(host, search.state, Tokens(PAD, EOS)).end_step(top, clock)
+        same(one.state, other.state, f"step {step}")
 
 
 @pytest.mark.parametrize("beams", [1, 2, 5])

@@ -30,18 +30,17 @@ from engine.kernels import reference
 from engine.kernels.calls import (
     ATTEND_WARPS,
     PACKED_GROUP,
-    SELECT_COLUMNS,
-    SELECT_ROOM,
     Kernels,
     PackedSequences,
 )
 from engine.kernels.fused import FusedMode
 from engine.kernels.launch import Device
 from engine.kernels.launches import HEAD_PRODUCTS, PRODUCTS, Address, Call, argument
-from engine.kernels.linear import Finish, Norm
+from engine.kernels.linear import Finish, Lookup, Norm
 from engine.kernels.nvrtc import Compiler
 from engine.kernels.products import MAX_AHEAD_BYTES, ROW_BUCKETS
 from engine.kernels.reference import QKV
+from engine.kernels.selection import SELECT_COLUMNS, SELECT_ROOM, Scanned
 from engine.models.select import SelectionRules, select
 from engine.search.executor import StepInput, TopK
 from engine.search.state import blank
@@ -841,6 +840,73 @@ def test_what_a_decoder_is_fed_equals_two_embeddings(place, dtype):
     )
 
 
+@pytest.mark.parametrize(("slots", "beams"), [(1, 1), (3, 1), (1, 5), (2, 4), (3, 4), (8, 2)])
+@pytest.mark.parametrize(
+    ("dtype", "dim", "activation"), [(BRAIN, 64, "glu"), (HALF, 352, None), (BRAIN, 2080, "relu")]
+)
+def test_a_product_that_looks_its_rows_up_gives_what_two_kernels_give_bit_for_bit(
+    place, slots, beams, dtype, dim, activation
+):
+    g = torch.Generator().manual_seed(slots)
+    tokens = torch.randint(0, 20, (slots, beams), generator=g)
+    positions = torch.randint(0, 9, (slots, 1), generator=g)
+    table, signals = normal(1, 20, dim, dtype=dtype), normal(2, 9, dim, dtype=dtype)
+    weights = normal(3, 72, dim, dtype=dtype), normal(4, 72, dtype=dtype)
+    for scale, more in ((dim**0.5, (positions, signals)), (1.0, None)):
+        fed = Lookup(tokens, table, scale, more)
+        if not place.kernels.takes_lookup(fed, weights[0], glu=activation == "glu"):
+            assert (dim, slots * beams > 8) == (2080, True) and activation == "glu"
+            continue
+        rows = place.embed(tokens, table, scale, more)
+        wanted, _ = place.product(rows, weights, Finish(1.0, activation), constant=True)
+        y, found = place.product(fed, weights, Finish(1.0, activation), constant=True)
+        assert torch.equal(found, rows)
+        assert torch.equal(y, wanted)
+
+
+def test_what_looks_rows_up_is_a_kernel_that_stages_elements_of_one_type():
+    kernels = Kernels(lambda _: None)
+
+    def takes(rows=8, dim=64, dtype=BRAIN, signals=BRAIN, offset=0, glu=False):
+        table = torch.zeros(9 * dim + offset, dtype=dtype)[offset:].view(9, dim)
+        more = torch.zeros(1, 1, dtype=torch.int64), torch.zeros(9, dim, dtype=signals)
+        fed = Lookup(torch.zeros(1, rows, dtype=torch.int64), table, 1.0, more)
+        return kernels.takes_lookup(fed, torch.zeros(32, dim, dtype=BRAIN), glu=glu)
+
+    assert takes() and takes(16) and takes(dim=4096) and takes(glu=True)
+    assert not takes(17) and not takes(16, dim=4096)  # nobody stages those
+    assert not takes(dtype=FLOAT) and not takes(signals=HALF)
+    assert not takes(offset=1) and not takes(dim=24)
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize("rows", [1, 16, 17])
+def test_a_decoder_of_few_rows_looks_its_tokens_up_where_it_multiplies_them_first(host, rows):
+    made: list[str] = []
+
+    def run(call: Call) -> None:
+        made.append(call.kernel.entry)
+        host(call)
+
+    table, signals, weight = (Parameter(normal(i, 64, 64, dtype=BRAIN) / 8) for i in range(3))
+    tokens, positions = torch.arange(rows)[None], torch.tensor([[5]])
+    norm = Parameter(normal(3, 32, dtype=BRAIN)), Parameter(normal(4, 32, dtype=BRAIN))
+
+    def step(table, signals, weight, norm):
+        x = F.embedding(tokens, table) * 8.0 + F.embedding(positions + 2, signals)
+        return x[..., :32], F.layer_norm(F.glu(F.linear(x, weight), dim=-1), (32,), *norm)
+
+    with torch.no_grad():
+        wanted = step(*wide(table, signals, weight), wide(*norm))
+        with FusedMode(Kernels(run), BRAIN) as fused:
+            x = F.embedding(tokens, table) * 8.0 + F.embedding(positions + 2, signals)
+            y = F.layer_norm(F.glu(F.linear(x, weight), dim=-1), (32,), *norm)
+            found = fused.settle({"y": y, "x": x})
+    assert made.count("embed") == int(rows > 16)
+    torch.testing.assert_close(found["x"][..., :32].float(), wanted[0], rtol=0.02, atol=0.02)
+    torch.testing.assert_close(found["y"].float(), wanted[1], rtol=0.03, atol=0.06)
+
+
 def test_copies_write_their_rows_and_zeros_behind_them_and_nothing_else(place):
     """Of elements of 1, 2, 4 and 8 bytes; records name addresses, so all lies where the kernel runs."""
     for dtype in (torch.bool, HALF, FLOAT, torch.int64):
@@ -933,6 +999,9 @@ def calls(dtype):
     weights = normal(5, 8, 32, dtype=dtype), normal(6, 8, dtype=dtype)
     norm, heat = Norm(weights[0][0], weights[0][1], 1e-5), torch.ones(2)
     kernels.product(x, weights, Finish(activation="glu"), norm, heat, constant=True)
+    if dtype != FLOAT:
+        fed = Lookup(torch.zeros(2, 3, dtype=torch.int64), weights[0])
+        kernels.product(fed, weights, Finish(), constant=True)
     finish = Finish(residual=normal(7, 2, 3, 8), wide=True)
     kernels.product(x.float(), (weights[0], None), finish, constant=True)
     for dim in (24, 2080) if dtype == FLOAT else (24, 2080, 5120):
@@ -946,9 +1015,8 @@ def calls(dtype):
     )
     kernels.scatter(torch.zeros(2, 1, 7, dtype=torch.int64), torch.zeros(1, 2, dtype=torch.int64), 1, 1)
     search(made.append, 2, 3, 9).begin_step(*followed(2, 3, (4,)), 2)
-    search(made.append, 2, 3, 9).end_step(
-        torch.zeros(2, 3, 6), torch.zeros(2, 3, 6, dtype=torch.int64), past[2]
-    )
+    top = TopK(torch.zeros(2, 3, 6), torch.zeros(2, 3, 6, dtype=torch.int64), None)
+    search(made.append, 2, 3, 9).end_step(top, past[2])
     search(made.append, 2, 3, 9).follow_back(Address(0), 2, 9, torch.zeros(0, dtype=torch.int64))
     cells = normal(9, 2, 1, 3, 32)
     kernels.ssru_step(x, x, cells, torch.zeros(2, 3, 1, dtype=torch.int64), append=True)

@@ -17,6 +17,8 @@ from engine.kernels.launch import EARLY, UNASKED, Configuration, Device
 from engine.kernels.launches import Call, Kernel
 from engine.kernels.linear import Finish, Norm
 from engine.kernels.reference import QKV
+from engine.kernels.selection import Scanned
+from engine.search.executor import TopK
 from tests.cubins import budgets
 from tests.engine.kernels.test_cuda_kernels import (
     attention,
@@ -55,11 +57,12 @@ def largest_calls(dtype: torch.dtype) -> list[Call]:
         )
         for weights in (True, False):
             kernels.attend(*attention(dtype, 1, beams, 2, 64, 1024), weights=weights)
-        search(made.append, 1, beams, 9).end_step(
-            torch.zeros(1, beams, 2 * beams),
-            torch.zeros(1, beams, 2 * beams, dtype=torch.int64),
-            torch.zeros(1, dtype=torch.int64),
-        )
+        for k in (2 * beams, 64):  # a search, and samples
+            logits, rules = selection(FLOAT, 1, beams, 50_000, 2)
+            found = kernels.scan(logits, tuple(rules), 3, 2, k)
+            assert isinstance(found, Scanned)
+            top = TopK(None, None, None, found)
+            search(made.append, 1, beams, 9).end_step(top, torch.zeros(1, dtype=torch.int64))
     for rows in (1, 2, 4, 8) if dtype == FLOAT else (1, 2, 4, 8, 16):
         norm = Norm(normal(1, 4096, dtype=dtype), normal(2, 4096, dtype=dtype), 1e-5)
         weight = normal(3, 8, 4096, dtype=dtype)

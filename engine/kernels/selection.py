@@ -1,0 +1,108 @@
+"""Selection of the best tokens as functions of torch tensors: which kernel, with which grid, block and
+arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import torch
+from torch import Tensor
+
+from engine.kernels.launches import WARP, Call, Kernel, ceil_div, form_of
+from engine.kernels.products import Products
+
+# as in select.cu and ranked.cuh
+SELECT_ROOM: Final = 1024
+SELECT_COLUMNS: Final = 256  # threads that select; each row's columns
+MAX_BLOCK_THREADS: Final = 1024  # threads of a block
+MAX_RANKED: Final = 512  # candidates of all parts of a row, at most
+MAX_VOCAB_PARTS: Final = WARP  # of a vocabulary
+
+
+class Scanned(NamedTuple):
+    """What was found of rows in each part of the vocabulary, before it is made one list.
+
+    scores: float32 [rows, parts, k], logits after penalties in descending order, -inf where there are no more.
+    ids: int64 [rows, parts, k].
+    masses: float32 [rows, parts, 2], the normaliser's parts: their maximum, and the sum beside it.
+    logits: [slots, beams, vocab].
+    forced: int64 [slots, beams].
+    penalties: float32 [slots], of the unknown token and of end-of-sentence.
+    unk: the unknown token, or -1.
+    eos: end-of-sentence.
+    """
+
+    scores: Tensor
+    ids: Tensor
+    masses: Tensor
+    logits: Tensor
+    forced: Tensor
+    penalties: tuple[Tensor, Tensor]
+    unk: int
+    eos: int
+
+
+class Selection(Products):
+    """Logits to the best tokens of each row."""
+
+    def select(
+        self, logits: Tensor, rules: Sequence[Tensor], unk: int | None, eos: int, k: int
+    ) -> tuple[Tensor, Tensor]:
+        """Compute `engine.models.select` of logits instead of their log-softmax.
+
+        logits: [slots, beams, vocab].
+        rules: its `SelectionRules`, penalties float32.
+        unk: the unknown token, or none.
+        eos: end-of-sentence.
+        k: candidates of each row.
+
+        Returns scores in float32 and ids, which are 0 where a score is -inf.
+        """
+        found = self.scan(logits, rules, unk, eos, k)
+        return self._merge(found) if isinstance(found, Scanned) else found
+
+    def scan(
+        self, logits: Tensor, rules: Sequence[Tensor], unk: int | None, eos: int, k: int
+    ) -> tuple[Tensor, Tensor] | Scanned:
+        """Compute `select` where rows are many; of few rows, what `end_step` needs to end it.
+
+        logits: as of `select`.
+        rules: likewise.
+        unk: likewise.
+        eos: likewise.
+        k: likewise.
+        """
+        forced, banned, *penalties = rules
+        slots, beams, vocab = logits.shape
+        threads = max(SELECT_COLUMNS, ceil_div(k, WARP) * WARP)
+        if threads > MAX_BLOCK_THREADS:
+            raise ValueError(f"{k} candidates of a row; the kernel selects at most {MAX_BLOCK_THREADS}")
+        kernel, rows = Kernel("select.cu", "select_best", *form_of(vocab, logits)), slots * beams
+        # a row's parts are so many that all multiprocessors have something to read
+        parts = max(
+            1, min(MAX_VOCAB_PARTS, MAX_RANKED // k, self.processors // rows, vocab // SELECT_COLUMNS)
+        )
+        shared = 8 * (threads + SELECT_ROOM) + 4 * k + 4 * ceil_div(vocab, 32)
+        shape = (slots, beams, k) if parts == 1 else (rows, parts, k)
+        scores = logits.new_empty(shape, dtype=torch.float32)
+        ids = torch.empty_like(scores, dtype=torch.int64)
+        masses = None if parts == 1 else logits.new_empty((rows, parts, 2), dtype=torch.float32)
+        unknown = -1 if unk is None else unk
+        scalars = beams, vocab, banned.shape[2], unknown, eos, k
+        arguments = logits, forced, banned, *penalties, *scalars, scores, ids, masses
+        self.run(Call(kernel, (rows, parts, 1), (threads, 1, 1), shared, arguments))
+        if masses is None:
+            return scores, ids
+        return Scanned(scores, ids, masses, logits, forced, (penalties[0], penalties[1]), unknown, eos)
+
+    def _merge(self, found: Scanned) -> tuple[Tensor, Tensor]:
+        (rows, parts, k), (slots, beams, vocab) = found.scores.shape, found.logits.shape
+        scores = found.scores.new_empty((slots, beams, k))
+        ids = torch.empty_like(scores, dtype=torch.int64)
+        kernel = Kernel("select.cu", "merge_best", *form_of(vocab, found.logits))
+        lists = found.scores, found.ids, found.masses
+        scalars = beams, vocab, found.unk, found.eos, k, parts
+        arguments = found.logits, found.forced, *found.penalties, *lists, *scalars, scores, ids
+        self.run(Call(kernel, (rows, 1, 1), (SELECT_COLUMNS, 1, 1), 8 * parts * k, arguments))
+        return scores, ids
