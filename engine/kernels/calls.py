@@ -29,7 +29,8 @@ from engine.kernels.launches import (
 from engine.kernels.reference import QKV
 from engine.kernels.selection import Selection
 
-CONVOLUTION_THREADS: Final = 512  # of a block of a step of the convolution
+CONVOLUTION_THREADS: Final = 512  # of a block of a step of the convolution, at most
+RESIDENT: Final = 1024  # threads of a multiprocessor that fetch as much as it can take
 TILE_STEPS: Final = 32  # time steps of a block of whole sequences
 # as in attend.cu
 BEAM_BUCKETS: Final = (1, 2, 4, 8)
@@ -90,10 +91,7 @@ class Kernels(HeadProducts, Selection):
         kernel = Kernel(
             "dynamic_conv_step.cu", "dynamic_conv_step", *form_of(_per_head(x, taps), x, taps, ring)
         )
-        sizes, geometry = (
-            _convolution(x.shape[1], x.shape[2], taps),
-            _geometry(x, taps, kernel),
-        )
+        sizes, geometry = _convolution(x.shape[1], x.shape[2], taps), self._geometry(x, taps, kernel)
         self.run(Call(kernel, *geometry, (x, taps, ring, index, *sizes, int(softmax), y)))
         return y
 
@@ -112,12 +110,19 @@ class Kernels(HeadProducts, Selection):
         y = torch.empty_like(x)
         form = form_of(_per_head(x, taps), x, taps, ring)
         kernel = Kernel("dynamic_conv_step.cu", "dynamic_conv_step_append", *form)
-        sizes, geometry = (
-            _convolution(x.shape[1], x.shape[2], taps),
-            _geometry(x, taps, kernel),
-        )
+        sizes, geometry = _convolution(x.shape[1], x.shape[2], taps), self._geometry(x, taps, kernel)
         self.run(Call(kernel, *geometry, (x, taps, index, clock, *sizes, int(softmax), ring, y)))
         return y
+
+    def _geometry(
+        self, x: Tensor, taps: Tensor, kernel: Kernel
+    ) -> tuple[tuple[int, int, int], tuple[int, int, int], int]:
+        slots, beams, channels = x.shape
+        blocks = slots * ceil_div(channels, WARP * kernel.vector)
+        most = self.processors * RESIDENT // max(blocks, 1)
+        if x.dtype == torch.float32:  # the order of sums depends on no other slot
+            most = CONVOLUTION_THREADS
+        return step_geometry(slots, beams, channels, (taps.shape[-2], taps.shape[-1]), kernel.vector, most)
 
     def ssru_step(
         self, candidate: Tensor, gate: Tensor, ring: Tensor, index: Tensor, *, append: bool
@@ -282,7 +287,12 @@ def _convolution(beams: int, channels: int, taps: Tensor) -> tuple[int, int, int
 
 
 def step_geometry(
-    slots: Any, beams: int, channels: int, kernels: tuple[int, int], vector: int
+    slots: Any,
+    beams: int,
+    channels: int,
+    kernels: tuple[int, int],
+    vector: int,
+    most: int = CONVOLUTION_THREADS,
 ) -> tuple[tuple[int, Any, int], tuple[int, int, int], int]:
     """Compute grid, block and shared bytes of a step of the convolution.
 
@@ -291,21 +301,14 @@ def step_geometry(
     channels: of x.
     kernels: number of heads, and taps of each.
     vector: channels that a thread loads at once.
+    most: threads of a block for which the taps are shared among more of them.
     """
     heads, width = kernels
     together = min(beams, 4)
     parts = 1
-    while parts < width and 2 * parts * together * WARP <= CONVOLUTION_THREADS:
+    while parts < width and 2 * parts * together * WARP <= min(most, CONVOLUTION_THREADS):
         parts *= 2
     block = WARP, parts, together
     touched = min(WARP, (WARP * vector - 1) // (channels // heads) + 2)  # as in dynamic_conv_step.cu
-    shared = together * (parts * WARP * (vector + 1) + touched * width) * 4
+    shared = together * (parts * WARP * (vector + 1) + (touched + 1) * width) * 4
     return (ceil_div(channels, WARP * vector), slots, 1), block, shared
-
-
-def _geometry(
-    x: Tensor, taps: Tensor, kernel: Kernel
-) -> tuple[tuple[int, int, int], tuple[int, int, int], int]:
-    slots, beams, channels = x.shape
-    heads, width = taps.shape[-2:]
-    return step_geometry(slots, beams, channels, (heads, width), kernel.vector)

@@ -5,8 +5,10 @@
 //
 // Grid (chunks of channels, slots), block (WARP vectors of channels, parts of the taps, some beams). One block has all
 // beams of a slot, so that the column which the newest inputs replace, the oldest, is read by all of them before. Each
-// part of the taps is fetched by threads of its own: a step of one sentence waits for memory, not for arithmetic. Where
-// taps are logits, their exponentials are worked out once for each head that the chunk touches, by a warp, in shared memory.
+// part of the taps is fetched by threads of its own: a step of one sentence waits for memory, not for arithmetic; many
+// slots are enough threads without, and have one part. Indices come beside the taps, so that the inputs are waited for
+// once. Where taps are logits, their exponentials are worked out once for each head that the chunk touches, by a warp, in
+// shared memory.
 #include "common.cuh"
 
 constexpr int THREADS = 512;
@@ -20,19 +22,22 @@ struct Window {
   bool fixed, softmax;
 };
 
-// All beams of a slot. room: of each thread its part of VECTOR sums, and of the sum of the weights; behind these, where
-// there is a softmax, weights [beams of the block, heads that a chunk touches at most, width].
+// All beams of a slot. room: of each thread its part of VECTOR sums, and of the sum of the weights; behind these of each
+// beam of the block weights [heads that a chunk touches at most, width], where there is a softmax, and rows [width].
 __device__ __forceinline__ void convolve(const Window& w, int channel, float* room, Element* y) {
   const int older = w.width - 1, parts = blockDim.y, size = VECTOR + 1, each = w.channels / w.heads;
   float* mine = room + ((threadIdx.z * parts + threadIdx.y) * WARP + threadIdx.x) * size;
   const int touched = min(WARP, (WARP * VECTOR - 1) / each + 2), lowest = blockIdx.x * WARP * VECTOR / each;
-  float* weights_of_beam = room + (blockDim.z * parts * WARP * size) + threadIdx.z * touched * w.width;
+  float* weights_of_beam = room + (blockDim.z * parts * WARP * size) + threadIdx.z * (touched + 1) * w.width;
+  int* rows = reinterpret_cast<int*>(weights_of_beam + touched * w.width);
   for (int first = 0; first < w.beams; first += blockDim.z) {
     const int beam = first + threadIdx.z;
     const bool here = beam < w.beams && channel < w.channels;
     const Index row = static_cast<Index>(blockIdx.y) * w.beams + beam;
     const Element* taps = w.taps + (w.fixed ? 0 : row * w.heads) * w.width;
-    if (w.softmax) {
+    for (int k = threadIdx.y * WARP + threadIdx.x; k < older && beam < w.beams; k += parts * WARP)
+      rows[k] = static_cast<int>(w.index[row * older + k]);
+    if (w.softmax)
       for (int head = threadIdx.y; head < touched && beam < w.beams && lowest + head < w.heads; head += parts) {
         const Element* of = taps + (lowest + head) * w.width;
         float top = LOWEST;
@@ -41,16 +46,16 @@ __device__ __forceinline__ void convolve(const Window& w, int channel, float* ro
         for (int k = threadIdx.x; k < w.width; k += WARP)
           weights_of_beam[head * w.width + k] = expf(widen(of[k]) - top);
       }
-      __syncthreads();
-    }
+    __syncthreads();
     if (here) {
       const int head = channel / each;
       const float* weights = weights_of_beam + (head - lowest) * w.width;
       float sum[VECTOR] = {}, whole = 0;
-#pragma unroll 4
+#pragma unroll 8
       for (int k = threadIdx.y; k < w.width; k += parts) {
         float x[VECTOR];
-        load(k < older ? w.ring + w.index[row * older + k] * w.channels + channel : w.x + row * w.channels + channel, x);
+        const Element* from = k < older ? w.ring + static_cast<Index>(rows[k]) * w.channels : w.x + row * w.channels;
+        load(from + channel, x);
         const float weight = w.softmax ? weights[k] : widen(taps[head * w.width + k]);
         whole += weight;
 #pragma unroll
@@ -78,7 +83,7 @@ __device__ __forceinline__ void convolve(const Window& w, int channel, float* ro
   }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
     dynamic_conv_step(const Element* x, const Element* taps, const Element* ring, const Index* index, int beams,
                       int channels, int heads, int width, int fixed, int softmax, Element* y) {
   CONVOY_SHARED(float, room);
@@ -89,7 +94,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 
 // The same, and the newest inputs become the ring's column clock % (width - 1). clock [1] lies on the device, so that
 // a captured graph finds it there at each step.
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
     dynamic_conv_step_append(const Element* x, const Element* taps, const Index* index, const Index* clock, int beams,
                              int channels, int heads, int width, int fixed, int softmax, Element* ring, Element* y) {
   CONVOY_SHARED(float, room);

@@ -84,7 +84,8 @@ class Products:
         """
         tables = fed.table, *(() if fed.signals is None else fed.signals[1:])
         return (
-            self._tiled(fed.tokens.numel(), weight, None, glu=glu) in ("tiled_product", "tiled_glu", "tiled_long")
+            self._tiled(fed.tokens.numel(), weight, None, glu=glu)
+            in ("tiled_product", "tiled_glu", "tiled_long")
             and all(t.dtype == weight.dtype and t.is_contiguous() for t in tables)
             and not any(t.data_ptr() % LOAD_BYTES for t in tables)
         )

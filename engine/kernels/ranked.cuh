@@ -14,7 +14,7 @@ __device__ __forceinline__ bool before(Best a, Best b) {
   return a.value > b.value || (a.value == b.value && a.id < b.id);
 }
 
-// A part of a normaliser: sum of exp(x - top). Becomes NaN where a logit is not a number or +inf twice.
+// A part of a normaliser: sum of exp(x - top). Becomes NaN where a logit is not a number or +inf.
 struct Mass {
   float top, sum;
 };
@@ -22,6 +22,13 @@ struct Mass {
 __device__ __forceinline__ Mass add(Mass a, Mass b) {
   const float top = fmaxf(a.top, b.top);
   return {top, a.sum * (a.top == top ? 1.0f : expf(a.top - top)) + b.sum * (b.top == top ? 1.0f : expf(b.top - top))};
+}
+
+__device__ __forceinline__ Mass warp_add(Mass mass) {
+#pragma unroll
+  for (int step = WARP / 2; step > 0; step /= 2)
+    mass = add(mass, {__shfl_xor_sync(ALL, mass.top, step), __shfl_xor_sync(ALL, mass.sum, step)});
+  return mass;
 }
 
 // A forced token's own score; nothing else is possible. Thread `me` of some, for all of which it is the same.
@@ -76,10 +83,7 @@ struct Merging {
                                         Index* ids) const {
     constexpr int NOTHING = NOBODY - 4096;  // a list that has ended; no other name is near
     const int lane = threadIdx.x % WARP;
-    Mass all = mass;
-#pragma unroll
-    for (int step = WARP / 2; step > 0; step /= 2)
-      all = add(all, {__shfl_xor_sync(ALL, all.top, step), __shfl_xor_sync(ALL, all.sum, step)});
+    const Mass all = warp_add(mass);
     const float norm = all.top + logf(all.sum);
     if (only >= 0 || !(norm > LOWEST && norm < -LOWEST)) {
       const float penalty = (only == of.unk ? unk_penalty : 0.0f) + (only == of.eos ? eos_penalty : 0.0f);

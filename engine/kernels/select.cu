@@ -103,31 +103,31 @@ extern "C" __global__ void __launch_bounds__(1024, 1)
   Best mine{LOWEST, NOBODY - threads + me};  // of empty columns the first is the better
   const float unk_bonus = fmaxf(-row.unk_penalty, 0.0f), eos_bonus = fmaxf(-row.eos_penalty, 0.0f);
   for (int at = first; at < end; at += step) {
-    float ahead[VECTOR] = {};
+    float ahead[VECTOR] = {}, most = x[0];
     if (at + step < end) load(row.logits + at + step, ahead);
 #pragma unroll
-    for (int i = 0; i < VECTOR; i++) {
-      if (x[i] > mass.top) {
-        mass.sum = mass.sum * expf(mass.top - x[i]) + 1.0f;
-        mass.top = x[i];
-      } else if (x[i] != LOWEST) {
-        mass.sum += expf(x[i] - mass.top);
-      }
-      if (!(x[i] + unk_bonus + eos_bonus <= mine.value)) {  // else it can't be better, whatever it is
+    for (int i = 1; i < VECTOR; i++) most = fmaxf(most, x[i]);  // of numbers alone
+    if (most > mass.top) {
+      mass.sum *= expf(mass.top - most);
+      mass.top = most;
+    }
+    const float top = mass.top > LOWEST ? mass.top : 0.0f;
+#pragma unroll
+    for (int i = 0; i < VECTOR; i++) mass.sum += expf(x[i] - top);
+    if (!(most + unk_bonus + eos_bonus <= mine.value))  // else none of them can be better, whatever they are
+#pragma unroll
+      for (int i = 0; i < VECTOR; i++) {
         const Best found{row.value(x[i], at + i), at + i};
         if (found.value > mine.value) mine = found;
       }
-      x[i] = ahead[i];
-    }
-  }
 #pragma unroll
-  for (int step = WARP / 2; step > 0; step /= 2)
-    mass = add(mass, {__shfl_xor_sync(ALL, mass.top, step), __shfl_xor_sync(ALL, mass.sum, step)});
+    for (int i = 0; i < VECTOR; i++) x[i] = ahead[i];
+  }
+  mass = warp_add(mass);
   if (me % WARP == 0) warps[me / WARP] = mass;
   best[me] = mine;
   __syncthreads();
-  mass = warps[0];
-  for (int w = 1; w < threads / WARP; w++) mass = add(mass, warps[w]);
+  if (parts == 1 || me < WARP) mass = warp_add(me % WARP < threads / WARP ? warps[me % WARP] : Mass{LOWEST, 0.0f});
   float norm = 0;
   if (parts == 1) {
     norm = mass.top + logf(mass.sum);

@@ -168,6 +168,20 @@ def test_a_step_of_the_convolution_equals_the_reference(place, dtype, sizes, fix
     close(place.dynamic_conv_step(*given, softmax=softmax), want, dtype, 8)
 
 
+@pytest.mark.parametrize("processors", [0, 1, 2])
+@pytest.mark.parametrize("dtype", [FLOAT, HALF, BRAIN])
+def test_taps_are_shared_by_fewer_threads_where_slots_are_enough_of_them(place, dtype, processors):
+    """Not in fp32, where a row's bits depend on no other slot."""
+    given, seen = convolution(dtype, 6, 5, 64, 4, 7, False), []
+    run, place.kernels.processors = place.kernels.run, processors
+    place.kernels.run = lambda call: seen.append(call.block) or run(call)
+    x, taps, ring, index = wide(*given)
+    want = reference.dynamic_conv_step(x, F.softmax(taps, -1), ring, index)
+    close(place.dynamic_conv_step(*given, softmax=True), want, dtype, 8)
+    parts = 4 if dtype == FLOAT else max(1, processors)
+    assert seen == [(32, parts, 4)]
+
+
 @pytest.mark.parametrize("softmax", [False, True])
 @pytest.mark.parametrize("dtype", [FLOAT, BRAIN])
 def test_steps_that_append_keep_the_ring_that_the_history_keeps(place, dtype, softmax):
