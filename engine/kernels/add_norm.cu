@@ -1,15 +1,44 @@
-// Residual connection and layer norm: sum = x + residual, y = norm(sum) * gain + bias.
+// Residual connection and layer norm: sum = x + residual, y = norm(sum) * gain + bias, divided by its slot's heat.
 //
 // Grid (rows), block of whole warps. A row stays in shared memory [dim], so it is read once; mean and variance
 // take a pass each, which is exact where the mean is far from zero.
+//
+// It reads what was written just before, so memory has nothing to do: it is asked for keys and values that are attended to
+// two kernels later, which come from the second-level cache then.
 #include "common.cuh"
+
+constexpr int SECTOR = 32;  // bytes that come at once
+
+// Of the first slots [slots, heads]: keys [width, pitch] and values [pitch, width], of which `source` positions are read.
+struct Remembered {
+  const unsigned char *keys, *values;
+  int blocks, width, source, pitch;  // blocks: slots * heads; 0: nothing is asked for
+};
+
+__device__ __forceinline__ void fetch_ahead(const Remembered& memory) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+  constexpr int EACH = static_cast<int>(sizeof(Element));
+  const int across = (memory.source * EACH + SECTOR - 1) / SECTOR, step = static_cast<int>(blockDim.x);
+  const int pieces = (memory.source * memory.width * EACH + SECTOR - 1) / SECTOR;
+  for (int block = blockIdx.x; block < memory.blocks; block += static_cast<int>(gridDim.x)) {
+    const Index begin = static_cast<Index>(block) * memory.width * memory.pitch * EACH;
+    for (int at = threadIdx.x; at < memory.width * across; at += step)
+      prefetch(memory.keys + begin + static_cast<Index>(at / across) * memory.pitch * EACH + at % across * SECTOR);
+    for (int at = threadIdx.x; at < pieces; at += step) prefetch(memory.values + begin + at * SECTOR);
+  }
+#else
+  (void)memory;
+#endif
+}
 
 extern "C" __global__ void __launch_bounds__(256, 1)
     add_norm(const Element* x,         // [rows, dim]
              const Element* residual,  // [rows, dim], or null: none
              const Element* gain,      // [dim]
              const Element* bias,      // [dim]
-             int dim, float epsilon,
+             const float* heat,        // [rows / beams], or null
+             int dim, int beams, float epsilon, const unsigned char* keys, const unsigned char* values, int blocks,
+             int width, int source, int pitch,  // of `Remembered`
              Element* sum,  // [rows, dim], or null: not wanted
              Element* y) {  // [rows, dim]
   CONVOY_SHARED(float, row);
@@ -19,7 +48,9 @@ extern "C" __global__ void __launch_bounds__(256, 1)
     prefetch(gain + first);
     prefetch(bias + first);
   }
+  fetch_ahead({keys, values, blocks, width, source, pitch});
   await_inputs();
+  const float hot = heat != nullptr ? heat[blockIdx.x / beams] : 1.0f;
   const Index begin = static_cast<Index>(blockIdx.x) * dim;
   float total = 0, up[VECTOR] = {}, more[VECTOR] = {};  // of the thread's first vector: on their way beside the row
   if (first < dim) {
@@ -50,7 +81,10 @@ extern "C" __global__ void __launch_bounds__(256, 1)
       load(bias + at, more);
     }
 #pragma unroll
-    for (int i = 0; i < VECTOR; i++) up[i] = (row[at + i] - mean) * scale * up[i] + more[i];
+    for (int i = 0; i < VECTOR; i++) {
+      up[i] = (row[at + i] - mean) * scale * up[i] + more[i];
+      if (heat != nullptr) up[i] /= hot;
+    }
     store(up, y + begin + at);
   }
 }

@@ -7,7 +7,6 @@ fp32.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import gcd
 from typing import Any, Final, NamedTuple
 
@@ -26,10 +25,12 @@ from engine.kernels.launches import (
     form_of,
     rung_of,
 )
+from engine.kernels.linear import Norm
 from engine.kernels.reference import QKV
 from engine.kernels.selection import Selection
 
 CONVOLUTION_THREADS: Final = 512  # of a block of a step of the convolution, at most
+MAX_MEMORY_AHEAD: Final = 16 * 2**20  # bytes of keys and values that are asked for ahead; 0: none
 RESIDENT: Final = 1024  # threads of a multiprocessor that fetch as much as it can take
 TILE_STEPS: Final = 32  # time steps of a block of whole sequences
 # as in attend.cu
@@ -209,9 +210,7 @@ class Kernels(HeadProducts, Selection):
         heads, width, source = keys.shape[1:]
         context = torch.empty_like(q)
         pitch = keys.stride(2)
-        assert _has_strides(keys, heads * width * pitch, width * pitch, pitch, 1)
-        assert _has_strides(values, heads * width * pitch, width * pitch, width, 1)
-        assert _has_strides(mask, pitch, 1)
+        assert _is_memory(keys, values) and _has_strides(mask, pitch, 1)
         scalars = beams, heads, width, source, pitch
         tiles = self.tensor_cores and not weights and q.data_ptr() % LOAD_BYTES == 0
         if tiles and can_attend_by_tiles(q.dtype, keys, values, mask):
@@ -252,23 +251,56 @@ class Kernels(HeadProducts, Selection):
         self.run(Call(SCATTER, grid, (256, 1, 1), 0, (plan, items, terms, copies)))
 
     def add_norm(
-        self, x: Tensor, residual: Tensor | None, norm: tuple[Tensor, Tensor, float], *, total: bool
+        self,
+        x: Tensor,
+        residual: Tensor | None,
+        norm: Norm,
+        *,
+        total: bool = False,
+        heat: Tensor | None = None,
+        ahead: tuple[Tensor, Tensor] | None = None,
     ) -> tuple[Tensor | None, Tensor]:
         """Compute x + residual and its layer norm over the last axis.
 
         x: [..., dim].
         residual: likewise, or none.
-        norm: gain, bias, epsilon.
+        norm: what it is normalised by.
         total: whether the sum itself is wanted.
+        heat: float32 [slots], by which the norm of each slot's rows is divided; x is [slots, beams, dim].
+        ahead: keys and values, as of `attend`, that are asked for before they are attended to.
         """
-        gain, bias, epsilon = norm
-        dim = x.shape[-1]
-        kernel = Kernel("add_norm.cu", "add_norm", *form_of(dim, x, residual, gain, bias))
+        dim, rows = x.shape[-1], x.numel() // x.shape[-1]
+        kernel = Kernel("add_norm.cu", "add_norm", *form_of(dim, x, residual, norm.gain, norm.shift))
         sum_, y = torch.empty_like(x) if total else None, torch.empty_like(x)
         threads = min(256, ceil_div(dim, kernel.vector * WARP) * WARP)
-        arguments = x, residual, gain, bias, dim, epsilon, sum_, y
-        self.run(Call(kernel, (x.numel() // dim, 1, 1), (threads, 1, 1), dim * 4, arguments))
+        beams = 1 if heat is None else x.shape[-2]
+        tensors = x, residual, norm.gain, norm.shift, heat
+        arguments = *tensors, dim, beams, norm.epsilon, *_remembered(ahead), sum_, y
+        self.run(Call(kernel, (rows, 1, 1), (threads, 1, 1), dim * 4, arguments))
         return sum_, y
+
+
+def _remembered(
+    ahead: tuple[Tensor, Tensor] | None,
+) -> tuple[Tensor | None, Tensor | None, int, int, int, int]:
+    """Keys and values of as many slots as are asked for ahead, and their sizes, as of add_norm.cu."""
+    if ahead is None or ahead[0].dtype != ahead[1].dtype:
+        return None, None, 0, 0, 0, 0
+    keys, values = ahead
+    slots, heads, width, source = keys.shape
+    pitch = keys.stride(2)
+    if not _is_memory(keys, values):
+        return None, None, 0, 0, 0, 0
+    each = 2 * heads * width * source * keys.element_size()  # bytes of a slot
+    return keys, values, min(slots, MAX_MEMORY_AHEAD // max(each, 1)) * heads, width, source, pitch
+
+
+def _is_memory(keys: Tensor, values: Tensor) -> bool:
+    """Whether keys and values lie as `attend` takes them: the first positions of blocks of one size."""
+    _, heads, width, _ = keys.shape
+    pitch = keys.stride(2)
+    whole = heads * width * pitch, width * pitch
+    return _has_strides(keys, *whole, pitch, 1) and _has_strides(values, *whole, width, 1)
 
 
 def _has_strides(tensor: Tensor, *strides: int) -> bool:

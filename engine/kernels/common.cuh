@@ -96,10 +96,10 @@ __device__ __forceinline__ void await_inputs() {
 
 // Fetch a weight into the cache, without waiting for it.
 __device__ __forceinline__ void prefetch(const void* at) {
-#ifdef __CUDA_ARCH__
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
+#ifdef CONVOY_HOST
+  convoy_prefetch(at);
 #else
-  (void)at;
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
 #endif
 }
 

@@ -40,6 +40,19 @@ class Normalisation:
 
 
 @dataclass(frozen=True, slots=True)
+class NormalisedSum:
+    """Layer norm of x + added, of many rows.
+
+    heat: as of `Normalisation`.
+    """
+
+    x: Tensor
+    added: Tensor
+    norm: Norm
+    heat: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Softmax:
     """A softmax over the last axis of logits."""
 
@@ -61,7 +74,7 @@ class Unflattened:
     whole: DeferredTensor
 
 
-Deferred = Product | Normalisation | Lookup | Softmax | Shifted | Unflattened
+Deferred = Product | Normalisation | NormalisedSum | Lookup | Softmax | Shifted | Unflattened
 
 
 class DeferredTensor(Tensor):

@@ -16,6 +16,7 @@ from engine.kernels.deferred import (
     Deferred,
     DeferredTensor,
     Normalisation,
+    NormalisedSum,
     Product,
     Shifted,
     Softmax,
@@ -216,7 +217,7 @@ class FusedMode(Mode):
         slots = isinstance(heat, Tensor) and heat.shape == (x.shape[0], 1, 1) and heat.dtype == torch.float32
         if slots and not isinstance(x, DeferredTensor) and x.dtype == self.dtype != torch.float32:
             return torch.div(x, heat, out=torch.empty_like(x))  # in one kernel, for a product
-        if not isinstance(what, Normalisation) or what.heat is not None or not slots:
+        if not isinstance(what, Normalisation | NormalisedSum) or what.heat is not None or not slots:
             return NotImplemented
         return DeferredTensor(replace(what, heat=heat.reshape(-1)), tuple(x.shape), x)
 
@@ -247,11 +248,17 @@ class FusedMode(Mode):
             case Normalisation():
                 x, norm = what.x, what.norm
                 if x.dtype == self.dtype:
-                    y = self.kernels.add_norm(x, None, (norm.gain, norm.shift, norm.epsilon), total=False)[1]
+                    y = self.kernels.add_norm(x, None, norm)[1]
                 else:
                     gain, shift = norm.gain.to(x.dtype), norm.shift.to(x.dtype)
                     y = torch.layer_norm(x, gain.shape, gain, shift, norm.epsilon).to(self.dtype)
                 return y if what.heat is None else y / what.heat[:, None, None]
+
+            case NormalisedSum():
+                return self._normalised_sum(what)
+
+    def _normalised_sum(self, what: NormalisedSum, ahead: tuple[Tensor, Tensor] | None = None) -> Tensor:
+        return self.kernels.add_norm(what.x, what.added, what.norm, heat=what.heat, ahead=ahead)[1]
 
     def _product(self, what: Product) -> Tensor:
         x, weights, finish = what.x, (what.weight, what.bias), what.finish
@@ -365,14 +372,23 @@ class FusedMode(Mode):
         self, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor, dropout: float = 0.0, shown: int = 0
     ) -> tuple[Tensor, Tensor | None]:
         assert not dropout
-        made = None if self.weights else _what(q)
-        if isinstance(made, Product) and replace(made.finish, factor=1.0) == Finish() and q.dim() == 3:
+        made = _what(q)
+        x = made.x if isinstance(made, Product) else None
+        summed = None if x is None else _what(x)
+        if isinstance(x, DeferredTensor) and isinstance(summed, NormalisedSum):  # many rows
+            x.value = self._normalised_sum(summed, (keys, values))
+        elif (
+            not self.weights
+            and isinstance(made, Product)
+            and replace(made.finish, factor=1.0) == Finish()
+            and q.dim() == 3
+        ):
             (rows, norm, heat), memory = self._rows(made.x), (keys, values, mask)
             if heat is None and self.kernels.takes_queries(rows, made.weight, norm, memory):
                 weights = made.weight, made.bias
                 context, value = self.kernels.attend_product(rows, weights, made.finish.factor, norm, memory)
-                if isinstance(made.x, DeferredTensor) and value is not None:
-                    made.x.value = value
+                if isinstance(x, DeferredTensor) and value is not None:
+                    x.value = value
                 return context, None
         return self.kernels.attend(self._own(q), keys, values, mask, weights=self.weights, shown=shown)
 
@@ -380,8 +396,8 @@ class FusedMode(Mode):
         total = self._residual(added, x)
         if total is not NotImplemented:
             return DeferredTensor(Normalisation(total, Norm(gain, bias, epsilon)), tuple(total.shape), gain)
-        norm = gain, bias, epsilon
-        return self.kernels.add_norm(self._own(x), self._own(added), norm, total=False)[1]
+        what = NormalisedSum(self._own(x), self._own(added), Norm(gain, bias, epsilon))
+        return DeferredTensor(what, tuple(x.shape), gain)
 
     def _own(self, x: Tensor) -> Tensor:
         own: Tensor = self.value(x)

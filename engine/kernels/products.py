@@ -102,7 +102,7 @@ class Products:
     ) -> tuple[Tensor, Tensor | None]:
         """Compute a linear map of few rows with what goes before and after it.
 
-        x: [slots, beams, dim], in fp32 or as the weights; or a lookup that `takes_lookup`, without norm or heat.
+        x: [slots, beams, dim], in fp32 or as the weights; or, without norm and heat, what `takes_lookup`.
         weights: [outputs, dim], and a bias [outputs] or none.
         finish: what becomes of the sums.
         norm: of x.

@@ -23,7 +23,7 @@ MAX_VOCAB_PARTS: Final = WARP  # of a vocabulary
 class Scanned(NamedTuple):
     """What was found of rows in each part of the vocabulary, before it is made one list.
 
-    scores: float32 [rows, parts, k], logits after penalties in descending order, -inf where there are no more.
+    scores: float32 [rows, parts, k], logits after penalties in descending order; -inf: no more.
     ids: int64 [rows, parts, k].
     masses: float32 [rows, parts, 2], the normaliser's parts: their maximum, and the sum beside it.
     logits: [slots, beams, vocab].

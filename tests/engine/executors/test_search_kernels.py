@@ -117,7 +117,7 @@ def test_a_step_of_kernels_leaves_what_the_array_code_leaves(host, beams, kind, 
 def test_a_step_ends_alike_whether_its_selection_was_one_list_or_parts_of_the_vocabulary(
     host, beams, kind, descending
 ):
-    """More beams than a block has warps; rows that are forced, that have few tokens left, or no normaliser."""
+    """More beams than a block has warps; rows that are forced, have few tokens left, or no normaliser."""
     host.descending, vocab, kernels = descending, 2048, Kernels(host)
     g = np.random.default_rng(beams)
     jobs = [options_of(g, beams, kind) for _ in range(SLOTS)]

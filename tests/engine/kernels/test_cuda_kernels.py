@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from copy import deepcopy
-from ctypes import c_float, c_int32, c_void_p
+from ctypes import c_float, c_int32, c_size_t, c_void_p
 from dataclasses import fields, is_dataclass, replace
 from types import SimpleNamespace
 
@@ -26,6 +26,7 @@ from engine.executors import open_executors
 from engine.executors.cuda.search_kernels import RingArrays, SearchKernels, Tokens
 from engine.executors.history import Rings
 from engine.executors.torch.executor import TorchExecutor
+from engine.kernels import calls as calls_module
 from engine.kernels import reference
 from engine.kernels.calls import (
     ATTEND_WARPS,
@@ -40,7 +41,7 @@ from engine.kernels.linear import Finish, Lookup, Norm
 from engine.kernels.nvrtc import Compiler
 from engine.kernels.products import MAX_AHEAD_BYTES, ROW_BUCKETS
 from engine.kernels.reference import QKV
-from engine.kernels.selection import SELECT_COLUMNS, SELECT_ROOM, Scanned
+from engine.kernels.selection import SELECT_COLUMNS, SELECT_ROOM
 from engine.models.select import SelectionRules, select
 from engine.search.executor import StepInput, TopK
 from engine.search.state import blank
@@ -949,12 +950,91 @@ def test_the_norm_of_a_sum_equals_torch(place, dtype, dim):
     x, residual = normal(1, 5, dim, dtype=dtype) + 10, normal(2, 5, dim, dtype=dtype)
     gain, bias = normal(3, dim, dtype=dtype), normal(4, dim, dtype=dtype)
     want = x.float() + residual.float()
-    total, y = place.add_norm(x, residual, (gain, bias, 1e-5), total=True)
+    total, y = place.add_norm(x, residual, Norm(gain, bias, 1e-5), total=True)
     close(total, want, dtype)
     close(y, F.layer_norm(want, (dim,), gain.float(), bias.float(), 1e-5), dtype, 40)
-    nothing, y = place.add_norm(x, None, (gain, bias, 1e-5), total=False)
+    nothing, y = place.add_norm(x, None, Norm(gain, bias, 1e-5))
     assert nothing is None
     close(y, F.layer_norm(x.float(), (dim,), gain.float(), bias.float(), 1e-5), dtype, 40)
+
+
+@pytest.mark.parametrize("dtype", [FLOAT, HALF, BRAIN])
+def test_a_norm_is_divided_by_its_slots_temperature(place, dtype):
+    x, residual = normal(1, 3, 2, 40, dtype=dtype), normal(2, 3, 2, 40, dtype=dtype)
+    norm, heat = Norm(normal(3, 40, dtype=dtype), normal(4, 40, dtype=dtype), 1e-5), torch.tensor([0.5, 1, 3])
+    want = layer_norm(x.float() + residual.float(), norm) / heat[:, None, None]
+    close(place.add_norm(x, residual, norm, heat=heat)[1], want, dtype, 40)
+    if dtype == FLOAT:  # as the operator that stood behind it
+        alone = place.add_norm(x, residual, norm)[1]
+        assert torch.equal(place.add_norm(x, residual, norm, heat=heat)[1], alone / heat[:, None, None])
+
+
+def prefetched(host, entry: str) -> set[int]:
+    """Addresses that the runs of a kernel have asked for ahead since this was asked last."""
+    found: set[int] = set()
+    for kernel, library in host.libraries.items():
+        if kernel.entry == entry:
+            room = (c_void_p * (1 << 16))()
+            library.convoy_take_prefetched.restype = c_size_t
+            count = library.convoy_take_prefetched(room, c_size_t(len(room)))
+            assert count <= len(room)
+            found |= set(room[:count])
+    return found
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize(("slots", "source", "room"), [(2, 32, 32), (3, 40, 64), (1, 9, 16)])
+def test_a_norm_asks_for_all_keys_and_values_of_the_slots_that_it_is_told_of(
+    host, monkeypatch, slots, source, room
+):
+    """A sector of 32 bytes at a time, and nothing of the room behind what is read."""
+    heads, width, kernels = 2, 16, Kernels(host)
+    keys = normal(1, slots, heads, width, room, dtype=BRAIN)[..., :source]
+    values = normal(2, slots, heads, room, width, dtype=BRAIN)[:, :, :source]
+    x, ones = normal(3, 5, 1, 48, dtype=BRAIN), torch.ones(48, dtype=BRAIN)
+    prefetched(host, "add_norm")
+    for held in (slots, max(slots - 1, 0), 0):
+        monkeypatch.setattr(calls_module, "MAX_MEMORY_AHEAD", held * 4 * heads * width * source)
+        kernels.add_norm(x, None, Norm(ones, ones, 1e-5), ahead=(keys, values))
+        asked = prefetched(host, "add_norm") - {ones.data_ptr() + 16 * i for i in range(6)}
+        parts = [part for memory in (keys, values) for slot in memory[:held] for part in slot]
+        rows = [row for part in parts for row in part]
+        read = {row.data_ptr() + at for row in rows for at in range(0, row.numel() * 2, 2)}
+        assert asked <= read <= {at + byte for at in asked for byte in range(0, 32, 2)}
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize(("rows", "asked"), [(16, 0), (17, 4)])
+def test_the_norm_in_front_of_attention_asks_for_its_memory_and_divides_by_temperature(host, rows, asked):
+    made: list[Call] = []
+
+    def run(call: Call) -> None:
+        made.append(call)
+        host(call)
+
+    query = Parameter(normal(1, 64, 64, dtype=BRAIN) / 8)
+    norm = Parameter(normal(3, 64, dtype=BRAIN)), Parameter(normal(4, 64, dtype=BRAIN))
+    x, added = normal(5, 1, rows, 64, dtype=BRAIN), Parameter(normal(6, 64, 64, dtype=BRAIN) / 8)
+    memory, heat = attention(BRAIN, 1, rows, 4, 16, 32)[1:], torch.full((1, 1, 1), 2.0)
+
+    def step(x, query, added, gain, shift, keys, values, mask):
+        y = reference.add_norm(x, F.linear(x, added), gain, shift, 1e-5)
+        z = reference.attend(F.linear(y, query) * 0.25, keys, values, mask)[0]
+        return y, reference.add_norm(y, z, gain, shift, 1e-5).div(heat)
+
+    with torch.no_grad():
+        given = x, query, added, *norm, *memory
+        wanted = step(*wide(*given))
+        with FusedMode(Kernels(run), BRAIN, weights=False) as fused:
+            y, z = step(*given)
+            found = fused.settle({"y": y, "z": z})
+    norms = [call for call in made if call.kernel.entry == "add_norm"]
+    blocks, heats = ([call.arguments[i] for call in norms] for i in (10, 4))
+    assert blocks == [asked, 0][: len(norms)] if rows > 16 else not any(blocks)
+    if rows > 16:  # nobody else divides
+        assert [h is None for h in heats] == [True, False]
+    for got, want in zip(found.values(), wanted, strict=True):
+        torch.testing.assert_close(got.float(), want, rtol=0.03, atol=0.06)
 
 
 @pytest.mark.parametrize("dtype", [HALF, BRAIN])
@@ -973,7 +1053,7 @@ def test_rounding_to_sixteen_bits_is_that_of_torch(place, dtype):
     x = (normal(1, 64, 512) * torch.logspace(-9, 5, 512)).to(dtype)
     r = (normal(2, 64, 512) * torch.logspace(-10, 4, 512)).to(dtype)
     ones = torch.ones(512, dtype=dtype)
-    total, _ = place.add_norm(x, r, (ones, ones, 1e-5), total=True)
+    total, _ = place.add_norm(x, r, Norm(ones, ones, 1e-5), total=True)
     assert torch.equal(total, (x.float() + r.float()).to(dtype))
 
 
@@ -1049,7 +1129,7 @@ def calls(dtype):
     logits, rules = selection(dtype, 2, 3, 64, 2)
     kernels.select(logits, tuple(rules), None, 2, 6)
     kernels.select(*selection(dtype, 1, 1, 1024, 2), None, 2, 6)
-    kernels.add_norm(x, None, (x[0, 0], x[0, 1], 1e-5), total=True)
+    kernels.add_norm(x, None, Norm(x[0, 0], x[0, 1], 1e-5), total=True)
     return made
 
 
