@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -22,7 +22,7 @@ from engine.kernels.deferred import (
     Softmax,
     Unflattened,
 )
-from engine.kernels.linear import Finish, Lookup, Norm, is_constant, wide_product
+from engine.kernels.linear import Finish, Lookup, Norm, is_constant, library_product, wide_product
 from engine.kernels.modes import Mode
 from engine.kernels.reference import (
     QKV,
@@ -34,12 +34,6 @@ from engine.kernels.reference import (
     dynamic_conv_step,
     ssru_step,
 )
-
-ACTIVATED: Final[dict[str | None, Callable[[Tensor], Tensor]]] = {
-    None: lambda x: x,
-    "relu": F.relu,
-    "glu": lambda x: F.glu(x, dim=-1),
-}
 
 
 class FusedMode(Mode):
@@ -263,7 +257,7 @@ class FusedMode(Mode):
     def _product(self, what: Product) -> Tensor:
         x, weights, finish = what.x, (what.weight, what.bias), what.finish
         if not self._few(x, what.weight, glu=finish.activation == "glu"):
-            return self._many(self._own(x), *weights, finish)
+            return library_product(self._own(x), *weights, finish)
         constant, fed = is_constant(what.weight), _what(x)
         glu = finish.activation == "glu"
         if constant and isinstance(fed, Lookup) and self.kernels.takes_lookup(fed, what.weight, glu=glu):
@@ -283,18 +277,6 @@ class FusedMode(Mode):
             return what.x, what.norm, what.heat
         rows = self.value(x)
         return (rows if rows.dtype == torch.float32 else rows.to(self.dtype)).contiguous(), None, None
-
-    @staticmethod
-    def _many(x: Tensor, weight: Tensor, bias: Tensor | None, finish: Finish) -> Tensor:
-        activated = ACTIVATED[finish.activation]
-        if bias is None:
-            y = F.linear(x, weight)
-            return activated(y if finish.factor == 1.0 else y * finish.factor)
-        rows, factor, shape = x.flatten(0, -2), finish.factor, (*x.shape[:-1], -1)
-        if finish.activation == "relu" and factor == 1.0:  # one kernel too, where cuBLASLt has the epilogue
-            return torch._addmm_activation(bias, rows, weight.t()).view(shape)
-        y = torch.addmm(bias, rows, weight.t(), beta=factor, alpha=factor)  # one kernel, and rounded once
-        return activated(y.view(shape))
 
     def _few(self, x: Tensor, weight: Tensor, norm: Norm | None = None, *, glu: bool = False) -> bool:
         if isinstance(x, DeferredTensor) and isinstance(x.what, Normalisation) and x.value is None:

@@ -31,19 +31,22 @@ __device__ __forceinline__ Mass warp_add(Mass mass) {
   return mass;
 }
 
-// A forced token's own score; nothing else is possible. Thread `me` of some, for all of which it is the same.
-__device__ __forceinline__ void force(const Element* logits, int only, float norm, float penalty, int k, float* scores,
-                                      Index* ids, int me, int threads) {
-  for (int j = me; j < k; j += threads) {
-    float score = LOWEST;
-    if (j == 0 && norm > LOWEST && norm < -LOWEST && only >= 0) {
+// The k scores of a row without a normaliser, where nothing is possible, or with a forced token: it has its own score, and
+// nothing else is possible.
+struct Ending {
+  float norm, penalty;  // penalty: of the forced token
+  int only;             // it, or -1
+
+  __device__ __forceinline__ bool free() const { return only < 0 && norm > LOWEST && norm < -LOWEST; }
+  __device__ __forceinline__ void force(const Element* logits, int place, float& score, Index& id) const {
+    score = LOWEST;
+    if (place == 0 && norm > LOWEST && norm < -LOWEST && only >= 0) {
       const float logit = widen(logits[only]) - penalty;
       score = logit == logit ? logit - norm : LOWEST;
     }
-    scores[j] = score;
-    ids[j] = only >= 0 ? only : 0;
+    id = only >= 0 ? only : 0;
   }
-}
+};
 
 // What `select_best` leaves of rows whose vocabulary it scanned in several parts, of at most WARP.
 struct Scanned {
@@ -64,47 +67,50 @@ struct Scanned {
   }
 };
 
-// What a lane of a warp that merges a row reads of it beside its candidates.
-struct Merging {
+// A row's k best of all parts, by a warp: a lane has a part's list, and the best of those that lie foremost is taken k times.
+// candidates [parts, k] is shared memory. Scores stay logits.
+__device__ __forceinline__ void merge(const Scanned& of, const Best* candidates, float* scores, Index* ids) {
+  constexpr int NOTHING = NOBODY - 4096;  // a list that has ended; no other name is near
+  const int lane = threadIdx.x % WARP;
+  const Best* list = candidates + lane * of.k;
+  int left = lane < of.parts ? of.k : 0;
+  Best head = left > 0 ? *list : Best{LOWEST, NOTHING - lane};
+  for (int j = 0; j < of.k; j++) {
+    Best best = head;
+#pragma unroll
+    for (int step = WARP / 2; step > 0; step /= 2) {
+      const unsigned id = __shfl_xor_sync(ALL, static_cast<unsigned>(best.id), step);
+      const Best other{__shfl_xor_sync(ALL, best.value, step), static_cast<int>(id)};
+      if (before(other, best)) best = other;
+    }
+    if (best.id == head.id && left > 0) head = --left > 0 ? *++list : Best{LOWEST, NOTHING - lane};
+    if (lane != 0) continue;
+    scores[j] = best.value;
+    ids[j] = best.value > LOWEST ? best.id : 0;
+  }
+}
+
+// What a lane of a warp reads of a row for its ending.
+struct Reading {
   Mass mass;
   float unk_penalty, eos_penalty;
   int only;
 
-  __device__ __forceinline__ Merging(const Scanned& of, Index row)
+  __device__ __forceinline__ Reading(const Scanned& of, Index row)
       : mass{LOWEST, 0.0f}, unk_penalty(of.unk_penalty[row / of.beams]), eos_penalty(of.eos_penalty[row / of.beams]),
         only(static_cast<int>(of.forced[row])) {
-    const int lane = threadIdx.x % WARP;
-    if (lane < of.parts) mass = of.masses[row * of.parts + lane];
+    if (static_cast<int>(threadIdx.x % WARP) < of.parts) mass = of.masses[row * of.parts + threadIdx.x % WARP];
   }
-
-  // The row's k best, by a warp: each lane has a part's list, and the best of those that lie foremost is taken k times.
-  // candidates [parts, k] is shared memory.
-  __device__ __forceinline__ void write(const Scanned& of, Index row, const Best* candidates, float* scores,
-                                        Index* ids) const {
-    constexpr int NOTHING = NOBODY - 4096;  // a list that has ended; no other name is near
-    const int lane = threadIdx.x % WARP;
+  __device__ __forceinline__ Ending ending(const Scanned& of) const {
     const Mass all = warp_add(mass);
-    const float norm = all.top + logf(all.sum);
-    if (only >= 0 || !(norm > LOWEST && norm < -LOWEST)) {
-      const float penalty = (only == of.unk ? unk_penalty : 0.0f) + (only == of.eos ? eos_penalty : 0.0f);
-      return force(of.logits + row * of.vocab, only, norm, penalty, of.k, scores, ids, lane, WARP);
-    }
-    const Best* list = candidates + lane * of.k;
-    int left = lane < of.parts ? of.k : 0;
-    Best head = left > 0 ? *list : Best{LOWEST, NOTHING - lane};
-    for (int j = 0; j < of.k; j++) {
-      Best best = head;
-#pragma unroll
-      for (int step = WARP / 2; step > 0; step /= 2) {
-        const unsigned id = __shfl_xor_sync(ALL, static_cast<unsigned>(best.id), step);
-        const Best other{__shfl_xor_sync(ALL, best.value, step), static_cast<int>(id)};
-        if (before(other, best)) best = other;
-      }
-      if (best.id == head.id && left > 0) head = --left > 0 ? *++list : Best{LOWEST, NOTHING - lane};
-      if (lane != 0) continue;
-      const bool some = best.value > LOWEST;
-      scores[j] = some ? best.value - norm : LOWEST;
-      ids[j] = some ? best.id : 0;
-    }
+    const float penalty = (only == of.unk ? unk_penalty : 0.0f) + (only == of.eos ? eos_penalty : 0.0f);
+    return {all.top + logf(all.sum), penalty, only};
   }
 };
+
+// The merged logit at a place of a row becomes its score.
+__device__ __forceinline__ void finish(const Scanned& of, Index row, const Ending& ending, int place, float& score,
+                                       Index& id) {
+  if (!ending.free()) return ending.force(of.logits + row * of.vocab, place, score, id);
+  if (score > LOWEST) score -= ending.norm;
+}

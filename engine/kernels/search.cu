@@ -27,7 +27,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   const Index line = static_cast<Index>(slot) * beams;
   // all that depends on nothing is on its way at once, then all that depends on that
   const Index reached = step[slot], soonest = shortest[slot], tick = *clock;
-  Index window = warp < kinds ? windows[2 * warp] : 0, address = warp < kinds ? windows[2 * warp + 1] : 0;
+  Index window = warp < kinds ? windows[2 * warp] : 1, address = warp < kinds ? windows[2 * warp + 1] : 0;
   const bool busy = slot < *count;
   const Index position = busy ? reached : 0, only = plan[static_cast<Index>(slot) * columns + position];
   for (int at = me; at < beams * longest; at += THREADS) {
@@ -40,6 +40,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     banned[(line + beam) * 2] = pad;
     banned[(line + beam) * 2 + 1] = position < soonest ? eos : pad;
   }
+  int phase = static_cast<int>(tick % window);  // a long division, while parents are waited for
   __syncthreads();
   if (me == 0 && !busy) {
     done[slot] = 1;
@@ -50,8 +51,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     if (kind != warp) {
       window = windows[2 * kind];
       address = windows[2 * kind + 1];
+      phase = static_cast<int>(tick % window);
     }
-    const int size = static_cast<int>(window), phase = static_cast<int>(tick % window);
+    const int size = static_cast<int>(window);
     Index* rows = reinterpret_cast<Index*>(address) + line * window;
     for (int at = lane; at < beams * size; at += WARP) {
       const int beam = at / size, age = at % size;
@@ -118,6 +120,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   __shared__ int order[MOST];
   __shared__ int places[MOST];  // in the pool, of candidates that end; -1: none
   __shared__ bool ended[2 * MOST];
+  __shared__ Ending endings[MOST];
   await_inputs();
   const int slot = blockIdx.x, each = 2 * beams, all = beams * each;
   const Index line = static_cast<Index>(slot) * beams;
@@ -131,18 +134,25 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   const Index* own_ids = ids + line * k;
   if (parts > 1) {
     const Scanned of{logits, forced, unk_penalty, eos_penalty, scores, ids, masses, beams, vocab, unk, eos, k, parts};
-    const int warp = threadIdx.x / WARP, size = parts * k;
+    const int warp = first / WARP, size = parts * k;
     Index* merged_ids = token_of + all;
     Best* candidates = reinterpret_cast<Best*>(merged_ids + beams * k);
     float* merged_scores = reinterpret_cast<float*>(candidates + beams * size);
-    Merging merging(of, line + min(warp, beams - 1));
-    for (int at = threadIdx.x; at < beams * size; at += THREADS)
+    const int ends = (warp + WARPS / 2) % WARPS;  // the first row that this warp ends, while another one merges it
+    Reading reading(of, line + min(ends, beams - 1));
+    for (int at = first; at < beams * size; at += THREADS)
       candidates[at] = of.candidate(line + at / size, at % size);
     __syncthreads();
-    for (int beam = warp; beam < beams; beam += WARPS) {
-      if (beam != warp) merging = Merging(of, line + beam);
-      merging.write(of, line + beam, candidates + beam * size, merged_scores + beam * k, merged_ids + beam * k);
+    for (int beam = warp; beam < beams; beam += WARPS)
+      merge(of, candidates + beam * size, merged_scores + beam * k, merged_ids + beam * k);
+    for (int beam = ends; beam < beams; beam += WARPS) {
+      if (beam != ends) reading = Reading(of, line + beam);
+      const Ending found = reading.ending(of);
+      if (first % WARP == 0) endings[beam] = found;
     }
+    __syncthreads();
+    for (int at = first; at < beams * k; at += THREADS)
+      finish(of, line + at / k, endings[at / k], at % k, merged_scores[at], merged_ids[at]);
     __syncthreads();
     own_scores = merged_scores;
     own_ids = merged_ids;

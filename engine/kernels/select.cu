@@ -127,17 +127,18 @@ extern "C" __global__ void __launch_bounds__(1024, 1)
   if (me % WARP == 0) warps[me / WARP] = mass;
   best[me] = mine;
   __syncthreads();
-  if (parts == 1 || me < WARP) mass = warp_add(me % WARP < threads / WARP ? warps[me % WARP] : Mass{LOWEST, 0.0f});
+  const auto whole = [&] { return warp_add(me % WARP < threads / WARP ? warps[me % WARP] : Mass{LOWEST, 0.0f}); };
   float norm = 0;
   if (parts == 1) {
+    mass = whole();
     norm = mass.top + logf(mass.sum);
     const int only = static_cast<int>(forced[line]);
-    if (only >= 0 || !(norm > LOWEST && norm < -LOWEST)) {
-      const float penalty = (only == unk ? row.unk_penalty : 0.0f) + (only == eos ? row.eos_penalty : 0.0f);
-      return force(row.logits, only, norm, penalty, k, scores, ids, me, threads);
+    const float penalty = (only == unk ? row.unk_penalty : 0.0f) + (only == eos ? row.eos_penalty : 0.0f);
+    const Ending ending{norm, penalty, only};
+    if (!ending.free()) {
+      for (int j = me; j < k; j += threads) ending.force(row.logits, j, scores[j], ids[j]);
+      return;
     }
-  } else if (me == 0) {
-    masses[place_of_part] = mass;
   }
 
   // a warp's columns in order, then those of others that come before each of its first k
@@ -166,6 +167,10 @@ extern "C" __global__ void __launch_bounds__(1024, 1)
   }
   __syncthreads();
 
+  if (parts > 1 && me >= threads - WARP) {  // a warp that has hardly anything to rank
+    mass = whole();
+    if (me == threads - WARP) masses[place_of_part] = mass;
+  }
   if (count <= ROOM) return rank(candidates, count, norm, k, scores, ids);
   Best given{-LOWEST, -1};
   for (int j = 0; j < k; j++) {
@@ -177,18 +182,26 @@ extern "C" __global__ void __launch_bounds__(1024, 1)
   }
 }
 
-// The k best of all parts of each row. Grid (rows), block of whole warps, of which one merges.
+// The k best of all parts of each row. Grid (rows), block of whole warps, of which the first merges and the last adds up.
 extern "C" __global__ void __launch_bounds__(256, 1)
     merge_best(const Element* logits, const Index* forced, const float* unk_penalty, const float* eos_penalty,
                const float* part_scores, const Index* part_ids, const Mass* masses, int beams, int vocab, int unk, int eos,
                int k, int parts, float* scores, Index* ids) {  // [rows, k]
   CONVOY_SHARED(Best, candidates);  // [parts, k]
+  __shared__ Ending ending;
   await_inputs();
   const Index row = blockIdx.x;
+  const int me = threadIdx.x, last = blockDim.x - WARP;
   const Scanned of{logits, forced, unk_penalty, eos_penalty, part_scores, part_ids, masses,
                    beams,  vocab,  unk,         eos,         k,           parts};
-  const Merging merging(of, row);
-  for (int at = threadIdx.x; at < parts * k; at += blockDim.x) candidates[at] = of.candidate(row, at);
+  const Reading reading(of, row);
+  for (int at = me; at < parts * k; at += blockDim.x) candidates[at] = of.candidate(row, at);
   __syncthreads();
-  if (threadIdx.x < WARP) merging.write(of, row, candidates, scores + row * k, ids + row * k);
+  if (me < WARP) merge(of, candidates, scores + row * k, ids + row * k);
+  if (me >= last) {
+    const Ending found = reading.ending(of);
+    if (me == last) ending = found;
+  }
+  __syncthreads();
+  for (int j = me; j < k; j += blockDim.x) finish(of, row, ending, j, scores[row * k + j], ids[row * k + j]);
 }
