@@ -60,7 +60,7 @@ class Selection(Products):
         Returns scores in float32 and ids, which are 0 where a score is -inf.
         """
         found = self.scan(logits, rules, unk, eos, k)
-        return self._merge(found) if isinstance(found, Scanned) else found
+        return self.merge(found) if isinstance(found, Scanned) else found
 
     def scan(
         self, logits: Tensor, rules: Sequence[Tensor], unk: int | None, eos: int, k: int
@@ -96,7 +96,8 @@ class Selection(Products):
             return scores, ids
         return Scanned(scores, ids, masses, logits, forced, (penalties[0], penalties[1]), unknown, eos)
 
-    def _merge(self, found: Scanned) -> tuple[Tensor, Tensor]:
+    def merge(self, found: Scanned) -> tuple[Tensor, Tensor]:
+        """Make one list of what was found in parts, as `select` returns it."""
         (rows, parts, k), (slots, beams, vocab) = found.scores.shape, found.logits.shape
         scores = found.scores.new_empty((slots, beams, k))
         ids = torch.empty_like(scores, dtype=torch.int64)

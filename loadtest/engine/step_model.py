@@ -17,7 +17,7 @@ import argparse
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 from unittest.mock import patch
 
@@ -35,6 +35,7 @@ from engine.kernels import fused
 from engine.kernels.calls import Kernels
 from engine.kernels.launches import HEAD_PRODUCTS, PRODUCTS, Call
 from engine.kernels.products import MAX_AHEAD_BYTES
+from engine.kernels.selection import Scanned
 from engine.models import build
 from engine.search.beam import BeamSearch
 from engine.search.kind import usual
@@ -88,6 +89,9 @@ class KernelTimes:
     select: of a launch, and for each megabyte of logits.
     search: of `begin_step` and `end_step`, and for each slot.
     fixed: of others, beside their bytes.
+    lookup: of a product that looks its rows up, besides.
+    ahead: of a norm that asks for keys and values, besides.
+    merge: of `end_step` where it merges parts of the vocabulary, besides; and for each candidate of 8 beams.
     products: of own ones by tensor cores whose weights were fetched ahead, without and with a norm, and of a
         head's own ones by entry: of 1 row and of 5 to 8. None: `TILED_US`.
     """
@@ -97,6 +101,9 @@ class KernelTimes:
     select: tuple[float, float]
     search: Mapping[str, tuple[float, float]]
     fixed: Mapping[str, float]
+    lookup: float = 0.0
+    ahead: float = 0.0
+    merge: tuple[float, float] = (0.0, 0.0)
     products: Mapping[str, tuple[float, float]] | None = None
 
 
@@ -109,13 +116,20 @@ MEASURED: Final = KernelTimes(
 )
 # Predicted, each as an empty kernel's 1.0, 0.8 for each time that a thread waits for memory before it can go
 # on, and what it computes; where that was measured, by what is left of the instructions of a thread.
-# - attend_tiled: the mask, keys, values, and what it writes; its bytes at the rate of copies.
-# - dynamic_conv_step: taps, indices, inputs, 0.7 at barriers; about 200 instructions for a row of 364.
+# - attend_tiled: the mask, keys, values, and what it writes; its bytes at the rate of copies, but those that the
+#   norm two kernels in front asked for, which come from the cache: 16 MiB take 7.0 at that rate, and the two
+#   take 11.6, in which hardly anything else comes from memory. The norm asks in 60 instructions (0.3).
+# - dynamic_conv_step: taps with indices beside them, inputs, 0.7 at barriers. Of 1,024 rows ncu saw 19.8 MB
+#   read, 0.0080 for a row at the rate of copies; their blocks are all resident, and 700 instructions of a warp
+#   take half of that. 0.0090 is taken.
 # - select_best: logits no longer wait for bans (0.8), columns are ranked by about 50 comparisons where there
-#   were 256 (1.8 for two warps a scheduler); 28 instructions for a logit of 40, 3,900 of 6,900 for all.
+#   were 256 (1.8 for two warps a scheduler), a part's normaliser is added up beside the ranking (0.3). 19
+#   instructions for a logit of 40 are less than its bytes take at the rate of copies, which is what counts.
 # - merge_best: the parts' lists, what it writes, 1.2 for 32 masses added one after the other.
-# - begin_step: two waits of six, what it writes, 0.5 at barriers. end_step: one wait of six, what it writes,
-#   1.2 for ranking and what one thread decides.
+# - begin_step: two waits of six, what it writes, 0.3 at barriers. end_step: one wait of six, what it writes,
+#   1.2 for ranking and what one thread decides; where it merges, 0.2 at barriers, and 240 clocks for a
+#   candidate that 5 exchanges of a warp find (0.14).
+# - a product's lookup: tokens are waited for before their rows (0.8).
 # - add_norm: gain and bias no longer wait for the sums (0.8).
 # - products: what the prototype took for 1024 x 1024, whose bytes are hidden behind those in front (2.3 and
 #   3.0, with a norm 2.8 and 5.3), less 0.2 for the residual, or gain and shift, that no longer wait for the
@@ -127,10 +141,13 @@ MEASURED: Final = KernelTimes(
 #   0.9, what is applied to the window 0.4.
 PREDICTED: Final = KernelTimes(
     attend=(4.2, 0.0, True),
-    convolution=(4.1, 0.0123),
-    select=(8.9, 0.45),
-    search={"begin_step": (3.9, 0.0), "end_step": (3.8, 0.0087)},
+    convolution=(3.3, 0.0090),
+    select=(8.6, 0.42),
+    search={"begin_step": (3.7, 0.0), "end_step": (3.8, 0.0087)},
     fixed={"embed": 3.5, "merge_best": 3.8, "add_norm": 1.9},
+    lookup=0.8,
+    ahead=0.3,
+    merge=(0.2, 0.14),
     products={
         "plain": (2.1, 2.5),
         "normed": (2.6, 3.6),
@@ -141,7 +158,7 @@ PREDICTED: Final = KernelTimes(
 
 
 class KernelsApart(Kernels):
-    """As they were when an H100 ran them: queries, taps, embeddings and the merge of a selection are their own."""
+    """As they were when an H100 ran them: queries, taps, embeddings and merges are kernels of their own."""
 
     def takes_queries(self, *_: Any) -> bool:
         return False
@@ -153,7 +170,8 @@ class KernelsApart(Kernels):
         return False
 
     def scan(self, *given: Any) -> tuple[Tensor, Tensor]:
-        return self.select(*given)
+        found = super().scan(*given)
+        return self.merge(found) if isinstance(found, Scanned) else found
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +186,9 @@ class Node:
     shape: of a product's weight, (dim, outputs).
     own: whether it is a kernel of ours.
     normed: whether a norm is in front of the product.
+    looked_up: whether its rows are looked up.
+    ahead: bytes of attention's that were asked for ahead, or that a norm asks for.
+    candidates: that `end_step` merges of each row, for each 8 beams.
     """
 
     name: str
@@ -178,6 +199,9 @@ class Node:
     shape: tuple[int, int] | None = None
     own: bool = True
     normed: bool = False
+    looked_up: bool = False
+    ahead: int = 0
+    candidates: int = 0
 
     def seconds(self, times: KernelTimes = PREDICTED) -> float:
         """Return what the model says that it takes.
@@ -191,20 +215,23 @@ class Node:
             assert self.shape is not None
             return _product_us(PRODUCTS_US, self.shape, self.rows)
         if self.shape is not None and times.products is not None:
-            return self._ahead_us(times.products, self.shape)
+            return self._ahead_us(times.products, self.shape) + self.looked_up * times.lookup
         if self.shape is not None:
             return _product_us(TILED_US, self.shape, self.rows)
         if self.name.startswith("attend"):
             least, each, counted = times.attend
-            return least + each * self.slots + counted * 1e6 * self.bytes / BANDWIDTH
+            seconds = (self.bytes - self.ahead) / BANDWIDTH + self.ahead / CACHE_BANDWIDTH
+            return least + each * self.slots + counted * 1e6 * seconds
         for name, (least, each), count in (
             ("dynamic_conv", times.convolution, self.rows),
             ("select_best", times.select, self.bytes / 1e6),
             *((name, values, self.slots) for name, values in times.search.items()),
         ):
             if self.name.startswith(name):
-                return least + each * count
-        return times.fixed.get(self.name, TORCH_US) + 1e6 * self.bytes / BANDWIDTH
+                merging = times.merge[0] + times.merge[1] * self.candidates if self.candidates else 0.0
+                return least + each * count + merging
+        asked = times.ahead if self.ahead else 0.0
+        return times.fixed.get(self.name, TORCH_US) + asked + 1e6 * self.bytes / BANDWIDTH
 
     def _ahead_us(self, products: Mapping[str, tuple[float, float]], shape: tuple[int, int]) -> float:
         """Of a product whose weight the one in front has asked for: it waits for its rows, or for its bytes,
@@ -244,7 +271,7 @@ class _Counting(TorchDispatchMode):
     def __init__(self, beams: int, slots: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.nodes: list[Node] = []
-        self.rows, self.slots = beams * slots, slots
+        self.rows, self.slots, self.asked = beams * slots, slots, 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func._schema.name
@@ -283,6 +310,19 @@ class _Counting(TorchDispatchMode):
             shape = (dim, outputs) if multiplies else None
             normed = entry in PRODUCTS and call.arguments[4] is not None
             node = Node(entry, _bytes(operands), 0, self.rows, self.slots, shape, normed=normed)
+            match entry:
+                case "tiled_product" | "tiled_glu" | "tiled_long" if call.arguments[7] is not None:
+                    node = replace(node, bytes=_bytes([tensors[1], *tensors[-2:]]), looked_up=True)
+                case "add_norm" if call.arguments[8] is not None:
+                    keys, values, blocks = call.arguments[8:11]
+                    assert isinstance(keys, Tensor) and isinstance(values, Tensor) and isinstance(blocks, int)
+                    self.asked = blocks * _bytes([keys[0, 0], values[0, 0]])
+                    node = replace(node, bytes=node.bytes - _bytes([keys, values]), ahead=self.asked)
+                case "attend_tiled":
+                    node, self.asked = replace(node, ahead=self.asked), 0
+                case "end_step" if call.arguments[2] is not None:
+                    beams = self.rows // self.slots
+                    node = replace(node, candidates=tensors[0].shape[-1] * -(-beams // 8))
             self.nodes.append(node)
 
 
