@@ -116,12 +116,12 @@ MEASURED: Final = KernelTimes(
 )
 # Predicted, each as an empty kernel's 1.0, 0.8 for each time that a thread waits for memory before it can go
 # on, and what it computes; where that was measured, by what is left of the instructions of a thread.
-# - attend_tiled: the mask, keys, values, and what it writes; its bytes at the rate of copies, but those that the
-#   norm two kernels in front asked for, which come from the cache: 16 MiB take 7.0 at that rate, and the two
-#   take 11.6, in which hardly anything else comes from memory. The norm asks in 60 instructions (0.3).
+# - attend_tiled: the mask, keys, values, and what it writes; its bytes at the rate of copies, but those that
+#   the norm two kernels in front asked for, which come from the cache: 16 MiB take 7.0 at that rate, those two
+#   take 11.6, in which hardly anything else comes from memory. It asks in 60 instructions (0.3).
 # - dynamic_conv_step: taps with indices beside them, inputs, 0.7 at barriers. Of 1,024 rows ncu saw 19.8 MB
-#   read, 0.0080 for a row at the rate of copies; their blocks are all resident, and 700 instructions of a warp
-#   take half of that. 0.0090 is taken.
+#   read, 0.0080 for a row at the rate of copies; their blocks are all resident, and the 700 instructions of
+#   a warp take half of that. 0.0090 is taken.
 # - select_best: logits no longer wait for bans (0.8), columns are ranked by about 50 comparisons where there
 #   were 256 (1.8 for two warps a scheduler), a part's normaliser is added up beside the ranking (0.3). 19
 #   instructions for a logit of 40 are less than its bytes take at the rate of copies, which is what counts.
