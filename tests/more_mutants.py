@@ -324,8 +324,8 @@ MUTANTS = [
     (
         "weights that a step makes are read before they are made",
         "engine/kernels/fused.py",
-        "constant = is_constant(what.weight)",
-        "constant = True",
+        "constant, fed = is_constant(what.weight), _what(x)",
+        "constant, fed = True, _what(x)",
         "tests/engine/kernels/test_cuda_kernels.py -k weights_that_a_step",
     ),
     (

@@ -284,7 +284,7 @@ MUTANTS = [
         "engine/kernels/ranked.cuh",
         "head = --left > 0 ? *++list",
         "head = --left > 0 ? *list",
-        "tests/engine/executors/test_search_kernels.py -k parts_of_the_vocabulary",
+        "tests/engine/kernels/test_cuda_kernels.py -k selection_equals",
     ),
     Mutant(
         "keys are asked for ahead as if no room were left behind them",

@@ -5,6 +5,7 @@ calls       kernels as functions of tensors
 linear      what comes before and after a linear map
 products    products of few rows
 heads       those whose outputs are used by the same kernel, head by head
+selection   logits to the best tokens
 launches    a kernel and one launch of it, as data
 fused       a model's layers that use them
 modes       other modes that a model runs under

@@ -112,26 +112,21 @@ class Products:
         Returns the result [slots, beams, outputs] (half as many after a GLU) and, where there is a norm and
         no heat, the normalised x; of a lookup its rows.
         """
-        weight, bias = weights
+        (weight, bias), residual = weights, finish.residual
         outputs, dim = weight.shape
-        fed, of_lookup = x.shape, (None, None, None, 1.0)
-        normed = weight.new_empty(fed) if isinstance(x, Lookup) or (norm and heat is None) else None
-        if isinstance(x, Lookup):
-            assert norm is None and heat is None
-            positions, signals = x.signals or (None, None)
-            of_lookup, x = (x.tokens.contiguous(), positions, signals, float(x.scale)), x.table
+        normed = weight.new_empty(x.shape) if isinstance(x, Lookup) or (norm and heat is None) else None
+        fed, (x, of_lookup) = x.shape, _split_lookup(x)
         rows, glu = math.prod(fed[:-1]), finish.activation == "glu"
         kind = torch.float32 if finish.wide else weight.dtype
         y = weight.new_empty((*fed[:-1], outputs // 2 if glu else outputs), dtype=kind)
-        residual = finish.residual
         assert x.is_contiguous()
         if rows > ROW_BUCKETS[-1] and x.data_ptr() % LOAD_BYTES:
             x = x.clone()  # a part of something; nobody but tensor cores takes it
-        aligned = x.data_ptr() % LOAD_BYTES == 0
-        entry = self._tiled(rows, weight, norm, glu=glu) if constant and aligned else None
-        if entry == "tiled_unstaged":
-            assert heat is None
-            x = x.to(weight.dtype)
+        tiles = constant and x.data_ptr() % LOAD_BYTES == 0
+        entry = self._tiled(rows, weight, norm, glu=glu) if tiles else None
+        assert heat is None or entry != "tiled_unstaged"
+        x = x.to(weight.dtype) if entry == "tiled_unstaged" else x
+        assert of_lookup[0] is None or (norm is None and heat is None and entry)
         assert residual is None or (residual.is_contiguous() and residual.shape == y.shape)
         wide = (int(t is not None and t.dtype != weight.dtype) for t in (x, residual, y))
         options = fed[-2], ACTIVATIONS[finish.activation], *wide
@@ -142,16 +137,15 @@ class Products:
         assert rows <= size
         if entry is not None:
             kernel = Kernel("tiled_product.cu", entry, ELEMENTS[weight.dtype], LOAD_BYTES // each, size)
-            tiles, warps = ceil_div(y.shape[-1], TILE_OUTPUTS), 2 if entry in LONG_ENTRIES else 1
-            grid, block = min(tiles, 2 * self.processors), warps * PRODUCT_WARPS * WARP
+            grid = min(ceil_div(y.shape[-1], TILE_OUTPUTS), 2 * self.processors)
+            block = (2 if entry in LONG_ENTRIES else 1) * PRODUCT_WARPS * WARP
             shared = 0 if entry == "tiled_unstaged" else size * (dim + TILE_PAD) * each
             ahead = self._ahead(weight)
             tensors = *tensors, *of_lookup
         else:
             kernel = Kernel("product.cu", "product", *form_of(dim, weight), size)
-            pairs = ceil_div(outputs, 2)
-            split = (self._split(pairs, dim),)
-            grid = min(ceil_div(pairs * split[0], PRODUCT_WARPS), 4 * self.processors)
+            split = (self._split(ceil_div(outputs, 2), dim),)
+            grid = min(ceil_div(ceil_div(outputs, 2) * split[0], PRODUCT_WARPS), 4 * self.processors)
             block, shared = PRODUCT_WARPS * WARP, size * dim * each
         scalars = rows, dim, outputs, *split, *options, float(parts[2]), float(finish.factor), *ahead
         self.run(Call(kernel, (grid, 1, 1), (block, 1, 1), shared, (*tensors, *scalars, normed, y)))
@@ -197,3 +191,13 @@ class Products:
         while split < PRODUCT_WARPS and pairs * split < room and dim >= 2 * split * MIN_WARP_SHARE:
             split *= 2
         return split
+
+
+def _split_lookup(
+    x: Tensor | Lookup,
+) -> tuple[Tensor, tuple[Tensor | None, Tensor | None, Tensor | None, float]]:
+    """Rows, or the table that they come from, and tokens, positions, signals and scale of a lookup."""
+    if not isinstance(x, Lookup):
+        return x, (None, None, None, 1.0)
+    positions, signals = x.signals or (None, None)
+    return x.table, (x.tokens.contiguous(), positions, signals, float(x.scale))

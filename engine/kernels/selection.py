@@ -18,6 +18,7 @@ SELECT_COLUMNS: Final = 256  # threads that select; each row's columns
 MAX_BLOCK_THREADS: Final = 1024  # threads of a block
 MAX_RANKED: Final = 512  # candidates of all parts of a row, at most
 MAX_VOCAB_PARTS: Final = WARP  # of a vocabulary
+MAX_MERGED_BYTES: Final = 48 * 1024  # of shared memory that `end_step` merges in
 
 
 class Scanned(NamedTuple):
@@ -43,6 +44,16 @@ class Scanned(NamedTuple):
     eos: int
 
 
+def merged_bytes(beams: int, parts: int, k: int) -> int:
+    """Count the bytes of a slot's candidates, and of the list that is made of them.
+
+    beams: of the slot.
+    parts: of the vocabulary.
+    k: candidates of each part of a row.
+    """
+    return beams * k * (8 * parts + 12)
+
+
 class Selection(Products):
     """Logits to the best tokens of each row."""
 
@@ -65,7 +76,7 @@ class Selection(Products):
     def scan(
         self, logits: Tensor, rules: Sequence[Tensor], unk: int | None, eos: int, k: int
     ) -> tuple[Tensor, Tensor] | Scanned:
-        """Compute `select` where rows are many; of few rows, what `end_step` needs to end it.
+        """Compute `select`; of few rows, if `end_step` has room to end it, only what it needs.
 
         logits: as of `select`.
         rules: likewise.
@@ -94,7 +105,8 @@ class Selection(Products):
         self.run(Call(kernel, (rows, parts, 1), (threads, 1, 1), shared, arguments))
         if masses is None:
             return scores, ids
-        return Scanned(scores, ids, masses, logits, forced, (penalties[0], penalties[1]), unknown, eos)
+        found = Scanned(scores, ids, masses, logits, forced, (penalties[0], penalties[1]), unknown, eos)
+        return found if merged_bytes(beams, parts, k) <= MAX_MERGED_BYTES else self.merge(found)
 
     def merge(self, found: Scanned) -> tuple[Tensor, Tensor]:
         """Make one list of what was found in parts, as `select` returns it."""

@@ -117,8 +117,8 @@ MEASURED: Final = KernelTimes(
 # Predicted, each as an empty kernel's 1.0, 0.8 for each time that a thread waits for memory before it can go
 # on, and what it computes; where that was measured, by what is left of the instructions of a thread.
 # - attend_tiled: the mask, keys, values, and what it writes; its bytes at the rate of copies, but those that
-#   the norm two kernels in front asked for, which come from the cache: 16 MiB take 7.0 at that rate, those two
-#   take 11.6, in which hardly anything else comes from memory. It asks in 60 instructions (0.3).
+#   the norm two kernels in front asked for, which come from the cache: 16 MiB take 7.0 at that rate, and
+#   those two take 11.6, in which hardly anything else comes from memory. It asks in 60 instructions (0.3).
 # - dynamic_conv_step: taps with indices beside them, inputs, 0.7 at barriers. Of 1,024 rows ncu saw 19.8 MB
 #   read, 0.0080 for a row at the rate of copies; their blocks are all resident, and the 700 instructions of
 #   a warp take half of that. 0.0090 is taken.
@@ -129,8 +129,7 @@ MEASURED: Final = KernelTimes(
 # - begin_step: two waits of six, what it writes, 0.3 at barriers. end_step: one wait of six, what it writes,
 #   1.2 for ranking and what one thread decides; where it merges, 0.2 at barriers, and 240 clocks for a
 #   candidate that 5 exchanges of a warp find (0.14).
-# - a product's lookup: tokens are waited for before their rows (0.8).
-# - add_norm: gain and bias no longer wait for the sums (0.8).
+# - a lookup: tokens are waited for before rows (0.8). add_norm: gain and bias no longer wait for sums (0.8).
 # - products: what the prototype took for 1024 x 1024, whose bytes are hidden behind those in front (2.3 and
 #   3.0, with a norm 2.8 and 5.3), less 0.2 for the residual, or gain and shift, that no longer wait for the
 #   sums; of 5 to 8 rows less 0.3 for rows that are copied 16 bytes at a time, and 1.5 for a norm in fewer
@@ -220,8 +219,8 @@ class Node:
             return _product_us(TILED_US, self.shape, self.rows)
         if self.name.startswith("attend"):
             least, each, counted = times.attend
-            seconds = (self.bytes - self.ahead) / BANDWIDTH + self.ahead / CACHE_BANDWIDTH
-            return least + each * self.slots + counted * 1e6 * seconds
+            waited = (self.bytes - self.ahead) / BANDWIDTH + self.ahead / CACHE_BANDWIDTH
+            return least + each * self.slots + counted * 1e6 * waited
         for name, (least, each), count in (
             ("dynamic_conv", times.convolution, self.rows),
             ("select_best", times.select, self.bytes / 1e6),
@@ -230,8 +229,8 @@ class Node:
             if self.name.startswith(name):
                 merging = times.merge[0] + times.merge[1] * self.candidates if self.candidates else 0.0
                 return least + each * count + merging
-        asked = times.ahead if self.ahead else 0.0
-        return times.fixed.get(self.name, TORCH_US) + asked + 1e6 * self.bytes / BANDWIDTH
+        fixed = times.fixed.get(self.name, TORCH_US) + bool(self.ahead) * times.ahead
+        return fixed + 1e6 * self.bytes / BANDWIDTH
 
     def _ahead_us(self, products: Mapping[str, tuple[float, float]], shape: tuple[int, int]) -> float:
         """Of a product whose weight the one in front has asked for: it waits for its rows, or for its bytes,
@@ -306,8 +305,7 @@ class _Counting(TorchDispatchMode):
             entry = call.kernel.entry
             operands = tensors[-1:] * 3 if entry in LOOKUPS else tensors
             multiplies = entry in (*PRODUCTS, *HEAD_PRODUCTS)
-            outputs, dim = tensors[1].shape if multiplies else (0, 0)
-            shape = (dim, outputs) if multiplies else None
+            shape = (tensors[1].shape[1], tensors[1].shape[0]) if multiplies else None
             normed = entry in PRODUCTS and call.arguments[4] is not None
             node = Node(entry, _bytes(operands), 0, self.rows, self.slots, shape, normed=normed)
             match entry:
@@ -321,8 +319,7 @@ class _Counting(TorchDispatchMode):
                 case "attend_tiled":
                     node, self.asked = replace(node, ahead=self.asked), 0
                 case "end_step" if call.arguments[2] is not None:
-                    beams = self.rows // self.slots
-                    node = replace(node, candidates=tensors[0].shape[-1] * -(-beams // 8))
+                    node = replace(node, candidates=tensors[0].shape[-1] * -(-self.rows // self.slots // 8))
             self.nodes.append(node)
 
 

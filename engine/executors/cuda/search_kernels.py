@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from engine.kernels.launches import Address, Call, Kernel, Run, addresses_of, argument
+from engine.kernels.selection import merged_bytes
 from engine.search.executor import TopK
 from engine.search.state import SearchState
 
@@ -93,9 +94,7 @@ class SearchKernels:
             parts, k = scores.shape[2:]
             scanned = found.masses, found.logits, found.forced, *found.penalties, found.logits.shape[2]
             scanned = *scanned, found.unk, parts
-            merging = (
-                beams * k * (8 * parts + 12)
-            )  # bytes of candidates, and of the list that is made of them
+            merging = merged_bytes(beams, parts, k)
         n, k = scores.shape[0], scores.shape[-1]
         rules: tuple[Any, ...] = state.width, state.longest, state.free, state.narrowing
         rules += state.sampling, state.seed, state.top_k, state.top_p

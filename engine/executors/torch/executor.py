@@ -118,16 +118,16 @@ class TorchExecutor(SlotExecutor):
             weights = {LM_WEIGHT: inputs.lm_weight} if self.has_language_model else {}
             logits = self.model.log_probs(step.features, inputs.temperature, **weights)
         rules = SelectionRules(inputs.forced, inputs.banned, inputs.unk_penalty, inputs.eos_penalty)
-        k, scanned = min(inputs.k, self.limits.vocab), None
+        k = min(inputs.k, self.limits.vocab)
+        found: tuple[Tensor, Tensor] | Scanned
         # sums of the scores of two models must not be normalised
         if self.kernels is None or self.has_language_model:
-            scores, ids = select(logits.float(), rules, self.unk, self.eos, k)
+            found = select(logits.float(), rules, self.unk, self.eos, k)
         else:  # its log-softmax changes no log-probability
             parts = [part.contiguous() for part in rules]
             whole = merged or logits.dtype != torch.float32
             choose = self.kernels.select if whole else self.kernels.scan
             found = choose(logits.contiguous(), parts, self.unk, self.eos, k)
-            scores, ids, scanned = (None, None, found) if isinstance(found, Scanned) else (*found, None)
         appended = fused.appended if fused else set()
         appended_names = {name for name, ring in remembered.rings.items() if ring.data_ptr() in appended}
         columns = {
@@ -136,7 +136,9 @@ class TorchExecutor(SlotExecutor):
             if name not in appended_names
         }
         attended = step.attention.float() if attention and step.attention is not None else None
-        return TopK(scores, ids, attended, scanned), columns
+        if isinstance(found, Scanned):
+            return TopK(None, None, attended, found), columns
+        return TopK(*found, attended), columns
 
 
 def memory_of(device: str) -> tuple[int, int]:
