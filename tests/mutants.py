@@ -217,6 +217,13 @@ MUTANTS = [
         "tests/engine/executors/test_cuda_graph.py",
     ),
     Mutant(
+        "a launch takes no fewer steps where the device is at work",
+        "engine/executors/cuda/stepper.py",
+        "max(self._together - 1, 1)",
+        "self._together",
+        "tests/engine/executors/test_cuda_graph.py -k a_step_fewer",
+    ),
+    Mutant(
         "what a kernel follows back goes wrong behind the columns that it follows at a time",
         "engine/kernels/hypotheses.cu",
         "if (column == low) now[one] = row;",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -89,6 +90,8 @@ class Memory:
     blocks: by name, [slots, *shape], as wide as the longest active source needs.
     mask: float32 [slots, width], 0 for tokens and -inf for padding. Columns past a source are zero, never
         another request's.
+    width: source positions of both.
+    lengths: tokens of each slot's source.
     """
 
     spare = 1  # how many times as wide as needed the blocks may stay, where padding costs nothing
@@ -99,12 +102,12 @@ class Memory:
         """unread: how many tokens at a source's end are hidden from the decoder too."""
         self.unread = unread
         self.specs, self.slots, self.xp, self.device, self.dtype = specs, slots, xp, device, dtype
-        self.lengths = [0] * slots
+        self.lengths = array("q", [0] * slots)
         self._allocate(MEMORY_MULTIPLE)
 
     def place(self, slot: int, length: int, parts: Mapping[str, Any]) -> None:
         self.lengths[slot] = length
-        if ceil(length, MEMORY_MULTIPLE) > self.mask.shape[1]:
+        if ceil(length, MEMORY_MULTIPLE) > self.width:
             used = max(i + 1 for i, count in enumerate(self.lengths) if count)
             self._resize(ceil(length, MEMORY_MULTIPLE), used)
         for spec in self.specs:
@@ -120,7 +123,7 @@ class Memory:
         They are the very same arrays as long as that width stays.
         """
         width = ceil(max(self.lengths[:n]), MEMORY_MULTIPLE)
-        if self.spare * width < self.mask.shape[1]:  # the longest source has left: stop paying for it
+        if self.spare * width < self.width:  # the longest source has left: stop paying for it
             self._resize(width, n)  # nothing is in the later slots
         if n not in self._views:
             self._views[n] = {name: block[:n] for name, block in self.blocks.items()}, self.mask[:n]
@@ -136,7 +139,7 @@ class Memory:
 
     def reserve(self, width: int) -> bool:
         """Make the blocks at least so wide; whether they lie elsewhere now."""
-        if width <= self.mask.shape[1]:
+        if width <= self.width:
             return False
         self._resize(width, self.slots)
         return True
@@ -153,6 +156,7 @@ class Memory:
         self.lengths[target] = self.lengths[source]
 
     def _allocate(self, width: int) -> None:
+        self.width = width
         self._views: dict[int, tuple[dict[str, Any], Any]] = {}
         self.blocks = {
             spec.name: self.xp.zeros(

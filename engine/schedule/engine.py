@@ -193,7 +193,7 @@ class Engine:
         return Stats(
             waiting_requests=waiting,
             waiting_tokens=tokens,
-            active=tuple(len(lane.active) for lane in self.lanes),
+            active=tuple(lane.in_use for lane in self.lanes),
             slots=tuple(lane.executor.slots for lane in self.lanes),
             steps=self._steps,
             step_seconds=self._step_seconds,
@@ -264,14 +264,13 @@ class Engine:
         return DeviceLost(LOST) if self.device_lost else Stopping(STOPPED)
 
     def _busy(self) -> bool:
-        return any(lane.active for lane in self.lanes)
+        return any(lane.in_use for lane in self.lanes)
 
     def _drop(self, lane: Lane) -> None:
         try:
-            for slot in lane.overdue(self._clock()):
-                late = DeadlineExceeded("the deadline passed during decoding")
-                self._reply(lane.active[slot].request, late)
-                lane.drop(slot)
+            for flight in lane.overdue(self._clock()):
+                self._reply(flight.request, DeadlineExceeded("the deadline passed during decoding"))
+                lane.drop(flight)
         except Exception as error:
             self._fail(lane.clear(), error)
 
@@ -315,10 +314,10 @@ class Engine:
             self._safely(self._observer.on_encode, seconds, len(batch), sum(len(r.source) for r in batch))
 
     def _step(self, lane: Lane) -> None:
-        if not lane.active:
+        if not lane.in_use:
             return
-        slots, steps, began = len(lane.active), 1, time.monotonic()
-        alone = not self._queue.requests and all(other is lane or not other.active for other in self.lanes)
+        slots, steps, began = lane.in_use, 1, time.monotonic()
+        alone = not self._queue.requests and all(other is lane or not other.in_use for other in self.lanes)
         try:
             steps = lane.step(PATIENCE_SECONDS if alone else 0.0)
         except Exception as error:

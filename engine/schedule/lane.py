@@ -78,7 +78,8 @@ class PendingAnswers(NamedTuple):
 
 
 class Lane:
-    """Slots 0..len(active)-1 are in use: when one is freed, the last active one moves into the hole.
+    """Slots 0..n-1 are in use when a step is launched: one that is freed is a hole until somebody comes, or the
+    last one moves into it.
 
     A stepper may be late: flags are then read a step after it was launched, and answers another step later.
     Anything that the executor raises passes through; after a failed `step` or `drop` call `clear`.
@@ -95,16 +96,26 @@ class Lane:
         self.executor, self.reply, self.report = executor, reply, report
         self.stepper = executor.stepper()
         self.search = self.stepper.search
-        self.active: list[InFlight] = []
+        self._flights: list[InFlight] = []  # by slot; a hole among them keeps the one that has left it
+        self._holes: list[int] = []  # slots that are free, until somebody comes or the next step is launched
         self._attending = self._streaming = 0  # active requests that want attention, and that stream
         self._launched = self._collected = 0  # steps, all along
         self.waiting: deque[EncodedRequests] = deque()
         self._steps: deque[StepInFlight] = deque()
         self._answers: deque[PendingAnswers] = deque()
         self._expected = np.zeros(executor.slots)  # of each slot: steps launched by the time it is free again
-        self._moves: dict[int, int] = {}  # that are due before the next step: sources and targets
         self._looked_at = 0  # slots before it were looked at lately, see `overdue`
         self._held = dict[int, int]()  # slots of each group, by ticket
+
+    @property
+    def active(self) -> list[InFlight]:
+        """List the requests that have a slot."""
+        return [f for f in self._flights if f.slot >= 0] if self._holes else [*self._flights]
+
+    @property
+    def in_use(self) -> int:
+        """The number of slots that requests have."""
+        return len(self._flights) - len(self._holes)
 
     @property
     def free(self) -> int:
@@ -117,13 +128,15 @@ class Lane:
     @property
     def requests(self) -> int:
         """The number of requests that have a slot or wait for one."""
-        return len(self.active) + sum([len(batch.requests) for batch in self.waiting])
+        return self.in_use + sum([len(batch.requests) for batch in self.waiting])
 
     @property
     def steps_left(self) -> float:
         """The steps that these are expected to take yet, together."""
-        active, taken = len(self.active), self._collected
-        left = float(np.add.reduce(np.maximum(self._expected[:active], taken + 1.0))) - active * taken
+        slots, taken = len(self._flights), self._collected
+        # of a hole nothing is expected, and so one step
+        ends = float(np.add.reduce(np.maximum(self._expected[:slots], taken + 1.0)))
+        left = ends - slots * taken - len(self._holes)
         for batch in self.waiting:
             left += sum([request.expected_steps for request in batch.requests])
         return left
@@ -136,13 +149,14 @@ class Lane:
             held[request.ticket] = held.get(request.ticket, 0) + 1
         return held
 
-    def overdue(self, now: float) -> list[int]:
-        """List slots, the last first, whose requests are cancelled, or late at this time. Each call looks at
-        the next few, so that every slot is looked at within a few steps."""
-        begin = self._looked_at if self._looked_at < len(self.active) else 0
+    def overdue(self, now: float) -> list[InFlight]:
+        """List requests that have a slot and are cancelled, or late at this time. Each call looks at the next
+        few slots, so that every slot is looked at within a few steps."""
+        begin = self._looked_at if self._looked_at < len(self._flights) else 0
         self._looked_at = begin + SLOTS_LOOKED_AT
-        some = self.active[begin : self._looked_at]
-        return [f.slot for f in some if f.request.cancelled or f.request.deadline <= now][::-1]
+        some = self._flights[begin : self._looked_at]
+        found = [f for f in some if f.request.cancelled or f.request.deadline <= now]
+        return [f for f in found if f.slot >= 0]
 
     def admit(self, requests: Sequence[Request]) -> float:
         """Encode requests together and place them behind the active slots, at once or, where the device
@@ -152,7 +166,7 @@ class Lane:
         """
         began = time.monotonic()
         batch = EncodedRequests(list(requests), self.executor.encode([r.source for r in requests]), began)
-        if self.active and (self.waiting or not batch.encoded.ready()):
+        if self._flights and (self.waiting or not batch.encoded.ready()):
             self.waiting.append(batch)
         elif (rest := self._place(batch)) is not None:
             self.waiting.append(rest)
@@ -161,7 +175,7 @@ class Lane:
     def settle(self) -> None:
         """Place what has been encoded. While no slot is active, place what is still under way too: there is
         nothing else to do."""
-        while self.waiting and (self.waiting[0].encoded.ready() or not self.active):
+        while self.waiting and (self.waiting[0].encoded.ready() or not self._flights):
             rest = self._place(self.waiting[0])
             if rest is not None:
                 self.waiting[0] = rest
@@ -180,9 +194,9 @@ class Lane:
         attention = self._attending > 0
         self.stepper.patience = 0.0 if self._streaming else patience
         self._close_holes()
-        launched = self.stepper.launch(len(self.active), attention=attention)
+        launched = self.stepper.launch(len(self._flights), attention=attention)
         self._launched += launched.steps
-        self._steps.append(StepInFlight(list(self.active), launched, attention))
+        self._steps.append(StepInFlight([*self._flights], launched, attention))
         if len(self._steps) > self.stepper.late:
             self._collect(self._steps.popleft())
             self.settle()
@@ -191,19 +205,18 @@ class Lane:
     def drain(self, requests: Iterable[Request] = ()) -> int:
         """Admit requests as slots get free, and step until nobody is active; returns the steps taken."""
         waiting, steps = deque(requests), 0
-        while waiting or self.active:
+        while waiting or self._flights:
             if waiting and self.free:
                 self.admit([waiting.popleft() for _ in range(min(self.free, len(waiting)))])
             steps += self.step(math.inf)  # a slot gets free only when one is done
         return steps
 
-    def drop(self, slot: int) -> Request:
-        """Free a slot at once, by moving the last active one into it."""
-        flight = self.active[slot]
+    def drop(self, flight: InFlight) -> Request:
+        """Free the slot of a request at once, by moving the last active one into it."""
         self._close_holes()
-        self._moves = self._vacate([slot])
+        self._vacate([flight])
         self._close_holes()
-        if not self.active:
+        if not self._flights:
             self._deliver(0)
             self.settle()
         return flight.request
@@ -213,9 +226,9 @@ class Lane:
         requests = [f.request for answers in self._answers for f in answers.finished]
         requests += [f.request for f in self.active]
         requests += [r for batch in self.waiting for r in batch.requests]
-        for flight in self.active:
+        for flight in self._flights:
             flight.slot = -1
-        for collection in (self.active, self.waiting, self._steps, self._answers, self._moves):
+        for collection in (self._flights, self._holes, self.waiting, self._steps, self._answers):
             collection.clear()
         self._held.clear()
         self._attending = self._streaming = 0
@@ -225,37 +238,41 @@ class Lane:
     def _place(self, batch: EncodedRequests) -> EncodedRequests | None:
         """Place as many requests as there are slots for; returns the others."""
         alive = [i for i, request in enumerate(batch.requests) if not request.cancelled]
-        room = self.executor.slots - len(self.active)
+        holes, flights, expected = self._holes, self._flights, self._expected
+        room, first = self.executor.slots - self.in_use, batch.first
         here, left = [batch.requests[i] for i in alive[:room]], alive[room:]
-        members = [batch.first + i for i in alive[:room]] if batch.first else alive[:room]
-        slots: Sequence[int] = range(len(self.active), len(self.active) + len(here))
-        if self._moves:  # into holes that nobody has moved into yet
-            slots = [self._moves.get(slot, slot) for slot in slots]
+        members = [first + i for i in alive[:room]] if first else alive[:room]
+        new = len(flights)
+        slots = [*holes[: len(here)], *range(new, new + len(here) - len(holes))]
         self.stepper.place(batch.encoded, members, slots, here)
+        del holes[: len(here)]
         began, seconds, launched = batch.began, time.monotonic() - batch.began, self._launched
         for slot, request in zip(slots, here, strict=True):
             request.admitted, request.encode_seconds = began, seconds
             options = request.options
-            weights: list[Any] | None = [] if options.alignment else None
-            self._append(InFlight(options, weights, request, slot, launched))
+            flight = InFlight(options, [] if options.alignment else None, request, slot, launched)
+            if slot < new:
+                flights[slot] = flight
+            else:
+                flights.append(flight)
+            expected[slot] = launched + request.expected_steps
         self._count(here, 1)
         if not left:
             return None
-        return batch._replace(requests=batch.requests[left[0] :], first=batch.first + left[0])
+        return batch._replace(requests=batch.requests[left[0] :], first=first + left[0])
 
     def _collect(self, step: StepInFlight) -> None:
         """Read the flags of a step, and free the slots that are done."""
         ended = self._ended(step)
         streamed = (
-            [f for f in self.active if f.request.progress and f not in ended] if self._streaming else []
+            [f for f in self._flights if f.request.progress and f not in ended] if self._streaming else []
         )
         if ended or streamed:
             snapshot = self.stepper.snapshot([f.slot for f in ended], [f.slot for f in streamed])
             self._answers.append(PendingAnswers(ended, streamed, snapshot))
         self._deliver(self.stepper.late)
-        if ended:
-            self._moves = self._vacate([f.slot for f in ended])
-        if not self.active:
+        self._vacate(ended)
+        if not self._flights:
             self._deliver(0)
 
     def _ended(self, step: StepInFlight) -> list[InFlight]:
@@ -288,44 +305,32 @@ class Lane:
             if streams and request.progress is not None:
                 self._streaming += change
 
-    def _vacate(self, slots: Sequence[int]) -> dict[int, int]:
-        """Take slots from their requests; returns the slots that have to move, and where to."""
-        active, moves = self.active, dict[int, int]()
-        self._count([active[slot].request for slot in slots], -1)
-        for slot in sorted(slots, reverse=True):
-            active[slot].slot = -1
-            last = active.pop()
-            if slot < len(active):
-                active[slot] = last
-        # a slot that was filled may have been emptied again, by the last one
-        for slot in slots:
-            if slot < len(active):
-                flight = active[slot]
-                moves[flight.slot] = slot
-                flight.slot = slot
-                self._note(flight)
-        return moves
-
-    def _append(self, flight: InFlight) -> None:
-        """Take a request in. Where its slot is a hole, the one that was to move there stays behind."""
-        active, slot = self.active, flight.slot
-        self._note(flight)
-        if slot < len(active):
-            stays, active[slot] = active[slot], flight
-            stays.slot = len(active)
-            del self._moves[stays.slot]
-            self._note(stays)
-            flight = stays
-        active.append(flight)
+    def _vacate(self, flights: Sequence[InFlight]) -> None:
+        """Take slots from their requests: they become holes, and none where nobody is left."""
+        self._count([f.request for f in flights], -1)
+        for flight in flights:
+            self._holes.append(flight.slot)
+            self._expected[flight.slot] = 0.0
+            flight.slot = -1
+        if len(self._holes) == len(self._flights):
+            self._flights.clear()
+            self._holes.clear()
 
     def _close_holes(self) -> None:
-        """Let slots move that nobody else has come for."""
-        if self._moves:
-            self.stepper.move([*self._moves.items()])
-            self._moves = {}
-
-    def _note(self, flight: InFlight) -> None:
-        self._expected[flight.slot] = flight.first + flight.request.expected_steps
+        """Let the last slots move into holes that nobody has come for."""
+        if not self._holes:
+            return
+        flights, moves = self._flights, list[tuple[int, int]]()
+        for hole in sorted(self._holes):
+            while flights[-1].slot < 0:
+                flights.pop()
+            if hole >= len(flights):
+                break
+            last = flights[hole] = flights.pop()
+            moves.append((last.slot, hole))
+            self._expected[hole], last.slot = self._expected[last.slot], hole
+        self._holes.clear()
+        self.stepper.move(moves)
 
     def _deliver(self, later: int) -> None:
         """Answer finished requests and stream what is certain, but for the newest `later` steps."""

@@ -11,6 +11,7 @@ from functools import lru_cache
 from itertools import product
 from typing import Final
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -67,8 +68,13 @@ class CapturedSlots(SlotExecutor):
         ends = Ends(self.pad, self.limits.source, self.unread)
         encoders = PackedEncoders if self.packs else Encoders
         self.encoders: SourceEncoders = encoders(encode, self.memory.specs, work, ends, dtype)
+        self._lengths = np.frombuffer(self.memory.lengths, np.int64)  # there are many slots
         self.reserve(min(room, self.limits.source), min(room, self.limits.target))
         work.mark().synchronize()  # whatever stream the first caller is on
+
+    def longest(self, n: int) -> int:
+        """Count the tokens of the longest source of slots 0..n-1."""
+        return int(np.maximum.reduce(self._lengths[:n]))
 
     def width(self, source: int) -> int:
         """Return the bucket of source positions that this many need."""
@@ -132,7 +138,7 @@ class CapturedSlots(SlotExecutor):
             self.history.caches.grow(n)
             steps = max(self.history.caches.steps[:n])
             self.reserve(0, steps)
-        return self.run(inputs, self.width(max(self.memory.lengths[:n])), self.columns(steps), attention)
+        return self.run(inputs, self.width(self.longest(n)), self.columns(steps), attention)
 
     def place_on_host(self, slots: Sequence[int], lengths: Sequence[int]) -> None:
         """Do the host's part of `place`; one kernel places several sources, and does the rest.

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from engine.executors.cuda.captured_slots import SMALLEST_WIDTH, CapturedSlots
+from engine.executors.cuda.captured_slots import SMALLEST_WIDTH, CapturedSlots, Encoding
 from engine.executors.cuda.copies import (
     SLOT_CHUNKS,
     SNAPSHOT_COLUMNS,
@@ -26,19 +26,29 @@ from engine.executors.cuda.copies import (
     snapshot_dtype,
     snapshot_plan,
 )
-from engine.executors.cuda.placing import KnownStart, PlacedRequest, Starts
+from engine.executors.cuda.placing import Starts
 from engine.executors.cuda.search_kernels import SearchKernels
 from engine.executors.cuda.streams import words_of
 from engine.executors.cuda.telling import WORD_BYTES, Told, ToldRows, answer_dtype
 from engine.executors.memory import ceil
 from engine.kernels.launches import Address
 from engine.search.beam import BeamSearch
+from engine.types import Request
 
 BUFFERS_TOLD: Final = 4  # of the host, in turn: what was told is read before three more are
 NO_ROW: Final = (None, 0, 0, 0, 0)  # of a request without a source, as an `EncodedRow`
 FEWEST_WORDS: Final = 1 << 12  # of a buffer
+WORDS_AT_ONCE: Final = 1 << 10  # what comes down is a multiple of this: views of so many are made once
 TERMS: Final = (SnapshotTerms, MoveTerms, PlacementTerms)
 SNAPSHOT_WORDS, MOVE_WORDS, PLACEMENT_WORDS = (len(terms._fields) for terms in TERMS)
+
+
+class Way(NamedTuple):
+    """The way down of some words: their place on the device, and on the host as a tensor and an array."""
+
+    rows: Tensor
+    words: Tensor
+    numbers: Records
 
 
 class SlotChanges:
@@ -56,6 +66,11 @@ class SlotChanges:
         unforced = torch.full((search.columns,), -1)
         unforced[-1] = search.eos  # of each length the end of it is what a target of that length is forced
         self._unforced = self.work.up(unforced)
+        self._unforced_end = self._unforced.data_ptr() + WORD_BYTES * (search.columns - 1)
+        self.placed: dict[int, tuple[int, ...]] = {}  # by slot, as `PlacementTerms`; not carried out yet
+        self._forced: dict[int, Records] = {}  # of those, tokens where not the end alone is forced
+        self._encodings: dict[int, Encoding] = {}  # of those, by their numbers
+        self._longest = 0  # source of those
         self._masks = masks_of(ceil(executor.limits.source, SMALLEST_WIDTH), device)
         self._placing = partial(placement_plan, starts=self._starts, masks=self._masks)
         self._generation, self._plans = executor.generation, dict[Any, Tensor]()
@@ -63,92 +78,114 @@ class SlotChanges:
         self._sent, self._rows = (torch.empty(0, dtype=torch.int64, device=device) for _ in range(2))
         self._buffers = [self.work.pinned((FEWEST_WORDS,), torch.int64) for _ in range(BUFFERS_TOLD)]
         self._turn = 0
+        self._ways: dict[tuple[int, int], Way] = {}  # by number of the buffer, and words
 
-    def carry_out(
-        self,
-        told: Told | None,
-        moves: Sequence[tuple[int, int]],
-        placed: Mapping[int, PlacedRequest],
+    def takes(self, count: int) -> bool:
+        """Tell whether so many more can be placed before what is noted is carried out."""
+        return self._starts.has_room(count)
+
+    def place(
+        self, encoded: Encoding, members: Sequence[int], slots: Sequence[int], requests: Sequence[Request]
     ) -> None:
-        """Tell of slots, then copy slots over others, then put requests into slots: one upload, a launch for
-        each kind that there is, and one way back.
+        """Note that sources are to be put into slots. The parameters are those of `Stepper.place`."""
+        if not self._starts.has_room(len(requests)):  # see `takes`: nothing is noted
+            self._starts.forget()
+        rows, lengths, unread, longest = encoded.rows, encoded.lengths, self.executor.unread, self._longest
+        placed, of, known, end = self.placed, None, {}, self._unforced_end
+        for i, slot, request in zip(members, slots, requests, strict=True):
+            if request.options is not of:  # neighbours often have the same
+                of, known = request.options, self._starts.known(request.options)
+            length = lengths[i]
+            start, target, forced = known.get(length) or self._starts.write(of, length)
+            _, _, width, address, begin = NO_ROW if rows is None else rows[i]
+            read = length - unread if length > unread else 1
+            at = end - WORD_BYTES * target
+            placed[slot] = 1, slot, address, width, begin, length, read, start, target, at
+            if forced is not None:
+                self._forced[slot] = forced
+            elif self._forced:
+                self._forced.pop(slot, None)
+            if length > longest:
+                longest = length
+        self._longest = longest
+        self._encodings[id(encoded)] = encoded
+
+    def carry_out(self, told: Told | None, moves: Sequence[tuple[int, int]]) -> None:
+        """Tell of slots, then copy slots over others, then put into slots what was noted: one upload, a launch
+        for each kind that there is, and one way back.
 
         told: gets its rows.
         moves: source and target.
-        placed: by slot.
         """
+        placed, forced = self.placed, self._forced
+        if placed:
+            self.executor.reserve(self._longest, 0)
+            for encoding in self._encodings.values():
+                if encoding.rows is not None:
+                    self.work.wait(encoding.mark, encoding.blocks)
+            self._starts.upload()
         done, going = ((), ()) if told is None else (told.done, told.going)
-        begun = self._starts.begin(placed.values())
-        forced = [start.forced for start in begun if start.forced is not None]
-        begins = [sum(map(len, forced)), len(done), MOVE_WORDS * len(moves), PLACEMENT_WORDS * len(placed)]
+        begins = [sum(map(len, forced.values())), len(done)]
+        begins += MOVE_WORDS * len(moves), PLACEMENT_WORDS * len(placed)
         size = sum(begins) + SNAPSHOT_WORDS * len(going)
         if self._sent.numel() < size:
             self._sent = torch.empty(max(2 * size, FEWEST_WORDS), dtype=torch.int64, device=self._sent.device)
-        address = self._sent.data_ptr()
+        at = self._sent.data_ptr()
+        for slot, tokens in forced.items():
+            placed[slot] = *placed[slot][:-1], at
+            at += WORD_BYTES * len(tokens)
         items = [*done, *chain.from_iterable([(1, source, target) for source, target in moves])]
-        items += self._placements(placed, begun, address)
+        items += chain.from_iterable(placed.values())
         if told is not None:
-            told.told, snapshots = self._room(told)
+            way, told.told, snapshots = self._room(told)
             items += snapshots
-        self.work.upload([*forced, words_of(items)], self._sent)
-        at = address + WORD_BYTES * begins[0]
+        self.work.upload([*forced.values(), words_of(items)], self._sent)
         if told is not None:
             self._tell(told, at, at + WORD_BYTES * sum(begins[1:]))
+            self.work.fetch(way.rows, way.words)
         at += WORD_BYTES * len(done)
         if moves:
             self._scatter(self._plan(move_plan), at, len(moves), SLOT_CHUNKS)
         if placed:
             self._scatter(self._plan(self._placing), at + WORD_BYTES * begins[2], len(placed), SLOT_CHUNKS)
+        self.placed, self._forced, self._encodings, self._longest = {}, {}, {}, 0
 
-    def _placements(
-        self, placed: Mapping[int, PlacedRequest], begun: Sequence[KnownStart], address: int
-    ) -> list[int]:
-        """The terms of placed requests.
-
-        address: of the tokens that are forced.
-        """
-        unread, listed = self.executor.unread, list[int]()
-        ends = self._unforced.data_ptr() + WORD_BYTES * (self.search.columns - 1)
-        for (slot, (row, length, _)), (start, longest, tokens) in zip(placed.items(), begun, strict=True):
-            _, _, width, at, begin = NO_ROW if row is None else row
-            forced = ends - WORD_BYTES * longest
-            if tokens is not None:
-                forced, address = address, address + WORD_BYTES * tokens.size
-            # the terms of `PlacementTerms`, in their order
-            read = length - unread if length > unread else 1
-            listed += 1, slot, at, width, begin, length, read, start, longest, forced
-        return listed
-
-    def _room(self, told: Told) -> tuple[ToldRows, list[int]]:
+    def _room(self, told: Told) -> tuple[Way, ToldRows, list[int]]:
         """Where rows of slots come down, and the terms of the snapshots among them."""
         answers = answer_dtype(self.search.beams, ceil(told.columns, SNAPSHOT_COLUMNS))
         begin = end = ceil(len(told.done) * answers.itemsize // WORD_BYTES, 2)  # 16 bytes are copied at once
         state = self._snapshot_plan(told.columns)[0] if told.going else None
         if state is not None:
             end += len(told.going) * state.itemsize // WORD_BYTES
-        if self._rows.numel() < end:
-            self._rows = torch.empty(max(2 * end, FEWEST_WORDS), dtype=torch.int64, device=self._rows.device)
         self._turn = (self._turn + 1) % BUFFERS_TOLD
-        if self._buffers[self._turn].numel() < end:
-            self._buffers[self._turn] = self.work.pinned((2 * end,), torch.int64)
+        key = self._turn, ceil(end, WORDS_AT_ONCE)
+        way = self._ways.get(key) or self._make_way(*key)
         terms = list[int]()
         if state is not None:
             to = self._rows.data_ptr() + WORD_BYTES * begin
             for i, slot in enumerate(told.going):
                 terms += 1, slot, to + i * state.itemsize
-        words = self._buffers[self._turn].narrow(0, 0, end)
-        return ToldRows(words, answers, begin, state), terms
+        return way, ToldRows(way.numbers, answers, begin, state), terms
+
+    def _make_way(self, turn: int, size: int) -> Way:
+        if self._rows.numel() < size:
+            self._rows = torch.empty(max(2 * size, FEWEST_WORDS), dtype=torch.int64, device=self._rows.device)
+            self._ways.clear()
+        if self._buffers[turn].numel() < size:
+            self._buffers[turn] = self.work.pinned((2 * size,), torch.int64)
+        words = self._buffers[turn][:size]
+        way = self._ways[turn, size] = Way(self._rows[:size], words, words.numpy())
+        return way
 
     def _tell(self, told: Told, done: int, going: int) -> None:
         """done, going: addresses of the slots that are done, and of the terms of snapshots."""
         assert told.told is not None
-        words, answers, *_ = told.told
         if told.done:
+            answers = told.told.answers
             columns = answers["places"].shape[1]
             self.kernels.follow_back(Address(done), len(told.done), columns, self._rows)
         if told.going:
             self._scatter(self._snapshot_plan(told.columns)[1], going, len(told.going), 1)
-        self.work.fetch(self._rows.narrow(0, 0, words.numel()), words)
 
     def _scatter(self, plan: Tensor, items: int, count: int, chunks: int) -> None:
         assert self.executor.kernels is not None

@@ -28,24 +28,31 @@ class Graphs:
     def __len__(self) -> int:
         return len(self._replays)
 
-    def run(self, key: Any, step: Callable[[], None], after: int) -> None:
+    def run(self, key: Any, step: Callable[[], None], after: int, times: int = 1) -> None:
         """Replay the graph of a key. While there is none, do the step as it is, which readies all that a
         capture can't, and capture it once the key has come often enough.
 
         key: of the graph.
         step: the work; the same for a key each time.
         after: number of runs after which it is captured.
+        times: that it is run now.
 
         Raises whatever the step does, and what a capture raises when the device is lost.
         """
         replay = self._replays.pop(key, None)
         if replay is not None:
             self._replays[key] = replay
-            return replay()
+            for _ in range(times):
+                replay()
+        elif times:
+            self._run_as_it_is(key, step, after)
+            self.run(key, step, after, times - 1)
+
+    def _run_as_it_is(self, key: Any, step: Callable[[], None], after: int) -> None:
         step()
         self._uses[key] = self._uses.get(key, 0) + 1
         if self._uses[key] < after or key in self._refused:
-            return None
+            return
         self._forget(len(self._replays) + 1 - self.most)
         try:
             self._replays[key] = self.work.capture(step)

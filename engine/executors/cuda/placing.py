@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Final, NamedTuple
 
@@ -58,10 +58,6 @@ class EncodedRow(NamedTuple):
         return views
 
 
-# a request on its way into a slot: its row (a language model's has none), tokens of its source, its options
-PlacedRequest = tuple[EncodedRow | None, int, DecodeOptions]
-
-
 class KnownStart(NamedTuple):
     """What a search begins with.
 
@@ -110,38 +106,42 @@ class Starts:
         self._work, self._known = work, dict[DecodeOptions, dict[int, KnownStart]]()
         self._count = 0  # rows of those
         self._most = max(MAX_KNOWN_STARTS, slots)
-        shape = self._most, self._row.size // 8
+        self._row_bytes = self._row.size
+        shape = self._most, self._row_bytes // 8
         self._table = torch.empty(shape, dtype=torch.int64, device=work.device)
         self._address = self._table.data_ptr()
         self._fresh: list[NDArray[np.int64]] = []  # rows that the device has yet to be given
         for name in ZERO_FIELDS:
             setattr(blank, name, np.zeros((1, 1, 1)))  # the kernel clears them
 
-    def begin(self, placed: Collection[PlacedRequest]) -> list[KnownStart]:
-        """List what searches of requests begin with. Most are like one before; the rows of others go up."""
-        if self._count + len(placed) > self._most:
-            self._known.clear()
-            self._count = 0
-        starts, of, known = list[KnownStart](), None, dict[int, KnownStart]()
-        for _, length, options in placed:
-            if options is not of:  # neighbours often have the same
-                of, known = options, self._known.setdefault(options, {})
-            start = known.get(length)
-            if start is None:
-                start = known[length] = self._write(options, length)
-            starts.append(start)
+    def has_room(self, count: int) -> bool:
+        """Tell whether so many more may be written before all are forgotten."""
+        return self._count + count <= self._most
+
+    def forget(self) -> None:
+        """Forget all rows: kernels that read them have been launched."""
+        self._known.clear()
+        self._count = 0
+
+    def known(self, options: DecodeOptions) -> dict[int, KnownStart]:
+        """Return what searches with these options begin with, by tokens of the source, as far as written."""
+        return self._known.setdefault(options, {})
+
+    def upload(self) -> None:
+        """Give the device the rows that were written since."""
         if self._fresh:
             rows = self._table[self._count - len(self._fresh) : self._count]
             self._work.upload(self._fresh, rows.view(-1))
             self._fresh.clear()
-        return starts
 
-    def _write(self, options: DecodeOptions, length: int) -> KnownStart:
+    def write(self, options: DecodeOptions, length: int) -> KnownStart:
+        """Write what a search with these options and so many tokens of a source begins with."""
         self._row[:] = 0
         self._search.start(0, options, length)
         longest = int(self._search.state.longest[0])
         forced = self._search.state.plan[0, : longest + 1].copy() if options.prefix else None
         self._fresh.append(self._row[0].copy().view(np.int64))
-        address = self._address + self._count * self._row.size
+        address = self._address + self._count * self._row_bytes
         self._count += 1
-        return KnownStart(address, longest, forced)
+        start = self._known[options][length] = KnownStart(address, longest, forced)
+        return start

@@ -22,13 +22,11 @@ from engine.executors.cuda.captured_slots import (
     SMALLEST_COLUMNS,
     SMALLEST_WIDTH,
     CapturedSlots,
-    Encoding,
     bucket_of,
     ladder,
 )
 from engine.executors.cuda.copies import COLUMN_FIELDS
 from engine.executors.cuda.graphs import Graphs
-from engine.executors.cuda.placing import PlacedRequest
 from engine.executors.cuda.step_kernels import Bucket, StepKernels
 from engine.executors.cuda.streams import Mark
 from engine.executors.cuda.telling import Told
@@ -41,7 +39,9 @@ from engine.search.state import SNAPSHOT
 from engine.types import QUOTAS, Hypothesis, Request
 
 FLAGS_KEPT: Final = 3  # launches whose flags have places of their own: one under way, and two that are read
-STEPS_OF_IDLE: Final = 2  # that are launched at once where the device has nothing left to do
+# plain steps that are launched at once, at most: as many as the device does in a turn of the host
+MOST_STEPS: Final = 2
+MOST_STEPS_OF_ALL: Final = 4  # while all slots are in use, so that others wait for the host's turns too
 UNCAPTURED_STEPS: Final = 3  # of an unusual kind, before a graph of it is captured
 MAX_GRAPHS: Final = 256  # of a lane; the least used are forgotten
 # a lane of many slots encodes some sources before slots are free for them, lest batches be of a few
@@ -99,8 +99,9 @@ class CapturedStepper:
     """See `engine.search.executor.Stepper`.
 
     With kernels a plain step's search is two of them, and what is told, moved and placed is only noted: the
-    next launch does all at once, in this order. Where a launch finds that the device has done all before it,
-    plain steps are launched two at a time, so that the host's work of a turn is shared by two.
+    next launch does all at once, in this order. A launch that finds that the device has done all before it is
+    of one plain step more than the last, so that more of them share the host's work of a turn; one that finds
+    the device at work is of one fewer.
     """
 
     late = 1
@@ -118,11 +119,10 @@ class CapturedStepper:
             self._done = self.work.pinned((FLAGS_KEPT, executor.slots), torch.bool)
         self._flags: dict[int, FlagViews] = {}  # by slots
         self._counted, self._launched = 0, 0  # what `_count` holds, and launches
+        self._together = 1  # plain steps of the next launch
         self._newest: Mark | None = None  # the end of the last launch
         self._told: Told | None = None
         self._moves: Sequence[tuple[int, int]] = ()
-        self._placed: dict[int, PlacedRequest] = {}  # by slot
-        self._encodings: dict[int, Encoding] = {}  # of those, by their numbers
         self._weights: Tensor | None = None  # attention that the newest step leaves
         self._graphs = Graphs(self.work, MAX_GRAPHS)
         self._generation = executor.generation
@@ -135,7 +135,7 @@ class CapturedStepper:
             self._count.zero_()  # all slots are idle, and stay so
             for n, (width, column) in reversed([*sizes]):
                 bucket = Bucket(n, width, column, usual(search.columns), attention=False)
-                self._run_graph(bucket, partial(self._step, bucket), 1)
+                self._run_graph(bucket, partial(self._step, bucket))
 
     def place(
         self, encoded: Any, members: Sequence[int], slots: Sequence[int], requests: Sequence[Request]
@@ -146,27 +146,22 @@ class CapturedStepper:
                     self.executor.place(encoded, i, slot)
                     self.search.start(slot, request.options, len(request.source))
             return
-        options, lengths = [r.options for r in requests], [encoded.lengths[i] for i in members]
-        rows = [None] * len(slots) if encoded.rows is None else [encoded.rows[i] for i in members]
-        self._placed.update(zip(slots, zip(rows, lengths, options, strict=True), strict=True))
-        self._encodings[id(encoded)] = encoded
-        self.executor.place_on_host(slots, lengths)
-        self.search.start_on_host(slots, options)
+        changes = self._kernels.changes
+        if not changes.takes(len(requests)):
+            self._settle_early()
+        changes.place(encoded, members, slots, requests)
+        self.executor.place_on_host(slots, [encoded.lengths[i] for i in members])
+        self.search.start_on_host(slots, [r.options for r in requests])
 
     def _settle(self) -> None:
         """Do what was noted. What is told has a mark of its own: nobody who reads it waits for a step that
         was launched behind it."""
-        told, placed = self._told, self._placed
-        if self._kernels is not None and (told or self._moves or placed):
-            if placed:
-                self.executor.reserve(max([length for _, length, _ in placed.values()]), 0)
-            for encoding in self._encodings.values():
-                if encoding.rows is not None:
-                    self.work.wait(encoding.mark, encoding.blocks)
-            self._kernels.changes.carry_out(told, self._moves, placed)
+        told, moves, kernels = self._told, self._moves, self._kernels
+        if kernels is not None and (told or moves or kernels.changes.placed):
+            kernels.changes.carry_out(told, moves)
             if told is not None:
                 told.mark = self.work.mark()
-            self._told, self._moves, self._placed, self._encodings = None, (), {}, {}
+            self._told, self._moves = None, ()
 
     def _settle_early(self) -> None:
         """Do what was noted before the next launch does: something asks for it, or must not come before."""
@@ -179,8 +174,9 @@ class CapturedStepper:
             self._settle()
             kind = self.search.kind(n)
             plain = kind == usual(kind.columns)
-            # one after the other: a device that waits for turns of the host is what keeps all waiting
-            steps = STEPS_OF_IDLE if idle and plain and not attention else 1
+            most = MOST_STEPS_OF_ALL if n == self.executor.slots else MOST_STEPS
+            self._together = min(self._together + 1, most) if idle else max(self._together - 1, 1)
+            steps = self._together if plain and not attention else 1
             bucket = self._bucket(n, kind, steps, attention)
             self.executor.reserve(bucket.width, bucket.columns)
             if n != self._counted:
@@ -190,8 +186,8 @@ class CapturedStepper:
                 width = ceil(self.executor.limits.source, SMALLEST_WIDTH)
                 size = self.executor.slots * self.executor.beams * width
                 self._weights = torch.empty(size, device=self.executor.device)
-            for _ in range(steps):
-                self._run_graph(bucket, partial(self._step, bucket), 1 if plain else UNCAPTURED_STEPS)
+            after = 1 if plain else UNCAPTURED_STEPS
+            self._run_graph(bucket, partial(self._step, bucket), after, steps)
             self.search.advance_on_host(n, steps)
             flags, kept = self._flags.get(n) or self._view_flags(n)
             copy, done = kept[self._launched % FLAGS_KEPT]
@@ -211,7 +207,7 @@ class CapturedStepper:
         slots = [*done, *going]
         reached = self.search.longest(max(slots) + 1) + 2
         if self._kernels is not None:
-            if self._told or self._moves or self._placed:
+            if self._told or self._moves or self._kernels.changes.placed:
                 self._settle_early()
             self._told = Told(done, going, reached, self._settle_early)
             return self._told
@@ -227,7 +223,8 @@ class CapturedStepper:
         if not moves:
             return
         if self._kernels is not None:
-            if self._moves or not self._placed.keys().isdisjoint(chain.from_iterable(moves)):
+            placed = self._kernels.changes.placed
+            if self._moves or not placed.keys().isdisjoint(chain.from_iterable(moves)):
                 self._settle_early()
             self._moves = moves
         else:
@@ -251,14 +248,14 @@ class CapturedStepper:
             kind = kind._replace(ngram=next(size for size in NGRAM_BUCKETS if kind.ngram <= size))
         if kind.quotas:
             kind = kind._replace(quotas=next(size for size in QUOTA_BUCKETS if kind.quotas <= size))
-        width = executor.width(max(executor.memory.lengths[:n]))
+        width = executor.width(executor.longest(n))
         return Bucket(bucket_of(n, 1, executor.slots), width, executor.columns(reached), kind, attention)
 
-    def _run_graph(self, key: Any, work: Callable[[], None], after: int) -> None:
+    def _run_graph(self, key: Any, work: Callable[[], None], after: int = 1, times: int = 1) -> None:
         if self._generation != self.executor.generation:
             self._graphs.clear()
             self._generation = self.executor.generation
-        self._graphs.run(key, work, after)
+        self._graphs.run(key, work, after, times)
 
     @torch.no_grad()
     def _step(self, bucket: Bucket) -> None:

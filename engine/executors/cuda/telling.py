@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from engine.executors.cuda.streams import Mark
 from engine.search.executor import Ended
@@ -30,7 +29,7 @@ class ToldRows(NamedTuple):
     state: the type of these; None where there are none.
     """
 
-    words: Tensor
+    words: NDArray[np.int64]
     answers: np.dtype[Any]
     begin: int
     state: np.dtype[Any] | None
@@ -58,13 +57,14 @@ class Told:
             return []
         words, answers, *_ = self._wait()
         size = len(self.done) * answers.itemsize // WORD_BYTES
-        return hypotheses_of(words.numpy()[:size].view(answers), ended)
+        return hypotheses_of(words[:size].view(answers), ended)
 
     def rows(self) -> tuple[Any, Sequence[int]]:
         words, _, begin, state = self._wait()
         assert state is not None
-        rows = words.numpy()[begin:].view(state)
-        return SimpleNamespace(**{name: rows[name] for name in SNAPSHOT}), range(len(rows))
+        count = len(self.going)
+        rows = words[begin : begin + count * state.itemsize // WORD_BYTES].view(state)
+        return SimpleNamespace(**{name: rows[name] for name in SNAPSHOT}), range(count)
 
     def _wait(self) -> ToldRows:
         if self.mark is None:

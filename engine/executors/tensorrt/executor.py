@@ -103,7 +103,7 @@ class TensorRTExecutor(CapturedSlots):
         self.encoders.sizes = sorted({min(size, most) for size in self.encoders.sizes})
 
     def width(self, source: int) -> int:
-        return max(super().width(source), int(self.memory.mask.shape[1]))
+        return max(super().width(source), self.memory.width)
 
     def columns(self, steps: int) -> int:
         caches = self.history.caches

@@ -108,7 +108,7 @@ def run(lane: Lane, jobs, seed: int, *, strict: bool = False) -> list[Result]:
             with no_waiting(strict):
                 lane.step()
         if lane.active and g.random() < 0.05:
-            waiting.append(lane.drop(int(g.integers(len(lane.active)))))
+            waiting.append(lane.drop(lane.active[int(g.integers(len(lane.active)))]))
     return [results[i] for i in range(len(jobs))]
 
 
@@ -217,7 +217,7 @@ def test_idle_slots_of_a_bucket_touch_nothing_wherever_their_last_tenants_were(m
     while steps < 30:
         steps += lane.step()
     while lane.active:
-        lane.drop(0)
+        lane.drop(lane.active[0])
     jobs = [([9 + i, 5, 2], DecodeOptions(beam_size=3, min_length=8, max_length=8)) for i in range(3)]
     wanted = run(lane_of(TorchExecutor(model("transformer"), BEAMS, SLOTS)), jobs, 1)
     results: dict[int, object] = {}
@@ -238,23 +238,41 @@ class Busy(Emulation):
 
 
 @pytest.mark.parametrize(
-    ("work", "alignment", "steps"), [(Emulation, False, 2), (Busy, False, 1), (Emulation, True, 1)]
+    ("work", "alignment", "slots", "steps"),
+    [
+        (Emulation, False, SLOTS, [1, 2, 3, 4, 4]),
+        (Emulation, False, SLOTS + 1, [1, 2, 2, 2, 2]),
+        (Busy, False, SLOTS, [1] * 5),
+        (Emulation, True, SLOTS, [1] * 5),
+    ],
 )
-def test_plain_steps_go_two_at_a_time_where_the_device_waits_for_its_host(work, alignment, steps) -> None:
-    """So a request may keep its slot for a step after its last, and gets the very same answer."""
+def test_as_many_plain_steps_go_together_as_the_device_does_in_a_turn_of_its_host(
+    work, alignment, slots, steps
+) -> None:
+    """So a request may keep its slot for some steps after its last, and gets the very same answer."""
     jobs = [
-        ([4 + i, 7, 2], DecodeOptions(beam_size=3, max_length=5 + i, alignment=alignment)) for i in range(4)
+        ([4 + i, 7, 2], DecodeOptions(beam_size=3, min_length=15, max_length=15 + i, alignment=alignment))
+        for i in range(SLOTS)
     ]
     wanted = run(lane_of(TorchExecutor(model("glu"), BEAMS, SLOTS)), jobs, 1)
-    lane, results = captured("emulated", "glu", work()), dict[int, Result]()
+    lane, results = captured("emulated", "glu", work(), slots=slots), dict[int, Result]()
     lane.admit([Request(s, o, lambda x, i=i: results.__setitem__(i, x)) for i, (s, o) in enumerate(jobs)])
-    launched = [lane.step()]
-    while lane.active:
-        launched.append(lane.step())
-    assert launched == [1, *[steps] * (len(launched) - 1)]
-    assert_same([results[i] for i in range(4)], wanted)
+    launched = [lane.step() for _ in steps]
+    assert launched == steps
+    lane.drain()
+    assert_same([results[i] for i in range(SLOTS)], wanted)
     for i, one in enumerate(wanted):
-        assert one.timings.steps <= results[i].timings.steps < one.timings.steps + steps
+        assert one.timings.steps <= results[i].timings.steps < one.timings.steps + max(steps)
+
+
+def test_a_device_that_has_work_left_is_given_a_step_fewer_each_time() -> None:
+    work = Emulation()
+    lane = captured("emulated", "glu", work, slots=1)
+    lane.admit([Request([4, 7, 2], DecodeOptions(beam_size=3, min_length=40, max_length=40), print)])
+    launched = [lane.step() for _ in range(4)]
+    work.mark = lambda: Over(1 << 30)
+    launched += [lane.step() for _ in range(5)]
+    assert launched == [1, 2, 3, 4, 4, 3, 2, 1, 1]
 
 
 def test_common_graphs_are_captured_before_the_first_request() -> None:

@@ -65,9 +65,9 @@ def decode(lane: Lane, batch: list[tuple[list[int], DecodeOptions]], free_steps:
     lane.admit(requests)
     step = 0
     while lane.active:
-        for slot, flight in enumerate(lane.active):
+        for flight in lane.active:
             shortest = 0 if step < free_steps else flight.request.options.min_length
-            lane.search.state.shortest[slot] = shortest
+            lane.search.state.shortest[flight.slot] = shortest
         lane.step()
         step += 1
     return [results[i] for i in range(len(batch))]

@@ -47,9 +47,9 @@ def test_random_drops_disturb_nobody(seed):
         if lane.active:
             lane.step()
         if lane.active and g.random() < 0.3:
-            slot = int(g.integers(len(lane.active)))
-            request = lane.active[slot].request
-            assert lane.drop(slot) is request
+            flight = lane.active[int(g.integers(len(lane.active)))]
+            request = flight.request
+            assert lane.drop(flight) is request
             assert request not in [f.request for f in lane.active]
             dropped.append(request)
     assert len(dropped) > 10
@@ -68,7 +68,7 @@ def test_a_moved_slot_keeps_its_position_and_its_beams():
     lane.admit(requests[1:])  # the last two are two steps behind
     lane.step()
     parents = lane.search.state.parents[2].tolist()
-    lane.drop(0)
+    lane.drop(lane.active[0])
     inputs = lane.search.inputs(2)
     assert inputs.positions.tolist() == [[1], [1]]
     assert inputs.parents[0].tolist() == parents
@@ -99,7 +99,7 @@ def test_nothing_of_the_last_tenant_shows_in_a_reused_slot():
                 if lane.active:
                     lane.step()
             if lane.active:
-                lane.drop(0)
+                lane.drop(lane.active[0])
             request = Request(cases.source(g, 19), cases.options(g, 19, 4), print)
             lane.admit([request])
             inputs = lane.search.inputs(1)
@@ -167,8 +167,8 @@ def test_active_slots_stay_a_prefix():
     lane, _ = lane_of(executor)
     requests = [Request([4 + i, EOS], LONG, print) for i in range(4)]
     lane.admit(requests)
-    lane.drop(1)
-    lane.drop(2)
+    lane.drop(lane.active[1])
+    lane.drop(lane.active[2])
     assert executor.moves == [(3, 1)]
     assert [f.request for f in lane.active] == [requests[0], requests[3]]
 
@@ -183,14 +183,16 @@ def test_who_comes_takes_the_place_of_who_has_left_and_nobody_else_moves(come):
     lane.admit(requests)
     while lane.free < 2:
         lane.step()
-    assert [f.request for f in lane.active] == [requests[3], requests[1], requests[4]]
+    assert [(f.request, f.slot) for f in lane.active] == [(requests[i], i) for i in (1, 3, 4)]
     new = [Request([9, 4 + i, EOS], LONG, print) for i in range(come)]
     lane.admit(new[:2])
     lane.step()
     assert len(executor.moves) == max(0, 2 - come)
     assert [f.slot for f in lane.active] == [*range(3 + min(come, 2))]
+    stay = {0: {1: 1, 3: 2, 4: 0}, 1: {1: 1, 3: 3, 4: 2}}.get(come, {1: 1, 3: 3, 4: 4})
+    assert {i: f.slot for f in lane.active for i in stay if f.request is requests[i]} == stay
     if come > 2:
-        lane.drop(0)
+        lane.drop(lane.active[0])
         lane.admit(new[2:])
     lane.drain()
     for request in (*requests, *new):
