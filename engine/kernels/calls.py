@@ -18,9 +18,11 @@ from engine.kernels.launches import (
     ELEMENTS,
     LOAD_BYTES,
     WARP,
-    Address,
     Call,
     Kernel,
+    Run,
+    addresses_of,
+    argument,
     ceil_div,
     form_of,
     rung_of,
@@ -52,6 +54,34 @@ class PackedSequences(NamedTuple):
 
     bounds: Tensor
     longest: int
+
+
+class Scatter:
+    """Copies of memory, the same for each item of a launch."""
+
+    def __init__(self, run: Run, plan: Tensor) -> None:
+        """Take a plan for as long as it is launched.
+
+        run: what launches are given to.
+        plan: int64 [terms, copies, 7] on the device: how much each term of an item adds to each copy's
+            target, source (0: zeros), rows, bytes of a row, bytes of it that are written, and distance of
+            rows in target and source.
+        """
+        terms, self._copies, _ = plan.shape
+        self._run, self._plan, self._items = run, plan, argument(None)
+        self._arguments = argument(plan), self._items, argument(terms), argument(self._copies)
+        self._addresses = addresses_of(self._arguments)
+
+    def __call__(self, items: int, count: int, chunks: int) -> None:
+        """Make the copies.
+
+        items: address of int64 [count, terms] on the device.
+        count: of the items.
+        chunks: blocks that share a copy.
+        """
+        self._items.value = items
+        grid = self._copies * count, chunks, 1
+        self._run(Call(SCATTER, grid, (256, 1, 1), 0, self._arguments, self._addresses))
 
 
 class Kernels(HeadProducts, Selection):
@@ -235,20 +265,6 @@ class Kernels(HeadProducts, Selection):
         grid = ceil_div(size, 128), slots, 1
         self.run(Call(averaging, grid, (128, 1, 1), 0, (each, heads, size, mean)))
         return context, mean
-
-    def scatter(self, plan: Tensor, items: Tensor | Address, count: int, chunks: int) -> None:
-        """Make copies of memory, the same for each item.
-
-        plan: int64 [terms, copies, 7] on the device: how much each term of an item adds to each copy's
-            target, source (0: zeros), rows, bytes of a row, bytes of it that are written, and distance of
-            rows in target and source.
-        items: int64 [count, terms] on the device.
-        count: of the items.
-        chunks: blocks that share a copy.
-        """
-        terms, copies, _ = plan.shape
-        grid = copies * count, chunks, 1
-        self.run(Call(SCATTER, grid, (256, 1, 1), 0, (plan, items, terms, copies)))
 
     def add_norm(
         self,

@@ -377,7 +377,7 @@ class Engine:
 
     def _work(self, width: int) -> LaneWork:
         lanes = self._lanes[width]
-        return LaneWork(sum([lane.requests for lane in lanes]), sum([lane.steps_left for lane in lanes]))
+        return LaneWork(sum([lane.requests for lane in lanes]), [lane.steps_left for lane in lanes])
 
 
 def _check_options(limits: Limits, eos: int, pad: int, options: DecodeOptions) -> None:

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, SupportsFloat
 
 from engine.errors import DeadlineExceeded, WouldBeLate
 from engine.schedule.queue import SHORT_TOKENS, FairQueue, slots_of_group
@@ -36,11 +36,11 @@ class LaneWork(NamedTuple):
     """What a lane has before it.
 
     requests: in its slots, or encoded for them.
-    steps_left: steps that these are expected to take yet, together.
+    steps_left: steps that these are expected to take yet, in parts, each worked out when it is asked for.
     """
 
     requests: int
-    steps_left: float
+    steps_left: Sequence[SupportsFloat]
 
 
 @dataclass(eq=False, slots=True)
@@ -50,7 +50,8 @@ class LaneLoad:
     slots: of the lane.
     beams: of each slot.
     active: requests in its slots.
-    steps_left: steps that these are expected to take yet, together.
+    left: steps that those of the last turn's end are expected to take yet, in parts.
+    admitted: steps of those that came since.
     steps: a line through steps of answers, by source tokens.
     offered: steps expected of requests that arrived with time enough.
     deadlines: the nearest deadline of waiting groups, by the group's size, as of `looked`.
@@ -60,11 +61,18 @@ class LaneLoad:
     slots: int
     beams: int
     active: int = 0
-    steps_left: float = 0.0
+    left: Sequence[SupportsFloat] = ()
+    admitted: float = 0.0
     steps: LineFit = field(default_factory=lambda: LineFit(FIRST_SAMPLES))
     offered: LineFit = field(default_factory=LineFit)
     deadlines: dict[int, float] = field(default_factory=dict)
     looked: float = -math.inf
+
+    @property
+    def steps_left(self) -> float:
+        """The steps that requests in its slots are expected to take yet, together."""
+        self.left = left = [math.fsum(map(float, self.left))]
+        return left[0] + self.admitted
 
 
 class Forecast:
@@ -102,7 +110,7 @@ class Forecast:
         work: of each lane.
         """
         for load, left in zip(self.loads, work, strict=True):
-            load.active, load.steps_left = left
+            (load.active, load.left), load.admitted = left, 0.0
         if self._rows and self._began is not None:
             self._tempo.add(self._rows, (now - self._began) / self._taken, now)
             stepping = max(0.0, now - self._began - self._encoded)
@@ -129,7 +137,7 @@ class Forecast:
         """Note that requests have just left the queue for a lane."""
         load = self.loads[lane]
         load.active += len(requests)
-        load.steps_left += sum(request.expected_steps for request in requests)
+        load.admitted += sum(request.expected_steps for request in requests)
 
     def note_replies(
         self, replies: Iterable[tuple[Request, Outcome]], lane_of: Callable[[int], int], now: float

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from engine.errors import ExecutorFailed
 from engine.search.certain import certain
@@ -58,6 +59,26 @@ class EncodedRequests(NamedTuple):
     first: int = 0
 
 
+class StepsLeft(NamedTuple):
+    """The steps that requests of a lane are expected to take yet. Few turns ask how many these are.
+
+    ends: of each slot, steps of the lane by the time it is free again; 0 of a hole.
+    holes: number of those.
+    taken: steps of the lane so far.
+    waiting: requests that wait for slots.
+    """
+
+    ends: NDArray[np.float64]
+    holes: int
+    taken: int
+    waiting: list[list[Request]]
+
+    def __float__(self) -> float:
+        # a hole counts as one step, as whoever is longer at it than expected
+        left = float(np.maximum(self.ends - self.taken, 1.0).sum()) - self.holes
+        return left + sum([request.expected_steps for batch in self.waiting for request in batch])
+
+
 class StepInFlight(NamedTuple):
     """A step under way and the flights that it covers, by their slots then."""
 
@@ -78,8 +99,8 @@ class PendingAnswers(NamedTuple):
 
 
 class Lane:
-    """Slots 0..n-1 are in use when a step is launched: one that is freed is a hole until somebody comes, or the
-    last one moves into it.
+    """Slots 0..n-1 are in use when a step is launched: one that is freed is a hole until somebody comes, or
+    the last one moves into it.
 
     A stepper may be late: flags are then read a step after it was launched, and answers another step later.
     Anything that the executor raises passes through; after a failed `step` or `drop` call `clear`.
@@ -131,15 +152,10 @@ class Lane:
         return self.in_use + sum([len(batch.requests) for batch in self.waiting])
 
     @property
-    def steps_left(self) -> float:
+    def steps_left(self) -> StepsLeft:
         """The steps that these are expected to take yet, together."""
-        slots, taken = len(self._flights), self._collected
-        # of a hole nothing is expected, and so one step
-        ends = float(np.add.reduce(np.maximum(self._expected[:slots], taken + 1.0)))
-        left = ends - slots * taken - len(self._holes)
-        for batch in self.waiting:
-            left += sum([request.expected_steps for request in batch.requests])
-        return left
+        ends = self._expected[: len(self._flights)].copy()
+        return StepsLeft(ends, len(self._holes), self._collected, [batch.requests for batch in self.waiting])
 
     @property
     def held(self) -> dict[int, int]:

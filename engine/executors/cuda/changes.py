@@ -31,6 +31,7 @@ from engine.executors.cuda.search_kernels import SearchKernels
 from engine.executors.cuda.streams import words_of
 from engine.executors.cuda.telling import WORD_BYTES, Told, ToldRows, answer_dtype
 from engine.executors.memory import ceil
+from engine.kernels.calls import Scatter
 from engine.kernels.launches import Address
 from engine.search.beam import BeamSearch
 from engine.types import Request
@@ -73,8 +74,8 @@ class SlotChanges:
         self._longest = 0  # source of those
         self._masks = masks_of(ceil(executor.limits.source, SMALLEST_WIDTH), device)
         self._placing = partial(placement_plan, starts=self._starts, masks=self._masks)
-        self._generation, self._plans = executor.generation, dict[Any, Tensor]()
-        self._snapshot_plans: dict[int, tuple[np.dtype[Any], Tensor]] = {}  # by columns
+        self._generation, self._plans = executor.generation, dict[Any, Scatter]()
+        self._snapshot_plans: dict[int, tuple[np.dtype[Any], Scatter]] = {}  # by columns
         self._sent, self._rows = (torch.empty(0, dtype=torch.int64, device=device) for _ in range(2))
         self._buffers = [self.work.pinned((FEWEST_WORDS,), torch.int64) for _ in range(BUFFERS_TOLD)]
         self._turn = 0
@@ -111,8 +112,8 @@ class SlotChanges:
         self._encodings[id(encoded)] = encoded
 
     def carry_out(self, told: Told | None, moves: Sequence[tuple[int, int]]) -> None:
-        """Tell of slots, then copy slots over others, then put into slots what was noted: one upload, a launch
-        for each kind that there is, and one way back.
+        """Tell of slots, then copy slots over others, then put into slots what was noted: one upload, a
+        launch for each kind that there is, and one way back.
 
         told: gets its rows.
         moves: source and target.
@@ -145,9 +146,9 @@ class SlotChanges:
             self.work.fetch(way.rows, way.words)
         at += WORD_BYTES * len(done)
         if moves:
-            self._scatter(self._plan(move_plan), at, len(moves), SLOT_CHUNKS)
+            self._plan(move_plan)(at, len(moves), SLOT_CHUNKS)
         if placed:
-            self._scatter(self._plan(self._placing), at + WORD_BYTES * begins[2], len(placed), SLOT_CHUNKS)
+            self._plan(self._placing)(at + WORD_BYTES * begins[2], len(placed), SLOT_CHUNKS)
         self.placed, self._forced, self._encodings, self._longest = {}, {}, {}, 0
 
     def _room(self, told: Told) -> tuple[Way, ToldRows, list[int]]:
@@ -185,26 +186,24 @@ class SlotChanges:
             columns = answers["places"].shape[1]
             self.kernels.follow_back(Address(done), len(told.done), columns, self._rows)
         if told.going:
-            self._scatter(self._snapshot_plan(told.columns)[1], going, len(told.going), 1)
+            self._snapshot_plan(told.columns)[1](going, len(told.going), 1)
 
-    def _scatter(self, plan: Tensor, items: int, count: int, chunks: int) -> None:
-        assert self.executor.kernels is not None
-        self.executor.kernels.scatter(plan, Address(items), count, chunks)
+    def _scatter(self, plan: Records) -> Scatter:
+        return Scatter(self.kernels.run, self.work.up(torch.from_numpy(plan)))
 
-    def _plan(self, kind: Callable[[LaneArrays], Records]) -> Tensor:
+    def _plan(self, kind: Callable[[LaneArrays], Records]) -> Scatter:
         """Of where the lane's arrays are now."""
         generation = self.executor.generation
         if self._generation != generation:
             self._generation, self._plans = generation, {}
         if kind not in self._plans:
             lane = LaneArrays(self.executor.memory, self.executor.history, self.search.state)
-            self._plans[kind] = self.work.up(torch.from_numpy(kind(lane)))
+            self._plans[kind] = self._scatter(kind(lane))
         return self._plans[kind]
 
-    def _snapshot_plan(self, columns: int) -> tuple[np.dtype[Any], Tensor]:
+    def _snapshot_plan(self, columns: int) -> tuple[np.dtype[Any], Scatter]:
         wide = ceil(columns, SNAPSHOT_COLUMNS)
         if wide not in self._snapshot_plans:
             row = snapshot_dtype(self.search.state, wide)
-            plan = torch.from_numpy(snapshot_plan(self.search.state, row))
-            self._snapshot_plans[wide] = row, self.work.up(plan)
+            self._snapshot_plans[wide] = row, self._scatter(snapshot_plan(self.search.state, row))
         return self._snapshot_plans[wide]

@@ -33,6 +33,7 @@ from engine.kernels.calls import (
     PACKED_GROUP,
     Kernels,
     PackedSequences,
+    Scatter,
 )
 from engine.kernels.fused import FusedMode
 from engine.kernels.launch import Device
@@ -938,7 +939,7 @@ def test_copies_write_their_rows_and_zeros_behind_them_and_nothing_else(place):
         plan = torch.tensor([records, [[1, *[0] * 6]] * 2], device=place.device)
         again = target.clone()
         items = torch.tensor([[1, 0], [1, again.data_ptr() - target.data_ptr()]], device=place.device)
-        place.kernels.scatter(plan, items, 2, 2)
+        Scatter(place.kernels.run, plan)(items.data_ptr(), 2, 2)
         assert torch.equal(target.cpu(), want)
         assert torch.equal(again.cpu(), want)
 

@@ -41,10 +41,10 @@ def forecast_of(queue, slots=4, turn=0.1, steps=20):
     for number in range(2000):
         forecast.begin_turn(turn * number)
         forecast.note_step(0, slots)
-        forecast.end_turn(turn * (number + 1), [LaneWork(1, 1.0)])
+        forecast.end_turn(turn * (number + 1), [LaneWork(1, [1.0])])
     for _ in range(1000):
         answer(forecast, request(), steps)
-    forecast.end_turn(turn * 2000, [LaneWork(0, 0.0)])
+    forecast.end_turn(turn * 2000, [LaneWork(0, [0.0])])
     return forecast, turn * 2000
 
 
@@ -53,7 +53,7 @@ def waiting(forecast, queue, sizes, deadline=math.inf, *, promised=True, **optio
     load = forecast.loads[0]
     begun = request()
     forecast.set_expected_steps(begun, 0)
-    forecast.end_turn(1e9, [LaneWork(load.slots, load.slots * begun.expected_steps)])
+    forecast.end_turn(1e9, [LaneWork(load.slots, [load.slots * begun.expected_steps])])
     for size in sizes:
         group = [request(deadline, **options) for _ in range(size)]
         for one in group:
@@ -149,7 +149,7 @@ def test_the_wait_is_about_that_of_taking_turns_request_by_request(sizes, count,
     forecast, _ = forecast_of(queue)
     waiting(forecast, queue, sizes)
     left = [0.0, 5.0, 10.0, 15.0]  # steps until each slot is free
-    forecast.loads[0].steps_left = sum(left)
+    forecast.loads[0].left = [*left]
     groups = [[size, False] for size in sizes] + [[count, True]]
     while True:
         group = groups.pop(0)
@@ -167,7 +167,7 @@ def test_the_wait_is_about_that_of_taking_turns_request_by_request(sizes, count,
 def test_free_slots_are_no_wait():
     queue = FairQueue(1)
     forecast, now = forecast_of(queue)
-    forecast.end_turn(now, [LaneWork(1, 1.0)])
+    forecast.end_turn(now, [LaneWork(1, [1.0])])
     assert forecast._wait(0, 3, 0.0, 10.0) == 0.0
     assert forecast._wait(0, 4, 60.0, 10.0) > 0.0
 
@@ -189,7 +189,7 @@ def test_the_wait_is_about_what_the_queue_makes_of_it_whatever_the_shares_of_gro
         return requests
 
     left = [(20.0 * (n + 1) / slots, -1) for n in range(slots)]  # steps of each slot, its group's ticket
-    forecast.end_turn(1e9, [LaneWork(slots, sum(steps for steps, _ in left))])
+    forecast.end_turn(1e9, [LaneWork(slots, [steps for steps, _ in left])])
     for size, kind in others:
         queue.add((one, 0) for one in group(size, kind))
     count, (tokens, steps) = mine
@@ -227,7 +227,7 @@ def test_the_time_of_its_own_decoding_counts():
     queue = FairQueue(1)
     forecast, _ = forecast_of(queue)
     now = 1e9
-    forecast.end_turn(now, [LaneWork(1, 1.0)])  # three slots are free
+    forecast.end_turn(now, [LaneWork(1, [1.0])])  # three slots are free
     forecast.check(now, [request(now + 2.5, now)], [0])
     with pytest.raises(WouldBeLate):
         forecast.check(now, [request(now + 2.5, now, min_length=60)], [0])
@@ -241,7 +241,7 @@ def test_free_slots_are_filled_before_it_is_known_how_long_turns_are_then():
     for number in range(100):
         forecast.begin_turn(0.1 * number)
         forecast.note_step(0, 1)
-        forecast.end_turn(0.1 * (number + 1), [LaneWork(1, 1.0)])
+        forecast.end_turn(0.1 * (number + 1), [LaneWork(1, [1.0])])
     for _ in range(1000):
         answer(forecast, request(), 20)
     now = 10.0
@@ -253,7 +253,7 @@ def test_free_slots_are_filled_before_it_is_known_how_long_turns_are_then():
     for number in range(100):  # wide turns take no longer
         forecast.begin_turn(now + 0.1 * number)
         forecast.note_step(0, 16)
-        forecast.end_turn(now + 0.1 * (number + 1), [LaneWork(16, 16.0)])
+        forecast.end_turn(now + 0.1 * (number + 1), [LaneWork(16, [16.0])])
     forecast.check(20.0, [request(20.0 + 8.0, 20.0)], [0])
 
 
@@ -262,7 +262,7 @@ def test_after_a_halt_nobody_is_given_up_who_would_be_in_time_at_the_usual_speed
     forecast, now = forecast_of(queue)
     forecast.begin_turn(now)
     forecast.note_step(0, 4)
-    forecast.end_turn(now + 5.0, [LaneWork(4, 4.0)])
+    forecast.end_turn(now + 5.0, [LaneWork(4, [4.0])])
     assert not forecast.too_late([request(now + 9.0)], 0, now + 5.0)
     assert forecast.too_late([request(now + 6.0)], 0, now + 5.0)
 
@@ -275,7 +275,7 @@ def test_turns_that_went_into_encoding_long_sources_give_nobody_up(documents):
     if documents:  # the turn says little of how long a step takes
         forecast.note_encoding(4.9)
     forecast.note_step(0, 4)
-    forecast.end_turn(5.0, [LaneWork(4, 4.0)])
+    forecast.end_turn(5.0, [LaneWork(4, [4.0])])
     assert bool(forecast.too_late([request(15.0)], 0, 5.0)) is not documents
     assert forecast.too_late([request(5.1)], 0, 5.0)
 
