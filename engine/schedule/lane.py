@@ -191,12 +191,13 @@ class Lane:
     def settle(self) -> None:
         """Place what has been encoded. While no slot is active, place what is still under way too: there is
         nothing else to do."""
-        while self.waiting and (self.waiting[0].encoded.ready() or not self._flights):
-            rest = self._place(self.waiting[0])
-            if rest is not None:
-                self.waiting[0] = rest
-                return
-            self.waiting.popleft()
+        waiting, slots = self.waiting, self.executor.slots
+        while waiting and self.in_use < slots and (waiting[0].encoded.ready() or not self._flights):
+            rest = self._place(waiting[0])
+            if rest is None:
+                waiting.popleft()
+            else:
+                waiting[0] = rest
 
     def step(self, patience: float = 0.0) -> int:
         """Decode one token for every active request; reply to those that are done and free their slots.
@@ -253,12 +254,14 @@ class Lane:
 
     def _place(self, batch: EncodedRequests) -> EncodedRequests | None:
         """Place as many requests as there are slots for; returns the others."""
-        alive = [i for i, request in enumerate(batch.requests) if not request.cancelled]
         holes, flights, expected = self._holes, self._flights, self._expected
-        room, first = self.executor.slots - self.in_use, batch.first
-        here, left = [batch.requests[i] for i in alive[:room]], alive[room:]
-        members = [first + i for i in alive[:room]] if first else alive[:room]
-        new = len(flights)
+        room, first, new = self.executor.slots - self.in_use, batch.first, len(flights)
+        here, left = batch.requests[:room], batch.requests[room:]
+        after = first + len(here)
+        members: Sequence[int] = range(first, after)
+        alive = [i for i, request in enumerate(here) if not request.cancelled]
+        if len(alive) < len(here):
+            members, here = [first + i for i in alive], [here[i] for i in alive]
         slots = [*holes[: len(here)], *range(new, new + len(here) - len(holes))]
         self.stepper.place(batch.encoded, members, slots, here)
         del holes[: len(here)]
@@ -273,9 +276,7 @@ class Lane:
                 flights.append(flight)
             expected[slot] = launched + request.expected_steps
         self._count(here, 1)
-        if not left:
-            return None
-        return batch._replace(requests=batch.requests[left[0] :], first=first + left[0])
+        return batch._replace(requests=left, first=after) if left else None
 
     def _collect(self, step: StepInFlight) -> None:
         """Read the flags of a step, and free the slots that are done."""

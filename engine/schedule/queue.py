@@ -250,8 +250,8 @@ class FairQueue:
         first: whether the very first may be longer than that, so that no source waits for ever.
         """
         line, requests, passed, held = self.rounds[lane], list[Request](), 0, room.held
-        groups = line.groups
-        while passed < len(groups) and len(requests) < room.free:
+        groups, free = line.groups, room.free
+        while passed < len(groups) and free:
             ticket = next(iter(groups))
             group = groups[ticket]
             request = next(iter(group.requests))
@@ -275,6 +275,7 @@ class FairQueue:
                 groups.move_to_end(ticket)
             self._leave(request, line)
             requests.append(request)
+            free -= 1
             budget -= cost
             owed = group.owed + request.expected_steps - TURN_STEPS
             group.owed = owed if owed > 0 else 0.0

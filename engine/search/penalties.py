@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
+from operator import truediv
 from typing import Any, Final
 
 import numpy as np
@@ -57,7 +58,7 @@ def exponent(options: DecodeOptions) -> float:
 class Scorer:
     """Scores hypotheses as the options of a request say (docs/reference.md 6, item 6, and above)."""
 
-    __slots__ = ("_coverage", "_divides", "_divisors", "_power", "_reward", "_unworded", "_wu")
+    __slots__ = ("_coverage", "_divides", "_divisor_at", "_divisors", "_power", "_reward", "_unworded", "_wu")
 
     def __init__(self, options: DecodeOptions) -> None:
         self._power, self._wu = exponent(options), options.length_normalization == WU
@@ -65,6 +66,7 @@ class Scorer:
         # Marian's word penalty counts the end too
         self._unworded = 0 if options.beam_rule == MARIAN else 1
         self._divisors: list[float] = []  # by length
+        self._divisor_at = self._divisors.__getitem__  # by step
         self._divides = False  # whether a score is the sum by its divisor, and no more
 
     def __call__(self, cumulative: float, length: int, uncovered: float = 0.0) -> float:
@@ -86,10 +88,9 @@ class Scorer:
         uncovered: of each its `log_coverage`.
         cut: a step at which hypotheses have no end, -1 for none.
         """
-        divisors = self._divisors
         try:
             if self._divides:
-                return [total / divisors[step + 1] for total, step in zip(totals, steps, strict=True)]
+                return [*map(truediv, totals, map(self._divisor_at, steps))]
             return self._weigh(totals, steps, uncovered, cut)
         except IndexError:  # none was as long before
             self._reach(max(steps) + 1)
@@ -112,6 +113,7 @@ class Scorer:
     def _reach(self, length: int) -> None:
         """Have divisors of lengths up to this one."""
         self._divisors = _divisors(-(-(length + 1) // KNOWN_LENGTHS), self._power, self._wu)
+        self._divisor_at = self._divisors[1:].__getitem__
         ordinary = min(self._divisors[1:]) >= LEAST_DIVISOR
         self._divides = ordinary and self._unworded == 1 and not (self._reward or self._coverage)
 
