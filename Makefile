@@ -65,8 +65,8 @@ audit: $(VENV)/test  ## look for risky code (bandit) and for known weaknesses of
 bench-check: $(VENV)/test  ## fail when int8 is slower beside CTranslate2 than recorded, or the cuda backend's host work grew
 	PYTHONPATH=. $(BIN)/python -m loadtest.engine.cpu_compare --threads 1 --beams 4 --precisions int8 --runs 9 \
 		--check docs/benchmarks/*-cpu-compare-iwslt*.json
-	PYTHONPATH=. $(BIN)/python -m loadtest.engine.host_work --slots 256 --beams 4 --most-step 1.6
-	PYTHONPATH=. $(BIN)/python -m loadtest.engine.host_work --slots 1 --beams 1 --requests 200 --most-step 0.4
+	PYTHONPATH=. $(BIN)/python -m loadtest.engine.host_work --slots 256 --beams 4 --most-step 1.2
+	PYTHONPATH=. $(BIN)/python -m loadtest.engine.host_work --slots 1 --beams 1 --requests 200 --most-step 0.25
 
 bench-record: $(VENV)/test  ## measure this processor for docs/lab/records.md: about twelve minutes of a quiet machine
 	$(PIP) ctranslate2

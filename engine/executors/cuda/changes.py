@@ -88,7 +88,13 @@ class SlotChanges:
     def place(
         self, encoded: Encoding, members: Sequence[int], slots: Sequence[int], requests: Sequence[Request]
     ) -> None:
-        """Note that sources are to be put into slots. The parameters are those of `Stepper.place`."""
+        """Note that sources are to be put into slots.
+
+        encoded: a batch that the executor encoded.
+        members: places of the sources in the batch.
+        slots: of each source, idle ones.
+        requests: of each source.
+        """
         if not self._starts.has_room(len(requests)):  # see `takes`: nothing is noted
             self._starts.forget()
         rows, lengths, unread, longest = encoded.rows, encoded.lengths, self.executor.unread, self._longest
