@@ -219,8 +219,8 @@ MUTANTS = [
     Mutant(
         "a launch takes no fewer steps where the device is at work",
         "engine/executors/cuda/stepper.py",
-        "max(self._together - 1, 1)",
-        "self._together",
+        "self._together + 1 if idle else self._together - 1",
+        "self._together + 1 if idle else self._together",
         "tests/engine/executors/test_cuda_graph.py -k a_step_fewer",
     ),
     Mutant(

@@ -175,7 +175,8 @@ class CapturedStepper:
             kind = self.search.kind(n)
             plain = kind == usual(kind.columns)
             most = MOST_STEPS_OF_ALL if n == self.executor.slots else MOST_STEPS
-            self._together = min(self._together + 1, most) if idle else max(self._together - 1, 1)
+            wanted = self._together + 1 if idle else self._together - 1
+            self._together = max(1, min(wanted, most))
             steps = self._together if plain and not attention else 1
             bucket = self._bucket(n, kind, steps, attention)
             self.executor.reserve(bucket.width, bucket.columns)
