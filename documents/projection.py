@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 
-from documents.align import Range, WordAttention
+from documents.align import WORD_OR_MARK, Range, WordAttention
 from documents.answers import TranslatedText
 from documents.spans import Segment, Span, weave
 
@@ -24,17 +24,24 @@ MIN_MASS: Final = 0.4  # mass that makes a word belong to a stretch
 # such a token means the same where it is copied
 COPIED_TOKEN: Final = re.compile(r"\S*[^\w\s]\S*|\S*\d\S*|\w{5,}")
 PUNCTUATION: Final = re.compile(r"[^\w\s]")
+FINAL_MARKS: Final = re.compile(r"[.!?…]{1,4}\Z|:\Z")
 CLINGING: Final = " ,.;:!?)]"  # what needs no white space before it
 WRITTEN: Final = re.compile(r"\S")
 TAKEN_SCORE: Final = -1e9
 
 
-def project(segment: Segment, result: TranslatedText, kept_texts: Mapping[int, str] | None = None) -> Segment:
+def project(
+    segment: Segment,
+    result: TranslatedText,
+    kept_texts: Mapping[int, str] | None = None,
+    small_words: tuple[Set[str], Set[str]] = (frozenset(), frozenset()),
+) -> Segment:
     """Return the translation of a segment with its spans, in their order.
 
     segment: text with spans.
     result: the translation of the text, with its alignment where the segment has spans.
     kept_texts: text of each kept span in the translation, by its number; by default as it was.
+    small_words: articles and the like of both languages; a stretch without any gets none.
     """
     if not segment.spans:
         return Segment(result.text)
@@ -42,7 +49,7 @@ def project(segment: Segment, result: TranslatedText, kept_texts: Mapping[int, s
         return segment
     numbers = marks_of(segment)
     ranges = {numbers[k.span]: (k.begin, k.end) for k in result.kept if 0 <= k.span < len(numbers)}
-    spans = tuple(_Projection(segment, result, ranges).spans())
+    spans = tuple(_Projection(segment, result, ranges, small_words).spans())
     return _Restorer(segment, Segment(result.text, spans), kept_texts or {}).restored()
 
 
@@ -59,13 +66,22 @@ def protected_ranges(segment: Segment) -> tuple[Range, ...]:
 class _Projection:
     """Positions are words of the translation: a range of them for each span."""
 
-    def __init__(self, segment: Segment, result: TranslatedText, known: Mapping[int, Range]) -> None:
+    def __init__(
+        self,
+        segment: Segment,
+        result: TranslatedText,
+        known: Mapping[int, Range],
+        small_words: tuple[Set[str], Set[str]],
+    ) -> None:
         self.segment, self.target, self.known = segment, result.text, known
         self.attention = WordAttention(segment.text, result)
         self.words = self.attention.words
         kept = {at for phrase in result.kept for at in range(phrase.begin, phrase.end)}  # marks and all
         marks = [bool(PUNCTUATION.match(self.target, at)) and at not in kept for at, _ in self.words]
         self.marks = np.array(marks, bool)
+        self.small_words = small_words[0]
+        small = [self.target[begin:end].lower() in small_words[1] for begin, end in self.words]
+        self.small = np.array(small, bool)
         self.begins, self.ends = [begin for begin, _ in self.words], [end for _, end in self.words]
         self.ranges: list[tuple[int, int]] = [(0, 0)] * len(segment.spans)
         self.exact: dict[int, Range] = {}  # characters of spans that were copied
@@ -84,7 +100,9 @@ class _Projection:
         for number in queue:  # parents before what is in them
             self._place(number, inner[number])
             queue += inner[number]
-        return [self._characters(number) for number in range(len(self.segment.spans))]
+        spans = [self._characters(number) for number in range(len(self.segment.spans))]
+        begins = {span.begin for span in spans}
+        return [self._with_final_marks(*pair, begins) for pair in zip(self.segment.spans, spans, strict=True)]
 
     def _place(self, parent: int, numbers: list[int]) -> None:
         """Find ranges for the spans in one span: ranges don't overlap; the surest span is placed first."""
@@ -140,7 +158,8 @@ class _Projection:
         gain = self._mass(span.begin, span.end) - MIN_MASS
         if not PUNCTUATION.search(self.segment.text, span.begin, span.end):  # then it has none there either
             gain = np.where(self.marks, -MIN_MASS, gain)
-        return gain
+        words = WORD_OR_MARK.findall(self.segment.text[span.begin : span.end].lower())
+        return gain if not self.small_words.isdisjoint(words) else np.where(self.small, -MIN_MASS, gain)
 
     def _take(self, number: int, free: Any, cuts: Any) -> None:
         begin, end = self.ranges[number]
@@ -205,6 +224,16 @@ class _Projection:
         else:
             begin = end = self._between(span.begin, first, span.parent)
         return replace(span, begin=begin, end=end)
+
+    def _with_final_marks(self, old: Span, span: Span, begins: Set[int]) -> Span:
+        """An outermost span with the final marks behind it, where it ends with such marks in a source that
+        goes on, and no other begins there."""
+        marks = FINAL_MARKS.search(self.segment.text, max(old.begin, old.end - 4), old.end)
+        if not marks or old.parent >= 0 or old.end >= self.last or span.begin == span.end:
+            return span
+        end = span.end + len(marks[0])
+        free = begins.isdisjoint(range(span.end, end)) and self.target.startswith(marks[0], span.end)
+        return replace(span, end=end) if free else span
 
     def _between(self, at: int, boundary: int, parent: int) -> int:
         """The character for a boundary of words: after the white space where the source has it so."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from engine.text.form import follow
 from engine.text.placeables.mend import mend, whole
 from engine.text.placeables.pairs import keeps_pairs
 from engine.types import Hypothesis
+
+GLUED_WORD: Final = re.compile(r"[^\W\d_]{5}")  # that touches a phrase, and is no ending
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +123,24 @@ def _choice(
 
     if numbers:
         text = re.sub("|".join(map(re.escape, numbers)), hide, text)
+        text = _apart(sentence, text, order, plan.masked.mark)
     if plan.options.follow_form:
         text = follow(sentence.read, text, model.languages)
     choice = Choice(
         hypothesis, text, tuple(order), tokenizer.pieces([*tokens, model.eos], target=True), attention
     )
     return choice if sentence.marks is None else _with_marks(model, plan, sentence, choice)
+
+
+def _apart(sentence: Sentence, text: str, order: Sequence[int], mark: str) -> str:
+    """An answer with a space between a phrase and a word that touches it, where the sentence has one."""
+    first, *rest = text.split(mark)
+    if not any(map(GLUED_WORD.match, rest)):
+        return text
+    after = dict(zip(sentence.phrases, sentence.text.split(mark)[1:], strict=True))
+    glued = (GLUED_WORD.match(part) and after[n][:1] == " " for n, part in zip(order, rest, strict=True))
+    parts = (mark + " " * bool(apart) + part for apart, part in zip(glued, rest, strict=True))
+    return first + "".join(parts)
 
 
 def _with_marks(model: TextModel, plan: Plan, sentence: Sentence, choice: Choice) -> Choice:
@@ -139,7 +153,7 @@ def _with_marks(model: TextModel, plan: Plan, sentence: Sentence, choice: Choice
         for pieces in (tokenizer.pieces(sentence.source, target=False), choice.pieces)
     )
     alignment = make_alignments(sentence.read, choice.text, [sources], [targets], [choice.attention])
-    text = apply(sentence.marks, choice.text, alignment, ()).text
+    text = apply(sentence.marks, choice.text, alignment, (), model.languages).text
     return replace(choice, text=text, forced=len(sentence.marks.formats))
 
 

@@ -219,7 +219,7 @@ def _rank_texts(model: TextModel, plan: Plan, ranking: list[list[Choice]]) -> li
         if plan.formats:
             every = list(zip(plan.sentences, row, strict=True))
             alignment = _alignments(model, plan, every, (plan.formats.segment.text, text))
-            formatted = apply(plan.formats, text, alignment, kept)
+            formatted = apply(plan.formats, text, alignment, kept, model.languages)
             text, kept, forced = formatted.text, formatted.kept, forced + formatted.forced
         else:
             kept = plan.masked.told(kept)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from engine.answers.alignment import Alignment
+from engine.text.form import small_words
 from engine.text.placeables.markup import Format, PlainText
 from engine.text.placeables.masking import KeptSpan, Phrase
 
@@ -106,7 +107,11 @@ def _around(spans: Sequence[Span], begin: int, end: int) -> int:
 
 
 def apply(
-    formats: Formats, text: str, alignment: Sequence[Alignment], kept: Sequence[KeptSpan]
+    formats: Formats,
+    text: str,
+    alignment: Sequence[Alignment],
+    kept: Sequence[KeptSpan],
+    languages: tuple[str, str],
 ) -> FormattedAnswer:
     """Put formats and phrases into an answer.
 
@@ -114,12 +119,14 @@ def apply(
     text: the answer.
     alignment: its alignments to the text that the model read.
     kept: places of phrases that stand in the answer, `span` is the number of the phrase.
+    languages: codes of the languages of the text and of the answer.
     """
     from documents.projection import project
 
     count = len(formats.formats)
     texts = {count + number: phrase.target for number, phrase in enumerate(formats.phrases)}
-    projected = project(formats.segment, _Translation(text, alignment, kept), texts)
+    there, here = map(small_words, languages)
+    projected = project(formats.segment, _Translation(text, alignment, kept), texts, (there, here))
     known = {phrase.span for phrase in kept}
     missing = [p for number, p in enumerate(formats.phrases) if number not in known and p.target not in text]
     return replace(_written(formats, projected), forced=len(missing))

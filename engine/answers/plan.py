@@ -210,7 +210,8 @@ class _Planner:
     def sentence_by_sentence(self) -> Plan:
         """Plan each sentence as one source."""
         masked, model = self.masked, self.model
-        layout = split(masked.text, model.source, self._fits, masked.stand_in)
+        clauses = self.options.protect and self.options.follow_form
+        layout = split(masked.text, model.source, self._fits, masked.stand_in, clauses=clauses)
         sentences, first = list[Sentence](), 0
         for number, text in enumerate(layout.sentences):
             phrases = tuple(range(first, first + masked.count(text)))
@@ -292,7 +293,7 @@ class _Planner:
 
         if len(fewer) == len(symbols) and not marks:
             return last()
-        if not marks and self._loses_phrases([number for number in symbols if number not in fewer]):
+        if not marks and self._loses_phrases(phrases):
             return fast()
         source, pairs = self._source(text, phrases, fewer), marks is not None
         if len(source) > model.limits.source:
@@ -300,9 +301,10 @@ class _Planner:
         quotas, stricter = self._quotas(source, fewer), last if marks else fast
         return Sentence(text, source, phrases, fewer, quotas, pairs=pairs, stricter=stricter)
 
-    def _loses_phrases(self, spelled: Sequence[int]) -> bool:
+    def _loses_phrases(self, numbers: Sequence[int]) -> bool:
         """Whether nearly every answer to a sentence with these phrases as they are loses one of them."""
-        return len(spelled) > 1 and any(self.masked.phrases[number].name for number in spelled)
+        phrases = [p for p in map(self.masked.phrases.__getitem__, numbers) if p.trusted or p.name]
+        return len(phrases) > 1 and any(phrase.name for phrase in phrases)
 
     def _source(self, text: str, phrases: tuple[int, ...], symbols: Mapping[int, str]) -> list[int]:
         """Tokens of a sentence with placeholders for some of its phrases."""
@@ -344,7 +346,8 @@ def _mask_rules(
         symbols=symbols,
         spaced=model.spaced,
         lacks=model.tokenizer.lacks,
-        names=None if alone is None else NameRule(model.source, model.word_tokens, alone),
+        names=None if alone is None else NameRule(model.source, model.word_tokens, alone, model.target),
+        languages=model.languages,
         local=local if options.local_numbers and resolved.protect else None,
     )
 

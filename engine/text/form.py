@@ -27,11 +27,26 @@ SCRIPT_MARKS: Final[Mapping[str, Mapping[str, str]]] = {
     **dict.fromkeys(("th", "lo"), {".": ""}),
 }
 CAPITAL_NOUNS: Final = frozenset({"de", "lb", "nds", "bar", "gsw", "pdc"})  # languages of nouns with capitals
+# articles and the like: an emphasis or a mark of a word without one does not mean them
+SMALL_WORDS: Final[Mapping[str, frozenset[str]]] = {
+    "de": frozenset({"der", "die", "das", "den", "dem", "des", "zu", "bitte"})
+    | {"ein", "eine", "einen", "einem", "einer", "eines"},
+    "en": frozenset({"the", "a", "an", "one", "of", "to", "please"}),
+    "fr": frozenset({"le", "la", "les", "un", "une", "des", "du", "de", "ne", "à"}),
+}
+QUOTES: Final = '"“”«»'
+CLOSING: Final = MARKS + QUOTES + "\u00a0\u202f "
+AND: Final[Mapping[str, str]] = {"de": " und ", "en": " and ", "fr": " et "}
 INITIAL: Final = re.compile(r"(?<![\w'’])\w")
 WORD: Final = re.compile(r"\w+")
 CLITIC: Final = re.compile(r"(?<=\w['’])\w{1,2}\b")  # as in "we'll"
 MIN_CAPITALS: Final = 6  # letters of a sentence in capitals: "USA" is none
 MIN_TITLE_WORDS: Final = 3
+
+
+def small_words(language: str) -> frozenset[str]:
+    """Return the articles and the like of a language, by its code; none of languages that have no table."""
+    return SMALL_WORDS.get(_base(language), frozenset())
 
 
 def is_all_capitals(text: str) -> bool:
@@ -75,7 +90,8 @@ def follow(source: str, target: str, languages: tuple[str, str]) -> str:
     """
     if not source.strip() or not target.strip():
         return target
-    return _follow_case(source, _follow_closing_marks(source, target, languages[1]), languages)
+    target = _follow_closing_marks(source, _follow_ampersand(source, target, languages[1]), languages[1])
+    return _follow_case(source, target, languages)
 
 
 def beginning(source: str, settled: str, languages: tuple[str, str]) -> str:
@@ -87,12 +103,24 @@ def beginning(source: str, settled: str, languages: tuple[str, str]) -> str:
     """
     if not source.strip():
         return settled
-    body = settled.rstrip().rstrip(MARKS).rstrip()
+    body = settled.rstrip().rstrip(CLOSING).rstrip()
+    if " & " in source and (word := AND.get(_base(languages[1]))):
+        body = body.partition(word)[0]
     return _follow_case(source, body, languages) if body else ""
+
+
+def _follow_ampersand(source: str, target: str, into: str) -> str:
+    """Write "&" again where the source has it and the target has a word."""
+    word = AND.get(_base(into))
+    if " & " not in source or "&" in target or not word or target.count(word) != source.count(" & "):
+        return target
+    return target.replace(word, " & ")
 
 
 def _follow_closing_marks(source: str, target: str, into: str) -> str:
     source, body = source.rstrip(), target.rstrip()
+    if source[-1] in QUOTES and body[-1] in QUOTES and _ending(source[:-1].rstrip()):  # “Come here!”
+        return _follow_closing_marks(source[:-1], body[:-1], into) + body[-1] if body[:-1].strip() else target
     marks, own = _ending(source), _ending(body)
     bare = body[: len(body) - len(own)]
     if (marks, own) == ("…", "..."):  # that is one mark in the source

@@ -17,15 +17,20 @@ import sentencex
 from engine.errors import TooLarge
 from engine.text.placeables.grammar import (
     ABBREVIATION,
+    ACROSS_CLAUSES,
     CELL_BORDER,
+    CLAUSE_MARK,
+    CLAUSE_SIGNS,
     COLUMN_SIGNS,
     COLUMNS,
     EDGE,
     EDGE_SIGNS,
+    LAST_BRACKETS,
     LEADING,
     MAX_COLUMN_WORDS,
     NUMBERED,
     ORDINALS,
+    SPEECH,
     TABLE_ROW,
 )
 
@@ -65,7 +70,12 @@ class Layout:
 
 
 def split(
-    text: str, language: str, fits: Callable[[str], bool] | None = None, seen: str | None = None
+    text: str,
+    language: str,
+    fits: Callable[[str], bool] | None = None,
+    seen: str | None = None,
+    *,
+    clauses: bool = False,
 ) -> Layout:
     """Split a text into sentences; a line break always ends one. Joining the sentences gives the text again.
 
@@ -74,9 +84,12 @@ def split(
     fits: tells whether a sentence is short enough; a longer one is cut by `break_long`, which may raise
         TooLarge.
     seen: a text of the same length and lines in which the ends of sentences are looked for instead.
+    clauses: whether dashes, dots and brackets at the end part a sentence too, and stay.
     """
     sentences, gaps, fixed = list[str](), [list[str]()], set[int]()
-    for begin, end, stays in _segments(text if seen is None else seen, language):
+    shown = text if seen is None else seen
+    segments = _segments(shown, language)
+    for begin, end, stays in _clauses(shown, segments) if clauses else segments:
         segment = text[begin:end]
         for part in break_long(segment, fits) if fits and not stays and segment.strip() else [segment]:
             sentence = part.strip()
@@ -153,6 +166,33 @@ def _segments(text: str, language: str) -> Iterator[tuple[int, int, bool]]:
             counted = numbers if not begin else set[int]()
             yield from _sentences(text, position + begin, position + end, language, counted)
         position += len(line)
+
+
+def _clauses(text: str, segments: Iterator[tuple[int, int, bool]]) -> Iterator[tuple[int, int, bool]]:
+    """The same segments, with sentences cut at the marks between their clauses."""
+    for begin, end, stays in segments:
+        brackets = None
+        if not stays and CLAUSE_SIGNS.search(text, begin, end):
+            if speech := SPEECH.match(text, begin, end):
+                yield begin, speech.start(1), False
+                yield *speech.span(1), True
+                begin = speech.end()  # noqa: PLW2901
+            brackets = LAST_BRACKETS.search(text, begin, end)
+            stop = brackets.start() if brackets else end
+            if ACROSS_CLAUSES.search(text, begin, stop):
+                brackets = None
+            else:
+                for mark in CLAUSE_MARK.finditer(text, begin, stop):
+                    yield begin, mark.start(), False
+                    yield *mark.span(), True
+                    begin = mark.end()  # noqa: PLW2901
+        if brackets:
+            yield begin, brackets.start(), False
+            yield brackets.start(), brackets.start(1), True
+            yield *brackets.span(1), False
+            yield brackets.end(1), end, True
+        else:
+            yield begin, end, stays
 
 
 def _cells(line: str) -> Iterator[tuple[int, int]]:

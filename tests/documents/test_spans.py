@@ -211,6 +211,17 @@ def test_what_must_stay_is_put_back_where_the_model_garbled_it():
     assert project(segment, TextResult("")).text == "foo()"
 
 
+def test_a_word_without_an_article_gives_none_its_format_and_final_marks_stay_within():
+    words = frozenset({"das"}), frozenset({"the"})
+    segment = Segment("Das Haus! ist rot.", (Span(4, 9),))
+    matrix = [[0.2, 0.8, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
+    result = aligned(["Das", "Haus!", "ist", "rot."], ["The", "house!", "is", "red."], matrix)
+    for span, covered in ((Span(4, 9), "house!"), (Span(0, 9), "The house!")):
+        done = project(replace(segment, spans=(span,)), result, small_words=words)
+        (there,) = done.spans
+        assert done.text[there.begin : there.end] == covered
+
+
 def test_a_format_is_around_the_whole_phrase_of_a_glossary_marks_included():
     segment = Segment("unser Kunde wartet", (Span(6, 11),))
     result = aligned(["unser", "Kunde", "wartet"], ["our", "*client*", "waits"], np.eye(3))

@@ -111,12 +111,25 @@ def in_capitals(text: str) -> object:
 
 
 def named(text: str) -> object:
-    from engine.text.placeables.names import NameRule, find_names
+    from engine.text.placeables.names import NameRule, find_acronyms, find_names
 
     rules = (
         NameRule(language, lambda word: 1 if word.islower() else 9, 4) for language in ("de", "en", "fr")
     )
-    return [list(find_names(text, rule)) for rule in rules]
+    return [(list(find_names(text, rule)), list(find_acronyms(text, rule))) for rule in rules]
+
+
+def with_counterparts(text: str) -> object:
+    from engine.text.placeables.counterparts import find_counterparts, title_before
+
+    pairs = [(there, here) for there in ("de", "en", "fr") for here in ("de", "en", "fr")]
+    return [(list(find_counterparts(text, pair)), title_before(text, len(text), pair)) for pair in pairs]
+
+
+def in_clauses(text: str) -> object:
+    from engine.text.split import split
+
+    return split(text, "de", clauses=True)
 
 
 def in_pairs(text: str) -> object:
@@ -463,6 +476,15 @@ LINES: dict[str, Line | str] = {
     "engine.text.placeables.grammar:COLUMN_SIGNS": "a class of characters, and two spaces",
     "engine.text.placeables.grammar:ABBREVIATION": Line(pumps=("Art.", "aStr", "p. "), uses=("sub",)),
     "engine.text.placeables.markup:TAG_NAME": Line(pumps=("<a", "&lt;a", "[a"), uses=("match",)),
+    "engine.text.placeables.grammar:CLAUSE_SIGNS": "a class of characters, and three dots",
+    "engine.text.placeables.grammar:CLAUSE_MARK": Line(
+        in_clauses, pumps=("a – ", "a ... ", "a (b", "a (", "a (b) ", "a… ", '"a!" ')
+    ),
+    "engine.text.placeables.grammar:LAST_BRACKETS": Line(
+        pumps=(" (", "a (b", "a (b) ", "a (1", ") "), uses=("search",)
+    ),
+    "engine.text.placeables.grammar:SPEECH": Line(pumps=('"a!" ', "„", "«a!» a", "!?"), uses=("match",)),
+    "engine.text.placeables.grammar:ACROSS_CLAUSES": Line(uses=("search",)),
     "engine.text.placeables.grammar:SIGNS": Line(uses=("search",)),
     "engine.text.placeables.grammar:TABLE_ROW": Line(pumps=("|a", "| "), uses=("match",)),
     "engine.text.placeables.grammar:CELL_BORDER": Line(pumps=("| ",), uses=("search",)),
@@ -495,6 +517,15 @@ LINES: dict[str, Line | str] = {
     "engine.text.placeables.markup:CAPITALS": Line(pumps=("A'", "AAA ")),
     "engine.text.placeables.markup:read_capitals": Line(in_capitals, pumps=("AAA ", "AAA a ")),
     "engine.text.placeables.names:WORD": Line(named, pumps=("Aa ", "A-", "Mr. Aa ", "A'b ", "l'", "qu'a ")),
+    "engine.text.placeables.counterparts:DIGITS": "one class of characters",
+    "engine.text.placeables.counterparts:_counterpart": "is given what `_pattern` has found",
+    "engine.text.placeables.counterparts:_pattern": Line(
+        with_counterparts, pumps=("1. Mai ", "May 1", "1 May 1999 ", "1 mai ", "z. ", "z. B.", "c.-à-d.")
+    ),
+    "engine.text.placeables.counterparts:_titles": Line(
+        with_counterparts, pumps=("Herr ", "Sehr geehrter Herr ", "Mr. ", "M. ", "Chère Mme ")
+    ),
+    "engine.text.placeables.names:ACRONYM": Line(named, pumps=("ABC ", "ABC.", "ABC-")),
     "engine.text.placeables.names:FRENCH_WORD": "is tried with `WORD`",
     "engine.text.placeables.names:MAY_BE_NAME": Line(pumps=("Aa ", "A-"), uses=("search",)),
     "engine.text.placeables.names:NOUNS_MAY_BE_NAME": Line(
@@ -578,6 +609,7 @@ LINES: dict[str, Line | str] = {
         page("html"), pumps=(*MARKUP, "<meta ", "charset="), length=1_000
     ),
     "documents.projection:COPIED_TOKEN": Line(),
+    "documents.projection:FINAL_MARKS": Line(),
     "documents.projection:PUNCTUATION": Line(),
     "documents.projection:WRITTEN": Line(),
     "documents.formats.epub:read_epub": LIBRARY,

@@ -15,7 +15,8 @@ RATES: Final = (  # l/100 km  €/m²
 # a unit of letters needs its digits beside it, and is no word of prose
 UNITS: Final = (
     f"{RATES}|km/h|mph|km²|m²|m³|cm²|cm³|km|cm|mm|µm|nm|kg|mg|µg|ml|cl|kWh|MWh|kW|MW|GW|mAh|kHz|MHz|GHz|Hz|"
-    f"kB|KB|MB|GB|TB|KiB|MiB|GiB|TiB|Mbit/s|Gbit/s|ms|px|{CODES}"
+    "mA|µA|mV|kV|Ω|kΩ|MΩ|µF|nF|pF|dB|hPa|kPa|MPa|Nm|kJ|kcal|dl|lbs?|oz|ft|rpm|fps|dpi|"
+    f"kB|KB|MB|GB|TB|KiB|MiB|GiB|TiB|Mbit/s|Gbit/s|[kMG]bps|[MGT]o|ms|px|{CODES}"
 )
 SHORT_UNITS: Final = "(?:min|mn|[hmglVW])(?![\\w'’/])"  # with a space: in French l' and m' are words
 CLOSE_UNITS: Final = rf"(?:[kKMBa-c]|(?<!0)s)(?!\w)|{GAP}(?:bis|ter)(?=,)"  # $3.5M  5a  45s, but not the 90s
@@ -23,14 +24,15 @@ ZONE: Final = "(?:UTC|GMT)(?:[+−-]\\d{1,2}(?::\\d{2})?)?|CES?T|MES?Z|[ECMP][SD
 DAYTIME: Final = (  # 9:00 a.m.  12:30 pm; "am" with a space is a German word
     rf"{GAP}?[ap]\.m\.|{GAP}?[AP]M|[ap]m|{GAP}pm|(?<=:\d\d){GAP}am(?=[.,;!?)]|$)|{GAP}(?:{ZONE})"
 )
-# 1.234,56  12:30  2024-05-12  3–5  0..255  1920x1080  1.5e-10  2½
+# 1.234,56  12:30  2024-05-12  3–5  0..255  1920x1080  1.5e-10  10^-6  2½
 PLAIN: Final = (
-    r"\d++(?:(?:[.,:/x×'’–−-]|\.\.)\d++)*+(?:[eE][+−-]?\d{1,4}(?!\w)|[½⅓⅔¼¾⅛⅜⅝⅞]|[×·]10[⁻⁺]?[⁰¹²³⁴-⁹]++)?+"
+    r"\d++(?:(?:[.,:/x×'’–−-]|\.\.)\d++)*+(?:[eE][+−-]?\d{1,4}(?!\w)|\^[+−-]?\d{1,4}(?!\w)|[½⅓⅔¼¾⅛⅜⅝⅞]|[×·]10[⁻⁺]?[⁰¹²³⁴-⁹]++)?+"
     r"(?:,[-–—]{1,2}+)?+"
 )
 MEASURE: Final = rf"\d++(?:[.,]\d++)?+(?:{GAP}?(?:mm|cm|m|km|px)(?!\w))?+"
 PRODUCT: Final = rf"{MEASURE}(?:{GAP}[×x]{GAP}{MEASURE})++"  # 3 × 4  210 mm × 297 mm
 THOUSANDS: Final = rf"\d{{1,3}}(?:{GAP}\d{{3}})++(?!\d)(?:[.,]\d++)?+"  # 1 234 567,89
+MIXED: Final = rf"\d{{1,3}}{GAP}[1-9]/[2-9]\d?(?![\d/])"  # 2 1/2
 GROUPS: Final = rf"\d++(?:{GAP}\d{{2,}}+){{2,}}+"  # 4111 1111 1111 1111
 DIALLED: Final = (
     r"(?:\+\d{1,3}|00\d{1,3})(?: \d(?= \d\d))?+(?:[ /.-]?+(?:\(\d++\)|\d{2,}+)){1,8}+"  # +49 (0)30 1234-567
@@ -51,7 +53,8 @@ UNIT: Final = (
 NUMBER: Final = (
     rf"(?<![\w+])(?:{DIALLED})(?!\w)|(?<!\w)(?:{ANGLE}|{DURATION}(?!\w))"
     rf"|(?:(?<![\w.,+−–-])[+−–±≈~<>≤≥-]|(?<!\w))(?:(?:{CURRENCY}|{CODES}){GAP}?)?"
-    rf"(?:{PRODUCT}|{THOUSANDS}|{GROUPS}|{PLAIN}){UNIT}(?!\w)"
+    rf"(?:{PRODUCT}|{MIXED}|{THOUSANDS}|{GROUPS}|{PLAIN}){UNIT}(?!\w)"
+    rf"(?:{GAP}?±{GAP}?\d++(?:[.,]\d++)?+{UNIT}(?!\w))?+"  # 3.3 V ± 5 %
 )
 INSTANT: Final = (
     r"(?<!\w)\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(?::\d{2}(?:[.,]\d{1,9})?)?(?:Z| ?[+-]\d{2}:?\d{2})?(?!\w)"
@@ -62,6 +65,10 @@ CODE: Final = (
     r"(?<![\w-])(?:[A-Z]++(?:-?\d++[A-Z]*+)++|[a-z]{2,6}\d++|[a-z]\d{2,}+|[A-Za-z]++\d++[A-Za-z][A-Za-z\d]*+"
     r"|\d++(?!er)[A-Za-z]++\d[A-Za-z\d]*+)(?![\w-])"
 )
+# a letter that names one of several: size M, plan B; not an initial, nor a word
+LETTER: Final = r"(?<!\S)[B-HK-NP-Wx](?=[\s,;:!?)»”“\"]|\.?(?:$|\n))"
+# a flight, a train: LH 1234
+LINE_NUMBER: Final = rf"(?<![\w-])(?!{CODES})[A-Z]{{2,3}} \d{{2,5}}+(?![\w%€$]|[.,:/-]\d| ?[%€$])"
 # XIV, II, MCMXC: long where there are letters that abbreviations have too
 ROMAN: Final = (
     r"(?<![\w.&/-])(?=[IVXL]{2}|[IVXLCDM]{4})M{0,3}(?:C[MD]|D?C{0,3})(?:X[CL]|L?X{0,3})(?:I[XV]|V?I{0,3})"
@@ -69,7 +76,7 @@ ROMAN: Final = (
 )
 STANDARD: Final = (  # DIN EN ISO 9001:2015  RFC 2119
     r"(?<!\w)(?:(?:DIN|EN|ISO|IEC|IEEE|ANSI|ASTM|VDE|NF|BS|RFC|ITU)[ /](?=[A-Z\d])){1,4}"
-    r"\d++(?:[-.:]\d++)*+(?!\w)"
+    r"\d++(?:[-.:]\d++)*+(?!\w)|(?<!\w)DIN A\d(?!\w)"
 )
 PLATE: Final = r"(?<![\w-])[A-ZÄÖÜ]{1,3}-[A-Z]{1,2}[ -]\d{1,4}[EH]?(?!\w)"  # B-MW 1234
 MOVE: Final = (
@@ -97,10 +104,20 @@ FORMULA: Final = (
     rf"{TERM}(?: ?[=+×·÷±≤≥≠≈*/^−-] ?{TERM})++(?![\w-])"
     rf"|(?<!\w)[A-Za-z]{{1,3}}(?:{POWERS}++[A-Za-z]{{0,3}})++(?!\w)"  # CO₂  x²
 )
-FOOTNOTE: Final = r"(?<!\d)[⁰¹²³⁴-⁹]{1,3}+(?!\w)"
+AMOUNT: Final = rf"(?:{CURRENCY}{GAP}?)?\d++(?:[.,]\d++)*+{UNIT}"
+SUM: Final = (  # 3 × 19,99 € = 59,97 €
+    rf"(?<![\w.,+−–-])(?=[^=\n]{{1,60}}=){AMOUNT}(?: [=×x·*+÷/−–-] {AMOUNT}){{1,8}}+(?!\w)"
+)
+POSTCODE: Final = r"(?<![\w-])[A-Z]{1,2}\d[A-Z\d]? \d[A-Z]{2}(?![\w-])"  # of Britain: NW1 6XE
+PART_NUMBER: Final = (  # A-77812  4711-B/22  ISO-2022-JP
+    r"(?<![\w/-])(?=[A-Z/-]{0,12}\d)(?=[\d/-]{0,12}[A-Z])[A-Z\d]{1,12}(?:[-/][A-Z\d]{1,12}){1,6}+(?![\w/-])"
+)
+FOOTNOTE: Final = (  # ¹  [1, 2]
+    r"(?<!\d)[⁰¹²³⁴-⁹]{1,3}+(?!\w)|(?<!\w)\[\d{1,3}(?:(?:, ?|[–-])\d{1,3}){0,9}+\](?!\()"
+)
 # a company: Müller & Söhne GmbH
 FIRM_WORD: Final = r"[^\W\d_a-zà-ÿ][\w'’-]{1,24}+"
-LEGAL_FORM: Final = "GmbH|gGmbH|AG|KG|OHG|KGaA|SE|UG|Ltd|LLC|Inc|Corp|PLC|SARL|SAS|SA|BV|NV|SpA|Co"
+LEGAL_FORM: Final = "GmbH|gGmbH|AG|KG|OHG|KGaA|SE|UG|Ltd|LLC|Inc|Corp|PLC|[Pp]lc|LLP|SARL|SAS|SA|BV|NV|SpA|Co"
 ARTICLE: Final = (  # and the like, at the beginning of a sentence
     r"(?:D(?:ie|er|as|ies|en|em)|[SKM]?[Ee]in|Unser|Ihr|Jed|Welch|Th[eaio]|Our|Your|An|L[ae]s?|Une?|[NV]otre|Cette)"
     r"\w{0,2} "
@@ -109,9 +126,12 @@ FIRM: Final = (
     rf"(?<![\w&]){FIRM_WORD} & (?:{FIRM_WORD} ){{1,3}}?(?:{LEGAL_FORM})(?!\w)"
     rf"(?:\.?,? (?:& Co\.? )?(?:{LEGAL_FORM})(?!\w))?(?:\.(?=,| [a-z]))?+"
     rf"|(?<![\w&])(?!{ARTICLE}){FIRM_WORD} (?:{LEGAL_FORM})(?![\w-])(?:\.(?=,| [a-z]))?+"  # Siemens AG
+    rf"|(?<=\w )(?!{ARTICLE}|(?:Firma|Kunden?|Partner|Konzern|Unternehmen|Company|Société) ){FIRM_WORD} "
+    rf"(?:{FIRM_WORD} ){{1,3}}?(?:{LEGAL_FORM})(?![\w-])(?:\.(?=,| [a-z]))?+"  # Deutsche Bahn AG
     r"|(?<![\w&])[A-Z]{1,3}+&[A-Z]{1,3}+(?![\w&;])"  # AT&T
 )
-PARAGRAPH: Final = (  # § 4.2  § 433 Abs. 2 BGB
-    rf"(?:§§?|(?<!\w)[nN][°º]){GAP}?\d++(?:\.\d++)*+[a-z]?+(?!\w)"
-    rf"(?:{GAP}(?:Abs|Satz|Nr)\.?{GAP}\d{{1,3}}+(?!\w)){{0,3}}+(?:{GAP}[A-Z][A-Za-z]{{0,5}}[A-Z](?![\w-]))?+"
+PARAGRAPH: Final = (  # § 4.2  § 433 Abs. 2 BGB  6(1)(b)
+    r"(?<!\w)\d{1,4}[a-z]?+(?:\((?:\d{1,3}|[a-z])\)){1,4}+(?!\w)"
+    rf"|(?:§§?|(?<!\w)(?:[nN][°º]|[nN]o\.|Art\.)){GAP}?\d++(?:\.\d++)*+[a-z]?+(?!\w)"
+    rf"(?:{GAP}(?:(?:Abs|Satz|Nr|S)\.?{GAP}\d{{1,3}}+|lit\.{GAP}[a-z])(?!\w)){{0,4}}+(?:\((?:\d{{1,3}}|[a-z])\)){{0,4}}+(?:{GAP}[A-Z][A-Za-z]{{0,5}}[A-Z](?![\w-]))?+"
 )

@@ -50,7 +50,7 @@ FILE_SUFFIXES: Final = (  # by length, as a look behind must have one
 FILE: Final = (
     r"(?<![\w.-])[\w-]++(?:\(\d{1,3}\))?+(?:\.[\w-]++)++(?:"
     + "|".join(rf"(?<=\.(?:{s}))" for s in FILE_SUFFIXES)
-    + ")"
+    + r")|(?<![\w.-])[\w-]{2,}+\.[ch](?![\w.])"
 )
 PATH: Final = (
     r"(?<![\w/.~<-])(?:~|\.{1,2})?(?:/(?!-)[\w.+-]*[\w+-])++/?"  # /etc/hosts  ~/.profile  ./run
@@ -78,11 +78,36 @@ LITERAL: Final = r"(?:\"[^\"\n]{0,60}\"|'[^'\n]{0,60}'|[\w.%-]{1,40}+)"
 CALL: Final = (  # rgb(255, 128, 0)  parseInt("08", 10)  foo.bar(baz)
     rf"(?<![\w.]){NAME}\((?:[\d.,% -]{{1,40}}|(?=[\w., %-]{{0,60}}[\d\"']){LITERAL}(?:, ?{LITERAL}){{0,7}})\)"
     r"|(?<![\w.])[A-Za-z_]\w*+(?:\.[A-Za-z_]\w*+)++\([^()\s]{1,60}\)"
+    # foo(x, y)  print(x)  len(items); not file(s), acteur(rice)
+    r"|(?<![\w.-])[A-Za-z_]\w*+\([a-z_]\w{0,20}(?:, ?[a-z_]\w{0,20}){1,6}\)(?!\w)"
+    r"|(?<![\w.-])[a-z_]\w{2,}+\((?!euse|t?rice|innen)(?:[b-df-mo-qt-z]|[a-z]\w{3,20})\)(?!\w)"
 )
 COMPARISON: Final = (  # x === undefined
     rf"(?<![\w.]){NAME} (?:[=!]==?|&&|\|\|) (?:\"[^\"\n]{{0,60}}\"|'[^'\n]{{0,60}}'|[\w.-]{{0,60}}\w)"
+    r"|(?<![\w.'’])[a-z]\w? [<>]=? (?:[−-]?\d++(?:\.\d++)?+|[a-z]\w?)(?!\w)"  # x < 0
 )
 MEMBER: Final = r"\"[\w.-]{1,40}\": ?(?:true|false|null|-?\d[\d.]*+|\"[^\"\n]{0,60}\")(?!\w)"  # of JSON
+REQUEST: Final = (  # GET /api/v1/users
+    r"(?<!\w)(?:GET|POST|PUT|PATCH|DELETE|HEAD|OPTIONS) (?:https?:/)?/[\w./{}:?=&%~+-]{0,200}(?<![.:?])"
+)
+PROMPT: Final = (  # $ git push  max@server:~$ ls -la  >>> print(1)  C:\> dir
+    r"(?<![^\n])(?:\$|>>>|[a-z_][\w.-]{0,30}@[\w.-]{1,60}(?::[^\s$#]{0,80})?[$#]"
+    r"|\[[\w.-]{1,30}@[\w.-]{1,60} [^\]\n]{1,60}\][$#]|(?:PS )?[A-Z]:\\[^>\n]{0,80}>)"
+    r" (?=[a-zA-Z.~/_])[^\n]{1,400}"
+)
+ELEMENT: Final = r"<(?:code|kbd|samp|tt)>[^<>\n]{1,200}</(?:code|kbd|samp|tt)>"
+SHELL: Final = (
+    "git|np[mx]|pip3?|curl|docker|apt(?:-get)?|sudo|wget|ssh|scp|kubectl|yarn|cargo|brew|systemctl|rsync|helm"
+)
+COMMAND: Final = (  # a line that is one: npm install --save-dev vite
+    rf"(?<![^\n])(?:{SHELL}) (?:(?:install|run|push|pull|clone|commit|add|build|update|checkout|apply)\b"
+    r"|(?=[^\n]{1,120} --?[a-z]))[^\n]{0,400}(?<![.!?])(?![^\n])"
+)
+SECRET: Final = (  # Xy7!kPq2
+    r"(?<![^\s\"'„“‚‘«(:])(?=[A-Za-z!$%&*#?@]{0,20}\d)(?=[a-z\d!$%&*#?@]{0,20}[A-Z])"
+    r"[A-Za-z\d]{1,20}(?:[!$%&*#?@]++[A-Za-z\d]{1,20}){1,6}+(?!\w)"
+)
+DOTFILE: Final = r"(?<!\S)\.[a-z][\w-]{1,30}+(?:\.[\w-]++){0,3}+(?![\w(])"  # .env
 SCOPE: Final = r"(?<![\w:])[A-Za-z_]\w*+(?:::[A-Za-z_]\w*+)++(?:<[\w:, *&]{1,40}>)?(?:\(\))?+"
 ASSIGNMENT: Final = (  # MAX=5  PATH=/bin:$PATH
     r"(?<![\w<&?$.-])[A-Za-z_][\w.-]*+(?:[:+]?=)(?:\"[^\"\n]{0,60}\"|'[^'\n]{0,60}'|(?=[\w/$.~-])[^\s<>\"']*[^\s<>\"'.,;:!?)\]}])"
@@ -96,6 +121,10 @@ IDENTIFIER: Final = (
     r"|(?<!\w)(?!Gmb)[A-Z][a-z]++(?!Innen\b|In\b)(?:[A-Z][a-z\d]*+)++(?!\w)"  # GitHub  NaOH
     r"|(?<![\w.])[A-Za-z]\w*+(?:\.[A-Za-z]\w*+)*+\(\)"
     r"|(?<![\w.@-])[a-z]{3,}+\d*+(?:\.[a-z]{2,}+\d*+)++(?![\w-])"
+)
+KEBAB: Final = (  # kebab-case-name; not state-of-the-art, six-year-old
+    r"(?<![\w-])(?![a-z-]{0,40}-(?:and|the|for|und|old|year|hour|out|les|des)(?![a-z]))"
+    r"[a-z]{3,20}(?:-[a-z]{3,20}){2,6}+(?![\w-])"
 )
 OPTION: Final = (  # --force  -v  -rf: letters that are no ending of a word
     r"(?<![\w-])--[A-Za-z][\w-]*+(?:=[^\s,;]*[^\s.,;:!?)\"'“])?"

@@ -37,8 +37,12 @@ KINDS: Final = (
         r"(?m:^[ \t]{0,3}```[^`\n]*+\n(?:(?![ \t]{0,3}```)[^\n]*+\n)*+[ \t]{0,3}```[ \t]*+$)",
         "```\nx = 1\n```",
     ),
+    Placeable("command", code.PROMPT, "max@server:~$ ls -la"),
+    Placeable("command", code.COMMAND, "npm install --save-dev vite"),
     Placeable("code", r"(?<!`)(?:`[^`\n]++`|``(?!`)[^\n]{1,200}?``)(?!`)", "`git push`"),
+    Placeable("code", code.ELEMENT, "<code>main.c</code>"),
     Placeable("address", code.ADDRESS, "https://example.org/a?b=1"),
+    Placeable("password", code.SECRET, "Xy7!kPq2"),
     Placeable("mail", code.MAIL, "anna@example.org"),
     Placeable("domain", code.DOMAIN, "example.org/forum"),
     Placeable(
@@ -55,7 +59,7 @@ KINDS: Final = (
     Placeable("field", r"%\(\w+\)[-+#0]{0,5}\d{0,9}(?:\.\d{1,9})?[a-zA-Z](?!\w)(?:%%)?+", "%(count)d"),
     Placeable(
         "field",
-        r"(?<![\w%])%(?:\d{1,3}\$)?[-+#0]{0,5}\d{0,9}(?:\.\d{1,9})?(?:hh?|ll?|z)?[sdifuxXeEgGcr@](?!\w)(?:%%)?+",
+        r"(?<![\w%])#?%(?:\d{1,3}\$)?[-+#0]{0,5}\d{0,9}(?:\.\d{1,9})?(?:hh?|ll?|z)?[sdifuxXeEgGcr@](?!\w)(?:%%)?+",
         "%1$s",
     ),
     Placeable("field", r"\$t\([^()\s]*\)|\$\([^()\n]{1,200}\)", "$t(key)"),
@@ -66,7 +70,7 @@ KINDS: Final = (
     Placeable("field", r"(?<!\w)__[A-Z][A-Z\d]*+(?:_[A-Z\d]++)*+__(?!\w)", "__NAME__"),
     Placeable("field", r"<(?!br\b)[a-z][a-z\d_-]{1,30}>", "<name>"),  # where it is no tag
     Placeable("mask", r"\[X\d{1,6}X\]|⟦[^⟦⟧\s]{1,16}⟧|@@\w{1,32}+@@", "[X8X]"),
-    Placeable("label", r"\[[A-Z][A-Z\d_]{1,30}+\](?!\()", "[INFO]"),
+    Placeable("label", r"(?<![\w\]])\[[^\W\d_][\w-]{1,30}+\](?![(\[\w])", "[INFO]"),
     Placeable("wiki link", r"\[\[[^\[\]\n]{1,200}\]\]", "[[Main Page]]"),
     Placeable(
         "prompt", r"[\[(][A-Za-z](?:/[A-Za-z]){1,3}[\])]|[\[(](?:yes|ja|oui)/(?:no|nein|non)[\])]", "[Y/n]"
@@ -75,14 +79,18 @@ KINDS: Final = (
     Placeable("expression", code.REGEX, r"^[a-z]+\d{2,4}$"),
     Placeable("escape", r"\\(?:[nrt](?![a-z])|u[0-9a-fA-F]{4}|[\"'])", r"\n"),
     Placeable("colour", r"(?<![\w&/])#(?:[0-9a-fA-F]{6}|[0-9a-fA-F]{8})(?!\w)", "#1a2b3c"),
+    Placeable(
+        "number sign", r"(?:(?<![\w&/])#|(?<![^\s(])!)(?:[A-Z]{1,4}-?)?+\d++(?:-\d++)*+(?!\w)", "#10482"
+    ),
     Placeable("hashtag", r"(?<![\w&/])#[^\W\d]\w*+", "#Berlin"),
-    Placeable("number sign", r"(?:(?<![\w&/])#|(?<![^\s(])!)\d++(?!\w)", "#10482"),
     Placeable("mention", r"(?<![\w.@/])@[^\W\d]\w*+(?:[.@/-]\w++)*+", "@anna"),
     Placeable("emoji", EMOJI, "😀"),
     Placeable("face", amounts.FACE, ":-)"),
+    Placeable("request", code.REQUEST, "GET /api/v1/users"),
     Placeable("pattern", code.GLOB, "src/**/*.py"),
     Placeable("path", code.PATH, r"C:\Users\Max\My Files\letter.docx"),
     Placeable("file", code.FILE, "letter.docx"),
+    Placeable("file", code.DOTFILE, ".env"),
     Placeable("hash", code.HASH, "1b4e28ba-2fa1-11d2-883f-0016d3cca427"),
     Placeable("network address", code.NETWORK, "2001:db8::1"),
     Placeable("instant", amounts.INSTANT, "2024-05-12T08:30:00Z"),
@@ -90,6 +98,9 @@ KINDS: Final = (
     Placeable("standard", amounts.STANDARD, "ISO 9001:2015"),
     Placeable("licence", code.LICENCE, "CC BY-SA 4.0"),
     Placeable("chess moves", amounts.MOVES, "1. e4 e5 2. Nf3 Nc6"),
+    Placeable("postcode", amounts.POSTCODE, "NW1 6XE"),
+    Placeable("part number", amounts.PART_NUMBER, "4711-B/22", "read"),
+    Placeable("sum", amounts.SUM, "3 × 19,99 € = 59,97 €"),
     Placeable("number plate", amounts.PLATE, "B-MW 1234"),
     Placeable("formula", amounts.FORMULA, "a² + b² = c²"),
     Placeable("locale", r"(?<![\w-])[a-z]{2,3}[-_][A-Z]{2}(?![\w-])", "fr-CA"),
@@ -104,6 +115,7 @@ KINDS: Final = (
     Placeable("scope", code.SCOPE, "std::vector<int>"),
     Placeable("assignment", code.ASSIGNMENT, "PATH=/usr/bin:$PATH"),
     Placeable("identifier", code.IDENTIFIER, "user_id"),
+    Placeable("hyphenated name", code.KEBAB, "kebab-case-name"),
     Placeable("tagged name", code.TAGGED, "nginx:latest"),
     Placeable("company", amounts.FIRM, "Müller & Söhne GmbH"),
     Placeable("paragraph", amounts.PARAGRAPH, "§ 433 Abs. 2 BGB"),
@@ -111,6 +123,8 @@ KINDS: Final = (
     Placeable("time zone", r"(?<!\w)(?:UTC|GMT)[+−-]\d{1,2}(?::\d{2})?(?!\w)", "UTC+2"),
     Placeable("number", amounts.NUMBER, "1.234,56 €", "read"),
     Placeable("letters and digits", amounts.CODE, "H2O", "read"),
+    Placeable("line number", amounts.LINE_NUMBER, "LH 1234", "read"),
+    Placeable("letter", amounts.LETTER, "B", "read"),
     Placeable("numeral", amounts.ROMAN, "XIV", "read"),
     Placeable("symbol", r"[©®™℠¶†‡№§±×÷∀-∑∓-⋿]|[$€£]{2,}+", "©"),
 )
@@ -119,12 +133,15 @@ GLUED_KINDS: Final = frozenset({"mask", "template"})  # that may stand for forma
 # the sign itself is looked for first, and then what is beside it: that takes a third of the time
 SIGNS: Final = re.compile(
     r"[^\w\s.,!?'’\"„“”–—-]|[\d_²³¹½¼¾⅐-⅞\u2070-\u209c]|[A-Z](?<=[a-z].)|[IVXLCDM]{2}"
-    r"|\.(?<=\w\.)(?=\w)|-(?<!\S-)(?=\w)|-(?=-\w)|-(?<=[gtdl].)(?=[A-Z])|-(?<=[a-z].)(?=[A-Z]{2})"
+    r"|[B-HK-NP-Wx]\b(?<!\S.)|(?:[AK]G|S[AE]|Inc|Ltd|plc)\b"
+    r"|\.(?<=\w\.)(?=\w)|\.(?<!\S.)(?=[a-z])|\.(?= ?(?:h|ex)\.)"
+    r"|-(?=[a-z]{3,20}-)|-(?<!\S-)(?=\w)|-(?=-\w)|-(?<=[gtdl].)(?=[A-Z])|-(?<=[a-z].)(?=[A-Z]{2})"
 )
 # where one may begin: at a sign, or a word that is no plain one between others; most of a text is passed over
 BEGINNING: Final = (
-    r"(?=[^\w\s]|\b\w|[⁰¹²³⁴-⁹])(?!(?<!\w)(?:[a-zß-öø-ÿ]{2,}+[.,;:!?]?(?:\s|$)"
-    r"|[^\W\d_a-zß-öø-ÿ][a-zß-öø-ÿ]++[.,;:!?]?(?:\s[a-zß-öø-ÿ(„“\"]|$)))"
+    r"(?=[^\w\s]|\b\w|[⁰¹²³⁴-⁹])"
+    rf"(?:(?<![^\n])(?=(?:{code.SHELL}) )|(?!(?<!\w)(?:[a-zß-öø-ÿ]{{2,}}+[.,;:!?]?(?:\s|$)"
+    r"|[^\W\d_a-zß-öø-ÿ][a-zß-öø-ÿ]++[.,;:!?]?(?:\s[a-zß-öø-ÿ(„“\"]|$))))"
 )
 EMOJI_STAND_IN: Final = "\u263a"  # stands for pictures where sentences are split
 
@@ -147,11 +164,25 @@ EDGE_SIGNS: Final = re.compile(
 )
 # File > Open: what stands between words, and is translated apart
 SEPARATOR: Final = r"(?<=[^\W\d_]{2}) [>›|·•] (?=[^\W\d_]{2})"
+# clauses that are translated apart, as a model loses what parts them: dashes, dots, brackets at the end
+CLAUSE_SIGNS: Final = re.compile(r"[–—…(!?]|\.\.\.")
+CLAUSE_MARK: Final = re.compile(
+    r"(?:(?<=[^\W\d_])|(?<=`)) [–—] (?=[^\W\d_])|(?<=[^\W\d_]) ?(?:\.\.\.|…) (?=[^\W\d_A-ZÄÖÜÀ-Ý])"
+)
+LAST_BRACKETS: Final = re.compile(
+    r"(?<=[^\s(]) \((?=\w)(?![^\s()\d]*+\d[^\s()]*+\))(?=[^()]{0,200}[^\W\d_])"
+    r"([^()\[\]]{2,200})\)[.!?:]?\s*+$"
+)
+SPEECH: Final = re.compile(  # “Come here!” he shouted, “now!”
+    r"\s*+[\"„“«»][^\"„“”«»]{1,300}[!?][\u00a0\u202f ]?[\"”“»«](,? )(?=[^\W\d_A-ZÄÖÜÀ-Ý])"
+)
+ACROSS_CLAUSES: Final = re.compile("[\"„“”«»‚‘()\\[\\]]|(?<!\\w)['’]|['’](?!\\w)")  # marks that come in pairs
 COLUMN_SIGNS: Final = re.compile("[\t\u00a0<>›|·•]|  ")  # a line without them has one column
 COLUMNS: Final = re.compile(rf"[ \u00a0]*\t\s*|[ \u00a0]{{2,}}|<br ?/?>\s*|{SEPARATOR}")
 # what ends with a dot and no sentence: p. ex.  Art. 5
 ABBREVIATION: Final = re.compile(
-    r"(?<!\w)(?:p\. ?ex\.|c\.-à-d\.|(?:Art|Abs|Kap|Abb|Tel|[^\W\d_]{0,24}[Ss]tr|ext|chap)\.(?= ?\d))"
+    r"(?<!\w)(?:p\. ?ex\.|c\.-à-d\.|z\. ?B\.|d\. ?h\.|e\.g\.|i\.e\."
+    r"|(?:Art|Abs|Kap|Abb|Tel|[^\W\d_]{0,24}[Ss]tr|ext|chap)\.(?= ?\d))"
 )
 TABLE_ROW: Final = re.compile(r"\s*\|[^|\n]*+\|")  # the beginning of a row of a Markdown table
 CELL_BORDER: Final = re.compile(r"\|[ \u00a0]*")

@@ -13,6 +13,7 @@ from functools import cache
 from typing import Final
 
 from engine.text.form import capitalised
+from engine.text.placeables import code
 from engine.text.placeables.grammar import BEGINNING, GLUED_KINDS, KINDS, long_placeables, matches, placeables
 
 # what is left out of the text that a model reads, with an example
@@ -123,7 +124,7 @@ class _Token:
 def _scanner() -> re.Pattern[str]:
     words = "|".join(kind.pattern for kind in KINDS)
     return re.compile(
-        rf"(?P<invisible>{INVISIBLE})|(?P<line>\n)|(?P<tag>{TAG})|(?P<link>{LINK})|(?P<glued>{GLUED})"
+        rf"(?P<invisible>{INVISIBLE})|(?P<line>\n)|(?P<code>{code.ELEMENT})|(?P<tag>{TAG})|(?P<link>{LINK})|(?P<glued>{GLUED})"
         rf"|(?P<word>{BEGINNING}(?:{words}))|(?P<accelerator>{ACCELERATOR})|(?P<bracket>\[)|(?P<emphasis>{EMPHASIS})"
     )
 
@@ -257,7 +258,11 @@ def read_capitals(plain: PlainText, language: str, count: Callable[[str], int]) 
         if not before or before[-1] in SENTENCE_STARTS:
             written = capitalised(written)
         around = [i for i, f in enumerate(plain.formats) if f.begin <= begin and end <= f.end]
-        formats.append(Format(begin, end, parent=around[-1] if around else -1, capitals=True))
+        parent = around[-1] if around else -1
+        if parts and formats[-1].parent == parent and plain.text[formats[-1].end : begin] == " ":
+            formats[-1] = replace(formats[-1], end=end)  # one emphasis: AUF KEINEN Fall
+        else:
+            formats.append(Format(begin, end, parent=parent, capitals=True))
         parts += [plain.text[position:begin], written]
         position = end
         if len(formats) >= 2 * MAX_FORMATS:

@@ -19,6 +19,7 @@ from typing import Final
 
 from engine.errors import InvalidRequest, TooLarge
 from engine.text.placeables.amounts import EMOJI, NUMBER
+from engine.text.placeables.counterparts import find_counterparts
 from engine.text.placeables.grammar import (
     EMOJI_STAND_IN,
     SIGNS,
@@ -28,7 +29,7 @@ from engine.text.placeables.grammar import (
     matches,
     placeables,
 )
-from engine.text.placeables.names import NameRule, find_names
+from engine.text.placeables.names import ACRONYM, NameRule, find_acronyms, find_names_with_titles
 from engine.text.placeables.phrases import Phrases, in_turn
 from engine.text.placeables.spelling import TRUSTED, spell_amounts, spell_names
 
@@ -211,6 +212,7 @@ class MaskRules:
     spaced: whether phrases are found as whole words only.
     lacks: tells whether the model has no way to write a character.
     names: what is taken for names; None: nothing.
+    languages: codes of the languages of the text and of the answer, for what both have a fixed form for.
     local: writes a number as the target language does; None: numbers stay.
     """
 
@@ -221,6 +223,7 @@ class MaskRules:
     spaced: bool = True
     lacks: Callable[[str], bool] | None = None
     names: NameRule | None = None
+    languages: tuple[str, str] | None = None
     local: Callable[[str], str] | None = None
 
 
@@ -315,39 +318,38 @@ class _Finder:
         """Yield the phrases between two places of a text."""
         part = text[begin:end]
         sources = [finder.find(part) for finder in self.finders if finder.may_find(part)]
-        names = self._names(part)
-        kinds = dict(_matches(part)) if self.rules.protect and SIGNS.search(part) else {}
-        sources += [iter(found) for found in (kinds, names) if found]
+        rule, languages = (self.rules.names, self.rules.languages) if self.rules.protect else (None, None)
+        signs = self.rules.protect and SIGNS.search(part)
+        names = self._free(part, find_names_with_titles(part, rule)) if rule else {}
+        kinds = dict(_matches(part)) if signs else {}
+        fixed = self._free(part, find_counterparts(part, languages)) if signs and languages else {}
+        sources += [iter(found) for found in (fixed, kinds, names) if found]
+        if rule and ACRONYM.search(part):
+            sources.append(find_acronyms(part, rule))
         if self.rules.protect and self.lacking:
             sources.append(_unknown(part, self.lacking))
         if not sources:  # most texts: what is below would cost as much as all of this
             return
         for place in in_turn(sources):
             read = place in kinds and kinds[place].treatment == "read"
-            phrase = self._phrase(part[slice(*place)], read=read, name=place in names)
+            phrase = self._phrase(part[slice(*place)], read=read, name=fixed.get(place, names.get(place)))
             yield begin + place[0], begin + place[1], phrase
 
-    def _names(self, part: str) -> dict[tuple[int, int], None]:
-        """The names of a part of the text, without those that hold a phrase of the caller's."""
-        if not (self.rules.protect and self.rules.names):
-            return {}
-        own = self.own
-        return {
-            (begin, end): None
-            for begin, end in find_names(part, self.rules.names)
-            if next(own.find(part[begin:end]), None) is None
-        }
+    def _free(self, part: str, found: Iterator[tuple[int, int, str]]) -> dict[tuple[int, int], str]:
+        """Those of the ranges of a part of the text that hold no phrase of the caller's, and what each is in
+        the answer."""
+        return {(b, e): target for b, e, target in found if next(self.own.find(part[b:e]), None) is None}
 
-    def _phrase(self, phrase: str, *, read: bool, name: bool) -> Phrase:
-        target, local = self.targets.get(phrase), self.rules.local
+    def _phrase(self, phrase: str, *, read: bool, name: str | None) -> Phrase:
+        target, local = self.targets.get(phrase, name), self.rules.local
         own = phrase in self.targets or phrase in self.rules.symbols
         number = read and not own
-        trusted = number or (not own and name and self.lacking.isdisjoint(phrase))
+        trusted = number or (not own and name == phrase and self.lacking.isdisjoint(phrase))
         if number and local:
             target = local(phrase)
             trusted = target == phrase  # others are not left to the model
         source = phrase if target is None else target
-        return Phrase(phrase, source, own, trusted=trusted, name=name and not number)
+        return Phrase(phrase, source, own, trusted=trusted, name=name is not None and not number)
 
 
 @lru_cache(REMEMBERED_MODELS)

@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Final
 
 from engine.text.form import CAPITAL_NOUNS
+from engine.text.placeables.counterparts import title_before
 
 LETTERS: Final = r"[^\W\d_]+"
 CLITIC: Final = r"(?:s|m|d|t|re|ve|ll)\b"  # of English, after an apostrophe: no part of a word
@@ -22,6 +23,7 @@ TITLES: Final = frozenset(
     {"Herr", "Herrn", "Frau", "Fräulein", "Familie", "Mr", "Mrs", "Ms", "Miss", "Sir", "Lady", "Dr", "Prof"}
     | {"Monsieur", "Madame", "Mademoiselle", "Mme", "Mlle"}
 )
+NO_NAMES: Final = TITLES | {"Art", "Abs", "Nr", "Kap", "Abb"}  # which end with a dot before a number
 FRENCH_TITLES: Final = frozenset({"M", "MM"})
 # a German noun without an article after these is a place
 PLACED: Final = frozenset({"in", "nach", "aus", "namens"})
@@ -58,7 +60,13 @@ NOUNS_MAY_BE_NAME: Final = re.compile(
 )
 ADJECTIVE: Final = re.compile(".*isch(?:e[mnrs]?)?")
 APOSTROPHES: Final = ("'", "’")
+# GDPR; not those that languages translate
+ACRONYM: Final = re.compile(
+    r"(?<![\w'’&/.-])(?!NATO|OTAN|ONU|UNO|AIDS|SIDA|DNA|ADN|DNS)[A-ZÄÖÜ]{3,5}(?![\w'’&/-]|\.\w)"
+)
+MIN_ACRONYM_TOKENS: Final = 3
 MIN_PLACED_TOKENS: Final = 4
+MIN_TITLED_TOKENS: Final = 4  # of a name that goes with its title
 MIN_TOKENS_BESIDE: Final = 2
 MIN_TOKENS_OF_NOUNS: Final = 5  # of a name beside another one together, where nouns have capitals too
 MAX_SMALL_TOKENS: Final = 2  # of a word that is known in small letters
@@ -75,17 +83,39 @@ class NameRule:
     tokens: counts the tokens of a word.
     alone: least number of tokens of a name that stands alone; nouns of languages that write nouns with
         capitals are no names.
+    into: code of the language of the answer, where titles are to be written as it writes them.
     """
 
     language: str
     tokens: Callable[[str], int]
     alone: int
+    into: str = ""
 
 
 def find_names(text: str, rule: NameRule) -> Iterator[tuple[int, int]]:
     """Find begin and end of each name, in order; words beside one another are one name."""
     sign = NOUNS_MAY_BE_NAME if _base(rule.language) in CAPITAL_NOUNS else MAY_BE_NAME
     return _Reader(text, rule).names() if sign.search(text) else iter(())
+
+
+def find_names_with_titles(text: str, rule: NameRule) -> Iterator[tuple[int, int, str]]:
+    """Find begin and end of each name, in order, and what it is in the answer. A name that the vocabulary
+    breaks into crumbs has its title with it, as the other language writes titles."""
+    for begin, end in find_names(text, rule):
+        first, title = begin, ""
+        if rule.into and rule.tokens(text[begin:end]) >= MIN_TITLED_TOKENS:
+            first, title = title_before(text, begin, (rule.language, rule.into))
+        yield first, end, title + text[begin:end]
+
+
+def find_acronyms(text: str, rule: NameRule) -> Iterator[tuple[int, int]]:
+    """Find begin and end of each short word in capitals that the vocabulary breaks into crumbs, in small
+    letters too; there are none in a text of capitals."""
+    for match in ACRONYM.finditer(text) if not text.isupper() else ():
+        word = match[0]
+        least = min(map(rule.tokens, (word.lower(), word.capitalize())))
+        if least >= len(word) - 1 - (len(word) > 4) and rule.tokens(word) >= MIN_ACRONYM_TOKENS:
+            yield match.span()
 
 
 @lru_cache(REMEMBERED_LANGUAGES)
@@ -127,7 +157,7 @@ class _Reader:
     def _capital(self, number: int) -> bool:
         """Whether a word may be of a name."""
         word = self.words[number]
-        if not word[0].isupper() or len(word) < 2 or word.isupper() or word in TITLES:
+        if not word[0].isupper() or len(word) < 2 or word.isupper() or word in NO_NAMES:
             return False
         return not (self.nouns and word in PRONOUNS)
 

@@ -19,6 +19,10 @@ from engine.text.form import beginning, follow, is_all_capitals, to_sentence_cas
         ("Ich weiß nicht …", "I don't know...", ("de", "en"), "I don't know…"),
         ("Bring Obst usw", "Bring fruit, e.g.", ("de", "en"), "Bring fruit, e.g."),
         ("„Ja.“", '"Yes."', ("de", "en"), '"Yes."'),
+        ("«\u202fViens !\u202f»", '"Come."', ("fr", "en"), '"Come!"'),
+        ("„Komm“", '"Come."', ("de", "en"), '"Come."'),
+        ("Salz & Pfeffer", "Salt and pepper", ("de", "en"), "Salt & pepper"),
+        ("Tom & Li und du", "Tom and Li and you", ("de", "en"), "Tom and Li and you"),
         ("wo ist er", "Where is he?", ("de", "en"), "where is he"),
         ("ich bin da", "I am there.", ("de", "en"), "I am there"),
         ("usa-reise", "USA trip", ("de", "en"), "USA trip"),
@@ -58,6 +62,7 @@ def test_a_word_in_capitals_is_written_as_the_vocabulary_spells_it_best():
 
 MARKED = st.lists(
     st.sampled_from(["Ja", "ja", "ICH", "Haus", "o", ".", "!", "?", "…", " ", "。", "\ue000", '"'])
+    | st.sampled_from([" & ", " and ", " und ", " et "])
 )
 LANGUAGES = st.sampled_from(
     [("de", "en"), ("en", "de"), ("en", "ja"), ("ja", "en"), ("en", "fr"), ("en", "ar")]

@@ -262,6 +262,18 @@ def test_an_answer_without_the_quotation_marks_of_its_source_comes_behind_one_wi
     assert strict.marks and not strict.pairs
 
 
+def test_a_word_that_touches_a_phrase_is_set_apart_where_the_source_has_a_space(service):
+    model = service.shelf.loaded["tatoeba-de-en"].text
+    answers = []
+    for text in ("Die {x} Option.", "Die {x}Option."):
+        made = plan(model, text, TextOptions(protect=True))
+        (sentence,) = made.sentences
+        tokens = model.tokenizer.encode_target("The <ph0>option.")
+        (choice,) = choices(model, made, sentence, [Hypothesis(tokens, -0.1, [], "stop", None)])
+        answers.append(made.masked.restore(choice.text, choice.order)[0])
+    assert answers == ["The {x} option.", "The {x}option."]
+
+
 def test_models_without_placeholders_refuse_what_they_can_not_do(service):
     with running() as toys:
         for options in ({"ignore": ("Haus",)}, {"glossary": {"Haus": "home"}}):

@@ -241,6 +241,10 @@ def test_tokenizers_need_no_torch():
 
 # Sentences
 
+PROSE = st.lists(st.sampled_from([*" .!?\n\r\u2028\u00a0\x85A2aü。\ud800", "z.B. ", "Dr.", "\r\n"])).map(
+    "".join
+)
+
 
 def test_abbreviations_do_not_end_a_sentence():
     text = "Das ist z.B. ein Test. Dr. Müller kommt am 3. Mai. Wirklich?  Ja!"
@@ -252,6 +256,36 @@ def test_abbreviations_do_not_end_a_sentence():
     ]
     text = "Mr. Smith went by train, e.g. to Washington. He left."
     assert split(text, "en").sentences == ["Mr. Smith went by train, e.g. to Washington.", "He left."]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentences"),
+    [
+        ("Gut – aber teuer.", ["Gut", "–", "aber teuer."]),
+        ("Ich weiß nicht ... vielleicht.", ["Ich weiß nicht", "...", "vielleicht."]),
+        ("3 Eier (Größe M).", ["3 Eier", "(", "Größe M", ")."]),
+        ("“Come here!” he said.", ["“Come here!”", "he said."]),
+        # years, what goes over several clauses, labels, brackets within
+        ("Er kam 1990 – 1995 oft.", ["Er kam 1990 – 1995 oft."]),
+        ("„Gut – aber teuer.“", ["„Gut – aber teuer.“"]),
+        ("Baltisch (Windows-1257)", ["Baltisch (Windows-1257)"]),
+        ("Er (Tom) kommt.", ["Er (Tom) kommt."]),
+        ("Datei(en)", ["Datei(en)"]),
+    ],
+)
+def test_clauses_are_parted_by_marks_that_a_model_loses(text, sentences):
+    layout = split(text, "de", clauses=True)
+    assert layout.sentences == sentences
+    assert {layout.sentences[number] for number in layout.fixed} == {
+        s for s in sentences if not any(c.isalpha() for c in s)
+    }
+    assert split(text, "de").sentences == [text]
+
+
+@given(st.text() | PROSE | st.text("a – .…!?()„“\"'"))
+def test_clauses_joined_give_the_text_again(text):
+    layout = split(text, "de", clauses=True)
+    assert layout.join(layout.sentences) == text
 
 
 def test_layout_is_restored_around_translations():
@@ -269,11 +303,6 @@ def test_text_without_sentences_stays():
     for text in ("", " ", "\n \n"):
         assert split(text, "de").sentences == []
         assert split(text, "de").join([]) == text
-
-
-PROSE = st.lists(st.sampled_from([*" .!?\n\r\u2028\u00a0\x85A2aü。\ud800", "z.B. ", "Dr.", "\r\n"])).map(
-    "".join
-)
 
 
 @given(st.text() | PROSE, st.sampled_from(["de", "en", "fr", "ja", "de-AT", "xx", ""]))

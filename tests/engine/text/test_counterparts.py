@@ -1,0 +1,83 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.text.placeables.counterparts import (
+    ABBREVIATIONS_OF,
+    MONTHS_OF,
+    TITLES_OF,
+    find_counterparts,
+    title_before,
+)
+from engine.text.placeables.masking import MarkedText, MaskRules, mask
+from engine.text.placeables.names import NameRule
+
+
+@pytest.mark.parametrize(
+    ("pair", "text", "written"),
+    [
+        ("de-en", "Sehr geehrter Herr ", "Dear Mr. "),
+        ("de-en", "Das ist Herr Dr. ", "Dr. "),
+        ("de-fr", "Frau ", "Mme "),
+        ("en-de", "Dear Mrs. ", "Sehr geehrte Frau "),
+        ("en-fr", "He saw Mr ", "M. "),
+        ("fr-en", "Chère Madame ", "Dear Ms. "),
+        ("de-it", "Herr ", ""),
+        ("de-en", "Bauherr ", ""),
+        ("de-en", "Herr  ", ""),
+    ],
+)
+def test_a_title_before_a_name_is_written_as_the_other_language_writes_it(pair, text, written):
+    begin, title = title_before(text + "Xyz", len(text), tuple(pair.split("-")))
+    assert title == written
+    assert begin == len(text) or not text[:begin].strip() or text[begin - 1] == " "
+
+
+@pytest.mark.parametrize(
+    ("pair", "text", "found"),
+    [
+        ("en-de", "He came on May 3, 2025.", [("May 3, 2025", "3. Mai 2025")]),
+        ("en-fr", "On 1 May 2025 and 1st May.", [("1 May 2025", "1er mai 2025"), ("1st May", "1er mai")]),
+        ("en-fr", "You may 3 times. March 3 times.", []),
+        ("fr-en", "mort le 9 novembre 1970", [("9 novembre 1970", "9 November 1970")]),
+        ("de-en", "am 24. Dezember 2024", [("24. Dezember 2024", "24 December 2024")]),
+        ("de-en", "z. B. hier", [("z. B.", "e.g.")]),
+        ("de-fr", "d.h. morgen", [("d.h.", "c.-à-d.")]),
+        ("de-nl", "z. B. am 3. Mai 2025", []),
+    ],
+)
+def test_dates_and_abbreviations_are_found_with_what_the_other_language_writes(pair, text, found):
+    places = find_counterparts(text, tuple(pair.split("-")))
+    assert [(text[begin:end], written) for begin, end, written in places] == found
+
+
+def test_every_language_has_a_counterpart_of_each():
+    assert len({frozenset(titles) for titles in TITLES_OF.values()}) == 1
+    assert {len(months) for months in MONTHS_OF.values()} == {12}
+    assert len({len(known) for known in ABBREVIATIONS_OF.values()}) == 1
+
+
+@given(st.sampled_from(sorted(MONTHS_OF)), st.integers(0, 11), st.integers(1, 28), st.integers(1000, 2999))
+def test_a_date_that_goes_to_another_language_and_back_is_the_same(language, month, day, year):
+    form = {"de": "{}. {} {}", "en": "{} {} {}", "fr": "{} {} {}"}[language]
+    first = "1er" if language == "fr" and day == 1 else day
+    date = form.format(first, MONTHS_OF[language][month], year)
+    for other in set(MONTHS_OF) - {language}:
+        ((*_, there),) = find_counterparts(date, (language, other))
+        ((*_, back),) = find_counterparts(there, (other, language))
+        assert back == date
+
+
+def test_a_name_that_the_vocabulary_breaks_into_crumbs_goes_with_its_title():
+    rules = MaskRules(protect=True, names=NameRule("de", lambda word: len(word) // 2, 4, "en"))
+    phrases = mask(MarkedText("Herr Dr. Kowalczyk traf Frau Li."), rules).phrases
+    assert [(p.source, p.target, p.trusted) for p in phrases] == [
+        ("Herr Dr. Kowalczyk", "Dr. Kowalczyk", False),
+        ("Li", "Li", True),
+    ]
+
+
+def test_a_glossary_goes_before_a_date():
+    rules = MaskRules(protect=True, glossary={"Mai": "Maius"}, languages=("de", "en"))
+    phrases = mask(MarkedText("Am 3. Mai 2025."), rules).phrases
+    assert [(p.source, p.target) for p in phrases] == [("3", "3"), ("Mai", "Maius"), ("2025", "2025")]
