@@ -13,7 +13,10 @@ ADDRESS: Final = (  # https://example.org/a_(b)?c=1
     rf"|\bwww\.{REST}|(?<![\w./])(?:mailto|tel|sms|urn|doi|ar[Xx]iv|magnet|data):(?=[\w+]){REST}"
     rf"|(?<![\w./])10\.\d{{4,9}}/{REST}"  # a DOI
 )
-MAIL: Final = r"(?<![\w.+-])[\w.+-]++@[\w-]++(?:\.[\w-]++)++(?::[\w.~-]++/[\w./~-]*\w)?"
+MAIL: Final = (  # anna@example.org  git@example.org:a/b.git  root@server01
+    r"(?<![\w.+-])[\w.+-]++@[\w-]++(?:\.[\w-]++)++(?::[\w.~-]++/[\w./~-]*\w)?"
+    r"|(?<![\w.+-])[a-z][\w.+-]++@[a-z][\w-]{2,}+(?!\w|\.\w)"
+)
 DOMAIN: Final = (
     r"(?<![\w@.-])(?:[A-Za-z0-9-]++\.)++(?:com|org|net|edu|gov|info|io|app|dev|eu|de|at|ch|fr|uk|us|it|es|nl|pl)"
     rf"(?![\w-])(?:/{REST})?"

@@ -68,7 +68,7 @@ KINDS: Final = (
     Placeable("field", r"(?<![\w%])%[A-Za-z][\w.]{0,40}+%(?![\w\\])", "%APPDATA%"),
     Placeable("field", r"(?<![^\s(\"'„“/])[:][a-z_]\w*+(?::|(?![\w:]))", ":user"),
     Placeable("field", r"(?<!\w)__[A-Z][A-Z\d]*+(?:_[A-Z\d]++)*+__(?!\w)", "__NAME__"),
-    Placeable("field", r"<(?!br\b)[a-z][a-z\d_-]{1,30}>", "<name>"),  # where it is no tag
+    Placeable("field", r"(?<!>)<(?!br\b)[a-z][a-z\d_-]{1,30}>", "<name>"),  # where it is no tag
     Placeable("mask", r"\[X\d{1,6}X\]|⟦[^⟦⟧\s]{1,16}⟧|@@\w{1,32}+@@", "[X8X]"),
     Placeable("label", r"(?<![\w\]])\[[^\W\d_][\w-]{1,30}+\](?![(\[\w])", "[INFO]"),
     Placeable("wiki link", r"\[\[[^\[\]\n]{1,200}\]\]", "[[Main Page]]"),
@@ -157,7 +157,9 @@ ORDINALS: Final = frozenset(
 )
 LEADING: Final = re.compile(rf"(?:(?:{BULLET}|{BOX}|{ENUMERATION}|{EMOJI})[ \t\u00a0]*+)++")
 # what a sentence may have at its ends, and is no part of it
-EDGE_MARK: Final = rf"(?:{PICTURE}|[♪♫|]|(?<= )[>›·•]|(?<!\S)[*=#~+-]{{2,}}+(?!\S)|<br ?/?>)"
+BLOCK: Final = "(?:li|p|t[dh]|h[1-6]|div|d[td]|option)"
+BLOCK_BORDER: Final = rf"</{BLOCK}><{BLOCK}(?:\s[^<>]{{0,200}})?>"  # between two items on one line
+EDGE_MARK: Final = rf"(?:{BLOCK_BORDER}|{PICTURE}|[♪♫|]|(?<= )[>›·•]|(?<!\S)[*=#~+-]{{2,}}+(?!\S)|<br ?/?>)"
 EDGE: Final = re.compile(rf"{EDGE_MARK}(?:[ \t\u00a0]*+{EDGE_MARK})*+")
 EDGE_SIGNS: Final = re.compile(
     "[0-9#*♪♫|>›·•=~+\u2190-\u21ff\u231a-\u23ff\u2500-\u27bf\u2b00-\u2bff\u3030\u303d\U0001f000-\U0001faff-]"
@@ -167,7 +169,8 @@ SEPARATOR: Final = r"(?<=[^\W\d_]{2}) [>›|·•] (?=[^\W\d_]{2})"
 # clauses that are translated apart, as a model loses what parts them: dashes, dots, brackets at the end
 CLAUSE_SIGNS: Final = re.compile(r"[–—…(!?]|\.\.\.")
 CLAUSE_MARK: Final = re.compile(
-    r"(?:(?<=[^\W\d_])|(?<=`)) [–—] (?=[^\W\d_])|(?<=[^\W\d_]) ?(?:\.\.\.|…) (?=[^\W\d_A-ZÄÖÜÀ-Ý])"
+    r"(?<=[^\W_]) [–—] (?=[^\W\d_])|(?<=[^\W\d_]) [–—] (?=\d)|(?<=`) [–—] (?=[^\W\d_])"
+    r"|(?<=[^\W\d_]) ?(?:\.\.\.|…) (?=[^\W\d_A-ZÄÖÜÀ-Ý])"
 )
 LAST_BRACKETS: Final = re.compile(
     r"(?<=[^\s(]) \((?=\w)(?![^\s()\d]*+\d[^\s()]*+\))(?=[^()]{0,200}[^\W\d_])"
@@ -178,7 +181,7 @@ SPEECH: Final = re.compile(  # “Come here!” he shouted, “now!”
 )
 ACROSS_CLAUSES: Final = re.compile("[\"„“”«»‚‘()\\[\\]]|(?<!\\w)['’]|['’](?!\\w)")  # marks that come in pairs
 COLUMN_SIGNS: Final = re.compile("[\t\u00a0<>›|·•]|  ")  # a line without them has one column
-COLUMNS: Final = re.compile(rf"[ \u00a0]*\t\s*|[ \u00a0]{{2,}}|<br ?/?>\s*|{SEPARATOR}")
+COLUMNS: Final = re.compile(rf"[ \u00a0]*\t\s*|[ \u00a0]{{2,}}|<br ?/?>\s*|{BLOCK_BORDER}|{SEPARATOR}")
 # what ends with a dot and no sentence: p. ex.  Art. 5
 ABBREVIATION: Final = re.compile(
     r"(?<!\w)(?:p\. ?ex\.|c\.-à-d\.|z\. ?B\.|d\. ?h\.|e\.g\.|i\.e\."

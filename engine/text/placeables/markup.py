@@ -14,7 +14,15 @@ from typing import Final
 
 from engine.text.form import capitalised
 from engine.text.placeables import code
-from engine.text.placeables.grammar import BEGINNING, GLUED_KINDS, KINDS, long_placeables, matches, placeables
+from engine.text.placeables.grammar import (
+    BEGINNING,
+    BLOCK_BORDER,
+    GLUED_KINDS,
+    KINDS,
+    long_placeables,
+    matches,
+    placeables,
+)
 
 # what is left out of the text that a model reads, with an example
 NAME: Final = r"(?:[A-Za-z][\w:.-]*|\d{1,4})"
@@ -41,7 +49,13 @@ label li mark ol p pre q s samp small span strike strong sub sup table tbody td 
 """
 ELEMENTS: Final = VOID_TAGS | set(ELEMENT_NAMES.split())
 # a word in capitals within a sentence; longer ones are no words, shorter ones are abbreviations
-CAPITALS: Final = re.compile(r"(?<![\w'’&/.-])[^\W\d_]{3,24}(?![\w&/=]|-\w)")
+CAPITALS: Final = re.compile(r"(?<![\w'’&/.-])[^\W\d_]{2,24}(?![\w&/=]|-\w)")
+# of two letters; others are abbreviations: IT, US, TV
+SHORT_WORDS: Final = {
+    "de": frozenset({"so", "du", "er", "es", "wo", "ja"}),
+    "en": frozenset({"my", "so", "no", "we", "he", "me", "do", "is"}),
+    "fr": frozenset({"ma", "ta", "sa", "si", "tu", "ne", "où"}),
+}
 MAX_FORMATS: Final = 400  # of a text; the rest of its markup is text
 CLAUSE_CHARACTERS: Final = 200  # around a word in capitals that show whether it stands out
 SENTENCE_STARTS: Final = frozenset(".!?:„“\"'\n")
@@ -124,7 +138,7 @@ class _Token:
 def _scanner() -> re.Pattern[str]:
     words = "|".join(kind.pattern for kind in KINDS)
     return re.compile(
-        rf"(?P<invisible>{INVISIBLE})|(?P<line>\n)|(?P<code>{code.ELEMENT})|(?P<tag>{TAG})|(?P<link>{LINK})|(?P<glued>{GLUED})"
+        rf"(?P<invisible>{INVISIBLE})|(?P<line>\n)|(?P<kept>{code.ELEMENT}|{BLOCK_BORDER})|(?P<tag>{TAG})|(?P<link>{LINK})|(?P<glued>{GLUED})"
         rf"|(?P<word>{BEGINNING}(?:{words}))|(?P<accelerator>{ACCELERATOR})|(?P<bracket>\[)|(?P<emphasis>{EMPHASIS})"
     )
 
@@ -281,6 +295,8 @@ def _small_letters_around(text: str, begin: int, end: int) -> bool:
 
 def _known_form(word: str, language: str, count: Callable[[str], int]) -> str | None:
     lowered = word.lower()
+    if len(word) == len("so"):
+        return lowered if lowered in SHORT_WORDS.get(language.partition("-")[0].lower(), ()) else None
     if len(lowered) != len(word) or count(word) < 3:
         return None
     forms = sorted((lowered, capitalised(lowered)), key=count)

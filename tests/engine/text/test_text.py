@@ -263,6 +263,7 @@ def test_abbreviations_do_not_end_a_sentence():
     [
         ("Gut – aber teuer.", ["Gut", "–", "aber teuer."]),
         ("Ich weiß nicht ... vielleicht.", ["Ich weiß nicht", "...", "vielleicht."]),
+        ("Ich wiege 70 kg – gut.", ["Ich wiege 70 kg", "–", "gut."]),
         ("3 Eier (Größe M).", ["3 Eier", "(", "Größe M", ")."]),
         ("“Come here!” he said.", ["“Come here!”", "he said."]),
         # years, what goes over several clauses, labels, brackets within
