@@ -448,8 +448,8 @@ MUTANTS = [
     Mutant(
         "a number loses its unit",
         "engine/text/placeables/amounts.py",
-        "(?:{PRODUCT}|{THOUSANDS}|{GROUPS}|{PLAIN}){UNIT}(?!",
-        "(?:{PRODUCT}|{THOUSANDS}|{GROUPS}|{PLAIN})(?!",
+        "(?:{PRODUCT}|{MIXED}|{THOUSANDS}|{GROUPS}|{PLAIN}){UNIT}(?!",
+        "(?:{PRODUCT}|{MIXED}|{THOUSANDS}|{GROUPS}|{PLAIN})(?!",
         "tests/engine/text/test_grammar.py -k belongs",
     ),
     Mutant(
@@ -504,7 +504,7 @@ MUTANTS = [
     Mutant(
         "what streams has the marks that the end may change",
         "engine/text/form.py",
-        "body = settled.rstrip().rstrip(MARKS).rstrip()",
+        "body = settled.rstrip().rstrip(CLOSING).rstrip()",
         "body = settled.rstrip()",
         "tests/engine/text/test_form.py -k grows",
     ),
