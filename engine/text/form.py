@@ -119,8 +119,8 @@ def _follow_ampersand(source: str, target: str, into: str) -> str:
 
 def _follow_closing_marks(source: str, target: str, into: str) -> str:
     source, body = source.rstrip(), target.rstrip()
-    if source[-1] in QUOTES and body[-1] in QUOTES and _ending(source[:-1].rstrip()):  # “Come here!”
-        return _follow_closing_marks(source[:-1], body[:-1], into) + body[-1] if body[:-1].strip() else target
+    if _quotes_with_mark(source, body):
+        return _follow_closing_marks(source[:-1], body[:-1], into) + body[-1]
     marks, own = _ending(source), _ending(body)
     bare = body[: len(body) - len(own)]
     if (marks, own) == ("…", "..."):  # that is one mark in the source
@@ -134,6 +134,12 @@ def _follow_closing_marks(source: str, target: str, into: str) -> str:
     abbreviated = "." in bare[-4:] or not bare
     ends = source[-1].isalnum() or "\ue000" <= source[-1] <= "\uf8ff"
     return bare if ends and len(own) == 1 and not abbreviated else target
+
+
+def _quotes_with_mark(source: str, target: str) -> bool:
+    """Whether both end with a quotation mark, which in the source has a final mark before it: “Come here!”"""
+    both = source[-1] in QUOTES and target[-1] in QUOTES and bool(target[:-1].strip())
+    return both and bool(_ending(source[:-1].rstrip()))
 
 
 def _ending(text: str) -> str:

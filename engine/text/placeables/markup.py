@@ -268,15 +268,8 @@ def read_capitals(plain: PlainText, language: str, count: Callable[[str], int]) 
         written = _known_form(word, language, count)
         if written is None or any(begin < place < end for f in plain.formats for place in (f.begin, f.end)):
             continue
-        before = plain.text[max(0, begin - CLAUSE_CHARACTERS) : begin].rstrip(" ")
-        if not before or before[-1] in SENTENCE_STARTS:
-            written = capitalised(written)
-        around = [i for i, f in enumerate(plain.formats) if f.begin <= begin and end <= f.end]
-        parent = around[-1] if around else -1
-        if parts and formats[-1].parent == parent and plain.text[formats[-1].end : begin] == " ":
-            formats[-1] = replace(formats[-1], end=end)  # one emphasis: AUF KEINEN Fall
-        else:
-            formats.append(Format(begin, end, parent=parent, capitals=True))
+        _add_capitals(plain, formats, begin, end)
+        written = capitalised(written) if _begins_sentence(plain.text, begin) else written
         parts += [plain.text[position:begin], written]
         position = end
         if len(formats) >= 2 * MAX_FORMATS:
@@ -284,6 +277,22 @@ def read_capitals(plain: PlainText, language: str, count: Callable[[str], int]) 
     if not parts:
         return plain
     return PlainText("".join([*parts, plain.text[position:]]), tuple(formats), plain.removed)
+
+
+def _add_capitals(plain: PlainText, formats: list[Format], begin: int, end: int) -> None:
+    """Note a word in capitals; beside another one it is part of the same emphasis: AUF KEINEN Fall."""
+    around = [i for i, f in enumerate(plain.formats) if f.begin <= begin and end <= f.end]
+    new = Format(begin, end, parent=around[-1] if around else -1, capitals=True)
+    last = formats[-1] if formats else new
+    if last.capitals and last.parent == new.parent and plain.text[last.end : begin] == " ":
+        formats[-1] = replace(last, end=end)
+    else:
+        formats.append(new)
+
+
+def _begins_sentence(text: str, begin: int) -> bool:
+    before = text[max(0, begin - CLAUSE_CHARACTERS) : begin].rstrip(" ")
+    return not before or before[-1] in SENTENCE_STARTS
 
 
 def _small_letters_around(text: str, begin: int, end: int) -> bool:

@@ -318,22 +318,37 @@ class _Finder:
         """Yield the phrases between two places of a text."""
         part = text[begin:end]
         sources = [finder.find(part) for finder in self.finders if finder.may_find(part)]
-        rule, languages = (self.rules.names, self.rules.languages) if self.rules.protect else (None, None)
         signs = self.rules.protect and SIGNS.search(part)
-        names = self._free(part, find_names_with_titles(part, rule)) if rule else {}
         kinds = dict(_matches(part)) if signs else {}
-        fixed = self._free(part, find_counterparts(part, languages)) if signs and languages else {}
+        fixed, names = self._counterparts(part) if signs else {}, self._names(part)
         sources += [iter(found) for found in (fixed, kinds, names) if found]
-        if rule and ACRONYM.search(part):
-            sources.append(find_acronyms(part, rule))
-        if self.rules.protect and self.lacking:
-            sources.append(_unknown(part, self.lacking))
+        if self.rules.protect:
+            sources += self._words(part)
         if not sources:  # most texts: what is below would cost as much as all of this
             return
         for place in in_turn(sources):
             read = place in kinds and kinds[place].treatment == "read"
             phrase = self._phrase(part[slice(*place)], read=read, name=fixed.get(place, names.get(place)))
             yield begin + place[0], begin + place[1], phrase
+
+    def _counterparts(self, part: str) -> dict[tuple[int, int], str]:
+        """The dates and abbreviations of a part of the text, and what each is in the answer."""
+        languages = self.rules.languages
+        return self._free(part, find_counterparts(part, languages)) if languages else {}
+
+    def _names(self, part: str) -> dict[tuple[int, int], str]:
+        """The names of a part of the text with their titles, and what each is in the answer."""
+        rule = self.rules.names if self.rules.protect else None
+        return self._free(part, find_names_with_titles(part, rule)) if rule else {}
+
+    def _words(self, part: str) -> list[Iterator[tuple[int, int]]]:
+        """The acronyms of a part of the text, and the words that the model can't read."""
+        rule, words = self.rules.names, list[Iterator[tuple[int, int]]]()
+        if rule and ACRONYM.search(part):
+            words.append(find_acronyms(part, rule))
+        if self.lacking:
+            words.append(_unknown(part, self.lacking))
+        return words
 
     def _free(self, part: str, found: Iterator[tuple[int, int, str]]) -> dict[tuple[int, int], str]:
         """Those of the ranges of a part of the text that hold no phrase of the caller's, and what each is in
