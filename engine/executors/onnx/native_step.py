@@ -169,7 +169,7 @@ class NativeStepper(PlainStepper):
             if lists.base is not executor.among.lists:
                 return None
         columns = 0 if caches is None else caches.fit(n)
-        memory, mask = executor.memory.view(n)
+        memory, _ = executor.memory.view(n)  # which may move it
         places = executor.memory.mask, caches and caches.writers, executor.among and executor.among.lists
         which = tuple(map(id, places))  # no other has the number of an array that is kept
         if which != self._which:
@@ -178,22 +178,33 @@ class NativeStepper(PlainStepper):
         candidates = min(count, executor.limits.vocab)
         if candidates < 2:
             return None
-        attention = attention and bool(memory)
-        key = n, candidates, attention
+        key = n, candidates, attention and bool(memory)
         if key not in self._steps:
-            feeds = _blank(n, executor.beams, candidates)
-            rings, rows = history.rings.view(n)
-            feeds |= lane_inputs(memory, mask, rings, {} if caches is None else caches.view(n, columns))
-            entries = (n, executor.beams, columns * executor.beams)
-            feeds |= followed_inputs(rows, None if caches is None else np.zeros(entries, np.float32))
-            if lists is not None:
-                feeds["among"] = lists
-            if LM_WEIGHT in self._asked:
-                feeds[LM_WEIGHT] = self.search.state.lm_weight[:n]
-            names = [*self._names, *(["attention"] if attention else [])]
-            binding = self._session.bind(names, feeds, DIRECT)
-            self._steps[key] = BoundStep(executor, self._states, self.search, binding, candidates)
+            self._steps[key] = self._bind(key, columns, lists)
         return self._steps[key]
+
+    def _bind(self, key: tuple[int, int, bool], columns: int, lists: NDArray[Any] | None) -> BoundStep:
+        """Bind the graph to the lane's arrays.
+
+        key: slots, candidates, and whether attention is wanted.
+        columns: of the caches.
+        lists: the shortlists of the slots' sources.
+        """
+        n, candidates, attention = key
+        executor, caches = self.executor, self.executor.history.caches
+        feeds = _blank(n, executor.beams, candidates)
+        rings, rows = executor.history.rings.view(n)
+        held = {} if caches is None else caches.view(n, columns)
+        feeds |= lane_inputs(*executor.memory.view(n), rings, held)
+        entries = (n, executor.beams, columns * executor.beams)
+        feeds |= followed_inputs(rows, None if caches is None else np.zeros(entries, np.float32))
+        if lists is not None:
+            feeds["among"] = lists
+        if LM_WEIGHT in self._asked:
+            feeds[LM_WEIGHT] = self.search.state.lm_weight[:n]
+        names = [*self._names, *(["attention"] if attention else [])]
+        binding = self._session.bind(names, feeds, DIRECT)
+        return BoundStep(executor, self._states, self.search, binding, candidates)
 
 
 def _blank(n: int, beams: int, candidates: int) -> dict[str, NDArray[Any]]:
