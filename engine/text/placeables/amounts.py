@@ -122,12 +122,14 @@ ARTICLE: Final = (  # and the like, at the beginning of a sentence
     r"(?:D(?:ie|er|as|ies|en|em)|[SKM]?[Ee]in|Unser|Ihr|Jed|Welch|Th[eaio]|Our|Your|An|L[ae]s?|Une?|[NV]otre|Cette)"
     r"\w{0,2} "
 )
+FIRM_END: Final = (  # a second legal form, and the point of an abbreviation: Co. KG  & Co. KG
+    rf"(?:\.?,? (?:& Co\.? )?(?:{LEGAL_FORM})(?![\w-]))?+(?:\.(?=,| [a-z]))?+"
+)
 FIRM: Final = (
-    rf"(?<![\w&]){FIRM_WORD} & (?:{FIRM_WORD} ){{1,3}}?(?:{LEGAL_FORM})(?!\w)"
-    rf"(?:\.?,? (?:& Co\.? )?(?:{LEGAL_FORM})(?!\w))?(?:\.(?=,| [a-z]))?+"
-    rf"|(?<![\w&])(?!{ARTICLE}){FIRM_WORD} (?:{LEGAL_FORM})(?![\w-])(?:\.(?=,| [a-z]))?+"  # Siemens AG
+    rf"(?<![\w&]){FIRM_WORD} & (?:Co|(?:{FIRM_WORD} ){{1,3}}?(?:{LEGAL_FORM}))(?![\w-]){FIRM_END}"
+    rf"|(?<![\w&])(?!{ARTICLE}){FIRM_WORD} (?:{LEGAL_FORM})(?![\w-]){FIRM_END}"  # Siemens AG
     rf"|(?<=\w )(?!{ARTICLE}|(?:Firma|Kunden?|Partner|Konzern|Unternehmen|Company|Société) ){FIRM_WORD} "
-    rf"(?:{FIRM_WORD} ){{1,3}}?(?:{LEGAL_FORM})(?![\w-])(?:\.(?=,| [a-z]))?+"  # Deutsche Bahn AG
+    rf"(?:{FIRM_WORD} ){{1,3}}?(?:{LEGAL_FORM})(?![\w-]){FIRM_END}"  # Deutsche Bahn AG
     r"|(?<![\w&])[A-Z]{1,3}+&[A-Z]{1,3}+(?![\w&;])"  # AT&T
 )
 PARAGRAPH: Final = (  # § 4.2  § 433 Abs. 2 BGB  6(1)(b)

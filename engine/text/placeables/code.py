@@ -56,6 +56,9 @@ FILE: Final = (
     + r")|(?<![\w.-])[\w-]{2,}+\.[ch](?![\w.])"
 )
 PATH: Final = (
+    # /home/anna/my files/notes.txt: with spaces where an ending tells that all of it is one path
+    r"(?<![\w/.~<-])(?:~|\.{1,2})?(?:/[\w.+-]++){2,}+(?: [\w.+-]++){1,3}+(?:/[\w.+-]*[\w+-])++"
+    r"(?:(?<=\.\w{2})|(?<=\.\w{3})|(?<=\.\w{4}))(?!\w)|"
     r"(?<![\w/.~<-])(?:~|\.{1,2})?(?:/(?!-)[\w.+-]*[\w+-])++/?"  # /etc/hosts  ~/.profile  ./run
     r"|(?<!\w)(?:(?:[A-Za-z]:|%[A-Za-z]\w{0,40}+%)(?=\\)|\\(?=\\\w))"  # C:\My Files\x.txt  %TEMP%\x
     r"(?:\\[\w.+-]++(?: [\w.+-]++){0,4}+(?=\\))*+"
