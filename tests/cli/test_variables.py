@@ -32,7 +32,7 @@ def test_a_misspelt_variable_of_a_command_is_warned_of_with_the_nearest(capsys, 
 def test_a_variable_that_is_near_no_other_is_told_where_the_list_is(capsys, monkeypatch):
     for name in ("CONVOY_FOO", "CONVOY_PROT", "CONVOY_TRANSLATE_COLOUR"):
         monkeypatch.setenv(name, "1")
-    _, message = said(capsys, "serve", "--models", "/nowhere")
+    _, message = said(capsys, "serve", "--models", "/nowhere", "--ssl-certfile", "/nope")
     assert "CONVOY_FOO is no setting: convoy serve --help lists them" in message
     assert "CONVOY_PROT is no setting; did you mean CONVOY_PORT?" in message
     _, message = said(capsys, "translate", "--model", "/nowhere")

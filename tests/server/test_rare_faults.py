@@ -25,7 +25,7 @@ from server.callers.quotas import Counters
 from server.files.document_processes import DocumentProcesses
 from server.files.store import Store
 from server.http.middleware import check_host
-from tests.served import busy, server, until
+from tests.served import LINES, busy, server, until
 from tests.server.test_server_process import SLOW, raw_request
 
 
@@ -130,7 +130,7 @@ def test_a_file_waits_while_the_queue_is_full():
         while house.service.stats()["toy-de-en"].waiting_tokens < 250:
             send(SLOW)
             time.sleep(0.05)
-        file = {"file": ("a.txt", b"Das ist gut und das ist sehr gut. " * 10)}
+        file = {"file": ("a.txt", " ".join(LINES[:20]).encode())}
         with ThreadPoolExecutor(1) as pool:
             ask = partial(client.post, "/translate_file", data={"source": "de", "target": "en"}, files=file)
             waiting = pool.submit(ask)

@@ -204,23 +204,23 @@ def test_control_and_enter_ask_at_once_and_escape_no_text(browser, visit):
 
 @contextmanager
 def held_after(house, steps, model="toy-de-en"):
-    """The decoder stops after so many steps, until the event that this gives is set."""
-    executor = house.service.shelf.loaded[model].engine.lanes[1].executor
-    step, go, count = executor.step, threading.Event(), 0
+    """The decoder stops after so many steps of a stream, until the event that this gives is set."""
+    stepper = house.service.shelf.loaded[model].engine.lanes[1].stepper
+    launch, go, count = stepper.launch, threading.Event(), 0
 
     def slow(*args, **kwargs):
         nonlocal count
         count += 1
         if count > steps:
             go.wait(30)
-        return step(*args, **kwargs)
+        return launch(*args, **kwargs)
 
-    executor.step = slow
+    stepper.launch = slow
     try:
         yield go
     finally:
         go.set()
-        del executor.step
+        del stepper.launch
 
 
 def test_words_appear_before_the_answer_is_complete(visit):

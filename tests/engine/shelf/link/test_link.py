@@ -135,7 +135,7 @@ async def test_answers_beginnings_and_refusals_are_those_of_a_service_here(hoste
 
 async def test_a_full_queue_says_how_long_to_wait_and_takes_nothing_of_what_it_refuses(hosted):
     async with hosted(1).connected() as service:
-        jobs = [DecodeJob([5] * 19 + [2], LONG)] * 40
+        jobs = [DecodeJob([5] * 18 + [n, 2], LONG) for n in range(5, 45)]
         groups = [asyncio.create_task(refusal(generate_group(engine_of(service), jobs))) for _ in range(6)]
         refused = [await groups[number] for number in range(2, 6)]
         assert all(isinstance(one, Overloaded) and one.retry_after >= 1 for one in refused), refused
@@ -190,7 +190,8 @@ async def test_the_requests_of_a_front_end_that_goes_are_cancelled_and_no_others
     place = hosted(1)
     async with place.connected() as here, place.connected() as gone:
         own = asyncio.create_task(generate_group(engine_of(here), [DecodeJob([5, 6, 2], LONG)]))
-        lost = asyncio.create_task(refusal(generate_group(engine_of(gone), [DecodeJob([5, 2], LONG)] * 12)))
+        jobs = [DecodeJob([n, 2], LONG) for n in range(5, 17)]
+        lost = asyncio.create_task(refusal(generate_group(engine_of(gone), jobs)))
         while busy(here) < 13:
             await asyncio.sleep(0.01)
             await here.run(NAME, ["Ja."], TextOptions(decode={"beam_size": 1}))
