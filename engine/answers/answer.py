@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Final, TypeVar
+from typing import Final
 
 from engine.answers.compose import Retry, TextResult, settle
 from engine.answers.drafts import Drafts, Partial
@@ -16,12 +16,9 @@ from engine.answers.pivot import Stage, carry_over, join_results, options_of
 from engine.answers.plan import Plan, plan
 from engine.errors import TooLarge
 from engine.schedule.aio import generate_group
-from engine.schedule.slices import Slices, each, in_slices, one_slice
+from engine.schedule.slices import Slices, each, in_slices
 from engine.text.placeables.masking import MarkedText
 from engine.types import Result
-
-Item = TypeVar("Item")
-Done = TypeVar("Done")
 
 MAX_INLINE_CHARACTERS: Final = 2_000  # that are split and tokenized in the event loop itself
 # characters that are as much work as a text beside its own, and as a phrase that is looked for
@@ -166,14 +163,12 @@ async def _decode_plans(
         jobs = [job for p in plans for job in p.jobs]
         results = _deal(plans, await generate_group(stage.engine, jobs, deadline, again=again))
     pairs = list(zip(plans, results, strict=True))
-    outcomes = await _each(lambda pair: settle(stage.text, *pair), pairs, long=long, deadline=deadline)
+    outcomes = await _settled(stage, pairs, deadline, long=long)
     while retries := [outcome for outcome in outcomes if isinstance(outcome, Retry)]:
         jobs = [job for retry in retries for job in retry.jobs]
         redone = iter(await generate_group(stage.engine, jobs, deadline, again=True))
         pairs = [(retry.plan, retry.merge(redone)) for retry in retries]
-        settled = iter(
-            await _each(lambda pair: settle(stage.text, *pair), pairs, long=long, deadline=deadline)
-        )
+        settled = iter(await _settled(stage, pairs, deadline, long=long))
         outcomes = [next(settled) if isinstance(outcome, Retry) else outcome for outcome in outcomes]
     return [outcome for outcome in outcomes if not isinstance(outcome, Retry)]
 
@@ -231,11 +226,12 @@ def _work(texts: Sequence[str | MarkedText], options: TextOptions) -> int:
     )
 
 
-async def _each(
-    function: Callable[[Item], Done], items: Sequence[Item], *, long: bool, deadline: float
-) -> list[Done]:
-    """A function of each item: at once, or where that takes long outside of the event loop."""
-    return await in_slices(each(one_slice(function, item) for item in items), deadline, small=not long)
+async def _settled(
+    stage: Stage, pairs: Sequence[tuple[Plan, list[Result]]], deadline: float, *, long: bool
+) -> list[TextResult | Retry]:
+    """What `settle` makes of plans and their results: at once, or where that takes long outside of the event
+    loop."""
+    return await in_slices(each(settle(stage.text, *pair) for pair in pairs), deadline, small=not long)
 
 
 def _deal(plans: Sequence[Plan], results: Sequence[Result]) -> list[list[Result]]:

@@ -15,6 +15,7 @@ from engine.answers.formats import apply
 from engine.answers.plan import Plan, Sentence
 from engine.answers.quality import Coverage, Repetition, coverage, repetition
 from engine.answers.text_model import TextModel
+from engine.schedule.slices import Slices
 from engine.text.placeables.masking import KeptSpan
 from engine.types import DecodeJob, Hypothesis, Result, Timings
 
@@ -74,8 +75,8 @@ class TextResult:
 
 def compose(
     model: TextModel, plan: Plan, results: Sequence[Result], ranked: Mapping[int, list[Choice]] = NOTHING
-) -> TextResult:
-    """Compose the answer to a text.
+) -> Slices[TextResult]:
+    """Compose the answer to a text, in slices of a sentence.
 
     model: the model that answered.
     plan: the text's plan.
@@ -85,6 +86,7 @@ def compose(
     ranking, options = [list[Choice]() for _ in plan.sentences], plan.options
     for place, result in zip(plan.places, results, strict=True):
         ranking[place] = ranked.get(place) or choices(model, plan, plan.sentences[place], result.hypotheses)
+        yield
     pairs = [(s, c[0]) for s, c in zip(plan.sentences, ranking, strict=True) if c]
     first, *others = _rank_texts(model, plan, ranking)
     if not pairs:
@@ -166,8 +168,9 @@ class Retry:
         return merged
 
 
-def settle(model: TextModel, plan: Plan, results: Sequence[Result]) -> TextResult | Retry:
-    """Compose the answer to a text, or find the sentences that must be decoded again before.
+def settle(model: TextModel, plan: Plan, results: Sequence[Result]) -> Slices[TextResult | Retry]:
+    """Compose the answer to a text, or find the sentences that must be decoded again before: in slices of a
+    sentence.
 
     model: the model that answered.
     plan: the plan of the text.
@@ -178,6 +181,7 @@ def settle(model: TextModel, plan: Plan, results: Sequence[Result]) -> TextResul
         sentence = plan.sentences[place]
         if sentence.stricter:
             ranked[place] = choices(model, plan, sentence, result.hypotheses)
+            yield
         if sentence.stricter and ranked[place][0].garbled:
             garbles.append(job)
         elif plan.options.replace_unk and any(
@@ -185,7 +189,7 @@ def settle(model: TextModel, plan: Plan, results: Sequence[Result]) -> TextResul
         ):
             unknown.append(job)
     if not (garbles or unknown):
-        return compose(model, plan, results, ranked)
+        return (yield from compose(model, plan, results, ranked))
     again = plan.stricter(garbles)
     return Retry(again.with_attention() if unknown else again, sorted((*garbles, *unknown)), results)
 

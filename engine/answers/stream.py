@@ -15,6 +15,7 @@ from engine.answers.plan import Plan, plan
 from engine.answers.text_model import TextModel
 from engine.errors import ConvoyError, Overloaded, Stopping
 from engine.schedule.any_engine import AnyEngine
+from engine.schedule.slices import at_once
 from engine.text.placeables.masking import MarkedText
 from engine.types import DecodeJob, Outcome, Request, Result
 
@@ -169,12 +170,12 @@ def _compose_or_retry(
     engine: AnyEngine, model: TextModel, planned: Plan, results: list[Result]
 ) -> TextResult:
     """Compose the answer; a sentence whose numbers got lost is translated again, before all other work."""
-    outcome = settle(model, planned, results)
+    outcome = at_once(settle(model, planned, results))
     while isinstance(outcome, Retry):
         entry = _Entry(outcome)
         engine.submit(entry.requests, again=True)
         merged = outcome.merge(iter(_wait_for_results(entry)))
-        outcome = settle(model, outcome.plan, merged)
+        outcome = at_once(settle(model, outcome.plan, merged))
     return outcome
 
 
