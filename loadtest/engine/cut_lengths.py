@@ -28,6 +28,7 @@ from engine.answers.text_model import TextModel
 from engine.api import Placement, Service, ServiceSettings
 from engine.schedule.aio import generate_group
 from engine.schedule.any_engine import AnyEngine
+from engine.schedule.slices import at_once
 
 WITHOUT_ENDS: Final = str.maketrans("", "", ".!?:;")
 TEXTS: Final = 10
@@ -59,7 +60,7 @@ def score(engine: AnyEngine, model: TextModel, pairs: Sequence[Pair]) -> str:
     began = time.process_time()
     plans = [plan(model, source, TextOptions()) for source, _ in pairs]
     results = iter(asyncio.run(generate_group(engine, [job for one in plans for job in one.jobs])))
-    texts = [compose(model, one, [next(results) for _ in one.places]).text for one in plans]
+    texts = [at_once(compose(model, one, [next(results) for _ in one.places])).text for one in plans]
     seconds, references = time.process_time() - began, [[reference for _, reference in pairs]]
     bleu, chrf = sacrebleu.corpus_bleu(texts, references), sacrebleu.corpus_chrf(texts, references)
     return f"{bleu.score:.2f}, {chrf.score:.1f} | {seconds:.1f}"

@@ -26,6 +26,7 @@ from engine.answers.text_model import TextModel
 from engine.api import Placement, Service, ServiceSettings
 from engine.schedule.aio import generate_group
 from engine.schedule.any_engine import AnyEngine
+from engine.schedule.slices import at_once
 from engine.text.placeables.masking import MarkedText
 from engine.types import Result
 
@@ -82,7 +83,7 @@ def row(
     for one in plans:
         own = [next(results) for _ in one.places]
         shares.update(fates(model, one, own))
-        texts.append(compose(model, one, own).text)
+        texts.append(at_once(compose(model, one, own)).text)
     bleu = sacrebleu.corpus_bleu(texts, [[target for _, target in pairs]]).score
     percentages = (f"{shares[fate] / shares.total():.1%}" for fate in ("whole", "missing", "excess"))
     return " | ".join((model.name, str(beam), "limited" if limited else "free", *percentages, f"{bleu:.2f}"))
