@@ -1108,7 +1108,7 @@ def calls(dtype):
         2.0,
         (torch.zeros(2, 1, dtype=torch.int64), weights[0]),
     )
-    kernels.scatter(torch.zeros(2, 1, 7, dtype=torch.int64), torch.zeros(1, 2, dtype=torch.int64), 1, 1)
+    Scatter(made.append, torch.zeros(2, 1, 7, dtype=torch.int64))(0, 1, 1)
     search(made.append, 2, 3, 9).begin_step(*followed(2, 3, (4,)), 2)
     top = TopK(torch.zeros(2, 3, 6), torch.zeros(2, 3, 6, dtype=torch.int64), None)
     search(made.append, 2, 3, 9).end_step(top, past[2])
