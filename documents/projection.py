@@ -179,12 +179,10 @@ class _Projection:
         span = self.segment.spans[number]
         text = self.segment.text[span.begin : span.end]
         begin = self.copied.get(span.begin, -1)
-        if number in self.known:
-            begin = self.known[number][0]
-        elif text and self.copied.get(span.end - 1) != begin + len(text) - 1:
+        if number not in self.known and text and self.copied.get(span.end - 1) != begin + len(text) - 1:
             begin = self.target.find(text) if span.kept and self.target.count(text) == 1 else -1
             begin = -1 if (begin, begin + len(text)) in self.taken else begin
-        end = begin + len(text)
+        begin, end = self.known.get(number, (begin, begin + len(text)))
         low, high = self._around(parent)
         if not low <= begin <= end <= high:
             return False

@@ -280,6 +280,17 @@ def test_formats_are_carried_over_in_every_sentence_of_a_text():
         assert answer[span.begin : span.end] == f"v{i}y"
 
 
+def test_a_phrase_that_is_shorter_or_longer_in_the_translation_keeps_the_white_space_behind_it():
+    segment = Segment("Frau Ott mag das Haus", (Span(0, 8, kept=True), Span(17, 21)))
+    for phrase in ("Ms. Ott", "Mademoiselle Ott"):
+        words = [*phrase.split(), "likes", "the", "house"]
+        result = aligned(["Frau", "Ott", "mag", "das", "Haus"], words, np.eye(5))
+        result = replace(result, kept=(KeptSpan(0, len(phrase), 0),))
+        done = project(segment, result, {0: phrase})
+        assert done.text == f"{phrase} likes the house"
+        assert [done.text[s.begin : s.end] for s in done.spans] == [phrase, "house"]
+
+
 def test_white_space_around_what_stays_is_the_translations():
     segment = Segment("ich sah foo() gestern", (Span(8, 13, kept=True),))
     result = aligned(["ich", "sah", "foo()", "gestern"], ["I", "saw", "foo()."], np.eye(4)[:3])
