@@ -511,7 +511,7 @@ MUTANTS = [
     Mutant(
         "nouns of German are lowered",
         "engine/text/form.py",
-        "and _base(languages[1]) not in CAPITAL_NOUNS\n",
+        "and primary(languages[1]) not in CAPITAL_NOUNS\n",
         "\n",
         "tests/engine/text/test_form.py -k form",
     ),

@@ -8,6 +8,7 @@ from functools import cache, lru_cache
 from typing import Final
 
 from engine.bundle.bundle import MAX_SENTENCE_TOKENS
+from engine.text.codes import primary
 from engine.text.first_words import FIRST_WORDS
 from engine.text.tokenizers.placeholder_words import PlaceholderTokenizer, PlaceholderWord, symbols_of
 from engine.text.tokenizers.tokenizer import Tokenizer
@@ -127,4 +128,4 @@ def _word_counter(tokenizer: Tokenizer) -> Callable[[str], int]:
 
 
 def _spaceless(code: str) -> bool:
-    return code.partition("-")[0].lower() in SPACELESS
+    return primary(code) in SPACELESS

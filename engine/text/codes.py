@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final
 
 # three letters and two, of all languages that have both
@@ -21,12 +22,19 @@ sot:st sun:su swe:sv swa:sw tam:ta tel:te tgk:tg tha:th tir:ti tuk:tk tgl:tl tsn
 tat:tt twi:tw tah:ty uig:ug ukr:uk urd:ur uzb:uz ven:ve vie:vi vol:vo wln:wa wol:wo xho:xh yid:yi yor:yo
 zha:za zho:zh zul:zu
 """
+REMEMBERED_CODES: Final = 256
 SHORT: Final = dict(pair.split(":") for pair in PAIRS.split())
 
 
 def short(code: str) -> str:
     """Return the code of two letters, where there is one; others as they are."""
     return SHORT.get(code, code)
+
+
+@lru_cache(REMEMBERED_CODES)
+def primary(code: str) -> str:
+    """Return the language of a code in small letters, without country or script: "de" of "de-AT"."""
+    return code.partition("-")[0].lower()
 
 
 def by_short_code(codes: Iterable[str]) -> dict[str, str]:

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from engine.text.codes import short
+from engine.text.codes import primary, short
 from engine.text.first_words import known_weights, words_of
 
 LOADING: Final = threading.Lock()
@@ -134,7 +134,7 @@ def _shares(text: str, labels: frozenset[str], first: Mapping[str, float]) -> di
 
 
 def _language_code(language: str) -> str:
-    base = short(language.partition("-")[0].lower())
+    base = short(primary(language))
     return LIBRARY_CODES.get(base, base)
 
 

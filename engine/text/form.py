@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from engine.text.codes import primary
+
 # each mark that may end a sentence, with its kind
 KINDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(".。．।", "."),
@@ -46,7 +48,7 @@ MIN_TITLE_WORDS: Final = 3
 
 def small_words(language: str) -> frozenset[str]:
     """Return the articles and the like of a language, by its code; none of languages that have no table."""
-    return SMALL_WORDS.get(_base(language), frozenset())
+    return SMALL_WORDS.get(primary(language), frozenset())
 
 
 def is_all_capitals(text: str) -> bool:
@@ -63,7 +65,7 @@ def to_sentence_case(text: str, language: str, count: Callable[[str], int]) -> s
     count: counts the tokens of a word. A vocabulary holds words as they are written: a word that takes fewer
         tokens with a first capital gets one.
     """
-    english = _base(language) == "en"
+    english = primary(language) == "en"
 
     def recase(match: re.Match[str]) -> str:
         lowered = match[0].lower()
@@ -104,14 +106,14 @@ def beginning(source: str, settled: str, languages: tuple[str, str]) -> str:
     if not source.strip():
         return settled
     body = settled.rstrip().rstrip(CLOSING).rstrip()
-    if " & " in source and (word := AND.get(_base(languages[1]))):
+    if " & " in source and (word := AND.get(primary(languages[1]))):
         body = body.partition(word)[0]
     return _follow_case(source, body, languages) if body else ""
 
 
 def _follow_ampersand(source: str, target: str, into: str) -> str:
     """Write "&" again where the source has it and the target has a word."""
-    word = AND.get(_base(into))
+    word = AND.get(primary(into))
     if " & " not in source or "&" in target or not word or target.count(word) != source.count(" & "):
         return target
     return target.replace(word, " & ")
@@ -129,7 +131,7 @@ def _follow_closing_marks(source: str, target: str, into: str) -> str:
         return target
     if marks:
         closing = bool(bare) and not bare[-1].isalnum() and not own and _kinds(bare[-2:-1]) != ""
-        forms = SCRIPT_MARKS.get(_base(into), {})
+        forms = SCRIPT_MARKS.get(primary(into), {})
         return target if closing else bare + "".join(forms.get(KINDS[mark], KINDS[mark]) for mark in marks)
     abbreviated = "." in bare[-4:] or not bare
     ends = source[-1].isalnum() or "\ue000" <= source[-1] <= "\uf8ff"
@@ -155,13 +157,13 @@ def _follow_case(source: str, target: str, languages: tuple[str, str]) -> str:
     if is_all_capitals(source):
         return target.upper()
     source, begin = source.lstrip(), len(target) - len(target.lstrip())
-    if _title(source) and not CAPITAL_NOUNS & {_base(language) for language in languages}:
+    if _title(source) and not CAPITAL_NOUNS & {primary(language) for language in languages}:
         return INITIAL.sub(lambda match: match[0].upper(), target)
     first = target[begin : begin + 1]
     if source[0].isupper() and first.islower():
         return _with_capital(target, begin)
     word = WORD.match(target, begin)
-    lowers = word and word[0][1:].islower() and _base(languages[1]) not in CAPITAL_NOUNS
+    lowers = word and word[0][1:].islower() and primary(languages[1]) not in CAPITAL_NOUNS
     if source[0].islower() and first.isupper() and lowers:
         return target[:begin] + first.lower() + target[begin + 1 :]
     return target
@@ -174,7 +176,3 @@ def _with_capital(text: str, at: int) -> str:
 def _title(text: str) -> bool:
     words = [word for word in text.split() if word[0].isalpha()]
     return len(words) >= MIN_TITLE_WORDS and all(word[0].isupper() for word in words)
-
-
-def _base(language: str) -> str:
-    return language.partition("-")[0].lower()

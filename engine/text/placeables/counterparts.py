@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final
 
+from engine.text.codes import primary
+
 # how each language writes a title, the usual form first
 TITLES_OF: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     "de": {
@@ -104,7 +106,7 @@ def find_counterparts(text: str, languages: tuple[str, str]) -> Iterator[tuple[i
     """
     pattern = _pattern(*languages)
     for match in pattern.finditer(text) if pattern else ():
-        yield *match.span(), _counterpart(match[0], *map(_base, languages))
+        yield *match.span(), _counterpart(match[0], *map(primary, languages))
 
 
 def _counterpart(written: str, there: str, here: str) -> str:
@@ -119,13 +121,9 @@ def _counterpart(written: str, there: str, here: str) -> str:
     return WRITTEN_DATES[here].format(day, MONTHS_OF[here][month], year).rstrip()
 
 
-def _base(language: str) -> str:
-    return language.partition("-")[0].lower()
-
-
 @lru_cache(REMEMBERED_PAIRS)
 def _pattern(language: str, into: str) -> re.Pattern[str] | None:
-    there, here = _base(language), _base(into)
+    there, here = primary(language), primary(into)
     if there == here or there not in DATES_OF or here not in DATES_OF:
         return None
     abbreviations = "|".join(form for _, form in ABBREVIATIONS_OF[there])
@@ -136,7 +134,7 @@ def _pattern(language: str, into: str) -> re.Pattern[str] | None:
 @lru_cache(REMEMBERED_PAIRS)
 def _titles(language: str, into: str) -> tuple[re.Pattern[str], dict[str, str]] | None:
     """A pattern of the titles of one language at the end of a text, and each in another language."""
-    there, here = (TITLES_OF.get(_base(code)) for code in (language, into))
+    there, here = (TITLES_OF.get(primary(code)) for code in (language, into))
     if there is None or here is None:
         return None
     written: dict[str, str] = {}

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final
 
+from engine.text.codes import primary
 from engine.text.form import capitalised
 from engine.text.placeables import code
 from engine.text.placeables.grammar import (
@@ -305,7 +306,7 @@ def _small_letters_around(text: str, begin: int, end: int) -> bool:
 def _known_form(word: str, language: str, count: Callable[[str], int]) -> str | None:
     lowered = word.lower()
     if len(word) == len("so"):
-        return lowered if lowered in SHORT_WORDS.get(language.partition("-")[0].lower(), ()) else None
+        return lowered if lowered in SHORT_WORDS.get(primary(language), ()) else None
     if len(lowered) != len(word) or count(word) < 3:
         return None
     forms = sorted((lowered, capitalised(lowered)), key=count)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final
 
+from engine.text.codes import primary
 from engine.text.form import CAPITAL_NOUNS
 from engine.text.placeables.counterparts import title_before
 
@@ -72,7 +72,6 @@ MIN_TOKENS_OF_NOUNS: Final = 5  # of a name beside another one together, where n
 MAX_SMALL_TOKENS: Final = 2  # of a word that is known in small letters
 MAX_CAPITALS_SHARE: Final = 0.67  # of the words after the first one; headings have more
 STARTS: Final = frozenset('.!?:„“"»«\n')  # a sentence begins after them
-REMEMBERED_LANGUAGES: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +93,7 @@ class NameRule:
 
 def find_names(text: str, rule: NameRule) -> Iterator[tuple[int, int]]:
     """Find begin and end of each name, in order; words beside one another are one name."""
-    sign = NOUNS_MAY_BE_NAME if _base(rule.language) in CAPITAL_NOUNS else MAY_BE_NAME
+    sign = NOUNS_MAY_BE_NAME if primary(rule.language) in CAPITAL_NOUNS else MAY_BE_NAME
     return _Reader(text, rule).names() if sign.search(text) else iter(())
 
 
@@ -118,16 +117,11 @@ def find_acronyms(text: str, rule: NameRule) -> Iterator[tuple[int, int]]:
             yield match.span()
 
 
-@lru_cache(REMEMBERED_LANGUAGES)
-def _base(language: str) -> str:
-    return language.partition("-")[0].lower()
-
-
 class _Reader:
     """The words of a text with what a rule asks about them; tokens are counted only where they decide."""
 
     def __init__(self, text: str, rule: NameRule) -> None:
-        self.text, self.rule, language = text, rule, _base(rule.language)
+        self.text, self.rule, language = text, rule, primary(rule.language)
         self.nouns, self.french = language in CAPITAL_NOUNS, language == "fr"
         self.particles = PARTICLES - OWN_PARTICLES.get(language, frozenset({"und", "y"}))
         self.places = [match.span() for match in (FRENCH_WORD if self.french else WORD).finditer(text)]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
+from engine.text.codes import primary
 from engine.text.placeables.amounts import CODES, CURRENCY, GAP
 
 NARROW, WIDE = "\u202f", "\u00a0"  # spaces that break no line
@@ -70,7 +71,7 @@ def localise(number: str, source: str, target: str) -> str:
 
     Returns the number as it is where a language is not known, or the number is no amount.
     """
-    there, here = (OF_LANGUAGE.get(code.partition("-")[0].lower()) for code in (source, target))
+    there, here = (OF_LANGUAGE.get(primary(code)) for code in (source, target))
     if there is None or here is None or (match := _amount(there).fullmatch(number)) is None:
         return number
     whole, part = "".join(filter(str.isdigit, match["whole"])), match["part"]

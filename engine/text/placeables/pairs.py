@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
+from engine.text.codes import primary
 from engine.text.placeables.markup import Format, PlainText
 
 SINGLE: Final = "'‚‘’‹›"
@@ -158,7 +159,7 @@ def _written(mark: str, language: str, *, last: bool) -> str:
 
     last: whether it is the last one of its pair.
     """
-    marks = QUOTATION_MARKS.get(language.partition("-")[0].lower())
+    marks = QUOTATION_MARKS.get(primary(language))
     if not mark or marks is None or mark in "'\"()[]":
         return mark
     return marks[2 * (mark in SINGLE) + last]
