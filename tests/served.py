@@ -175,3 +175,15 @@ def until(condition, seconds=30.0):
 def busy(service, model="toy-de-en"):
     stats = service.stats()[model]
     return sum(stats.active), stats.waiting_requests
+
+
+def slow_down(stepper):
+    """A millisecond more for each step, so that a small model is busy for a while."""
+    launch = stepper.launch
+
+    def later(*args, **kwargs):
+        time.sleep(0.001)
+        stepper.patience = 0.0  # one step a launch
+        return launch(*args, **kwargs)
+
+    stepper.launch = later

@@ -182,7 +182,7 @@ def settle(model: TextModel, plan: Plan, results: Sequence[Result]) -> Slices[Te
         if sentence.stricter:
             ranked[place] = choices(model, plan, sentence, result.hypotheses)
             yield
-        if sentence.stricter and ranked[place][0].garbled:
+        if place in ranked and ranked[place][0].garbled:
             garbles.append(job)
         elif plan.options.replace_unk and any(
             h.attention is None and model.unk in h.tokens for h in result.hypotheses

@@ -230,7 +230,6 @@ class Lane:
 
     def drop(self, flight: InFlight) -> Request:
         """Free the slot of a request at once, by moving the last active one into it."""
-        self._close_holes()
         self._vacate([flight])
         self._close_holes()
         if not self._flights:

@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,7 +16,7 @@ import pytest
 
 from engine.bundle.bundle import open_bundle
 from engine.text.tokenizers.tokenizer import open_tokenizer
-from tests.served import LINES, LONG, bundles, busy, open_service, server, until
+from tests.served import LINES, LONG, bundles, busy, open_service, server, slow_down, until
 
 ROOT = Path(__file__).parents[2]
 GERMAN = {"q": "Das ist gut.", "source": "de", "target": "en"}
@@ -72,18 +71,6 @@ def test_a_client_that_leaves_in_the_middle_of_its_body_does_no_harm():
 
 
 # limits in time and space
-
-
-def slow_down(stepper):
-    """A millisecond more for each step, so that a small model is busy for a while."""
-    launch = stepper.launch
-
-    def later(*args, **kwargs):
-        time.sleep(0.001)
-        stepper.patience = 0.0  # one step a launch
-        return launch(*args, **kwargs)
-
-    stepper.launch = later
 
 
 def test_a_full_queue_is_a_429_that_says_when_to_come_back():

@@ -27,7 +27,7 @@ from engine.api import (
 from engine.text.tokenizers.pieces import Pieces
 from tests.engine.text.test_text import real_tokenizer, toy
 from tests.golden_fixtures import ROOT, real_golden
-from tests.served import LINES, LONG, busy, draining, running, server, until
+from tests.served import LINES, LONG, busy, draining, running, server, slow_down, until
 from tests.thorough import some
 
 MODELS = ROOT.parent / "models"
@@ -227,7 +227,12 @@ def test_a_single_sample_is_told_word_by_word(service):
 def test_the_first_sentence_is_told_before_the_others_are_decoded(service):
     """All have the same length: together they would end in the same step, and none would be told by words."""
     options = TextOptions(dict.fromkeys(LONG, 60))
-    told, results = listen(service, ["Das ist gut. Wer bist du? Was ist das?"], options)
+    stepper = service.shelf.loaded["toy-de-en"].engine.lanes[1].stepper
+    slow_down(stepper)  # who listens is told of the newest only
+    try:
+        told, results = listen(service, ["Das ist gut. Wer bist du? Was ist das?"], options)
+    finally:
+        del stepper.launch
     first, second = (listen(service, [text], options)[1][0].text for text in ("Das ist gut.", "Wer bist du?"))
     assert results[0].text.startswith(f"{first} {second}")
     within = [text for text in told[0] if len(first) < len(text) < len(first) + len(second)]
