@@ -144,9 +144,8 @@ class Products:
             tensors = *tensors, *of_lookup
         else:
             kernel = Kernel("product.cu", "product", *form_of(dim, weight), size)
-            pairs = ceil_div(outputs, 2)
-            split = (self._split(pairs, dim),)
-            grid = min(ceil_div(pairs * split[0], PRODUCT_WARPS), 4 * self.processors)
+            split = (self._split(ceil_div(outputs, 2), dim),)
+            grid = min(ceil_div(ceil_div(outputs, 2) * split[0], PRODUCT_WARPS), 4 * self.processors)
             block, shared = PRODUCT_WARPS * WARP, size * dim * each
         scalars = rows, dim, outputs, *split, *options, float(parts[2]), float(finish.factor), *ahead
         self.run(Call(kernel, (grid, 1, 1), (block, 1, 1), shared, (*tensors, *scalars, normed, y)))

@@ -299,6 +299,7 @@ def test_requests_of_a_killed_engine_process_are_answered_by_the_other_one(crew)
     client, running, _ = crew
     old, front_ends = pids(running, "engine process"), pids(running)
     with asked_all_the_time(client, GERMAN | {"max_length": 60, "min_length": 60}) as statuses:
+        go_on(statuses)  # front ends that have just begun are linked to both
         for pid in old:  # each in its turn
             os.kill(pid, signal.SIGKILL)
             assert ready(client), "the other one answers"
