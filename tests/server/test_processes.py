@@ -86,13 +86,31 @@ def connections(running):
             fields = line.split()
             if fields[3] == "01":  # established
                 accepted.add(f"socket:[{fields[9]}]")
+    return held(pids(running), accepted)
+
+
+def linked(running):
+    """Whether each engine process has accepted a link of every front end, by the kernel."""
+    accepted = set()
+    for line in Path("/proc/net/unix").read_text("utf-8").splitlines()[1:]:
+        fields = line.split()
+        if fields[5] == "03" and "/engine-" in fields[-1]:  # connected
+            accepted.add(f"socket:[{fields[6]}]")
+    links = held(pids(running, "engine process"), accepted)
+    return set(links.values()) == {len(pids(running))} and len(links) == COUNT
+
+
+def held(processes, sockets):
+    """How many of some sockets each process has; one may have several descriptors."""
     found = Counter()
-    for pid in pids(running):
+    for pid in processes:
+        open_ = set()
         for fd in Path(f"/proc/{pid}/fd").iterdir():
             try:
-                found[pid] += os.readlink(fd) in accepted
+                open_.add(os.readlink(fd))
             except FileNotFoundError:
                 continue
+        found[pid] = len(open_ & sockets)
     return found
 
 
@@ -299,13 +317,14 @@ def test_requests_of_a_killed_engine_process_are_answered_by_the_other_one(crew)
     client, running, _ = crew
     old, front_ends = pids(running, "engine process"), pids(running)
     with asked_all_the_time(client, GERMAN | {"max_length": 60, "min_length": 60}) as statuses:
-        go_on(statuses)  # front ends that have just begun are linked to both
         for pid in old:  # each in its turn
+            until(lambda: linked(running), 60)  # front ends may have just begun too
+            go_on(statuses)
             os.kill(pid, signal.SIGKILL)
             assert ready(client), "the other one answers"
-            until(lambda: len(pids(running, "engine process")) == COUNT)
-            until(lambda: value(client, "convoy_model_loaded", model=NAME) == COUNT)
-            go_on(statuses)
+            until(lambda pid=pid: pid not in pids(running, "engine process"))
+        until(lambda: linked(running), 60)
+        until(lambda: value(client, "convoy_model_loaded", model=NAME) == COUNT)
     assert set(statuses) == {200}, Counter(statuses)
     assert not set(old) & set(pids(running, "engine process"))
     assert pids(running) == front_ends
@@ -415,6 +434,7 @@ def test_an_engine_process_whose_device_is_lost_or_whose_step_never_ends_is_repl
                 until(lambda said=said: any(said in line for line in list(running.log)), 90)
                 # a third and a fourth one, which the next fault must not meet before they were ready
                 until(lambda begun=begun: len(re.findall(READY, "".join(running.log))) == begun, 90)
+                until(lambda: linked(running))
                 go_on(statuses)
             assert set(statuses) == {200}, Counter(statuses)
             assert len(set(engines) & set(pids(running, "engine process"))) == 1
