@@ -2,6 +2,7 @@
 
 reference   the same in plain torch: what exporters trace and tests compare with
 calls       kernels as functions of tensors
+ahead       what they ask memory for before others read it
 linear      what comes before and after a linear map
 products    products of few rows
 heads       those whose outputs are used by the same kernel, head by head

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import Tensor
 
+from engine.kernels.ahead import has_strides, is_memory, remembered
 from engine.kernels.heads import HeadProducts, can_attend_by_tiles
 from engine.kernels.launches import (
     ELEMENTS,
@@ -32,7 +33,6 @@ from engine.kernels.reference import QKV
 from engine.kernels.selection import Selection
 
 CONVOLUTION_THREADS: Final = 512  # of a block of a step of the convolution, at most
-MAX_MEMORY_AHEAD: Final = 16 * 2**20  # bytes of keys and values that are asked for ahead; 0: none
 RESIDENT: Final = 1024  # threads of a multiprocessor that fetch as much as it can take
 TILE_STEPS: Final = 32  # time steps of a block of whole sequences
 # as in attend.cu
@@ -240,7 +240,7 @@ class Kernels(HeadProducts, Selection):
         heads, width, source = keys.shape[1:]
         context = torch.empty_like(q)
         pitch = keys.stride(2)
-        assert _is_memory(keys, values) and _has_strides(mask, pitch, 1)
+        assert is_memory(keys, values) and has_strides(mask, pitch, 1)
         scalars = beams, heads, width, source, pitch
         tiles = self.tensor_cores and not weights and q.data_ptr() % LOAD_BYTES == 0
         if tiles and can_attend_by_tiles(q.dtype, keys, values, mask):
@@ -291,38 +291,9 @@ class Kernels(HeadProducts, Selection):
         threads = min(256, ceil_div(dim, kernel.vector * WARP) * WARP)
         beams = 1 if heat is None else x.shape[-2]
         tensors = x, residual, norm.gain, norm.shift, heat
-        arguments = *tensors, dim, beams, norm.epsilon, *_remembered(ahead), sum_, y
+        arguments = *tensors, dim, beams, norm.epsilon, *remembered(ahead), sum_, y
         self.run(Call(kernel, (rows, 1, 1), (threads, 1, 1), dim * 4, arguments))
         return sum_, y
-
-
-def _remembered(
-    ahead: tuple[Tensor, Tensor] | None,
-) -> tuple[Tensor | None, Tensor | None, int, int, int, int]:
-    """Keys and values of as many slots as are asked for ahead, and their sizes, as of add_norm.cu."""
-    if ahead is None or ahead[0].dtype != ahead[1].dtype:
-        return None, None, 0, 0, 0, 0
-    keys, values = ahead
-    slots, heads, width, source = keys.shape
-    pitch = keys.stride(2)
-    if not _is_memory(keys, values):
-        return None, None, 0, 0, 0, 0
-    each = 2 * heads * width * source * keys.element_size()  # bytes of a slot
-    return keys, values, min(slots, MAX_MEMORY_AHEAD // max(each, 1)) * heads, width, source, pitch
-
-
-def _is_memory(keys: Tensor, values: Tensor) -> bool:
-    """Whether keys and values lie as `attend` takes them: the first positions of blocks of one size."""
-    _, heads, width, _ = keys.shape
-    pitch = keys.stride(2)
-    whole = heads * width * pitch, width * pitch
-    return _has_strides(keys, *whole, pitch, 1) and _has_strides(values, *whole, width, 1)
-
-
-def _has_strides(tensor: Tensor, *strides: int) -> bool:
-    """Whether it lies in memory like that; how far apart the only entry of an axis is does not matter."""
-    axes = zip(tensor.shape, tensor.stride(), strides, strict=True)
-    return all(size == 1 or have == want for size, have, want in axes)
 
 
 def _per_head(x: Tensor, taps: Tensor) -> int:

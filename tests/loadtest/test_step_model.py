@@ -8,7 +8,8 @@ from functools import cache
 import pytest
 import torch
 
-from engine.kernels.calls import MAX_MEMORY_AHEAD, Kernels
+from engine.kernels.ahead import MAX_MEMORY_AHEAD
+from engine.kernels.calls import Kernels
 from engine.kernels.launches import PRODUCTS
 from loadtest.engine.gpu_bench.models import MODELS, config_of
 from loadtest.engine.step_model import (

@@ -26,7 +26,7 @@ from engine.executors import open_executors
 from engine.executors.cuda.search_kernels import RingArrays, SearchKernels, Tokens
 from engine.executors.history import Rings
 from engine.executors.torch.executor import TorchExecutor
-from engine.kernels import calls as calls_module
+from engine.kernels import ahead as ahead_module
 from engine.kernels import reference
 from engine.kernels.calls import (
     ATTEND_WARPS,
@@ -995,7 +995,7 @@ def test_a_norm_asks_for_all_keys_and_values_of_the_slots_that_it_is_told_of(
     x, ones = normal(3, 5, 1, 48, dtype=BRAIN), torch.ones(48, dtype=BRAIN)
     prefetched(host, "add_norm")
     for held in (slots, max(slots - 1, 0), 0):
-        monkeypatch.setattr(calls_module, "MAX_MEMORY_AHEAD", held * 4 * heads * width * source)
+        monkeypatch.setattr(ahead_module, "MAX_MEMORY_AHEAD", held * 4 * heads * width * source)
         kernels.add_norm(x, None, Norm(ones, ones, 1e-5), ahead=(keys, values))
         asked = prefetched(host, "add_norm") - {ones.data_ptr() + 16 * i for i in range(6)}
         parts = [part for memory in (keys, values) for slot in memory[:held] for part in slot]
