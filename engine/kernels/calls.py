@@ -266,6 +266,18 @@ class Kernels(HeadProducts, Selection):
         self.run(Call(averaging, grid, (128, 1, 1), 0, (each, heads, size, mean)))
         return context, mean
 
+    def glu(self, x: Tensor) -> Tensor:
+        """Compute torch's `glu` over the last axis.
+
+        x: [..., 2 * dim].
+        """
+        dim, rows = x.shape[-1] // 2, x.numel() // x.shape[-1]
+        y = x.new_empty((*x.shape[:-1], dim))
+        kernel = Kernel("glu.cu", "glu", *form_of(dim, x))
+        threads = min(256, ceil_div(dim, kernel.vector * WARP) * WARP)
+        self.run(Call(kernel, (rows, 1, 1), (threads, 1, 1), 0, (x, dim, y)))
+        return y
+
     def add_norm(
         self,
         x: Tensor,

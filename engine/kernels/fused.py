@@ -256,10 +256,11 @@ class FusedMode(Mode):
 
     def _product(self, what: Product) -> Tensor:
         x, weights, finish = what.x, (what.weight, what.bias), what.finish
-        if not self._few(x, what.weight, glu=finish.activation == "glu"):
-            return library_product(self._own(x), *weights, finish)
-        constant, fed = is_constant(what.weight), _what(x)
         glu = finish.activation == "glu"
+        if not self._few(x, what.weight, glu=glu):
+            y = library_product(self._own(x), *weights, finish)
+            return self.kernels.glu(y) if glu else y
+        constant, fed = is_constant(what.weight), _what(x)
         if constant and isinstance(fed, Lookup) and self.kernels.takes_lookup(fed, what.weight, glu=glu):
             y, value = self.kernels.product(fed, weights, finish, constant=True)
         else:

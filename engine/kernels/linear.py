@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -56,12 +55,6 @@ class Lookup:
 
 ACTIVATIONS: Final = {None: 0, "relu": 1, "glu": 2}
 
-ACTIVATED: Final[dict[str | None, Callable[[Tensor], Tensor]]] = {
-    None: lambda x: x,
-    "relu": F.relu,
-    "glu": lambda x: F.glu(x, dim=-1),
-}
-
 
 def is_constant(weight: Tensor) -> bool:
     """Tell whether no kernel writes a weight: a model's own, or a part of one."""
@@ -84,19 +77,21 @@ def wide_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def library_product(x: Tensor, weight: Tensor, bias: Tensor | None, finish: Finish) -> Tensor:
-    """Compute a product of many rows by torch's own kernels, and what is behind it but a residual.
+    """Compute a product of many rows by torch's own kernels, and what is behind it but a GLU and a residual.
 
     x: [..., dim].
     weight: [outputs, dim].
     bias: [outputs], or none.
     finish: what becomes of the sums.
     """
-    activated = ACTIVATED[finish.activation]
+    rows, factor, shape = x.flatten(0, -2), finish.factor, (*x.shape[:-1], -1)
+    relu = finish.activation == "relu"
     if bias is None:
         y = F.linear(x, weight)
-        return activated(y if finish.factor == 1.0 else y * finish.factor)
-    rows, factor, shape = x.flatten(0, -2), finish.factor, (*x.shape[:-1], -1)
-    if finish.activation == "relu" and factor == 1.0:  # one kernel too, where cuBLASLt has the epilogue
+        y = y if factor == 1.0 else y * factor
+        return F.relu(y) if relu else y
+    if relu and factor == 1.0:  # one kernel too, where cuBLASLt has the epilogue
         return torch._addmm_activation(bias, rows, weight.t()).view(shape)
-    y = torch.addmm(bias, rows, weight.t(), beta=factor, alpha=factor)  # one kernel, and rounded once
-    return activated(y.view(shape))
+    # rounded once; where there is a factor, the bias is copied to all rows before
+    y = torch.addmm(bias, rows, weight.t(), beta=factor, alpha=factor).view(shape)
+    return F.relu(y) if relu else y

@@ -148,7 +148,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         sum *= factor;
         value[side] = activation == RELU && sum < 0.0f ? 0.0f : sum;
       }
-      if (glu) value[0] /= 1.0f + expf(-value[1]);
+      if (glu) value[0] = gated(value[0], value[1]);
       for (int side = 0; side < (glu ? 1 : 2); side++) {
         const int output = glu ? mine : 2 * mine + side;
         if (output >= outputs) continue;

@@ -142,7 +142,7 @@ __device__ __forceinline__ void multiply(const Inputs& in, const Element* weight
         sum = (sum + widen(bias[side])) * finish.factor;
         value[side] = finish.relu && sum < 0.0f ? 0.0f : sum;
       }
-      if (SIDES == 2) value[0] /= 1.0f + expf(-value[SIDES - 1]);
+      if (SIDES == 2) value[0] = gated(value[0], value[SIDES - 1]);
       const Index place = static_cast<Index>(own_row) * width + output;
       value[0] += finish.wide_residual ? wide_residual : widen(narrow_residual);
       if (finish.wide_y) {

@@ -744,7 +744,7 @@ def test_a_layer_of_up_to_sixteen_rows_is_a_kernel_for_each_product(host, rows):
             inputs = x if rows <= 16 else x.to(BRAIN)
             found = fused.settle({"y": layer(inputs, widen, narrow, gain, shift)})["y"]
         wanted = layer(x, *(w.float() for w in (widen, narrow, gain, shift)))
-    assert made == (["tiled_glu", "tiled_product"] if rows <= 16 else [])
+    assert made == (["tiled_glu", "tiled_product"] if rows <= 16 else ["glu"])
     torch.testing.assert_close(found.float(), wanted, rtol=0.03, atol=0.06)
 
 
@@ -960,6 +960,17 @@ def test_the_norm_of_a_sum_equals_torch(place, dtype, dim):
 
 
 @pytest.mark.parametrize("dtype", [FLOAT, HALF, BRAIN])
+@pytest.mark.parametrize(("rows", "dim"), [(3, 64), (5, 37), (2, 2056), (1, 1)])
+def test_a_glu_of_many_rows_equals_torch(place, dtype, rows, dim):
+    room = normal(1, 1 + rows * 2 * dim, dtype=dtype) * 4
+    room[-1] = 200  # a gate that is open, and one that is shut
+    room[-1 - dim // 2] = -200 if dim > 1 else 200
+    for begin in (0, 1):  # elements that lie as they are loaded, and others
+        x = room[begin : begin + rows * 2 * dim].view(rows, 2 * dim)
+        close(place.glu(x), F.glu(x.float(), -1), dtype, 4)
+
+
+@pytest.mark.parametrize("dtype", [FLOAT, HALF, BRAIN])
 def test_a_norm_is_divided_by_its_slots_temperature(place, dtype):
     x, residual = normal(1, 3, 2, 40, dtype=dtype), normal(2, 3, 2, 40, dtype=dtype)
     norm, heat = Norm(normal(3, 40, dtype=dtype), normal(4, 40, dtype=dtype), 1e-5), torch.tensor([0.5, 1, 3])
@@ -1130,6 +1141,7 @@ def calls(dtype):
     logits, rules = selection(dtype, 2, 3, 64, 2)
     kernels.select(logits, tuple(rules), None, 2, 6)
     kernels.select(*selection(dtype, 1, 1, 1024, 2), None, 2, 6)
+    kernels.glu(x)
     kernels.add_norm(x, None, Norm(x[0, 0], x[0, 1], 1e-5), total=True)
     return made
 
