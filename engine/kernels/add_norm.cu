@@ -3,11 +3,12 @@
 // Grid (rows), block of whole warps. A row stays in shared memory [dim], so it is read once; mean and variance
 // take a pass each, which is exact where the mean is far from zero.
 //
-// It reads what was written just before, so memory has nothing to do: it is asked for keys and values that are attended to
-// two kernels later, which come from the second-level cache then.
+// It reads what was written just before, so memory has nothing to do: it is asked for what is read a few kernels later, and
+// comes from the second-level cache then: keys and values that are attended to, or the windows of a step of the convolution.
 #include "common.cuh"
 
-constexpr int SECTOR = 32;  // bytes that come at once
+constexpr int SECTOR = 32;   // bytes that come at once
+constexpr int SIBLINGS = 3;  // beams before its own of which a hypothesis knows what they have asked for
 
 // Of the first slots [slots, heads]: keys [width, pitch] and values [pitch, width], of which `source` positions are read.
 struct Remembered {
@@ -31,6 +32,40 @@ __device__ __forceinline__ void fetch_ahead(const Remembered& memory) {
 #endif
 }
 
+// Of the first hypotheses: rows of a ring [slots * (width - 1) * beams, channels] that are read of it.
+struct Windows {
+  const unsigned char* ring;
+  const Index* index;               // [slots, beams, width - 1]
+  int hypotheses, older, row_size;  // older: width - 1; row_size: bytes of a row, whole vectors; hypotheses 0: none
+};
+
+// The window of a block's hypothesis, a row for each of its first threads. Beams share most ancestors, so what one before
+// asks for is not asked for again. Indices are loaded beside the norm's row, and looked at when that is there.
+struct Window {
+  int row = 0, asked[SIBLINGS] = {};
+  bool wanted = false;
+
+  __device__ __forceinline__ Window(const Windows& of, int beams) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+    const int hypothesis = blockIdx.x, beam = hypothesis % beams, column = threadIdx.x;
+    wanted = hypothesis < of.hypotheses && column < of.older;
+    if (!wanted) return;
+    const Index* at = of.index + static_cast<Index>(hypothesis) * of.older + column;
+    row = static_cast<int>(*at);
+#pragma unroll
+    for (int i = 0; i < SIBLINGS; i++)
+      asked[i] = i < beam ? static_cast<int>(*(at - static_cast<Index>(i + 1) * of.older)) : -1;
+#endif
+  }
+
+  __device__ __forceinline__ void fetch(const Windows& of) const {
+    bool first = wanted;
+#pragma unroll
+    for (int i = 0; i < SIBLINGS; i++) first = first && asked[i] != row;
+    if (first) prefetch_bulk(of.ring + static_cast<Index>(row) * of.row_size, of.row_size);
+  }
+};
+
 extern "C" __global__ void __launch_bounds__(256, 1)
     add_norm(const Element* x,         // [rows, dim]
              const Element* residual,  // [rows, dim], or null: none
@@ -39,6 +74,7 @@ extern "C" __global__ void __launch_bounds__(256, 1)
              const float* heat,        // [rows / beams], or null
              int dim, int beams, float epsilon, const unsigned char* keys, const unsigned char* values, int blocks,
              int width, int source, int pitch,  // of `Remembered`
+             const unsigned char* ring, const Index* index, int hypotheses, int older, int row_size,  // of `Windows`
              Element* sum,  // [rows, dim], or null: not wanted
              Element* y) {  // [rows, dim]
   CONVOY_SHARED(float, row);
@@ -50,6 +86,8 @@ extern "C" __global__ void __launch_bounds__(256, 1)
   }
   fetch_ahead({keys, values, blocks, width, source, pitch});
   await_inputs();
+  const Windows windows{ring, index, hypotheses, older, row_size};
+  const Window window(windows, beams);
   const float hot = heat != nullptr ? heat[blockIdx.x / beams] : 1.0f;
   const Index begin = static_cast<Index>(blockIdx.x) * dim;
   float total = 0, up[VECTOR] = {}, more[VECTOR] = {};  // of the thread's first vector: on their way beside the row
@@ -69,6 +107,7 @@ extern "C" __global__ void __launch_bounds__(256, 1)
     }
     if (sum != nullptr) store(value, sum + begin + at);
   }
+  window.fetch(windows);
   const float mean = block_sum(total, room) / static_cast<float>(dim);
   float squares = 0;
   for (int at = first; at < dim; at += step)

@@ -2,29 +2,72 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
+import torch
 from torch import Tensor
 
-MAX_MEMORY_AHEAD: Final = 16 * 2**20  # bytes of keys and values that are asked for ahead; 0: none
+from engine.kernels.launches import LOAD_BYTES
+
+# bytes that are asked for ahead, at most; 0: none. Caches hold a few times as much
+MAX_MEMORY_AHEAD: Final = 24 * 2**20  # of keys and values
+MAX_WINDOWS_AHEAD: Final = 32 * 2**20  # of windows, counted for each beam: beams share half of them or more
 
 
-def remembered(
-    ahead: tuple[Tensor, Tensor] | None,
-) -> tuple[Tensor | None, Tensor | None, int, int, int, int]:
-    """Return keys and values of as many slots as are asked for ahead, and their sizes, as of add_norm.cu.
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """Keys and values, as of `Kernels.attend`."""
 
-    ahead: keys and values, as of `Kernels.attend`.
+    keys: Tensor
+    values: Tensor
+
+    def blocks(self) -> int:
+        """Count the heads of as many slots as are asked for."""
+        slots, heads, width, source = self.keys.shape
+        if self.keys.dtype != self.values.dtype or not is_memory(self.keys, self.values):
+            return 0
+        each = 2 * heads * width * source * self.keys.element_size()  # bytes of a slot
+        return min(slots, MAX_MEMORY_AHEAD // max(each, 1)) * heads
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """A ring and its index, as of `Kernels.dynamic_conv_step`: what a step of the convolution reads."""
+
+    ring: Tensor
+    index: Tensor
+
+    def hypotheses(self, threads: int) -> int:
+        """Count the rows of as many slots as are asked for.
+
+        threads: of a block that asks for a window, one for each of its columns.
+        """
+        slots, beams, older = self.index.shape
+        row_size = self.ring.shape[-1] * self.ring.element_size()
+        whole = self.ring.is_contiguous() and self.index.is_contiguous() and self.index.dtype == torch.int64
+        if not whole or row_size % LOAD_BYTES or self.ring.data_ptr() % LOAD_BYTES or older > threads:
+            return 0
+        return min(slots, MAX_WINDOWS_AHEAD // (beams * older * row_size)) * beams
+
+
+Ahead = Remembered | Windows
+
+
+def arguments_of(ahead: Ahead | None, threads: int) -> tuple[Tensor | int | None, ...]:
+    """List what add_norm.cu takes of what is asked for ahead: its `Remembered`, then its `Windows`.
+
+    ahead: what is asked for, if anything is.
+    threads: of a block that asks.
     """
-    if ahead is None or ahead[0].dtype != ahead[1].dtype:
-        return None, None, 0, 0, 0, 0
-    keys, values = ahead
-    slots, heads, width, source = keys.shape
-    pitch = keys.stride(2)
-    if not is_memory(keys, values):
-        return None, None, 0, 0, 0, 0
-    each = 2 * heads * width * source * keys.element_size()  # bytes of a slot
-    return keys, values, min(slots, MAX_MEMORY_AHEAD // max(each, 1)) * heads, width, source, pitch
+    memory: tuple[Tensor | int | None, ...] = None, None, 0, 0, 0, 0
+    windows: tuple[Tensor | int | None, ...] = None, None, 0, 0, 0
+    match ahead:
+        case Remembered(keys, values) if blocks := ahead.blocks():
+            memory = keys, values, blocks, *keys.shape[2:], keys.stride(2)
+        case Windows(ring, index) if hypotheses := ahead.hypotheses(threads):
+            windows = ring, index, hypotheses, index.shape[2], ring.shape[-1] * ring.element_size()
+    return *memory, *windows
 
 
 def is_memory(keys: Tensor, values: Tensor) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import Tensor
 
-from engine.kernels.ahead import has_strides, is_memory, remembered
+from engine.kernels.ahead import Ahead, arguments_of, has_strides, is_memory
 from engine.kernels.heads import HeadProducts, can_attend_by_tiles
 from engine.kernels.launches import (
     ELEMENTS,
@@ -286,7 +286,7 @@ class Kernels(HeadProducts, Selection):
         *,
         total: bool = False,
         heat: Tensor | None = None,
-        ahead: tuple[Tensor, Tensor] | None = None,
+        ahead: Ahead | None = None,
     ) -> tuple[Tensor | None, Tensor]:
         """Compute x + residual and its layer norm over the last axis.
 
@@ -295,15 +295,15 @@ class Kernels(HeadProducts, Selection):
         norm: what it is normalised by.
         total: whether the sum itself is wanted.
         heat: float32 [slots], by which the norm of each slot's rows is divided; x is [slots, beams, dim].
-        ahead: keys and values, as of `attend`, that are asked for before they are attended to.
+        ahead: what memory is asked for; for windows x is [slots, beams, dim] too.
         """
         dim, rows = x.shape[-1], x.numel() // x.shape[-1]
         kernel = Kernel("add_norm.cu", "add_norm", *form_of(dim, x, residual, norm.gain, norm.shift))
         sum_, y = torch.empty_like(x) if total else None, torch.empty_like(x)
         threads = min(256, ceil_div(dim, kernel.vector * WARP) * WARP)
-        beams = 1 if heat is None else x.shape[-2]
+        beams = x.shape[1] if x.dim() == 3 else 1
         tensors = x, residual, norm.gain, norm.shift, heat
-        arguments = *tensors, dim, beams, norm.epsilon, *remembered(ahead), sum_, y
+        arguments = *tensors, dim, beams, norm.epsilon, *arguments_of(ahead, threads), sum_, y
         self.run(Call(kernel, (rows, 1, 1), (threads, 1, 1), dim * 4, arguments))
         return sum_, y
 

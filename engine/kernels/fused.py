@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
+from engine.kernels.ahead import Ahead, Remembered, Windows
 from engine.kernels.calls import Kernels, PackedSequences
 from engine.kernels.deferred import (
     Deferred,
@@ -251,7 +252,7 @@ class FusedMode(Mode):
             case NormalisedSum():
                 return self._normalised_sum(what)
 
-    def _normalised_sum(self, what: NormalisedSum, ahead: tuple[Tensor, Tensor] | None = None) -> Tensor:
+    def _normalised_sum(self, what: NormalisedSum, ahead: Ahead | None = None) -> Tensor:
         return self.kernels.add_norm(what.x, what.added, what.norm, heat=what.heat, ahead=ahead)[1]
 
     def _product(self, what: Product) -> Tensor:
@@ -271,6 +272,17 @@ class FusedMode(Mode):
             x.value = value
         return y
 
+    def _ask_ahead(self, product: Tensor, ahead: Ahead) -> None:
+        """Compute the norm of many rows that a product is of, and have it ask for what is read behind that.
+
+        Of anything else nothing is computed, and nothing asked for.
+        """
+        made = _what(product)
+        x = made.x if isinstance(made, Product) else None
+        summed = None if x is None else _what(x)
+        if isinstance(x, DeferredTensor) and isinstance(summed, NormalisedSum):
+            x.value = self._normalised_sum(summed, ahead)
+
     def _rows(self, x: Tensor) -> tuple[Tensor, Norm | None, Tensor | None]:
         """Return the rows of a product, and the norm and the divisors that are in front of it."""
         what = _what(x)
@@ -285,22 +297,22 @@ class FusedMode(Mode):
         return x.dim() == 3 and self.kernels.fits(x, weight, norm, constant=is_constant(weight), glu=glu)
 
     def _step(self, x: Tensor, taps: Tensor, ring: Tensor | None, index: Tensor | None) -> Tensor:
+        if ring is None or index is None:
+            x, (taps, softmax) = self._own(x), self._taps(taps)
+            return self.kernels.dynamic_conv_step(x, taps, None, None, softmax=softmax)
+        index = index.contiguous()
+        self._ask_ahead(x, Windows(ring, index))
         found = self._tapped_step(x, taps, ring, index)
         if found is not None:
             return found
         x, (taps, softmax) = self._own(x), self._taps(taps)
-        if ring is None or index is None:
-            return self.kernels.dynamic_conv_step(x, taps, None, None, softmax=softmax)
         if self.clock is None:
-            past = ring.contiguous(), index.contiguous()
-            return self.kernels.dynamic_conv_step(x, taps, *past, softmax=softmax)
+            return self.kernels.dynamic_conv_step(x, taps, ring.contiguous(), index, softmax=softmax)
         self.appended.add(ring.data_ptr())
-        window = ring, index.contiguous(), self.clock  # a ring that is not in one piece is refused there
+        window = ring, index, self.clock  # a ring that is not in one piece is refused there
         return self.kernels.dynamic_conv_step_append(x, taps, window, softmax=softmax)
 
-    def _tapped_step(
-        self, x: Tensor, taps: Tensor, ring: Tensor | None, index: Tensor | None
-    ) -> Tensor | None:
+    def _tapped_step(self, x: Tensor, taps: Tensor, ring: Tensor, index: Tensor) -> Tensor | None:
         """Do a step that makes its own taps, a product of few rows of x; None where it can't."""
         heads, softmax = _what(taps), False
         if isinstance(heads, Softmax):
@@ -313,13 +325,13 @@ class FusedMode(Mode):
             or made.finish != Finish()
         ):
             return None
-        if ring is None or index is None or self.clock is None or taps.dim() != 4:
+        if self.clock is None or taps.dim() != 4:
             return None
         own, kernels = self._own(x), (taps.shape[2], taps.shape[3])
         if not self.kernels.takes_taps(own, made.weight, ring, kernels):
             return None
         self.appended.add(ring.data_ptr())
-        window = ring, index.contiguous(), self.clock
+        window = ring, index, self.clock
         return self.kernels.dynamic_conv_product(own, made.weight, window, kernels, softmax=softmax)
 
     def _whole(self, x: Tensor, taps: Tensor, left: int) -> Tensor:
@@ -355,23 +367,16 @@ class FusedMode(Mode):
         self, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor, dropout: float = 0.0, shown: int = 0
     ) -> tuple[Tensor, Tensor | None]:
         assert not dropout
+        self._ask_ahead(q, Remembered(keys, values))
         made = _what(q)
-        x = made.x if isinstance(made, Product) else None
-        summed = None if x is None else _what(x)
-        if isinstance(x, DeferredTensor) and isinstance(summed, NormalisedSum):  # many rows
-            x.value = self._normalised_sum(summed, (keys, values))
-        elif (
-            not self.weights
-            and isinstance(made, Product)
-            and replace(made.finish, factor=1.0) == Finish()
-            and q.dim() == 3
-        ):
+        plain = isinstance(made, Product) and replace(made.finish, factor=1.0) == Finish()
+        if not self.weights and isinstance(made, Product) and plain and q.dim() == 3:
             (rows, norm, heat), memory = self._rows(made.x), (keys, values, mask)
             if heat is None and self.kernels.takes_queries(rows, made.weight, norm, memory):
                 weights = made.weight, made.bias
                 context, value = self.kernels.attend_product(rows, weights, made.finish.factor, norm, memory)
-                if isinstance(x, DeferredTensor) and value is not None:
-                    x.value = value
+                if isinstance(made.x, DeferredTensor) and value is not None:
+                    made.x.value = value
                 return context, None
         return self.kernels.attend(self._own(q), keys, values, mask, weights=self.weights, shown=shown)
 

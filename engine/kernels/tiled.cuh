@@ -42,7 +42,7 @@ __device__ __forceinline__ void fetch_ahead(const Ahead& ahead) {
   const int blocks = static_cast<int>(gridDim.x), share = (ahead.bytes / PIECE + blocks) / blocks * PIECE;
   const int begin = static_cast<int>(blockIdx.x) * share, end = min(begin + share, ahead.bytes);
   for (int at = begin + static_cast<int>(threadIdx.x) * PIECE; at < end; at += static_cast<int>(blockDim.x) * PIECE)
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(ahead.weight + at), "r"(min(PIECE, end - at)));
+    prefetch_bulk(ahead.weight + at, min(PIECE, end - at));
 #else
   (void)ahead;
 #endif

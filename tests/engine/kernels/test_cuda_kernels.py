@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from copy import deepcopy
 from ctypes import c_float, c_int32, c_size_t, c_void_p
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import astuple, fields, is_dataclass, replace
 from types import SimpleNamespace
 
 import array_api_compat.torch as xp
@@ -981,16 +981,16 @@ def test_a_norm_is_divided_by_its_slots_temperature(place, dtype):
         assert torch.equal(place.add_norm(x, residual, norm, heat=heat)[1], alone / heat[:, None, None])
 
 
-def prefetched(host, entry: str) -> set[int]:
+def prefetched(host, entry: str) -> list[int]:
     """Addresses that the runs of a kernel have asked for ahead since this was asked last."""
-    found: set[int] = set()
+    found: list[int] = []
     for kernel, library in host.libraries.items():
         if kernel.entry == entry:
             room = (c_void_p * (1 << 16))()
             library.convoy_take_prefetched.restype = c_size_t
             count = library.convoy_take_prefetched(room, c_size_t(len(room)))
             assert count <= len(room)
-            found |= set(room[:count])
+            found += room[:count]
     return found
 
 
@@ -1007,12 +1007,106 @@ def test_a_norm_asks_for_all_keys_and_values_of_the_slots_that_it_is_told_of(
     prefetched(host, "add_norm")
     for held in (slots, max(slots - 1, 0), 0):
         monkeypatch.setattr(ahead_module, "MAX_MEMORY_AHEAD", held * 4 * heads * width * source)
-        kernels.add_norm(x, None, Norm(ones, ones, 1e-5), ahead=(keys, values))
-        asked = prefetched(host, "add_norm") - {ones.data_ptr() + 16 * i for i in range(6)}
+        kernels.add_norm(x, None, Norm(ones, ones, 1e-5), ahead=ahead_module.Remembered(keys, values))
+        asked = set(prefetched(host, "add_norm")) - {ones.data_ptr() + 16 * i for i in range(6)}
         parts = [part for memory in (keys, values) for slot in memory[:held] for part in slot]
         rows = [row for part in parts for row in part]
         read = {row.data_ptr() + at for row in rows for at in range(0, row.numel() * 2, 2)}
         assert asked <= read <= {at + byte for at in asked for byte in range(0, 32, 2)}
+
+
+def windows(slots, beams, older, channels, offset=0):
+    """A ring and the index of windows in it, of beams that share most of their ancestors."""
+    g = torch.Generator().manual_seed(older)
+    size = slots * older * beams * channels
+    ring = normal(1, offset + size, dtype=BRAIN)[offset:].view(slots, older, beams, channels)
+    ancestors = torch.randint(0, max(beams // 2, 1), (slots, beams, older), generator=g)
+    ancestors[:, -1, -1] = beams - 1
+    first = (torch.arange(slots)[:, None, None] * older + torch.arange(older)) * beams
+    return ahead_module.Windows(ring, first + ancestors)
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize(
+    ("slots", "beams", "older", "channels"), [(3, 4, 30, 32), (2, 1, 2, 8), (1, 6, 14, 40), (2, 3, 32, 16)]
+)
+def test_a_norm_asks_for_the_windows_that_a_step_of_the_convolution_reads_and_no_more(
+    host, monkeypatch, slots, beams, older, channels
+):
+    """A row of the ring once for up to four beams, wherever it is read."""
+    ahead, kernels = windows(slots, beams, older, channels), Kernels(host)
+    x, ones = normal(3, slots, beams, 48, dtype=BRAIN), torch.ones(48, dtype=BRAIN)
+    norm, pieces = Norm(ones, ones, 1e-5), range(0, channels * 2, 16)
+    without = kernels.add_norm(x, None, norm)[1]
+    gains = {ones.data_ptr() + 16 * i for i in range(6)}
+    prefetched(host, "add_norm")
+    for held in (slots, slots - 1, 0):
+        limit = (held + 1) * beams * older * channels * 2 - 1
+        monkeypatch.setattr(ahead_module, "MAX_WINDOWS_AHEAD", limit)
+        assert torch.equal(kernels.add_norm(x, None, norm, ahead=ahead)[1], without)
+        asked = [at for at in prefetched(host, "add_norm") if at not in gains]
+        rows = ahead.ring.flatten(0, 2)
+        read = {rows[i].data_ptr() + at for i in ahead.index[:held].flatten().tolist() for at in pieces}
+        assert set(asked) == read
+        assert beams > 4 or len(asked) == len(read)
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize(
+    "ahead",
+    [
+        pytest.param(windows(2, 2, 3, 20), id="rows of the ring are no whole vectors"),
+        pytest.param(windows(2, 2, 3, 16, offset=1), id="the ring is not aligned"),
+        pytest.param(windows(2, 2, 33, 16), id="more columns than the block has threads"),
+        pytest.param(
+            replace(windows(2, 3, 3, 16), index=windows(2, 3, 3, 16).index.mT.contiguous().mT),
+            id="the index is not in one piece",
+        ),
+    ],
+)
+def test_windows_that_a_norm_can_not_ask_for_are_not_asked_for(host, ahead):
+    x, ones = normal(3, *ahead.index.shape[:2], 16, dtype=BRAIN), torch.ones(16, dtype=BRAIN)
+    prefetched(host, "add_norm")
+    Kernels(host).add_norm(x, None, Norm(ones, ones, 1e-5), ahead=ahead)
+    assert set(prefetched(host, "add_norm")) <= {ones.data_ptr(), ones.data_ptr() + 16}
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize("glu", [False, True])
+@pytest.mark.parametrize("fixed", [False, True])
+@pytest.mark.parametrize("beams", [8, 9])
+def test_the_norm_in_front_of_a_convolutions_inputs_asks_for_its_windows(host, beams, fixed, glu):
+    """Of many rows, whether its taps are made of the inputs or not."""
+    made: list[Call] = []
+
+    def run(call: Call) -> None:
+        made.append(call)
+        host(call)
+
+    inner, own, kernels = (
+        Parameter(normal(i, *s, dtype=BRAIN) / 8)
+        for i, s in enumerate(((64, 64), (128 if glu else 64, 64), (20, 64)))
+    )
+    norm = Parameter(normal(3, 64, dtype=BRAIN)), Parameter(normal(4, 64, dtype=BRAIN))
+    x, (ring, index) = normal(5, 2, beams, 64, dtype=BRAIN), astuple(windows(2, beams, 4, 64))
+
+    def step(x, inner, own, kernels, gain, shift, ring):
+        y = F.linear(reference.add_norm(x, F.linear(x, inner), gain, shift, 1e-5), own)
+        y = F.glu(y, -1) if glu else y
+        logits = (
+            kernels[:, :5].unflatten(0, (4, 5))[:, 0] if fixed else F.linear(y, kernels).unflatten(-1, (4, 5))
+        )
+        return reference.dynamic_conv_step(y, F.softmax(logits, dim=-1), ring, index)
+
+    with torch.no_grad():
+        given = x, inner, own, kernels, *norm, ring
+        wanted = step(*wide(*given))
+        with FusedMode(Kernels(run), BRAIN, torch.zeros(1, dtype=torch.int64)) as fused:
+            found = fused.settle({"y": step(*given[:-1], ring.clone())})["y"]
+    assert [call.arguments[16] for call in made if call.kernel.entry == "add_norm"] == [2 * beams] * (
+        beams > 8
+    )
+    torch.testing.assert_close(found.float(), wanted, rtol=0.03, atol=0.06)
 
 
 @NEEDS_COMPILER
@@ -1143,6 +1237,8 @@ def calls(dtype):
     kernels.select(*selection(dtype, 1, 1, 1024, 2), None, 2, 6)
     kernels.glu(x)
     kernels.add_norm(x, None, Norm(x[0, 0], x[0, 1], 1e-5), total=True)
+    kernels.add_norm(x, x, Norm(x[0, 0], x[0, 1], 1e-5), ahead=ahead_module.Windows(ring, index))
+    kernels.add_norm(x, None, Norm(x[0, 0], x[0, 1], 1e-5), ahead=ahead_module.Remembered(*memory[:2]))
     return made
 
 
