@@ -65,12 +65,13 @@ __device__ __forceinline__ void product(const float* left, int stride, const Ele
 }
 
 extern "C" __global__ void __launch_bounds__(WARPS * WARP, 1)
-    attend(const Element* q,       // [slots, beams, heads * width], scaled
+    attend(const Element* q,       // [slots, beams, heads * width]
            const Element* keys,    // [slots, heads, width, pitch]
            const Element* values,  // [slots, heads, pitch, width]
            const float* mask,      // [slots, pitch], 0 or -inf
            // source: how many of the `pitch` positions that there is room for are in use
-           int beams, int heads, int width, int source, int pitch, Element* context,  // as q
+           int beams, int heads, int width, int source, int pitch, float scale,  // of q
+           Element* context,       // as q
            float* weights) {       // [slots, heads, beams, source], or null: not wanted
   CONVOY_SHARED(float, shared);
   await_inputs();
@@ -87,7 +88,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * WARP, 1)
   for (int at = threadIdx.x; at < BEAMS * width; at += WARPS * WARP) {
     const int beam = at / width;
     const Index row = static_cast<Index>(slot) * beams + first + beam;
-    queries[at] = beam < group ? widen(q[(row * heads + head) * width + at % width]) : 0.0f;
+    queries[at] = beam < group ? widen(q[(row * heads + head) * width + at % width]) * scale : 0.0f;
   }
   int length = 0;  // one past the last position that is not hidden
   for (int t = threadIdx.x; t < source; t += WARPS * WARP)
@@ -124,10 +125,10 @@ extern "C" __global__ void __launch_bounds__(WARPS * WARP, 1)
 //
 // Grid (heads, groups), block of WARPS warps, compiled for BEAMS = GROUP: the positions of a group take the place of beams.
 extern "C" __global__ void __launch_bounds__(WARPS * WARP, 1)
-    attend_packed(const Element* q,  // [positions, heads * width], scaled; of the same shape:
+    attend_packed(const Element* q,  // [positions, heads * width]; of the same shape:
                   const Element* keys, const Element* values,
                   const Index* bounds,  // [groups, 2]
-                  int heads, int width, int longest, Element* context) {
+                  int heads, int width, int longest, float scale, Element* context) {
   static_assert(BEAMS <= GROUP);
   CONVOY_SHARED(float, shared);
   await_inputs();
@@ -141,7 +142,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * WARP, 1)
   const Index begin = static_cast<Index>(own.begin) * pitch + head * width;
 
   for (int at = threadIdx.x; at < BEAMS * width; at += WARPS * WARP)
-    queries[at] = widen(q[static_cast<Index>(first + at / width) * pitch + head * width + at % width]);
+    queries[at] = widen(q[static_cast<Index>(first + at / width) * pitch + head * width + at % width]) * scale;
   __syncthreads();
   for (int t = threadIdx.x; t < length; t += WARPS * WARP) {
     float sums[BEAMS] = {};

@@ -50,7 +50,7 @@ struct Memory {
 
 // The context of up to 8 beams of a slot and head, by a warp. queries, context: [beams, ...], rows `..._pitch` apart.
 __device__ __forceinline__ void attend_slot(const Element* queries, int query_pitch, const Memory& memory, int beams,
-                                            Element* context, int context_pitch) {
+                                            float scale, Element* context, int context_pitch) {
   const int lane = threadIdx.x % WARP, group = lane / 4, quad = lane % 4;
   const int width = memory.width, source = memory.source, pitch = memory.pitch;
   const bool here = group < beams;
@@ -97,7 +97,7 @@ __device__ __forceinline__ void attend_slot(const Element* queries, int query_pi
     float weights[16], highest = top;
 #pragma unroll
     for (int i = 0; i < 16; i++) {
-      weights[i] = logits[i % 8][i / 8] + hidden[i / 4].at[i % 4];
+      weights[i] = logits[i % 8][i / 8] * scale + hidden[i / 4].at[i % 4];
       highest = fmaxf(highest, weights[i]);
     }
     highest = fmaxf(highest, __shfl_xor_sync(ALL, highest, 1));
@@ -143,17 +143,18 @@ __device__ __forceinline__ void attend_slot(const Element* queries, int query_pi
 }
 
 extern "C" __global__ void __launch_bounds__(WARP, 1)
-    attend_tiled(const Element* q,       // [slots, beams, heads * width], scaled
+    attend_tiled(const Element* q,       // [slots, beams, heads * width]
                  const Element* keys,    // [slots, heads, width, pitch]
                  const Element* values,  // [slots, heads, pitch, width]
                  const float* mask,      // [slots, pitch], 0 or -inf
-                 int beams, int heads, int width, int source, int pitch, Element* context) {  // as q
+                 int beams, int heads, int width, int source, int pitch, float scale,  // of q
+                 Element* context) {     // as q
   await_inputs();
   const int head = blockIdx.x, first = blockIdx.y * BEAMS, slot = blockIdx.z;
   const Index block = (static_cast<Index>(slot) * heads + head) * width * pitch;
   const Index row = ((static_cast<Index>(slot) * beams + first) * heads + head) * width;
   const Memory memory{keys + block, values + block, mask + static_cast<Index>(slot) * pitch, width, source, pitch, width};
-  attend_slot(q + row, heads * width, memory, beams - first, context + row, heads * width);
+  attend_slot(q + row, heads * width, memory, beams - first, scale, context + row, heads * width);
 }
 
 // Grid (heads). Keys, values and mask of all slots are copied to shared memory where `copied`, else read where they lie.
@@ -162,7 +163,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                    const Element* weight,  // [heads * width, dim], of the queries
                    const Element* bias,    // [heads * width], or null
                    const Element* gain, const Element* shift, int rows, int dim, int beams, int wide, float epsilon,
-                   float factor, const unsigned char* next, int next_bytes,
+                   float scale, const unsigned char* next, int next_bytes,
                    Element* normed,        // [slots, beams, dim], or null
                    const Element* keys, const Element* values, const float* mask,  // as above
                    int heads, int width, int source, int pitch, int copied, Element* context) {
@@ -213,13 +214,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #pragma unroll
   for (int pass = 0; pass < PASSES; pass++) {
     const int row = (me + pass * THREADS) / width, at = (me + pass * THREADS) % width;
-    if (row < ROWS) narrow((product.sum(parts, at, row) + widen(added[pass])) * factor, queries[row * MAX_WIDTH + at]);
+    if (row < ROWS) narrow(product.sum(parts, at, row) + widen(added[pass]), queries[row * MAX_WIDTH + at]);
   }
   await_copies();
   __syncthreads();
   for (int slot = me / WARP; slot < slots; slot += WARPS) {
     Element* to = context + (static_cast<Index>(slot) * beams * heads + head) * width;
-    attend_slot(queries + slot * beams * MAX_WIDTH, MAX_WIDTH, copied ? copy_of(slot) : memory_of(slot), beams, to,
-                heads * width);
+    attend_slot(queries + slot * beams * MAX_WIDTH, MAX_WIDTH, copied ? copy_of(slot) : memory_of(slot), beams, scale,
+                to, heads * width);
   }
 }

@@ -207,12 +207,13 @@ class Kernels(HeadProducts, Selection):
         self.run(Call(kernel, grid, (WARP, 8, 1), shared, (x, taps, *bounds, *scalars, y)))
         return y
 
-    def attend_packed(self, own: QKV, packed: PackedSequences, heads: int) -> Tensor:
+    def attend_packed(self, own: QKV, packed: PackedSequences, heads: int, *, scale: float = 1.0) -> Tensor:
         """Compute `reference.attend_whole` of sequences that lie packed one behind the other.
 
         own: as of the reference, of a batch of one.
         packed: the sequences.
         heads: of the attention.
+        scale: of the queries, besides.
         """
         _, positions, dim = own.q.shape
         context, width = torch.empty_like(own.q), dim // heads
@@ -220,11 +221,20 @@ class Kernels(HeadProducts, Selection):
         longest = min(packed.longest, positions)
         shared = PACKED_GROUP * (longest + width + ATTEND_WARPS * WARP * kernel.vector) * 4
         grid, block = (heads, positions // PACKED_GROUP, 1), (ATTEND_WARPS * WARP, 1, 1)
-        self.run(Call(kernel, grid, block, shared, (*own, packed.bounds, heads, width, longest, context)))
+        scalars = heads, width, longest, float(scale)
+        self.run(Call(kernel, grid, block, shared, (*own, packed.bounds, *scalars, context)))
         return context
 
     def attend(
-        self, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor, *, weights: bool, shown: int = 0
+        self,
+        q: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        mask: Tensor,
+        *,
+        weights: bool,
+        shown: int = 0,
+        scale: float = 1.0,
     ) -> tuple[Tensor, Tensor | None]:
         """Compute `reference.attend`. Memory may be the first columns of blocks that have room for more:
         keys, values and mask alike.
@@ -235,13 +245,14 @@ class Kernels(HeadProducts, Selection):
         mask: likewise, float32.
         weights: whether their mean over heads, float32, is wanted.
         shown: number of first heads that the mean is over; 0 for all.
+        scale: of the queries, besides.
         """
         slots, beams, _ = q.shape
         heads, width, source = keys.shape[1:]
         context = torch.empty_like(q)
         pitch = keys.stride(2)
         assert is_memory(keys, values) and has_strides(mask, pitch, 1)
-        scalars = beams, heads, width, source, pitch
+        scalars = beams, heads, width, source, pitch, float(scale)
         tiles = self.tensor_cores and not weights and q.data_ptr() % LOAD_BYTES == 0
         if tiles and can_attend_by_tiles(q.dtype, keys, values, mask):
             tiled = Kernel("attend_tiled.cu", "attend_tiled", ELEMENTS[q.dtype], 8)

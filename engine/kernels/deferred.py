@@ -3,7 +3,7 @@ kernel."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -103,3 +103,16 @@ class DeferredTensor(Tensor):
         cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         raise RuntimeError(f"{func} of a result that is not computed yet: ask the mode that deferred it")
+
+
+def without_factor(x: Tensor) -> tuple[Tensor, float]:
+    """Return a product without its factor, and the factor, for whoever multiplies by it more cheaply: cuBLAS
+    copies the bias to all rows before. What is computed already, and what is no product, has the factor 1.
+
+    x: of any shape.
+    """
+    what = x.what if isinstance(x, DeferredTensor) and x.value is None else None
+    if not isinstance(what, Product) or not what.plain:
+        return x, 1.0
+    plain = replace(what, finish=replace(what.finish, factor=1.0))
+    return DeferredTensor(plain, tuple(x.shape), x), what.finish.factor

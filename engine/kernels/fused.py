@@ -22,6 +22,7 @@ from engine.kernels.deferred import (
     Shifted,
     Softmax,
     Unflattened,
+    without_factor,
 )
 from engine.kernels.linear import Finish, Lookup, Norm, is_constant, library_product, wide_product
 from engine.kernels.modes import Mode
@@ -345,8 +346,9 @@ class FusedMode(Mode):
             with self:
                 return attend_whole_plainly(own, mask, heads, bias, dropout)
         assert bias is None and not dropout
-        q, keys, values = map(self._own, own)
-        return self.kernels.attend_packed(QKV(q, keys, values), self.packed, heads)
+        q, scale = without_factor(own.q)
+        q, keys, values = map(self._own, (q, own.key, own.value))
+        return self.kernels.attend_packed(QKV(q, keys, values), self.packed, heads, scale=scale)
 
     def _taps(self, taps: Tensor) -> tuple[Tensor, bool]:
         """Taps, and whether their softmax is left to the kernel."""
@@ -367,18 +369,19 @@ class FusedMode(Mode):
         self, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor, dropout: float = 0.0, shown: int = 0
     ) -> tuple[Tensor, Tensor | None]:
         assert not dropout
+        q, scale = without_factor(q)
         self._ask_ahead(q, Remembered(keys, values))
         made = _what(q)
-        plain = isinstance(made, Product) and replace(made.finish, factor=1.0) == Finish()
-        if not self.weights and isinstance(made, Product) and plain and q.dim() == 3:
+        if not self.weights and isinstance(made, Product) and made.finish == Finish() and q.dim() == 3:
             (rows, norm, heat), memory = self._rows(made.x), (keys, values, mask)
             if heat is None and self.kernels.takes_queries(rows, made.weight, norm, memory):
                 weights = made.weight, made.bias
-                context, value = self.kernels.attend_product(rows, weights, made.finish.factor, norm, memory)
+                context, value = self.kernels.attend_product(rows, weights, scale, norm, memory)
                 if isinstance(made.x, DeferredTensor) and value is not None:
                     made.x.value = value
                 return context, None
-        return self.kernels.attend(self._own(q), keys, values, mask, weights=self.weights, shown=shown)
+        q = self._own(q)
+        return self.kernels.attend(q, keys, values, mask, weights=self.weights, shown=shown, scale=scale)
 
     def _add_norm(self, x: Tensor, added: Tensor, gain: Tensor, bias: Tensor, epsilon: float) -> Tensor:
         total = self._residual(added, x)

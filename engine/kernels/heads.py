@@ -61,13 +61,13 @@ class HeadProducts(Products):
         )
 
     def attend_product(
-        self, x: Tensor, weights: Weights, factor: float, norm: Norm | None, memory: Memory
+        self, x: Tensor, weights: Weights, scale: float, norm: Norm | None, memory: Memory
     ) -> tuple[Tensor, Tensor | None]:
         """Compute the context of `reference.attend`, and before it the queries, which `takes_queries`.
 
         x: [slots, beams, dim], in fp32 or as the weights.
         weights: of the queries, [heads * width, dim], and a bias or none.
-        factor: of the queries.
+        scale: of the queries.
         norm: of x.
         memory: keys, values and mask, as of `reference.attend`.
 
@@ -83,7 +83,7 @@ class HeadProducts(Products):
         context = x.new_empty((slots, beams, heads * width), dtype=weight.dtype)
         normed = torch.empty_like(x, dtype=weight.dtype) if norm else None
         parts = (norm.gain, norm.shift, norm.epsilon) if norm else (None, None, 0.0)
-        scalars = rows, dim, beams, int(x.dtype != weight.dtype), float(parts[2]), float(factor)
+        scalars = rows, dim, beams, int(x.dtype != weight.dtype), float(parts[2]), float(scale)
         sizes = heads, width, source, pitch, copied
         made = x, weight, bias, *parts[:2], *scalars, *self._ahead(weight), normed
         kernel = Kernel("attend_tiled.cu", "attend_product", ELEMENTS[weight.dtype], LOAD_BYTES // each, size)

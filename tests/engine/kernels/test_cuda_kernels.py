@@ -318,6 +318,7 @@ def test_attention_within_packed_sequences_equals_the_reference_and_depends_on_n
     own = QKV(*(normal(i, 1, len(packed.bounds) * 8, heads * width, dtype=dtype) for i in range(3)))
     own = QKV(own.q / width**0.5, *own[1:])
     found = place.attend_packed(own, packed, heads)
+    assert torch.equal(place.attend_packed(own._replace(q=own.q * 8), packed, heads, scale=0.125), found)
     last = packed_sequences(lengths[3:4])[0]  # one of them, alone
     among = slice(begins[3], begins[3] + 48)
     alone = QKV(*(F.pad(y[:, among], (0, 0, 0, 8)).contiguous() for y in own))
@@ -361,6 +362,9 @@ def test_attention_equals_the_reference(place, dtype, sizes):
     alone, nothing = place.attend(q, keys, values, mask, weights=False)
     assert nothing is None
     assert torch.equal(alone, context)
+    scaled = place.attend(q * 8, keys, values, mask, weights=True, scale=0.125)
+    assert torch.equal(scaled[0], context)
+    assert torch.equal(scaled[1], mean)
 
 
 @pytest.mark.parametrize(
@@ -383,6 +387,7 @@ def test_attention_by_tensor_cores_equals_the_reference_and_depends_on_no_paddin
     context, nothing = place.attend(q, keys, values, mask, weights=False)
     assert (made, nothing) == (["attend_tiled"], None)
     close(context, want, dtype, 4)
+    assert torch.equal(place.attend(q * 8, keys, values, mask, weights=False, scale=0.125)[0], context)
     # what is hidden is not read: the memory of nobody may hold anything
     hidden = torch.isneginf(mask).view(len(mask), -1, 8).all(-1).repeat_interleave(8, 1)
     padded = (
@@ -1137,6 +1142,8 @@ def test_the_norm_in_front_of_attention_asks_for_its_memory_and_divides_by_tempe
     norms = [call for call in made if call.kernel.entry == "add_norm"]
     blocks, heats = ([call.arguments[i] for call in norms] for i in (10, 4))
     assert blocks == [asked, 0][: len(norms)] if rows > 16 else not any(blocks)
+    # the product of the queries has no factor, for which cuBLAS would copy the bias
+    assert [call.arguments[-2] for call in made if call.kernel.entry == "attend_tiled"] == [0.25]
     if rows > 16:  # nobody else divides
         assert [h is None for h in heats] == [True, False]
     for got, want in zip(found.values(), wanted, strict=True):
