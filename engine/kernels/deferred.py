@@ -106,8 +106,8 @@ class DeferredTensor(Tensor):
 
 
 def without_factor(x: Tensor) -> tuple[Tensor, float]:
-    """Return a product without its factor, and the factor, for whoever multiplies by it more cheaply: cuBLAS
-    copies the bias to all rows before. What is computed already, and what is no product, has the factor 1.
+    """Return a product without its factor, and the factor, for whoever multiplies by it anyway; 1 for what is
+    computed already and what is no product.
 
     x: of any shape.
     """
