@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from engine.kernels.ahead import Ahead, arguments_of, has_strides, is_memory
-from engine.kernels.heads import HeadProducts, can_attend_by_tiles
+from engine.kernels.heads import HeadProducts, Memory, can_attend_by_tiles
 from engine.kernels.launches import (
     ELEMENTS,
     LOAD_BYTES,
@@ -228,9 +228,7 @@ class Kernels(HeadProducts, Selection):
     def attend(
         self,
         q: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        mask: Tensor,
+        memory: Memory,
         *,
         weights: bool,
         shown: int = 0,
@@ -240,21 +238,19 @@ class Kernels(HeadProducts, Selection):
         keys, values and mask alike.
 
         q: as of the reference.
-        keys: likewise.
-        values: likewise.
-        mask: likewise, float32.
+        memory: keys, values and mask, likewise; the mask is float32.
         weights: whether their mean over heads, float32, is wanted.
         shown: number of first heads that the mean is over; 0 for all.
         scale: of the queries, besides.
         """
-        slots, beams, _ = q.shape
+        (slots, beams, _), (keys, values, mask) = q.shape, memory
         heads, width, source = keys.shape[1:]
         context = torch.empty_like(q)
         pitch = keys.stride(2)
         assert is_memory(keys, values) and has_strides(mask, pitch, 1)
         scalars = beams, heads, width, source, pitch, float(scale)
         tiles = self.tensor_cores and not weights and q.data_ptr() % LOAD_BYTES == 0
-        if tiles and can_attend_by_tiles(q.dtype, keys, values, mask):
+        if tiles and can_attend_by_tiles(q.dtype, *memory):
             tiled = Kernel("attend_tiled.cu", "attend_tiled", ELEMENTS[q.dtype], 8)
             grid = heads, ceil_div(beams, TILED_BEAMS), slots
             self.run(Call(tiled, grid, (WARP, 1, 1), 0, (q, keys, values, mask, *scalars, context)))

@@ -369,11 +369,11 @@ class FusedMode(Mode):
         self, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor, dropout: float = 0.0, shown: int = 0
     ) -> tuple[Tensor, Tensor | None]:
         assert not dropout
-        q, scale = without_factor(q)
+        (q, scale), memory = without_factor(q), (keys, values, mask)
         self._ask_ahead(q, Remembered(keys, values))
         made = _what(q)
         if not self.weights and isinstance(made, Product) and made.finish == Finish() and q.dim() == 3:
-            (rows, norm, heat), memory = self._rows(made.x), (keys, values, mask)
+            rows, norm, heat = self._rows(made.x)
             if heat is None and self.kernels.takes_queries(rows, made.weight, norm, memory):
                 weights = made.weight, made.bias
                 context, value = self.kernels.attend_product(rows, weights, scale, norm, memory)
@@ -381,7 +381,7 @@ class FusedMode(Mode):
                     made.x.value = value
                 return context, None
         q = self._own(q)
-        return self.kernels.attend(q, keys, values, mask, weights=self.weights, shown=shown, scale=scale)
+        return self.kernels.attend(q, memory, weights=self.weights, shown=shown, scale=scale)
 
     def _add_norm(self, x: Tensor, added: Tensor, gain: Tensor, bias: Tensor, epsilon: float) -> Tensor:
         total = self._residual(added, x)

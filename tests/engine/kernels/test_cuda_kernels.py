@@ -355,14 +355,14 @@ def test_attention_equals_the_reference(place, dtype, sizes):
     q, keys, values, mask = attention(dtype, *sizes)
     mask[0, 1] = -torch.inf  # a gap
     want, weights = reference.attend(*wide(q, keys, values), mask)
-    context, mean = place.attend(q, keys, values, mask, weights=True)
+    context, mean = place.attend(q, (keys, values, mask), weights=True)
     close(context, want, dtype, 4)
     close(mean, weights, FLOAT)
     place.kernels.tensor_cores = False  # the same kernel without weights; that of tensor cores is below
-    alone, nothing = place.attend(q, keys, values, mask, weights=False)
+    alone, nothing = place.attend(q, (keys, values, mask), weights=False)
     assert nothing is None
     assert torch.equal(alone, context)
-    scaled = place.attend(q * 8, keys, values, mask, weights=True, scale=0.125)
+    scaled = place.attend(q * 8, (keys, values, mask), weights=True, scale=0.125)
     assert torch.equal(scaled[0], context)
     assert torch.equal(scaled[1], mean)
 
@@ -384,10 +384,10 @@ def test_attention_by_tensor_cores_equals_the_reference_and_depends_on_no_paddin
     made = []
     run = place.kernels.run
     place.kernels.run = lambda call: (made.append(call.kernel.entry), run(call))
-    context, nothing = place.attend(q, keys, values, mask, weights=False)
+    context, nothing = place.attend(q, (keys, values, mask), weights=False)
     assert (made, nothing) == (["attend_tiled"], None)
     close(context, want, dtype, 4)
-    assert torch.equal(place.attend(q * 8, keys, values, mask, weights=False, scale=0.125)[0], context)
+    assert torch.equal(place.attend(q * 8, (keys, values, mask), weights=False, scale=0.125)[0], context)
     # what is hidden is not read: the memory of nobody may hold anything
     hidden = torch.isneginf(mask).view(len(mask), -1, 8).all(-1).repeat_interleave(8, 1)
     padded = (
@@ -395,7 +395,7 @@ def test_attention_by_tensor_cores_equals_the_reference_and_depends_on_no_paddin
         F.pad(values.masked_fill(hidden[:, None, :, None], torch.nan), (0, 0, 0, 80), value=torch.nan),
         F.pad(mask, (0, 80), value=-torch.inf),
     )
-    again, _ = place.attend(q, *padded, weights=False)
+    again, _ = place.attend(q, padded, weights=False)
     assert torch.equal(again, context)
     place.kernels.run = run
 
@@ -446,7 +446,8 @@ def test_tensor_cores_attend_where_they_can(place):
 
     def entry(dtype=BRAIN, width=64, source=32, by=kernels, weights=False):
         made.clear()
-        by.attend(*attention(dtype, 1, 2, 2, width, source), weights=weights)
+        q, *memory = attention(dtype, 1, 2, 2, width, source)
+        by.attend(q, memory, weights=weights)
         return made[0]
 
     assert entry() == entry(HALF, 16) == "attend_tiled"
@@ -465,8 +466,8 @@ def test_tensor_cores_attend_where_they_can(place):
 def test_attention_is_the_same_bit_for_bit_however_far_the_memory_is_padded(place):
     q, keys, values, mask = attention(FLOAT, 2, 3, 2, 8, 32)
     padded = F.pad(keys, (0, 64)), F.pad(values, (0, 0, 0, 64)), F.pad(mask, (0, 64), value=-torch.inf)
-    short, weights = place.attend(q, keys, values, mask, weights=True)
-    long, more = place.attend(q, *padded, weights=True)
+    short, weights = place.attend(q, (keys, values, mask), weights=True)
+    long, more = place.attend(q, padded, weights=True)
     assert torch.equal(short, long)
     assert torch.equal(weights, more[..., :32])
     assert not more[..., 32:].any()
@@ -1232,9 +1233,10 @@ def calls(dtype):
     of_one = normal(5, 1, 16, 32, dtype=dtype)
     kernels.dynamic_conv(of_one, taps[0, 0], 2, packed)
     kernels.attend_packed(QKV(of_one, of_one, of_one), packed, 4)
-    kernels.attend(*attention(dtype, 2, 3, 4, 8, 32), weights=True)
+    q, *narrow = attention(dtype, 2, 3, 4, 8, 32)
+    kernels.attend(q, narrow, weights=True)
     memory = attention(dtype, 2, 3, 4, 16, 32)[1:]
-    kernels.attend(normal(5, 2, 3, 64, dtype=dtype), *memory, weights=False)
+    kernels.attend(normal(5, 2, 3, 64, dtype=dtype), memory, weights=False)
     if dtype != FLOAT:
         of_heads = normal(6, 64, 32, dtype=dtype), normal(7, 64, dtype=dtype)
         kernels.attend_product(normal(5, 2, 3, 32), of_heads, 0.5, norm, memory)

@@ -56,7 +56,8 @@ def largest_calls(dtype: torch.dtype) -> list[Call]:
             x, taps, (ring, index, torch.zeros(1, dtype=torch.int64)), softmax=True
         )
         for weights in (True, False):
-            kernels.attend(*attention(dtype, 1, beams, 2, 64, 1024), weights=weights)
+            q, *memory = attention(dtype, 1, beams, 2, 64, 1024)
+            kernels.attend(q, memory, weights=weights)
         for k in (2 * beams, 64):  # a search, and samples
             logits, rules = selection(FLOAT, 1, beams, 50_000, 2)
             found = kernels.scan(logits, tuple(rules), 3, 2, k)
