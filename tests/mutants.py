@@ -301,6 +301,27 @@ MUTANTS = [
         "tests/engine/kernels/test_cuda_kernels.py -k asks_for_all",
     ),
     Mutant(
+        "a hypothesis takes its own window for that of the beam before, and does not ask for it",
+        "engine/kernels/add_norm.cu",
+        "*(at - static_cast<Index>(i + 1) * of.older)",
+        "*(at - static_cast<Index>(i) * of.older)",
+        "tests/engine/kernels/test_cuda_kernels.py -k asks_for_the_windows",
+    ),
+    Mutant(
+        "values of a GLU of many rows gate themselves",
+        "engine/kernels/glu.cu",
+        "load(row + dim + at, gate);",
+        "load(row + at, gate);",
+        "tests/engine/kernels/test_cuda_kernels.py -k glu_of_many_rows",
+    ),
+    Mutant(
+        "queries whose product has lost its factor are not scaled by attention",
+        "engine/kernels/deferred.py",
+        "return DeferredTensor(plain, tuple(x.shape), x), what.finish.factor",
+        "return DeferredTensor(plain, tuple(x.shape), x), 1.0",
+        "tests/engine/kernels/test_cuda_kernels.py -k norm_in_front_of_attention",
+    ),
+    Mutant(
         "late flags are taken for those of whoever is there now",
         "engine/schedule/lane.py",
         "for row in done if (flight := step.flights[row]).slot >= 0]",
