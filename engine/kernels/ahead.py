@@ -48,7 +48,7 @@ class Windows:
         whole = self.ring.is_contiguous() and self.index.is_contiguous() and self.index.dtype == torch.int64
         if not whole or row_size % LOAD_BYTES or self.ring.data_ptr() % LOAD_BYTES or older > threads:
             return 0
-        return min(slots, MAX_WINDOWS_AHEAD // (beams * older * row_size)) * beams
+        return min(slots, MAX_WINDOWS_AHEAD // max(beams * older * row_size, 1)) * beams
 
 
 Ahead = Remembered | Windows

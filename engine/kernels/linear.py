@@ -92,7 +92,7 @@ def library_product(x: Tensor, weight: Tensor, bias: Tensor | None, finish: Fini
         return F.relu(y) if relu else y
     if relu and factor == 1.0:  # one kernel too, where cuBLASLt has the epilogue
         return torch._addmm_activation(bias, rows, weight.t()).view(shape)
-    # one kernel, and rounded once; with another beta than 1 torch would copy the bias to all rows before
+    # rounded once; with another beta than 1 torch would copy the bias to all rows before
     added = bias if factor == 1.0 else bias * factor
     y = torch.addmm(added, rows, weight.t(), alpha=factor).view(shape)
     return F.relu(y) if relu else y

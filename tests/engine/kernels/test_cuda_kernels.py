@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import Parameter
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from engine.backends import Placement
 from engine.bundle.bundle import open_bundle
@@ -830,6 +831,28 @@ def test_products_of_many_rows_are_the_librarys_with_what_is_behind_them(place, 
             found = fused.settle({"y": made(F.linear(x, weight, added))})["y"]
         wanted = made(F.linear(x.float(), weight.float(), None if added is None else added.float()))
         close(place.here(found), place.here(wanted), dtype, 4)
+
+
+class Products(TorchDispatchMode):
+    """Notes what torch multiplies by, of its products with a bias."""
+
+    def __init__(self):
+        super().__init__()
+        self.factors = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func._schema.name == "aten::addmm":
+            self.factors.append(kwargs)
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_product_with_a_factor_has_its_bias_multiplied_before_it_is_added():
+    """Torch would copy it to all rows for another beta than 1."""
+    x, weight, bias = normal(1, 5, 4, 8, dtype=BRAIN), normal(2, 6, 8, dtype=BRAIN), normal(3, 6, dtype=BRAIN)
+    with Products() as products, FusedMode(Kernels(lambda _: None), BRAIN) as fused:
+        found = fused.settle({"y": F.linear(x, weight, bias) * 0.3})["y"]
+    assert products.factors == [{"alpha": 0.3}]
+    close(found, F.linear(*wide(x, weight, bias)) * 0.3, BRAIN, 4)
 
 
 @pytest.mark.parametrize("outputs", [1, 7])
